@@ -8,9 +8,11 @@ use std::sync::atomic::Ordering;
 use braid_workloads::error::Error;
 use braid_workloads::random::key_of;
 
-use crate::call::{Answer, Call, Calls, Work, fill, increment, sum_after};
+use crate::answer::{Answer, Failure, increment};
+use crate::call::{Call, Calls, Work, fill, sum_after};
 use crate::drive::Loaded;
 use crate::store::{Kind, Setup};
+use crate::tpcc::{self, Access, Trade, run_at_once};
 
 /// What a store is: values by keys.
 struct Model(BTreeMap<u64, Vec<u8>>);
@@ -36,12 +38,25 @@ impl Model {
                     increment(value);
                 }
             }
+            Call::Trade(trade) => return self.trade(trade),
             Call::Scan { from, limit } => {
                 let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
                 self.0.range(from..).take(limit).for_each(|(key, value)| answer.add(*key, value));
             }
         }
         answer
+    }
+
+    fn trade(&mut self, trade: &Trade) -> Answer {
+        let ran = run_at_once(trade, |access| {
+            match access {
+                Access::Get(key) => return Ok(self.0.get(&key).cloned()),
+                Access::Put(key, value) => _ = self.0.insert(key, value.to_vec()),
+                Access::Delete(key) => _ = self.0.remove(&key),
+            }
+            Ok(None)
+        });
+        ran.expect("a model has all that was put into it")
     }
 }
 
@@ -94,6 +109,75 @@ pub fn agree(kinds: &[Kind], directory: &Path, synced: bool, calls: u64) -> Resu
     Ok(())
 }
 
+/// Runs the same `calls` of TPC-C's transactions on each store and on a model, and compares all rows in the end.
+///
+/// # Errors
+/// [`Error::Wrong`] for the first answer that differs, or if the rows do not fit one another.
+pub fn agree_on_trades(kinds: &[Kind], directory: &Path, calls: u64) -> Result<(), Error> {
+    const RECORDS: u64 = 1_000;
+    for kind in kinds {
+        let setup = Setup {
+            directory: directory.join(kind.name()),
+            value_bytes: 300,
+            data_bytes: 1 << 20,
+            synced: false,
+            budget: None,
+            clients: 1,
+            workers: 1,
+            pin: false,
+            paged: false,
+        };
+        let mut model = Model(BTreeMap::new());
+        let failed = |source| Error::Subject { name: kind.name().to_owned(), source };
+        let loaded = Loaded::new(kind.name(), kind.open(&setup).map_err(failed)?, RECORDS);
+        fill_with_trades(&loaded).map_err(failed)?;
+        tpcc::Scale::of(RECORDS).fill().iter().for_each(|fill| _ = model.trade(fill));
+        let mut wrote = 0;
+        {
+            let mut client = loaded.store.client().map_err(failed)?;
+            let mut draws = Calls::new(Work::Trades, RECORDS, 7);
+            let drawn = (0..calls).map(|_| draws.draw()).chain([Call::EVERYTHING]);
+            for (number, call) in drawn.enumerate() {
+                let answer = client.run(&call).map_err(failed)?.answer;
+                same(kind.name(), &format!("call {number}, {call:?}"), answer, model.run(&call))?;
+                wrote += u64::from(!call.only_reads());
+            }
+        }
+        trades_are_complete(&loaded, wrote)?;
+        loaded.store.close().map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Fills a store, which is empty, with what TPC-C begins with.
+///
+/// # Errors
+/// The store's.
+pub fn fill_with_trades(loaded: &Loaded) -> Result<(), Failure> {
+    let mut client = loaded.store.client()?;
+    for trade in tpcc::Scale::of(loaded.records).fill() {
+        client.run(&Call::Trade(trade))?;
+    }
+    Ok(())
+}
+
+/// Looks whether a store's rows fit one another, and are what so many of TPC-C's transactions that wrote have left.
+///
+/// # Errors
+/// [`Error::Wrong`] if not.
+pub fn trades_are_complete(loaded: &Loaded, wrote: u64) -> Result<(), Error> {
+    let check = Call::Trade(Trade::Check(tpcc::Scale::of(loaded.records)));
+    let reply = loaded.store.client().and_then(|mut client| client.run(&check));
+    let Answer { records, sum, digest } = reply.map_err(|failure| loaded.failed(failure))?.answer;
+    match (records, sum) == (wrote, 0) {
+        true => Ok(()),
+        false => Err(Error::Wrong(format!(
+            "{}: {wrote} transactions wrote, and the rows are what {records} have left; {sum} do not fit, such as {digest:x}",
+            loaded.name
+        ))),
+    }
+}
+
 fn same(name: &str, what: &str, answer: Answer, expected: Answer) -> Result<(), Error> {
     match answer == expected {
         true => Ok(()),
@@ -126,6 +210,12 @@ mod tests {
     use clap::ValueEnum;
 
     use super::*;
+
+    #[test]
+    fn stores_agree_on_trades() {
+        let directory = tempfile::tempdir().unwrap();
+        agree_on_trades(Kind::value_variants(), directory.path(), 600).unwrap();
+    }
 
     #[test]
     fn stores_give_the_answers_of_the_model() {

@@ -1,4 +1,4 @@
-//! Calls, what they answer, and values: the same for every store, so that answers can be compared.
+//! Calls, and values: the same for every store, so that answers can be compared.
 //!
 //! A value begins with a counter, which is the record's number when it is loaded; the rest follows from the key and does
 //! not compress. A modification reads a value, adds one to its counter and writes it back. So the sum of all counters
@@ -9,10 +9,11 @@ use std::sync::Mutex;
 use braid_workloads::random::{Skewed, Uniform, key_of};
 use serde::{Deserialize, Serialize};
 
+use crate::answer::COUNTER_BYTES;
+use crate::tpcc::{self, Trade};
+
 /// Records that one call reads or modifies at most.
 pub const MOST: usize = 10;
-/// The bytes of a counter: no value is shorter.
-pub const COUNTER_BYTES: usize = 8;
 
 /// Keys of one call.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +39,8 @@ pub enum Call {
     Modify(Keys),
     /// Reads the records from a key on, in order, so many at most.
     Scan { from: u64, limit: u64 },
+    /// A transaction of TPC-C.
+    Trade(Trade),
 }
 
 /// Names of the kinds of calls, as tables show them.
@@ -50,7 +53,13 @@ impl Call {
             Self::Read(_) => 0,
             Self::Modify(_) => 1,
             Self::Scan { .. } => 2,
+            Self::Trade(trade) => usize::from(!trade.only_reads()),
         }
+    }
+
+    /// Whether it writes nothing.
+    pub fn only_reads(&self) -> bool {
+        self.kind() != 1
     }
 
     /// All records.
@@ -66,7 +75,9 @@ pub enum Work {
     Skewed { read_percent: u8 },
     /// Scans of so many records from a uniformly drawn one on.
     Scans { records: u64 },
-    /// All of these, for comparing answers.
+    /// TPC-C's mix.
+    Trades,
+    /// All of these, but TPC-C's, for comparing answers.
     Everything,
 }
 
@@ -90,7 +101,7 @@ impl Work {
     pub fn modified_by_one(self) -> u64 {
         match self {
             Self::Points { records, .. } => records as u64,
-            Self::Skewed { .. } => 1,
+            Self::Skewed { .. } | Self::Trades => 1,
             Self::Scans { .. } => 0,
             Self::Everything => MOST as u64,
         }
@@ -104,6 +115,7 @@ pub struct Calls {
     uniform: Uniform,
     skewed: Option<Skewed>,
     random: fastrand::Rng,
+    scale: tpcc::Scale,
 }
 
 impl Calls {
@@ -111,7 +123,13 @@ impl Calls {
     pub fn new(work: Work, records: u64, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(!seed);
         let skewed = matches!(work, Work::Skewed { .. }).then(|| skewed(records, seed));
-        Self { work, uniform: Uniform::below(records, seed), skewed, random }
+        Self {
+            work,
+            uniform: Uniform::below(records, seed),
+            skewed,
+            random,
+            scale: tpcc::Scale::of(records),
+        }
     }
 
     /// The next one.
@@ -131,6 +149,7 @@ impl Calls {
                 let keys = Keys { keys, count: 1 };
                 if reads { Call::Read(keys) } else { Call::Modify(keys) }
             }
+            Work::Trades => Call::Trade(Trade::draw(self.scale, &mut self.random)),
             Work::Scans { records } => Call::Scan { from: self.uniform.key(), limit: records },
             Work::Everything => match self.random.u8(0..3) {
                 0 => Call::Read(self.keys(MOST)),
@@ -158,43 +177,6 @@ fn skewed(records: u64, seed: u64) -> Skewed {
     }
 }
 
-/// What a call answers: how many records it met, the sum of their counters, and a digest of all.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Answer {
-    pub records: u64,
-    pub sum: u64,
-    pub digest: u64,
-}
-
-impl Answer {
-    /// One more record, as it was before the call.
-    #[inline]
-    pub fn add(&mut self, key: u64, value: &[u8]) {
-        let counter = counter(value);
-        let last = u64::from(value[value.len() - 1]) << 56;
-        self.records += 1;
-        self.sum = self.sum.wrapping_add(counter);
-        self.digest = (self.digest.rotate_left(7) ^ key ^ last).wrapping_add(counter);
-    }
-}
-
-/// A value's counter.
-///
-/// # Panics
-/// When it is shorter than a counter: no store was given such a value.
-#[inline]
-pub fn counter(value: &[u8]) -> u64 {
-    let bytes = value[..COUNTER_BYTES].try_into().expect("it has so many bytes");
-    u64::from_le_bytes(bytes)
-}
-
-/// Adds one to a value's counter.
-#[inline]
-pub fn increment(value: &mut [u8]) {
-    let next = counter(value).wrapping_add(1);
-    value[..COUNTER_BYTES].copy_from_slice(&next.to_le_bytes());
-}
-
 /// Makes `value` that of a loaded record.
 pub fn fill(record: u64, bytes: usize, value: &mut Vec<u8>) {
     value.clear();
@@ -212,6 +194,7 @@ pub fn sum_after(records: u64, modifications: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::answer::{Answer, increment};
 
     #[test]
     fn draws_by_shares_and_answers_what_was_loaded() {

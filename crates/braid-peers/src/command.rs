@@ -11,7 +11,7 @@ use braid_workloads::harness::report::{Document, Report};
 use braid_workloads::harness::{chart, rows, table};
 use clap::{Parser, Subcommand};
 
-use crate::comparison::{commit, larger, memory, opening, space};
+use crate::comparison::{commit, larger, memory, opening, space, tpcc};
 use crate::inside::Job;
 
 /// Compare Braid with other embedded databases on this machine.
@@ -47,6 +47,8 @@ enum Comparison {
         after_help = "Give --dir to choose the disk; the system's temporary directory may be memory."
     )]
     Commit(commit::CommitArguments),
+    /// TPC-C, as far as keys alone allow it, in memory.
+    Tpcc(tpcc::TpccArguments),
     /// Data four times the memory.
     #[command(
         after_help = "Needs the right to make control groups (root), for equal memory, and 20 GB of disk; give --dir to choose it."
@@ -98,6 +100,7 @@ impl Program {
         let mut reports: Vec<Report> = match &self.comparison {
             Comparison::Memory(arguments) => arguments.run(stage)?,
             Comparison::Commit(arguments) => arguments.run(stage)?,
+            Comparison::Tpcc(arguments) => arguments.run(stage)?,
             Comparison::Larger(arguments) => arguments.run(stage, program)?,
             Comparison::Open(arguments) => arguments.run(stage)?,
             Comparison::Space(arguments) => arguments.run(stage, program)?,

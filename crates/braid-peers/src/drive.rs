@@ -12,8 +12,9 @@ use braid_workloads::harness::process::stay_on_core;
 use braid_workloads::harness::rounds::{Effort, KindSample, Sample, Subject};
 use futures_util::stream::{FuturesUnordered, TryStreamExt};
 
+use crate::answer::Failure;
 use crate::call::{Call, Calls, KINDS, Work};
-use crate::store::{Failure, Reply, Store};
+use crate::store::{Reply, Store};
 use crate::stores::braid::{Braid, run_options};
 
 /// A store under test, and how often its records were modified since it was loaded.

@@ -10,11 +10,12 @@ use braid_workloads::harness::rounds::Effort;
 use serde::{Deserialize, Serialize};
 
 use crate::agree::complete;
+use crate::answer::Failure;
 use crate::call::Work;
 use crate::drive::{Load, Loaded, procedures, threads};
 use crate::files;
 use crate::group::Group;
-use crate::store::{Failure, Kind, Setup};
+use crate::store::{Kind, Setup};
 
 /// What is to be done.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -3,9 +3,10 @@
 //!
 //! Layers, each importing only those below it: `command`, `comparison` (one file each), `inside` (jobs in processes of
 //! their own) beside `agree` (whether stores give the same answers), `drive` (clients as subjects), `stores` (one file
-//! each), `store` (what they have in common), `call`; beside them `files` and `group`.
+//! each), `store` (what they have in common), `call`, `tpcc`, `answer`; beside them `files` and `group`.
 
 mod agree;
+mod answer;
 mod call;
 pub mod command;
 mod comparison;
@@ -15,3 +16,4 @@ mod group;
 mod inside;
 mod store;
 mod stores;
+mod tpcc;

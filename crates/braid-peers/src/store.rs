@@ -5,12 +5,10 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::call::{Answer, Call};
+use crate::answer::{Answer, Failure};
+use crate::call::Call;
 use crate::stores;
 use crate::stores::braid::Braid;
-
-/// Why a store refused or failed.
-pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// What a call met, and how often it was tried in vain before.
 #[derive(Clone, Copy, Debug, Default)]
@@ -113,15 +111,3 @@ impl Kind {
         })
     }
 }
-
-/// A record that was loaded is not there, or has another value.
-#[derive(Debug)]
-pub struct Missing(pub u64);
-
-impl std::fmt::Display for Missing {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "the record with the key {} is missing", self.0)
-    }
-}
-
-impl std::error::Error for Missing {}

@@ -57,6 +57,16 @@ fn memory() {
 }
 
 #[test]
+fn tpcc() {
+    let document = run(&["tpcc", "--clients", "1,3", "--workers", "2"]);
+    let mut expected = vec!["Braid, 1 worker".to_owned(), "Braid, 64 clients".to_owned()];
+    for store in &STORES[1..] {
+        expected.extend([format!("{store}, 1 client"), format!("{store}, 3 clients")]);
+    }
+    assert_eq!(subjects(&document["reports"][0]), expected);
+}
+
+#[test]
 fn commit() {
     let document = run(&["commit", "--clients", "1,4", "--modifies", "2", "--workers", "1"]);
     let report = &document["reports"][0];

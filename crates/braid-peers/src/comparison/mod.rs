@@ -5,6 +5,7 @@ pub mod larger;
 pub mod memory;
 pub mod opening;
 pub mod space;
+pub mod tpcc;
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ use braid_workloads::scale::arguments::{Defaults, Settings};
 use clap::{Args, ValueEnum};
 
 use crate::agree::{agree, complete};
-use crate::call::COUNTER_BYTES;
+use crate::answer::COUNTER_BYTES;
 use crate::drive::Loaded;
 use crate::store::{Kind, Setup};
 

@@ -13,9 +13,10 @@ use braid_workloads::scale::arguments::{Defaults, Scale};
 use clap::Args;
 
 use super::{FieldArguments, Terms, over_best, value_bytes};
+use crate::answer::Failure;
 use crate::call::{Calls, Work};
 use crate::files;
-use crate::store::{Failure, Kind, Setup};
+use crate::store::{Kind, Setup};
 
 #[derive(Clone, Debug)]
 pub struct OpenDefaults;

@@ -6,8 +6,10 @@ use braid_workloads::engine::drive::Procedure;
 use braiddb::{Database, Durability, Error, Options, RunOptions, Table, TableOptions, Transaction};
 
 use super::{each_record, pieces};
-use crate::call::{Answer, Call, Calls, KINDS, increment};
-use crate::store::{Client, Failure, Reply, Setup, Store};
+use crate::answer::{Answer, Failure, increment};
+use crate::call::{Call, Calls, KINDS};
+use crate::store::{Client, Reply, Setup, Store};
+use crate::tpcc::{Access, Accessed};
 
 /// Of the log's ring, in a budget.
 const SMALL_RING: usize = 32 << 20;
@@ -49,7 +51,7 @@ impl Braid {
     /// Makes one call as any program does: a request, whose answer is awaited.
     pub async fn request(&self, call: Call) -> Result<Reply, Error> {
         let table = self.table.clone();
-        let options = run_options(matches!(call, Call::Read(_) | Call::Scan { .. }));
+        let options = run_options(call.only_reads());
         let run = self.database.run_with(options, async move |tx| run(tx, &table, &call).await);
         let outcome = run.await?;
         Ok(Reply { answer: outcome.value, conflicts: u64::from(outcome.attempts - 1) })
@@ -195,6 +197,7 @@ async fn run(tx: &Transaction, table: &Table<u64, [u8]>, call: &Call) -> Result<
                 tx.update(table, key, &value).await?;
             }
         }
+        Call::Trade(trade) => answer = trade.run(&mut InTransaction { tx, table }).await?,
         Call::Scan { from, limit } => {
             let mut scan = tx.scan(table, *from..)?.limit(*limit);
             while let Some((key, value)) = scan.next().await? {
@@ -203,4 +206,32 @@ async fn run(tx: &Transaction, table: &Table<u64, [u8]>, call: &Call) -> Result<
         }
     }
     Ok(answer)
+}
+
+/// The table, in a transaction.
+struct InTransaction<'t> {
+    tx: &'t Transaction,
+    table: &'t Table<u64, [u8]>,
+}
+
+impl Accessed for InTransaction<'_> {
+    type Failure = Error;
+
+    async fn access(&mut self, access: Access<'_>) -> Result<Option<Vec<u8>>, Error> {
+        match access {
+            Access::Get(key) => Ok(self.tx.get(self.table, &key).await?.map(<[u8]>::to_vec)),
+            Access::Put(key, value) => {
+                self.tx.put(self.table, &key, value).await?;
+                Ok(None)
+            }
+            Access::Delete(key) => {
+                self.tx.delete(self.table, &key).await?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn missing(_: u64) -> Error {
+        Error::KeyNotFound
+    }
 }

@@ -7,8 +7,10 @@ use fjall::{
 };
 
 use super::{each_record, memtable, memtable_words, pieces, until_committed};
-use crate::call::{Answer, Call, increment};
-use crate::store::{Client, Failure, Missing, Reply, Setup, Store};
+use crate::answer::{Answer, Failure, Missing, increment};
+use crate::call::Call;
+use crate::store::{Client, Reply, Setup, Store};
+use crate::tpcc::{Access, Trade, only_reads, run_at_once};
 
 pub struct Fjall {
     database: OptimisticTxDatabase,
@@ -106,6 +108,7 @@ impl Client for Caller<'_> {
                     answer.add(*key, &value);
                 }
             }
+            Call::Trade(trade) => return until_committed(|| self::trade(self.store, trade)),
             Call::Modify(keys) => return until_committed(|| self.modify(keys)),
             Call::Scan { from, limit } => {
                 let tx = database.read_tx();
@@ -118,4 +121,29 @@ impl Client for Caller<'_> {
         }
         Ok(Reply { answer, conflicts: 0 })
     }
+}
+
+/// `None` after a conflict.
+fn trade(store: &Fjall, trade: &Trade) -> Result<Option<Answer>, Failure> {
+    let Fjall { database, records, .. } = store;
+    if trade.only_reads() {
+        let tx = database.read_tx();
+        let answer = run_at_once(trade, |access| match access {
+            Access::Get(key) => Ok(tx.get(records, key.to_be_bytes())?.map(|value| value.to_vec())),
+            _ => only_reads(),
+        });
+        return answer.map(Some);
+    }
+    let mut tx = database.write_tx()?.durability(Some(store.persist_mode()));
+    let answer = run_at_once(trade, |access| {
+        match access {
+            Access::Get(key) => {
+                return Ok(tx.get(records, key.to_be_bytes())?.map(|value| value.to_vec()));
+            }
+            Access::Put(key, value) => tx.insert(records, key.to_be_bytes(), value),
+            Access::Delete(key) => tx.remove(records, key.to_be_bytes()),
+        }
+        Ok(None)
+    })?;
+    Ok(tx.commit()?.is_ok().then_some(answer))
 }

@@ -7,8 +7,10 @@ use heed::types::{Bytes, U64};
 use heed::{Database, Env, EnvFlags, EnvOpenOptions, IntegerComparator, PutFlags, WithoutTls};
 
 use super::{each_record, pieces};
-use crate::call::{Answer, Call, increment};
-use crate::store::{Client, Failure, Missing, Reply, Setup, Store};
+use crate::answer::{Answer, Failure, Missing, increment};
+use crate::call::Call;
+use crate::store::{Client, Reply, Setup, Store};
+use crate::tpcc::{Access, Trade, only_reads, run_at_once};
 
 type Records = Database<U64<NativeEndian>, Bytes, IntegerComparator>;
 
@@ -100,6 +102,7 @@ impl Client for Caller<'_> {
                 }
                 tx.commit()?;
             }
+            Call::Trade(trade) => answer = self::trade(self.store, trade)?,
             Call::Scan { from, limit } => {
                 let tx = env.read_txn()?;
                 let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
@@ -111,4 +114,23 @@ impl Client for Caller<'_> {
         }
         Ok(Reply { answer, conflicts: 0 })
     }
+}
+
+fn trade(store: &Lmdb, trade: &Trade) -> Result<Answer, Failure> {
+    let Lmdb { env, records, .. } = store;
+    if trade.only_reads() {
+        let tx = env.read_txn()?;
+        return run_at_once(trade, |access| match access {
+            Access::Get(key) => Ok(records.get(&tx, &key)?.map(<[u8]>::to_vec)),
+            _ => only_reads(),
+        });
+    }
+    let mut tx = env.write_txn()?;
+    let answer = run_at_once(trade, |access| match access {
+        Access::Get(key) => Ok(records.get(&tx, &key)?.map(<[u8]>::to_vec)),
+        Access::Put(key, value) => Ok(records.put(&mut tx, &key, value).map(|()| None)?),
+        Access::Delete(key) => Ok(records.delete(&mut tx, &key).map(|_| None)?),
+    })?;
+    tx.commit()?;
+    Ok(answer)
 }

@@ -12,8 +12,9 @@ use std::ops::Range;
 
 use braid_workloads::random::key_of;
 
-use crate::call::{Answer, fill};
-use crate::store::{Failure, Reply, Setup};
+use crate::answer::{Answer, Failure};
+use crate::call::fill;
+use crate::store::{Reply, Setup};
 
 /// Records that one loading transaction writes.
 const PIECE: u64 = 1_000;

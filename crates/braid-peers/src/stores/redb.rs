@@ -5,8 +5,10 @@
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 
 use super::{each_record, pieces};
-use crate::call::{Answer, Call, increment};
-use crate::store::{Client, Failure, Missing, Reply, Setup, Store};
+use crate::answer::{Answer, Failure, Missing, increment};
+use crate::call::Call;
+use crate::store::{Client, Reply, Setup, Store};
+use crate::tpcc::{Access, Trade, only_reads, run_at_once};
 
 const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
 
@@ -91,6 +93,7 @@ impl Client for Caller<'_> {
                 }
                 tx.commit()?;
             }
+            Call::Trade(trade) => answer = self::trade(self.store, trade)?,
             Call::Scan { from, limit } => {
                 let table = database.begin_read()?.open_table(RECORDS)?;
                 let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
@@ -102,4 +105,26 @@ impl Client for Caller<'_> {
         }
         Ok(Reply { answer, conflicts: 0 })
     }
+}
+
+fn trade(store: &Redb, trade: &Trade) -> Result<Answer, Failure> {
+    if trade.only_reads() {
+        let table = store.database.begin_read()?.open_table(RECORDS)?;
+        return run_at_once(trade, |access| match access {
+            Access::Get(key) => Ok(table.get(key)?.map(|value| value.value().to_vec())),
+            _ => only_reads(),
+        });
+    }
+    let mut tx = store.database.begin_write()?;
+    tx.set_durability(store.durability())?;
+    let answer = {
+        let mut table = tx.open_table(RECORDS)?;
+        run_at_once(trade, |access| match access {
+            Access::Get(key) => Ok(table.get(key)?.map(|value| value.value().to_vec())),
+            Access::Put(key, value) => Ok(table.insert(key, value).map(|_| None)?),
+            Access::Delete(key) => Ok(table.remove(key).map(|_| None)?),
+        })?
+    };
+    tx.commit()?;
+    Ok(answer)
 }

@@ -10,8 +10,10 @@ use rocksdb::{
 };
 
 use super::{each_record, memtable, memtable_words, pieces, until_committed};
-use crate::call::{Answer, Call, increment};
-use crate::store::{Client, Failure, Missing, Reply, Setup, Store};
+use crate::answer::{Answer, Failure, Missing, increment};
+use crate::call::Call;
+use crate::store::{Client, Reply, Setup, Store};
+use crate::tpcc::{Access, Trade, only_reads, run_at_once};
 
 const BLOCK_BYTES: usize = 16 << 10;
 const FILTER_BITS: f64 = 10.0;
@@ -139,6 +141,7 @@ impl Client for Caller<'_> {
                     answer.add(*key, &value?.ok_or(Missing(*key))?);
                 }
             }
+            Call::Trade(trade) => return until_committed(|| self::trade(self.store, trade)),
             Call::Modify(keys) => return until_committed(|| self.modify(keys)),
             Call::Scan { from, limit } => {
                 let snapshot = database.snapshot();
@@ -153,5 +156,34 @@ impl Client for Caller<'_> {
             }
         }
         Ok(Reply { answer, conflicts: 0 })
+    }
+}
+
+/// `None` after a conflict.
+fn trade(store: &RocksDb, trade: &Trade) -> Result<Option<Answer>, Failure> {
+    if trade.only_reads() {
+        let snapshot = store.database.snapshot();
+        let answer = run_at_once(trade, |access| match access {
+            Access::Get(key) => Ok(snapshot.get(key.to_be_bytes())?),
+            _ => only_reads(),
+        });
+        return answer.map(Some);
+    }
+    let mut options = OptimisticTransactionOptions::default();
+    options.set_snapshot(true);
+    let tx = store.database.transaction_opt(&store.write_options(), &options);
+    let snapshot = tx.snapshot();
+    let mut reads = ReadOptions::default();
+    reads.set_snapshot(&snapshot);
+    let answer = run_at_once(trade, |access| match access {
+        Access::Get(key) => Ok(tx.get_for_update_opt(key.to_be_bytes(), true, &reads)?),
+        Access::Put(key, value) => Ok(tx.put(key.to_be_bytes(), value).map(|()| None)?),
+        Access::Delete(key) => Ok(tx.delete(key.to_be_bytes()).map(|()| None)?),
+    })?;
+    drop((reads, snapshot));
+    match tx.commit() {
+        Ok(()) => Ok(Some(answer)),
+        Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::TryAgain) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }

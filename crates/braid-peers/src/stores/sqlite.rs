@@ -8,8 +8,10 @@ use std::sync::{Mutex, PoisonError};
 use rusqlite::{CachedStatement, Connection, params};
 
 use super::{each_record, pieces};
-use crate::call::{Answer, Call, increment};
-use crate::store::{Client, Failure, Missing, Reply, Setup, Store};
+use crate::answer::{Answer, Failure, Missing, increment};
+use crate::call::Call;
+use crate::store::{Client, Reply, Setup, Store};
+use crate::tpcc::{Access, Trade, run_at_once};
 
 pub struct Sqlite {
     setup: Setup,
@@ -113,6 +115,34 @@ fn read(
     Ok(())
 }
 
+impl Caller<'_> {
+    fn trade(&self, trade: &Trade) -> Result<Answer, Failure> {
+        let connection = &self.connection;
+        let reads = trade.only_reads();
+        let _writer =
+            (!reads).then(|| self.store.writer.lock().unwrap_or_else(PoisonError::into_inner));
+        let begin = if reads { "BEGIN" } else { "BEGIN IMMEDIATE" };
+        connection.prepare_cached(begin)?.execute([])?;
+        let mut select = connection.prepare_cached("SELECT value FROM records WHERE key = ?1")?;
+        let mut put = connection.prepare_cached("REPLACE INTO records VALUES (?1, ?2)")?;
+        let mut delete = connection.prepare_cached("DELETE FROM records WHERE key = ?1")?;
+        let answer = run_at_once(trade, |access| {
+            match access {
+                Access::Get(key) => {
+                    let mut rows = select.query(params![key as i64])?;
+                    let Some(row) = rows.next()? else { return Ok(None) };
+                    return Ok(Some(row.get_ref(0)?.as_blob()?.to_vec()));
+                }
+                Access::Put(key, value) => _ = put.execute(params![key as i64, value])?,
+                Access::Delete(key) => _ = delete.execute(params![key as i64])?,
+            }
+            Ok(None)
+        })?;
+        connection.prepare_cached("COMMIT")?.execute([])?;
+        Ok(answer)
+    }
+}
+
 impl Client for Caller<'_> {
     fn run(&mut self, call: &Call) -> Result<Reply, Failure> {
         let mut answer = Answer::default();
@@ -145,6 +175,7 @@ impl Client for Caller<'_> {
                 }
                 self.connection.prepare_cached("COMMIT")?.execute([])?;
             }
+            Call::Trade(trade) => answer = self.trade(trade)?,
             Call::Scan { from, limit } => {
                 let mut select = self.connection.prepare_cached(
                     "SELECT key, value FROM records WHERE key >= ?1 ORDER BY key LIMIT ?2",

@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use braiddb::{Database, Durability, Options, TableOptions};
+use braiddb::{Database, Durability, Options};
 use clap::ValueEnum;
 use indicatif::ProgressBar;
 use serde::Serialize;
@@ -309,14 +309,6 @@ impl Command {
         faults.unacknowledged_found += verify(&dir, &mut ledger)?;
         faults.acknowledged += ledger.acknowledged();
         Ok(())
-    }
-
-    /// How tables are made.
-    fn table_options(&self) -> TableOptions {
-        match self.paged {
-            true => TableOptions::default().paged(),
-            false => TableOptions::default(),
-        }
     }
 
     /// A child, yet to be started.

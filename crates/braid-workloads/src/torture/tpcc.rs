@@ -14,7 +14,7 @@ use super::child::{self, READY};
 use super::{Command, Heard, Report, kill, listen, remove};
 use crate::engine::drive::Procedure;
 use crate::harness::progress::Progress;
-use crate::workload::tpcc::{Cardinalities, Request, Style, Totals, TpccBed};
+use crate::workload::tpcc::{Cardinalities, Kept, Request, Style, Totals, TpccBed};
 
 /// So few that transactions meet each other, and every table is gone through after each kill.
 const WAREHOUSES: u16 = 2;
@@ -71,8 +71,15 @@ pub(super) fn rounds(command: &Command, parent: &Path) -> Result<Report> {
 fn fill(command: &Command, dir: &Path) -> Result<()> {
     let database = Database::open(dir, child::options(command))?;
     let (size, workers) = (Cardinalities::tiny(WAREHOUSES), command.workers);
-    TpccBed::fill(database, command.table_options(), size, LOADED_WITH, workers, &Progress::of(0))?
-        .close()?;
+    TpccBed::fill(
+        database,
+        Kept::paged(command.paged),
+        size,
+        LOADED_WITH,
+        workers,
+        &Progress::of(0),
+    )?
+    .close()?;
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! CoroBase, table 5.1 and figures 5.9 to 5.12: TPC-C and its variants, stalls and latency.
 
-use braiddb::{Database, TableOptions, Width};
+use braiddb::{Database, Width};
 
 use super::mosaicdb::tpcc;
 use super::steps::{Counts, Keys, Steps};
@@ -10,7 +10,7 @@ use crate::engine::bed::{Bed, Opening, RECORD_BYTES, check_memory};
 use crate::error::Error;
 use crate::harness::report::Report;
 use crate::harness::rounds::Subject;
-use crate::workload::tpcc::{Cardinalities, Mix, Style, TpccBed};
+use crate::workload::tpcc::{Cardinalities, Kept, Mix, Style, TpccBed};
 
 pub(super) const FIGURES: &[Figure] = &[
     Figure {
@@ -101,8 +101,7 @@ impl Beds {
 fn load(run: &Run<'_>, opening: Opening, cardinalities: Cardinalities) -> Result<TpccBed, Error> {
     let (seed, progress) = (run.settings.seed, &run.stage.progress);
     let database = Database::in_memory(opening.options())?;
-    let made = TableOptions::default();
-    TpccBed::fill(database, made, cardinalities, seed, opening.workers, progress)
+    TpccBed::fill(database, Kept::Memory, cardinalities, seed, opening.workers, progress)
 }
 
 /// A mix by threads, with published ratios at the most of them.

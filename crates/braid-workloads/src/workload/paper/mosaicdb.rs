@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use braiddb::{Durability, Policy, TableOptions, Width};
+use braiddb::{Durability, Policy, Width};
 
 use super::sweep::{self, Axis, Point, driven};
 use super::{Figure, Run};
@@ -12,7 +12,7 @@ use crate::harness::place::Place;
 use crate::harness::report::Report;
 use crate::workload::hot_cold::{self, SHARES, UPDATES, subject};
 use crate::workload::inserts::{self, Interleaving};
-use crate::workload::tpcc::{Cardinalities, Style, TpccBed};
+use crate::workload::tpcc::{Cardinalities, Kept, Style, TpccBed};
 
 pub(super) const FIGURES: &[Figure] = &[
     Figure {
@@ -164,8 +164,7 @@ fn oversubscribed(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
         let database =
             braiddb::Database::open(place.join(&workers.to_string()), opening.options())?;
         let (seed, progress) = (run.settings.seed, &run.stage.progress);
-        let made = TableOptions::default();
-        let bed = TpccBed::fill(database, made, cardinalities, seed, workers, progress)?;
+        let bed = TpccBed::fill(database, Kept::Memory, cardinalities, seed, workers, progress)?;
         let make = bed.terminals(workers, Style::default());
         let subject = driven(&bed.database, workers, seed, make);
         points.push(Point::new("batch of 4, durable", workers as f64, subject));

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use braiddb::{Database, Durability, Isolation, RunOptions, TableOptions};
+use braiddb::{Database, Durability, Isolation, RunOptions};
 
 use super::mosaicdb::tpcc;
 use super::steps::{Counts, Keys, Steps};
@@ -23,7 +23,7 @@ use crate::workload::contenders::Contender;
 use crate::workload::load::LoadArguments;
 use crate::workload::tatp::TatpArguments;
 use crate::workload::timeline;
-use crate::workload::tpcc::{Style, TpccArguments, TpccBed};
+use crate::workload::tpcc::{Kept, Style, TpccArguments, TpccBed};
 use crate::workload::tpch::TpchArguments;
 
 pub(super) const FIGURES: &[Figure] = &[
@@ -195,11 +195,11 @@ fn larger_than_memory(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     let cardinalities = tpcc(run);
     let workers = settings.workers;
     let opening = Opening::braided(settings).durability(Durability::Group);
-    let made = TableOptions::default().paged();
     let progress = &run.stage.progress;
     let path = place.join("tpcc");
     let database = Database::open(&path, opening.options())?;
-    let bed = TpccBed::fill(database, made, cardinalities, settings.seed, workers, progress)?;
+    let bed =
+        TpccBed::fill(database, Kept::Paged, cardinalities, settings.seed, workers, progress)?;
     let pages = bed.database.stats().memory.pages;
     pollster::block_on(bed.database.checkpoint())?;
     bed.close()?;

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use braiddb::{BulkTables, Database, TableOptions};
+use braiddb::{BulkTables, Database};
 
 use super::consistency::{self, Totals};
 use super::load::load;
-use super::schema::{Cardinalities, Tables};
+use super::schema::{Cardinalities, Kept, Tables};
 use super::terminal::{Home, Style, Terminal};
 use crate::error::Error;
 use crate::harness::progress::Progress;
@@ -25,16 +25,16 @@ pub(crate) struct TpccBed {
 }
 
 impl TpccBed {
-    /// Fills a new database with tables of one kind, by so many workers.
+    /// Fills a new database by so many workers.
     pub(crate) fn fill(
         database: Database,
-        made: TableOptions,
+        kept: Kept,
         cardinalities: Cardinalities,
         seed: u64,
         workers: usize,
         progress: &Progress,
     ) -> Result<Self, Error> {
-        let bed = Self::made(database, made, cardinalities, seed)?;
+        let bed = Self::made(database, kept, cardinalities, seed)?;
         load(&bed.database, &bed.tables, cardinalities, seed, workers, progress)?;
         Ok(bed)
     }
@@ -45,17 +45,17 @@ impl TpccBed {
         cardinalities: Cardinalities,
         seed: u64,
     ) -> Result<Self, Error> {
-        Self::made(database, TableOptions::default(), cardinalities, seed)
+        Self::made(database, Kept::default(), cardinalities, seed)
     }
 
-    /// One whose tables are there, or are made with these options.
+    /// One whose tables are there, or are made to be kept so.
     fn made(
         database: Database,
-        made: TableOptions,
+        kept: Kept,
         cardinalities: Cardinalities,
         seed: u64,
     ) -> Result<Self, Error> {
-        let tables = Tables::open(&database, made)?;
+        let tables = Tables::open(&database, kept)?;
         let history = tables.history.clone();
         let last = database.run_blocking(async move |tx| {
             Ok::<_, braiddb::Error>(tx.last(&history).await?.map(|(number, _)| number))

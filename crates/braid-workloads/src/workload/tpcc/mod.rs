@@ -22,10 +22,9 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 pub(crate) use bed::TpccBed;
-use braiddb::TableOptions;
 use clap::Args;
 pub(crate) use consistency::Totals;
-pub(crate) use schema::Cardinalities;
+pub(crate) use schema::{Cardinalities, Kept};
 pub(crate) use terminal::{Mix, Request, Style};
 use terminal::{NEW_ORDER, PAYMENT, ROLLED_BACK};
 
@@ -64,12 +63,12 @@ pub(crate) struct TpccArguments {
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::all())]
     subjects: Vec<Contender>,
 
-    /// Keep all records and indexes on pages.
-    #[arg(long)]
-    paged: bool,
+    /// Where records and their indexes are kept.
+    #[arg(long, value_enum, default_value_t)]
+    tables: Kept,
 
     /// Measure what versions cost instead: the standard's mix on pages by one worker, with versions and without.
-    #[arg(long, conflicts_with_all = ["subjects", "mix", "workers", "width"])]
+    #[arg(long, conflicts_with_all = ["subjects", "mix", "workers", "width", "tables"])]
     versions: bool,
 
     /// Which transactions are run: the standard's, only what reads (TPC-CR), or beside Query2* (TPC-CH).
@@ -101,7 +100,7 @@ impl TpccArguments {
                 return versions::measure(stage, &settings, warehouses, &place);
             }
             let style = Style { mix: self.mix, suppliers: self.suppliers, ..Style::default() };
-            let shape = Shape { warehouses, paged: self.paged, style };
+            let shape = Shape { warehouses, kept: self.tables, style };
             measure(stage, &settings, shape, &self.subjects, &place)
         };
         warehouses.iter().map(measure).collect()
@@ -112,7 +111,7 @@ impl TpccArguments {
 #[derive(Clone, Copy)]
 struct Shape {
     warehouses: u16,
-    paged: bool,
+    kept: Kept,
     style: Style,
 }
 
@@ -123,7 +122,12 @@ impl Shape {
             Mix::ReadOnly => "r",
             Mix::Queries => "h",
         };
-        format!("tpcc{mix}-{}{}", self.warehouses, if self.paged { "-paged" } else { "" })
+        let kept = match self.kept {
+            Kept::Memory => "",
+            Kept::Paged => "-paged",
+            Kept::Both => "-both",
+        };
+        format!("tpcc{mix}-{}{kept}", self.warehouses)
     }
 
     fn cardinalities(self, settings: &Settings) -> Cardinalities {
@@ -192,15 +196,11 @@ fn measure(
     contenders: &[Contender],
     place: &Place,
 ) -> Result<Report, Error> {
-    let Shape { warehouses, paged, style } = shape;
+    let Shape { warehouses, kept, style } = shape;
     stage.beds.clear();
     let cardinalities = shape.cardinalities(settings);
     let settings = Settings { records: cardinalities.records(), ..settings.clone() };
-    let made = match paged {
-        true => TableOptions::default().paged(),
-        false => TableOptions::default(),
-    };
-    let tested = load_all(stage, &settings, (cardinalities, made), contenders, place)?;
+    let tested = load_all(stage, &settings, (cardinalities, kept), contenders, place)?;
     let mut subjects = Vec::new();
     for (contender, seed) in contenders.iter().zip(settings.seed..) {
         let home = tested.iter().find(|tested| tested.home == contender.home());
@@ -219,7 +219,11 @@ fn measure(
             Mix::ReadOnly => "R (only Order-Status and Stock-Level)",
             Mix::Queries => "H (a tenth Query2*)",
         },
-        if paged { " on pages" } else { "" },
+        match kept {
+            Kept::Memory => "",
+            Kept::Paged => " on pages",
+            Kept::Both => ", orders on pages,",
+        },
         settings.workers
     );
     let mut report = stage.measure("tpcc", what, &settings, subjects)?;
@@ -234,7 +238,7 @@ fn measure(
 fn load_all(
     stage: &Stage,
     settings: &Settings,
-    (cardinalities, made): (Cardinalities, TableOptions),
+    (cardinalities, kept): (Cardinalities, Kept),
     contenders: &[Contender],
     place: &Place,
 ) -> Result<Vec<Tested>, Error> {
@@ -244,7 +248,7 @@ fn load_all(
     let load = |home: Home| {
         let site = home.site(settings, place);
         let workers = site.opening.workers;
-        let bed = TpccBed::fill(site.open()?, made, cardinalities, seed, workers, progress)?;
+        let bed = TpccBed::fill(site.open()?, kept, cardinalities, seed, workers, progress)?;
         Ok(Tested { home, site, bed, cardinalities, seed, committed: Rc::default() })
     };
     homes.into_iter().map(load).collect()
@@ -252,7 +256,7 @@ fn load_all(
 
 /// Adds rates of New-Orders, ratios and bars to a report.
 fn add_figures(report: &mut Report, settings: &Settings, shape: Shape) {
-    let Shape { warehouses, paged, style } = shape;
+    let Shape { warehouses, kept, style } = shape;
     for measured in &report.measured.clone() {
         let orders = measured.transactions_of(NEW_ORDER) + measured.transactions_of(ROLLED_BACK);
         let share = orders as f64 / measured.transactions as f64;
@@ -262,8 +266,10 @@ fn add_figures(report: &mut Report, settings: &Settings, shape: Shape) {
     }
     let a_worker = usize::from(warehouses) == settings.workers;
     let standard = style.mix == Mix::Standard;
-    let judged =
-        !settings.quick && !paged && standard && (a_worker || warehouses == bars::TPCC_WAREHOUSES);
+    let judged = !settings.quick
+        && kept == Kept::Memory
+        && standard
+        && (a_worker || warehouses == bars::TPCC_WAREHOUSES);
     let [serializable, durable, memory] = ratios(report);
     let projected = report.ratio(PROJECTED, Contender::Snapshot.name());
     for (what, limit, measured) in [

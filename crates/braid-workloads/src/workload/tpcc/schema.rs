@@ -6,6 +6,7 @@
 //! percent, times in microseconds since 1970.
 
 use braiddb::{Database, Index, IndexOptions, Table, TableOptions};
+use clap::ValueEnum;
 
 use crate::error::Error;
 use crate::workload::encoding::{Text, records};
@@ -150,12 +151,38 @@ pub(crate) struct Tables {
     pub(super) orders_by_customer: Index<CustomerKey, OrderKey, Order>,
 }
 
+/// Where the records of the tables are kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Kept {
+    #[default]
+    Memory,
+    /// All on pages.
+    Paged,
+    /// On pages what grows without end, orders, their lines and the history; the rest in memory.
+    Both,
+}
+
+impl Kept {
+    /// On pages, or in memory.
+    pub(crate) fn paged(paged: bool) -> Self {
+        if paged { Self::Paged } else { Self::Memory }
+    }
+
+    /// Of a table that grows, or one that does not.
+    fn options(self, grows: bool) -> TableOptions {
+        let options = TableOptions::default();
+        let is_paged = self == Self::Paged || (self == Self::Both && grows);
+        if is_paged { options.paged() } else { options }
+    }
+}
+
 impl Tables {
-    /// Opens the tables, or makes them with these options, and attaches the indexes.
-    pub(crate) fn open(database: &Database, made: TableOptions) -> Result<Self, Error> {
+    /// Opens the tables, or makes them, and attaches the indexes.
+    pub(crate) fn open(database: &Database, kept: Kept) -> Result<Self, Error> {
+        let (made, growing) = (kept.options(false), kept.options(true));
         pollster::block_on(async {
             let customers = database.open_or_create_table_with("customer", made).await?;
-            let orders = database.open_or_create_table_with("order", made).await?;
+            let orders = database.open_or_create_table_with("order", growing).await?;
             let by_name = |customer: Customer, keys: &mut braiddb::IndexKeys<'_, NameKey>| {
                 let Customer { w_id, d_id, last, first, .. } = customer;
                 keys.push(&(w_id, d_id, last.padded(), first.padded()));
@@ -167,9 +194,9 @@ impl Tables {
             Ok(Self {
                 warehouses: database.open_or_create_table_with("warehouse", made).await?,
                 districts: database.open_or_create_table_with("district", made).await?,
-                history: database.open_or_create_table_with("history", made).await?,
-                new_orders: database.open_or_create_table_with("new-order", made).await?,
-                order_lines: database.open_or_create_table_with("order-line", made).await?,
+                history: database.open_or_create_table_with("history", growing).await?,
+                new_orders: database.open_or_create_table_with("new-order", growing).await?,
+                order_lines: database.open_or_create_table_with("order-line", growing).await?,
                 items: database.open_or_create_table_with("item", made).await?,
                 stock: database.open_or_create_table_with("stock", made).await?,
                 suppliers: database.open_or_create_table_with("supplier", made).await?,

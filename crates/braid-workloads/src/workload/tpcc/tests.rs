@@ -1,13 +1,11 @@
 //! Small databases: runs under both isolation levels leave them consistent, and what breaks a condition is told.
 
-use braiddb::{
-    Database, Error as Failure, Isolation, Key, Options, RunOptions, Table, TableOptions, Value,
-};
+use braiddb::{Database, Error as Failure, Isolation, Key, Options, RunOptions, Table, Value};
 
 use super::consistency::check;
 use super::schema::{Customer, District, Order, OrderLine, Tables, Warehouse};
 use super::terminal::{NEW_ORDER, PAYMENT, QUERY_2};
-use super::{Cardinalities, Mix, Style, Totals, TpccBed};
+use super::{Cardinalities, Kept, Mix, Style, Totals, TpccBed};
 use crate::engine::drive::Driven;
 use crate::error::Error;
 use crate::harness::progress::Progress;
@@ -18,24 +16,24 @@ use crate::limit::{Watched, with_limit};
 const LIMIT_SECONDS: u64 = 600;
 const SEED: u64 = 1;
 
-fn bed(made: TableOptions, warehouses: u16, workers: usize) -> TpccBed {
+fn bed(kept: Kept, warehouses: u16, workers: usize) -> TpccBed {
     let database = Database::in_memory(Options::default().workers(workers)).unwrap().watched();
     let cardinalities = Cardinalities::tiny(warehouses);
-    TpccBed::fill(database, made, cardinalities, SEED, workers, &Progress::of(0)).unwrap()
+    TpccBed::fill(database, kept, cardinalities, SEED, workers, &Progress::of(0)).unwrap()
 }
 
 #[test]
 fn runs_under_both_levels_leave_it_consistent() {
     with_limit(LIMIT_SECONDS, |_| {
-        for made in [TableOptions::default(), TableOptions::default().paged()] {
-            leaves_it_consistent(made);
+        for kept in [Kept::Memory, Kept::Paged, Kept::Both] {
+            leaves_it_consistent(kept);
         }
     });
 }
 
-fn leaves_it_consistent(made: TableOptions) {
+fn leaves_it_consistent(kept: Kept) {
     let workers = 2;
-    let bed = bed(made, 2, workers);
+    let bed = bed(kept, 2, workers);
     let mut committed = Totals::default();
     for (isolation, projected) in [
         (Isolation::Serializable, false),
@@ -97,8 +95,8 @@ fn told(bed: &TpccBed) -> String {
 #[test]
 fn what_breaks_a_condition_is_told() {
     with_limit(LIMIT_SECONDS, |_| {
-        let bed = bed(TableOptions::default(), 1, 1);
-        let tables = Tables::open(&bed.database, TableOptions::default()).unwrap();
+        let bed = bed(Kept::Memory, 1, 1);
+        let tables = Tables::open(&bed.database, Kept::Memory).unwrap();
         let district = (1, 3);
         let delivered = (1, 3, 5);
         let line = (1, 3, 5, 1);
@@ -179,7 +177,7 @@ fn deliver_out_of_order(bed: &TpccBed, tables: &Tables) {
 #[test]
 fn orders_of_items_that_do_not_exist_leave_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
-        let bed = bed(TableOptions::default(), 1, 1);
+        let bed = bed(Kept::Memory, 1, 1);
         let make = bed.terminals(1, Style::default());
         let mut driven = Driven::new("", &bed.database, 1, SEED, make);
         let sample = driven.round(Effort::Transactions(3_000)).unwrap();
@@ -193,8 +191,8 @@ fn orders_of_items_that_do_not_exist_leave_nothing() {
 #[test]
 fn other_mixes_leave_it_consistent_and_fill_up_what_is_low() {
     with_limit(LIMIT_SECONDS, |_| {
-        let bed = bed(TableOptions::default(), 2, 2);
-        let tables = Tables::open(&bed.database, TableOptions::default()).unwrap();
+        let bed = bed(Kept::Memory, 2, 2);
+        let tables = Tables::open(&bed.database, Kept::Memory).unwrap();
         let low = || {
             let tables = tables.clone();
             let count = async move |tx: &braiddb::Transaction| {

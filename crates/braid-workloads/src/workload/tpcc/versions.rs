@@ -6,10 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use braiddb::{Isolation, RunOptions, TableOptions, Transaction};
+use braiddb::{Isolation, RunOptions, Transaction};
 
 use super::terminal::{ROLLED_BACK, Style, Terminal};
-use super::{Shape, TpccBed, account, load_all};
+use super::{Kept, Shape, TpccBed, account, load_all};
 use crate::engine::drive::Procedure;
 use crate::error::Error;
 use crate::harness::latency::Latencies;
@@ -115,13 +115,12 @@ pub(super) fn measure(
 ) -> Result<Report, Error> {
     stage.beds.clear();
     let settings = Settings { workers: 1, ..settings.clone() };
-    let shape = Shape { warehouses, paged: true, style: Style::default() };
+    let shape = Shape { warehouses, kept: Kept::Paged, style: Style::default() };
     let cardinalities = shape.cardinalities(&settings);
     let settings = Settings { records: cardinalities.records(), ..settings };
-    let made = TableOptions::default().paged();
     let versioned = Contender::MemorySequential;
     let load = || {
-        let load = load_all(stage, &settings, (cardinalities, made), &[versioned], place)?;
+        let load = load_all(stage, &settings, (cardinalities, Kept::Paged), &[versioned], place)?;
         Ok::<_, Error>(load.into_iter().next().expect("one was asked for"))
     };
     let tested = [load()?, load()?];
