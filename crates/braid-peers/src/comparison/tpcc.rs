@@ -9,10 +9,10 @@ use braid_workloads::scale::arguments::{Defaults, Scale, Settings};
 use clap::Args;
 
 use super::{FieldArguments, Terms, client_count, is_at_scale, over_best};
-use crate::agree::{agree_on_trades, trades_are_complete};
+use crate::agree::{agree_on_trades, fill_with_trades, trades_are_complete};
 use crate::call::Work;
 use crate::drive::{Load, Loaded, clients, procedures, requests, threads};
-use crate::{agree, tpcc};
+use crate::tpcc;
 
 /// Clients whose requests are awaited together.
 const REQUESTS: usize = 64;
@@ -61,14 +61,14 @@ impl TpccArguments {
         };
         let most = counts.iter().copied().max().unwrap_or(1);
         let terms = Terms { value_bytes: ROW_BYTES, synced: false, budget: None, clients: most };
-        let stores = field.load(stage, terms, &Settings { records: 0, ..settings.clone() })?;
-        let stores: Vec<Loaded> = stores
-            .into_iter()
-            .map(|loaded| Loaded { records: settings.records, ..loaded })
-            .collect();
-        for loaded in &stores {
-            stage.progress.doing(format!("filling {}", loaded.name));
-            agree::fill_with_trades(loaded).map_err(|failure| loaded.failed(failure))?;
+        let mut stores = Vec::new();
+        for kind in &field.kinds {
+            stage.progress.doing(format!("filling {}", kind.name()));
+            let failed = |source| Error::Subject { name: kind.name().to_owned(), source };
+            let store = kind.open(&field.setup(*kind, terms, &settings)).map_err(failed)?;
+            let loaded = Loaded::new(kind.name(), store, settings.records);
+            fill_with_trades(&loaded).map_err(failed)?;
+            stores.push(loaded);
         }
         let mut report = compare(stage, &settings, &stores, &counts)?;
         report.notes.push(format!("warehouses: {}", tpcc::Scale::of(settings.records).warehouses));
