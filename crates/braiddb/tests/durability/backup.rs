@@ -20,14 +20,8 @@ fn options() -> Options {
         .checkpoint_bytes(1 << 20)
 }
 
-/// The backup; a checkpoint that is due may be in the way for a while.
 fn back_up(db: &Database, directory: &std::path::Path) -> Result<braiddb::Backup, Error> {
-    loop {
-        match db.backup(directory) {
-            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
-            backup => return backup,
-        }
-    }
+    once_free(|| db.backup(directory))
 }
 
 #[test]

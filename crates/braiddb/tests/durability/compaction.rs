@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use crate::common::{Watched, with_limit};
+use crate::common::{Watched, once_free, with_limit};
 use braiddb::{Compaction, Database, Error, Options, Table};
 use pollster::block_on;
 
@@ -57,23 +57,12 @@ fn check(db: &Database, rounds: impl Fn(u64) -> u64) {
     }
 }
 
-/// Compacts; a checkpoint that is due may be in the way for a while.
 fn compact(db: &Database) -> Compaction {
-    loop {
-        match block_on(db.compact()) {
-            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
-            compacted => return compacted.unwrap(),
-        }
-    }
+    once_free(|| block_on(db.compact())).unwrap()
 }
 
 fn problems(db: &Database) -> Vec<String> {
-    loop {
-        match db.check() {
-            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
-            report => return report.unwrap().problems,
-        }
-    }
+    once_free(|| db.check()).unwrap().problems
 }
 
 /// Bytes of the segments that hold some of the log; others are prepared ahead.

@@ -152,30 +152,15 @@ fn large_transactions_count_as_a_whole() {
 }
 
 fn checkpoint(db: &Database) -> Checkpoint {
-    loop {
-        match block_on(db.checkpoint()) {
-            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
-            written => return written.unwrap(),
-        }
-    }
+    once_free(|| block_on(db.checkpoint())).unwrap()
 }
 
 fn compact(db: &Database) -> Compaction {
-    loop {
-        match block_on(db.compact()) {
-            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
-            compacted => return compacted.unwrap(),
-        }
-    }
+    once_free(|| block_on(db.compact())).unwrap()
 }
 
 fn check(db: &Database) -> CheckReport {
-    loop {
-        match db.check() {
-            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
-            checked => return checked.unwrap(),
-        }
-    }
+    once_free(|| db.check()).unwrap()
 }
 
 fn newest_checkpoint(directory: &Path) -> PathBuf {
@@ -333,12 +318,12 @@ fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
         let (paged, mut model) = (create_table(&db, "paged", true), BTreeMap::new());
         churn(&db, &paged, &mut model, 1, 40);
         checkpoint(&db);
-        assert_eq!(once_free(|| db.check()).unwrap().problems, [""; 0]);
+        assert_eq!(check(&db).problems, [""; 0]);
         let path = newest_checkpoint(directory.path());
         let whole = std::fs::read(&path).unwrap();
         let problem = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            let problems = once_free(|| db.check()).unwrap().problems;
+            let problems = check(&db).problems;
             assert!(
                 problems.len() == 1 && problems[0].contains("write a checkpoint"),
                 "{problems:?}"
@@ -353,7 +338,7 @@ fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
         }
         assert!(problem(&whole[..whole.len() - 1]).contains("it is cut short"));
         checkpoint(&db);
-        assert_eq!(once_free(|| db.check()).unwrap().problems, [""; 0]);
+        assert_eq!(check(&db).problems, [""; 0]);
         db.close().unwrap();
         let db = open(directory.path());
         assert!(contents(&db, &open_table(&db, "paged")) == model);
@@ -430,7 +415,7 @@ fn pages_keep_their_size() {
                 let table = open_table(&db, "paged");
                 assert!(contents(&db, &table) == model);
                 churn(&db, &table, &mut model, other as u64, 5);
-                once_free(|| block_on(db.checkpoint())).unwrap();
+                checkpoint(&db);
                 churn(&db, &table, &mut model, other as u64 + 1, 5);
                 assert_eq!(check(&db).problems, Vec::<String>::new());
                 db.close().unwrap();
@@ -499,7 +484,7 @@ fn the_version_says_whether_there_may_be_paged_tables() {
         assert!(matches!(&*error, LogError::Corrupt { .. }), "{error}");
         let db = with_version(2).unwrap();
         assert_eq!(contents(&db, &open_table(&db, "paged")).len(), 1);
-        once_free(|| block_on(db.checkpoint())).unwrap();
+        checkpoint(&db);
         assert_eq!(version(directory.path()), 4, "a checkpoint lists places of leaves");
         db.close().unwrap();
         let net = options().certifier(Certifier::SerialSafetyNet);
