@@ -66,45 +66,20 @@ impl Model {
 /// # Errors
 /// [`Error::Wrong`] for the first answer that differs.
 pub fn agree(kinds: &[Kind], directory: &Path, synced: bool, calls: u64) -> Result<(), Error> {
-    let (records, value_bytes) = (500, 100);
+    const RECORDS: u64 = 500;
     for kind in kinds {
-        let setup = Setup {
-            directory: directory.join(kind.name()),
-            value_bytes,
-            data_bytes: records * (8 + value_bytes as u64),
-            synced,
-            budget: None,
-            clients: 1,
-            workers: 1,
-            pin: false,
-            paged: false,
-        };
-        let mut model = Model::loaded(records, value_bytes);
+        let setup = small(*kind, directory, synced, RECORDS);
+        let mut model = Model::loaded(RECORDS, setup.value_bytes);
         let failed = |source| Error::Subject { name: kind.name().to_owned(), source };
-        let store = kind.open(&setup).map_err(failed)?;
-        store.load(records).map_err(failed)?;
-        {
-            let mut client = store.client().map_err(failed)?;
-            let mut draws = Calls::new(Work::Everything, records, 7);
-            for number in 0..calls {
-                let call = draws.draw();
-                let reply = client.run(&call).map_err(failed)?;
-                same(
-                    kind.name(),
-                    &format!("call {number}, {call:?}"),
-                    reply.answer,
-                    model.run(&call),
-                )?;
-            }
-        }
-        store.close().map_err(failed)?;
-        drop(store);
-        let store = kind.open(&setup).map_err(failed)?;
-        let everything = Call::EVERYTHING;
-        let reply =
-            store.client().and_then(|mut client| client.run(&everything)).map_err(failed)?;
-        same(kind.name(), "everything, opened again", reply.answer, model.run(&everything))?;
-        store.close().map_err(failed)?;
+        let loaded = Loaded::new(kind.name(), kind.open(&setup).map_err(failed)?, RECORDS);
+        loaded.store.load(RECORDS).map_err(failed)?;
+        let mut draws = Calls::new(Work::Everything, RECORDS, 7);
+        same_answers(&loaded, &mut model, (0..calls).map(|_| draws.draw()))?;
+        loaded.store.close().map_err(failed)?;
+        drop(loaded);
+        let loaded = Loaded::new(kind.name(), kind.open(&setup).map_err(failed)?, RECORDS);
+        same_answers(&loaded, &mut model, [Call::EVERYTHING])?;
+        loaded.store.close().map_err(failed)?;
     }
     Ok(())
 }
@@ -116,37 +91,61 @@ pub fn agree(kinds: &[Kind], directory: &Path, synced: bool, calls: u64) -> Resu
 pub fn agree_on_trades(kinds: &[Kind], directory: &Path, calls: u64) -> Result<(), Error> {
     const RECORDS: u64 = 1_000;
     for kind in kinds {
-        let setup = Setup {
-            directory: directory.join(kind.name()),
-            value_bytes: 300,
-            data_bytes: 1 << 20,
-            synced: false,
-            budget: None,
-            clients: 1,
-            workers: 1,
-            pin: false,
-            paged: false,
-        };
         let mut model = Model(BTreeMap::new());
         let failed = |source| Error::Subject { name: kind.name().to_owned(), source };
-        let loaded = Loaded::new(kind.name(), kind.open(&setup).map_err(failed)?, RECORDS);
+        let store = kind.open(&small(*kind, directory, false, RECORDS)).map_err(failed)?;
+        let loaded = Loaded::new(kind.name(), store, RECORDS);
         fill_with_trades(&loaded).map_err(failed)?;
         tpcc::Scale::of(RECORDS).fill().iter().for_each(|fill| _ = model.trade(fill));
-        let mut wrote = 0;
-        {
-            let mut client = loaded.store.client().map_err(failed)?;
-            let mut draws = Calls::new(Work::Trades, RECORDS, 7);
-            let drawn = (0..calls).map(|_| draws.draw()).chain([Call::EVERYTHING]);
-            for (number, call) in drawn.enumerate() {
-                let answer = client.run(&call).map_err(failed)?.answer;
-                same(kind.name(), &format!("call {number}, {call:?}"), answer, model.run(&call))?;
-                wrote += u64::from(!call.only_reads());
-            }
-        }
-        trades_are_complete(&loaded, wrote)?;
+        let mut draws = Calls::new(Work::Trades, RECORDS, 7);
+        let drawn = (0..calls).map(|_| draws.draw()).chain([Call::EVERYTHING]);
+        let wrote = same_answers(&loaded, &mut model, drawn)?;
+        // Relaxed: there is one thread.
+        loaded.modifications.store(wrote, Ordering::Relaxed);
+        trades_are_complete(&loaded)?;
         loaded.store.close().map_err(failed)?;
     }
     Ok(())
+}
+
+/// How a store of so few records is set up, for one client.
+fn small(kind: Kind, directory: &Path, synced: bool, records: u64) -> Setup {
+    let value_bytes = 100;
+    Setup {
+        directory: directory.join(kind.name()),
+        value_bytes,
+        data_bytes: records * (8 + value_bytes as u64),
+        synced,
+        budget: None,
+        clients: 1,
+        workers: 1,
+        pin: false,
+        paged: false,
+    }
+}
+
+/// Runs the same calls on a store and on a model; returns how many of them wrote.
+///
+/// # Errors
+/// [`Error::Wrong`] for the first answer that differs; the store's.
+fn same_answers(
+    loaded: &Loaded,
+    model: &mut Model,
+    calls: impl IntoIterator<Item = Call>,
+) -> Result<u64, Error> {
+    let failed = |failure| loaded.failed(failure);
+    let mut client = loaded.store.client().map_err(failed)?;
+    let mut wrote = 0;
+    for (number, call) in calls.into_iter().enumerate() {
+        let answer = client.run(&call).map_err(failed)?.answer;
+        let (name, expected) = (loaded.name, model.run(&call));
+        if answer != expected {
+            let what = format!("call {number}, {call:?}");
+            return Err(Error::Wrong(format!("{name}, {what}: {answer:?} is not {expected:?}")));
+        }
+        wrote += u64::from(!call.only_reads());
+    }
+    Ok(wrote)
 }
 
 /// Fills a store, which is empty, with what TPC-C begins with.
@@ -161,11 +160,13 @@ pub fn fill_with_trades(loaded: &Loaded) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Looks whether a store's rows fit one another, and are what so many of TPC-C's transactions that wrote have left.
+/// Looks whether a store's rows fit one another, and are what those of TPC-C's transactions that wrote have left.
 ///
 /// # Errors
 /// [`Error::Wrong`] if not.
-pub fn trades_are_complete(loaded: &Loaded, wrote: u64) -> Result<(), Error> {
+pub fn trades_are_complete(loaded: &Loaded) -> Result<(), Error> {
+    // Relaxed: those who added to it have been waited for.
+    let wrote = loaded.modifications.load(Ordering::Relaxed);
     let check = Call::Trade(Trade::Check(tpcc::Scale::of(loaded.records)));
     let reply = loaded.store.client().and_then(|mut client| client.run(&check));
     let Answer { records, sum, digest } = reply.map_err(|failure| loaded.failed(failure))?.answer;
@@ -175,13 +176,6 @@ pub fn trades_are_complete(loaded: &Loaded, wrote: u64) -> Result<(), Error> {
             "{}: {wrote} transactions wrote, and the rows are what {records} have left; {sum} do not fit, such as {digest:x}",
             loaded.name
         ))),
-    }
-}
-
-fn same(name: &str, what: &str, answer: Answer, expected: Answer) -> Result<(), Error> {
-    match answer == expected {
-        true => Ok(()),
-        false => Err(Error::Wrong(format!("{name}, {what}: {answer:?} is not {expected:?}"))),
     }
 }
 

@@ -9,7 +9,9 @@ use clap::Args;
 
 use super::{
     FieldArguments, Terms, check_and_close, client_count, is_at_scale, over_best, value_bytes,
+    with_records,
 };
+use crate::agree::complete;
 use crate::call::Work;
 use crate::drive::{Load, Loaded, clients, procedures, requests, threads};
 
@@ -61,11 +63,11 @@ impl CommitArguments {
         let most = self.clients.iter().copied().max().unwrap_or(1);
         let terms =
             Terms { value_bytes: self.value_bytes, synced: true, budget: None, clients: most };
-        let stores = field.load(stage, terms, &settings)?;
+        let stores = field.load(stage, terms, &settings, with_records)?;
         let mut report = self.compare(stage, &settings, &stores)?;
         report.notes.push(format!("values of {} bytes", self.value_bytes));
         field.describe(&mut report, &stores);
-        check_and_close(stage, &stores)?;
+        check_and_close(stage, &stores, complete)?;
         Ok(vec![report])
     }
 

@@ -7,15 +7,15 @@ use braid_workloads::scale::arguments::{Defaults, Scale, Settings};
 use clap::{Args, ValueEnum};
 
 use super::{
-    FieldArguments, Terms, check_and_close, client_count, is_at_scale, over_best, value_bytes,
+    FieldArguments, Terms, by_clients, check_and_close, client_count, client_counts, is_at_scale,
+    over_best_by_clients, value_bytes, with_records,
 };
+use crate::agree::complete;
 use crate::call::Work;
-use crate::drive::{Load, Loaded, clients, procedures, requests, threads};
+use crate::drive::{Load, Loaded};
 
 /// What the reads of Braid must be over those of the best peer.
 const READS_OVER_BEST: f64 = 5.0;
-/// Clients whose requests are awaited together.
-const REQUESTS: usize = 64;
 
 #[derive(Clone, Debug)]
 pub struct MemoryDefaults;
@@ -132,15 +132,11 @@ impl MemoryArguments {
     pub fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         let settings = self.scale.settings();
         let field = self.field.make(stage)?;
-        let clients = match self.clients.is_empty() {
-            true if settings.workers > 1 => vec![1, settings.workers],
-            true => vec![1],
-            false => self.clients.clone(),
-        };
+        let clients = client_counts(&self.clients, &settings);
         let most = clients.iter().copied().max().unwrap_or(1);
         let terms =
             Terms { value_bytes: self.value_bytes, synced: false, budget: None, clients: most };
-        let stores = field.load(stage, terms, &settings)?;
+        let stores = field.load(stage, terms, &settings, with_records)?;
         let workloads: &[Workload] = match self.workloads.is_empty() {
             true => Workload::value_variants(),
             false => &self.workloads,
@@ -153,7 +149,7 @@ impl MemoryArguments {
         };
         let reports: Result<Vec<Report>, Error> = workloads.iter().map(compare).collect();
         let reports = reports?;
-        check_and_close(stage, &stores)?;
+        check_and_close(stage, &stores, complete)?;
         Ok(reports)
     }
 }
@@ -172,32 +168,10 @@ fn compare(
         pin: settings.pin,
         timed_one_in: 16,
     };
-    let mut subjects = Vec::new();
-    for (of, loaded) in stores.iter().enumerate() {
-        if loaded.store.braid().is_some() {
-            let workers = counts.iter().filter(|count| **count <= settings.workers);
-            let sources = workers.filter_map(|count| procedures(loaded, load(1, of), *count));
-            subjects.extend(sources);
-            subjects.extend(requests(loaded, load(REQUESTS, of)));
-        } else {
-            subjects.extend(counts.iter().map(|count| threads(loaded, load(*count, of))));
-        }
-    }
+    let subjects = by_clients(stores, counts, settings, load);
     let mut report = stage.measure(workload.name(), workload.what(), settings, subjects)?;
     let judged = is_at_scale::<MemoryDefaults>(settings);
     let bar = (workload == Workload::Reads).then_some(READS_OVER_BEST);
-    let peers = |count: usize| {
-        let peers = stores.iter().filter(|loaded| loaded.store.braid().is_none());
-        peers.map(|loaded| format!("{}, {}", loaded.name, clients(count))).collect::<Vec<_>>()
-    };
-    for count in counts {
-        let plural = if *count == 1 { "" } else { "s" };
-        let braid = format!("Braid, {count} worker{plural}");
-        over_best(&mut report, &braid, peers(*count), bar, judged);
-    }
-    if let Some(most) = counts.iter().max() {
-        let braid = format!("Braid, {}", clients(REQUESTS));
-        over_best(&mut report, &braid, peers(*most), None, judged);
-    }
+    over_best_by_clients(&mut report, stores, counts, bar, judged);
     Ok(report)
 }

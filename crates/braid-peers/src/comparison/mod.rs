@@ -14,12 +14,13 @@ use braid_workloads::error::Error;
 use braid_workloads::harness::number;
 use braid_workloads::harness::place::{Place, PlaceArguments};
 use braid_workloads::harness::report::{Report, Side};
+use braid_workloads::harness::rounds::Subject;
 use braid_workloads::scale::arguments::{Defaults, Settings};
 use clap::{Args, ValueEnum};
 
-use crate::agree::{agree, complete};
-use crate::answer::COUNTER_BYTES;
-use crate::drive::Loaded;
+use crate::agree::agree;
+use crate::answer::{COUNTER_BYTES, Failure};
+use crate::drive::{Load, Loaded, clients, procedures, requests, threads};
 use crate::store::{Kind, Setup};
 
 /// Bytes of a key.
@@ -98,7 +99,7 @@ impl Field {
         }
     }
 
-    /// Opens and loads all stores.
+    /// Opens all stores, and fills each.
     ///
     /// # Errors
     /// When one fails.
@@ -107,13 +108,15 @@ impl Field {
         stage: &Stage,
         terms: Terms,
         settings: &Settings,
+        fill: impl Fn(&Loaded) -> Result<(), Failure>,
     ) -> Result<Vec<Loaded>, Error> {
         let load = |kind: &Kind| {
             stage.progress.doing(format!("loading {}", kind.name()));
             let failed = |source| Error::Subject { name: kind.name().to_owned(), source };
             let store = kind.open(&self.setup(*kind, terms, settings)).map_err(failed)?;
-            store.load(settings.records).map_err(failed)?;
-            Ok(Loaded::new(kind.name(), store, settings.records))
+            let loaded = Loaded::new(kind.name(), store, settings.records);
+            fill(&loaded).map_err(failed)?;
+            Ok(loaded)
         };
         self.kinds.iter().map(load).collect()
     }
@@ -127,14 +130,26 @@ impl Field {
     }
 }
 
-/// Looks whether all that was committed is there, and closes the stores.
+/// Fills a store with records.
+///
+/// # Errors
+/// The store's.
+pub fn with_records(loaded: &Loaded) -> Result<(), Failure> {
+    loaded.store.load(loaded.records)
+}
+
+/// Looks by `check` whether all that was committed is there, and closes the stores.
 ///
 /// # Errors
 /// When something is missing or there twice, or a store fails.
-pub fn check_and_close(stage: &Stage, stores: &[Loaded]) -> Result<(), Error> {
+pub fn check_and_close(
+    stage: &Stage,
+    stores: &[Loaded],
+    check: impl Fn(&Loaded) -> Result<(), Error>,
+) -> Result<(), Error> {
     for loaded in stores {
         stage.progress.doing(format!("checking {}", loaded.name));
-        complete(loaded)?;
+        check(loaded)?;
         loaded.store.close().map_err(|failure| loaded.failed(failure))?;
     }
     Ok(())
@@ -177,6 +192,63 @@ pub fn over_best(
     if let Some(limit) = bar {
         let what = format!("{braid} over the best peer, {best}");
         report.bar(what, (Side::AtLeast, limit, "×"), ratio, judged);
+    }
+}
+
+/// Clients whose requests are awaited together.
+const REQUESTS: usize = 64;
+
+/// Peers by threads, Braid by workers and by requests, of what `load` says for so many clients of a store.
+pub fn by_clients(
+    stores: &[Loaded],
+    counts: &[usize],
+    settings: &Settings,
+    load: impl Fn(usize, usize) -> Load,
+) -> Vec<Box<dyn Subject>> {
+    let mut subjects = Vec::new();
+    for (of, loaded) in stores.iter().enumerate() {
+        if loaded.store.braid().is_some() {
+            let workers = counts.iter().filter(|count| **count <= settings.workers);
+            let sources = workers.filter_map(|count| procedures(loaded, load(1, of), *count));
+            subjects.extend(sources);
+            subjects.extend(requests(loaded, load(REQUESTS, of)));
+        } else {
+            subjects.extend(counts.iter().map(|count| threads(loaded, load(*count, of))));
+        }
+    }
+    subjects
+}
+
+/// Adds what so many workers of Braid are over the best peer with as many clients, and its requests over the best with
+/// most of them.
+pub fn over_best_by_clients(
+    report: &mut Report,
+    stores: &[Loaded],
+    counts: &[usize],
+    bar: Option<f64>,
+    judged: bool,
+) {
+    let peers = |count: usize| {
+        let peers = stores.iter().filter(|loaded| loaded.store.braid().is_none());
+        peers.map(|loaded| format!("{}, {}", loaded.name, clients(count))).collect::<Vec<_>>()
+    };
+    for count in counts {
+        let plural = if *count == 1 { "" } else { "s" };
+        let braid = format!("Braid, {count} worker{plural}");
+        over_best(report, &braid, peers(*count), bar, judged);
+    }
+    if let Some(most) = counts.iter().max() {
+        let braid = format!("Braid, {}", clients(REQUESTS));
+        over_best(report, &braid, peers(*most), None, judged);
+    }
+}
+
+/// Numbers of clients that are compared: those asked for, or one and one a core.
+pub fn client_counts(asked: &[usize], settings: &Settings) -> Vec<usize> {
+    match asked.is_empty() {
+        true if settings.workers > 1 => vec![1, settings.workers],
+        true => vec![1],
+        false => asked.to_vec(),
     }
 }
 

@@ -1,21 +1,20 @@
 //! `tpcc`: TPC-C's five transactions by keys alone, in memory; nobody waits for the disk.
 
-use std::sync::atomic::Ordering;
-
 use braid_workloads::Stage;
 use braid_workloads::error::Error;
 use braid_workloads::harness::report::Report;
 use braid_workloads::scale::arguments::{Defaults, Scale, Settings};
 use clap::Args;
 
-use super::{FieldArguments, Terms, client_count, is_at_scale, over_best};
+use super::{
+    FieldArguments, Terms, by_clients, check_and_close, client_count, client_counts, is_at_scale,
+    over_best_by_clients,
+};
 use crate::agree::{agree_on_trades, fill_with_trades, trades_are_complete};
 use crate::call::Work;
-use crate::drive::{Load, Loaded, clients, procedures, requests, threads};
+use crate::drive::{Load, Loaded};
 use crate::tpcc;
 
-/// Clients whose requests are awaited together.
-const REQUESTS: usize = 64;
 /// What a row takes, about.
 const ROW_BYTES: usize = 300;
 /// Transactions whose answers are compared before anything is measured.
@@ -54,32 +53,14 @@ impl TpccArguments {
         let settings = self.scale.settings();
         let field = self.field.make(stage)?;
         agree_on_trades(&field.kinds, &field.place.join("trades"), COMPARED)?;
-        let counts = match self.clients.is_empty() {
-            true if settings.workers > 1 => vec![1, settings.workers],
-            true => vec![1],
-            false => self.clients.clone(),
-        };
+        let counts = client_counts(&self.clients, &settings);
         let most = counts.iter().copied().max().unwrap_or(1);
         let terms = Terms { value_bytes: ROW_BYTES, synced: false, budget: None, clients: most };
-        let mut stores = Vec::new();
-        for kind in &field.kinds {
-            stage.progress.doing(format!("filling {}", kind.name()));
-            let failed = |source| Error::Subject { name: kind.name().to_owned(), source };
-            let store = kind.open(&field.setup(*kind, terms, &settings)).map_err(failed)?;
-            let loaded = Loaded::new(kind.name(), store, settings.records);
-            fill_with_trades(&loaded).map_err(failed)?;
-            stores.push(loaded);
-        }
+        let stores = field.load(stage, terms, &settings, fill_with_trades)?;
         let mut report = compare(stage, &settings, &stores, &counts)?;
         report.notes.push(format!("warehouses: {}", tpcc::Scale::of(settings.records).warehouses));
         field.describe(&mut report, &stores);
-        for loaded in &stores {
-            stage.progress.doing(format!("checking {}", loaded.name));
-            // Relaxed: those who added to it have been waited for.
-            let wrote = loaded.modifications.load(Ordering::Relaxed);
-            trades_are_complete(loaded, wrote)?;
-            loaded.store.close().map_err(|failure| loaded.failed(failure))?;
-        }
+        check_and_close(stage, &stores, trades_are_complete)?;
         Ok(vec![report])
     }
 }
@@ -97,25 +78,10 @@ fn compare(
         pin: settings.pin,
         timed_one_in: 1,
     };
-    let mut subjects = Vec::new();
-    for (of, loaded) in stores.iter().enumerate() {
-        if loaded.store.braid().is_some() {
-            let workers = counts.iter().filter(|count| **count <= settings.workers);
-            subjects.extend(workers.filter_map(|count| procedures(loaded, load(1, of), *count)));
-            subjects.extend(requests(loaded, load(REQUESTS, of)));
-        } else {
-            subjects.extend(counts.iter().map(|count| threads(loaded, load(*count, of))));
-        }
-    }
+    let subjects = by_clients(stores, counts, settings, load);
     let what = "TPC-C's mix by keys alone, not synced";
     let mut report = stage.measure("peers-tpcc", what, settings, subjects)?;
     let judged = is_at_scale::<TpccDefaults>(settings);
-    for count in counts {
-        let peers = stores.iter().filter(|loaded| loaded.store.braid().is_none());
-        let peers = peers.map(|loaded| format!("{}, {}", loaded.name, clients(*count)));
-        let plural = if *count == 1 { "" } else { "s" };
-        let braid = format!("Braid, {count} worker{plural}");
-        over_best(&mut report, &braid, peers.collect::<Vec<_>>(), None, judged);
-    }
+    over_best_by_clients(&mut report, stores, counts, None, judged);
     Ok(report)
 }
