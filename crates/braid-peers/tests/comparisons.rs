@@ -45,7 +45,7 @@ const STORES: [&str; 6] = ["Braid", "LMDB", "redb", "RocksDB", "fjall", "SQLite"
 fn memory() {
     let document = run(&["memory", "--clients", "1,3", "--workers", "2"]);
     let reports = document["reports"].as_array().unwrap();
-    assert_eq!(reports.len(), 6);
+    assert_eq!(reports.len(), 9);
     for report in reports {
         let mut expected = vec!["Braid, 1 worker".to_owned(), "Braid, 64 clients".to_owned()];
         for store in &STORES[1..] {
