@@ -312,7 +312,15 @@ fn an_import_into_a_paged_table_is_whole_and_comes_out_again() {
     let (good, memory) = (braid.file("good.csv", shuffled(rows)), ["--memory", "68"]);
     braid.import(&good, &["--memory", "68", "--paged"], 0);
     let tables = braid.run(&["tables", "--json"], 0).0;
-    assert!(tables.contains("\"paged\":true"), "{tables}");
+    let listed: serde_json::Value = serde_json::from_str(&tables).unwrap();
+    assert_eq!(listed["options"]["paged"], true, "{tables}");
+    // An index of pages above those with the records.
+    assert_eq!(
+        (&listed["records"], &listed["index_height"]),
+        (&rows.into(), &3.into()),
+        "{tables}"
+    );
+    assert!(listed["index_bytes"].as_u64() > Some(0), "{tables}");
     let scanned = braid.run(&["scan", "t"], 0).0;
     assert_eq!(scanned.lines().count() as u64, rows);
     assert!(scanned.lines().map(|line| line.split('\t').next()).is_sorted());

@@ -22,7 +22,7 @@ struct SizedTable {
     #[serde(flatten)]
     description: TableDescription,
     #[serde(flatten)]
-    size: Option<TableSize>,
+    size: TableSize,
     #[serde(flatten)]
     contents: TableContents,
 }
@@ -68,9 +68,6 @@ fn list(db: &Database, output: &Output, with_memory: bool) -> Result<()> {
     header.extend(["bytes, about", "index levels", "index bytes"]);
     let mut shown = plain(header);
     for SizedTable { description, size, contents } in tables {
-        let figure = |figure: fn(TableSize) -> u64| {
-            size.map_or_else(|| "-".to_owned(), |size| figure(size).to_string())
-        };
         let TableDescription { name, key_type, value_type, options, .. } = description;
         let expire = options.ttl.map_or_else(|| "-".to_owned(), |ttl| format!("{ttl:?}"));
         let kind = if options.paged { "paged" } else { "memory" }.to_owned();
@@ -81,8 +78,7 @@ fn list(db: &Database, output: &Output, with_memory: bool) -> Result<()> {
             true => "-".to_owned(),
             false => format!("{:.0} %", 100.0 * contents.hot_share()),
         }));
-        let (levels, index) = (figure(|size| size.index_height), figure(|size| size.index_bytes));
-        row.extend([contents.bytes().to_string(), levels, index]);
+        row.extend([contents.bytes(), size.index_height, size.index_bytes].map(|n| n.to_string()));
         shown.add_row(row.iter().map(|cell| escaped(cell)));
     }
     output.line(&shown.to_string())?;
@@ -140,7 +136,7 @@ struct Overview {
 #[derive(Serialize)]
 struct TableFigures {
     #[serde(flatten)]
-    size: Option<TableSize>,
+    size: TableSize,
     #[serde(flatten)]
     contents: TableContents,
 }

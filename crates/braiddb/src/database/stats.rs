@@ -220,18 +220,20 @@ pub struct PageStats {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TableSize {
-    /// Its records, about: deleted ones count until they are reclaimed, and those that are being written do
-    /// too. Where nothing was written for a while, it is exact. [`Transaction::count`](crate::Transaction::count)
+    /// Its records, about: those that are being written count, and in memory deleted ones do too until they are
+    /// reclaimed. Where nothing was written for a while, it is exact. [`Transaction::count`](crate::Transaction::count)
     /// counts.
     pub records: u64,
-    /// Bytes of the nodes of its index, all of which are in memory.
+    /// Bytes of the nodes of its index: all of which are in memory, or of a paged table the pages that lead to those with its
+    /// records, wherever they are.
     pub index_bytes: u64,
-    /// Levels of its index: so many nodes are looked at to find a key.
+    /// Levels of its index: so many nodes are looked at to find a key, the page with its record among them if the table is
+    /// paged.
     pub index_height: u64,
 }
 
 impl Database {
-    /// How large a table is, about; `None` if that is not known, as its records are on pages.
+    /// How large a table is, about, at once.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -239,18 +241,18 @@ impl Database {
     /// # pollster::block_on(async {
     /// let cities: Table<str, u64> = db.create_table("cities").await?;
     /// db.put(&cities, "Maribor", &96_211).await?;
-    /// let size = db.table_size(&cities).expect("it is not paged");
+    /// let size = db.table_size(&cities);
     /// assert_eq!((size.records, size.index_height), (1, 1));
     /// # Ok::<_, Error>(()) }).unwrap();
     /// # Ok::<_, Error>(())
     /// ```
-    pub fn table_size<K: ?Sized, V: ?Sized>(&self, table: &Table<K, V>) -> Option<TableSize> {
-        let records = &table.core;
-        if records.paged().is_some() {
-            return None;
-        }
-        let (index_height, index_bytes) = records.index.size();
-        Some(TableSize { records: records.rids().in_use(), index_bytes, index_height })
+    pub fn table_size<K: ?Sized, V: ?Sized>(&self, table: &Table<K, V>) -> TableSize {
+        let table = &table.core;
+        let (records, (index_height, index_bytes)) = match table.paged() {
+            Some(paged) => (paged.stored().records, paged.index_size()),
+            None => (table.rids().in_use(), table.index.size()),
+        };
+        TableSize { records, index_bytes, index_height }
     }
 
     /// A snapshot of the statistics.

@@ -173,6 +173,14 @@ impl PagedTable {
         self.tree().pages_by_level()[0]
     }
 
+    /// Levels of pages, and the bytes of those that lead to the ones its records are on, about: others may split and merge
+    /// some meanwhile.
+    pub(crate) fn index_size(&self) -> (u64, u64) {
+        let pages = self.tree().pages_by_level();
+        let leading = pages.iter().skip(1).sum::<u64>();
+        (pages.len() as u64, leading * self.tree().space().page_bytes() as u64)
+    }
+
     /// The values that are too long for a page, if there ever was one.
     pub(crate) fn large(&self) -> Option<&Arc<LargeValues>> {
         self.large.get()

@@ -332,3 +332,50 @@ fn a_commit_touches_no_page() {
         db.close().unwrap();
     });
 }
+
+/// So many levels, and whole pages of them above the leaves, that grow and shrink with the records, and are the same for who
+/// opens the database.
+#[test]
+fn the_size_of_a_paged_table_is_known_at_once() {
+    with_limit(LIMIT_SECONDS, |_| {
+        const PAGE_BYTES: usize = 4096;
+        let directory = tempfile::tempdir().unwrap();
+        let options = || Options::default().workers(1).page_bytes(PAGE_BYTES);
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        let paged = TableOptions::default().paged();
+        let table: Table<u64, [u8]> = block_on(db.create_table_with("records", paged)).unwrap();
+        let empty = db.table_size(&table);
+        assert_eq!((empty.records, empty.index_height, empty.index_bytes), (0, 1, 0));
+        const RECORDS: u64 = 40_000;
+        let filled = table.clone();
+        db.run_blocking(async move |tx| {
+            for key in 0..RECORDS {
+                tx.put(&filled, &key, &[7; 100]).await?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        let size = db.table_size(&table);
+        assert_eq!((size.records, size.index_height), (RECORDS, 3));
+        // No fewer leaves than the values fill, and an entry of at least 16 bytes for each.
+        let least = RECORDS * 100 / PAGE_BYTES as u64 * 16;
+        assert!((least..RECORDS * 10).contains(&size.index_bytes), "{size:?}");
+        assert_eq!(size.index_bytes % PAGE_BYTES as u64, 0);
+        db.close().unwrap();
+        let read = Database::open(directory.path(), options().read_only(true)).unwrap().watched();
+        let same: Table<u64, [u8]> = block_on(read.open_table("records")).unwrap();
+        assert_eq!(read.table_size(&same).index_height, 3);
+        assert_eq!(read.table_size(&same).records, RECORDS);
+        read.close().unwrap();
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        let table: Table<u64, [u8]> = block_on(db.open_table("records")).unwrap();
+        let again = db.table_size(&table);
+        assert_eq!((again.records, again.index_height), (RECORDS, 3));
+        // The pages above the leaves are made again.
+        assert!((least..RECORDS * 10).contains(&again.index_bytes), "{again:?}");
+        block_on(db.clear(&table)).unwrap();
+        let cleared = db.table_size(&table);
+        assert_eq!((cleared.records, cleared.index_height, cleared.index_bytes), (0, 1, 0));
+        db.close().unwrap();
+    });
+}
