@@ -338,7 +338,7 @@ pub struct Import {
     #[arg(long)]
     pub skip_rejected: bool,
     /// Make the table, if it is new, one whose records and index lie on pages, and may exceed memory. Keys of such a
-    /// table have 512 bytes at most. Of a table that is not, an import warns if its index exceeds --memory.
+    /// table have 512 bytes at most. A new table whose index would exceed --memory is one anyway.
     #[arg(long)]
     pub paged: bool,
 }

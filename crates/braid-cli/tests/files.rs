@@ -364,30 +364,59 @@ fn a_key_that_is_too_long_for_a_paged_table_is_told_with_its_line() {
     braid.run(&[&words[..], &["--paged"]].concat(), 0);
 }
 
+/// What is in memory of a table, of which there is `"paged":` true or false in what is told of it.
+fn is_paged(braid: &Braid, table: &str) -> bool {
+    let told = braid.run(&["tables", "--json"], 0).0;
+    let tables = told.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let mut named = tables.filter(|told| told["name"] == table);
+    named.next().expect("the table is there")["options"]["paged"].as_bool().unwrap()
+}
+
 #[test]
-fn an_index_that_exceeds_the_memory_is_warned_of() {
+fn a_table_whose_index_exceeds_the_memory_is_made_on_pages() {
     let braid = Braid::new();
-    let text = (0..40_000).fold("id,n\n".to_owned(), |mut text, row| {
-        writeln!(text, "a key of some length {row},1").unwrap();
-        text
-    });
-    let file = braid.file("rows.csv", text);
+    let key = |row| format!("a key of some length {row}");
+    let text = |keys: &mut dyn Iterator<Item = String>| {
+        keys.fold("id,n\n".to_owned(), |text, key| text + &key + ",1\n")
+    };
+    let file = braid.file("rows.csv", text(&mut (0..40_000).map(key)));
     let (_, said) = braid.import(&file, &["--memory", "33"], 0);
-    let begin = "braid: with these rows the index takes some 3 MiB, and stays in memory, though --memory leaves 1 MiB";
-    assert!(said.starts_with(begin) && said.contains("with --paged"), "{said}");
+    let begin =
+        "braid: the index of these rows would take some 3 MiB of memory, and --memory leaves 1 MiB";
+    assert!(said.starts_with(begin) && said.contains("as with --paged"), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
-    for (table, more) in
-        [("wide", &["--memory", "68"][..]), ("paged", &["--memory", "33", "--paged"])]
+    assert!(is_paged(&braid, "t"));
+    assert_eq!(braid.run(&["scan", "t"], 0).0.lines().count(), 40_000);
+    for (table, more, paged) in
+        [("wide", &["--memory", "68"][..], false), ("paged", &["--memory", "33", "--paged"], true)]
     {
         let words = [&["import", &file, "--table", table, "--key", "id"], more].concat();
         assert_eq!(braid.run(&words, 0).1, "");
+        assert_eq!(is_paged(&braid, table), paged);
     }
-    // Of a table that is there as well, and with what is in memory already.
+    // A table that is there stays what it is: with what is in memory of it already.
     let one = braid.file("one.csv", "id,n\n1,1\n");
-    let (_, said) = braid.import(&one, &["--memory", "33"], 0);
-    assert!(said.contains("into a new table with --paged"), "{said}");
-    let words = ["import", &one, "--table", "paged", "--key", "id", "--memory", "33"];
-    assert_eq!(braid.run(&words, 0).1, "");
+    let words = |table| ["import", &one, "--table", table, "--key", "id", "--memory", "33"];
+    let (_, said) = braid.run(&words("wide"), 0);
+    let begin = "braid: with these rows the index takes some ";
+    let then = "MiB, and stays in memory, though --memory leaves 1 MiB";
+    assert!(said.starts_with(begin) && said.contains(then), "{said}");
+    assert!(said.contains("into a new table"), "{said}");
+    assert!(!is_paged(&braid, "wide"));
+    assert_eq!(braid.run(&words("paged"), 0).1, "");
+    // Keys that are too long for pages have their index in memory.
+    let long = (0..3_000).map(|row| format!("{row:0600}"));
+    let file = braid.file("long.csv", text(&mut long.into_iter()));
+    let words = ["import", &file, "--table", "long", "--key", "id", "--memory", "33"];
+    let (_, said) = braid.run(&words, 0);
+    assert!(said.contains("a key has 600 bytes") && said.lines().count() == 1, "{said}");
+    assert!(!is_paged(&braid, "long"));
+    // What is taken back leaves neither.
+    let twice = braid.file("twice.csv", text(&mut (0..40_000).chain([7]).map(key)));
+    let words = ["import", &twice, "--table", "twice", "--key", "id", "--memory", "33"];
+    let (_, said) = braid.run(&words, 4);
+    assert!(said.contains("nothing was imported"), "{said}");
+    assert!(!braid.run(&["tables"], 0).0.contains("twice"));
 }
 
 #[test]

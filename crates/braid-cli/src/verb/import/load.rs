@@ -45,7 +45,7 @@ enum Target {
     /// Nothing was opened yet.
     None,
     /// A table that nobody sees, and sorted runs that are to be written to it.
-    Staged(Database, StagedTable<str, str>, Gathered),
+    Staged { db: Database, table: StagedTable<str, str>, gathered: Gathered, paged: bool },
     /// A paged table that is there, and sorted runs that are to be written to it.
     Paged(Database, AnyTable, Gathered),
     /// Another table that is there, and what is to be written to it.
@@ -73,7 +73,7 @@ impl<'i> Loader<'i> {
             self.index.add(&run);
             match &mut self.target {
                 Target::None => unreachable!("it was opened"),
-                Target::Staged(.., gathered) | Target::Paged(.., gathered) => {
+                Target::Staged { gathered, .. } | Target::Paged(.., gathered) => {
                     // Numbers, say, have another order than their texts.
                     run.sort(&mut self.rejections);
                     match gathered.add(run, parent(&self.store.db))? {
@@ -104,7 +104,8 @@ impl<'i> Loader<'i> {
         match &self.target {
             Target::Existing(..) => false,
             Target::Paged(..) => true,
-            Target::None | Target::Staged(..) => self.import.paged,
+            Target::None => self.import.paged,
+            Target::Staged { paged, .. } => *paged,
         }
     }
 
@@ -115,15 +116,13 @@ impl<'i> Loader<'i> {
     /// What keeps them from being written.
     pub fn end(&mut self) -> Result<()> {
         let (wanted, run) = (self.is_wanted(), self.shares.run);
-        if let (Target::Staged(db, ..) | Target::Existing(db, ..), false, Some(memory)) =
-            (&self.target, self.is_paged(), self.store.memory_bytes())
-        {
-            self.index.warn(db, memory);
+        if wanted && !self.is_paged() && self.store.memory_bytes().is_some() {
+            self.heed_memory()?;
         }
         match &mut self.target {
             Target::None => {}
             Target::Existing(_, _, rows) => rows.sort(&mut self.rejections),
-            Target::Staged(..) | Target::Paged(..) if !wanted => {}
+            Target::Staged { .. } | Target::Paged(..) if !wanted => {}
             Target::Paged(_, _, gathered) => {
                 gathered.end()?;
                 let (mut rows, merge) = gathered.rows(run)?;
@@ -136,12 +135,12 @@ impl<'i> Loader<'i> {
                     rows.clear();
                 }
             }
-            Target::Staged(db, staged, gathered) => {
+            Target::Staged { db, table, gathered, .. } => {
                 gathered.end()?;
                 let (mut rows, merge) = gathered.rows(run)?;
                 let Some(mut merge) = merge else {
                     self.imported = rows.len() as u64;
-                    insert(db, &staged.table().encoded(), rows)?;
+                    insert(db, &table.table().encoded(), rows)?;
                     return Ok(());
                 };
                 let mut more = true;
@@ -153,8 +152,30 @@ impl<'i> Loader<'i> {
                         continue;
                     }
                     self.imported += rows.len() as u64;
-                    rows = insert(db, &staged.table().encoded(), rows)?;
+                    rows = insert(db, &table.table().encoded(), rows)?;
                 }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a new table, into which nothing was written yet, one on pages if its index would take more memory than there
+    /// is; warns of an index that takes more and has to stay.
+    fn heed_memory(&mut self) -> Result<()> {
+        let (Target::Staged { db, .. } | Target::Existing(db, ..)) = &self.target else {
+            return Ok(());
+        };
+        let Some(found) = self.index.too_large(db) else { return Ok(()) };
+        match std::mem::replace(&mut self.target, Target::None) {
+            Target::Staged { db, table, gathered, .. } if found.may_be_paged() => {
+                block_on(table.discard())?;
+                let table = stage(&db, &self.import.table, true)?;
+                self.target = Target::Staged { db, table, gathered, paged: true };
+                eprintln!("braid: {}", found.told(&self.import.table));
+            }
+            other => {
+                self.target = other;
+                eprintln!("braid: {found}");
             }
         }
         Ok(())
@@ -177,10 +198,9 @@ impl<'i> Loader<'i> {
                 })
             }
             Err(Error::TableNotFound(_)) => {
-                let options = TableOptions::default();
-                let options = if self.import.paged { options.paged() } else { options };
-                let staged = block_on(db.stage_table_with(name, options))?;
-                Ok(Target::Staged(db, staged, Gathered::default()))
+                let (paged, gathered) = (self.import.paged, Gathered::default());
+                let table = stage(&db, name, paged)?;
+                Ok(Target::Staged { db, table, gathered, paged })
             }
             Err(error) => Err(error.into()),
         }
@@ -191,8 +211,8 @@ impl<'i> Loader<'i> {
         let taken_back = "the import was taken back";
         match std::mem::replace(&mut self.target, Target::None) {
             Target::None => unreachable!("a run was loaded, an empty one at least"),
-            Target::Staged(db, staged, _) => {
-                block_on(staged.publish()).context(taken_back)?;
+            Target::Staged { db, table, .. } => {
+                block_on(table.publish()).context(taken_back)?;
                 close(&db, self.imported)?;
             }
             Target::Paged(db, table, gathered) => {
@@ -215,8 +235,8 @@ impl<'i> Loader<'i> {
     pub fn take_back(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.target, Target::None) {
             Target::None => Ok(()),
-            Target::Staged(db, staged, _) => {
-                block_on(staged.discard())?;
+            Target::Staged { db, table, .. } => {
+                block_on(table.discard())?;
                 if self.imported > COMPACTED {
                     once_free(|| block_on(db.compact()))?;
                 }
@@ -225,6 +245,13 @@ impl<'i> Loader<'i> {
             Target::Paged(db, ..) | Target::Existing(db, ..) => Ok(db.close()?),
         }
     }
+}
+
+/// A new table that nobody sees.
+fn stage(db: &Database, name: &str, paged: bool) -> Result<StagedTable<str, str>> {
+    let options = TableOptions::default();
+    let options = if paged { options.paged() } else { options };
+    Ok(block_on(db.stage_table_with(name, options))?)
 }
 
 fn too_many(table: &str, most: u64) -> String {
