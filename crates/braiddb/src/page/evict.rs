@@ -26,6 +26,8 @@ use crate::sync::statistic;
 const ROUNDS: u64 = 3;
 /// Frames that the hand passes in one stretch at most.
 const STRETCH: u64 = 1 << 10;
+/// Dirty pages that it passes in one stretch while no more writes may begin.
+const MOST_UNWRITTEN: u32 = 64;
 
 /// What decides which pages leave.
 #[derive(Debug, Default)]
@@ -76,8 +78,8 @@ pub(super) enum Swept<'s> {
     Left(FreeFrame<'s>),
     /// Pages to be written.
     Dirty(WriteBatch),
-    /// The hand has gone round in vain, and pages are being written, which are to leave then. To go on would only take from
-    /// others that they were of use.
+    /// Pages are being written, which are to leave then, and the hand has gone round in vain, or as many writes are under way as
+    /// may be and next to nothing that it comes by is clean. To go on would only take from others that they were of use.
     Written,
     /// Pages that were changing, or came to be of use; or there are more to be looked at.
     Busy,
@@ -109,13 +111,14 @@ impl PageSpace {
     pub(super) fn sweep(self: &Arc<Self>, pager: &mut Pager, search: &mut Search<'_>) -> Swept<'_> {
         let (frames, _) = self.transit.with_memory();
         let all = ROUNDS * frames;
-        let (are_written, ended) = self.transit.writes();
-        if pager.writes_ended != ended {
-            (pager.writes_ended, pager.in_vain) = (ended, 0);
+        let writes = self.transit.writes();
+        if pager.writes_ended != writes.ended {
+            (pager.writes_ended, pager.in_vain) = (writes.ended, 0);
         }
-        if are_written && pager.in_vain > frames {
+        if writes.any && pager.in_vain > frames {
             return Swept::Written;
         }
+        let mut unwritten = 0;
         // Of few pages not all leave at once.
         let most = (frames as usize / 8).clamp(1, RUN_SLOTS);
         let (mut busy, mut batch, mut ahead) = (false, None, SmallVec::new().into_iter());
@@ -148,6 +151,13 @@ impl PageSpace {
                 }
                 FrameOutcome::Busy => busy = true,
                 FrameOutcome::Nothing => {}
+                // There may be clean ones behind it, but not for as far as the hand can go.
+                FrameOutcome::Dirty if !writes.may_begin => {
+                    unwritten += 1;
+                    if unwritten == MOST_UNWRITTEN {
+                        return Swept::Written;
+                    }
+                }
                 // One that was met before is not kept for long though clean ones can be had.
                 FrameOutcome::Dirty if pager.dirty.contains(&number) => {
                     batch = self.batch(pager, search)
@@ -302,7 +312,8 @@ impl PageSpace {
         place: DiskPlace,
     ) -> FreeFrame<'s> {
         let id = latched.id();
-        let (word, all_deleted) = (latched.take_mapping(), has_deleted_only(latched.page));
+        let word = latched.take_mapping();
+        let all_deleted = word != 0 && has_deleted_only(latched.page);
         let late = is_planted(Bug::OrphanAfterPlace);
         if !late {
             self.orphans.put(id, word, all_deleted);
@@ -412,6 +423,33 @@ mod tests {
             let (rests, swept) = sweep();
             assert!(!rests, "a write has ended: {swept}");
             assert!(!space.frame(other).frame.is_used());
+        });
+    }
+
+    /// While as many writes are under way as may be, who comes by dirty pages alone waits for the end of one, and leaves the hand to
+    /// others soon.
+    #[test]
+    fn the_hand_rests_where_dirty_pages_cannot_be_written() {
+        with_limit(PART_SECONDS, |_| {
+            let (_log, space, _tree) = dirty_tree(3000);
+            for number in 0..space.frames_taken() as u32 {
+                space.frame(number).frame.take_use();
+            }
+            while space.transit.begin_write() {}
+            let (mut pager, mut passed) = (Pager::default(), 0);
+            let mut sweep = || {
+                let mut search = Search { keep: &[], clean_only: false, passed: &mut passed };
+                let swept = space.sweep(&mut pager, &mut search);
+                (matches!(swept, Swept::Dirty(_)), matches!(swept, Swept::Written), passed)
+            };
+            assert!(space.frames_taken() > 2 * u64::from(MOST_UNWRITTEN));
+            assert_eq!(sweep(), (false, true, MOST_UNWRITTEN.into()));
+            assert_eq!(sweep(), (false, true, 2 * u64::from(MOST_UNWRITTEN)));
+            space.transit.end_write(0);
+            assert_eq!(sweep(), (true, false, 0));
+            // One was begun, and ended, as it was dropped.
+            while space.transit.begin_write() {}
+            assert!(!sweep().0);
         });
     }
 

@@ -50,6 +50,17 @@ struct State {
     waiters: Vec<RemoteWaiter>,
 }
 
+/// Writes of pages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Writes {
+    /// Whether any are under way.
+    pub(super) any: bool,
+    /// Whether there may be one more.
+    pub(super) may_begin: bool,
+    /// How many have ended.
+    pub(super) ended: u64,
+}
+
 /// Something under way; those who wait are woken when it is dropped.
 #[derive(Debug)]
 pub(super) struct UnderWay<'t>(&'t Transit);
@@ -180,10 +191,11 @@ impl Transit {
         state.surplus() <= state.pages_written
     }
 
-    /// Whether pages are being written, and how many writes have ended.
-    pub(super) fn writes(&self) -> (bool, u64) {
+    /// The writes of pages that are under way.
+    pub(super) fn writes(&self) -> Writes {
         let state = self.0.lock();
-        (state.pages_written > 0, state.writes_ended)
+        let (any, may_begin) = (state.pages_written > 0, state.writes < MOST_WRITES);
+        Writes { any, may_begin, ended: state.writes_ended }
     }
 
     /// Lets so many frames have memory. If these are more than before, those look again who wait for one.
