@@ -2,12 +2,15 @@
 //! latch.
 //!
 //! ```text
-//! line  0      latch word, 7 hints: the heads of entries 8, 16, … 56
-//! lines 1-8    64 heads, in key order; past the last entry all ones
-//! lines 9-16   64 words: a leaf's key words with record ids, an inner node's children
-//! line  17     count
-//! lines 18-25  inner nodes only: 64 key words of the separators
+//! line  0      latch word, 6 hints: the heads of entries 8, 16, … 48; count
+//! line  1      nothing, so that the lines of a group are a pair
+//! lines 2-15   7 groups of 8 entries: a line of heads, in key order, past the last entry all ones; and one of words: a leaf's
+//!              key words with record ids, an inner node's children
+//! lines 16-22  inner nodes only: 56 key words of the separators
 //! ```
+//!
+//! A leaf has 1 KiB, an inner node is given 2, and each lies at a multiple of its size: so none crosses the end of a page of the
+//! operating system's, and a look-up, which reads the first line and a group, has one address translated for each node.
 //!
 //! Invariants: entries are sorted and distinct. In an inner node, child `i` holds the keys from
 //! separator `i` up to, not including, separator `i + 1`; separator 0 stands for minus infinity
@@ -34,21 +37,50 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 pub(super) const FANOUT: usize = match (cfg!(loom), cfg!(braid_simulation)) {
     (true, _) => 4,
     (_, true) => 8,
-    _ => 64,
+    _ => 56,
 };
-/// Entries that one hint stands for; their heads and their words are one cache line each.
+/// Entries of a group; their heads and their words are one cache line each.
 pub(super) const GROUP: usize = if cfg!(any(loom, braid_simulation)) { 2 } else { 8 };
 const LINE_BYTES: usize = 64;
 
 /// A leaf, or the common part of an inner node.
 #[derive(Debug)]
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub(super) struct Node {
     pub(super) latch: Latch,
     pub(super) hints: [AtomicU64; FANOUT / GROUP - 1],
-    pub(super) heads: [[AtomicU64; GROUP]; FANOUT / GROUP],
-    words: [AtomicU64; FANOUT],
     count: AtomicU64,
+    pub(super) groups: [Group; FANOUT / GROUP],
+}
+
+/// Entries for the first of which there is a hint.
+#[derive(Debug)]
+#[repr(C, align(128))]
+pub(super) struct Group {
+    pub(super) heads: [AtomicU64; GROUP],
+    words: [AtomicU64; GROUP],
+}
+
+impl Group {
+    fn new() -> Self {
+        Self {
+            heads: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
+            words: std::array::from_fn(|_| AtomicU64::new(0)),
+        }
+    }
+
+    /// The head and the word at a place, to be moved.
+    #[inline(always)]
+    fn get(&self, at: usize) -> (u64, u64) {
+        // Relaxed: the node is latched.
+        (self.heads[at].load(Ordering::Relaxed), self.words[at].load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn set(&self, at: usize, (head, word): (u64, u64)) {
+        store(&self.heads[at], head);
+        store(&self.words[at], word);
+    }
 }
 
 #[repr(C, align(64))]
@@ -59,10 +91,10 @@ struct InnerNode {
 
 #[cfg(not(any(loom, braid_simulation)))]
 const _: () = {
-    assert!(std::mem::offset_of!(Node, heads) == LINE_BYTES);
-    assert!(std::mem::offset_of!(Node, words) == 9 * LINE_BYTES);
-    assert!(size_of::<Node>() == 18 * LINE_BYTES);
-    assert!(std::mem::offset_of!(InnerNode, tails) == 18 * LINE_BYTES);
+    assert!(std::mem::offset_of!(Node, groups) == 2 * LINE_BYTES);
+    assert!(size_of::<Group>() == 2 * LINE_BYTES);
+    assert!(size_of::<Node>() == 1 << 10);
+    assert!(size_of::<InnerNode>() <= 2 << 10);
 };
 
 /// The address of a node and its level; leaves are level 0.
@@ -80,9 +112,8 @@ impl NodeRef {
         let node = Node {
             latch: Latch::new(),
             hints: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
-            heads: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(u64::MAX))),
-            words: zeros(),
             count: AtomicU64::new(0),
+            groups: std::array::from_fn(|_| Group::new()),
         };
         // SAFETY: fresh memory of the layout of what is written.
         unsafe {
@@ -116,7 +147,9 @@ impl NodeRef {
     }
 
     fn layout(level: u64) -> Layout {
-        if level == 0 { Layout::new::<Node>() } else { Layout::new::<InnerNode>() }
+        let size = if level == 0 { size_of::<Node>() } else { size_of::<InnerNode>() };
+        let size = size.next_power_of_two();
+        Layout::from_size_align(size, size).expect("a power of two")
     }
 
     /// Bytes of a node at a level.
@@ -265,8 +298,9 @@ impl<'n> LatchedNode<'n> {
     pub(super) fn insert_at(&self, place: usize, head: u64, word: u64, tail: Word) {
         let count = self.count();
         assert!(place <= count && count < FANOUT);
-        shift_up(self.heads.as_flattened(), place, count, head);
-        shift_up(&self.words, place, count, word);
+        self.open_place(place, count);
+        store(self.head_at(place), head);
+        store(self.word_at(place), word);
         if self.level() > 0 {
             shift_up(self.tails(), place, count, tail.0);
         }
@@ -278,8 +312,7 @@ impl<'n> LatchedNode<'n> {
     pub(super) fn remove_at(&self, place: usize) {
         let count = self.count();
         assert!(place < count);
-        shift_down(self.heads.as_flattened(), place, count, u64::MAX);
-        shift_down(&self.words, place, count, 0);
+        self.close_place(place, count);
         if self.level() > 0 {
             shift_down(self.tails(), place, count, 0);
         }
@@ -295,8 +328,8 @@ impl<'n> LatchedNode<'n> {
             right.insert_at(place - from, head, word, self.key(place).word());
         }
         for place in from..count {
-            store(&self.heads.as_flattened()[place], u64::MAX);
-            store(&self.words[place], 0);
+            store(self.head_at(place), u64::MAX);
+            store(self.word_at(place), 0);
         }
         self.set_count(from);
         self.refresh_hints(0);
@@ -305,7 +338,7 @@ impl<'n> LatchedNode<'n> {
 
     /// Gives entry `place` of an inner node another separator.
     pub(super) fn set_separator(&self, place: usize, head: u64, tail: Word) {
-        store(&self.heads.as_flattened()[place], head);
+        store(self.head_at(place), head);
         store(&self.tails()[place], tail.0);
         self.refresh_hints(place);
     }
@@ -328,6 +361,50 @@ impl Node {
         (self.count.load(Ordering::Relaxed) as usize).min(FANOUT)
     }
 
+    #[inline(always)]
+    fn head_at(&self, place: usize) -> &AtomicU64 {
+        &self.groups[place / GROUP].heads[place % GROUP]
+    }
+
+    #[inline(always)]
+    fn word_at(&self, place: usize) -> &AtomicU64 {
+        &self.groups[place / GROUP].words[place % GROUP]
+    }
+
+    /// Moves the heads and words from `place` on, of `count` entries, one place up.
+    fn open_place(&self, place: usize, count: usize) {
+        let (first, last) = (place / GROUP, count / GROUP);
+        for number in (first..=last).rev() {
+            let group = &self.groups[number];
+            let begin = if number == first { place % GROUP } else { 0 };
+            let end = if number == last { count % GROUP } else { GROUP - 1 };
+            for from in (begin..end).rev() {
+                group.set(from + 1, group.get(from));
+            }
+            if number > first {
+                group.set(0, self.groups[number - 1].get(GROUP - 1));
+            }
+        }
+    }
+
+    /// Moves the heads and words behind `place`, of `count` entries, one place down.
+    fn close_place(&self, place: usize, count: usize) {
+        let (first, last) = (place / GROUP, (count - 1) / GROUP);
+        for number in first..=last {
+            let group = &self.groups[number];
+            let begin = if number == first { place % GROUP } else { 0 };
+            let end = if number == last { (count - 1) % GROUP } else { GROUP - 1 };
+            for to in begin..end {
+                group.set(to, group.get(to + 1));
+            }
+            let next = match number == last {
+                true => (u64::MAX, 0),
+                false => self.groups[number + 1].get(0),
+            };
+            group.set(end, next);
+        }
+    }
+
     fn set_count(&self, count: usize) {
         store(&self.count, count as u64);
     }
@@ -335,14 +412,14 @@ impl Node {
     #[inline(always)]
     pub(super) fn head(&self, place: usize) -> u64 {
         // Relaxed: validated, or latched.
-        self.heads.as_flattened()[place].load(Ordering::Relaxed)
+        self.head_at(place).load(Ordering::Relaxed)
     }
 
     /// A leaf's key word, or an inner node's child.
     #[inline(always)]
     pub(super) fn word(&self, place: usize) -> u64 {
         // Acquire: see the module's invariants.
-        self.words[place].load(Ordering::Acquire)
+        self.word_at(place).load(Ordering::Acquire)
     }
 
     /// An inner node's child. Means nothing until validated, unless latched.
@@ -354,7 +431,8 @@ impl Node {
     /// The lines of heads and words of a group, to be prefetched.
     #[inline(always)]
     pub(super) fn group_lines(&self, group: usize) -> [*const AtomicU64; 2] {
-        [&raw const self.heads[group][0], &raw const self.words[group * GROUP]]
+        let group = &self.groups[group];
+        [&raw const group.heads[0], &raw const group.words[0]]
     }
 
     /// Brings the hints up to date for entries from `place` on.

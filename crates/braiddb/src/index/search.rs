@@ -28,7 +28,7 @@ impl Node {
     /// larger already, which can be only in group 0.
     #[inline(always)]
     pub(super) fn place_in(&self, group: usize, head: u64) -> Option<usize> {
-        (group * GROUP + count_at_most(&self.heads[group], head)).checked_sub(1)
+        (group * GROUP + count_at_most(&self.groups[group].heads, head)).checked_sub(1)
     }
 }
 

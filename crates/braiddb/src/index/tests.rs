@@ -270,7 +270,7 @@ fn scans_beside_merges_and_splits_meet_what_stays() {
 fn loading_in_order_fills_nodes() {
     with_limit(PART_SECONDS, |_| {
         let (_me, index) = alone();
-        for number in 0..64_000u64 {
+        for number in 0..1000 * node::FANOUT as u64 {
             insert(&index, &number.to_be_bytes(), number).unwrap();
         }
         assert_eq!(index.nodes_by_level()[0], 1000, "leaves are full");
