@@ -45,7 +45,8 @@ const LINE_BYTES: usize = 64;
 
 /// A leaf, or the common part of an inner node.
 #[derive(Debug)]
-#[repr(C, align(128))]
+#[cfg_attr(not(any(loom, braid_simulation)), repr(C, align(128)))]
+#[cfg_attr(any(loom, braid_simulation), repr(C, align(64)))]
 pub(super) struct Node {
     pub(super) latch: Latch,
     pub(super) hints: [AtomicU64; FANOUT / GROUP - 1],
@@ -55,7 +56,8 @@ pub(super) struct Node {
 
 /// Entries for the first of which there is a hint.
 #[derive(Debug)]
-#[repr(C, align(128))]
+#[cfg_attr(not(any(loom, braid_simulation)), repr(C, align(128)))]
+#[cfg_attr(any(loom, braid_simulation), repr(C))]
 pub(super) struct Group {
     pub(super) heads: [AtomicU64; GROUP],
     words: [AtomicU64; GROUP],
@@ -147,8 +149,12 @@ impl NodeRef {
     }
 
     fn layout(level: u64) -> Layout {
-        let size = if level == 0 { size_of::<Node>() } else { size_of::<InnerNode>() };
-        let size = size.next_power_of_two();
+        let whole = if level == 0 { Layout::new::<Node>() } else { Layout::new::<InnerNode>() };
+        // Those of models and simulations are small, and are to stay so: their budgets are for few of them.
+        if cfg!(any(loom, braid_simulation)) {
+            return whole;
+        }
+        let size = whole.size().next_power_of_two();
         Layout::from_size_align(size, size).expect("a power of two")
     }
 
