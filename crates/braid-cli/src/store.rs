@@ -38,8 +38,8 @@ pub struct StoreArguments {
     pub durability: DurabilityArgument,
     /// MiB of memory for records, indexes and the log's buffer (64 MiB, or 32 in less than 256); records beyond stay on
     /// disk. By default half of what the machine, or the control group, has. The index of a table that is not paged stays in
-    /// memory however large it is, some 60 bytes a record: of one that is (import --paged, or an import whose index would exceed this) it leaves memory too. What the command itself
-    /// takes, some 20 MiB, is beside it.
+    /// memory however large it is, some 60 bytes a record: of one that is (import --paged, or an import whose index would
+    /// exceed this) it leaves memory too. What the command itself takes, some 20 MiB, is beside it.
     #[arg(help_heading = HEADING, long, value_name = "MIB", value_parser = mebibytes)]
     pub memory: Option<u64>,
 
