@@ -78,6 +78,11 @@ pub(super) struct Contents {
 }
 
 impl Contents {
+    /// How many turns, marks and records of the journal there are.
+    pub(super) fn lengths(&self) -> [u64; 3] {
+        [self.turns.len(), self.marks.len(), self.journal.len()].map(|length| length as u64)
+    }
+
     /// Checks that it is what transactions leave, each of them all or nothing: of one snapshot too.
     pub(super) fn check(&self) -> Result<()> {
         self.check_turns()?;

@@ -275,13 +275,21 @@ fn recover(disk: &SimulatedDisk, scale: Scale, seed: u64) -> Result<Contents> {
     let db = Database::open_simulated(disk, options, seed).context("opening after the crash")?;
     let contents = work::once(&db, disk, async move |tx| {
         let tables = Tables::open(tx, scale).await?;
-        tables.contents(tx).await
+        let contents = tables.contents(tx).await?;
+        Ok((tables, contents))
     });
     let Some(contents) = contents else {
         std::mem::forget(db);
         bail!("reading everything waits, and nothing is under way that could wake it");
     };
-    let contents = contents.context("reading everything")?;
+    let (tables, contents) = contents.context("reading everything")?;
+    let Some(lengths) = tables.lengths(&db, disk) else {
+        std::mem::forget(db);
+        bail!("counting waits, and nothing is under way that could wake it");
+    };
+    let (lengths, found) = (lengths.context("counting")?, contents.lengths());
+    ensure!(lengths == found, "{lengths:?} records are counted, {found:?} are found");
+    drop(tables);
     let mut report = db.check();
     for _ in 0..MOST_CHECKPOINTS {
         if !matches!(report, Err(Error::CheckpointUnderWay)) {

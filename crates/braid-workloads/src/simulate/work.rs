@@ -148,6 +148,19 @@ impl Tables {
         Ok(contents)
     }
 
+    /// How many records the tables of turns, marks and the journal have, as the database has counted them; `None` if it waits though
+    /// nothing is under way that could wake it.
+    pub(super) fn lengths(
+        &self,
+        db: &Database,
+        disk: &SimulatedDisk,
+    ) -> Option<Result<[u64; 3], Error>> {
+        let turns = wait(disk, db.len(&self.turns))?;
+        let marks = wait(disk, db.len(&self.marks))?;
+        let journal = wait(disk, db.len(&self.journal))?;
+        Some(turns.and_then(|turns| Ok([turns, marks?, journal?])))
+    }
+
     /// Reads keys as one snapshot shows them, twice, and holds the two against each other: the turns,
     /// none of which may be before its `floor`, and who took them.
     pub(super) async fn read_in_snapshot(
@@ -280,10 +293,15 @@ pub(super) fn once<T: Send + 'static>(
     disk: &SimulatedDisk,
     body: impl AsyncFn(&Transaction) -> Result<T, Error> + Send + 'static,
 ) -> Option<Result<T, Error>> {
-    let mut run = pin!(db.run(body));
+    wait(disk, db.run(body))
+}
+
+/// What a future comes to; `None` if it waits though nothing is under way that could wake it.
+fn wait<T>(disk: &SimulatedDisk, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..2 {
-        if let Poll::Ready(result) = run.as_mut().poll(&mut context) {
+        if let Poll::Ready(result) = future.as_mut().poll(&mut context) {
             return Some(result);
         }
         settle(disk);

@@ -255,15 +255,15 @@ impl Transaction {
         Ok(deleted)
     }
 
-    /// How many records a table has by now, whatever the transaction sees; those of paged tables, and of tables whose
-    /// records expire, are counted as it sees them.
+    /// How many records a table has by now, whatever the transaction sees; of a table whose records expire, those are
+    /// counted that it sees.
     pub(super) async fn len_now<K, V>(&self, table: &Table<K, V>) -> Result<u64>
     where
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
         let records = self.records(table)?;
-        if records.paged().is_some() || records.expires() {
+        if records.expires() {
             return self.count(table, ..).await;
         }
         let count = records.count().get();

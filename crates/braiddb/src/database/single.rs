@@ -51,7 +51,7 @@ impl Database {
 
     /// How many records a table has, without visiting them: exact, but that of transactions which commit just now
     /// some may be counted and others not. [`Transaction::count`] counts what one snapshot has, and visits all.
-    /// Records of paged tables, and of tables whose records expire, are visited here too.
+    /// Of tables whose records expire they are visited here too.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

@@ -297,7 +297,15 @@ impl Transaction {
         }
         for write in &writes.paged {
             // SAFETY: the transaction's own, which is collected later.
-            unsafe { write.change.get() }.set_stamp(stamp);
+            let change = unsafe { write.change.get() };
+            // Where a record has several changes, each begins with what the one before it left.
+            let more = i64::from(!write.deleted) - i64::from(change.before().is_some());
+            if more != 0 {
+                // SAFETY: the engine is alive, and the creator of the table, if it is this, commits.
+                let table = unsafe { write.table.get() };
+                table.count().add(self.worker().number(), more);
+            }
+            change.set_stamp(stamp);
         }
         retire_unlinked(&mut writes);
     }

@@ -277,7 +277,10 @@ impl Engine {
 
     /// Lists a table whose records are on these pages, after recovery, and before anybody uses it.
     pub(crate) fn list_recovered(&self, id: TableId, pages: PagedTable) {
+        let records = pages.stored().records;
         let table = Records::new(id, self.memory.clone(), None, false).on_pages(pages);
+        // Nothing that is on the pages is undecided.
+        table.count().add(0, records.try_into().unwrap_or(i64::MAX));
         self.tables.replace(Arc::new(table));
     }
 

@@ -36,8 +36,10 @@ async fn contents_in(tx: &Transaction, table: &Records) -> Result<Model, Error> 
 }
 
 fn contents(db: &Database, table: &Records) -> Model {
-    let table = table.clone();
-    db.run_blocking(async move |tx| contents_in(tx, &table).await).unwrap()
+    let inner = table.clone();
+    let found = db.run_blocking(async move |tx| contents_in(tx, &inner).await).unwrap();
+    assert_eq!(block_on(db.len(table)).unwrap(), found.len() as u64);
+    found
 }
 
 fn seen_by(snapshot: &Snapshot, table: &Records) -> Model {

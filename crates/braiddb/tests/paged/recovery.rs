@@ -29,15 +29,17 @@ fn open_table(db: &Database, name: &'static str) -> Records {
 }
 
 fn contents(db: &Database, table: &Records) -> BTreeMap<u64, Vec<u8>> {
-    let table = table.clone();
+    let inner = table.clone();
     let found = db.run_blocking(async move |tx| {
-        let (mut scan, mut found) = (tx.scan(&table, ..)?, BTreeMap::new());
+        let (mut scan, mut found) = (tx.scan(&inner, ..)?, BTreeMap::new());
         while let Some((key, value)) = scan.next().await? {
             found.insert(key, value.to_vec());
         }
         Ok::<_, Error>(found)
     });
-    found.unwrap()
+    let found = found.unwrap();
+    assert_eq!(block_on(db.len(table)).unwrap(), found.len() as u64);
+    found
 }
 
 /// Rounds of writes and deletions, in one transaction each; some are taken back, in part or altogether.

@@ -77,15 +77,17 @@ async fn change(db: &Database, table: &Numbers, step: u64) {
 }
 
 fn contents(db: &Database, table: &Numbers) -> Contents {
-    let table = table.clone();
+    let inner = table.clone();
     let found = db.run_blocking(async move |tx| {
-        let (mut scan, mut found) = (tx.scan(&table, ..)?, Contents::new());
+        let (mut scan, mut found) = (tx.scan(&inner, ..)?, Contents::new());
         while let Some((key, value)) = scan.next().await? {
             found.insert(key, value.to_vec());
         }
         Ok(found)
     });
-    found.unwrap()
+    let found = found.unwrap();
+    assert_eq!(block_on(db.len(table)).unwrap(), found.len() as u64);
+    found
 }
 
 async fn beside(db: &Database, others: &Numbers, step: u64) {

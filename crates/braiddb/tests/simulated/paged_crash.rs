@@ -64,14 +64,17 @@ fn contents(db: &Database, name: &str) -> Option<Contents> {
         Err(Error::TableNotFound(_)) => return None,
         opened => opened.unwrap(),
     };
+    let inner = table.clone();
     let found = db.run_blocking(async move |tx| {
-        let (mut scan, mut found) = (tx.scan(&table, ..)?, Contents::new());
+        let (mut scan, mut found) = (tx.scan(&inner, ..)?, Contents::new());
         while let Some((key, value)) = scan.next().await? {
             found.insert(key, value);
         }
         Ok(found)
     });
-    Some(found.unwrap())
+    let found = found.unwrap();
+    assert_eq!(block_on(db.len(&table)).unwrap(), found.len() as u64);
+    Some(found)
 }
 
 /// Which step left what is there.

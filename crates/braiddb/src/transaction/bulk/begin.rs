@@ -186,6 +186,7 @@ impl WorkerTransactions {
             epoch: table.paged().expect("a paged table").bulk().epochs.begin(name),
             is_written: false,
             covers: false,
+            more: 0,
         });
         let tables: Vec<_> = each.collect();
         let epochs = tables.iter().map(|one: &BulkTable| (one.table.id, one.epoch));

@@ -56,6 +56,8 @@ struct BulkTable {
     is_written: bool,
     /// Whether it left values in the place of others, or none.
     covers: bool,
+    /// How many records more than before it has.
+    more: i64,
 }
 
 impl BulkWrites {
@@ -134,6 +136,9 @@ impl Transaction {
                 epochs.decide(Stamp::ABORTED);
                 epochs.settle(one.epoch);
                 continue;
+            }
+            if stamp != Stamp::ABORTED {
+                one.table.count().add(self.worker().number(), one.more);
             }
             epochs.decide(stamp);
             let has_pass = one.covers || stamp == Stamp::ABORTED;

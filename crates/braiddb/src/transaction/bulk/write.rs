@@ -38,9 +38,10 @@ impl Transaction {
                 sched::count_steps(1).await;
             }
             let value = intent.value().map(|value| slot_value(value, draft.as_ref()));
-            let told = Cell::new(None);
+            let (told, existed) = (Cell::new(None), Cell::new(false));
             let applies = |exists, committed| {
                 told.set(committed);
+                existed.set(exists);
                 intent.applies(exists)
             };
             let view = || self.view();
@@ -57,7 +58,7 @@ impl Transaction {
                         let values = paged.large().expect("a write led to a value").clone();
                         self.worker().discard(values, gone);
                     }
-                    self.note_bulk_write(table, key, intent, covers);
+                    self.note_bulk_write(table, key, intent, (existed.get(), covers));
                     draft.inspect(|draft| draft.set_written(true));
                     return Ok(true);
                 }
@@ -82,7 +83,14 @@ impl Transaction {
         }
     }
 
-    fn note_bulk_write(&self, table: &Records, key: &[u8], intent: Intent<'_>, covers: bool) {
+    /// Notes that a record was written: whether it was there, and whether what others see was covered.
+    fn note_bulk_write(
+        &self,
+        table: &Records,
+        key: &[u8],
+        intent: Intent<'_>,
+        (existed, covers): (bool, bool),
+    ) {
         let writes = &mut *self.writes().borrow_mut();
         writes.overwrites += 1;
         let bulk = writes.bulk.as_mut().expect("it is a bulk operation");
@@ -90,6 +98,7 @@ impl Transaction {
         let one = one.expect("one of its tables");
         one.is_written = true;
         one.covers |= covers;
+        one.more += i64::from(intent.value().is_some()) - i64::from(existed);
         bulk.written += 1;
         bulk.deletes_only &= intent.value().is_none();
         if self.engine().durability != Durability::Volatile {
