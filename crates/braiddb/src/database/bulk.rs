@@ -191,11 +191,11 @@ impl Database {
             let runtime = CallerRuntime::current();
             let (reply, result) = oneshot::channel();
             let reply = UntilRecorded::new(reply);
+            // A worker may drop it that has not begun.
+            let body = Contained::new(body);
             db.spawn(move || {
                 Box::pin(async move {
                     let operation = pin!(async move {
-                        // Dropped before the caller gets the result.
-                        let body = Contained::new(body);
                         let result = run_on_worker(options, tables, body).await;
                         sched::hold_after_failure().await;
                         result

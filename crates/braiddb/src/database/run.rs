@@ -209,13 +209,15 @@ impl Database {
             let (runtime, span) = (CallerRuntime::current(), TransactionSpan::begin(&options));
             let (reply, result) = oneshot::channel();
             let reply = UntilRecorded::new(reply);
+            // A worker may drop it that has not begun.
+            let body = Contained::new(body);
             db.spawn(move || {
                 Box::pin(async move {
                     let attempts = pin!(async move {
                         let span = span.enter();
                         let result = {
                             // Dropped before the caller gets the result.
-                            let body = Contained::new(body);
+                            let body = body;
                             attempts(options, &*body).await
                         };
                         span.end(&result);

@@ -2,13 +2,13 @@
 
 use std::future::Future;
 use std::panic::panic_any;
-use std::pin::Pin;
-use std::sync::Mutex;
+use std::pin::{Pin, pin};
+use std::sync::{Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 
 use super::{Bench, Bomb, LIMIT_SECONDS, message, settle};
 use crate::common::with_limit;
-use braiddb::{Error, Result, RunOptions, Transaction};
+use braiddb::{Error, Result, RunOptions, Table, TableOptions, Transaction};
 use futures_channel::oneshot;
 use pollster::block_on;
 
@@ -44,6 +44,49 @@ fn a_captured_value_that_panics_when_it_is_dropped_takes_no_commit_back() {
         assert_eq!(bench.get(1), Some(2));
         assert_eq!((bench.dropped(), bench.db.stats().destructor_panics), (1, 1));
         assert_eq!(bench.db.stats().aborted.panic, 0);
+        bench.finish();
+    });
+}
+
+/// A worker drops what was asked of it and given up before it has begun.
+#[test]
+fn a_captured_value_that_panics_when_it_is_dropped_before_it_has_begun() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let bench = Bench::new(1);
+        let paged: Table<u64, u64> =
+            block_on(bench.db.create_table_with("paged", TableOptions::default().paged())).unwrap();
+        for bulk in [false, true] {
+            let (go_on, wait) = mpsc::channel::<()>();
+            let wait = Mutex::new(wait);
+            let blocked = bench.db.run(async move |_tx| {
+                // The worker's thread, so that it begins nothing else.
+                _ = wait.lock().unwrap().recv();
+                Ok(())
+            });
+            let mut blocked = pin!(blocked);
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(blocked.as_mut().poll(&mut context).is_pending());
+            let bomb = bench.bomb();
+            if bulk {
+                let mut run = bench.db.run_bulk(&paged, async move |_tx: &Transaction| {
+                    let _captured = &bomb;
+                    Ok(())
+                });
+                assert!(run.as_mut().poll(&mut context).is_pending());
+            } else {
+                let run = bench.db.run(async move |_tx| {
+                    let _captured = &bomb;
+                    Ok(())
+                });
+                let mut run = Box::pin(run);
+                assert!(run.as_mut().poll(&mut context).is_pending());
+            }
+            go_on.send(()).unwrap();
+            block_on(blocked).unwrap();
+            settle(&bench);
+            assert_eq!(bench.dropped(), 1 + u64::from(bulk));
+        }
+        assert_eq!(bench.db.stats().destructor_panics, 2);
         bench.finish();
     });
 }
