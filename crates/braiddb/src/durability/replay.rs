@@ -17,7 +17,7 @@
 //! | moved | as a commit without parts, and is not counted as a transaction |
 //! | skip | nothing |
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::key_batch::KeyBatch;
 use super::recovered_pages::{PageMemoryWatch, RecoveringPages};
@@ -170,7 +170,8 @@ fn distribute(
 /// again.
 #[derive(Default)]
 struct Parts {
-    kept: HashMap<Lsn, Option<Vec<Block>>>,
+    /// In order, so that of two with as many bytes the same is forgotten each time.
+    kept: BTreeMap<Lsn, Option<Vec<Block>>>,
     bytes: u64,
 }
 

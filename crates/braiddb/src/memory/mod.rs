@@ -212,7 +212,11 @@ fn shard() -> usize {
         // Relaxed: only uniqueness matters, and `fetch_add` gives it.
         static SHARD: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
     }
-    SHARD.with(|shard| *shard)
+    // Which of the system's threads plays a part of a schedule, and what it played before, is chance.
+    match crate::sync::number_in_schedule() {
+        Some(number) => number % SHARDS,
+        None => SHARD.with(|shard| *shard),
+    }
 }
 
 #[cfg(not(any(loom, braid_system_allocator)))]

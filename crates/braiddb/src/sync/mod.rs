@@ -60,6 +60,15 @@ pub(crate) fn takes_part() -> bool {
     false
 }
 
+/// The number of this thread among those of its controlled schedule, if it takes part in one.
+#[inline(always)]
+pub(crate) fn number_in_schedule() -> Option<usize> {
+    #[cfg(all(braid_simulation, not(loom)))]
+    return controlled::number_in_schedule();
+    #[cfg(any(not(braid_simulation), loom))]
+    None
+}
+
 /// Atomics for statistics and for choices that do not matter: every access is `Relaxed`, and nothing
 /// is concluded from their order.
 pub(crate) mod statistic {

@@ -22,6 +22,6 @@ pub use run::{
     switch_threads,
 };
 pub(crate) use run::{announce, device_point, new_resource, virtual_now, wait_for};
-pub(crate) use schedule::takes_part;
 pub use schedule::{Point, ScheduleOptions, ScheduleReport};
+pub(crate) use schedule::{number_in_schedule, takes_part};
 pub(crate) use thread::{clock, yield_thread, yield_thread as spin_loop};

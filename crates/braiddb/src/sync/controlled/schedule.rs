@@ -164,6 +164,12 @@ pub(crate) fn takes_part() -> bool {
     !PART.get().is_null()
 }
 
+/// The number of this thread's part, if it takes part in a schedule.
+#[inline(always)]
+pub(crate) fn number_in_schedule() -> Option<usize> {
+    part().map(|part| part.number)
+}
+
 /// Passes a switch point, on a thread that takes part.
 #[inline(always)]
 #[track_caller]
