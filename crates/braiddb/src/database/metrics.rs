@@ -257,6 +257,7 @@ impl Recording<'_> {
             reads,
             indirection,
             pages,
+            ring,
             budget,
             resident,
         } = *memory;
@@ -269,6 +270,7 @@ impl Recording<'_> {
             ("reads", reads),
             ("indirection", indirection),
             ("pages", pages),
+            ("ring", ring),
         ] {
             self.measure_by("braid_memory_bytes", "kind", kind, value);
         }

@@ -178,7 +178,9 @@ pub struct MemoryStats {
     pub indirection: u64,
     /// Pages of paged tables, with their frames: those in use, and those that come free are kept for others.
     pub pages: u64,
-    /// What all these and the log's ring may take together; none if there is no bound.
+    /// The log's ring, where commits lie until they are on disk.
+    pub ring: u64,
+    /// What all these may take together; none if there is no bound.
     pub budget: Option<u64>,
     /// The whole process, as the operating system counts it (resident set).
     pub resident: u64,
@@ -359,6 +361,7 @@ fn memory(engine: &Engine) -> MemoryStats {
         reads: engine.memory.bytes(Kind::Reading),
         indirection: engine.memory.array_bytes(),
         pages: engine.page_bytes(),
+        ring: engine.log.ring_bytes(),
         budget: engine.memory_budget(),
         resident: resident_bytes().unwrap_or(0),
     }

@@ -14,10 +14,8 @@ const ROW_BYTES: u64 = 18 + 8;
 const MOST_INLINE_BYTES: usize = 8;
 /// Bytes beside a key that lies outside.
 const BESIDE_BYTES: u64 = 16;
-/// Up to this much memory the log's buffer is the smaller one, as `--memory` says.
-const LITTLE_MEMORY: u64 = 256 * MIB;
 
-/// What rows take in an index, about.
+/// What rows take in an index, about, if the keys of all are different, and none is there already.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct IndexBytes {
     bytes: u64,
@@ -45,16 +43,15 @@ impl IndexBytes {
     }
 
     /// Whether the rows, and what there is in memory already, take more than the database's budget leaves beside the log's
-    /// buffer.
+    /// ring.
     pub fn too_large(self, db: &Database) -> Option<TooLarge> {
         let there = db.stats().memory;
         let there_bytes = there.index_nodes + there.keys + there.indirection;
-        self.exceeds(there_bytes, there.budget?)
+        self.exceeds(there_bytes, there.budget?.saturating_sub(there.ring))
     }
 
-    fn exceeds(self, there: u64, budget: u64) -> Option<TooLarge> {
-        let log = if budget < LITTLE_MEMORY { 32 * MIB } else { 64 * MIB };
-        let (bytes, left) = (self.bytes + there, budget.saturating_sub(log));
+    fn exceeds(self, there: u64, left: u64) -> Option<TooLarge> {
+        let bytes = self.bytes + there;
         let (index, left_mib) = (bytes.div_ceil(MIB), left / MIB);
         let found = TooLarge { index, left: left_mib, longest_key: self.longest_key };
         (bytes > left).then_some(found)
@@ -71,7 +68,7 @@ impl TooLarge {
     pub fn told(self, table: &str) -> String {
         let Self { index, left, .. } = self;
         format!(
-            "the index of these rows would take some {index} MiB of memory, and --memory leaves {left} MiB: so the records of \
+            "the index of these rows may take {index} MiB of memory, and --memory leaves {left} MiB: so the records of \
              the new table {table:?}, and its index, lie on pages, as with --paged"
         )
     }
@@ -82,7 +79,7 @@ impl fmt::Display for TooLarge {
         let Self { index, left, longest_key } = self;
         write!(
             f,
-            "with these rows the index takes some {index} MiB, and stays in memory, though --memory leaves {left} MiB; give \
+            "with these rows the index may take {index} MiB, and stays in memory, though --memory leaves {left} MiB; give \
              more memory"
         )?;
         match self.may_be_paged() {
@@ -116,20 +113,19 @@ mod tests {
     }
 
     #[test]
-    fn what_the_budget_leaves_beside_the_log_is_the_limit() {
+    fn what_the_budget_leaves_is_the_limit() {
         let none = IndexBytes::default();
-        assert_eq!(none.exceeds(36 * MIB, 68 * MIB), None);
-        let found = none.exceeds(36 * MIB + 1, 68 * MIB).unwrap();
+        assert_eq!(none.exceeds(36 * MIB, 36 * MIB), None);
+        let found = none.exceeds(36 * MIB + 1, 36 * MIB).unwrap();
         assert_eq!(found, TooLarge { index: 37, left: 36, longest_key: 0 });
-        assert_eq!(none.exceeds(192 * MIB, 256 * MIB), None);
-        let said = none.exceeds(193 * MIB, 256 * MIB).unwrap().to_string();
-        assert!(said.contains("some 193 MiB") && said.contains("leaves 192 MiB"), "{said}");
+        let said = none.exceeds(193 * MIB, 192 * MIB).unwrap().to_string();
+        assert!(said.contains("may take 193 MiB") && said.contains("leaves 192 MiB"), "{said}");
         assert!(said.contains("on pages"), "{said}");
     }
 
     #[test]
     fn keys_that_are_too_long_for_pages_stay_in_memory() {
-        let long = |bytes| of_keys(&["k".repeat(bytes).as_str()]).exceeds(64 * MIB, 68 * MIB);
+        let long = |bytes| of_keys(&["k".repeat(bytes).as_str()]).exceeds(64 * MIB, 36 * MIB);
         assert!(long(MAX_PAGED_KEY_BYTES).unwrap().may_be_paged());
         let found = long(MAX_PAGED_KEY_BYTES + 1).unwrap();
         assert!(!found.may_be_paged() && found.to_string().contains("a key has 513 bytes"));

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -21,8 +20,9 @@ use crate::codec::{KeyType, ValueType};
 use crate::store::once_free;
 use crate::store::{self, AnyTable, StoreArguments};
 
-/// Rows that one transaction inserts into a table that nobody sees.
+/// Rows that one transaction inserts into a table that nobody sees, and bytes of these beyond which it inserts fewer.
 const CHUNK: usize = 1000;
+const CHUNK_BYTES: usize = 256 << 10;
 /// Chunks that wait for a worker.
 const AHEAD: usize = 8;
 /// Rows that were taken back, beyond which their space is given back at once.
@@ -76,7 +76,7 @@ impl<'i> Loader<'i> {
                 Target::Staged { gathered, .. } | Target::Paged(.., gathered) => {
                     // Numbers, say, have another order than their texts.
                     run.sort(&mut self.rejections);
-                    match gathered.add(run, parent(&self.store.db))? {
+                    match gathered.add(run, &self.store.db)? {
                         Some(before) => run = before,
                         None => return Ok(None),
                     }
@@ -304,12 +304,6 @@ fn fitting(rows: Rows, is_paged: bool, rejections: &mut Rejections) -> Rows {
     fitting
 }
 
-/// Where the directory of the database is.
-fn parent(directory: &Path) -> &Path {
-    let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
-    parent.unwrap_or(Path::new("."))
-}
-
 /// Closes a database with what was imported.
 fn close(db: &Database, imported: u64) -> Result<()> {
     // Else whoever opens the database next replays all that was loaded, and who only reads, each time.
@@ -354,12 +348,16 @@ fn put_in_bulk(db: &Database, table: AnyTable, mut gathered: Gathered, bytes: u6
 fn insert(db: &Database, table: &Table<[u8], [u8]>, rows: Rows) -> Result<Rows> {
     let rows = Arc::new(rows);
     let workers = db.stats().workers.len();
-    let part = rows.len().div_ceil(workers).next_multiple_of(CHUNK);
+    let part = rows.len().div_ceil(workers);
+    let place = |part| rows.len().min(part);
+    let mut left: Vec<_> =
+        (0..workers).map(|worker| place(worker * part)..place((worker + 1) * part)).collect();
     let mut under_way = VecDeque::new();
-    for start in (0..part.min(rows.len())).step_by(CHUNK) {
-        for worker in 0..workers {
-            let first = worker * part + start;
-            let chunk = first.min(rows.len())..(first + CHUNK).min(rows.len());
+    while left.iter().any(|left| !left.is_empty()) {
+        for (worker, left) in left.iter_mut().enumerate().filter(|(_, left)| left.start < left.end)
+        {
+            let chunk = left.start..end_of_chunk(&rows, left);
+            left.start = chunk.end;
             under_way.push_back(insert_chunk(db, worker, table, &rows, chunk)?);
         }
         while under_way.len() > AHEAD * workers {
@@ -370,6 +368,18 @@ fn insert(db: &Database, table: &Table<[u8], [u8]>, rows: Rows) -> Result<Rows> 
     under_way.into_iter().try_for_each(SourceRun::wait)?;
     // If a worker still holds them, for a moment, they are not given back.
     Ok(Arc::try_unwrap(rows).unwrap_or_default())
+}
+
+/// Where a chunk ends that begins with the first of these rows.
+fn end_of_chunk(rows: &Rows, left: &Range<usize>) -> usize {
+    let mut bytes = 0;
+    let is_full = |row: &usize| {
+        let (_, key, value) = rows.get(*row);
+        bytes += key.len() + value.len();
+        bytes >= CHUNK_BYTES
+    };
+    let last = left.clone().take(CHUNK).find(is_full);
+    last.map_or(left.end.min(left.start + CHUNK), |last| last + 1)
 }
 
 /// Inserts some rows in a transaction of one worker, which has these after one another and so in their order.
