@@ -139,8 +139,10 @@ pub struct Options {
     /// in an [`Options::memory_budget`] of less than 256 MiB.
     pub log_ring_bytes: Option<usize>,
     /// Bytes of one log segment file; a multiple of 4 KiB from 64 KiB to 1 GiB. That of the first begins with
-    /// 256 KiB, if that is less, and grows by doubling. Default: 64 MiB.
-    pub log_segment_bytes: u64,
+    /// 256 KiB, if that is less, and grows by doubling. A database keeps those that it was made with. Of a disk that runs full some
+    /// segments' worth is held back. Default, `None`: 64 MiB, or, if less than 4 GiB of the disk are free when the database is
+    /// made, about a 64th of that, and 4 MiB at least.
+    pub log_segment_bytes: Option<u64>,
     #[cfg(any(test, braid_experiment, braid_simulation))]
     /// How the log finds what may be flushed. Default: [`HoleTracker::InFlightMarks`].
     pub hole_tracker: HoleTracker,
@@ -203,7 +205,7 @@ impl Default for Options {
             certifier: Certifier::default(),
             device: DeviceKind::Auto,
             log_ring_bytes: None,
-            log_segment_bytes: 64 << 20,
+            log_segment_bytes: None,
             #[cfg(any(test, braid_experiment, braid_simulation))]
             hole_tracker: HoleTracker::default(),
             flush_unit: 64 << 10,
@@ -250,7 +252,6 @@ setters! {
     isolation: Isolation,
     certifier: Certifier,
     device: DeviceKind,
-    log_segment_bytes: u64,
     flush_unit: u64,
     checkpoint_bytes: u64,
     wall_clock: WallClock,
@@ -296,6 +297,22 @@ impl Options {
     #[must_use]
     pub fn log_ring_bytes(mut self, log_ring_bytes: impl Into<Option<usize>>) -> Self {
         self.log_ring_bytes = log_ring_bytes.into();
+        self
+    }
+
+    /// Sets [`Options::log_segment_bytes`]: a number of bytes, or `None` for the default.
+    ///
+    /// ```
+    /// use braiddb::{Database, Options};
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path();
+    /// let db = Database::open(path, Options::default().log_segment_bytes(4 << 20))?;
+    /// # Ok::<_, braiddb::Error>(())
+    /// ```
+    #[must_use]
+    pub fn log_segment_bytes(mut self, log_segment_bytes: impl Into<Option<u64>>) -> Self {
+        self.log_segment_bytes = log_segment_bytes.into();
         self
     }
 
@@ -353,12 +370,12 @@ impl Options {
                  and {LARGEST_RING}"
             ));
         }
-        range("log_segment_bytes", self.log_segment_bytes, LEAST_SEGMENT, MOST_SEGMENT)?;
-        if !self.log_segment_bytes.is_multiple_of(4096) {
+        let segment_bytes = self.log_segment_bytes.unwrap_or(LEAST_SEGMENT);
+        range("log_segment_bytes", segment_bytes, LEAST_SEGMENT, MOST_SEGMENT)?;
+        if !segment_bytes.is_multiple_of(4096) {
             return Err(format!(
-                "log_segment_bytes is {}, but must be a multiple of 4096 between {LEAST_SEGMENT} \
-                 and {MOST_SEGMENT}",
-                self.log_segment_bytes
+                "log_segment_bytes is {segment_bytes}, but must be a multiple of 4096 between {LEAST_SEGMENT} \
+                 and {MOST_SEGMENT}"
             ));
         }
         if !is_table_page_size(self.page_bytes) {

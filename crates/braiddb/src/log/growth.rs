@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 
+use super::error::cannot_grow_by;
 use super::segment::{HEADER_BYTES, Segments};
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, File};
@@ -79,6 +80,8 @@ impl Segments {
         if let Err(error) = file.allocate(length(to)) {
             // What was allocated of it, if anything, is given back; nothing of the log is there.
             _ = file.truncate(length(self.end()));
+            let (wanted, free) = (to.0 - self.end().0, self.directory.available_bytes());
+            let error = cannot_grow_by(wanted, free, error);
             return Err(LogError::io("extend", file.path(), length(self.end()), error));
         }
         Ok((file, to))

@@ -99,7 +99,7 @@ pub(crate) struct LogOptions {
     /// have in flight.
     pub(crate) ring_bytes: u64,
     /// Bytes of log in a segment, if the database is made now.
-    pub(crate) segment_bytes: u64,
+    pub(crate) segment_bytes: Option<u64>,
     /// Bytes of a page of paged tables, if the database has none yet.
     pub(crate) page_bytes: usize,
     /// Whether a database is made if there is none.
@@ -121,7 +121,7 @@ impl LogOptions {
             disk: None,
             workers,
             ring_bytes: 64 << 20,
-            segment_bytes: 64 << 20,
+            segment_bytes: None,
             page_bytes: USUAL_PAGE_BYTES,
             create: true,
             #[cfg(any(test, braid_experiment, braid_simulation))]
@@ -131,6 +131,11 @@ impl LogOptions {
             room_bytes: u64::MAX,
         }
     }
+}
+
+/// Bytes of a segment of a new database, where so many are free on the disk: of a small disk only a part is held back that way.
+fn usual_segment_bytes(available: u64) -> u64 {
+    (available / 64).min(64 << 20).next_power_of_two().max(4 << 20)
 }
 
 /// Bytes of the least ring for so many workers; a power of two is taken that has as many.
@@ -183,7 +188,8 @@ impl Log {
         let ring = Ring::new(ring_bytes as usize)
             .map_err(|error| LogError::io("map the log's ring for", directory.path(), 0, error))?;
         let extent = |segment_bytes| Extent::new(segment_bytes, workers);
-        let sizes = (options.segment_bytes, options.page_bytes);
+        let usual = || usual_segment_bytes(directory.available_bytes());
+        let sizes = (options.segment_bytes.unwrap_or_else(usual), options.page_bytes);
         let segments = Arc::new(Segments::open(directory, sizes, create, extent)?);
         let reader = LogReader::new(segments.clone());
         #[cfg(any(test, braid_experiment, braid_simulation))]

@@ -11,7 +11,7 @@
 //! Invariants: `whole` is said only of a file that has at least the bytes asked for, all allocated;
 //! what is lent is taken back by nobody else.
 
-use super::error::says_full;
+use super::error::{cannot_grow_by, says_full};
 use super::identity::RESERVE_NAME;
 use super::segment::{HEADER_BYTES, Segments};
 use super::{LogError, Lsn};
@@ -140,8 +140,13 @@ impl Segments {
             while resized.as_ref().is_err_and(says_full) && self.remove_spare() {
                 resized = resize();
             }
+            resized.map_err(|error| {
+                let (wanted, free) =
+                    (target.saturating_sub(held), self.directory.available_bytes());
+                let error = cannot_grow_by(wanted, free, error);
+                LogError::io("hold space back in", file.path(), 0, error)
+            })?;
             // Relaxed, here and below: as above.
-            resized.map_err(|error| LogError::io("hold space back in", file.path(), 0, error))?;
             self.reserve.held.store(target, Ordering::Relaxed);
         }
         self.reserve.whole.store(true, Ordering::Relaxed);

@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::error::cannot_grow_by;
 use super::extent::Extent;
 use super::files::copy;
 use super::identity::{
@@ -444,11 +445,13 @@ impl Segments {
     /// The operating system's; no file is left then, as far as it can be removed.
     pub(super) fn create_file(&self, index: u64) -> Result<SegmentFile, LogError> {
         let file = self.directory.open_file(&self.unfinished_name(index), OpenMode::Emptied)?;
-        if let Err(error) = file.allocate(HEADER_BYTES + self.bytes_when_made(index)) {
-            let error = LogError::io("create", file.path(), 0, error);
+        let bytes = HEADER_BYTES + self.bytes_when_made(index);
+        if let Err(error) = file.allocate(bytes) {
+            let path = file.path().to_owned();
             drop(file);
             self.remove_unfinished(index);
-            return Err(error);
+            let error = cannot_grow_by(bytes, self.directory.available_bytes(), error);
+            return Err(LogError::io("create", &path, 0, error));
         }
         Ok(SegmentFile::new(file, self.start(index)))
     }

@@ -11,7 +11,7 @@ const HEADER: u64 = 4096;
 const FIRST: &str = "wal-0000000000000000.seg";
 
 fn growing(path: &Path) -> LogOptions {
-    LogOptions { segment_bytes: SEGMENT, ..LogOptions::new(path, 2) }
+    LogOptions { segment_bytes: Some(SEGMENT), ..LogOptions::new(path, 2) }
 }
 
 /// Lengths of the segments' files, in the order of the log.
@@ -262,5 +262,21 @@ fn a_header_that_does_not_say_it_is_of_a_whole_file() {
             }
             other => panic!("{other:?}"),
         }
+    });
+}
+
+#[test]
+fn a_small_disk_has_small_segments() {
+    with_limit(PART_SECONDS, |_| {
+        const MIB: u64 = 1 << 20;
+        let expected = [(100, 4), (256, 4), (257, 8), (1 << 10, 16), (4 << 10, 64), (1 << 20, 64)];
+        for (available, segment) in expected {
+            assert_eq!(
+                crate::log::usual_segment_bytes(available * MIB),
+                segment * MIB,
+                "{available}"
+            );
+        }
+        assert_eq!(crate::log::usual_segment_bytes(u64::MAX), 64 * MIB);
     });
 }

@@ -32,7 +32,7 @@ struct Bench {
 }
 
 fn options(path: &Path) -> LogOptions {
-    LogOptions { segment_bytes: SMALL_SEGMENT, ..LogOptions::new(path, 2) }
+    LogOptions { segment_bytes: Some(SMALL_SEGMENT), ..LogOptions::new(path, 2) }
 }
 
 impl Bench {

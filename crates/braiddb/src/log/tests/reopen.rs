@@ -36,7 +36,7 @@ fn the_ring_wraps() {
     with_limit(PART_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options =
-            LogOptions { ring_bytes: 1, segment_bytes: 8 << 20, ..options(directory.path()) };
+            LogOptions { ring_bytes: 1, segment_bytes: Some(8 << 20), ..options(directory.path()) };
         let mut bench = Bench::open_with(options, DeviceKind::Auto).unwrap();
         // 32 MiB of ring; odd sizes, so that some block goes around its end.
         let value = vec![5; 999_983];
@@ -220,7 +220,8 @@ fn a_directory_without_a_database() {
         assert_eq!(Log::open(without).unwrap().0.identity(), identity);
         let missing = LogOptions { create: false, ..options(&directory.path().join("x")) };
         assert!(matches!(Log::open(missing), Err(LogError::NotADatabase { .. })));
-        let odd = LogOptions { segment_bytes: 70_000, ..options(&directory.path().join("y")) };
+        let odd =
+            LogOptions { segment_bytes: Some(70_000), ..options(&directory.path().join("y")) };
         assert!(matches!(Log::open(odd), Err(LogError::Size { .. })));
     });
 }
