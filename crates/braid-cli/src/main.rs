@@ -8,6 +8,7 @@ mod store;
 mod trace;
 mod verb;
 
+use std::io::IsTerminal;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     let level = if simulates(&arguments.verb) { LevelFilter::OFF } else { LevelFilter::WARN };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_max_level(level)
         .without_time()
         .with_target(false)
@@ -120,7 +122,7 @@ fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
             verb::log::run(&store.open_to_read()?, *from, *limit, output)
         }
         Verb::Compact { store } => verb::compact::run(&store.open_existing()?, output),
-        Verb::Check { store } => verb::check::run(&store.open_to_read()?, output),
+        Verb::Check { store } => verb::check::run(store, output),
         Verb::Shell { store } => verb::shell::run(&store.open_or_create()?, output),
         #[cfg(not(braid_simulation))]
         Verb::Bench(bench) => {

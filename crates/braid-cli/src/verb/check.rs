@@ -3,14 +3,24 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use braiddb::Database;
+use braiddb::{CheckReport, Error};
 
 use crate::exit;
 use crate::output::{Output, counted};
+use crate::store::StoreArguments;
+
+/// How often the database is opened at most, if another process frees what is being read of it.
+const OPENINGS: u32 = 8;
 
 /// Checks the database and says what is wrong with it.
-pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
-    let report = db.check()?;
+pub fn run(store: &StoreArguments, output: &Output) -> Result<ExitCode> {
+    let mut openings = 1;
+    let report = loop {
+        match check(store) {
+            Err(error) if is_outdated(&error) && openings < OPENINGS => openings += 1,
+            checked => break checked?,
+        }
+    };
     if output.json {
         output.document(&report)?;
     } else {
@@ -28,4 +38,13 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
         }
     }
     Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { exit::failure() })
+}
+
+fn check(store: &StoreArguments) -> Result<CheckReport> {
+    Ok(store.open_to_read()?.check()?)
+}
+
+/// Whether what was read of a database has been freed since it was opened.
+fn is_outdated(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(Error::Outdated(_)))
 }

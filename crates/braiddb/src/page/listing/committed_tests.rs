@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::Listing;
 use crate::common::{PART_SECONDS, with_limit};
-use crate::log::Lsn;
+use crate::io::SimulatedDisk;
+use crate::log::{Log, LogOptions, Lsn};
 use crate::memory::MemoryCounters;
 use crate::page::bulk::BulkRefused;
 use crate::page::layout::LEAST_PAGE_BYTES;
@@ -13,6 +15,7 @@ use crate::page::table::{Decision, PagedTable, Written};
 use crate::page::tree::Room;
 use crate::page::value::{LargeRef, SlotValue};
 use crate::page::versions::ChangeRef;
+use crate::page::zone::RUN_SLOTS;
 use crate::reclaim::{self, Domain};
 use crate::rid::TableId;
 use crate::sched::run_now;
@@ -273,5 +276,43 @@ fn copies_of_leaves_have_what_is_committed() {
             while me.turn() {}
         }
         assert!(left > 1000, "{left} slots were of what is not committed");
+    });
+}
+
+/// Of what is not decided there may be any number of leaves: a few are looked at at a time, though nothing of them is listed, and the
+/// worker has others to run.
+#[test]
+fn leaves_on_which_nothing_is_committed_are_looked_at_a_few_at_a_time() {
+    with_limit(PART_SECONDS, |_| {
+        let options = LogOptions { disk: Some(SimulatedDisk::new(1)), ..LogOptions::new("x", 1) };
+        let log = Log::open(options).unwrap().0;
+        let files = log.cold_store().unwrap().files();
+        let memory = Arc::new(MemoryCounters::new());
+        let domain = Arc::new(Domain::new(1, memory.clone()));
+        let me = domain.participate();
+        let space = PageSpace::new(LEAST_PAGE_BYTES, 500, 500, Some(files)).unwrap();
+        let table = run_now(PagedTable::create(space.clone(), TABLE, memory)).unwrap();
+        let status = StatusTable::new(1, 2);
+        let (writer, reader) = (status.begin(0, 0), status.begin(0, 1));
+        // SAFETY: neither is decided as long as this runs.
+        let view_of = |name| unsafe { View::new(Lsn(100), name, &status) };
+        for key in 0..2000_u64 {
+            let (key, value) = (key.to_be_bytes(), SlotValue::Here(&[7; 8]));
+            let (operation, view) = (reclaim::enter(), || view_of(writer));
+            let written =
+                table.write(&key, Some(value), view, &operation, |_| Decision::<()>::Push(0));
+            assert!(matches!(run_now(written).unwrap(), Ok(Written::Pushed(_))));
+        }
+        let (leaves, mut looks) = (table.leaves() as usize, 1);
+        assert!(leaves > 4 * RUN_SLOTS, "{leaves} leaves");
+        let mut listing = Listing::begin(space).unwrap();
+        let (mut walk, mut listed) = (table.walk_leaves(), Vec::new());
+        while run_now(walk.list_some(&mut listing, view_of(reader), &mut listed)).unwrap() {
+            looks += 1;
+        }
+        assert!(looks >= leaves / RUN_SLOTS, "{looks} looks at {leaves} leaves");
+        assert_eq!(listed.len(), 1, "one image for all");
+        drop((listing, table));
+        while me.turn() {}
     });
 }

@@ -33,6 +33,9 @@ use crate::version::{Undecided, View};
 
 /// Leaves that are listed in one stretch at most.
 const MOST_AT_ONCE: usize = if cfg!(any(test, braid_simulation)) { RUN_SLOTS } else { 256 };
+/// Leaves that are looked at in one stretch at most: of an undecided bulk operation there may be any number on which nothing is
+/// committed, so that nothing is listed.
+const MOST_LATCHED: usize = RUN_SLOTS;
 
 /// A walk over the leaves of a tree.
 #[derive(Debug)]
@@ -84,7 +87,7 @@ impl<'t> LeafWalk<'t> {
         self.tree.space()
     }
 
-    /// Lists the next leaves, some, and has written what they take; `false` at the end. `view` is that of a transaction that began
+    /// Lists the next leaves, some if there is anything on those that it looks at, and has written what they take; `false` at the end. `view` is that of a transaction that began
     /// after the checkpoint did.
     ///
     /// # Errors
@@ -96,9 +99,13 @@ impl<'t> LeafWalk<'t> {
         out: &mut Vec<ListedLeaf>,
     ) -> Result<bool, PageError> {
         let mut needs = self.tree.needs(0);
-        let mut held = None::<HeldPages>;
-        while self.next.is_some() && out.len() < MOST_AT_ONCE && self.pending.len() < RUN_SLOTS {
-            let listed = self.list_in_stretch(listing, view, out);
+        let (mut held, mut latched) = (None::<HeldPages>, 0);
+        while self.next.is_some()
+            && out.len() < MOST_AT_ONCE
+            && self.pending.len() < RUN_SLOTS
+            && latched < MOST_LATCHED
+        {
+            let listed = self.list_in_stretch(listing, view, &mut latched, out);
             drop(held.take());
             match listed {
                 Ok(()) => {}
@@ -129,11 +136,12 @@ impl<'t> LeafWalk<'t> {
         std::mem::take(&mut self.left_out)
     }
 
-    /// Lists leaves without suspending, as far as that is enough for.
+    /// Lists leaves without suspending, as far as that is enough for; counts those that it has `latched`.
     fn list_in_stretch(
         &mut self,
         listing: &mut Listing,
         view: View<'_>,
+        latched: &mut usize,
         out: &mut Vec<ListedLeaf>,
     ) -> Result<(), Stopped> {
         loop {
@@ -149,7 +157,8 @@ impl<'t> LeafWalk<'t> {
                 return Ok(());
             }
             self.list_latched(listing, view, out)?;
-            if self.pending.len() >= RUN_SLOTS {
+            *latched += 1;
+            if self.pending.len() >= RUN_SLOTS || *latched >= MOST_LATCHED {
                 return Ok(());
             }
         }
