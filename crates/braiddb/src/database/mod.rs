@@ -318,6 +318,7 @@ impl Database {
         engine.checkpoints.note_listed();
         // Once more, with paged tables.
         engine.expect_checkpoint();
+        db.give_back_at_opening(recovered.replayed.uncommitted_bytes);
         Ok(db)
     }
 

@@ -158,6 +158,24 @@ impl Database {
         Ok(Compaction { segments, moved, bytes, page_bytes })
     }
 
+    /// Gives back what takes room on disk since before the database was opened, and leads to nothing: `uncommitted_bytes` of log
+    /// of transactions that did not commit, such as a bulk operation that was interrupted, where a checkpoint's file takes less; and what
+    /// was held back for them.
+    pub(super) fn give_back_at_opening(&self, uncommitted_bytes: u64) {
+        let engine = &self.shared.engine;
+        let Some(files) = engine.log.files() else { return };
+        // Images are to be written of pages only that replay has changed, which is part of what opening took.
+        let takes = durability::estimate_checkpoint_file(engine).max(files.segment_bytes());
+        let compacted = match uncommitted_bytes > takes {
+            true => block_on(self.on_worker(durability::compact)).map(drop),
+            false => Ok(()),
+        };
+        let given_back = compacted.and_then(|()| Ok(files.shrink_reserve()?));
+        if let Err(error) = given_back {
+            tracing::warn!("what earlier openings left on disk is not given back yet: {error}");
+        }
+    }
+
     /// Checks the database: every block of its log, and that every key leads to its own record there,
     /// whole; and of each secondary index that is attached, that its entries are those of the table's
     /// records. Of paged tables that their records are found on their pages, in order; what is durable of them

@@ -14,7 +14,8 @@ pub(crate) use check::check_tables;
 pub(crate) use checkpoint::write_records_of_earlier_build;
 pub(crate) use checkpoint::{
     Checkpoint, check as check_checkpoint, estimate as estimate_checkpoint,
-    is_newest as is_newest_checkpoint, name as checkpoint_name,
+    estimate_file as estimate_checkpoint_file, is_newest as is_newest_checkpoint,
+    name as checkpoint_name,
 };
 pub(crate) use compact::Compacted;
 pub(crate) use recovered_pages::RecoveredPages;

@@ -48,6 +48,8 @@ const STRIPES: usize = 1024;
 pub(crate) struct Replayed {
     pub(crate) transactions: u64,
     pub(crate) records: u64,
+    /// Bytes that transactions logged whose commit never came.
+    pub(crate) uncommitted_bytes: u64,
     /// Where it started.
     pub(crate) start: Lsn,
     /// Where the log ends.
@@ -79,16 +81,15 @@ pub(super) fn replay(
         }
         let batch = KeyBatch::new(engine.room_to_replay());
         let mut committed = Committed { engine, pages, appliers: senders, batch, by_key: 0 };
-        let transactions = distribute(&mut reader, &mut committed, watch)
-            .and_then(|transactions| committed.batch.apply(engine, pages).map(|()| transactions));
-        let mut replayed = Replayed { records: committed.by_key, ..Replayed::default() };
+        let distributed = distribute(&mut reader, &mut committed, watch)
+            .and_then(|replayed| committed.batch.apply(engine, pages).map(|()| replayed));
+        let mut records = committed.by_key;
         drop(committed);
         for applier in appliers {
             let applied = applier.join().expect("an applier does not panic")?;
-            replayed.records += applied;
+            records += applied;
         }
-        replayed.transactions = transactions?;
-        Ok::<_, RecoveryError>(replayed)
+        Ok::<_, RecoveryError>(Replayed { records, ..distributed? })
     })?;
     (replayed.start, replayed.end) = (start, reader.end());
     give_back_ids(engine);
@@ -128,12 +129,12 @@ impl Committed<'_> {
     }
 }
 
-/// Gives committed blocks away, in commit order; returns how many commits there were.
+/// Gives committed blocks away, in commit order; returns how many commits there were, and what was logged without one.
 fn distribute(
     reader: &mut LogReader,
     committed: &mut Committed<'_>,
     watch: Watch<'_>,
-) -> Result<u64, RecoveryError> {
+) -> Result<Replayed, RecoveryError> {
     let (start, mut reported) = (reader.end(), reader.end());
     let mut parts = Parts::default();
     let mut transactions = 0;
@@ -163,29 +164,50 @@ fn distribute(
             }
         }
     }
-    Ok(transactions)
+    Ok(Replayed { transactions, uncommitted_bytes: parts.bytes(), ..Replayed::default() })
 }
 
-/// Parts of transactions whose commit has not come, by where they start; none of those that are too many: these are read
-/// again.
+/// Parts of transactions whose commit has not come, by where they start. In order, so that of two with as many bytes the same
+/// is forgotten each time.
 #[derive(Default)]
 struct Parts {
-    /// In order, so that of two with as many bytes the same is forgotten each time.
-    kept: BTreeMap<Lsn, Option<Vec<Block>>>,
+    by_start: BTreeMap<Lsn, TransactionParts>,
+    /// Bytes of blocks that are kept.
+    kept_bytes: u64,
+}
+
+/// What a transaction logged so far.
+struct TransactionParts {
     bytes: u64,
+    /// `None` if that is too much: they are read again.
+    blocks: Option<Vec<Block>>,
+}
+
+impl TransactionParts {
+    fn kept_bytes(&self) -> u64 {
+        if self.blocks.is_some() { self.bytes } else { 0 }
+    }
 }
 
 impl Parts {
+    /// Bytes of all.
+    fn bytes(&self) -> u64 {
+        self.by_start.values().map(|parts| parts.bytes).sum()
+    }
+
     fn keep(&mut self, first: Lsn, block: Block) {
-        let Some(kept) = self.kept.entry(first).or_insert_with(|| Some(Vec::new())) else { return };
-        self.bytes += block.end.0 - block.lsn.0;
-        kept.push(block);
-        if self.bytes > KEPT_BYTES {
-            let bytes = |(_, kept): &(&Lsn, &mut Option<Vec<Block>>)| bytes_of(kept);
-            if let Some((_, most)) = self.kept.iter_mut().max_by_key(bytes) {
-                self.bytes -= bytes_of(most);
-                *most = None;
-            }
+        let begun = || TransactionParts { bytes: 0, blocks: Some(Vec::new()) };
+        let parts = self.by_start.entry(first).or_insert_with(begun);
+        let bytes = block.end.0 - block.lsn.0;
+        parts.bytes += bytes;
+        let Some(blocks) = &mut parts.blocks else { return };
+        blocks.push(block);
+        self.kept_bytes += bytes;
+        if self.kept_bytes > KEPT_BYTES
+            && let Some(most) = self.by_start.values_mut().max_by_key(|parts| parts.kept_bytes())
+        {
+            self.kept_bytes -= most.kept_bytes();
+            most.blocks = None;
         }
     }
 
@@ -197,28 +219,20 @@ impl Parts {
         reader: &LogReader,
         mut each: impl FnMut(&Block) -> Result<(), RecoveryError>,
     ) -> Result<(), RecoveryError> {
-        match self.kept.remove(&first) {
-            None => Ok(()),
-            Some(Some(kept)) => {
-                self.bytes -= kept.iter().map(|block| block.end.0 - block.lsn.0).sum::<u64>();
-                kept.iter().try_for_each(each)
-            }
-            Some(None) => {
-                let is_part = |block: &Block| block.kind == BlockKind::Part { first_part: first };
-                let mut done = Ok(());
-                reader.read_again(first, commit.lsn, |block| {
-                    if done.is_ok() && is_part(block) {
-                        done = each(block);
-                    }
-                })?;
-                done
-            }
+        let Some(parts) = self.by_start.remove(&first) else { return Ok(()) };
+        self.kept_bytes -= parts.kept_bytes();
+        if let Some(blocks) = parts.blocks {
+            return blocks.iter().try_for_each(each);
         }
+        let is_part = |block: &Block| block.kind == BlockKind::Part { first_part: first };
+        let mut done = Ok(());
+        reader.read_again(first, commit.lsn, |block| {
+            if done.is_ok() && is_part(block) {
+                done = each(block);
+            }
+        })?;
+        done
     }
-}
-
-fn bytes_of(kept: &Option<Vec<Block>>) -> u64 {
-    kept.iter().flatten().map(|block| block.end.0 - block.lsn.0).sum()
 }
 
 /// One thread's share of the keys.

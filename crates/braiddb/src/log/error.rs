@@ -215,15 +215,6 @@ pub(super) fn says_full(cause: &std::io::Error) -> bool {
     matches!(cause.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
-/// That a file could not be made so many bytes longer; of a full disk also how many bytes that is, and how many there are.
-pub(super) fn cannot_grow_by(wanted: u64, available: u64, cause: std::io::Error) -> std::io::Error {
-    if !says_full(&cause) || available == u64::MAX {
-        return cause;
-    }
-    let kind = cause.kind();
-    std::io::Error::new(kind, format!("{cause}: {wanted} bytes are wanted, {available} are free"))
-}
-
 impl LogError {
     /// That the log could not be extended, for this reason.
     pub(super) fn cannot_grow(reason: Self) -> Self {

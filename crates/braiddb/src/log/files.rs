@@ -308,6 +308,14 @@ impl LogFiles {
         self.0.extent.resume();
     }
 
+    /// Gives up what was held back before the database was opened, if that is far more than should be.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(crate) fn shrink_reserve(&self) -> Result<(), LogError> {
+        self.0.shrink_reserve()
+    }
+
     /// Holds that space back again once the result is dropped.
     pub(crate) fn end_loan_when_dropped(&self) -> ReserveLoan {
         ReserveLoan(self.0.clone())

@@ -12,7 +12,6 @@
 
 use std::sync::Arc;
 
-use super::error::cannot_grow_by;
 use super::segment::{HEADER_BYTES, Segments};
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, File};
@@ -80,8 +79,7 @@ impl Segments {
         if let Err(error) = file.allocate(length(to)) {
             // What was allocated of it, if anything, is given back; nothing of the log is there.
             _ = file.truncate(length(self.end()));
-            let (wanted, free) = (to.0 - self.end().0, self.directory.available_bytes());
-            let error = cannot_grow_by(wanted, free, error);
+            let error = self.cannot_grow_by(to.0 - self.end().0, error);
             return Err(LogError::io("extend", file.path(), length(self.end()), error));
         }
         Ok((file, to))

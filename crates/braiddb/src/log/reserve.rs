@@ -11,7 +11,7 @@
 //! Invariants: `whole` is said only of a file that has at least the bytes asked for, all allocated;
 //! what is lent is taken back by nobody else.
 
-use super::error::{cannot_grow_by, says_full};
+use super::error::says_full;
 use super::identity::RESERVE_NAME;
 use super::segment::{HEADER_BYTES, Segments};
 use super::{LogError, Lsn};
@@ -114,19 +114,42 @@ impl Segments {
         self.hold_back(&mut self.reserve.file.lock())
     }
 
+    /// Gives up, when the database was opened, what was held back before and is far more than should be. What is a little
+    /// more stays, as it does while a database is open.
+    ///
+    /// # Errors
+    /// The operating system's.
+    pub(super) fn shrink_reserve(&self) -> Result<(), LogError> {
+        let mut file = self.reserve.file.lock();
+        let is_there =
+            file.is_some() || self.directory.list()?.iter().any(|name| name == RESERVE_NAME);
+        if !is_there {
+            return Ok(());
+        }
+        let file = self.open_reserve(&mut file)?;
+        let target = self.reserve_target();
+        let length = file.length();
+        let shrunk = length.and_then(|bytes| match is_far_above(bytes, target) {
+            true => file.truncate(target),
+            false => Ok(()),
+        });
+        shrunk.map_err(|error| LogError::io("give space back in", file.path(), 0, error))
+    }
+
+    fn open_reserve<'f>(&self, file: &'f mut Option<File>) -> Result<&'f File, LogError> {
+        Ok(match file {
+            Some(file) => file,
+            none => none.insert(self.directory.open_file(RESERVE_NAME, OpenMode::ExistingOrNew)?),
+        })
+    }
+
     fn hold_back(&self, file: &mut Option<File>) -> Result<(), LogError> {
         let (target, held) = (self.reserve_target(), self.reserve.held());
         // Relaxed, here and below: written under the lock of the file, but for the end of a loan; to those who read them
         // without it, hints and statistics.
-        if held < target || held / 2 > target {
+        if held < target || is_far_above(held, target) {
             self.reserve.whole.store(false, Ordering::Relaxed);
-            let file = match file {
-                Some(file) => file,
-                none => {
-                    let mode = OpenMode::ExistingOrNew;
-                    none.insert(self.directory.open_file(RESERVE_NAME, mode)?)
-                }
-            };
+            let file = self.open_reserve(file)?;
             let resize = || match held > target {
                 true => file.truncate(target),
                 false => file.allocate(target).inspect_err(|_| {
@@ -141,9 +164,7 @@ impl Segments {
                 resized = resize();
             }
             resized.map_err(|error| {
-                let (wanted, free) =
-                    (target.saturating_sub(held), self.directory.available_bytes());
-                let error = cannot_grow_by(wanted, free, error);
+                let error = self.cannot_grow_by(target.saturating_sub(held), error);
                 LogError::io("hold space back in", file.path(), 0, error)
             })?;
             // Relaxed, here and below: as above.
@@ -200,4 +221,9 @@ impl Segments {
     pub(super) fn file_bytes(&self) -> u64 {
         HEADER_BYTES + self.segment_bytes()
     }
+}
+
+/// Whether so much more is held back than should be that the rest is given back.
+fn is_far_above(held: u64, target: u64) -> bool {
+    held / 2 > target
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::error::cannot_grow_by;
+use super::error::says_full;
 use super::extent::Extent;
 use super::files::copy;
 use super::identity::{
@@ -450,10 +450,20 @@ impl Segments {
             let path = file.path().to_owned();
             drop(file);
             self.remove_unfinished(index);
-            let error = cannot_grow_by(bytes, self.directory.available_bytes(), error);
+            let error = self.cannot_grow_by(bytes, error);
             return Err(LogError::io("create", &path, 0, error));
         }
         Ok(SegmentFile::new(file, self.start(index)))
+    }
+
+    /// That a file could not be made so many bytes longer; of a full disk also how many bytes that is, and how many there are.
+    pub(super) fn cannot_grow_by(&self, wanted: u64, cause: std::io::Error) -> std::io::Error {
+        let free = self.directory.available_bytes();
+        if !says_full(&cause) || free == u64::MAX {
+            return cause;
+        }
+        let kind = cause.kind();
+        std::io::Error::new(kind, format!("{cause}: {wanted} bytes are wanted, {free} are free"))
     }
 
     /// Removes the file of a segment that could not be finished.

@@ -1,13 +1,11 @@
 //! Runs of rows into a table.
 
-use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use braiddb::{
-    Database, Error, Isolation, MAX_KEY_BYTES, MAX_PAGED_KEY_BYTES, Outcome, RunOptions, SourceRun,
-    StagedTable, Table, TableOptions, Transaction,
+    Database, Error, MAX_KEY_BYTES, MAX_PAGED_KEY_BYTES, RunOptions, StagedTable, Table,
+    TableOptions, Transaction,
 };
 use pollster::block_on;
 
@@ -20,11 +18,6 @@ use crate::codec::{KeyType, ValueType};
 use crate::store::once_free;
 use crate::store::{self, AnyTable, StoreArguments};
 
-/// Rows that one transaction inserts into a table that nobody sees, and bytes of these beyond which it inserts fewer.
-const CHUNK: usize = 1000;
-const CHUNK_BYTES: usize = 256 << 10;
-/// Chunks that wait for a worker.
-const AHEAD: usize = 8;
 /// Rows that were taken back, beyond which their space is given back at once.
 const COMPACTED: u64 = 100_000;
 
@@ -135,13 +128,12 @@ impl<'i> Loader<'i> {
                     rows.clear();
                 }
             }
-            Target::Staged { db, table, gathered, .. } => {
+            Target::Staged { table, gathered, .. } => {
                 gathered.end()?;
                 let (mut rows, merge) = gathered.rows(run)?;
                 let Some(mut merge) = merge else {
                     self.imported = rows.len() as u64;
-                    insert(db, &table.table().encoded(), rows)?;
-                    return Ok(());
+                    return insert(table, &rows);
                 };
                 let mut more = true;
                 while more {
@@ -152,7 +144,7 @@ impl<'i> Loader<'i> {
                         continue;
                     }
                     self.imported += rows.len() as u64;
-                    rows = insert(db, &table.table().encoded(), rows)?;
+                    insert(table, &rows)?;
                 }
             }
         }
@@ -344,62 +336,13 @@ fn put_in_bulk(db: &Database, table: AnyTable, mut gathered: Gathered, bytes: u6
     Ok(block_on(db.try_run_bulk_with(RunOptions::default(), &table, body))?.value)
 }
 
-/// Inserts sorted rows, a part of them on each worker; gives their memory back.
-fn insert(db: &Database, table: &Table<[u8], [u8]>, rows: Rows) -> Result<Rows> {
-    let rows = Arc::new(rows);
-    let workers = db.stats().workers.len();
-    let part = rows.len().div_ceil(workers);
-    let place = |part| rows.len().min(part);
-    let mut left: Vec<_> =
-        (0..workers).map(|worker| place(worker * part)..place((worker + 1) * part)).collect();
-    let mut under_way = VecDeque::new();
-    while left.iter().any(|left| !left.is_empty()) {
-        for (worker, left) in left.iter_mut().enumerate().filter(|(_, left)| left.start < left.end)
-        {
-            let chunk = left.start..end_of_chunk(&rows, left);
-            left.start = chunk.end;
-            under_way.push_back(insert_chunk(db, worker, table, &rows, chunk)?);
-        }
-        while under_way.len() > AHEAD * workers {
-            let oldest: SourceRun = under_way.pop_front().expect("there are some");
-            oldest.wait()?;
-        }
-    }
-    under_way.into_iter().try_for_each(SourceRun::wait)?;
-    // If a worker still holds them, for a moment, they are not given back.
-    Ok(Arc::try_unwrap(rows).unwrap_or_default())
-}
-
-/// Where a chunk ends that begins with the first of these rows.
-fn end_of_chunk(rows: &Rows, left: &Range<usize>) -> usize {
-    let mut bytes = 0;
-    let is_full = |row: &usize| {
-        let (_, key, value) = rows.get(*row);
-        bytes += key.len() + value.len();
-        bytes >= CHUNK_BYTES
+/// Inserts sorted rows, texts all, into a table that nobody sees.
+fn insert(table: &StagedTable<str, str>, rows: &Rows) -> Result<()> {
+    let text = |bytes| std::str::from_utf8(bytes).expect("others are rejected");
+    let pair = |row| {
+        let (_, key, value) = rows.get(row);
+        (text(key), text(value))
     };
-    let last = left.clone().take(CHUNK).find(is_full);
-    last.map_or(left.end.min(left.start + CHUNK), |last| last + 1)
-}
-
-/// Inserts some rows in a transaction of one worker, which has these after one another and so in their order.
-fn insert_chunk(
-    db: &Database,
-    worker: usize,
-    table: &Table<[u8], [u8]>,
-    rows: &Arc<Rows>,
-    chunk: Range<usize>,
-) -> Result<SourceRun> {
-    let (table, rows) = (table.clone(), rows.clone());
-    let body = async move |tx: &Transaction, chunk: &Range<usize>| {
-        for row in chunk.clone() {
-            let (_, key, value) = rows.get(row);
-            tx.insert(&table, key, value).await?;
-        }
-        Ok(())
-    };
-    let reply = |_, result: Result<Outcome<()>, Error>| result.map(drop);
-    // Nobody else writes to the table.
-    let options = RunOptions::default().isolation(Isolation::Snapshot);
-    Ok(db.run_source_with(worker, options, [chunk], body, reply)?)
+    block_on(table.load((0..rows.len()).map(pair), |_| {}))?;
+    Ok(())
 }

@@ -5,6 +5,7 @@ mod expiry;
 mod failing;
 mod full_disk;
 mod growth;
+mod interrupted;
 mod page_checkpoints;
 mod paged_deep;
 mod paged_disk;

@@ -127,6 +127,11 @@ pub(super) async fn sync_directory(files: &LogFiles) -> Result<(), OperationErro
 
 /// Bytes that a checkpoint of an engine will take, about: its file, and the images of pages that it may have to write.
 pub(crate) fn estimate(engine: &Engine) -> u64 {
+    estimate_file(engine) + engine.images_of_checkpoint()
+}
+
+/// Bytes of its file, about.
+pub(crate) fn estimate_file(engine: &Engine) -> u64 {
     let mut bytes = SECTOR_BYTES as u64;
     // Keys of up to eight bytes are in the index itself; of longer ones, memory is counted.
     let long_keys = engine.memory.bytes(Kind::Key);
@@ -140,7 +145,7 @@ pub(crate) fn estimate(engine: &Engine) -> u64 {
             }
         };
     }
-    bytes + long_keys + CHUNK_BYTES as u64 + engine.images_of_checkpoint()
+    bytes + long_keys + CHUNK_BYTES as u64
 }
 
 fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {

@@ -100,11 +100,7 @@ impl<'t> LeafWalk<'t> {
     ) -> Result<bool, PageError> {
         let mut needs = self.tree.needs(0);
         let (mut held, mut latched) = (None::<HeldPages>, 0);
-        while self.next.is_some()
-            && out.len() < MOST_AT_ONCE
-            && self.pending.len() < RUN_SLOTS
-            && latched < MOST_LATCHED
-        {
+        while self.goes_on(latched, out) {
             let listed = self.list_in_stretch(listing, view, &mut latched, out);
             drop(held.take());
             match listed {
@@ -144,7 +140,7 @@ impl<'t> LeafWalk<'t> {
         latched: &mut usize,
         out: &mut Vec<ListedLeaf>,
     ) -> Result<(), Stopped> {
-        loop {
+        while self.goes_on(*latched, out) {
             match self.list_settled(listing, out) {
                 Ok(()) => {}
                 Err(Stopped::Interrupted(Interrupted::Restart)) => {
@@ -153,15 +149,20 @@ impl<'t> LeafWalk<'t> {
                 }
                 Err(why) => return Err(why),
             }
-            if self.next.is_none() || out.len() >= MOST_AT_ONCE {
-                return Ok(());
-            }
-            self.list_latched(listing, view, out)?;
-            *latched += 1;
-            if self.pending.len() >= RUN_SLOTS || *latched >= MOST_LATCHED {
-                return Ok(());
+            if self.goes_on(*latched, out) {
+                self.list_latched(listing, view, out)?;
+                *latched += 1;
             }
         }
+        Ok(())
+    }
+
+    /// Whether there are more leaves, and more may be listed at once.
+    fn goes_on(&self, latched: usize, out: &[ListedLeaf]) -> bool {
+        self.next.is_some()
+            && out.len() < MOST_AT_ONCE
+            && self.pending.len() < RUN_SLOTS
+            && latched < MOST_LATCHED
     }
 
     /// Lists leaves below one page by their places, up to the first that cannot be listed so.

@@ -1,0 +1,126 @@
+//! What was left on disk by a bulk operation that did not commit is given back by the next opening.
+
+use std::sync::Arc;
+
+use pollster::block_on;
+
+use super::super::{Database, Error, Options, Table, TableOptions};
+use crate::common::{Watched, with_limit};
+use crate::io::{CrashCounts, SimulatedDisk};
+use crate::sync::Mutex;
+
+const SEGMENT_BYTES: u64 = 1 << 20;
+const VALUE_BYTES: usize = 4000;
+/// Records that are there before the operation.
+const KEPT: u64 = 100;
+/// Records that it inserts.
+const INSERTED: u64 = 3000;
+/// Longest a test may take, in seconds.
+const LIMIT: u64 = 300;
+
+type Records = Table<u64, [u8]>;
+
+fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Records) {
+    let options =
+        Options::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(4 * SEGMENT_BYTES);
+    let db = Database::open_simulated(disk, options, seed).unwrap().watched();
+    let paged = TableOptions::default().paged();
+    let table =
+        db.run_blocking(async move |tx| tx.open_or_create_table_with("records", paged).await);
+    let table = table.unwrap();
+    (db, table)
+}
+
+fn put_all(
+    db: &Database,
+    table: &Records,
+    keys: std::ops::Range<u64>,
+    fails: bool,
+) -> Result<(), Error> {
+    let inner = table.clone();
+    block_on(db.run_bulk(table, async move |tx| {
+        for key in keys.clone() {
+            tx.put(&inner, &key, &[key as u8; VALUE_BYTES]).await?;
+        }
+        if fails { Err(Error::KeyNotFound) } else { Ok(()) }
+    }))
+}
+
+/// Where the segments of the log begin.
+fn segments(disk: &SimulatedDisk) -> Vec<u64> {
+    let begin = |(name, _): (String, u64)| {
+        let digits = name.strip_prefix("wal-")?.strip_suffix(".seg")?.to_owned();
+        Some(u64::from_str_radix(&digits, 16).unwrap())
+    };
+    disk.files().into_iter().filter_map(begin).collect()
+}
+
+/// Opens it, and checks what is there, and that the log has nothing of what the operation logged, if that was much; whether it was.
+fn check_given_back(disk: &SimulatedDisk, seed: u64) -> bool {
+    let (db, table) = open(disk, seed);
+    let stats = db.stats();
+    let was_much = stats.recovery.log_bytes > 3 * SEGMENT_BYTES;
+    if was_much {
+        // The first has rows of the catalog.
+        let is_needed = |begin: u64| begin == 0 || begin + SEGMENT_BYTES > stats.lsn.checkpoint;
+        let segments = segments(disk);
+        assert!(segments.into_iter().all(is_needed), "{:?} {stats:?}", disk.files());
+    }
+    assert_eq!(block_on(db.len(&table)).unwrap(), KEPT);
+    for key in 0..KEPT {
+        let found = block_on(db.get(&table, &key)).unwrap();
+        assert!(found.is_some_and(|value| *value == [key as u8; VALUE_BYTES]), "key {key}");
+    }
+    assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
+    db.close().unwrap();
+    was_much
+}
+
+#[test]
+fn what_an_interrupted_bulk_operation_logged_is_given_back_on_the_next_opening() {
+    with_limit(LIMIT, |_| {
+        let disk = SimulatedDisk::new(7);
+        let (db, table) = open(&disk, 1);
+        put_all(&db, &table, 0..KEPT, false).unwrap();
+        let crashes = Arc::new(Mutex::new(Vec::new()));
+        let (noted, mut seed) = (crashes.clone(), 0);
+        disk.watch(move |moment| {
+            seed += 1;
+            if seed % 10 == 0 {
+                noted.lock().push(moment.crash(seed, &mut CrashCounts::default()));
+            }
+        });
+        let error = put_all(&db, &table, 1000..1000 + INSERTED, true).unwrap_err();
+        assert!(matches!(error, Error::KeyNotFound), "{error}");
+        disk.unwatch();
+        db.close().unwrap();
+        drop((db, table));
+        let mut much = 0;
+        for (number, crash) in std::mem::take(&mut *crashes.lock()).iter().enumerate() {
+            much += u64::from(check_given_back(crash, number as u64));
+        }
+        assert!(much > 10, "{much}");
+        assert!(check_given_back(&disk, 100), "the operation was rolled back, not crashed");
+    });
+}
+
+/// As one that was interrupted leaves it, which thought that its checkpoint would be large.
+#[test]
+fn what_was_held_back_beyond_what_should_be_is_given_back_on_the_next_opening() {
+    const HELD: u64 = 64 << 20;
+    with_limit(LIMIT, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let reserve = directory.path().join("braid.reserve");
+        let length = || std::fs::metadata(&reserve).unwrap().len();
+        let open = |options: Options| Database::open(directory.path(), options).unwrap();
+        let table =
+            open(Options::default()).run_blocking(async |tx| tx.create_table("names").await);
+        let _: Table<u64, u64> = table.unwrap();
+        let held = length();
+        std::fs::File::options().write(true).open(&reserve).unwrap().set_len(HELD).unwrap();
+        open(Options::default().read_only(true)).close().unwrap();
+        assert_eq!(length(), HELD, "reading writes nothing");
+        open(Options::default()).close().unwrap();
+        assert!(length() <= 2 * held, "{} after {held}", length());
+    });
+}
