@@ -112,7 +112,7 @@ fn what_was_held_back_beyond_what_should_be_is_given_back_on_the_next_opening() 
         let directory = tempfile::tempdir().unwrap();
         let reserve = directory.path().join("braid.reserve");
         let length = || std::fs::metadata(&reserve).unwrap().len();
-        let open = |options: Options| Database::open(directory.path(), options).unwrap();
+        let open = |options: Options| Database::open(directory.path(), options).unwrap().watched();
         let table =
             open(Options::default()).run_blocking(async |tx| tx.create_table("names").await);
         let _: Table<u64, u64> = table.unwrap();
