@@ -128,12 +128,13 @@ impl Segments {
         }
         let file = self.open_reserve(&mut file)?;
         let target = self.reserve_target();
-        let length = file.length();
-        let shrunk = length.and_then(|bytes| match is_far_above(bytes, target) {
-            true => file.truncate(target),
-            false => Ok(()),
-        });
-        shrunk.map_err(|error| LogError::io("give space back in", file.path(), 0, error))
+        let fail = |error| LogError::io("give space back in", file.path(), 0, error);
+        if is_far_above(file.length().map_err(fail)?, target) {
+            file.truncate(target).map_err(fail)?;
+            // Relaxed: as in `hold_back`.
+            self.reserve.held.fetch_min(target, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     fn open_reserve<'f>(&self, file: &'f mut Option<File>) -> Result<&'f File, LogError> {
