@@ -305,7 +305,6 @@ impl Database {
             RecoveryError::Table(full) => Error::TableFull(full.to_string()),
             RecoveryError::Pages(error) => Error::from(OperationError::from(error)),
         })?;
-        engine.expect_checkpoint();
         engine.log.resume_at(recovered.replayed.end)?;
         tracing::info!(?recovered, "recovered");
         let recovery = Recovery::new(&recovered, begin.elapsed());
@@ -316,8 +315,8 @@ impl Database {
         drop(files);
         let engine = &db.shared.engine;
         engine.checkpoints.note_listed();
-        // Once more, with paged tables.
         engine.expect_checkpoint();
+        engine.log.begin_to_grow();
         db.give_back_at_opening(recovered.replayed.uncommitted_bytes);
         Ok(db)
     }
@@ -494,7 +493,7 @@ fn engine(
         shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),
         checkpoint_bytes: options.checkpoint_bytes,
         checkpoint_job: durability::job,
-        estimate_checkpoint: durability::estimate_checkpoint,
+        estimate_checkpoint_file: durability::estimate_checkpoint_file,
     };
     Arc::new(Engine::new(&options, log, store, domain, memory).with_wall_clock(clock))
 }

@@ -10,13 +10,12 @@ mod replay;
 mod upkeep;
 
 pub(crate) use check::check_tables;
-#[cfg(all(test, not(loom)))]
-pub(crate) use checkpoint::write_records_of_earlier_build;
 pub(crate) use checkpoint::{
-    Checkpoint, check as check_checkpoint, estimate as estimate_checkpoint,
-    estimate_file as estimate_checkpoint_file, is_newest as is_newest_checkpoint,
-    name as checkpoint_name,
+    Checkpoint, check as check_checkpoint, estimate_file as estimate_checkpoint_file,
+    is_newest as is_newest_checkpoint, name as checkpoint_name,
 };
+#[cfg(all(test, not(loom)))]
+pub(crate) use checkpoint::{estimate as estimate_checkpoint, write_records_of_earlier_build};
 pub(crate) use compact::Compacted;
 pub(crate) use recovered_pages::RecoveredPages;
 pub(crate) use replay::Replayed;

@@ -102,12 +102,11 @@ impl Disk {
         // Relaxed: the threads that will look are started later.
         self.started.store(lsn.0, Ordering::Relaxed);
         self.segments.start_prepared(lsn);
-        // Where the reserve cannot be had, the log has room for those who make some.
-        let purpose = match self.segments.hold_reserve() {
-            Ok(()) => Purpose::Change,
-            Err(_) => Purpose::Deletion,
-        };
-        self.segments.extent.extend(self.segments.end(), purpose);
+        self.segments.adopt_reserve();
+        // What is to be held back is known once tables are: the first change demands it. Where it cannot be had, the log has
+        // room for those who make some.
+        self.segments.extent.extend(self.segments.end(), Purpose::Deletion);
+        self.segments.extent.stall();
     }
 
     pub(super) fn poisoned(&self) -> Option<&Arc<LogError>> {

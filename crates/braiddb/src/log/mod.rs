@@ -361,11 +361,18 @@ impl Log {
         })
     }
 
-    /// Says how many bytes the next checkpoint will take, about, and how many the newest does: room
-    /// for it is held back on the disk, where there is some.
-    pub(crate) fn expect_checkpoint(&self, next: u64, newest: u64) {
+    /// Lets the log be extended ahead of need: until then it is for what a transaction waits for only.
+    pub(crate) fn begin_to_grow(&self) {
         if let Some(disk) = &self.disk {
-            disk.segments.reserve.expect_checkpoint(next, newest);
+            disk.segments.extent.resume();
+        }
+    }
+
+    /// Says how many bytes the next checkpoint will take, about, and how many more the one after it: room
+    /// for both is held back on the disk, where there is some.
+    pub(crate) fn expect_checkpoints(&self, next: u64, after: u64) {
+        if let Some(disk) = &self.disk {
+            disk.segments.reserve.expect_checkpoints(next, after);
         }
     }
 

@@ -1,9 +1,8 @@
 //! The reserve: disk space that is held back, as a file without meaning, for what leads out of a
 //! full disk.
 //!
-//! It has room for the next checkpoint, as large as that is estimated to be, and is large enough to be
-//! whole again once that one has taken the place of the newest: otherwise there would be no room for
-//! the one after it. Once the log has several segments, it has room for one more, or for
+//! It has room for the next checkpoint, as large as that is estimated to be, and for what the one after it
+//! takes beyond the room that the next one makes: otherwise there would be none for that. Once the log has several segments, it has room for one more, or for
 //! several small ones, which compaction may fill with copies before it frees others. The log is
 //! extended for transactions only while the reserve is whole; a checkpoint or compaction that finds
 //! no room is lent it, and gives it back when it has made room, or is over.
@@ -31,8 +30,8 @@ pub(super) struct Reserve {
     held: AtomicU64,
     /// Bytes that the next checkpoint will take, about.
     next_checkpoint: AtomicU64,
-    /// Bytes that the newest takes.
-    newest_checkpoint: AtomicU64,
+    /// Bytes that the one after it will take, without those that the next one makes room for.
+    checkpoint_after: AtomicU64,
     whole: AtomicBool,
     /// A checkpoint or compaction uses it.
     lent: AtomicBool,
@@ -50,11 +49,11 @@ impl Reserve {
         self.file.lock().take();
     }
 
-    /// Takes down what the next checkpoint will take, about, and what the newest does.
-    pub(super) fn expect_checkpoint(&self, next: u64, newest: u64) {
+    /// Takes down what the next checkpoint will take, about, and how much more the one after it.
+    pub(super) fn expect_checkpoints(&self, next: u64, after: u64) {
         // Relaxed: estimates.
         self.next_checkpoint.store(next, Ordering::Relaxed);
-        self.newest_checkpoint.store(newest, Ordering::Relaxed);
+        self.checkpoint_after.store(after, Ordering::Relaxed);
     }
 
     /// Bytes that the next checkpoint will take, about.
@@ -65,10 +64,8 @@ impl Reserve {
 
     /// What is to be held back for checkpoints.
     fn for_checkpoints(&self) -> u64 {
-        let next = self.next_checkpoint();
         // Relaxed: an estimate.
-        let newest = self.newest_checkpoint.load(Ordering::Relaxed);
-        next + next.saturating_sub(newest)
+        self.next_checkpoint() + self.checkpoint_after.load(Ordering::Relaxed)
     }
 
     /// Whether all is held back that should be, as far as was last tried.
@@ -114,25 +111,43 @@ impl Segments {
         self.hold_back(&mut self.reserve.file.lock())
     }
 
-    /// Gives up, when the database was opened, what was held back before and is far more than should be. What is a little
-    /// more stays, as it does while a database is open.
+    /// Takes over what an earlier opening held back, if it has its room on the disk. Otherwise nothing is held back, until
+    /// that is tried for the next time.
+    pub(super) fn adopt_reserve(&self) {
+        let mut file = self.reserve.file.lock();
+        match self.open_earlier_reserve() {
+            Ok((earlier, bytes)) => {
+                *file = Some(earlier);
+                // Relaxed: as in `hold_back`.
+                self.reserve.held.store(bytes, Ordering::Relaxed);
+            }
+            Err(error) => tracing::debug!("nothing is held back yet: {error}"),
+        }
+    }
+
+    fn open_earlier_reserve(&self) -> Result<(File, u64), LogError> {
+        let file = self.directory.open_file(RESERVE_NAME, OpenMode::Existing)?;
+        let fail = |error| LogError::io("take over space in", file.path(), 0, error);
+        let bytes = file.length().map_err(fail)?;
+        if bytes > 0 {
+            // A copy of a database may have a file here that takes no room.
+            file.allocate(bytes).map_err(fail)?;
+        }
+        Ok((file, bytes))
+    }
+
+    /// Gives up what is held back beyond what should be.
     ///
     /// # Errors
     /// The operating system's.
     pub(super) fn shrink_reserve(&self) -> Result<(), LogError> {
-        let mut file = self.reserve.file.lock();
-        let is_there =
-            file.is_some() || self.directory.list()?.iter().any(|name| name == RESERVE_NAME);
-        if !is_there {
-            return Ok(());
-        }
-        let file = self.open_reserve(&mut file)?;
-        let target = self.reserve_target();
-        let fail = |error| LogError::io("give space back in", file.path(), 0, error);
-        if is_far_above(file.length().map_err(fail)?, target) {
+        let file = self.reserve.file.lock();
+        let (Some(file), target) = (&*file, self.reserve_target()) else { return Ok(()) };
+        if self.reserve.held() > target {
+            let fail = |error| LogError::io("give space back in", file.path(), 0, error);
             file.truncate(target).map_err(fail)?;
             // Relaxed: as in `hold_back`.
-            self.reserve.held.fetch_min(target, Ordering::Relaxed);
+            self.reserve.held.store(target, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -148,7 +163,8 @@ impl Segments {
         let (target, held) = (self.reserve_target(), self.reserve.held());
         // Relaxed, here and below: written under the lock of the file, but for the end of a loan; to those who read them
         // without it, hints and statistics.
-        if held < target || is_far_above(held, target) {
+        // Of what is a little more the rest is needed again before long.
+        if held < target || held / 2 > target {
             self.reserve.whole.store(false, Ordering::Relaxed);
             let file = self.open_reserve(file)?;
             let resize = || match held > target {
@@ -222,9 +238,4 @@ impl Segments {
     pub(super) fn file_bytes(&self) -> u64 {
         HEADER_BYTES + self.segment_bytes()
     }
-}
-
-/// Whether so much more is held back than should be that the rest is given back.
-fn is_far_above(held: u64, target: u64) -> bool {
-    held / 2 > target
 }

@@ -181,6 +181,13 @@ impl PageMap {
         self.free.push(id);
     }
 
+    /// Pages there are, about.
+    pub(in crate::page) fn pages(&self) -> u64 {
+        // Relaxed: an estimate. Ids that are between two pages are counted with them.
+        let taken = self.next.load(Ordering::Relaxed).min(self.words.count() as u64) - 1;
+        taken.saturating_sub(self.free.len() as u64)
+    }
+
     #[inline(always)]
     fn word(&self, id: PageId) -> &AtomicU64 {
         let number = id.0 as usize;

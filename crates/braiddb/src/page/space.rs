@@ -240,12 +240,20 @@ impl PageSpace {
         }
     }
 
-    /// Bytes of images that a checkpoint may have to write, of pages that may be in memory, as all of them may have changed; without
-    /// those for which the zones have room.
-    pub(crate) fn images_of_checkpoint(&self) -> u64 {
+    /// Bytes that zones grow by, at most, for the images of the next checkpoint; and for those of the one after it. All pages that
+    /// may be in memory may have changed, and so many bytes of others may come to be before.
+    pub(crate) fn images_of_checkpoints(&self, more: u64) -> [u64; 2] {
+        let Some(zones) = &self.zones else { return [0; 2] };
         let (_, frames) = self.transit.with_memory();
-        let images = frames.min(self.map.limit()) * self.page_bytes() as u64;
-        images.saturating_sub(self.zones.as_ref().map_or(0, |zones| zones.backed_bytes()))
+        let [taken, free] = zones.places();
+        let more = more.div_ceil(self.page_bytes() as u64);
+        let pages = self.map.pages();
+        let changed = frames.min(pages) + more;
+        let next = changed.saturating_sub(free);
+        // Then each page has one place, and what the newest checkpoint leads to is free as well.
+        let free = (taken + free + next).saturating_sub(pages + more);
+        let after = changed.saturating_sub(free);
+        [next, after].map(|images| images * zones.slot_bytes() as u64)
     }
 
     /// Copies the images that the published checkpoint leads to into another directory, with blocking calls, while no other is

@@ -399,11 +399,13 @@ impl Zones {
         zones.iter_mut().filter_map(take).collect()
     }
 
-    /// Bytes of places that are free, and have room on the disk.
-    pub(in crate::page) fn backed_bytes(&self) -> u64 {
+    /// Places that are taken; and those that are free, and have room on the disk.
+    pub(in crate::page) fn places(&self) -> [u64; 2] {
         let zones = self.state.lock();
         let written = zones.iter().filter(|zone| zone.may_be_written());
-        written.map(|zone| zone.places.backed()).sum::<u64>() * self.slot_bytes as u64
+        written.fold([0; 2], |[taken, free], Zone { places, .. }| {
+            [taken + SLOTS - places.free(), free + places.backed()]
+        })
     }
 
     /// The next checkpoint is published; or may be, so that what the one before leads to is kept beside. So it is where

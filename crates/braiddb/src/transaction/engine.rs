@@ -95,8 +95,8 @@ pub(crate) struct EngineOptions {
     pub(crate) checkpoint_bytes: u64,
     /// Makes the task that writes it.
     pub(crate) checkpoint_job: fn() -> Job,
-    /// Estimates the bytes of the next one.
-    pub(crate) estimate_checkpoint: fn(&Engine) -> u64,
+    /// Estimates the bytes of its file.
+    pub(crate) estimate_checkpoint_file: fn(&Engine) -> u64,
 }
 
 /// Shared state of a database's workers.
@@ -113,7 +113,7 @@ pub(crate) struct Engine {
     /// When what has expired is swept.
     pub(crate) sweeps: Sweeps,
     pub(super) checkpoint_job: fn() -> Job,
-    estimate_checkpoint: fn(&Self) -> u64,
+    estimate_checkpoint_file: fn(&Self) -> u64,
     pub(crate) domain: Arc<Domain>,
     pub(crate) memory: Arc<MemoryCounters>,
     pub(crate) durability: Durability,
@@ -187,7 +187,7 @@ impl Engine {
             steady_clock: SteadyClock::default(),
             sweeps: Sweeps::default(),
             checkpoint_job: options.checkpoint_job,
-            estimate_checkpoint: options.estimate_checkpoint,
+            estimate_checkpoint_file: options.estimate_checkpoint_file,
             domain,
             memory,
             durability,
@@ -381,9 +381,10 @@ impl Engine {
         self.pages.get()
     }
 
-    /// Bytes that zones grow by for images of a checkpoint, at most.
-    pub(crate) fn images_of_checkpoint(&self) -> u64 {
-        self.pages.get().map_or(0, |pages| pages.images_of_checkpoint())
+    /// Bytes that zones grow by, at most, for the images of the next checkpoint; and for those of the one after it. So many bytes of
+    /// pages may come to be before.
+    pub(crate) fn images_of_checkpoints(&self, more: u64) -> [u64; 2] {
+        self.pages.get().map_or([0; 2], |pages| pages.images_of_checkpoints(more))
     }
 
     /// Bytes that the pages of paged tables take in memory.
@@ -508,16 +509,18 @@ impl Engine {
         }
     }
 
-    /// Reports to the log what the next checkpoint will take, so that the disk has room for it.
+    /// Reports to the log what the next checkpoints will take, so that the disk has room for them.
     pub(crate) fn expect_checkpoint(&self) {
-        let mut next = (self.estimate_checkpoint)(self);
-        if self.tables().iter().any(|table| table.paged().is_some()) {
-            // A checkpoint has the pages that come to be until this is called again: at least half full of what is logged.
-            next += 2 * self.log.bytes_before_next_extension();
-        }
-        // Places of the images before come free with it, and are those of the ones after it.
-        let newest = self.checkpoints.newest_bytes() + self.images_of_checkpoint();
-        self.log.expect_checkpoint(next, newest);
+        let file = (self.estimate_checkpoint_file)(self);
+        let has_pages = self.tables().iter().any(|table| table.paged().is_some());
+        let [images, images_after] = match has_pages {
+            // With the pages that come to be until this is called again: at least half full of what is logged.
+            true => self.images_of_checkpoints(2 * self.log.bytes_before_next_extension()),
+            false => [0; 2],
+        };
+        // The newest one's file is removed before the one after the next is written.
+        let after = file.saturating_sub(self.checkpoints.newest_bytes()) + images_after;
+        self.log.expect_checkpoints(file + images, after);
     }
 
     /// Notes that a worker has nothing left to do; whether it is the last.

@@ -44,7 +44,7 @@ impl Bench {
             shed_beyond: None,
             checkpoint_bytes: u64::MAX,
             checkpoint_job: || panic!("nothing is logged, so no checkpoint is due"),
-            estimate_checkpoint: |_| 0,
+            estimate_checkpoint_file: |_| 0,
         };
         let memory = Arc::new(MemoryCounters::new());
         let domain = Arc::new(Domain::new(1, memory.clone()));

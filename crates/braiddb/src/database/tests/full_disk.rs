@@ -186,7 +186,7 @@ fn deletions_and_compaction_lead_out_of_a_full_disk_again_and_again() {
 #[test]
 fn deletions_and_compaction_lead_out_of_full_disks_of_any_size_with_a_paged_table() {
     with_limit(LIMIT, |_| {
-        for sectors in [1100, 1900, 3000, 5000] {
+        for sectors in [1100, 1129, 1900, 3000, 5000] {
             let first = lead_out_again_and_again(
                 TableOptions::default().paged(),
                 sectors,

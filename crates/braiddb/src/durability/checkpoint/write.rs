@@ -127,7 +127,7 @@ pub(super) async fn sync_directory(files: &LogFiles) -> Result<(), OperationErro
 
 /// Bytes that a checkpoint of an engine will take, about: its file, and the images of pages that it may have to write.
 pub(crate) fn estimate(engine: &Engine) -> u64 {
-    estimate_file(engine) + engine.images_of_checkpoint()
+    estimate_file(engine) + engine.images_of_checkpoints(0)[0]
 }
 
 /// Bytes of its file, about.

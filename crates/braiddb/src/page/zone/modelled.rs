@@ -141,8 +141,8 @@ impl Zones {
 
     pub(in crate::page) fn give_back(&self) {}
 
-    pub(in crate::page) fn backed_bytes(&self) -> u64 {
-        0
+    pub(in crate::page) fn places(&self) -> [u64; 2] {
+        [0; 2]
     }
 
     pub(in crate::page) fn abandon(&self) {

@@ -38,7 +38,7 @@ fn engine() -> Arc<Engine> {
         shed_beyond: None,
         checkpoint_bytes: u64::MAX,
         checkpoint_job: || unreachable!("nothing is logged"),
-        estimate_checkpoint: |_| 0,
+        estimate_checkpoint_file: |_| 0,
     };
     let memory = MemoryCounters::of_database();
     let domain = Arc::new(Domain::new(2, memory.clone()));
