@@ -132,8 +132,8 @@ pub(super) fn table_id_of(key: &[u8], value: &[u8]) -> Option<TableId> {
 impl Database {
     /// Tells the engine what the catalog lists, when the database is opened: which numbers of tables are taken,
     /// also by tables that are empty, the paged tables, with what was recovered of them, and the tables' indexes.
-    /// Goes on with the deletion of what was dropped.
-    pub(super) async fn load_catalog(&self, mut pages: RecoveredPages) -> Result<()> {
+    /// Goes on with the deletion of what was dropped. Returns whether the newest checkpoint leads to pages of tables that are gone.
+    pub(super) async fn load_catalog(&self, mut pages: RecoveredPages) -> Result<bool> {
         let no_pages = |error: PageError| Error::from(OperationError::from(error));
         let engine = &self.shared.engine;
         let all =
@@ -190,7 +190,7 @@ impl Database {
             engine.raise_table_id(id);
             tracing::warn!("the log has records of table {}, which is not in the catalog", id.0);
         }
-        Ok(())
+        Ok(pages.has_unlisted())
     }
 
     /// Deletes the records of what was dropped, and its row, while transactions go on.

@@ -182,6 +182,11 @@ impl RecoveredPages {
         Ok(())
     }
 
+    /// Whether there are pages of tables that are gone, when all that there are were listed.
+    pub(crate) fn has_unlisted(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     /// Tables of which records are left, when all that there are were listed: the log leads to none.
     ///
     /// # Errors

@@ -256,6 +256,13 @@ impl PageSpace {
         [next, after].map(|images| images * zones.slot_bytes() as u64)
     }
 
+    /// Bytes of the files that pages are in, about.
+    pub(crate) fn zone_file_bytes(&self) -> u64 {
+        let bytes =
+            |zones: &Arc<Zones>| zones.places().iter().sum::<u64>() * zones.slot_bytes() as u64;
+        self.zones.as_ref().map_or(0, bytes)
+    }
+
     /// Copies the images that the published checkpoint leads to into another directory, with blocking calls, while no other is
     /// published; returns how many bytes these are.
     ///

@@ -387,6 +387,11 @@ impl Engine {
         self.pages.get().map_or([0; 2], |pages| pages.images_of_checkpoints(more))
     }
 
+    /// Bytes of the files that pages are in, about.
+    pub(crate) fn zone_file_bytes(&self) -> u64 {
+        self.pages.get().map_or(0, |pages| pages.zone_file_bytes())
+    }
+
     /// Bytes that the pages of paged tables take in memory.
     pub(crate) fn page_bytes(&self) -> u64 {
         self.pages.get().map_or(0, |pages| pages.memory_bytes() + pages.fixed_bytes())

@@ -30,8 +30,10 @@ pub(crate) use earlier::write_records_of_earlier_build;
 pub(crate) use load::is_newest;
 pub(super) use load::load_newest;
 pub(crate) use read::check;
+#[cfg(all(test, not(loom)))]
+pub(crate) use write::estimate;
+pub(crate) use write::estimate_file;
 pub(super) use write::write;
-pub(crate) use write::{estimate, estimate_file};
 
 use super::compact::Live;
 use crate::log::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX, Lsn};
