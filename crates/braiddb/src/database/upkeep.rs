@@ -1,6 +1,7 @@
 //! Looking after a database: checkpoints, compaction, checks, backups, a look at the log.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::error::{Error, Result};
 use super::{Database, block_on, refuse_on_worker};
@@ -8,6 +9,9 @@ use crate::durability;
 use crate::log::{BlockKind, LogError, LogFiles, Lsn};
 use crate::sync::oneshot;
 use crate::transaction::Engine;
+
+/// Time after which it is looked again whether a checkpoint is over, while a database is opened.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A checkpoint that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -167,10 +171,15 @@ impl Database {
         let zones = if leads_to_gone { engine.zone_file_bytes() } else { 0 };
         // Images are to be written of pages only that replay has changed, which is part of what opening took.
         let takes = durability::estimate_checkpoint_file(engine).max(files.segment_bytes());
-        let compacted = match uncommitted_bytes.max(zones) > takes {
-            true => block_on(self.on_worker(durability::compact_in_turn)).map(drop),
-            false => Ok(()),
-        };
+        let mut compacted = Ok(());
+        while uncommitted_bytes.max(zones) > takes {
+            compacted = block_on(self.on_worker(durability::compact)).map(drop);
+            // One that was due by itself may have begun before anything was taken back.
+            match compacted {
+                Err(Error::CheckpointUnderWay) => std::thread::sleep(LOOK_AGAIN),
+                _ => break,
+            }
+        }
         let given_back = compacted.and_then(|()| Ok(files.shrink_reserve()?));
         if let Err(error) = given_back {
             tracing::warn!("what earlier openings left on disk is not given back yet: {error}");

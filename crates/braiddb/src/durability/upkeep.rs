@@ -35,19 +35,6 @@ pub(crate) async fn compact() -> Result<Compacted, OperationError> {
     Ok(compacted)
 }
 
-/// The same, once a checkpoint that is under way is over, which may have begun before something was taken back.
-///
-/// # Errors
-/// As [`checkpoint()`], but for `CheckpointUnderWay`.
-pub(crate) async fn compact_in_turn() -> Result<Compacted, OperationError> {
-    loop {
-        match compact().await {
-            Err(OperationError::CheckpointUnderWay) => sched::yield_now(Cause::Memory).await,
-            compacted => return compacted,
-        }
-    }
-}
-
 /// Writes a checkpoint, and frees segments of the log that hold little that is alive. Unless that was asked for,
 /// snapshots that are open are not waited for, which may be held for ever, and keep others from upkeep.
 async fn keep_small(waits_for_snapshots: bool) -> Result<Compacted, OperationError> {
