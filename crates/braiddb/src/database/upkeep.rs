@@ -1,17 +1,13 @@
 //! Looking after a database: checkpoints, compaction, checks, backups, a look at the log.
 
 use std::path::Path;
-use std::time::Duration;
 
 use super::error::{Error, Result};
 use super::{Database, block_on, refuse_on_worker};
 use crate::durability;
 use crate::log::{BlockKind, LogError, LogFiles, Lsn};
-use crate::sync::oneshot;
+use crate::sync::{oneshot, yield_thread};
 use crate::transaction::Engine;
-
-/// Time after which it is looked again whether a checkpoint is over, while a database is opened.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A checkpoint that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
@@ -176,7 +172,7 @@ impl Database {
             compacted = block_on(self.on_worker(durability::compact)).map(drop);
             // One that was due by itself may have begun before anything was taken back.
             match compacted {
-                Err(Error::CheckpointUnderWay) => std::thread::sleep(LOOK_AGAIN),
+                Err(Error::CheckpointUnderWay) => yield_thread(),
                 _ => break,
             }
         }
