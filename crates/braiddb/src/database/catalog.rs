@@ -17,12 +17,12 @@ use super::index::{IndexDescription, IndexStage, is_row_key};
 use super::table::Table;
 use super::table_options::{LEAST_TTL, TableOptions, paged_needs_read_validation};
 use super::transaction::Transaction;
-use crate::durability::RecoveredPages;
+use crate::durability::{self, RecoveredPages};
 use crate::page::PageError;
 use crate::record;
 use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
-use crate::transaction::{Bounds, CatalogRow, Intent, OperationError, clear_dropped};
+use crate::transaction::{Bounds, CatalogRow, Intent, OperationError, clear_records, delete_row};
 use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
 const MAX_NAME_BYTES: usize = 512;
@@ -129,16 +129,24 @@ pub(super) fn table_id_of(key: &[u8], value: &[u8]) -> Option<TableId> {
     }))
 }
 
+/// What was dropped, and was not all deleted when the database was closed, or its process ended.
+pub(super) struct Dropped {
+    /// Tables, and their rows.
+    left: Vec<(Arc<record::Records>, CatalogRow)>,
+    /// Whether the newest checkpoint may lead to pages of tables that are gone.
+    pub(super) had_pages: bool,
+}
+
 impl Database {
     /// Tells the engine what the catalog lists, when the database is opened: which numbers of tables are taken,
     /// also by tables that are empty, the paged tables, with what was recovered of them, and the tables' indexes.
-    /// Goes on with the deletion of what was dropped. Returns whether the newest checkpoint leads to pages of tables that are gone.
-    pub(super) async fn load_catalog(&self, mut pages: RecoveredPages) -> Result<bool> {
+    pub(super) async fn load_catalog(&self, mut pages: RecoveredPages) -> Result<Dropped> {
         let no_pages = |error: PageError| Error::from(OperationError::from(error));
         let engine = &self.shared.engine;
         let all =
             async |tx: &Transaction| tx.catalog_rows(Bound::Unbounded, Bound::Unbounded).await;
         let (mut indexes, mut paged, mut expiring) = (Vec::new(), BTreeSet::new(), false);
+        let mut dropped = Dropped { left: Vec::new(), had_pages: false };
         for row in self.run(all).await? {
             match row {
                 Row::Table(table) => {
@@ -161,8 +169,8 @@ impl Database {
                 }
                 Row::DroppedTable(table) => {
                     engine.raise_table_id(TableId(table.id));
-                    pages.list_dropped(engine, TableId(table.id)).map_err(no_pages)?;
-                    self.clear_later(table.catalog_row(engine))?;
+                    dropped.had_pages |= pages.give_up(TableId(table.id));
+                    dropped.left.push(table.catalog_row(engine));
                 }
             }
         }
@@ -170,8 +178,8 @@ impl Database {
             match index.stage {
                 IndexStage::Dropping => {
                     // The row of the table that it is of may be gone.
-                    pages.list_dropped(engine, TableId(index.id)).map_err(no_pages)?;
-                    self.clear_later(index.catalog_row(engine))?;
+                    dropped.had_pages |= pages.give_up(TableId(index.id));
+                    dropped.left.push(index.catalog_row(engine));
                 }
                 IndexStage::Building | IndexStage::Ready => {
                     if paged.contains(&index.table_id) {
@@ -188,25 +196,53 @@ impl Database {
         for id in pages.unlisted().map_err(no_pages)? {
             // What is left under the id is not to become another table's.
             engine.raise_table_id(id);
-            tracing::warn!("the log has records of table {}, which is not in the catalog", id.0);
+            tracing::debug!("the log has records of table {}, which is not in the catalog", id.0);
         }
-        Ok(pages.has_unlisted())
+        dropped.had_pages |= pages.has_unlisted();
+        Ok(dropped)
     }
 
-    /// Deletes the records of what was dropped, and its row, while transactions go on.
-    fn clear_later(&self, (records, row): (Arc<record::Records>, CatalogRow)) -> Result<()> {
-        if self.shared.engine.read_only {
+    /// Goes on with the deletion of what was dropped, while transactions go on. Of tables on pages, is what they took on disk
+    /// `given_back` already?
+    pub(super) fn clear_later(&self, dropped: Dropped, given_back: bool) -> Result<()> {
+        if dropped.left.is_empty() {
             return Ok(());
         }
-        let removal = self.shared.engine.removals.begin();
+        let removals: Vec<_> =
+            dropped.left.iter().map(|_| self.shared.engine.removals.begin()).collect();
         self.spawn(move || {
             Box::pin(async move {
-                if let Err(error) = clear_dropped(records, row, removal).await {
+                let _counted = removals;
+                if let Err(error) = clear_and_give_back(&dropped.left, given_back).await {
                     tracing::warn!("what was dropped is left to the next opening: {error}");
                 }
             })
         })
     }
+}
+
+/// Deletes the records of dropped tables, gives back what they took on disk, and only then deletes their rows: should this be
+/// interrupted, the next opening knows by those that there is something to give back.
+async fn clear_and_give_back(
+    dropped: &[(Arc<record::Records>, CatalogRow)],
+    mut given_back: bool,
+) -> Result<(), OperationError> {
+    for (records, _) in dropped {
+        let Some(deleted) = clear_records(records).await? else { return Ok(()) };
+        given_back &= deleted == 0;
+    }
+    if !given_back {
+        match durability::compact_in_turn().await {
+            Ok(_) | Err(OperationError::Unlogged) => {}
+            // The database is closing.
+            Err(OperationError::CheckpointUnderWay) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    for (_, row) in dropped {
+        delete_row(row).await?;
+    }
+    Ok(())
 }
 
 impl Transaction {

@@ -309,7 +309,7 @@ impl Database {
         tracing::info!(?recovered, "recovered");
         let recovery = Recovery::new(&recovered, begin.elapsed());
         let db = Self::start(options, engine, unused_log, simulated, recovery)?;
-        let leads_to_gone = block_on(db.load_catalog(pages))?;
+        let dropped = block_on(db.load_catalog(pages))?;
         block_on(db.load_slots())?;
         files.check_current()?;
         drop(files);
@@ -317,7 +317,10 @@ impl Database {
         engine.checkpoints.note_listed();
         engine.expect_checkpoint();
         engine.log.begin_to_grow();
-        db.give_back_at_opening(recovered.replayed.uncommitted_bytes, leads_to_gone);
+        if !engine.read_only {
+            let given_back = db.give_back_at_opening(&recovered.replayed, dropped.had_pages);
+            db.clear_later(dropped, given_back)?;
+        }
         Ok(db)
     }
 

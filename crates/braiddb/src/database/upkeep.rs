@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::error::{Error, Result};
 use super::{Database, block_on, refuse_on_worker};
-use crate::durability;
+use crate::durability::{self, Replayed};
 use crate::log::{BlockKind, LogError, LogFiles, Lsn};
-use crate::sync::{oneshot, yield_thread};
+use crate::sync::oneshot;
 use crate::transaction::Engine;
 
 /// A checkpoint that was written.
@@ -158,28 +158,29 @@ impl Database {
         Ok(Compaction { segments, moved, bytes, page_bytes })
     }
 
-    /// Gives back what takes room on disk since before the database was opened, and leads to nothing: `uncommitted_bytes` of log
-    /// of transactions that did not commit, such as a bulk operation that was interrupted; zones, if the newest checkpoint
-    /// `leads_to_gone` tables' pages; each where a checkpoint's file takes less; and what was held back for them.
-    pub(super) fn give_back_at_opening(&self, uncommitted_bytes: u64, leads_to_gone: bool) {
+    /// Gives back what takes room on disk since before the database was opened, and leads to nothing: log of transactions that
+    /// did not commit, such as a bulk operation that was interrupted; log and zones of paged tables that are gone, if the newest
+    /// checkpoint may lead to any, or the log (`are_gone`); each where a checkpoint's file takes less; and what was held back for
+    /// them. Returns whether a checkpoint was written for that.
+    pub(super) fn give_back_at_opening(&self, replayed: &Replayed, are_gone: bool) -> bool {
         let engine = &self.shared.engine;
-        let Some(files) = engine.log.files() else { return };
-        let zones = if leads_to_gone { engine.zone_file_bytes() } else { 0 };
+        let Some(files) = engine.log.files() else { return false };
+        let left = match are_gone {
+            true => engine.zone_file_bytes() + (replayed.end.0 - replayed.start.0),
+            false => replayed.uncommitted_bytes,
+        };
         // Images are to be written of pages only that replay has changed, which is part of what opening took.
         let takes = durability::estimate_checkpoint_file(engine).max(files.segment_bytes());
-        let mut compacted = Ok(());
-        while uncommitted_bytes.max(zones) > takes {
-            compacted = block_on(self.on_worker(durability::compact)).map(drop);
-            // One that was due by itself may have begun before anything was taken back.
-            match compacted {
-                Err(Error::CheckpointUnderWay) => yield_thread(),
-                _ => break,
-            }
-        }
-        let given_back = compacted.and_then(|()| Ok(files.shrink_reserve()?));
-        if let Err(error) = given_back {
+        let compacted = match left > takes {
+            true => block_on(self.on_worker(durability::compact_in_turn)).map(|_| true),
+            false => Ok(false),
+        };
+        let shrunk = files.shrink_reserve().map_err(Error::from);
+        let given_back = compacted.and_then(|compacted| shrunk.map(|()| compacted));
+        given_back.unwrap_or_else(|error| {
             tracing::warn!("what earlier openings left on disk is not given back yet: {error}");
-        }
+            false
+        })
     }
 
     /// Checks the database: every block of its log, and that every key leads to its own record there,

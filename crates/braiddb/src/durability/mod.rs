@@ -19,7 +19,7 @@ pub(crate) use checkpoint::{estimate as estimate_checkpoint, write_records_of_ea
 pub(crate) use compact::Compacted;
 pub(crate) use recovered_pages::RecoveredPages;
 pub(crate) use replay::Replayed;
-pub(crate) use upkeep::{checkpoint, compact, job};
+pub(crate) use upkeep::{checkpoint, compact, compact_in_turn, job};
 
 use recovered_pages::RecoveringPages;
 

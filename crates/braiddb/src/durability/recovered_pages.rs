@@ -168,18 +168,10 @@ impl RecoveredPages {
         Ok(())
     }
 
-    /// Lists a table that was dropped, if it was paged, for what is left of it to be deleted. A tree that is
-    /// empty may be of an earlier table of this id, and the dropped one have its records elsewhere.
-    ///
-    /// # Errors
-    /// When a page cannot be had.
-    pub(crate) fn list_dropped(&mut self, engine: &Engine, id: TableId) -> Result<(), PageError> {
-        if let Some(pages) = self.0.remove(&id)
-            && !run_now(pages.is_empty())?
-        {
-            engine.list_recovered(id, pages);
-        }
-        Ok(())
+    /// Gives up what was recovered of a table that was dropped, if it was paged: nobody can have begun to use it. Its pages are
+    /// free at once, but for those to which the newest checkpoint leads. Returns whether there were any.
+    pub(crate) fn give_up(&mut self, id: TableId) -> bool {
+        self.0.remove(&id).is_some()
     }
 
     /// Whether there are pages of tables that are gone, when all that there are were listed.

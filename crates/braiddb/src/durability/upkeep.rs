@@ -24,7 +24,11 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
 /// # Errors
 /// As [`checkpoint()`].
 pub(crate) async fn compact() -> Result<Compacted, OperationError> {
-    let compacted = sched::upkeep(keep_small(true)).await?;
+    compact_as(true).await
+}
+
+async fn compact_as(waits_for_snapshots: bool) -> Result<Compacted, OperationError> {
+    let compacted = sched::upkeep(keep_small(waits_for_snapshots)).await?;
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     while files.remove_spare() {
@@ -33,6 +37,23 @@ pub(crate) async fn compact() -> Result<Compacted, OperationError> {
     }
     files.hold_reserve();
     Ok(compacted)
+}
+
+/// The same for what an earlier opening left, once a checkpoint that is under way is over: it may have begun before something
+/// was deleted. Snapshots that are open are not waited for.
+///
+/// # Errors
+/// As [`checkpoint()`]; `CheckpointUnderWay` only if the database is closing.
+pub(crate) async fn compact_in_turn() -> Result<Compacted, OperationError> {
+    let engine = WorkerTransactions::current().engine().clone();
+    loop {
+        match compact_as(false).await {
+            Err(OperationError::CheckpointUnderWay) if !engine.checkpoints.stopping() => {
+                engine.checkpoints.until_over().await;
+            }
+            compacted => return compacted,
+        }
+    }
 }
 
 /// Writes a checkpoint, and frees segments of the log that hold little that is alive. Unless that was asked for,

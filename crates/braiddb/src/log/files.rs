@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::identity::{OWN_NUMBERS, read_header};
 use super::reader::{Block, Window};
+use super::reserve::A_LITTLE_MORE;
 use super::segment::Segments;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, LOCK_NAME, OpenMode};
@@ -308,12 +309,20 @@ impl LogFiles {
         self.0.extent.resume();
     }
 
-    /// Gives up what was held back before the database was opened, if that is far more than should be.
+    /// Gives up what was held back before the database was opened, if that is more than should be.
     ///
     /// # Errors
     /// The operating system's.
     pub(crate) fn shrink_reserve(&self) -> Result<(), LogError> {
-        self.0.shrink_reserve()
+        self.0.shrink_reserve(1)
+    }
+
+    /// Gives up what is held back, if it is far more than the checkpoints to come ask for by now. If that cannot be done, the
+    /// next one tries again.
+    pub(crate) fn give_up_excess_reserve(&self) {
+        if let Err(error) = self.0.shrink_reserve(A_LITTLE_MORE) {
+            tracing::debug!("more is held back than should be: {error}");
+        }
     }
 
     /// Holds that space back again once the result is dropped.

@@ -2,10 +2,11 @@
 //! full disk.
 //!
 //! It has room for the next checkpoint, as large as that is estimated to be, and for what the one after it
-//! takes beyond the room that the next one makes: otherwise there would be none for that. Once the log has several segments, it has room for one more, or for
-//! several small ones, which compaction may fill with copies before it frees others. The log is
-//! extended for transactions only while the reserve is whole; a checkpoint or compaction that finds
-//! no room is lent it, and gives it back when it has made room, or is over.
+//! takes beyond the room that the next one makes: otherwise there would be none for that. Once the log has
+//! several segments, it has room for one more, or for several small ones, which compaction may fill with copies
+//! before it frees others. The log is extended for transactions only while the reserve is whole; a checkpoint or
+//! compaction that finds no room is lent it, and gives it back when it has made room, or is over. What is held
+//! back beyond need is given up after a checkpoint, when the log is extended, and at opening.
 //!
 //! Invariants: `whole` is said only of a file that has at least the bytes asked for, all allocated;
 //! what is lent is taken back by nobody else.
@@ -21,6 +22,9 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Segments from which on a segment is held back for compaction: where there are fewer, it has
 /// nothing to gain.
 const LEAST_SEGMENTS: usize = 4;
+
+/// Up to so many times what should be held back is kept: the rest is needed again before long.
+pub(super) const A_LITTLE_MORE: u64 = 2;
 
 /// The state of the reserve.
 #[derive(Debug, Default)]
@@ -136,14 +140,14 @@ impl Segments {
         Ok((file, bytes))
     }
 
-    /// Gives up what is held back beyond what should be.
+    /// Gives up what is held back beyond what should be, if it is more than so many `times` that.
     ///
     /// # Errors
     /// The operating system's.
-    pub(super) fn shrink_reserve(&self) -> Result<(), LogError> {
+    pub(super) fn shrink_reserve(&self, times: u64) -> Result<(), LogError> {
         let file = self.reserve.file.lock();
         let (Some(file), target) = (&*file, self.reserve_target()) else { return Ok(()) };
-        if self.reserve.held() > target {
+        if self.reserve.held() / times > target {
             let fail = |error| LogError::io("give space back in", file.path(), 0, error);
             file.truncate(target).map_err(fail)?;
             // Relaxed: as in `hold_back`.
@@ -163,8 +167,7 @@ impl Segments {
         let (target, held) = (self.reserve_target(), self.reserve.held());
         // Relaxed, here and below: written under the lock of the file, but for the end of a loan; to those who read them
         // without it, hints and statistics.
-        // Of what is a little more the rest is needed again before long.
-        if held < target || held / 2 > target {
+        if held < target || held / A_LITTLE_MORE > target {
             self.reserve.whole.store(false, Ordering::Relaxed);
             let file = self.open_reserve(file)?;
             let resize = || match held > target {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{Mutex, oneshot};
 
 /// The state of a database's checkpoints.
 #[derive(Debug)]
@@ -24,6 +24,8 @@ pub(crate) struct Checkpoints {
     /// Where it was when the last one was begun.
     begun_at: AtomicU64,
     under_way: AtomicBool,
+    /// Who waits until none is.
+    waiting: Mutex<Vec<oneshot::Sender<()>>>,
     newest: AtomicU64,
     newest_bytes: AtomicU64,
     /// All tables are listed.
@@ -52,6 +54,7 @@ impl Checkpoints {
             due_at: AtomicU64::new(every),
             begun_at: AtomicU64::new(0),
             under_way: AtomicBool::new(false),
+            waiting: Mutex::default(),
             newest: AtomicU64::new(0),
             newest_bytes: AtomicU64::new(0),
             listed: AtomicBool::new(false),
@@ -126,6 +129,21 @@ impl Checkpoints {
         (!taken).then(|| UnderWay(self))
     }
 
+    /// Waits until the one that is under way is over; then another may be.
+    pub(crate) async fn until_over(&self) {
+        let over = {
+            let mut waiting = self.waiting.lock();
+            // Relaxed: its end comes under the lock, so it is seen here, or resumes who is on the list.
+            if !self.under_way.load(Ordering::Relaxed) {
+                return;
+            }
+            let (end, over) = oneshot::channel();
+            waiting.push(end);
+            over
+        };
+        _ = over.await;
+    }
+
     /// Says that the database is closing.
     pub(crate) fn stop(&self) {
         // Relaxed: a worker that goes on looks again soon.
@@ -172,7 +190,12 @@ impl Drop for InParts {
 
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
+        let mut waiting = self.0.waiting.lock();
         // Release pairs with the Acquire in `begin`.
         self.0.under_way.store(false, Ordering::Release);
+        for end in waiting.drain(..) {
+            // Who does not wait any more need not know.
+            _ = end.send(());
+        }
     }
 }

@@ -58,22 +58,31 @@ impl Drop for Removal {
 }
 
 /// Deletes all records of a table that nobody writes any more (it was dropped, or its index was), and then its
-/// row in the catalog, if it is still its: somebody else may delete it too, and one of the same name be created
-/// meanwhile. `false` if the database is closing before that is done, and it is left to the next opening.
+/// row in the catalog. `false` if the database is closing before that is done, and it is left to the next opening.
 ///
 /// # Errors
 /// The device's, the log's; `Overloaded`.
 pub(crate) async fn clear_dropped(
     records: Arc<Records>,
     row: CatalogRow,
-    _counted: Removal,
 ) -> Result<bool, OperationError> {
+    if clear_records(&records).await?.is_none() {
+        return Ok(false);
+    }
+    delete_row(&row).await
+}
+
+/// Deletes all records of such a table, and returns how many there were; `None` if the database is closing before that is done.
+///
+/// # Errors
+/// As [`clear_dropped`].
+pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, OperationError> {
     let worker = WorkerTransactions::current();
-    let (mut deleted, mut after) = (0, None);
+    let (mut deleted, mut deleted_before, mut after) = (0, 0, None);
     let mut turned_away = TurnedAway::default();
     while !worker.engine().checkpoints.stopping() {
         sched::yield_now(Cause::Memory).await;
-        let cleared = match delete_some(&worker, &records, after.clone()).await {
+        let cleared = match delete_some(&worker, records, after.clone()).await {
             // Somebody else deletes them too; or a bulk operation that began before it was dropped is not over.
             Err(OperationError::Conflict(_) | OperationError::BulkUnderWay(..)) => continue,
             Err(OperationError::TurnedAway) => {
@@ -88,23 +97,34 @@ pub(crate) async fn clear_dropped(
             continue;
         }
         // Until a pass has met none.
-        if std::mem::take(&mut deleted) == 0 {
-            match delete_row(&worker, &row).await {
-                Err(OperationError::Conflict(_)) => continue,
-                Err(OperationError::TurnedAway) => {
-                    worker.wait_for_turnstile(&mut turned_away).await;
-                    continue;
-                }
-                gone => gone?,
-            }
-            return Ok(true);
+        if deleted == 0 {
+            return Ok(Some(deleted_before));
+        }
+        deleted_before += std::mem::take(&mut deleted);
+    }
+    Ok(None)
+}
+
+/// Deletes a row of the catalog, if it is still the same: somebody else may delete it too, and one of the same name be created
+/// meanwhile. `false` if the database is closing before that is done.
+///
+/// # Errors
+/// As [`clear_dropped`].
+pub(crate) async fn delete_row(row: &CatalogRow) -> Result<bool, OperationError> {
+    let worker = WorkerTransactions::current();
+    let mut turned_away = TurnedAway::default();
+    while !worker.engine().checkpoints.stopping() {
+        match delete_row_once(&worker, row).await {
+            Err(OperationError::Conflict(_)) => sched::yield_now(Cause::Memory).await,
+            Err(OperationError::TurnedAway) => worker.wait_for_turnstile(&mut turned_away).await,
+            gone => return gone.map(|()| true),
         }
     }
     Ok(false)
 }
 
 /// Deletes a row of the catalog, unless it is another one by now.
-async fn delete_row(
+async fn delete_row_once(
     worker: &Rc<WorkerTransactions>,
     row: &CatalogRow,
 ) -> Result<(), OperationError> {

@@ -61,7 +61,7 @@ mod write_set;
 pub(crate) use abort::Savepoint;
 pub(crate) use admission::{InteractivePermit, NextAttempt};
 pub(crate) use bulk::CannotBegin;
-pub(crate) use clear::{CatalogRow, clear_dropped};
+pub(crate) use clear::{CatalogRow, clear_dropped, clear_records, delete_row};
 pub(crate) use contents::count_contents;
 pub(crate) use context::Transaction;
 pub(crate) use counters::{AbortCause, WorkerCounters};

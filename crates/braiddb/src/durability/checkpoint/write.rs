@@ -115,6 +115,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     listing.into_iter().for_each(Listing::publish);
     remove_older(files, lsn)?;
     engine.expect_checkpoint();
+    files.give_up_excess_reserve();
     let checkpoint = Checkpoint { lsn, end, records: output.records, bytes, paged_bytes };
     Ok(Written { checkpoint, live: output.live })
 }
@@ -140,7 +141,7 @@ pub(crate) fn estimate_file(engine: &Engine) -> u64 {
         bytes += match table.paged() {
             Some(pages) => bytes_of_leaves(pages),
             None => {
-                let entries = table.rids().handed_out() * (ENTRY_BYTES + 8) as u64;
+                let entries = table.rids().in_use() * (ENTRY_BYTES + 8) as u64;
                 entries.next_multiple_of(CHUNK_BYTES as u64)
             }
         };
