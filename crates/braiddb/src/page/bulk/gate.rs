@@ -7,6 +7,8 @@
 
 use crossbeam_utils::CachePadded;
 
+#[cfg(loom)]
+use crate::sync::atomic::fence;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Workers seldom count at the same place.
@@ -37,6 +39,7 @@ impl Gate {
         // Sequentially consistent, both, as in `close` and `is_empty`: of a writer who joins and an operation that closes,
         // one at least sees the other.
         self.writers(worker).fetch_add(1, Ordering::SeqCst);
+        order_in_models();
         if self.closed.load(Ordering::SeqCst) {
             self.leave(worker);
             return false;
@@ -59,6 +62,7 @@ impl Gate {
 
     /// Whether nobody has joined, of a closed gate.
     pub(crate) fn is_empty(&self) -> bool {
+        order_in_models();
         self.writers.iter().all(|writers| writers.load(Ordering::SeqCst) == 0)
     }
 
@@ -73,5 +77,70 @@ impl Gate {
     pub(crate) fn is_closed(&self) -> bool {
         // Relaxed: who wants to write looks again.
         self.closed.load(Ordering::Relaxed)
+    }
+}
+
+/// Loom takes sequentially consistent accesses for weaker ones, but not fences.
+#[inline(always)]
+fn order_in_models() {
+    #[cfg(loom)]
+    fence(Ordering::SeqCst);
+}
+
+/// Two writers, which may come by at any time, beside an operation that waits until those who have joined are over. Loom
+/// finds it if one touches what another does without being ordered.
+#[cfg(all(test, loom))]
+mod model {
+    use std::sync::Arc;
+
+    use loom::cell::UnsafeCell;
+    use loom::thread;
+
+    use super::Gate;
+
+    struct Table {
+        gate: Gate,
+        /// What each writer writes, and the operation.
+        records: [UnsafeCell<u64>; 2],
+    }
+
+    // SAFETY: the records are touched as the gate allows, which is what the model checks.
+    unsafe impl Sync for Table {}
+
+    fn write(table: &Table, writer: usize) -> bool {
+        let joined = table.gate.join(writer);
+        if joined {
+            // SAFETY: no operation works on it meanwhile, and no other writer.
+            table.records[writer].with_mut(|record| unsafe { *record += 1 });
+            table.gate.leave(writer);
+        }
+        joined
+    }
+
+    #[test]
+    fn nobody_writes_beside_an_operation() {
+        loom::model(|| {
+            let records = [UnsafeCell::new(0), UnsafeCell::new(0)];
+            let table = Arc::new(Table { gate: Gate::default(), records });
+            let writers = [0, 1].map(|writer| {
+                let table = table.clone();
+                thread::spawn(move || write(&table, writer))
+            });
+            assert!(table.gate.close());
+            while !table.gate.is_empty() {
+                thread::yield_now();
+            }
+            for record in &table.records {
+                // SAFETY: nobody has joined.
+                record.with_mut(|record| unsafe { *record += 10 });
+            }
+            table.gate.open();
+            for (writer, record) in writers.into_iter().zip(&table.records) {
+                let written = u64::from(writer.join().unwrap());
+                // SAFETY: its writer is over.
+                assert_eq!(record.with(|record| unsafe { *record }), 10 + written);
+            }
+            assert!(write(&table, 0), "an open gate lets writers pass");
+        });
     }
 }
