@@ -140,17 +140,17 @@ impl StoreArguments {
 
     fn open_with(&self, options: Options) -> Result<Database> {
         let db = self.trace.keep(|| open(&self.db, options))?;
-        finish_removals(&db)?;
+        finish_removals(&db);
         Ok(db)
     }
 }
 
-/// Waits until the records of dropped tables are deleted that are left of a command which was interrupted, and gives the disk
-/// their space: a command may be over before the workers have done that beside it.
-fn finish_removals(db: &Database) -> Result<()> {
+/// Waits until what is left of a command which was interrupted is deleted, and its space given back: a command may be over
+/// before the workers have done that beside it.
+fn finish_removals(db: &Database) {
     let removals = || db.stats().removals_under_way;
     if removals() == 0 {
-        return Ok(());
+        return;
     }
     let bar = ProgressBar::new_spinner();
     bar.set_message("giving back the space of tables that were dropped");
@@ -158,9 +158,7 @@ fn finish_removals(db: &Database) -> Result<()> {
     while removals() > 0 {
         std::thread::sleep(Duration::from_millis(5));
     }
-    once_free(|| pollster::block_on(db.compact())).context("compacting the log")?;
     bar.finish_and_clear();
-    Ok(())
 }
 
 /// Asks until no checkpoint is in the way: a database that was just opened may write one by itself.

@@ -21,7 +21,10 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
             counted(moved, "record"),
             match compacted.page_bytes {
                 0 => String::new(),
-                bytes => format!("; pages stay where they are, {bytes} bytes"),
+                bytes => format!(
+                    "; pages stay where they are, {bytes} bytes; freed {} bytes between them",
+                    compacted.page_bytes_freed
+                ),
             }
         ))?;
     }

@@ -49,6 +49,8 @@ pub(super) struct Tally {
     pub(super) inner_page_faults: u64,
     /// Bulk operations that were committed.
     pub(super) bulk_operations: u64,
+    /// Bytes that compaction gave back between pages.
+    pub(super) page_bytes_freed: u64,
     /// Bytes that were damaged, each on a copy of a closed database.
     pub(super) flips: u64,
     /// Of these, those that an error named; the others hit what means nothing.
@@ -92,6 +94,7 @@ impl Tally {
         self.page_faults += other.page_faults;
         self.inner_page_faults += other.inner_page_faults;
         self.bulk_operations += other.bulk_operations;
+        self.page_bytes_freed += other.page_bytes_freed;
         self.flips += other.flips;
         self.flips_reported += other.flips_reported;
         self.poisoned += other.poisoned;
@@ -214,6 +217,16 @@ fn serve(
     let end = first + plan.transactions;
     if !work::run(db, disk, observer, seed, first..end)? {
         return Err(stuck());
+    }
+    // The operations after it write where it has given room back.
+    match work::compact(db, disk).ok_or_else(stuck)? {
+        Ok(freed) => tally.page_bytes_freed += freed,
+        Err(error) => {
+            ensure!(
+                disk.counts().any_failed(),
+                "compaction fails on a disk without faults: {error}"
+            );
+        }
     }
     if !tables.paged().is_empty() {
         let numbers = end..end + BULK_OPERATIONS;

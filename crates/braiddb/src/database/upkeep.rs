@@ -31,6 +31,8 @@ pub struct Compaction {
     pub moved: u64,
     /// Bytes of the segments that were freed.
     pub bytes: u64,
+    /// Bytes that were given back inside the files of pages (`pages-*.zone`).
+    pub page_bytes_freed: u64,
     /// Bytes that pages take on disk, which compaction leaves where they are.
     pub page_bytes: u64,
 }
@@ -130,8 +132,9 @@ impl Database {
     /// ([`Database::run_bulk`]) to their ends. If the future is dropped, the compaction goes on all the same.
     ///
     /// Of paged tables nothing is logged again: the checkpoint leads to images of their pages, so the log before it is
-    /// freed where no record of another table is. Pages are not moved within their files (`pages-*.zone`), so those do not
-    /// become shorter by it but where their ends are free.
+    /// freed where no record of another table is. Pages are not moved within their files (`pages-*.zone`), so those become
+    /// shorter only where their ends are free; but room that is free between pages is given back to the disk, as holes, where its
+    /// file system can do that, beyond what the images of all pages take: so much the next checkpoint may need.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -153,9 +156,10 @@ impl Database {
         refuse_on_worker()?;
         self.refuse_if_read_only()?;
         let compacted = self.on_worker(durability::compact).await?;
-        let durability::Compacted { segments, moved, bytes, .. } = compacted;
+        let durability::Compacted { segments, moved, bytes, page_bytes: page_bytes_freed, .. } =
+            compacted;
         let page_bytes = self.stats().pages.zone_bytes;
-        Ok(Compaction { segments, moved, bytes, page_bytes })
+        Ok(Compaction { segments, moved, bytes, page_bytes_freed, page_bytes })
     }
 
     /// Gives back what takes room on disk since before the database was opened, and leads to nothing: log of transactions that

@@ -3,6 +3,7 @@
 
 use super::checkpoint::{self, Checkpoint, Written};
 use super::compact::{self, Compacted};
+use crate::page::HolesFrom;
 use crate::sched::{self, Cause, Job};
 use crate::transaction::{OperationError, WorkerTransactions};
 
@@ -19,7 +20,7 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
 }
 
 /// Writes a checkpoint, frees segments of the log that hold little that is alive, and keeps none of
-/// their files for the log to come.
+/// their files for the log to come, nor much room of places that are free in the files of pages.
 ///
 /// # Errors
 /// As [`checkpoint()`].
@@ -28,12 +29,20 @@ pub(crate) async fn compact() -> Result<Compacted, OperationError> {
 }
 
 async fn compact_as(waits_for_snapshots: bool) -> Result<Compacted, OperationError> {
-    let compacted = sched::upkeep(keep_small(waits_for_snapshots)).await?;
+    let mut compacted = sched::upkeep(keep_small(waits_for_snapshots)).await?;
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     while files.remove_spare() {
         // A file system may take milliseconds for it.
         sched::yield_now(Cause::Memory).await;
+    }
+    if let Some(pages) = engine.pages() {
+        let mut from = HolesFrom::default();
+        while let Some(bytes) = pages.give_back_between(&mut from) {
+            compacted.page_bytes += bytes;
+            sched::yield_now(Cause::Memory).await;
+        }
+        engine.expect_checkpoint();
     }
     files.hold_reserve();
     Ok(compacted)

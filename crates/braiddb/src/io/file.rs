@@ -5,6 +5,7 @@
 //! outside the hot path; everything else goes through a [`super::Device`]. A file has a descriptor
 //! while it is used and the process may have one more (`descriptors`).
 
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -200,6 +201,27 @@ impl File {
         }
     }
 
+    /// Gives back the space of a part of the file, of whole sectors, which reads as zeros from then on. The length stays.
+    ///
+    /// # Errors
+    /// The operating system's; `Unsupported` if the file system cannot do that.
+    pub(crate) fn give_back(&self, part: Range<u64>) -> std::io::Result<()> {
+        match &self.kind {
+            Kind::Unpooled(file) => give_back(file, part),
+            Kind::Pooled(file) => give_back(file.descriptor()?.file(), part),
+            Kind::Simulated(node) => node.give_back(part),
+        }
+    }
+
+    /// The parts of the file that have space on the disk, in order.
+    pub(crate) fn parts_with_space(&self) -> std::io::Result<Vec<Range<u64>>> {
+        match &self.kind {
+            Kind::Unpooled(file) => parts_with_space(file),
+            Kind::Pooled(file) => parts_with_space(file.descriptor()?.file()),
+            Kind::Simulated(node) => Ok(node.parts_with_space()),
+        }
+    }
+
     /// The same file, under the path that it was renamed to.
     pub(super) fn renamed(&self, path: PathBuf) -> std::io::Result<Self> {
         match &self.kind {
@@ -240,5 +262,36 @@ fn allocate(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
     match error.raw_os_error() {
         Some(libc::EOPNOTSUPP | libc::ENOSYS) => file.set_len(bytes),
         _ => Err(error),
+    }
+}
+
+fn give_back(file: &std::fs::File, part: Range<u64>) -> std::io::Result<()> {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let (start, bytes) = (part.start as libc::off_t, (part.end - part.start) as libc::off_t);
+    // SAFETY: takes no pointers.
+    match unsafe { libc::fallocate(file.as_raw_fd(), mode, start, bytes) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+fn parts_with_space(file: &std::fs::File) -> std::io::Result<Vec<Range<u64>>> {
+    let find = |from: u64, what| {
+        // SAFETY: takes no pointers. Nobody uses the file's position.
+        let found = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, what) };
+        u64::try_from(found).map_err(|_| std::io::Error::last_os_error())
+    };
+    let (mut parts, mut from) = (Vec::new(), 0);
+    loop {
+        match find(from, libc::SEEK_DATA) {
+            Ok(start) => {
+                let end = find(start, libc::SEEK_HOLE)?;
+                parts.push(start..end);
+                from = end;
+            }
+            // There is none behind.
+            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(parts),
+            Err(error) => return Err(error),
+        }
     }
 }

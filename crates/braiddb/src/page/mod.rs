@@ -52,4 +52,4 @@ pub(crate) use table::{
 pub(crate) use tidy::Untidy;
 pub(crate) use value::{CopiedValue, LargeRef, SlotValue, ValueBytes};
 pub(crate) use versions::{Base, ChangeRef, LeftChain, Refusal};
-pub(crate) use zone::{has_zones, remove_zones};
+pub(crate) use zone::{HolesFrom, has_zones, remove_zones};

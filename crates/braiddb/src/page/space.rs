@@ -13,7 +13,7 @@ use super::transit::{Transit, UnderWay};
 use super::tree::PagesToFree;
 use super::versions::{Mapping, Orphans};
 use super::write_back::FailedWrites;
-use super::zone::Zones;
+use super::zone::{HolesFrom, Zones};
 use crate::log::{DirectoryCopy, LogError, WeakLogFiles};
 use crate::memory::Reserved;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -261,6 +261,12 @@ impl PageSpace {
         let bytes =
             |zones: &Arc<Zones>| zones.places().iter().sum::<u64>() * zones.slot_bytes() as u64;
         self.zones.as_ref().map_or(0, bytes)
+    }
+
+    /// Gives some of the room back that lies free inside the files, and is more than the images of all pages take, and returns how
+    /// many bytes; `None` if nothing is left to be done.
+    pub(crate) fn give_back_between(&self, from: &mut HolesFrom) -> Option<u64> {
+        self.zones.as_ref()?.give_back_between(from, self.map.pages())
     }
 
     /// Copies the images that the published checkpoint leads to into another directory, with blocking calls, while no other is

@@ -13,11 +13,13 @@
 //! being written for another page, nor while the published checkpoint, or the next one, leads to it. Nothing is
 //! taken from a zone that was there before, until all that the checkpoint leads to is claimed.
 
+mod holes;
 mod places;
 
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+pub(crate) use holes::HolesFrom;
 pub(in crate::page) use places::RUN_SLOTS;
 use places::{Places, SLOTS, TakenBy};
 
@@ -276,7 +278,7 @@ impl Zones {
                 continue;
             }
             match file.truncate(end * self.slot_bytes as u64) {
-                Ok(()) => zone.places.note_cut(end),
+                Ok(()) => zone.places.note_given_back(end..SLOTS),
                 Err(error) => tracing::warn!("cannot cut {}: {error}", file.path().display()),
             }
         }
@@ -352,9 +354,12 @@ impl Zones {
                 files.remove(&zone_name(number))?;
                 continue;
             }
-            let length = file.length();
-            let length = length.map_err(|error| LogError::io("look at", file.path(), 0, error))?;
-            zone.places.note_backed(length / self.slot_bytes as u64);
+            let parts = file.parts_with_space();
+            for part in parts.map_err(|error| LogError::io("look at", file.path(), 0, error))? {
+                // A place of which a part has room is taken for one that has none.
+                let slot_bytes = self.slot_bytes as u64;
+                zone.places.note_backed(part.start.div_ceil(slot_bytes)..part.end / slot_bytes);
+            }
         }
         Ok(())
     }

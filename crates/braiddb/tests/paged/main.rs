@@ -9,6 +9,7 @@ mod deep_indexes;
 #[path = "../common/expiring.rs"]
 mod expiring;
 mod expiry;
+mod holes;
 mod large;
 mod large_attack;
 mod loads;

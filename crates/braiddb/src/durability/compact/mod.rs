@@ -55,6 +55,8 @@ pub(crate) struct Compacted {
     pub(crate) bytes: u64,
     /// The same, less what was logged again.
     gained: u64,
+    /// Bytes given back inside the files of pages.
+    pub(crate) page_bytes: u64,
 }
 
 /// Frees segments until the log takes little more than what is alive; `written` is the checkpoint

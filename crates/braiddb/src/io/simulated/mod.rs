@@ -17,6 +17,7 @@ mod scheduled;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -233,7 +234,7 @@ impl State {
             self.counts.short_writes += 1;
             moved = self.random.usize(1..bytes.len() / SECTOR_BYTES) * SECTOR_BYTES;
         }
-        self.room(file, offset + moved as u64)?;
+        self.room(file, offset..offset + moved as u64)?;
         let failed = sync && (fails || self.strikes(self.faults.failed_syncs));
         self.nodes.write(file, offset, &bytes[..moved], sync && !failed);
         if failed {
@@ -244,9 +245,9 @@ impl State {
         Ok(moved)
     }
 
-    /// Whether a file may grow to `end`.
-    fn room(&mut self, file: usize, end: u64) -> std::io::Result<()> {
-        let more = end.saturating_sub(self.nodes.length(file)) / SECTOR_BYTES as u64;
+    /// Whether a part of a file may have space on the disk.
+    fn room(&mut self, file: usize, part: Range<u64>) -> std::io::Result<()> {
+        let more = self.nodes.missing(file, part);
         if more > 0 && self.faults.capacity != 0 && self.nodes.used() + more > self.faults.capacity
         {
             self.counts.full += 1;
@@ -357,9 +358,20 @@ impl Node {
         })
     }
 
+    pub(super) fn give_back(&self, part: Range<u64>) -> std::io::Result<()> {
+        self.perform(|state| {
+            state.nodes.give_back(self.file(), part);
+            Ok(())
+        })
+    }
+
+    pub(super) fn parts_with_space(&self) -> Vec<Range<u64>> {
+        self.disk.0.state.lock().nodes.parts_with_space(self.file())
+    }
+
     pub(super) fn allocate(&self, bytes: u64) -> std::io::Result<()> {
         self.perform(|state| {
-            state.room(self.file(), bytes)?;
+            state.room(self.file(), 0..bytes)?;
             state.nodes.allocate(self.file(), bytes);
             Ok(())
         })

@@ -5,6 +5,7 @@
 //! failed; the same holds for the names.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::CrashCounts;
@@ -25,6 +26,8 @@ struct FileNode {
     durable_length: u64,
     /// Written and not synced, in the order of the writes.
     unsynced: Vec<(usize, Sector)>,
+    /// Sectors before the end that take no space.
+    holes: BTreeSet<usize>,
 }
 
 /// A change of names that is not synced.
@@ -83,6 +86,7 @@ impl FileNode {
         let mut after = first;
         for sector in written {
             set(&mut self.sectors, after, sector.clone());
+            self.holes.remove(&after);
             if sync {
                 set(&mut self.durable, after, sector);
             } else {
@@ -128,12 +132,15 @@ impl FileNode {
         }
         let length = if random.bool() { self.length } else { self.durable_length };
         left.truncate(length.div_ceil(SECTOR_BYTES as u64) as usize);
+        let is_hole = |index: &&usize| left.get(**index).is_some_and(Option::is_none);
+        let holes = self.holes.iter().filter(is_hole).copied().collect();
         Self {
             sectors: left.clone(),
             length,
             durable: left,
             durable_length: length,
             unsynced: Vec::new(),
+            holes,
         }
     }
 }
@@ -191,17 +198,52 @@ impl Nodes {
 
     /// Sectors that hold something, or are promised to a file that has a name.
     pub(super) fn used(&self) -> u64 {
-        self.names.values().map(|file| self.files[*file].length / SECTOR_BYTES as u64).sum()
+        let used = |file: &FileNode| file.length / SECTOR_BYTES as u64 - file.holes.len() as u64;
+        self.names.values().map(|file| used(&self.files[*file])).sum()
+    }
+
+    /// How many sectors of a part of a file take no space yet.
+    pub(super) fn missing(&self, file: usize, part: Range<u64>) -> u64 {
+        let file = &self.files[file];
+        let behind = part.end.saturating_sub(file.length) / SECTOR_BYTES as u64;
+        let sectors = index(part.start)..part.end.div_ceil(SECTOR_BYTES as u64) as usize;
+        behind + file.holes.range(sectors).count() as u64
     }
 
     pub(super) fn allocate(&mut self, file: usize, bytes: u64) {
-        self.files[file].length = self.files[file].length.max(bytes);
+        let file = &mut self.files[file];
+        file.length = file.length.max(bytes);
+        file.holes = file.holes.split_off(&(bytes.div_ceil(SECTOR_BYTES as u64) as usize));
+    }
+
+    /// Sectors of a file are zeros, and take no space; not durably.
+    pub(super) fn give_back(&mut self, file: usize, part: Range<u64>) {
+        let file = &mut self.files[file];
+        for sector in index(part.start)..index(part.end.min(file.length)) {
+            set(&mut file.sectors, sector, None);
+            file.unsynced.push((sector, None));
+            file.holes.insert(sector);
+        }
+    }
+
+    pub(super) fn parts_with_space(&self, file: usize) -> Vec<Range<u64>> {
+        let file = &self.files[file];
+        let (mut parts, mut start) = (Vec::new(), 0);
+        for hole in &file.holes {
+            let hole = (hole * SECTOR_BYTES) as u64;
+            parts.extend((start < hole).then_some(start..hole));
+            start = hole + SECTOR_BYTES as u64;
+        }
+        parts.extend((start < file.length).then_some(start..file.length));
+        parts
     }
 
     pub(super) fn truncate(&mut self, file: usize, bytes: u64) {
         let file = &mut self.files[file];
         file.length = file.length.min(bytes);
-        file.sectors.truncate(file.length.div_ceil(SECTOR_BYTES as u64) as usize);
+        let sectors = file.length.div_ceil(SECTOR_BYTES as u64) as usize;
+        file.sectors.truncate(sectors);
+        _ = file.holes.split_off(&sectors);
     }
 
     /// Reads up to the end of the file; how many bytes there were.

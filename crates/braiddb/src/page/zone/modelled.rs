@@ -36,6 +36,9 @@ pub(in crate::page) struct Run {
     is_kept: ModelMutex<bool>,
 }
 
+#[derive(Debug, Default)]
+pub(crate) struct HolesFrom;
+
 pub(crate) fn remove_zones(_files: &LogFiles) -> Result<(), LogError> {
     Ok(())
 }
@@ -140,6 +143,10 @@ impl Zones {
     pub(in crate::page) fn publish(&self, _may_be: bool) {}
 
     pub(in crate::page) fn give_back(&self) {}
+
+    pub(in crate::page) fn give_back_between(&self, _: &mut HolesFrom, _keep: u64) -> Option<u64> {
+        None
+    }
 
     pub(in crate::page) fn places(&self) -> [u64; 2] {
         [0; 2]

@@ -3,7 +3,7 @@
 //! A place is *live* if it is a page's, or being written; and a checkpoint may lead to it: the one that is *published*, or the
 //! *next*, which is being written. It is free if none of that is so.
 //!
-//! A place that was taken once has room on the disk, even if it is free.
+//! A place that was taken once has room on the disk, even if it is free, until that is given back.
 //!
 //! Invariant: `free` is the number of places that are free, and `backed` that of those among them that have room; no word before `regions_from` has a whole region that is free,
 //! and none before `places_from` any place.
@@ -13,7 +13,7 @@ use std::ops::Range;
 /// Places of a zone.
 pub(in crate::page) const SLOTS: u64 = 1 << 16;
 const WORD_SLOTS: u64 = u64::BITS as u64;
-const WORDS: usize = (SLOTS / WORD_SLOTS) as usize;
+pub(super) const WORDS: usize = (SLOTS / WORD_SLOTS) as usize;
 /// Places of a region; the most that a run has.
 pub(in crate::page) const RUN_SLOTS: usize = 16;
 const REGION: u64 = (1 << RUN_SLOTS) - 1;
@@ -31,7 +31,7 @@ pub(super) enum TakenBy {
 }
 
 const KINDS: usize = 3;
-/// Behind those kinds: it was taken once.
+/// Behind those kinds: it has room on the disk.
 const BACKED: usize = KINDS;
 
 /// Which places are taken, a bit for each.
@@ -122,9 +122,9 @@ impl Places {
         (behind_last(&|word| !self.free_word(word)), behind_last(&|word| self.taken[word][BACKED]))
     }
 
-    /// Places before `end` have room on the disk, as the file is so long.
-    pub(super) fn note_backed(&mut self, end: u64) {
-        for place in 0..end.min(SLOTS) {
+    /// These places have room on the disk.
+    pub(super) fn note_backed(&mut self, places: Range<u64>) {
+        for place in places.start..places.end.min(SLOTS) {
             let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
             if self.taken[word][BACKED] & bit == 0 {
                 self.taken[word][BACKED] |= bit;
@@ -133,15 +133,30 @@ impl Places {
         }
     }
 
-    /// The room on the disk was given back of all places from `end` on, none of which is taken.
-    pub(super) fn note_cut(&mut self, end: u64) {
-        for place in end..SLOTS {
+    /// The room on the disk was given back of these places, none of which is taken.
+    pub(super) fn note_given_back(&mut self, places: Range<u64>) {
+        for place in places {
             let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
             if self.taken[word][BACKED] & bit != 0 {
                 self.taken[word][BACKED] &= !bit;
                 self.backed -= 1;
             }
         }
+    }
+
+    /// The first places in a row of a word that are free and have room, if they are `least` or more, or else the next ones.
+    pub(super) fn backed_in_word(&self, word: usize, least: u32) -> Option<Range<u64>> {
+        let mut left = self.free_word(word) & self.taken[word][BACKED];
+        while left != 0 {
+            let start = left.trailing_zeros();
+            let count = (left >> start).trailing_ones();
+            if count >= least {
+                let first = word as u64 * WORD_SLOTS + u64::from(start);
+                return Some(first..first + u64::from(count));
+            }
+            left &= left.checked_shr(start + count).map_or(0, |_| u64::MAX << (start + count));
+        }
+        None
     }
 
     fn note_free(&mut self, word: usize) {

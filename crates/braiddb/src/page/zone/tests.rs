@@ -53,6 +53,23 @@ fn places_are_one_holders_each() {
     });
 }
 
+/// Places of some word whose room may be given back; none, if there are not enough in a row.
+fn find_spare(
+    places: &Places,
+    random: &mut fastrand::Rng,
+    is_spare: impl Fn(u64) -> bool,
+) -> std::ops::Range<u64> {
+    let (word, least) = (random.usize(..5), random.u32(1..6));
+    let Some(found) = places.backed_in_word(word, least) else {
+        let of_word: Vec<_> = (word as u64 * 64..).take(64).map(&is_spare).collect();
+        let longest = of_word.split(|is| !is).map(<[bool]>::len).max();
+        assert!(longest < Some(least as usize), "{longest:?} {least}");
+        return 0..0;
+    };
+    assert!(found.clone().all(is_spare) && found.end - found.start >= u64::from(least));
+    found
+}
+
 /// Places are free if neither a page nor a checkpoint has them, whatever is taken, listed, published and given up; and how many are
 /// free, and have room on the disk, is counted.
 #[test]
@@ -82,8 +99,16 @@ fn places_are_kept_for_whoever_they_are_taken_by() {
                     let taken = live.iter().chain(&published).chain(&next);
                     assert_eq!(end, taken.max().map_or(0, |last| last + 1));
                     assert_eq!(backed_end, backed.last().map_or(0, |last| last + 1));
-                    places.note_cut(end);
+                    places.note_given_back(end..SLOTS);
                     backed.retain(|place| *place < end);
+                }
+                3 => {
+                    let taken = [&live, &published, &next];
+                    let is_taken = |place| taken.iter().any(|set| set.contains(&place));
+                    let is_spare = |place| backed.contains(&place) && !is_taken(place);
+                    let found = find_spare(&places, &mut random, is_spare);
+                    places.note_given_back(found.clone());
+                    backed.retain(|place| !found.contains(place));
                 }
                 kind => {
                     let by = if kind % 2 == 0 { Live } else { Next };

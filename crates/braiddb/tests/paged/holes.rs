@@ -1,0 +1,105 @@
+//! Room between pages is given back to the disk.
+
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::common::{Watched, once_free, with_limit};
+use crate::table_kind::create_table;
+use braiddb::{Compaction, Database, Error, Options, Table};
+use pollster::block_on;
+
+const LIMIT_SECONDS: u64 = 240;
+const RECORDS: u64 = 40_000;
+
+type Records = Table<u64, [u8]>;
+
+fn open(directory: &Path) -> Database {
+    let options = Options::default().workers(2).log_segment_bytes(1 << 20);
+    Database::open(directory, options).unwrap().watched()
+}
+
+fn compact(db: &Database) -> Compaction {
+    once_free(|| block_on(db.compact())).unwrap()
+}
+
+fn value(key: u64, round: u64) -> Vec<u8> {
+    vec![(key + round) as u8; 900]
+}
+
+fn put_all(db: &Database, table: &Records, round: u64) {
+    for from in (0..RECORDS).step_by(500) {
+        let table = table.clone();
+        let puts = db.run_blocking(async move |tx| {
+            for key in from..from + 500 {
+                tx.put(&table, &key, &value(key, round)).await?;
+            }
+            Ok::<_, Error>(())
+        });
+        puts.unwrap();
+    }
+}
+
+/// The table has exactly these keys, with the values of a round.
+fn check(db: &Database, table: &Records, round: u64, is_there: fn(u64) -> bool) {
+    let inner = table.clone();
+    let same = db.run_blocking(async move |tx| {
+        let mut wanted = (0..RECORDS).filter(|key| is_there(*key));
+        let mut scan = tx.scan(&inner, ..)?;
+        while let Some((key, found)) = scan.next().await? {
+            assert_eq!(Some(key), wanted.next());
+            assert!(*found == value(key, round), "key {key}");
+        }
+        Ok::<_, Error>(wanted.next().is_none())
+    });
+    assert!(same.unwrap());
+    let report = once_free(|| db.check()).unwrap();
+    assert_eq!(report.problems, Vec::<String>::new());
+}
+
+/// Bytes that the files of pages take on the disk.
+fn page_file_bytes(directory: &Path) -> u64 {
+    let files = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
+    let zones = files.filter(|file| file.path().extension().is_some_and(|end| end == "zone"));
+    zones.map(|file| file.metadata().unwrap().blocks() * 512).sum()
+}
+
+/// A table that has become much smaller, here and there, gives the disk its room back when the database is compacted; it is
+/// known where there is room when it is opened again, and filled anew.
+#[test]
+fn compaction_gives_back_room_between_pages() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        // Of each hundred records seven in a row stay.
+        const GONE: Range<u64> = 7..100;
+        let stays = |key: u64| !GONE.contains(&(key % 100));
+        let db = open(directory.path());
+        let table: Records = create_table(&db, "records", true);
+        put_all(&db, &table, 0);
+        compact(&db);
+        let full = page_file_bytes(directory.path());
+        for hundred in (0..RECORDS).step_by(100) {
+            let range = hundred + GONE.start..hundred + GONE.end;
+            assert_eq!(block_on(db.delete_range(&table, range)).unwrap(), 93);
+        }
+        // Slots of deleted records are taken off the pages a while later.
+        let mut freed = 0;
+        while page_file_bytes(directory.path()) > full / 3 {
+            freed += compact(&db).page_bytes_freed;
+        }
+        assert!(freed > full / 3, "{freed} of {full}");
+        check(&db, &table, 0, stays);
+        drop(table);
+        db.close().unwrap();
+        drop(db);
+
+        let db = open(directory.path());
+        let table = block_on(db.open_table("records")).unwrap();
+        check(&db, &table, 0, stays);
+        let freed = compact(&db).page_bytes_freed;
+        assert!(freed < 1 << 16, "{freed}, though it is known where there is room");
+        put_all(&db, &table, 1);
+        compact(&db);
+        check(&db, &table, 1, |_| true);
+    });
+}
