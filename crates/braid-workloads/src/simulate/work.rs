@@ -2,14 +2,14 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::Result;
 use braiddb::simulation::SimulatedDisk;
-use braiddb::{Database, Error, Outcome, RunOptions, Table, TableOptions, Transaction};
+use braiddb::{Compaction, Database, Error, Outcome, RunOptions, Table, TableOptions, Transaction};
 
 use super::crash::Witness;
 use super::observer::{self, Observer};
@@ -399,9 +399,32 @@ pub(super) fn run_bulk(
     true
 }
 
-/// Compacts the database, unless a checkpoint is under way; as [`run`]. Returns how many bytes it gave back between pages.
-pub(super) fn compact(db: &Database, disk: &SimulatedDisk) -> Option<Result<u64, Error>> {
-    Some(match wait(disk, db.compact())? {
+/// A compaction that has begun: it goes on as the worker does.
+pub(super) enum Compacting<'d> {
+    Over(Result<Compaction, Error>),
+    UnderWay(Pin<Box<dyn Future<Output = Result<Compaction, Error>> + 'd>>),
+}
+
+/// Begins to compact the database.
+pub(super) fn begin_to_compact(db: &Database) -> Compacting<'_> {
+    let mut compacting = Box::pin(db.compact());
+    match compacting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => Compacting::Over(result),
+        Poll::Pending => Compacting::UnderWay(compacting),
+    }
+}
+
+/// Waits until the database is compacted, unless a checkpoint was under way; as [`once`]. Returns how many bytes that gave back
+/// between pages.
+pub(super) fn compact(
+    disk: &SimulatedDisk,
+    compacting: Compacting<'_>,
+) -> Option<Result<u64, Error>> {
+    let result = match compacting {
+        Compacting::Over(result) => result,
+        Compacting::UnderWay(compacting) => wait(disk, compacting)?,
+    };
+    Some(match result {
         Ok(compacted) => Ok(compacted.page_bytes_freed),
         Err(Error::CheckpointUnderWay) => Ok(0),
         Err(error) => Err(error),

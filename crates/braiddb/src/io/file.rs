@@ -213,7 +213,7 @@ impl File {
         }
     }
 
-    /// The parts of the file that have space on the disk, in order.
+    /// The parts of the file that have space on the disk, in order; all of it if the file system does not say.
     pub(crate) fn parts_with_space(&self) -> std::io::Result<Vec<Range<u64>>> {
         match &self.kind {
             Kind::Unpooled(file) => parts_with_space(file),
@@ -289,9 +289,15 @@ fn parts_with_space(file: &std::fs::File) -> std::io::Result<Vec<Range<u64>>> {
                 parts.push(start..end);
                 from = end;
             }
-            // There is none behind.
-            Err(error) if error.raw_os_error() == Some(libc::ENXIO) => return Ok(parts),
-            Err(error) => return Err(error),
+            Err(error) => match error.raw_os_error() {
+                // There is none behind.
+                Some(libc::ENXIO) => return Ok(parts),
+                // The file system does not say.
+                Some(libc::EINVAL | libc::EOPNOTSUPP) => {
+                    return Ok(vec![0..file.metadata()?.len()]);
+                }
+                _ => return Err(error),
+            },
         }
     }
 }

@@ -13,7 +13,7 @@ use super::places::{TakenBy, WORDS};
 /// Places in a row that are worth a hole.
 const LEAST_PLACES: u32 = 4;
 /// Free places with room that are not worth looking for holes.
-const LITTLE: u64 = if cfg!(braid_simulation) { 16 } else { 1 << 8 };
+const LITTLE: u64 = if cfg!(any(test, braid_simulation)) { 16 } else { 1 << 8 };
 
 /// How far it has come: before this all was looked at, from the last zone on.
 #[derive(Debug, Default)]

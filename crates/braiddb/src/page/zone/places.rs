@@ -139,7 +139,7 @@ impl Places {
             let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
             if self.taken[word][BACKED] & bit != 0 {
                 self.taken[word][BACKED] &= !bit;
-                self.backed -= 1;
+                self.backed -= u64::from(self.free_word(word) & bit != 0);
             }
         }
     }

@@ -144,3 +144,34 @@ fn places_are_kept_for_whoever_they_are_taken_by() {
         }
     });
 }
+
+/// Who takes places just when the room of some is given back gets others.
+#[test]
+fn a_place_is_taken_while_its_room_is_given_back() {
+    const PLACES: u64 = 640;
+    with_limit(PART_SECONDS, |_| {
+        let disk = SimulatedDisk::new(1);
+        let log = log(&disk);
+        let zones = Zones::new(log.cold_store().unwrap().files(), 4096);
+        let runs: Vec<_> = (0..PLACES / 16).map(|_| zones.take(16).unwrap()).collect();
+        let file = runs[0].file.clone();
+        file.write_all_at(&vec![1; PLACES as usize * 4096], 0).unwrap();
+        drop(runs);
+        // So places with room come first.
+        zones.is_tight.store(true, Ordering::Relaxed);
+        let taken = Arc::new(Mutex::new(Vec::new()));
+        let (noted, inner) = (taken.clone(), zones.clone());
+        disk.watch(move |_| noted.lock().push(inner.take(16).unwrap()));
+        let (mut from, mut freed) = (HolesFrom::default(), 0);
+        while let Some(bytes) = zones.give_back_between(&mut from, 0) {
+            freed += bytes;
+            let parts = file.parts_with_space().unwrap();
+            for run in taken.lock().drain(..) {
+                let place = zones.offset(run.first);
+                assert!(parts.iter().any(|part| part.contains(&place)), "{place} {parts:?}");
+            }
+        }
+        disk.unwatch();
+        assert!(freed > PLACES / 2 * 4096, "{freed}");
+    });
+}
