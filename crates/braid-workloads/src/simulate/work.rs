@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use braiddb::simulation::SimulatedDisk;
 use braiddb::{Compaction, Database, Error, Outcome, RunOptions, Table, TableOptions, Transaction};
+use futures_util::future::{MaybeDone, maybe_done};
 
 use super::crash::Witness;
 use super::observer::{self, Observer};
@@ -399,32 +400,27 @@ pub(super) fn run_bulk(
     true
 }
 
-/// A compaction that has begun: it goes on as the worker does.
-pub(super) enum Compacting<'d> {
-    Over(Result<Compaction, Error>),
-    UnderWay(Pin<Box<dyn Future<Output = Result<Compaction, Error>> + 'd>>),
+/// Begins to compact the database, which goes on as the worker does.
+pub(super) fn begin_to_compact(db: &Database) -> Pin<Box<MaybeDone<impl Compacting>>> {
+    let mut compacting = Box::pin(maybe_done(db.compact()));
+    // What it comes to, if anything yet, is kept.
+    _ = compacting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    compacting
 }
 
-/// Begins to compact the database.
-pub(super) fn begin_to_compact(db: &Database) -> Compacting<'_> {
-    let mut compacting = Box::pin(db.compact());
-    match compacting.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => Compacting::Over(result),
-        Poll::Pending => Compacting::UnderWay(compacting),
-    }
-}
+/// A compaction that has begun.
+pub(super) trait Compacting: Future<Output = Result<Compaction, Error>> {}
+
+impl<F: Future<Output = Result<Compaction, Error>>> Compacting for F {}
 
 /// Waits until the database is compacted, unless a checkpoint was under way; as [`once`]. Returns how many bytes that gave back
 /// between pages.
 pub(super) fn compact(
     disk: &SimulatedDisk,
-    compacting: Compacting<'_>,
+    mut compacting: Pin<Box<MaybeDone<impl Compacting>>>,
 ) -> Option<Result<u64, Error>> {
-    let result = match compacting {
-        Compacting::Over(result) => result,
-        Compacting::UnderWay(compacting) => wait(disk, compacting)?,
-    };
-    Some(match result {
+    wait(disk, compacting.as_mut())?;
+    Some(match compacting.as_mut().take_output().expect("it is over") {
         Ok(compacted) => Ok(compacted.page_bytes_freed),
         Err(Error::CheckpointUnderWay) => Ok(0),
         Err(error) => Err(error),

@@ -224,7 +224,6 @@ async fn delete_dropped(
         return Ok(());
     }
     for (records, row) in indexes.into_iter().chain([dropped.catalog_row(worker.engine())]) {
-        let _counted = worker.engine().removals.begin();
         clear_dropped(records, row).await?;
     }
     Ok(())

@@ -38,7 +38,10 @@ async fn compact_as(waits_for_snapshots: bool) -> Result<Compacted, OperationErr
     }
     if let Some(pages) = engine.pages() {
         let mut from = HolesFrom::default();
-        while let Some(bytes) = pages.give_back_between(&mut from) {
+        // Closing waits for this.
+        while !engine.checkpoints.stopping()
+            && let Some(bytes) = pages.give_back_between(&mut from)
+        {
             compacted.page_bytes += bytes;
             sched::yield_now(Cause::Memory).await;
         }

@@ -294,7 +294,8 @@ fn parts_with_space(file: &std::fs::File) -> std::io::Result<Vec<Range<u64>>> {
                 Some(libc::ENXIO) => return Ok(parts),
                 // The file system does not say.
                 Some(libc::EINVAL | libc::EOPNOTSUPP) => {
-                    return Ok(vec![0..file.metadata()?.len()]);
+                    let all = 0..file.metadata()?.len();
+                    return Ok(Vec::from([all]));
                 }
                 _ => return Err(error),
             },

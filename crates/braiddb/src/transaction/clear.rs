@@ -58,18 +58,19 @@ impl Drop for Removal {
 }
 
 /// Deletes all records of a table that nobody writes any more (it was dropped, or its index was), and then its
-/// row in the catalog. `false` if the database is closing before that is done, and it is left to the next opening.
+/// row in the catalog. If the database is closing before that is done, it is left to the next opening.
 ///
 /// # Errors
 /// The device's, the log's; `Overloaded`.
 pub(crate) async fn clear_dropped(
     records: Arc<Records>,
     row: CatalogRow,
-) -> Result<bool, OperationError> {
-    if clear_records(&records).await?.is_none() {
-        return Ok(false);
+) -> Result<(), OperationError> {
+    let _counted = WorkerTransactions::current().engine().removals.begin();
+    match clear_records(&records).await? {
+        Some(_) => delete_row(&row).await,
+        None => Ok(()),
     }
-    delete_row(&row).await
 }
 
 /// Deletes all records of such a table, and returns how many there were; `None` if the database is closing before that is done.
@@ -106,21 +107,21 @@ pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, Oper
 }
 
 /// Deletes a row of the catalog, if it is still the same: somebody else may delete it too, and one of the same name be created
-/// meanwhile. `false` if the database is closing before that is done.
+/// meanwhile. If the database is closing before that is done, it is left to the next opening.
 ///
 /// # Errors
 /// As [`clear_dropped`].
-pub(crate) async fn delete_row(row: &CatalogRow) -> Result<bool, OperationError> {
+pub(crate) async fn delete_row(row: &CatalogRow) -> Result<(), OperationError> {
     let worker = WorkerTransactions::current();
     let mut turned_away = TurnedAway::default();
     while !worker.engine().checkpoints.stopping() {
         match delete_row_once(&worker, row).await {
             Err(OperationError::Conflict(_)) => sched::yield_now(Cause::Memory).await,
             Err(OperationError::TurnedAway) => worker.wait_for_turnstile(&mut turned_away).await,
-            gone => return gone.map(|()| true),
+            gone => return gone,
         }
     }
-    Ok(false)
+    Ok(())
 }
 
 /// Deletes a row of the catalog, unless it is another one by now.

@@ -100,7 +100,6 @@ async fn remove_index(table: &Records, index: &IndexDescription) -> Result<()> {
     }
     if worker.wait_for_grace_period().await? {
         let (entries, row) = row.catalog_row(worker.engine());
-        let _counted = worker.engine().removals.begin();
         clear_dropped(entries, row).await?;
     }
     Ok(())

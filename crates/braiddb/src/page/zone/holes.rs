@@ -15,7 +15,7 @@ const LEAST_PLACES: u32 = 4;
 /// Free places with room that are not worth looking for holes.
 const LITTLE: u64 = if cfg!(any(test, braid_simulation)) { 16 } else { 1 << 8 };
 
-/// How far it has come: before this all was looked at, from the last zone on.
+/// How far it has come, from the end of the last zone on.
 #[derive(Debug, Default)]
 pub(crate) struct HolesFrom {
     words_done: usize,
@@ -32,20 +32,21 @@ impl Zones {
         let (file, number, places) = {
             let zones = &mut *self.state.lock();
             let backed: u64 = zones.iter().map(|zone| zone.places.backed()).sum();
-            let spare = backed.checked_sub(keep + LITTLE)?;
-            let from_end = zones.len().checked_sub(from.words_done / WORDS + 1)?;
-            let word = WORDS - 1 - from.words_done % WORDS;
-            let zone = &mut zones[from_end];
-            let found = zone.places.backed_in_word(word, LEAST_PLACES);
-            let Some((found, file)) = found.zip(zone.file.clone().filter(|_| !zone.sealed)) else {
-                from.words_done += 1;
-                return Some(0);
+            let spare = backed.checked_sub(keep + LITTLE).filter(|spare| *spare > 0)?;
+            let (number, found) = loop {
+                let number = zones.len().checked_sub(from.words_done / WORDS + 1)?;
+                let word = WORDS - 1 - from.words_done % WORDS;
+                match zones[number].places.backed_in_word(word, LEAST_PLACES) {
+                    Some(found) => break (number, found),
+                    None => from.words_done += 1,
+                }
             };
-            let places = found.start..found.end.min(found.start + spare.max(1));
+            let zone = &mut zones[number];
+            let places = found.start..found.end.min(found.start + spare);
             for place in places.clone() {
                 zone.places.set(place, TakenBy::Live, true);
             }
-            (file, from_end, places)
+            (zone.file.clone().expect("places with room are in a file"), number, places)
         };
         let offset = |place: u64| place * self.slot_bytes as u64;
         let (start, end) = (offset(places.start), offset(places.end));

@@ -154,7 +154,7 @@ impl Places {
                 let first = word as u64 * WORD_SLOTS + u64::from(start);
                 return Some(first..first + u64::from(count));
             }
-            left &= left.checked_shr(start + count).map_or(0, |_| u64::MAX << (start + count));
+            left &= u64::MAX.checked_shl(start + count).unwrap_or(0);
         }
         None
     }
