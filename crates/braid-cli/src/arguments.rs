@@ -21,7 +21,7 @@ use crate::store::StoreArguments;
 #[command(
     after_help = "Exit codes: 0 done, 1 the key is not there, 2 wrong usage, 3 failure, 4 rows rejected.\n\n\
 Examples:\n  braid import airports.csv --table airports --key icao\n  \
-braid get airports LJLJ\n  braid scan airports --prefix LJ --limit 5 --json\n  braid bench airports"
+braid get airports LJLJ\n  braid scan airports --prefix LJ --limit 5 --json"
 )]
 pub struct Arguments {
     /// Print data as JSON, one document a line.
@@ -258,18 +258,6 @@ pub enum Verb {
         /// Directory to write to; made if need be.
         directory: PathBuf,
     },
-    /// Measure the engine on this machine.
-    #[cfg(not(braid_simulation))]
-    Bench(braid_workloads::bench::Command),
-    /// Kill a database under load over and over, and check that it loses nothing.
-    #[cfg(not(braid_simulation))]
-    Torture(braid_workloads::torture::Command),
-    /// Let a checker of isolation look for cycles among what many transactions were told.
-    #[cfg(all(feature = "histories", not(braid_simulation)))]
-    Histories(braid_workloads::histories::Command),
-    /// Crash a simulated disk at its operations, and check what is recovered.
-    #[cfg(braid_simulation)]
-    Simulate(braid_workloads::simulate::Command),
 }
 
 impl Verb {

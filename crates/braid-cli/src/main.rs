@@ -20,11 +20,10 @@ use verb::place;
 
 fn main() -> ExitCode {
     let arguments = Arguments::read();
-    let level = if simulates(&arguments.verb) { LevelFilter::OFF } else { LevelFilter::WARN };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
-        .with_max_level(level)
+        .with_max_level(LevelFilter::WARN)
         .without_time()
         .with_target(false)
         .init();
@@ -77,17 +76,6 @@ fn has_nothing(path: &Path) -> bool {
     !path.exists() || path.read_dir().is_ok_and(|mut entries| entries.next().is_none())
 }
 
-/// Simulated disks fail all the time, and the engine says so.
-fn simulates(verb: &Verb) -> bool {
-    #[cfg(braid_simulation)]
-    return matches!(verb, Verb::Simulate(_));
-    #[cfg(not(braid_simulation))]
-    {
-        _ = verb;
-        false
-    }
-}
-
 fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
     match &arguments.verb {
         Verb::Import { store, import } => verb::import::run(import, store, output),
@@ -124,25 +112,5 @@ fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         Verb::Compact { store } => verb::compact::run(&store.open_existing()?, output),
         Verb::Check { store } => verb::check::run(store, output),
         Verb::Shell { store } => verb::shell::run(&store.open_or_create()?, output),
-        #[cfg(not(braid_simulation))]
-        Verb::Bench(bench) => {
-            bench.run(arguments.json)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        #[cfg(not(braid_simulation))]
-        Verb::Torture(torture) => {
-            torture.run(arguments.json)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        #[cfg(all(feature = "histories", not(braid_simulation)))]
-        Verb::Histories(histories) => {
-            histories.run(arguments.json)?;
-            Ok(ExitCode::SUCCESS)
-        }
-        #[cfg(braid_simulation)]
-        Verb::Simulate(simulate) => {
-            simulate.run(arguments.json)?;
-            Ok(ExitCode::SUCCESS)
-        }
     }
 }

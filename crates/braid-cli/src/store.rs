@@ -15,11 +15,11 @@ use crate::trace::TraceArguments;
 pub type TextTable = Table<str, str>;
 
 /// Threads that `--threads` takes at most: as many as a database has workers.
-const MOST_THREADS: usize = 256;
+const MAX_THREADS: usize = 256;
 /// MiB that `--memory` takes at least: the log's buffer, where memory is little, and one for records.
-const LEAST_MEMORY: u64 = 33;
+const MIN_MEMORY: u64 = 33;
 /// As many bytes as numbers count.
-const MOST_MEMORY: u64 = u64::MAX >> 20;
+const MAX_MEMORY: u64 = u64::MAX >> 20;
 
 /// What the help lists the arguments under that all verbs have which work on a database: behind those of each verb.
 pub const HEADING: &str = "Database";
@@ -49,8 +49,8 @@ pub struct StoreArguments {
 
 /// A number of worker threads.
 fn threads(word: &str) -> Result<usize, String> {
-    let threads = word.parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
-    threads.ok_or_else(|| format!("give a number of threads from 1 to {MOST_THREADS}"))
+    let threads = word.parse().ok().filter(|threads| (1..=MAX_THREADS).contains(threads));
+    threads.ok_or_else(|| format!("give a number of threads from 1 to {MAX_THREADS}"))
 }
 
 /// A number of MiB, or with a unit: 64, 64MiB, 1G.
@@ -64,8 +64,8 @@ fn mebibytes(word: &str) -> Result<u64, String> {
     };
     let mebibytes = number.parse::<u64>().ok().zip(each).and_then(|(n, each)| n.checked_mul(each));
     mebibytes
-        .filter(|number| (LEAST_MEMORY..=MOST_MEMORY).contains(number))
-        .ok_or_else(|| format!("give a number of MiB from {LEAST_MEMORY}, as 64, 64MiB or 1GiB"))
+        .filter(|number| (MIN_MEMORY..=MAX_MEMORY).contains(number))
+        .ok_or_else(|| format!("give a number of MiB from {MIN_MEMORY}, as 64, 64MiB or 1GiB"))
 }
 
 /// When a write counts as done.
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn threads_are_a_number_within_limits() {
-        for (word, number) in [("1", 1), ("256", MOST_THREADS)] {
+        for (word, number) in [("1", 1), ("256", MAX_THREADS)] {
             assert_eq!(threads(word), Ok(number));
         }
         for word in ["0", "257", "-1", "18446744073709551616", "two", ""] {

@@ -343,30 +343,6 @@ fn what_is_wrong_with_a_command_is_told_by_its_own_words() {
 }
 
 #[test]
-fn numbers_of_a_measurement_that_are_out_of_range_are_refused_with_the_range() {
-    for (words, range) in [
-        (&["reads", "--workers", "257"][..], "from 1 to 256"),
-        (&["reads", "--rounds", "0"], "from 1 to 1000"),
-        (&["reads", "--rounds", "-1"], "from 1 to 1000"),
-        (&["reads", "--width", "1025"], "from 1 to 1024"),
-        (&["reads", "--seconds", "0"], "from 0.001 to 86400"),
-        (&["reads", "--records", "0"], "'0' is no whole number above 0"),
-        (&["tpcc", "--warehouses", "65536"], "from 1 to 65535"),
-        (&["ycsb", "--operations", "0"], "from 1 to 1000"),
-        (&["ycsb", "--theta", "1"], "from 0 to below 1"),
-        (&["sysbench", "--tables", "1001"], "from 1 to 1000"),
-    ] {
-        let output = program().arg("bench").args(words).assert().code(2).get_output().clone();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert!(said.contains(words[1]) && said.contains(range), "{said}");
-    }
-    let missing = ["bench", "airports", "-q", "--file", "nowhere.csv"];
-    let output = program().args(missing).assert().code(3).get_output().clone();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(said, "braid: cannot use nowhere.csv: No such file or directory (os error 2)\n");
-}
-
-#[test]
 fn negative_numbers_are_keys_and_bounds() {
     with_limit(LIMIT.as_secs(), |_| {
         let braid = Braid::new();

@@ -1,4 +1,4 @@
-//! Parts of the engine by themselves, to be measured; in builds with `--cfg braid_experiment` only.
+//! Parts of the engine by themselves, to be measured; in builds with `--cfg feature = "experiment"` only.
 //!
 //! ```
 //! use braiddb::HoleTracker;

@@ -48,7 +48,7 @@ extern crate self as braiddb;
 mod common;
 mod database;
 mod durability;
-#[cfg(all(braid_experiment, not(loom)))]
+#[cfg(all(feature = "experiment", not(loom)))]
 pub mod experiment;
 mod index;
 mod io;
@@ -91,7 +91,7 @@ pub use database::{
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;
-#[cfg(any(test, braid_experiment, braid_simulation))]
+#[cfg(any(test, feature = "experiment", braid_simulation))]
 pub use log::HoleTracker;
 pub use log::{LogError, LogStats};
 pub use page::MAX_PAGED_KEY_BYTES;

@@ -35,8 +35,8 @@ const LAYERS: [&str; 19] = [
     "planted",
     "sync",
 ];
-const MOST_FILE_LINES: usize = 600;
-const MOST_FUNCTION_LINES: usize = 80;
+const MAX_FILE_LINES: usize = 600;
+const MAX_FUNCTION_LINES: usize = 80;
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
@@ -114,7 +114,7 @@ fn files_are_short_and_say_what_they_are() {
         let place = path.display();
         assert!(text.starts_with("//!"), "{place} does not say what it is");
         let lines = text.lines().count();
-        assert!(lines <= MOST_FILE_LINES, "{place} has {lines} lines");
+        assert!(lines <= MAX_FILE_LINES, "{place} has {lines} lines");
     }
 }
 
@@ -133,7 +133,7 @@ fn functions_are_short() {
             let end = lines[start..].iter().position(|line| **line == closing);
             let length = end.map_or(1, |end| end + 1);
             let place = format!("{}:{}", path.display(), start + 1);
-            assert!(length <= MOST_FUNCTION_LINES, "{place}: a function of {length} lines");
+            assert!(length <= MAX_FUNCTION_LINES, "{place}: a function of {length} lines");
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::output::Output;
 use crate::store::{AnyTable, TextTable};
 
 /// Bytes of one line of a script, at most: four of the longest values.
-const LONGEST_LINE: u64 = 64 << 20;
+const MAX_LINE: u64 = 64 << 20;
 const HISTORY: &str = ".braid_history";
 
 /// The commands of the shell, one a line.
@@ -95,12 +95,12 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
 /// The next line, without its end and without the mark that some editors begin a text with; `None` at the end.
 fn next_line(input: &mut impl BufRead, is_first: bool) -> Result<Option<String>> {
     let mut line = Vec::new();
-    input.by_ref().take(LONGEST_LINE + 1).read_until(b'\n', &mut line)?;
+    input.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut line)?;
     if line.is_empty() {
         return Ok(None);
     }
-    if line.len() as u64 > LONGEST_LINE {
-        bail!("it is longer than {} MiB", LONGEST_LINE >> 20);
+    if line.len() as u64 > MAX_LINE {
+        bail!("it is longer than {} MiB", MAX_LINE >> 20);
     }
     let line = String::from_utf8(line).context("it is no UTF-8 text")?;
     let line = if is_first { line.trim_start_matches('\u{feff}') } else { &line };

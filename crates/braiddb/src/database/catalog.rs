@@ -15,7 +15,7 @@ use super::drop::{DroppedTable, is_dropped_key};
 use super::error::{Error, Result};
 use super::index::{IndexDescription, IndexStage, is_row_key};
 use super::table::Table;
-use super::table_options::{LEAST_TTL, TableOptions, paged_needs_read_validation};
+use super::table_options::{MIN_TTL, TableOptions, paged_needs_read_validation};
 use super::transaction::Transaction;
 use crate::durability::{self, RecoveredPages};
 use crate::page::PageError;
@@ -84,7 +84,7 @@ impl TableDescription {
                     (false, []) => None,
                     (true, &[a, b, c, d, e, f, g, h]) => {
                         let milliseconds = u64::from_le_bytes([a, b, c, d, e, f, g, h]);
-                        Some(Duration::from_millis(milliseconds).max(LEAST_TTL))
+                        Some(Duration::from_millis(milliseconds).max(MIN_TTL))
                     }
                     _ => return Err(malformed()),
                 };

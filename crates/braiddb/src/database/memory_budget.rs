@@ -30,8 +30,8 @@ const SHARE: u64 = 2;
 const FALLBACK_BYTES: u64 = 256 << 20;
 /// The log's ring, where nobody says how large it is to be: this, or if that is more than its share of the
 /// budget, the least.
-const USUAL_RING: u64 = 64 << 20;
-const LEAST_RING: u64 = 32 << 20;
+const DEFAULT_RING: u64 = 64 << 20;
+const MIN_RING: u64 = 32 << 20;
 const RING_SHARE: u64 = 4;
 
 impl From<u64> for MemoryBudget {
@@ -77,8 +77,8 @@ impl MemoryBudget {
         if bytes > ring_bytes {
             return Ok(Resolved { budget: Some(bytes), ring_bytes });
         }
-        let least = ring.least(LEAST_RING);
-        let instead = match (ring_bytes > least, least > LEAST_RING) {
+        let least = ring.least(MIN_RING);
+        let instead = match (ring_bytes > least, least > MIN_RING) {
             (true, _) => ", or a smaller ring",
             // What each may have under way at once makes it so large.
             (false, true) => ", or fewer workers",
@@ -112,8 +112,8 @@ pub(super) struct Resolved {
 impl RingSize {
     /// Bytes of the ring in a budget.
     fn beside(self, budget: Option<u64>) -> u64 {
-        let small = budget.is_some_and(|bytes| bytes / RING_SHARE < USUAL_RING);
-        self.least(self.asked.unwrap_or(if small { LEAST_RING } else { USUAL_RING }))
+        let small = budget.is_some_and(|bytes| bytes / RING_SHARE < DEFAULT_RING);
+        self.least(self.asked.unwrap_or(if small { MIN_RING } else { DEFAULT_RING }))
     }
 
     /// A ring of so many bytes, or more if the workers need it.

@@ -221,9 +221,9 @@ impl Recording<'_> {
             extensions_refused,
             files_open,
             files_reopened,
-            #[cfg(any(test, braid_experiment, braid_simulation))]
+            #[cfg(any(test, feature = "experiment", braid_simulation))]
                 crawled_bytes: _,
-            #[cfg(any(test, braid_experiment, braid_simulation))]
+            #[cfg(any(test, feature = "experiment", braid_simulation))]
                 hopped_bytes: _,
         } = *log;
         self.count("braid_log_flushes_total", "Groups of commits brought to disk.", flushes);

@@ -39,7 +39,7 @@ mod tables;
 mod tests;
 mod trace;
 mod transaction;
-#[cfg(braid_experiment)]
+#[cfg(feature = "experiment")]
 mod unversioned;
 mod upkeep;
 mod weak;
@@ -87,7 +87,7 @@ pub use table::{KeyRange, Table};
 pub use table_options::TableOptions;
 pub use trace::{Activity, Trace, TraceSlice};
 pub use transaction::Transaction;
-#[cfg(braid_experiment)]
+#[cfg(feature = "experiment")]
 pub use unversioned::load_onto_pages;
 pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
 pub use weak::WeakDatabase;
@@ -254,7 +254,7 @@ impl Database {
             segment_bytes: options.log_segment_bytes,
             page_bytes: options.page_bytes,
             create: options.create,
-            #[cfg(any(test, braid_experiment, braid_simulation))]
+            #[cfg(any(test, feature = "experiment", braid_simulation))]
             tracker: options.hole_tracker,
             #[cfg(braid_simulation)]
             room_bytes: options.log_room_bytes,

@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use super::memory_budget::MemoryBudget;
 use crate::io::DeviceKind;
-#[cfg(any(test, braid_experiment, braid_simulation))]
+#[cfg(any(test, feature = "experiment", braid_simulation))]
 use crate::log::HoleTracker;
-use crate::log::{LARGEST_RING, PAGE_BYTES, USUAL_PAGE_BYTES, is_table_page_size};
+use crate::log::{DEFAULT_PAGE_BYTES, MAX_RING, PAGE_BYTES, is_table_page_size};
 use crate::sched::{Policy, Width};
 use crate::sync::thread;
 use crate::transaction::{Certifier, Durability, Isolation, Mode, WallClock};
 
 /// Schedules and simulations use small databases, in which everything happens soon.
 const SMALL: bool = cfg!(braid_simulation);
-const LEAST_SEGMENT: u64 = if SMALL { 8 << 10 } else { 64 << 10 };
-const MOST_SEGMENT: u64 = 1 << 30;
-const LEAST_RING: u64 = if SMALL { 1 << 20 } else { 32 << 20 };
+const MIN_SEGMENT: u64 = if SMALL { 8 << 10 } else { 64 << 10 };
+const MAX_SEGMENT: u64 = 1 << 30;
+const MIN_RING: u64 = if SMALL { 1 << 20 } else { 32 << 20 };
 /// More than a checkpoint itself logs where nobody writes, or one would make the next one due.
-const LEAST_CHECKPOINT: u64 = if SMALL { 8 << 10 } else { 32 << 10 };
+const MIN_CHECKPOINT: u64 = if SMALL { 8 << 10 } else { 32 << 10 };
 /// Some small records and their entries in indexes: with less, next to no transaction would come to its end.
-const LEAST_VERSION_BYTES: u64 = 4 << 10;
+const MIN_VERSION_BYTES: u64 = 4 << 10;
 
 /// How to open a database. Start from `Options::default()` and change what matters.
 ///
@@ -143,7 +143,7 @@ pub struct Options {
     /// segments' worth is held back. Default, `None`: 64 MiB, or, if less than 4 GiB of the disk are free when the database is
     /// made, about a 64th of that, and 4 MiB at least.
     pub log_segment_bytes: Option<u64>,
-    #[cfg(any(test, braid_experiment, braid_simulation))]
+    #[cfg(any(test, feature = "experiment", braid_simulation))]
     /// How the log finds what may be flushed. Default: [`HoleTracker::InFlightMarks`].
     pub hole_tracker: HoleTracker,
     /// While one flush of the log is under way, the next gathers this many bytes. Default: 64 KiB.
@@ -194,7 +194,7 @@ impl Default for Options {
             read_depth: 64,
             memory_budget: MemoryBudget::default(),
             page_frames: None,
-            page_bytes: USUAL_PAGE_BYTES,
+            page_bytes: DEFAULT_PAGE_BYTES,
             version_bytes: None,
             max_open: 16 << 10,
             // What happens in a simulation must not depend on time.
@@ -206,7 +206,7 @@ impl Default for Options {
             device: DeviceKind::Auto,
             log_ring_bytes: None,
             log_segment_bytes: None,
-            #[cfg(any(test, braid_experiment, braid_simulation))]
+            #[cfg(any(test, feature = "experiment", braid_simulation))]
             hole_tracker: HoleTracker::default(),
             flush_unit: 64 << 10,
             checkpoint_bytes: 1 << 30,
@@ -260,7 +260,7 @@ setters! {
     read_only: bool,
 }
 
-#[cfg(any(test, braid_experiment, braid_simulation))]
+#[cfg(any(test, feature = "experiment", braid_simulation))]
 setters! { hole_tracker: HoleTracker }
 
 #[cfg(braid_simulation)]
@@ -362,20 +362,20 @@ impl Options {
         if let Width::Fixed(width) = self.hot_width {
             range("hot_width", width as u64, 1, 1024)?;
         }
-        let ring_bytes = self.log_ring_bytes.map_or(LEAST_RING, |bytes| bytes as u64);
-        range("log_ring_bytes", ring_bytes, LEAST_RING, LARGEST_RING)?;
+        let ring_bytes = self.log_ring_bytes.map_or(MIN_RING, |bytes| bytes as u64);
+        range("log_ring_bytes", ring_bytes, MIN_RING, MAX_RING)?;
         if !ring_bytes.is_power_of_two() {
             return Err(format!(
-                "log_ring_bytes is {ring_bytes}, but must be a power of two between {LEAST_RING} \
-                 and {LARGEST_RING}"
+                "log_ring_bytes is {ring_bytes}, but must be a power of two between {MIN_RING} \
+                 and {MAX_RING}"
             ));
         }
-        let segment_bytes = self.log_segment_bytes.unwrap_or(LEAST_SEGMENT);
-        range("log_segment_bytes", segment_bytes, LEAST_SEGMENT, MOST_SEGMENT)?;
+        let segment_bytes = self.log_segment_bytes.unwrap_or(MIN_SEGMENT);
+        range("log_segment_bytes", segment_bytes, MIN_SEGMENT, MAX_SEGMENT)?;
         if !segment_bytes.is_multiple_of(4096) {
             return Err(format!(
-                "log_segment_bytes is {segment_bytes}, but must be a multiple of 4096 between {LEAST_SEGMENT} \
-                 and {MOST_SEGMENT}"
+                "log_segment_bytes is {segment_bytes}, but must be a multiple of 4096 between {MIN_SEGMENT} \
+                 and {MAX_SEGMENT}"
             ));
         }
         if !is_table_page_size(self.page_bytes) {
@@ -394,9 +394,9 @@ impl Options {
             }
         }
         range("trace", self.trace as u64, 0, 1 << 24)?;
-        range("checkpoint_bytes", self.checkpoint_bytes, LEAST_CHECKPOINT, u64::MAX)?;
+        range("checkpoint_bytes", self.checkpoint_bytes, MIN_CHECKPOINT, u64::MAX)?;
         if let Some(bytes) = self.version_bytes {
-            range("version_bytes", bytes, LEAST_VERSION_BYTES, u64::MAX)?;
+            range("version_bytes", bytes, MIN_VERSION_BYTES, u64::MAX)?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ use crate::log::{DirectoryState, LogError, LogOptions};
 use crate::transaction::{Certifier, Durability};
 
 /// How often an opening is tried while a writer changes what it reads.
-const MOST_ATTEMPTS: usize = 64;
+const MAX_ATTEMPTS: usize = 64;
 
 impl Database {
     /// Opens the database in a directory to be only read. Nothing in the directory is written or created, so it
@@ -75,7 +75,7 @@ impl Database {
             ..options.clone()
         };
         let mut before = None;
-        for _ in 0..MOST_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             let opened = Self::open_once(log_options.clone(), &options, simulated, watch);
             let (Err(Error::Log(error)) | Err(Error::Outdated(error))) = &opened else {
                 return opened;

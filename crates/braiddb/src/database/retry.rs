@@ -108,18 +108,18 @@ impl<'w> Retries<'w> {
 /// for a time, up to a quarter of a second. So a transaction stands back for some seconds in all before it gives
 /// up, and takes no processor time meanwhile.
 pub(super) async fn back_off(worker: &WorkerTransactions, attempt: u32) {
-    const MOST_ROUNDS: u32 = 1 << 12;
-    const MOST_TIME: Duration = Duration::from_millis(256);
+    const MAX_ROUNDS: u32 = 1 << 12;
+    const MAX_TIME: Duration = Duration::from_millis(256);
     let most_rounds = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
     // What happens in a simulation must not depend on time, but for that of a controlled schedule.
     let knows_no_time = cfg!(braid_simulation) && !sync::takes_part();
-    if most_rounds <= MOST_ROUNDS || knows_no_time {
-        for _ in 0..fastrand::u32(0..most_rounds.min(MOST_ROUNDS)) {
+    if most_rounds <= MAX_ROUNDS || knows_no_time {
+        for _ in 0..fastrand::u32(0..most_rounds.min(MAX_ROUNDS)) {
             sched::yield_now(Cause::Undecided).await;
         }
         return;
     }
-    let most = Duration::from_millis(u64::from(most_rounds / MOST_ROUNDS)).min(MOST_TIME);
+    let most = Duration::from_millis(u64::from(most_rounds / MAX_ROUNDS)).min(MAX_TIME);
     let until = clock::now() + most.mul_f64(fastrand::f64());
     let timer = worker.timers.set(until, sched::current_waiter().await);
     while !timer.is_over() {

@@ -7,7 +7,7 @@ use crate::record;
 use crate::transaction::Engine;
 
 /// Records that live shorter would be gone before their writer is told that they are there.
-pub(super) const LEAST_TTL: Duration = Duration::from_millis(1);
+pub(super) const MIN_TTL: Duration = Duration::from_millis(1);
 
 /// How a table is created. Start from `TableOptions::default()`.
 ///
@@ -130,7 +130,7 @@ impl TableOptions {
         if self.paged && !engine.may_have_pages() {
             return Err(paged_needs_read_validation());
         }
-        if self.ttl.is_some_and(|ttl| ttl < LEAST_TTL) {
+        if self.ttl.is_some_and(|ttl| ttl < MIN_TTL) {
             return Err(Error::Options("ttl must be a millisecond or more".to_owned()));
         }
         Ok(())

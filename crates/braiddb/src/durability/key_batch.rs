@@ -9,13 +9,13 @@ use crate::sync::thread;
 use crate::transaction::Engine;
 
 /// Bytes of a batch, whatever the budget.
-const LEAST_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 4 << 10 } else { 1 << 20 };
-const MOST_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 4 << 10 } else { 64 << 20 };
+const MIN_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 4 << 10 } else { 1 << 20 };
+const MAX_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 4 << 10 } else { 64 << 20 };
 /// Threads that apply a batch: a thread waits for each page that it loads, so there are several for a core.
 const THREADS_PER_CORE: usize = if cfg!(braid_simulation) { 1 } else { 8 };
-const MOST_CORES: usize = 8;
+const MAX_CORES: usize = 8;
 /// Records that are worth a thread.
-const LEAST_SHARE: usize = if cfg!(any(test, braid_simulation)) { 8 } else { 512 };
+const MIN_SHARE: usize = if cfg!(any(test, braid_simulation)) { 8 } else { 512 };
 
 /// Records that were put or deleted by their keys, as they came.
 pub(super) struct KeyBatch {
@@ -48,7 +48,7 @@ impl Entry {
 impl KeyBatch {
     /// An empty one; `room` is what it may take of memory, if that is bounded.
     pub(super) fn new(room: Option<u64>) -> Self {
-        let most_bytes = room.unwrap_or(MOST_BYTES).clamp(LEAST_BYTES, MOST_BYTES) as usize;
+        let most_bytes = room.unwrap_or(MAX_BYTES).clamp(MIN_BYTES, MAX_BYTES) as usize;
         Self { entries: Vec::new(), bytes: Vec::new(), most_bytes }
     }
 
@@ -84,11 +84,11 @@ impl KeyBatch {
         entries.reverse();
         entries.sort_by(|a, b| (a.table, a.key(bytes)).cmp(&(b.table, b.key(bytes))));
         entries.dedup_by(|a, b| (a.table, a.key(bytes)) == (b.table, b.key(bytes)));
-        let cores = thread::available_parallelism().map_or(1, usize::from).min(MOST_CORES);
+        let cores = thread::available_parallelism().map_or(1, usize::from).min(MAX_CORES);
         // Each needs some pages at once.
         let ahead = engine.pages().map_or(0, |pages| pages.most_ahead());
         let threads = (cores * THREADS_PER_CORE).min(ahead.max(cores));
-        let share = entries.len().div_ceil(threads).max(LEAST_SHARE);
+        let share = entries.len().div_ceil(threads).max(MIN_SHARE);
         let bytes = &*bytes;
         let done = thread::scope(|scope| {
             let (mut appliers, mut done) = (Vec::new(), Ok(()));

@@ -14,7 +14,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Levels whose nodes take less than this stay in the caches and are not suspended on.
 const CACHED_BYTES: u64 = 2 << 20;
-const MOST_LEVELS: usize = 16;
+const MAX_LEVELS: usize = 16;
 
 /// An index: a map from keys to record ids that many workers read and change at once.
 ///
@@ -25,7 +25,7 @@ pub(crate) struct Index {
     pub(super) root: AtomicU64,
     /// Bit `l` is set while level `l` is too large to stay cached.
     cold_levels: AtomicU64,
-    nodes: CachePadded<[AtomicU64; MOST_LEVELS]>,
+    nodes: CachePadded<[AtomicU64; MAX_LEVELS]>,
     pub(super) memory: Arc<MemoryCounters>,
 }
 

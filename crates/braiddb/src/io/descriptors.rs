@@ -26,9 +26,9 @@ use crate::sync::statistic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, Once};
 
 /// Kept open however low the limit is.
-const LEAST_CAPACITY: u64 = 8;
+const MIN_CAPACITY: u64 = 8;
 /// Entries of closed files the queue may have beyond those of open ones before they are swept out.
-const MOST_STALE: u64 = 64;
+const MAX_STALE: u64 = 64;
 
 static POOL: Pool = Pool {
     queue: Mutex::new(VecDeque::new()),
@@ -233,7 +233,7 @@ impl Pool {
     fn enter(&self, file: &Arc<PooledFile>) {
         let mut queue = self.queue.lock();
         // Relaxed: a bound of the memory of files that are gone.
-        if queue.len() as u64 > 2 * self.open.load(Ordering::Relaxed) + MOST_STALE {
+        if queue.len() as u64 > 2 * self.open.load(Ordering::Relaxed) + MAX_STALE {
             queue.retain(|file| file.strong_count() > 0);
         }
         queue.push_back(Arc::downgrade(file));
@@ -318,7 +318,7 @@ fn limits() -> Option<libc::rlimit> {
 
 /// How many descriptors the pool may hold.
 fn capacity() -> u64 {
-    limits().map_or(LEAST_CAPACITY, |limits| (limits.rlim_cur / 2).max(LEAST_CAPACITY))
+    limits().map_or(MIN_CAPACITY, |limits| (limits.rlim_cur / 2).max(MIN_CAPACITY))
 }
 
 /// Raises the soft limit to the hard one, the first time it is called; whether it did.

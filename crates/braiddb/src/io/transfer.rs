@@ -10,7 +10,7 @@ use super::file::OpenDescriptor;
 use super::{Completion, File, Operation, SECTOR_BYTES, WriteSource};
 
 /// The kernel takes lengths as 32 bits, and moves at most a little less than 2 GiB at once.
-const LONGEST_CALL: usize = 1 << 30;
+const MAX_CALL: usize = 1 << 30;
 
 /// One operation and the bytes of it that are done.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Transfer {
             Operation::Read { offset, buffer, .. } => {
                 let offset = *offset + done as u64;
                 let rest = &mut buffer[done..];
-                let bytes = rest.len().min(LONGEST_CALL);
+                let bytes = rest.len().min(MAX_CALL);
                 Call::Read { pointer: rest.as_mut_ptr(), bytes, offset }
             }
             Operation::Write { offset, source, sync, .. } => {
@@ -93,7 +93,7 @@ impl Transfer {
                 let offset = *offset + done as u64;
                 // SAFETY: `done` is within the source.
                 let pointer = unsafe { pointer.add(done) };
-                let bytes = (bytes - done).min(LONGEST_CALL);
+                let bytes = (bytes - done).min(MAX_CALL);
                 Call::Write { pointer, bytes, offset, sync: *sync }
             }
             Operation::Sync { .. } => Call::Sync,

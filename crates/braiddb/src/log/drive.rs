@@ -7,7 +7,7 @@ use super::extent::Purpose;
 use super::ring::Ring;
 use super::space::Space;
 use super::tracker::{AnyTracker, HoleTracker};
-use super::{LARGEST_RING, Lsn};
+use super::{Lsn, MAX_RING};
 use crate::sync::{Mutex, clock, thread, yield_thread};
 
 /// Blocks a thread fills between two turns at leading.
@@ -74,7 +74,7 @@ impl TrackerDrive {
     /// The operating system's, if there is no memory for the ring.
     pub fn run(self) -> std::io::Result<TrackerDriven> {
         let least = Space::<AnyTracker>::least_ring(self.threads) + self.block_bytes;
-        let ring_bytes = least.max(128 << 20).next_power_of_two().min(LARGEST_RING);
+        let ring_bytes = least.max(128 << 20).next_power_of_two().min(MAX_RING);
         let tracker = AnyTracker::new(self.tracker, self.threads, ring_bytes);
         let space = Space::new(self.threads, ring_bytes, tracker);
         space.start(Lsn::FIRST, Lsn::FIRST);

@@ -44,7 +44,7 @@ impl Purpose {
 /// What the padding of flushes may take, at most two sectors for each of the few in flight.
 pub(super) const PADDING_BYTES: u64 = 64 << 10;
 /// A block of so many bytes is never a large one.
-pub(super) const LEAST_COMMON_BYTES: u64 = 16 << 10;
+pub(super) const MIN_COMMON_BYTES: u64 = 16 << 10;
 const ALIGNMENT: u64 = BLOCK_ALIGNMENT as u64;
 
 /// What is left to deletions and upkeep together: an eighth of a segment, and this at least and at most.
@@ -106,7 +106,7 @@ impl Extent {
             segment_bytes,
             workers: workers as u64,
             first_bytes: AtomicU64::new(0),
-            common_bytes: AtomicU64::new(LEAST_COMMON_BYTES),
+            common_bytes: AtomicU64::new(MIN_COMMON_BYTES),
             events: AtomicU64::new(0),
             short: AtomicBool::new(false),
             stalled: AtomicBool::new(false),
@@ -268,7 +268,7 @@ impl Extent {
             // See the head of this file.
             common = common.min(end.0.saturating_sub(before) / (self.workers + 1));
         }
-        let common = common.max(LEAST_COMMON_BYTES) / ALIGNMENT * ALIGNMENT;
+        let common = common.max(MIN_COMMON_BYTES) / ALIGNMENT * ALIGNMENT;
         // Relaxed: whoever sees the limits that are raised next sees it.
         self.first_bytes.store(first_bytes, Ordering::Relaxed);
         self.common_bytes.fetch_max(common, Ordering::Relaxed);
@@ -324,5 +324,5 @@ impl Extent {
 /// small blocks, so that few of them are needed ahead of what is filled.
 pub(super) fn common_block_bytes(segment_bytes: u64) -> u64 {
     let most = COMMON_BLOCK_BYTES as u64;
-    (segment_bytes / 16).clamp(LEAST_COMMON_BYTES, most) / ALIGNMENT * ALIGNMENT
+    (segment_bytes / 16).clamp(MIN_COMMON_BYTES, most) / ALIGNMENT * ALIGNMENT
 }

@@ -26,7 +26,7 @@ pub(super) const MOVED_VERSION: u32 = 3;
 /// The version that both say once a checkpoint has places of pages, which who does not know them would use again.
 pub(super) const LEAVES_VERSION: u32 = 4;
 /// Bytes of pages, of databases that do not say.
-pub(crate) const USUAL_PAGE_BYTES: usize = 4096;
+pub(crate) const DEFAULT_PAGE_BYTES: usize = 4096;
 /// Those that pages may have, if they are a power of two.
 pub(crate) const PAGE_BYTES: RangeInclusive<usize> = 4096..=64 << 10;
 
@@ -42,7 +42,7 @@ pub(super) const RESERVE_NAME: &str = "braid.reserve";
 pub(crate) const UNFINISHED: &str = ".new";
 const META_MAGIC: [u8; 8] = *b"BRAIDDB\0";
 const SEGMENT_MAGIC: [u8; 8] = *b"BRAIDWAL";
-const SMALLEST_SEGMENT: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 64 << 10 };
+const MIN_SEGMENT: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 64 << 10 };
 
 /// Numbers that each kind of file has of its own.
 pub(crate) const OWN_NUMBERS: usize = 6;
@@ -80,11 +80,11 @@ const _: () = assert!(FILE_HEADER_BYTES == 96);
 
 impl Identity {
     pub(super) fn fresh(segment_bytes: u64, page_bytes: usize) -> Result<Self, LogError> {
-        if segment_bytes < SMALLEST_SEGMENT || !segment_bytes.is_multiple_of(SECTOR_BYTES as u64) {
+        if segment_bytes < MIN_SEGMENT || !segment_bytes.is_multiple_of(SECTOR_BYTES as u64) {
             return Err(LogError::Size {
                 what: "a log segment",
                 bytes: segment_bytes,
-                limit: format!("a multiple of {SECTOR_BYTES} from {SMALLEST_SEGMENT} up"),
+                limit: format!("a multiple of {SECTOR_BYTES} from {MIN_SEGMENT} up"),
             });
         }
         let mut database = [0; 16];
@@ -196,7 +196,7 @@ impl Identity {
         let version = header.version.get();
         let page_bytes = match (version, header.own[0].get()) {
             (FIRST_VERSION, _) => page_bytes,
-            (_, 0) => USUAL_PAGE_BYTES,
+            (_, 0) => DEFAULT_PAGE_BYTES,
             (_, said) => usize::try_from(said).unwrap_or(0),
         };
         let makes_sense = Self::fresh(segment_bytes, page_bytes).is_ok()

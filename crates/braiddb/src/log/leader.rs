@@ -21,7 +21,7 @@ use crate::sync::ModelMutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Flushes under way at a time.
-const MOST_FLIGHTS: usize = 2;
+const MAX_FLIGHTS: usize = 2;
 /// So much goes to disk even if nobody asks.
 const EAGER_BYTES: u64 = 1 << 20;
 
@@ -79,7 +79,7 @@ pub(super) struct Leader {
 
 impl Leader {
     pub(super) fn new(flush_unit: u64) -> Self {
-        let flights = VecDeque::with_capacity(MOST_FLIGHTS);
+        let flights = VecDeque::with_capacity(MAX_FLIGHTS);
         let state = State { submitted: Lsn::FIRST, target: None, flights, flights_made: 0 };
         Self { state: ModelMutex::new(state), submitted: AtomicU64::new(Lsn::FIRST.0), flush_unit }
     }
@@ -127,7 +127,7 @@ impl Leader {
                 let unsubmitted = space.tail().0 - state.submitted.0;
                 let flights = state.flights.len();
                 if unsubmitted == 0
-                    || flights >= MOST_FLIGHTS
+                    || flights >= MAX_FLIGHTS
                     || (flights > 0 && unsubmitted < self.flush_unit)
                 {
                     return Step::Rest;

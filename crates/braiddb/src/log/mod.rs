@@ -9,8 +9,9 @@
 mod block;
 mod cold;
 #[cfg(not(loom))]
-#[cfg(braid_experiment)]
+#[cfg(feature = "experiment")]
 mod drive;
+mod durable_waiters;
 mod error;
 mod extent;
 mod files;
@@ -43,7 +44,6 @@ mod tracker;
 mod waiting;
 #[cfg(all(test, loom))]
 mod wake_up_model;
-mod watch;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -51,8 +51,9 @@ use std::sync::Arc;
 pub(crate) use block::{BlockKind, LARGE_BLOCK_BYTES, block_bytes};
 pub(crate) use cold::{ColdRecord, ColdSpan, ColdStore};
 #[cfg(not(loom))]
-#[cfg(braid_experiment)]
+#[cfg(feature = "experiment")]
 pub use drive::{TrackerDrive, TrackerDriven};
+pub(crate) use durable_waiters::LogWatch;
 pub use error::LogError;
 pub(crate) use extent::Purpose;
 use extent::{Extent, common_block_bytes};
@@ -60,7 +61,7 @@ pub(crate) use files::{DirectoryCopy, LogFiles, WeakLogFiles};
 use flush::Disk;
 pub(crate) use flush::{FlushState, FlushTurn};
 pub(crate) use follow::BlockFollower;
-pub(crate) use identity::{PAGE_BYTES, UNFINISHED, USUAL_PAGE_BYTES, is_table_page_size};
+pub(crate) use identity::{DEFAULT_PAGE_BYTES, PAGE_BYTES, UNFINISHED, is_table_page_size};
 pub(crate) use location::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX};
 pub(crate) use lsn::Lsn;
 pub(crate) use read_only::DirectoryState;
@@ -73,11 +74,10 @@ use ring::Ring;
 use segment::Segments;
 use space::Space;
 pub use stats::LogStats;
-#[cfg(any(test, braid_experiment, braid_simulation))]
+#[cfg(any(test, feature = "experiment", braid_simulation))]
 pub use tracker::HoleTracker;
 use tracker::LogTracker;
 pub(crate) use waiting::WaitingWorkers;
-pub(crate) use watch::LogWatch;
 
 use crate::io::{self, Completion, Device, Directory, SimulatedDisk};
 use crate::sync::atomic::{Ordering, fence};
@@ -85,7 +85,7 @@ use crate::sync::atomic::{Ordering, fence};
 /// The clock's step for a commit that is not logged.
 const TICK: u64 = 8;
 /// Blocks tell distances within the ring in 32 bits.
-pub(crate) const LARGEST_RING: u64 = 2 << 30;
+pub(crate) const MAX_RING: u64 = 2 << 30;
 
 /// How to open a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,7 +104,7 @@ pub(crate) struct LogOptions {
     pub(crate) page_bytes: usize,
     /// Whether a database is made if there is none.
     pub(crate) create: bool,
-    #[cfg(any(test, braid_experiment, braid_simulation))]
+    #[cfg(any(test, feature = "experiment", braid_simulation))]
     pub(crate) tracker: HoleTracker,
     /// While one flush is under way, the next gathers this many bytes.
     pub(crate) flush_unit: u64,
@@ -122,9 +122,9 @@ impl LogOptions {
             workers,
             ring_bytes: 64 << 20,
             segment_bytes: None,
-            page_bytes: USUAL_PAGE_BYTES,
+            page_bytes: DEFAULT_PAGE_BYTES,
             create: true,
-            #[cfg(any(test, braid_experiment, braid_simulation))]
+            #[cfg(any(test, feature = "experiment", braid_simulation))]
             tracker: HoleTracker::default(),
             flush_unit: 64 << 10,
             #[cfg(braid_simulation)]
@@ -157,7 +157,7 @@ impl Log {
     /// A log that is only a clock: nothing is written, everything counts as durable.
     pub(crate) fn volatile(workers: usize) -> Self {
         let clock_only = usual_tracker(workers + 1);
-        let space = Space::new(workers, LARGEST_RING, clock_only);
+        let space = Space::new(workers, MAX_RING, clock_only);
         space.start(Lsn::FIRST, Lsn::MAX);
         Self { space, workers, disk: None, source: None }
     }
@@ -171,11 +171,11 @@ impl Log {
     pub(crate) fn open(options: LogOptions) -> Result<(Self, LogReader), LogError> {
         let LogOptions { directory, disk, workers, ring_bytes, create, .. } = options;
         let ring_bytes = ring_bytes.max(least_ring(workers)).next_power_of_two();
-        if ring_bytes > LARGEST_RING {
+        if ring_bytes > MAX_RING {
             return Err(LogError::Size {
                 what: "a log ring",
                 bytes: ring_bytes,
-                limit: format!("at most {LARGEST_RING}"),
+                limit: format!("at most {MAX_RING}"),
             });
         }
         let directory = match disk {
@@ -192,9 +192,9 @@ impl Log {
         let sizes = (options.segment_bytes.unwrap_or_else(usual), options.page_bytes);
         let segments = Arc::new(Segments::open(directory, sizes, create, extent)?);
         let reader = LogReader::new(segments.clone());
-        #[cfg(any(test, braid_experiment, braid_simulation))]
+        #[cfg(any(test, feature = "experiment", braid_simulation))]
         let tracker = LogTracker::new(options.tracker, workers + 1, ring_bytes);
-        #[cfg(not(any(test, braid_experiment, braid_simulation)))]
+        #[cfg(not(any(test, feature = "experiment", braid_simulation)))]
         let tracker = usual_tracker(workers + 1);
         let common_bytes = common_block_bytes(segments.segment_bytes());
         let space = Space::new(workers, ring_bytes, tracker);
@@ -438,7 +438,7 @@ impl Log {
 
     /// What was counted since the log was opened.
     pub(crate) fn stats(&self) -> LogStats {
-        #[cfg(any(test, braid_experiment, braid_simulation))]
+        #[cfg(any(test, feature = "experiment", braid_simulation))]
         let advances = self.space.tracker.advances();
         let pool = io::pool_stats();
         if let Some(source) = &self.source {
@@ -453,9 +453,9 @@ impl Log {
             extensions_refused: disk.segments.extent.refusals(Purpose::Change),
             files_open: pool.open,
             files_reopened: pool.reopened,
-            #[cfg(any(test, braid_experiment, braid_simulation))]
+            #[cfg(any(test, feature = "experiment", braid_simulation))]
             crawled_bytes: advances.crawled,
-            #[cfg(any(test, braid_experiment, braid_simulation))]
+            #[cfg(any(test, feature = "experiment", braid_simulation))]
             hopped_bytes: advances.hopped,
             ..disk.counters.snapshot()
         })
@@ -464,8 +464,8 @@ impl Log {
 
 /// The tracker of a log for which no other was chosen.
 fn usual_tracker(fillers: usize) -> LogTracker {
-    #[cfg(any(test, braid_experiment, braid_simulation))]
+    #[cfg(any(test, feature = "experiment", braid_simulation))]
     return LogTracker::new(HoleTracker::default(), fillers, 0);
-    #[cfg(not(any(test, braid_experiment, braid_simulation)))]
+    #[cfg(not(any(test, feature = "experiment", braid_simulation)))]
     LogTracker::new(fillers)
 }

@@ -21,7 +21,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Segments from which on a segment is held back for compaction: where there are fewer, it has
 /// nothing to gain.
-const LEAST_SEGMENTS: usize = 4;
+const MIN_SEGMENTS: usize = 4;
 
 /// Up to so many times what should be held back is kept: the rest is needed again before long.
 pub(super) const A_LITTLE_MORE: u64 = 2;
@@ -86,7 +86,7 @@ impl Segments {
     }
 
     fn reserve_target(&self) -> u64 {
-        let segments = if self.count() < LEAST_SEGMENTS { 0 } else { self.segments_for_copies() };
+        let segments = if self.count() < MIN_SEGMENTS { 0 } else { self.segments_for_copies() };
         (self.reserve.for_checkpoints() + segments * self.file_bytes())
             .next_multiple_of(SECTOR_BYTES as u64)
     }

@@ -20,8 +20,8 @@ use super::error::says_full;
 use super::extent::Extent;
 use super::files::copy;
 use super::identity::{
-    FIRST_VERSION, Identity, LEAVES_VERSION, META_NAME, MOVED_VERSION, PAGED_VERSION, UNFINISHED,
-    USUAL_PAGE_BYTES,
+    DEFAULT_PAGE_BYTES, FIRST_VERSION, Identity, LEAVES_VERSION, META_NAME, MOVED_VERSION,
+    PAGED_VERSION, UNFINISHED,
 };
 use super::location::is_own;
 use super::prepared::PreparedSpace;
@@ -166,7 +166,7 @@ impl Segments {
     /// Opens the segments of a directory that is only read.
     pub(super) fn open_read_only(directory: Directory) -> Result<Self, LogError> {
         let starts = starts_of(&directory.list()?);
-        let identity = Identity::read(&directory, USUAL_PAGE_BYTES)?;
+        let identity = Identity::read(&directory, DEFAULT_PAGE_BYTES)?;
         let segments = Self::new(directory, identity, Extent::unbounded(), false, true);
         segments.open_files(&starts)?;
         Ok(segments)
@@ -206,7 +206,7 @@ impl Segments {
 
     fn raise_version(&self, version: u32) -> Result<(), LogError> {
         // Programs that know earlier versions only would take pages for the usual ones.
-        let is_usual = self.identity.page_bytes == USUAL_PAGE_BYTES;
+        let is_usual = self.identity.page_bytes == DEFAULT_PAGE_BYTES;
         let version = if is_usual { version } else { version.max(LEAVES_VERSION) };
         if self.version() >= version {
             return Ok(());

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::Lsn;
 use super::block::{COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES};
-use super::extent::{Extent, LEAST_COMMON_BYTES, PADDING_BYTES, Purpose};
+use super::extent::{Extent, MIN_COMMON_BYTES, PADDING_BYTES, Purpose};
 use super::tracker::Tracker;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -229,7 +229,7 @@ impl<T: Tracker> Space<T> {
     #[inline]
     pub(super) fn reserve(&self, filler: usize, bytes: u64) -> Lsn {
         let lsn = self.tracker.reserve(filler, &self.tail, bytes);
-        if bytes > LEAST_COMMON_BYTES {
+        if bytes > MIN_COMMON_BYTES {
             self.give_latch_back();
         }
         Lsn(lsn)

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use super::block::{BLOCK_ALIGNMENT, BlockHeader, BlockKind, HEADER_BYTES};
 use super::reader::Window;
 use super::segment::Segments;
-use super::{LARGEST_RING, LogError, Lsn};
+use super::{LogError, Lsn, MAX_RING};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
 use crate::planted::{Bug, is_planted};
 use zerocopy::IntoBytes;
@@ -114,7 +114,7 @@ pub(super) fn close(segments: &Segments, tail: Tail) -> Result<Lsn, LogError> {
         );
     }
     // What was read may have been written and never synced; from now on it counts as durable.
-    segments.sync_from(Lsn(end.0.saturating_sub(LARGEST_RING)), end)?;
+    segments.sync_from(Lsn(end.0.saturating_sub(MAX_RING)), end)?;
     // Zeros first: until the end is padded, these bytes are past the end.
     let mut at = Lsn(end.0.next_multiple_of(SECTOR));
     while at < stale_until {

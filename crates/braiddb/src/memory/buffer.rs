@@ -24,14 +24,14 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    const LEAST_BYTES: usize = 64;
+    const MIN_BYTES: usize = 64;
 
     /// Appends bytes.
     pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
         let len =
             self.len.checked_add(bytes.len()).expect("no more bytes than there are addresses");
         if len > self.capacity {
-            self.set_capacity(len.max(2 * self.capacity).max(Self::LEAST_BYTES));
+            self.set_capacity(len.max(2 * self.capacity).max(Self::MIN_BYTES));
         }
         // SAFETY: there is room for `len` bytes from the block's start on, and `bytes` lie elsewhere, as the
         // block is borrowed exclusively.

@@ -27,7 +27,7 @@ const ROUNDS: u64 = 3;
 /// Frames that the hand passes in one stretch at most.
 const STRETCH: u64 = 1 << 10;
 /// Dirty pages that it passes in one stretch while no more writes may begin.
-const MOST_UNWRITTEN: u32 = 64;
+const MAX_UNWRITTEN: u32 = 64;
 
 /// What decides which pages leave.
 #[derive(Debug, Default)]
@@ -154,7 +154,7 @@ impl PageSpace {
                 // There may be clean ones behind it, but not for as far as the hand can go.
                 FrameOutcome::Dirty if !writes.may_begin => {
                     unwritten += 1;
-                    if unwritten == MOST_UNWRITTEN {
+                    if unwritten == MAX_UNWRITTEN {
                         return Swept::Written;
                     }
                 }
@@ -344,7 +344,7 @@ mod tests {
     use crate::common::{PART_SECONDS, with_limit};
     use crate::io::SimulatedDisk;
     use crate::log::{Log, LogOptions};
-    use crate::page::layout::{LEAST_PAGE_BYTES, Slot};
+    use crate::page::layout::{MIN_PAGE_BYTES, Slot};
     use crate::page::tree::{PageTree, Room};
     use crate::rid::TableId;
     use crate::sched::run_now;
@@ -355,7 +355,7 @@ mod tests {
         let options = LogOptions { disk: Some(disk), ..LogOptions::new("x", 1) };
         let log = Log::open(options).unwrap().0;
         let files = log.cold_store().unwrap().files();
-        let space = PageSpace::new(LEAST_PAGE_BYTES, 256, 256, Some(files)).unwrap();
+        let space = PageSpace::new(MIN_PAGE_BYTES, 256, 256, Some(files)).unwrap();
         let tree = run_now(PageTree::create(space.clone(), TableId(3))).unwrap();
         for key in 0..records {
             let key = key.to_be_bytes();
@@ -442,9 +442,9 @@ mod tests {
                 let swept = space.sweep(&mut pager, &mut search);
                 (matches!(swept, Swept::Dirty(_)), matches!(swept, Swept::Written), passed)
             };
-            assert!(space.frames_taken() > 2 * u64::from(MOST_UNWRITTEN));
-            assert_eq!(sweep(), (false, true, MOST_UNWRITTEN.into()));
-            assert_eq!(sweep(), (false, true, 2 * u64::from(MOST_UNWRITTEN)));
+            assert!(space.frames_taken() > 2 * u64::from(MAX_UNWRITTEN));
+            assert_eq!(sweep(), (false, true, MAX_UNWRITTEN.into()));
+            assert_eq!(sweep(), (false, true, 2 * u64::from(MAX_UNWRITTEN)));
             space.transit.end_write(0);
             assert_eq!(sweep(), (true, false, 0));
             // One was begun, and ended, as it was dropped.

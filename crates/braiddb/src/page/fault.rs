@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use super::error::PageError;
 use super::frame::LatchedPage;
-use super::gather::Admitted;
 use super::layout::{PageDamage, Slot, SlotFlags, image_checksum};
 use super::map::{DiskPlace, PageId, Whereabouts};
+use super::resident_set::Admitted;
 use super::space::{FreeFrame, PageSpace};
 use super::versions::{Mapping, reserved_bytes};
 use crate::io::AlignedBuffer;

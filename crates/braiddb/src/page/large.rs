@@ -17,9 +17,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::error::{Interrupted, PageError};
-use super::gather::Needs;
 use super::layout::{Slot, SlotFlags, WORD_BYTES};
-use super::now::NotNow;
+use super::nonblocking::NotNow;
+use super::resident_set::Needs;
 use super::space::PageSpace;
 use super::tree::{LeafView, PageCursor, PageTree, Room, Stored};
 use super::value::LargeRef;
@@ -34,7 +34,7 @@ const LESS_BYTES: usize = 64;
 /// whether a page is the one that it left, and ids of pages go from one tree of a table to the other.
 const PIECES: u32 = 1 << 31;
 /// Pieces that are read of one leaf; it does not have more.
-const MOST_ON_LEAF: usize = 64;
+const MAX_ON_LEAF: usize = 64;
 /// Leaves that are read in one stretch at most.
 const LEAVES_AT_ONCE: usize = 32;
 
@@ -349,7 +349,7 @@ impl LargeReader<'_> {
             if self.bytes.len() >= self.wanted {
                 return Ok(Progress::All);
             }
-            let met = self.cursor.peek_if_in_memory(MOST_ON_LEAF, now, Run::copy).await;
+            let met = self.cursor.peek_if_in_memory(MAX_ON_LEAF, now, Run::copy).await;
             let run = match met {
                 Ok(run) => run,
                 // It stands behind a leaf in which there was nothing.

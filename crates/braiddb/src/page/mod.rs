@@ -8,25 +8,25 @@
 #![expect(dead_code, reason = "some of it is for tests, and some fields only keep what they hold")]
 
 mod bulk;
+mod cleanup;
 mod error;
 mod evict;
 mod fault;
 mod frame;
-mod gather;
+mod frame_pool;
 mod large;
 mod layout;
 mod listing;
 mod map;
 #[cfg(all(test, loom))]
 mod model;
-mod now;
+mod nonblocking;
 mod replay;
+mod resident_set;
 mod space;
 mod table;
 #[cfg(all(test, not(loom)))]
 mod table_tests;
-mod tidy;
-mod transit;
 mod tree;
 mod value;
 mod versions;
@@ -35,21 +35,21 @@ mod write_back;
 mod zone;
 
 pub(crate) use bulk::{BulkRefused, BulkWritten, Gate, SweepPosition};
+pub(crate) use cleanup::Untidy;
 pub(crate) use error::{Interrupted, PageError};
 pub(crate) use evict::Shrunk;
-pub(crate) use gather::{Admitted, HeldPages, Needs};
 pub(crate) use large::{LargeValues, Progress};
 pub use layout::MAX_PAGED_KEY_BYTES;
 pub(crate) use layout::{KeyBytes, StoredOnPage, is_page_size};
 pub(crate) use listing::{
     ImageCheck, LeafWalk, Listed, ListedLeaf, Listing, LoadError, TreeLoader,
 };
-pub(crate) use now::NotNow;
+pub(crate) use nonblocking::NotNow;
+pub(crate) use resident_set::{Admitted, HeldPages, Needs};
 pub(crate) use space::{PageSpace, PageStats};
 pub(crate) use table::{
     Decision, PagedCursor, PagedRecord, PagedTable, RecordBeforeWrite, Written,
 };
-pub(crate) use tidy::Untidy;
 pub(crate) use value::{CopiedValue, LargeRef, SlotValue, ValueBytes};
 pub(crate) use versions::{Base, ChangeRef, LeftChain, Refusal};
 pub(crate) use zone::{HolesFrom, has_zones, remove_zones};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use loom::model::Builder;
 use loom::thread;
 
-use super::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
+use super::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
 use super::space::PageSpace;
 use super::tree::{PageTree, Room};
 use super::versions::Mapping;
@@ -32,8 +32,8 @@ struct Model {
 
 impl Model {
     fn new() -> Arc<Self> {
-        let zones = Zones::modelled(LEAST_PAGE_BYTES);
-        let space = PageSpace::with_zones(LEAST_PAGE_BYTES, 2, 2, Some(zones)).unwrap();
+        let zones = Zones::modelled(MIN_PAGE_BYTES);
+        let space = PageSpace::with_zones(MIN_PAGE_BYTES, 2, 2, Some(zones)).unwrap();
         let tree = run_now(PageTree::create(space, TABLE)).unwrap();
         let memory = Box::new(MemoryCounters::new());
         let mapping = {

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::bulk::{BulkState, Virtual};
+use super::cleanup::prune_on;
 use super::error::{Interrupted, PageError};
-use super::gather::{Admitted, HeldPages, Needs};
 use super::large::LargeValues;
 use super::layout::{Slot, SlotFlags};
-use super::now::{Interruptions, NotNow};
+use super::nonblocking::{Interruptions, NotNow};
+use super::resident_set::{Admitted, HeldPages, Needs};
 use super::space::PageSpace;
-use super::tidy::prune_on;
 use super::tree::{LatchedLeaf, LeafView, PageCursor, PageTree, Room, Stored};
 use super::value::{CopiedValue, SlotValue};
 use super::versions::{Base, ChangeRef, Mapping, Refusal, Seen, SeenValue, Start};

@@ -10,7 +10,7 @@ use super::versions::{ChangeRef, Refusal};
 use crate::common::{PART_SECONDS, with_limit};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
-use crate::page::layout::LEAST_PAGE_BYTES;
+use crate::page::layout::MIN_PAGE_BYTES;
 use crate::reclaim::{self, Domain};
 use crate::rid::TableId;
 use crate::sched::run_now;
@@ -25,7 +25,7 @@ fn who_rolls_back_and_is_refused_keeps_room_for_undoing() {
         let domain = Arc::new(Domain::new(1, memory.clone()));
         let me = domain.participate();
         let status = StatusTable::new(1, 3);
-        let space = PageSpace::new(LEAST_PAGE_BYTES, 10, 10, None).unwrap();
+        let space = PageSpace::new(MIN_PAGE_BYTES, 10, 10, None).unwrap();
         let table = run_now(PagedTable::create(space, TableId(3), memory.clone())).unwrap();
         let names = [0, 1, 2].map(|context| status.begin(0, context));
         let write = |begin: u64, name: usize, value: &[u8]| -> Result<ChangeRef, Refusal> {

@@ -25,7 +25,7 @@ use crate::sync::atomic::{Ordering, fence};
 use crate::version::{Acting, Address, Link, Version, VersionRef};
 
 /// Shorter payloads stay: a header takes 24 bytes, and reading one back a transfer.
-const LEAST_PAYLOAD_BYTES: usize = 64;
+const MIN_PAYLOAD_BYTES: usize = 64;
 
 impl Records {
     /// Moves the hand over `count` entries. Every version evicted is handed to `evicted`: nothing leads
@@ -129,7 +129,7 @@ fn eviction_kind(version: Version<'_>, oldest: Lsn, durable: Lsn) -> Option<Evic
 /// Whether a version may give way to its header: its payload is on disk, and long enough to be worth
 /// reading again. Everything before `durable` is on disk.
 pub(crate) fn may_lose_payload(version: Version<'_>, durable: Lsn) -> bool {
-    version.payload_bytes() >= LEAST_PAYLOAD_BYTES
+    version.payload_bytes() >= MIN_PAYLOAD_BYTES
         && !version.is_evicted()
         && durable_record(version, durable).is_some()
 }

@@ -18,7 +18,7 @@ const FEW: u64 = 16;
 pub(super) const MOST: usize = 64;
 /// Calm windows before the bound goes up by one to a width at which too many had failed are at most so many:
 /// after each such rise that came to nothing twice as many, after each other one half as many.
-const LONGEST_REST: u32 = 256;
+const MAX_PAUSE: u32 = 256;
 
 /// Bounds the width of one worker.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ impl Contention {
         let attempts = self.finished + self.failed;
         if self.failed * TOO_MANY > attempts {
             if self.tried {
-                self.rest = (self.rest * 2).min(LONGEST_REST);
+                self.rest = (self.rest * 2).min(MAX_PAUSE);
             }
             (self.bound, self.too_wide) = ((width / 2).max(1), width);
             (self.calm, self.tried) = (0, false);
@@ -136,7 +136,7 @@ mod tests {
     fn it_vanishes_once_contention_is_over() {
         let mut contention = Contention::new();
         pass(&mut contention, 10_000, 24, one_record);
-        pass(&mut contention, 3 * u64::from(LONGEST_REST), 24, |_| 0);
+        pass(&mut contention, 3 * u64::from(MAX_PAUSE), 24, |_| 0);
         assert_eq!(contention.bound(), MOST);
     }
 

@@ -19,16 +19,16 @@ mod queues;
 mod runtime;
 mod slot;
 mod source;
+mod stall;
 mod storage;
-mod stretch;
 mod suspend;
+mod takeover;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod thread;
 mod trace;
 mod tuner;
 mod waiter;
-mod watch;
 mod worker;
 
 pub(crate) use counters::{SchedulerCounters, WorkerCounter};

@@ -29,7 +29,7 @@ pub enum Width {
 }
 
 /// Long tasks beside which jobs that come are begun at once, by the policy that does so.
-const MOST_LONG: usize = 256;
+const MAX_LONG_ENTRIES: usize = 256;
 
 /// How full a worker's queues are; tasks that wait for foreign futures do not count.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ impl Policy {
     /// not to wait for the end of long ones, which may take seconds. The other policies are defined
     /// by whom they let wait.
     pub(super) fn admits_beside_long(self, load: Load, width: usize, cold_width: usize) -> bool {
-        let short = (load.hot + load.staged).saturating_sub(load.long.min(MOST_LONG));
+        let short = (load.hot + load.staged).saturating_sub(load.long.min(MAX_LONG_ENTRIES));
         self == Policy::DualQueue && short < width && load.cold < cold_width
     }
 
@@ -68,7 +68,7 @@ impl Policy {
         match self {
             Policy::Sequential | Policy::Batch | Policy::Pipeline => true,
             // As jobs, those that were resumed do not wait for the end of long ones.
-            Policy::DualQueue => load.hot.saturating_sub(load.long.min(MOST_LONG)) < width,
+            Policy::DualQueue => load.hot.saturating_sub(load.long.min(MAX_LONG_ENTRIES)) < width,
         }
     }
 }

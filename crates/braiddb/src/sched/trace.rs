@@ -12,7 +12,7 @@ use super::local::Cause;
 use crate::sync::{Mutex, clock};
 
 /// Slices that a worker notes before it hands them on, though it has no turn.
-const MOST_NOTED: usize = 1024;
+const MAX_NOTED: usize = 1024;
 
 /// What a worker did for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ impl Tracer {
         };
         let (begin, end) = (nanos(begin), nanos(clock::now()));
         self.noted.push(Slice { begin, end, doing });
-        if self.noted.len() >= MOST_NOTED {
+        if self.noted.len() >= MAX_NOTED {
             self.hand_on();
         }
     }

@@ -27,7 +27,7 @@ const SETTLING_TASKS: u64 = 64;
 const GAIN: f64 = 1.02;
 /// Windows between probes: at first, and at most.
 const FIRST_REST: u32 = 4;
-const LONGEST_REST: u32 = 128;
+const MAX_PAUSE: u32 = 128;
 /// Throughput that changes by this factor while the width rests means other work: look again.
 const SHIFT: f64 = 1.3;
 
@@ -136,7 +136,7 @@ impl Tuner {
                     ..=LOST => {
                         self.resting_rate = rate;
                         self.next += 1;
-                        self.rest = (self.rest * 2).min(LONGEST_REST);
+                        self.rest = (self.rest * 2).min(MAX_PAUSE);
                         Phase::Rest(self.rest)
                     }
                     score => Phase::Probe { place, before: rate, score },

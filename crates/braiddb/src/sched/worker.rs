@@ -22,11 +22,11 @@ use super::policy::{Policy, Width};
 use super::queues::Queues;
 use super::slot::{BoxedTask, NoTask, Task};
 use super::source::{ErasedSource, NoSource, Source};
+use super::stall::Stretch;
 use super::storage::Transfers;
-use super::stretch::Stretch;
+use super::takeover::Watch;
 use super::trace::{Doing, PollEnd, Tracer};
 use super::tuner::Tuner;
-use super::watch::Watch;
 use crate::io::{Completion, Device};
 use crate::sync::{clock, yield_thread};
 

@@ -58,11 +58,11 @@ pub(crate) use std::thread::yield_now as yield_thread;
 #[cfg(not(loom))]
 pub(crate) use parking_lot::Mutex as ModelMutex;
 
-#[cfg(any(all(test, not(loom)), braid_experiment))]
+#[cfg(any(all(test, not(loom)), feature = "experiment"))]
 pub(crate) use raw_lock::RawLock;
 
 /// For hole trackers that lock.
-#[cfg(any(all(test, not(loom)), braid_experiment))]
+#[cfg(any(all(test, not(loom)), feature = "experiment"))]
 mod raw_lock {
     /// A mutual exclusion that is taken in one call and left in another.
     pub(crate) struct RawLock(parking_lot::RawMutex);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::context::Transaction;
 use super::error::OperationError;
 use super::scan::Bounds;
-use super::turnstile::TurnedAway;
+use super::starvation_guard::TurnedAway;
 use super::worker::WorkerTransactions;
 use super::write::Intent;
 use crate::record::Records;

@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 
 use super::abort::Savepoints;
 use super::counters::AbortCause;
+use super::doomed::Conflict;
 use super::engine::Engine;
 use super::error::OperationError;
 use super::isolation::Mode;
 use super::read_set::{NamedKeys, ReadSet, SamePart};
-use super::stale::Conflict;
 use super::worker::WorkerTransactions;
 use super::write_set::WriteSet;
 use crate::log::Lsn;

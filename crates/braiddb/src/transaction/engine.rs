@@ -18,11 +18,11 @@ use super::fault::PlantedPanic;
 use super::garbage::GarbageList;
 use super::isolation::{Certifier, Isolation};
 use super::page_share::{SHRINK, Use};
-use super::recent::{RecentChange, RecentCommits};
+use super::recent_commits::{RecentChange, RecentCommits};
 use super::safety_net::SafetyNet;
+use super::starvation_guard::Turnstile;
 use super::sweep::Sweeps;
 use super::tables::Tables;
-use super::turnstile::Turnstile;
 use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers, WeakLogFiles};
 use crate::memory::{Kind, MemoryCounters};
 use crate::page::{PageError, PageSpace, PageStats, PagedTable, Shrunk, has_zones};
@@ -38,9 +38,9 @@ use crate::version::{Horizon, Readers, StatusTable};
 /// are used.
 const FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 << 24 };
 /// By how many bytes less pages may take at a time: who needs a frame meanwhile gives as much back first.
-const MOST_LESS: u64 = 256 << 10;
+const MAX_SHRINK: u64 = 256 << 10;
 /// How often memory of pages is given back at one look during recovery, at most.
-const MOST_SHRINKS: usize = 32;
+const MAX_SHRINKS: usize = 32;
 /// What part of the budget records take that are to be replayed.
 const REPLAYED_PART: u64 = 8;
 /// Pages there are, at most.
@@ -341,7 +341,7 @@ impl Engine {
         let slack = (room / 16).max(lag);
         let used = Use { room, slack, in_use, versions, cost, pages: taken, wanted };
         let limit = budget.pages().limit(&used);
-        pages.set_memory_limit(limit.max(taken.saturating_sub(MOST_LESS)));
+        pages.set_memory_limit(limit.max(taken.saturating_sub(MAX_SHRINK)));
     }
 
     /// Sees to it that pages take as much memory as they may, while the database is recovered and no worker does. To be called
@@ -350,7 +350,7 @@ impl Engine {
         let Some(pages) = self.shared_pages() else { return };
         self.share_with_pages(pages);
         // Off the workers a write is over when it has been begun. What others use meanwhile may stay until the next look.
-        for _ in 0..MOST_SHRINKS {
+        for _ in 0..MAX_SHRINKS {
             if pages.shrink(SHRINK, true) != Shrunk::Some {
                 break;
             }

@@ -14,8 +14,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::context::Transaction;
 use super::error::{IndexError, OperationError};
-use super::found::Found;
 use super::read::SeenRecord;
+use super::value_view::Found;
 use super::write::Intent;
 use crate::record::{EXPIRY_BYTES, Records, RecordsRef, Secondary, split_expiry, with_expiry};
 use crate::sched::contain;

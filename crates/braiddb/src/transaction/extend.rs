@@ -21,16 +21,16 @@
 //! the new stamp.
 
 use super::context::Transaction;
+use super::doomed::Conflict;
 use super::isolation::Mode;
 use super::read_set::NamedKeys;
-use super::stale::Conflict;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 
 /// Entries of a read set that are looked at, at most, and entries of the index in their ranges.
-pub(super) const MOST_NOTED: usize = 64;
+pub(super) const MAX_NOTED: usize = 64;
 /// Extensions of one attempt.
-const MOST_EXTENSIONS: u32 = 64;
+const MAX_EXTENSIONS: u32 = 64;
 
 impl Transaction {
     /// Moves the begin stamp to the log's tail, if the transaction is to write and all it was told holds there;
@@ -53,7 +53,7 @@ impl Transaction {
     }
 
     fn extend_writer(&self) -> bool {
-        let few = self.reads().len() <= MOST_NOTED && self.extensions() < MOST_EXTENSIONS;
+        let few = self.reads().len() <= MAX_NOTED && self.extensions() < MAX_EXTENSIONS;
         // What was alive at its time need not be at a later one; and others may have told it at the new stamp what was not.
         let has_time = self.time_used().get();
         if !few || has_time || self.mode() != Mode::Serializable || self.stale().get().is_some() {
@@ -73,6 +73,6 @@ impl Transaction {
         if is_planted(Bug::ExtensionNotCertified) {
             return Ok(());
         }
-        self.certify_up_to(until, MOST_NOTED)
+        self.certify_up_to(until, MAX_NOTED)
     }
 }

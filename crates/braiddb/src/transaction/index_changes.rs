@@ -16,8 +16,8 @@
 //! commit (first updater wins).
 //!
 //! Of a paged table, the entries are records of paged tables too. Where a page is not in memory when it is to be
-//! written, what this write had written is taken back, in the same stretch (`transaction/paged_now.rs`), the pages are
-//! brought together that it is known to need at once (`page/gather.rs`), and all begins anew.
+//! written, what this write had written is taken back, in the same stretch (`transaction/paged_nonblocking.rs`), the pages are
+//! brought together that it is known to need at once (`page/resident_set.rs`), and all begins anew.
 
 use std::pin::Pin;
 use std::ptr::NonNull;
@@ -30,7 +30,7 @@ use super::error::{IndexError, OperationError};
 use super::index_keys::{Change, changes, detached};
 use super::large::{Draft, LargeRead, SeenAt, slot_value};
 use super::paged::check_fits;
-use super::paged_now::{all_prefetched, not_now};
+use super::paged_nonblocking::{all_prefetched, not_now};
 use super::write::Intent;
 use crate::log::Lsn;
 use crate::page::{

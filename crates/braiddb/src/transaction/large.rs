@@ -20,7 +20,7 @@ use super::abort::Moment;
 use super::context::Transaction;
 use super::error::OperationError;
 use super::paged::RequiredPages;
-use super::paged_scan::MOST_AHEAD;
+use super::paged_scan::MAX_READ_AHEAD;
 use super::reading::ReadPermit;
 use super::worker::WorkerTransactions;
 use crate::log::{LogError, Lsn};
@@ -34,7 +34,7 @@ use crate::sync::clock;
 /// Pieces that are as much work as a task does without giving way to others.
 const PIECES_PER_STEP: u32 = 16;
 /// As many times as many are removed without giving way, at most.
-const MOST_STEPS: usize = 16;
+const MAX_STEPS: usize = 16;
 /// After what time it is tried again, if a page could not be loaded.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -195,7 +195,7 @@ impl Transaction {
                 let Some(admitted) = &permit else {
                     // From the start: nobody waits to be admitted with some of a value in memory.
                     drop(reader);
-                    let images = (1 + MOST_AHEAD) * values.page_bytes();
+                    let images = (1 + MAX_READ_AHEAD) * values.page_bytes();
                     let bytes = most.min(large.bytes()) + images;
                     permit = Some(Rc::new(self.admit_bytes(bytes as u64).await?));
                     reader = values.reader(large, most);
@@ -215,7 +215,7 @@ impl Transaction {
                 held = match paged.gather(&mut with_ahead, &all, admitted()).await {
                     Ok(held) => {
                         needs.add(&[why]);
-                        ahead = (2 * ahead).clamp(1, MOST_AHEAD);
+                        ahead = (2 * ahead).clamp(1, MAX_READ_AHEAD);
                         Some(held)
                     }
                     Err(error) if is_alone => return Err(error.into()),
@@ -277,7 +277,7 @@ async fn remove(
     large: LargeRef,
 ) -> Result<(), PageError> {
     for piece in (0..values.pieces(large)).rev() {
-        let waiting = worker.discarded.borrow().len().min(MOST_STEPS) as u32;
+        let waiting = worker.discarded.borrow().len().min(MAX_STEPS) as u32;
         if piece % (PIECES_PER_STEP * (1 + waiting)) == 0 {
             sched::yield_now(Cause::Memory).await;
             if worker.engine().checkpoints.stopping() {

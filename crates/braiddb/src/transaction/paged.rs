@@ -2,7 +2,7 @@
 //! `page/table.rs`'s.
 //!
 //! Who meets a page that is not in memory lets go of its operation guard, which would hold up reclamation, is admitted by
-//! the bytes that it will read (`reading.rs`), waits until the page is there (`page/gather.rs`), and begins anew under
+//! the bytes that it will read (`reading.rs`), waits until the page is there (`page/resident_set.rs`), and begins anew under
 //! another guard, in one stretch.
 
 use std::cell::Cell;
@@ -16,9 +16,9 @@ use super::context::Transaction;
 use super::engine::Durability;
 use super::error::{OperationError, TooLong};
 use super::fault::PanicPoint;
-use super::found::Found;
 use super::large::{Draft, slot_value};
 use super::read::SeenRecord;
+use super::value_view::Found;
 use super::write::Intent;
 use crate::page::{
     Admitted, Base, ChangeRef, CopiedValue, Decision, HeldPages, Interrupted, LargeValues, Needs,

@@ -13,7 +13,7 @@ use crate::sched::{self, Cause};
 use crate::types::KeyBuffer;
 
 /// Leaves that a scan brings to memory at most beside the one that it needs: a disk is about as fast at it as it can be.
-pub(super) const MOST_AHEAD: usize = 32;
+pub(super) const MAX_READ_AHEAD: usize = 32;
 
 impl<'tx> Scan<'tx> {
     /// As `read_batch`, of a paged table.
@@ -63,7 +63,7 @@ impl<'tx> Scan<'tx> {
                     let brought = required.load_ahead(transaction, paged, why, &ahead).await?;
                     // Each time that it waits it reads more at once, unless what lies ahead cannot be had.
                     self.leaves_ahead = match brought || ahead.is_empty() {
-                        true => (2 * self.leaves_ahead).clamp(1, MOST_AHEAD),
+                        true => (2 * self.leaves_ahead).clamp(1, MAX_READ_AHEAD),
                         false => 0,
                     };
                 }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use super::context::Transaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
-use super::found::Found;
+use super::value_view::Found;
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Located, Records, Seen};
 use crate::rid::Rid;

@@ -1,7 +1,7 @@
 //! Reading what a scan meets in the log: records that lie side by side there at once, and beyond them.
 //!
 //! Records that were written in the order of their keys lie in the log in that order, so a scan over what was
-//! evicted meets stretches of the log. Each is read in one piece, bounded by [`MOST_BYTES`], and admitted as
+//! evicted meets stretches of the log. Each is read in one piece, bounded by [`MAX_BYTES`], and admitted as
 //! any other read; and while batch after batch goes on where the last one ended, more is read than the batch
 //! needs, twice as much each time. What was read beyond is kept, in place of copies, until a batch has
 //! no use for it.
@@ -20,7 +20,7 @@ use crate::rid::Rid;
 use crate::sched;
 
 /// Bytes of a stretch, at most.
-const MOST_BYTES: u64 = 256 << 10;
+const MAX_BYTES: u64 = 256 << 10;
 /// Bytes that are read beyond a batch at first.
 const FIRST_AHEAD: u64 = 16 << 10;
 /// Bytes between two records that cost less than a read of their own would.
@@ -76,7 +76,7 @@ pub(super) fn stretches(mut wanted: &[Wanted], segment_bytes: u64) -> Vec<Stretc
             let wider = (low.min(next.start()), high.max(next.end()));
             let near = next.start() <= high + GAP && low <= next.end() + GAP;
             let elsewhere = next.start() / segment_bytes != segment;
-            if !near || elsewhere || wider.1 - wider.0 > MOST_BYTES {
+            if !near || elsewhere || wider.1 - wider.0 > MAX_BYTES {
                 break;
             }
             ((low, high), count) = (wider, count + 1);
@@ -96,7 +96,7 @@ impl Stretch<'_> {
 
     /// Whether it is worth to be read in one piece.
     fn is_piece(&self) -> bool {
-        self.bytes() <= MOST_BYTES
+        self.bytes() <= MAX_BYTES
             && (self.wanted.len() > 1 || self.bytes() > self.wanted[0].bytes())
     }
 }
@@ -121,11 +121,11 @@ impl ReadAhead {
             Direction::Forward => high.abs_diff(first.low) <= GAP,
             Direction::Reverse => low.abs_diff(first.high) <= GAP,
         });
-        self.ahead = if goes_on { (2 * self.ahead).clamp(FIRST_AHEAD, MOST_BYTES) } else { 0 };
+        self.ahead = if goes_on { (2 * self.ahead).clamp(FIRST_AHEAD, MAX_BYTES) } else { 0 };
         let last = stretches.last_mut().expect("there is a first");
         let records = last.wanted.len() as u64;
         let beyond = expected.saturating_sub(records).saturating_mul(last.bytes() / records);
-        let room = MOST_BYTES.saturating_sub(last.bytes());
+        let room = MAX_BYTES.saturating_sub(last.bytes());
         let ahead = self.ahead.min(beyond).min(room);
         match direction {
             Direction::Forward => last.high += ahead,

@@ -42,7 +42,7 @@ const SOONEST: u64 = 1000;
 const LATEST: u64 = 3_600_000;
 /// How many times as long as it took to look at some records a sweep rests then, and how long at most.
 const REST: u32 = 4;
-const MOST_REST: Duration = Duration::from_millis(10);
+const MAX_PAUSE: Duration = Duration::from_millis(10);
 /// How often a sweep that somebody waits for tries the same records where others write them.
 const ATTEMPTS: u32 = 16;
 
@@ -355,7 +355,7 @@ async fn rest(worker: &WorkerTransactions, time: Duration) {
     if cfg!(braid_simulation) {
         return;
     }
-    let until = clock::now() + time.min(MOST_REST);
+    let until = clock::now() + time.min(MAX_PAUSE);
     let timer = worker.timers.set(until, sched::current_waiter().await);
     while !timer.is_over() {
         sched::park(Cause::BackOff).await;

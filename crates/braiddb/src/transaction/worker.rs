@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use smallvec::SmallVec;
 
-use super::begins::Begins;
+use super::begin_stamps::Begins;
 use super::context::{Transaction, TransactionContext};
 use super::counters::WorkerCounters;
 use super::durable::CommitQueue;
@@ -20,10 +20,10 @@ use super::evict::MemoryWatch;
 use super::garbage::GarbageList;
 use super::isolation::Mode;
 use super::large::Discarded;
+use super::leaf_cleanup::UntidyLeaf;
 use super::page_share::PageWatch;
 use super::reading::Reads;
-use super::recent::RecentChange;
-use super::tidy::UntidyLeaf;
+use super::recent_commits::RecentChange;
 use super::timers::Timers;
 use crate::log::Lsn;
 use crate::record::RecordsRef;

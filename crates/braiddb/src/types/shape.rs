@@ -5,7 +5,7 @@
 //! All of it is the same each time, for the text is on disk. So the values to try, their order and the limits stay as
 //! they are, too.
 
-mod place;
+mod path;
 
 use std::collections::HashMap;
 use std::fmt::{self, Display, Formatter};
@@ -14,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Error, Visitor};
 
-use place::{Given, Parts, Place};
+use path::{Given, Parts, Place};
 
 /// How many values are given at most to see one type, how often it is read, and how deep it may be.
 const MAX_STEPS: usize = 100_000;

@@ -15,9 +15,9 @@ const LSN_SHIFT: u32 = 16;
 const LSN_UNIT: u64 = 8;
 const READ_UNIT: usize = 8;
 const SHIFT_BITS: u32 = 4;
-const MOST_UNITS: usize = (1 << 11) - 1;
+const MAX_UNITS: usize = (1 << 11) - 1;
 /// The key length that a hint of how much to read allows for.
-pub(crate) const USUAL_KEY_BYTES: usize = 64;
+pub(crate) const DEFAULT_KEY_BYTES: usize = 64;
 
 /// Where in the log the bytes of a committed record are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +36,9 @@ impl Address {
     /// The address of the record at `lsn` with a value of `value_bytes`.
     pub(crate) fn new(lsn: Lsn, value_bytes: usize) -> Self {
         assert!(lsn.0.is_multiple_of(LSN_UNIT), "records are aligned");
-        let mut units = record_bytes(USUAL_KEY_BYTES, value_bytes).div_ceil(READ_UNIT);
+        let mut units = record_bytes(DEFAULT_KEY_BYTES, value_bytes).div_ceil(READ_UNIT);
         let mut shift = 0;
-        while units > MOST_UNITS {
+        while units > MAX_UNITS {
             units = units.div_ceil(2);
             shift += 1;
         }
@@ -63,13 +63,13 @@ impl Address {
     /// How many bytes to read at first: a hint.
     pub(crate) fn read_bytes(self) -> usize {
         let size = self.0 as usize >> 1;
-        let units = size >> SHIFT_BITS & MOST_UNITS;
+        let units = size >> SHIFT_BITS & MAX_UNITS;
         (units << (size & ((1 << SHIFT_BITS) - 1))) * READ_UNIT
     }
 
     /// The bytes of the value, about: no fewer than there are, and less than 8, or a thousandth, more.
     pub(crate) fn value_bytes(self) -> usize {
-        self.read_bytes().saturating_sub(record_bytes(USUAL_KEY_BYTES, 0))
+        self.read_bytes().saturating_sub(record_bytes(DEFAULT_KEY_BYTES, 0))
     }
 
     /// The address as the word that links hold.
@@ -111,7 +111,7 @@ mod tests {
             for bytes in [0, 1, 8, 1000, 1001, 100_000, MAX_VALUE_BYTES] {
                 let address = Address::new(lsn, bytes);
                 assert_eq!(address.lsn(), lsn);
-                let exact = record_bytes(USUAL_KEY_BYTES, bytes);
+                let exact = record_bytes(DEFAULT_KEY_BYTES, bytes);
                 assert!((exact..=exact + exact / 1000).contains(&address.read_bytes()));
                 let most = bytes.next_multiple_of(READ_UNIT) + exact / 1000;
                 assert!((bytes..=most).contains(&address.value_bytes()), "{bytes}");

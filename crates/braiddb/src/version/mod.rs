@@ -11,7 +11,7 @@ mod stamp;
 mod status;
 mod view;
 
-pub(crate) use address::{Address, Link, USUAL_KEY_BYTES};
+pub(crate) use address::{Address, DEFAULT_KEY_BYTES, Link};
 pub(crate) use horizon::{Acting, Horizon, Pruning};
 pub use layout::MAX_VALUE_BYTES;
 pub(crate) use layout::{Version, VersionRef};

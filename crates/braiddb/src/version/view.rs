@@ -21,7 +21,7 @@ pub(crate) struct Undecided;
 
 /// How often a transaction is asked again that has begun to draw its LSN: it is about to publish it,
 /// within a few instructions, unless its thread was interrupted.
-const MOST_LOOKS: u32 = if cfg!(loom) { 2 } else { 100 };
+const MAX_LOOKS: u32 = if cfg!(loom) { 2 } else { 100 };
 
 /// What a stamp says of the time between a begin stamp and a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl<'a> View<'a> {
                 Outcome::Committing(Some(_)) => return Verdict::After,
                 // Nor does who only asks what is committed by now. Its LSN may be before the begin stamp, so what it was
                 // installed on may be freed once it is decided: it ends every search.
-                Outcome::Committing(None) if until == Lsn::MAX || looks == MOST_LOOKS => {
+                Outcome::Committing(None) if until == Lsn::MAX || looks == MAX_LOOKS => {
                     return Verdict::Untold;
                 }
                 Outcome::Committing(None) => {

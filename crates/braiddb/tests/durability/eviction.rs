@@ -262,7 +262,7 @@ fn eviction_beside_pruning_and_readers_that_come_and_go() {
     const HELD_MS: u64 = 60;
     const SHORTEST: Duration = Duration::from_secs(5);
     // The budget's share, what readers keep back for their time, and what waits for the disk. The records have more.
-    const MOST_IN_USE: u64 = 32 * MIB;
+    const MAX_IN_USE: u64 = 32 * MIB;
     with_limit(300, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), options().memory_budget(Some(RING + MIB)))
@@ -327,7 +327,7 @@ fn eviction_beside_pruning_and_readers_that_come_and_go() {
         assert_eq!(drawn, answered.load(Ordering::Relaxed));
         assert!(snapshots > 0);
         let most = most_in_use.load(Ordering::Relaxed);
-        assert!(most < MOST_IN_USE, "{} MiB in use", most / MIB);
+        assert!(most < MAX_IN_USE, "{} MiB in use", most / MIB);
         let keys: HashSet<u64> =
             (0..drawn).map(|n| if n.is_multiple_of(16) { n } else { n % HOT_RECORDS }).collect();
         let left = block_on(db.run(async move |tx| {

@@ -25,7 +25,7 @@ const AFTER: u64 = 2_000;
 /// For each operation.
 const SEEDS: u64 = 2;
 /// More polls than any operation takes.
-const MOST_POLLS: usize = 5_000;
+const MAX_POLLS: usize = 5_000;
 /// How a transaction says that it is to be aborted.
 const CHANGED_ITS_MIND: &str = "changed its mind";
 
@@ -329,7 +329,7 @@ fn attack(operation: Operation, then: Then, seed: u64) -> usize {
     disk.set_faults(Faults { most_delay: 4, ..Faults::default() });
     let (db, tables) = open(&disk, seed + 1);
     let first = model.clone();
-    for polls in 1..MOST_POLLS {
+    for polls in 1..MAX_POLLS {
         let key = 5 + seed % 20;
         let (handles, before) = (tables.clone(), model.clone());
         let ran = db.run_blocking(async move |tx| {
@@ -373,7 +373,7 @@ fn attack(operation: Operation, then: Then, seed: u64) -> usize {
             model.extend(&first);
         }
     }
-    panic!("{operation:?} is not ready after {MOST_POLLS} polls");
+    panic!("{operation:?} is not ready after {MAX_POLLS} polls");
 }
 
 #[test]

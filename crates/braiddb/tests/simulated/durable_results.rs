@@ -26,11 +26,11 @@ use scenes::{Scene, Script};
 const SEEDS: Range<u64> = 0..20;
 const KEY: u64 = 7;
 /// Questions and other transactions under way at a time.
-const MOST_UNDER_WAY: usize = 24;
+const MAX_IN_FLIGHT: usize = 24;
 /// Crashes of a run that are recovered from.
 const CRASHES: usize = 2;
 /// Turns of the worker that a transfer may take; some of the questions come while it does.
-const MOST_DELAY: u32 = 400;
+const MAX_DELAY: u32 = 400;
 
 /// For all seeds of a case, which take one or two.
 const SECONDS: u64 = 120;
@@ -363,7 +363,7 @@ impl Case {
     /// the change before it was durable.
     fn check(self, seed: u64) -> usize {
         let run = self.prepare(seed);
-        run.disk.set_faults(Faults { most_delay: MOST_DELAY, ..Faults::default() });
+        run.disk.set_faults(Faults { most_delay: MAX_DELAY, ..Faults::default() });
         let Record { found, told, changed } = run.change_and_ask(seed);
         let lsn = changed.unwrap().unwrap();
         if self.change == Change::Delete && is_paged(seed) {
@@ -480,7 +480,7 @@ fn a_log_that_fails_meanwhile_answers_for_all() {
 
 fn fail_meanwhile(case: Case, seed: u64) {
     let run = case.prepare(seed);
-    run.disk.set_faults(Faults { most_delay: MOST_DELAY, errors: 1, ..Faults::default() });
+    run.disk.set_faults(Faults { most_delay: MAX_DELAY, errors: 1, ..Faults::default() });
     let Record { found, told, changed } = run.change_and_ask(seed);
     assert!(changed.unwrap().is_err(), "{case:?}, seed {seed}: every write fails");
     assert!(matches!(run.db.close(), Err(Error::Log(_))));
@@ -502,7 +502,7 @@ fn a_step_that_read_nothing_fresh_waits_for_nothing() {
     for_each_seed(|seed| {
         let case = Case { change: Change::Update, question: Question::Get, way: Way::Interactive };
         let run = case.prepare(seed);
-        run.disk.set_faults(Faults { most_delay: MOST_DELAY, ..Faults::default() });
+        run.disk.set_faults(Faults { most_delay: MAX_DELAY, ..Faults::default() });
         let host = run.clone();
         let steps = async move |_: &Transaction| {
             // A commit of a table that no step reads at first.

@@ -13,7 +13,7 @@ type Numbers = Table<u64, u64>;
 const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 600;
 /// More polls than any of them takes, with all that is under way ended before each.
-const MOST_POLLS: usize = 100;
+const MAX_POLLS: usize = 100;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10);
@@ -68,11 +68,11 @@ const ROUNDS: u64 = 3;
 /// times, since how many polls something takes depends on who comes first.
 fn at_every_poll(mut attack: impl FnMut(&SimulatedDisk, usize) -> bool) {
     for round in 0..ROUNDS {
-        let over = (0..MOST_POLLS).find(|&polls| {
+        let over = (0..MAX_POLLS).find(|&polls| {
             let disk = SimulatedDisk::new(round << 32 | polls as u64);
             !attack(&disk, polls)
         });
-        let over = over.unwrap_or_else(|| panic!("it is not over after {MOST_POLLS} polls"));
+        let over = over.unwrap_or_else(|| panic!("it is not over after {MAX_POLLS} polls"));
         assert!(over > 0, "it was over before it was polled");
     }
 }

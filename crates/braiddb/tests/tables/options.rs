@@ -107,7 +107,8 @@ fn every_option_has_its_test() {
         tested.dedup();
         tested.extend(ELSEWHERE);
         // Of builds for experiments, and for simulations.
-        tested.extend(cfg!(any(braid_experiment, braid_simulation)).then_some("hole_tracker"));
+        tested
+            .extend(cfg!(any(feature = "experiment", braid_simulation)).then_some("hole_tracker"));
         tested.extend(cfg!(braid_simulation).then_some("log_room_bytes"));
         tested.sort_unstable();
         let mut there = all_fields();

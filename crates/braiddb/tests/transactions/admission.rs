@@ -13,14 +13,14 @@ use tokio::sync::Barrier;
 use crate::common::{Watched, with_limit};
 
 const LIMIT_SECONDS: u64 = 60;
-const MOST_OPEN: usize = 64;
+const MAX_OPEN: usize = 64;
 const POLICIES: [Policy; 4] =
     [Policy::Sequential, Policy::Batch, Policy::Pipeline, Policy::DualQueue];
 
 type Records = Table<u64, u64>;
 
 fn options() -> Options {
-    Options::default().workers(1).max_open(MOST_OPEN)
+    Options::default().workers(1).max_open(MAX_OPEN)
 }
 
 fn open(options: Options) -> (Database, Records) {
@@ -40,8 +40,8 @@ fn nested_runs_get_in_beside_those_that_wait_for_them() {
     with_limit(LIMIT_SECONDS, |_| {
         for policy in POLICIES {
             let (db, table) = open(options().policy(policy));
-            let all_are_in = Arc::new(Barrier::new(MOST_OPEN));
-            let runs = (0..MOST_OPEN as u64).map(|key| {
+            let all_are_in = Arc::new(Barrier::new(MAX_OPEN));
+            let runs = (0..MAX_OPEN as u64).map(|key| {
                 let (inner, table, all_are_in) = (db.clone(), table.clone(), all_are_in.clone());
                 db.run(async move |_| {
                     all_are_in.wait().await;
@@ -50,7 +50,7 @@ fn nested_runs_get_in_beside_those_that_wait_for_them() {
             });
             let results: Vec<Result<(), Error>> = block_on(join_all(runs));
             results.into_iter().for_each(|result| result.unwrap());
-            assert_eq!(db.stats().committed_read_only, MOST_OPEN as u64, "{policy:?}");
+            assert_eq!(db.stats().committed_read_only, MAX_OPEN as u64, "{policy:?}");
             block_on(put(&db, &table, 0)).unwrap();
         }
     });
@@ -74,7 +74,7 @@ fn nest(db: Database, depth: u64) -> Nested {
 fn runs_nest_until_one_is_refused_at_once() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(options());
-        assert_eq!(block_on(nest(db.clone(), 1)).unwrap(), 2 * MOST_OPEN as u64);
+        assert_eq!(block_on(nest(db.clone(), 1)).unwrap(), 2 * MAX_OPEN as u64);
         block_on(put(&db, &table, 1)).unwrap();
     });
 }
@@ -87,7 +87,7 @@ fn runs_that_wait_for_runs_through_another_runtime_all_end() {
         let (db, table) = open(options());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
         let runtime = runtime.unwrap();
-        for requests in [MOST_OPEN as u64, 10 * MOST_OPEN as u64] {
+        for requests in [MAX_OPEN as u64, 10 * MAX_OPEN as u64] {
             let runs = (0..requests).map(|key| {
                 let (inner, table, handle) = (db.clone(), table.clone(), runtime.handle().clone());
                 db.run(async move |_| {
@@ -100,7 +100,7 @@ fn runs_that_wait_for_runs_through_another_runtime_all_end() {
                 assert!(matches!(result, Ok(()) | Err(Error::Overloaded)), "{result:?}");
             }
             let all_done = results.iter().all(Result::is_ok);
-            assert!(all_done || requests > MOST_OPEN as u64, "{results:?}");
+            assert!(all_done || requests > MAX_OPEN as u64, "{results:?}");
         }
         block_on(put(&db, &table, 0)).unwrap();
     });
@@ -110,7 +110,7 @@ fn runs_that_wait_for_runs_through_another_runtime_all_end() {
 fn interactive_transactions_beyond_the_limit_are_refused_at_once() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(options());
-        let mut begun: Vec<_> = (0..MOST_OPEN).map(|_| block_on(db.begin()).unwrap()).collect();
+        let mut begun: Vec<_> = (0..MAX_OPEN).map(|_| block_on(db.begin()).unwrap()).collect();
         for _ in 0..3 {
             let refused = block_on(db.begin());
             assert!(matches!(refused, Err(Error::Overloaded)), "{refused:?}");
@@ -125,7 +125,7 @@ fn interactive_transactions_beyond_the_limit_are_refused_at_once() {
         block_on(nested).unwrap_or_else(|error: Error| panic!("{error}"));
         block_on(begun.pop().unwrap().commit()).unwrap();
         let again = block_on(db.begin()).unwrap();
-        assert_eq!(block_on(again.get(&table, &(MOST_OPEN as u64 - 1))).unwrap(), Some(7));
+        assert_eq!(block_on(again.get(&table, &(MAX_OPEN as u64 - 1))).unwrap(), Some(7));
         assert!(matches!(block_on(db.begin()), Err(Error::Overloaded)));
     });
 }

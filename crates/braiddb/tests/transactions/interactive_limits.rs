@@ -223,9 +223,9 @@ fn a_step_whose_future_was_dropped_counts_as_one() {
 fn closing_beside_an_expiry_ends_both() {
     const OPEN: u64 = 8;
     const ROUNDS: u32 = 24;
-    const MOST_ROUNDS: u32 = 100 * ROUNDS;
+    const MAX_ROUNDS: u32 = 100 * ROUNDS;
     let (mut expired, mut closed) = (0, 0);
-    for round in 0..MOST_ROUNDS {
+    for round in 0..MAX_ROUNDS {
         // More than those where a slow machine lets all expire.
         if round >= ROUNDS && expired > 0 && closed > 0 {
             return;

@@ -15,7 +15,7 @@ use super::BYTE_ORDER_MARK;
 /// Bytes read from the file at a time.
 const CHUNK_BYTES: usize = 256 << 10;
 /// Bytes that a row may have.
-pub const MOST_ROW_BYTES: usize = 64 << 20;
+pub const MAX_ROW_BYTES: usize = 64 << 20;
 
 /// Where in a row the reader is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl<R: Read> CsvReader<R> {
     ///
     /// # Errors
     /// The file's; [`ErrorKind::InvalidData`] where its quotation marks do not match, or a row is longer than
-    /// [`MOST_ROW_BYTES`]: where the next row begins, nobody can say.
+    /// [`MAX_ROW_BYTES`]: where the next row begins, nobody can say.
     pub fn read(&mut self, row: &mut Row) -> Result<bool> {
         row.text.clear();
         row.ends.clear();
@@ -173,11 +173,11 @@ impl<R: Read> CsvReader<R> {
                     }
                 },
             };
-            if row.text.len() > MOST_ROW_BYTES {
+            if row.text.len() > MAX_ROW_BYTES {
                 return Err(malformed(format!(
                     "line {}: the row that begins here has more than {} MiB",
                     row.line,
-                    MOST_ROW_BYTES >> 20
+                    MAX_ROW_BYTES >> 20
                 )));
             }
         }

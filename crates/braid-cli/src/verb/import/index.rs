@@ -11,7 +11,7 @@ const MIB: u64 = 1 << 20;
 /// Bytes of a row in the nodes of an index that is filled in the order of its keys, and its place in the list of records.
 const ROW_BYTES: u64 = 18 + 8;
 /// Keys that are no longer lie in the nodes.
-const MOST_INLINE_BYTES: usize = 8;
+const MAX_INLINE_BYTES: usize = 8;
 /// Bytes beside a key that lies outside.
 const BESIDE_BYTES: u64 = 16;
 
@@ -36,7 +36,7 @@ impl IndexBytes {
     pub fn add(&mut self, rows: &Rows) {
         for row in 0..rows.len() {
             let (_, key, _) = rows.get(row);
-            let outside = key.len() > MOST_INLINE_BYTES;
+            let outside = key.len() > MAX_INLINE_BYTES;
             self.bytes += ROW_BYTES + if outside { key.len() as u64 + BESIDE_BYTES } else { 0 };
             self.longest_key = self.longest_key.max(key.len());
         }

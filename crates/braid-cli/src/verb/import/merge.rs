@@ -14,7 +14,7 @@ use super::rows::{Rejected, Rejections, Rows, repeated};
 /// Bytes that are written at a time.
 const WRITTEN_BYTES: usize = 1 << 20;
 /// Bytes of a run that are read at a time, at least.
-const LEAST_READ_BYTES: u64 = 4 << 10;
+const MIN_READ_BYTES: u64 = 4 << 10;
 /// Before a row: its line, and the bytes of its key and of its value, little-endian.
 const HEAD_BYTES: usize = 16;
 
@@ -68,7 +68,7 @@ impl Spilled {
     pub fn merge(&mut self, bytes: u64) -> Result<Merge> {
         self.file.flush()?;
         let file = self.file.get_ref().try_clone()?;
-        let piece = (bytes / self.ends.len().max(1) as u64).max(LEAST_READ_BYTES);
+        let piece = (bytes / self.ends.len().max(1) as u64).max(MIN_READ_BYTES);
         let starts = std::iter::once(0).chain(self.ends.iter().copied());
         let runs = starts.zip(&self.ends).map(|(at, end)| RunReader::new(at, *end, piece));
         let mut merge = Merge { file, runs: runs.collect(), next: BinaryHeap::new(), last: None };

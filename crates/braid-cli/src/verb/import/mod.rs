@@ -64,14 +64,14 @@ impl Shares {
         /// there may have a table to which all rows are to be written at once.
         const NEW_DATABASE: u64 = 192 * MIB;
         /// The log's buffer, and something for records.
-        const LEAST_DATABASE: u64 = 68 * MIB;
+        const MIN_DATABASE: u64 = 68 * MIB;
         /// Those of the runs, and one for what else the process takes.
         const SHARES: u64 = RUNS + 1;
         const RUN_BYTES: std::ops::RangeInclusive<u64> = 4 * MIB..=64 * MIB;
         let Some(memory) = memory else {
             return Self { run: *RUN_BYTES.end(), database: new.then_some(NEW_DATABASE) };
         };
-        let free = memory.saturating_sub(LEAST_DATABASE);
+        let free = memory.saturating_sub(MIN_DATABASE);
         let run = (free / (2 * SHARES)).clamp(*RUN_BYTES.start(), *RUN_BYTES.end());
         Self { run, database: Some(memory - (SHARES * run).min(free)) }
     }

@@ -17,7 +17,7 @@ use crate::output::{counted, escaped};
 use crate::verb::json_text::{Fields, compact, unquoted};
 
 /// Bytes that a line of JSON may have: more than any value, as blanks are not kept.
-const MOST_LINE_BYTES: usize = 64 << 20;
+const MAX_LINE_BYTES: usize = 64 << 20;
 
 /// What stands between the fields of many files, and how it is said on the command line.
 const DELIMITERS: [(char, &str); 4] = [(';', "';'"), ('\t', "tab"), ('|', "'|'"), (',', ",")];
@@ -226,7 +226,7 @@ fn read_jsonl(reader: impl Read, import: &Import, name: &str, sink: &mut impl Si
         }
         is_first = false;
         let row = match (whole, std::str::from_utf8(text)) {
-            (false, _) => Err(format!("it has more than {} MiB", MOST_LINE_BYTES >> 20)),
+            (false, _) => Err(format!("it has more than {} MiB", MAX_LINE_BYTES >> 20)),
             (true, Err(_)) => Err("it is not text in UTF-8".to_owned()),
             (true, Ok(text)) => json_row(text, import),
         };
@@ -262,7 +262,7 @@ fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<O
         any = true;
         let end = chunk.iter().position(|byte| *byte == b'\n');
         let text = &chunk[..end.unwrap_or(chunk.len())];
-        whole &= line.len() + text.len() <= MOST_LINE_BYTES;
+        whole &= line.len() + text.len() <= MAX_LINE_BYTES;
         if whole {
             line.extend_from_slice(text);
         }
@@ -309,7 +309,7 @@ mod tests {
     #[test]
     fn a_line_that_is_too_long_is_passed() {
         let mut text = b"a\n".to_vec();
-        text.resize(MOST_LINE_BYTES + 10, b'x');
+        text.resize(MAX_LINE_BYTES + 10, b'x');
         text.extend_from_slice(b"\nb");
         let (mut reader, mut line) = (BufReader::new(&text[..]), Vec::new());
         assert_eq!(read_line(&mut reader, &mut line).unwrap(), Some(true));

@@ -17,7 +17,7 @@ use crate::sync::Mutex;
 use crate::transaction::WorkerTransactions;
 
 const TABLE: &str = "braid.slots";
-const MOST_NAME_BYTES: usize = 512;
+const MAX_NAME_BYTES: usize = 512;
 
 /// A slot, as [`Database::change_slots`] lists it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -248,8 +248,8 @@ impl Database {
     /// [`Error::ChangeSlotExists`]; [`Error::Options`] if nothing is logged, or the name has no bytes or more than 512; as
     /// [`Database::run`].
     pub async fn create_change_slot(&self, name: &str, max_bytes: u64) -> Result<ChangeToken> {
-        if !(1..=MOST_NAME_BYTES).contains(&name.len()) {
-            let message = format!("a slot's name has 1 to {MOST_NAME_BYTES} bytes");
+        if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
+            let message = format!("a slot's name has 1 to {MAX_NAME_BYTES} bytes");
             return Err(Error::Options(message));
         }
         let files = self.followed_log()?;

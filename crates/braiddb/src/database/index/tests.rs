@@ -14,7 +14,7 @@ type Digits = Index<u64, u64, u64>;
 
 const RECORDS: u64 = 60;
 /// Crashes that are looked at, of one history, at most.
-const MOST_CRASHES: usize = 40;
+const MAX_CRASHES: usize = 40;
 
 fn options() -> Options {
     Options::default().log_segment_bytes(64 << 10)
@@ -170,7 +170,7 @@ fn an_index_is_what_its_table_is_after_every_crash() {
                 let (mut found, dropped) = (found.lock(), *dropped.lock());
                 // Dropping takes few operations.
                 let one_in = if dropped { 2 } else { 40 };
-                if found.len() < MOST_CRASHES && random.u32(0..one_in) == 0 {
+                if found.len() < MAX_CRASHES && random.u32(0..one_in) == 0 {
                     let disk = moment.crash(random.u64(..), &mut CrashCounts::default());
                     found.push((disk, dropped));
                 }

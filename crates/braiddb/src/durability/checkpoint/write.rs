@@ -20,7 +20,7 @@ use crate::record::Records;
 use crate::sched::{self, Cause};
 use crate::transaction::{Engine, OperationError, PanicPoint, WorkerTransactions};
 use crate::types::KeyBuffer;
-use crate::version::USUAL_KEY_BYTES;
+use crate::version::DEFAULT_KEY_BYTES;
 
 /// Index entries looked at between two turns of others.
 const BATCH: usize = 32;
@@ -221,7 +221,7 @@ impl Output {
                     assert!(chunk.push(&key, entry.rid, address), "a chunk holds any entry");
                 }
                 self.records += 1;
-                let bytes = address.read_bytes() - USUAL_KEY_BYTES + key.len();
+                let bytes = address.read_bytes() - DEFAULT_KEY_BYTES + key.len();
                 self.live.add(address.lsn(), bytes as u64, self.segment_bytes);
             }
             transaction.end_uncounted();

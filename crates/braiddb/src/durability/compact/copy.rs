@@ -16,8 +16,8 @@ use crate::version::Link;
 const SPAN_BYTES: u64 = 1 << 20;
 const GAP_BYTES: u64 = 4 << 10;
 /// Stretches read at a time, by haste; and their bytes.
-const LEAST_SPANS: u64 = 8;
-const MOST_SPANS: u64 = 256;
+const MIN_SPANS: u64 = 8;
+const MAX_SPANS: u64 = 256;
 const READ_BYTES: u64 = 4 << 20;
 /// Bytes of copies in one block.
 const BLOCK_BYTES: usize = 64 << 10;
@@ -53,7 +53,7 @@ pub(super) async fn copy_all(
 fn spans_at_once(moving: &Moving) -> usize {
     let alive = moving.alive.max(moving.files.segment_bytes());
     let over = moving.files.bytes().saturating_sub(2 * alive).min(alive);
-    (LEAST_SPANS + (MOST_SPANS - LEAST_SPANS) * over / alive) as usize
+    (MIN_SPANS + (MAX_SPANS - MIN_SPANS) * over / alive) as usize
 }
 
 /// The end of a record, if its key is not unusually long.

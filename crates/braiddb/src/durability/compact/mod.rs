@@ -39,7 +39,7 @@ use crate::sched::{self, Cause};
 use crate::transaction::{Engine, OperationError, PanicPoint, WorkerTransactions};
 
 /// Rounds that one compaction makes at most.
-const MOST_ROUNDS: usize = 64;
+const MAX_ROUNDS: usize = 64;
 /// Segments that a compaction on a full disk is to gain, however much it copies for that: one to be
 /// held back again, and one for the log.
 const ENOUGH_GAINED: u64 = 2;
@@ -73,7 +73,7 @@ pub(super) async fn compact(
     let engine = worker.engine().clone();
     let mut compacted = Compacted::default();
     engine.planted_panic.panic_if_planted(PanicPoint::Compaction);
-    for _ in 0..MOST_ROUNDS {
+    for _ in 0..MAX_ROUNDS {
         // What is held is not emptied either: it could not be freed.
         let candidates = files.unheld_before(written.checkpoint.lsn, engine.log.tail());
         let dead = plan::dead(&candidates, &written.live);

@@ -6,7 +6,7 @@ use crate::log::Lsn;
 
 /// What is moved between two checkpoints at most, or else an eighth of what is alive: bytes, which are
 /// on the disk twice meanwhile; and records, each of which memory remembers.
-const MOST_MOVED: Alive = Alive { bytes: 512 << 20, records: 250_000 };
+const MAX_MOVED: Alive = Alive { bytes: 512 << 20, records: 250_000 };
 /// Segments beyond the live bytes that are let be.
 const SLACK: u64 = 4;
 
@@ -101,9 +101,9 @@ pub(super) fn victims(
         bytes: match scarce {
             // Copies have blocks of their own, and some are made twice.
             Some(Scarce { room, .. }) => room / 8 * 7,
-            None => MOST_MOVED.bytes.max(all.bytes / 8),
+            None => MAX_MOVED.bytes.max(all.bytes / 8),
         },
-        records: MOST_MOVED.records.max(all.records / 8),
+        records: MAX_MOVED.records.max(all.records / 8),
     };
     let most_alive = match scarce {
         Some(Scarce { nothing_gained: true, .. }) => segment_bytes / 16 * 15,

@@ -3,7 +3,7 @@
 use super::{pair_bytes, with_pair};
 use crate::log::Lsn;
 use crate::page::layout::{Slot, SlotFlags};
-use crate::page::now::NotNow;
+use crate::page::nonblocking::NotNow;
 use crate::page::table::PagedTable;
 use crate::page::tree::{LatchedLeaf, Room};
 use crate::page::value::{CopiedValue, LargeRef, SlotValue};

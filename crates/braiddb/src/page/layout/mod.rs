@@ -54,12 +54,12 @@ const ENTRIES_AT: usize = header::HEADER_WORDS + HINTS / 2;
 const ENTRY_WORDS: usize = 2;
 const HEAD_BYTES: usize = 8;
 /// The smallest page: tests use it, that trees are deep.
-pub(in crate::page) const LEAST_PAGE_BYTES: usize = if cfg!(loom) { 256 } else { 512 };
-pub(in crate::page) const MOST_PAGE_BYTES: usize = 64 << 10;
+pub(in crate::page) const MIN_PAGE_BYTES: usize = if cfg!(loom) { 256 } else { 512 };
+pub(in crate::page) const MAX_PAGE_BYTES: usize = 64 << 10;
 
 const _: () = {
-    let mut page_bytes = LEAST_PAGE_BYTES;
-    while page_bytes <= MOST_PAGE_BYTES {
+    let mut page_bytes = MIN_PAGE_BYTES;
+    while page_bytes <= MAX_PAGE_BYTES {
         assert!(can_always_be_split(page_bytes), "a split makes room");
         page_bytes *= 2;
     }
@@ -69,32 +69,32 @@ const _: () = {
 const _: () = {
     assert!(HINTS * size_of::<u32>() == 64, "hints are a line");
     assert!(ENTRIES_AT * WORD_BYTES == 128, "entries begin at byte 128");
-    assert!(MOST_PAGE_BYTES / WORD_BYTES <= 1 << entry::OFFSET_BITS, "an entry leads anywhere");
-    assert!(max_key_bytes(MOST_PAGE_BYTES) < 1 << entry::KEY_BITS, "and says how long its key is");
-    assert!(MOST_PAGE_BYTES / WORD_BYTES < 1 << 16, "a header counts the words of a page");
+    assert!(MAX_PAGE_BYTES / WORD_BYTES <= 1 << entry::OFFSET_BITS, "an entry leads anywhere");
+    assert!(max_key_bytes(MAX_PAGE_BYTES) < 1 << entry::KEY_BITS, "and says how long its key is");
+    assert!(MAX_PAGE_BYTES / WORD_BYTES < 1 << 16, "a header counts the words of a page");
 };
 
 /// A key, or a part of one, that was copied from a page.
 pub(crate) type KeyBytes = SmallVec<[u8; 24]>;
 
 /// The smallest page of users' tables.
-pub(in crate::page) const LEAST_TABLE_PAGE_BYTES: usize = *PAGE_BYTES.start();
+pub(in crate::page) const MIN_TABLE_PAGE_BYTES: usize = *PAGE_BYTES.start();
 
 /// The longest key of a record of a paged table, in bytes. [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES) is that of others.
-pub const MAX_PAGED_KEY_BYTES: usize = LEAST_TABLE_PAGE_BYTES / 8;
+pub const MAX_PAGED_KEY_BYTES: usize = MIN_TABLE_PAGE_BYTES / 8;
 
 /// The longest key of pages of a size: those of tables have the same, so that what is logged can be brought back to pages of
 /// any size.
 pub(in crate::page) const fn max_key_bytes(page_bytes: usize) -> usize {
     match page_bytes {
-        LEAST_TABLE_PAGE_BYTES.. => MAX_PAGED_KEY_BYTES,
+        MIN_TABLE_PAGE_BYTES.. => MAX_PAGED_KEY_BYTES,
         _ => page_bytes / 32,
     }
 }
 
 /// The longest value that lies on a page of a size.
 pub(in crate::page) const fn max_inline_value_bytes(page_bytes: usize) -> usize {
-    if page_bytes < LEAST_TABLE_PAGE_BYTES { page_bytes / 16 } else { page_bytes / 4 }
+    if page_bytes < MIN_TABLE_PAGE_BYTES { page_bytes / 16 } else { page_bytes / 4 }
 }
 
 /// The longest cell of two values, one of which a bulk operation left in the place of the other: the longest value,
@@ -116,7 +116,7 @@ const fn can_always_be_split(page_bytes: usize) -> bool {
 
 /// Whether pages can have this size.
 pub(crate) fn is_page_size(bytes: usize) -> bool {
-    bytes.is_power_of_two() && (LEAST_PAGE_BYTES..=MOST_PAGE_BYTES).contains(&bytes)
+    bytes.is_power_of_two() && (MIN_PAGE_BYTES..=MAX_PAGE_BYTES).contains(&bytes)
 }
 
 /// A word of a page.

@@ -21,7 +21,7 @@ pub(in crate::page) struct SplitPoint {
 }
 
 /// Entries that an append moves at most.
-const MOST_MOVED_TO_APPEND: usize = 3;
+const MAX_MOVED_TO_APPEND: usize = 3;
 /// Of the room of a merged page, so much is left free: it is not to be split again at once.
 const MERGED_MOST: (usize, usize) = (3, 4);
 
@@ -139,7 +139,7 @@ impl<W: PageWord> Page<'_, W> {
         };
         if !is_there && place == count {
             // The new fence may be what has no room: then an entry or two go with the key.
-            let least = count.saturating_sub(MOST_MOVED_TO_APPEND).max(1);
+            let least = count.saturating_sub(MAX_MOVED_TO_APPEND).max(1);
             let mut appends = (least..=count).rev().map(point);
             if let Some(append) = appends.find(|append| self.can_be_split_at(append, reserved)) {
                 return append;

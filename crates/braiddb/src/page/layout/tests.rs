@@ -130,7 +130,7 @@ proptest! {
         steps in prop::collection::vec((key(), 0usize..33, 0u8..8), 0..1200),
     ) {
         with_limit(PART_SECONDS, move |_| {
-            let mut pages = Pages::new(if small { LEAST_PAGE_BYTES } else { 4096 });
+            let mut pages = Pages::new(if small { MIN_PAGE_BYTES } else { 4096 });
             let mut model = Model::new();
             for (number, (key, value_bytes, step)) in steps.into_iter().enumerate() {
                 let page = pages.number_of(&key);
@@ -166,7 +166,7 @@ proptest! {
 fn entries_of_any_size_find_room() {
     with_limit(PART_SECONDS, |_| {
         let mut random = fastrand::Rng::with_seed(3);
-        for page_bytes in [LEAST_PAGE_BYTES, 4096, 16 << 10, MOST_PAGE_BYTES] {
+        for page_bytes in [MIN_PAGE_BYTES, 4096, 16 << 10, MAX_PAGE_BYTES] {
             let (most_key, most_value) =
                 (max_key_bytes(page_bytes), max_inline_value_bytes(page_bytes));
             let (mut pages, mut model) = (Pages::new(page_bytes), Model::new());
@@ -192,7 +192,7 @@ fn entries_of_any_size_find_room() {
 #[test]
 fn merges_undo_what_splits_did() {
     with_limit(PART_SECONDS, |_| {
-        let mut pages = Pages::new(LEAST_PAGE_BYTES);
+        let mut pages = Pages::new(MIN_PAGE_BYTES);
         let name = |number: u32| format!("a common key {number:03}").into_bytes();
         let name = |number: u32| name(number)[..16].to_vec();
         for number in 0..300 {

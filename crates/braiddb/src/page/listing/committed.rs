@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
+use crate::page::cleanup::prune_on;
 use crate::page::layout::{Page, PageCopy, SlotFlags};
 use crate::page::table::{PagedTable, copy_slot};
-use crate::page::tidy::prune_on;
 use crate::page::tree::LatchedLeaf;
 use crate::page::value::{CopiedValue, LargeRef, SlotValue};
 use crate::page::versions::{Mapping, Start};

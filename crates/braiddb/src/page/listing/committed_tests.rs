@@ -9,7 +9,7 @@ use crate::io::SimulatedDisk;
 use crate::log::{Log, LogOptions, Lsn};
 use crate::memory::MemoryCounters;
 use crate::page::bulk::BulkRefused;
-use crate::page::layout::LEAST_PAGE_BYTES;
+use crate::page::layout::MIN_PAGE_BYTES;
 use crate::page::space::PageSpace;
 use crate::page::table::{Decision, PagedTable, Written};
 use crate::page::tree::Room;
@@ -57,7 +57,7 @@ struct Bench {
 
 impl Bench {
     fn new(seed: u64, memory: Arc<MemoryCounters>) -> Self {
-        let space = PageSpace::new(LEAST_PAGE_BYTES, 500, 500, None).unwrap();
+        let space = PageSpace::new(MIN_PAGE_BYTES, 500, 500, None).unwrap();
         let table = run_now(PagedTable::create(space, TABLE, memory.clone())).unwrap();
         run_now(table.make_large()).unwrap();
         let (committed, uncommitted, begun, numbers) = Default::default();
@@ -290,7 +290,7 @@ fn leaves_on_which_nothing_is_committed_are_looked_at_a_few_at_a_time() {
         let memory = Arc::new(MemoryCounters::new());
         let domain = Arc::new(Domain::new(1, memory.clone()));
         let me = domain.participate();
-        let space = PageSpace::new(LEAST_PAGE_BYTES, 500, 500, Some(files)).unwrap();
+        let space = PageSpace::new(MIN_PAGE_BYTES, 500, 500, Some(files)).unwrap();
         let table = run_now(PagedTable::create(space.clone(), TABLE, memory)).unwrap();
         let status = StatusTable::new(1, 2);
         let (writer, reader) = (status.begin(0, 0), status.begin(0, 1));

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::memory::MemoryCounters;
 use crate::page::error::PageError;
-use crate::page::gather::Needs;
 use crate::page::large::LargeValues;
 use crate::page::layout::{
     ChildrenWords, Format, KeyBytes, PAGE_ID_LIMIT, StoredOnPage, max_key_bytes,
 };
 use crate::page::map::{DiskPlace, PageId};
+use crate::page::resident_set::Needs;
 use crate::page::space::PageSpace;
 use crate::page::table::PagedTable;
 use crate::page::tree::{PageTree, Stored};

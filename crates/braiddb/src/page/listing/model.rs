@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::images::each_image;
 use super::*;
 use crate::io::AlignedBuffer;
-use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
+use crate::page::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
 use crate::page::map::Whereabouts;
 use crate::page::tree::model::{beside, merge, split, two_keys_in_a_leaf_of};
 use crate::page::tree::{PageTree, Room};
@@ -17,9 +17,9 @@ const FRAMES: u32 = 4;
 const PAGES: u64 = 8;
 
 fn tree() -> PageTree {
-    let zones = Zones::modelled(LEAST_PAGE_BYTES);
+    let zones = Zones::modelled(MIN_PAGE_BYTES);
     two_keys_in_a_leaf_of(
-        PageSpace::with_zones(LEAST_PAGE_BYTES, FRAMES, PAGES, Some(zones)).unwrap(),
+        PageSpace::with_zones(MIN_PAGE_BYTES, FRAMES, PAGES, Some(zones)).unwrap(),
     )
 }
 
@@ -45,7 +45,7 @@ fn write_and_evict(tree: &PageTree) {
     let is_there = matches!(space.map.get(tree.root()), Whereabouts::Frame(_));
     assert!(is_there, "what the walk knows of the leaf's range stays true");
     let run = space.zones.as_ref().expect("there are some").take(1).unwrap();
-    let bytes = AlignedBuffer::zeroed(LEAST_PAGE_BYTES);
+    let bytes = AlignedBuffer::zeroed(MIN_PAGE_BYTES);
     let images = Arc::new(Images::new(bytes, run));
     images.run().write_then(images.clone(), |written| written.unwrap());
 }

@@ -10,7 +10,7 @@ use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::io::SimulatedDisk;
 use crate::log::{Log, LogOptions, Lsn};
-use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
+use crate::page::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
 use crate::page::tree::{LeafView, PageTree, Room};
 use crate::rid::TableId;
 use crate::sched::run_now;
@@ -131,7 +131,7 @@ fn scan(tree: &PageTree) -> BTreeMap<u64, Vec<u8>> {
 fn reopen(disk: &SimulatedDisk, limit: u64, leaves: &[ListedLeaf], expected: &Records) {
     let log = log(disk);
     let files = log.cold_store().unwrap().files();
-    let space = PageSpace::new(LEAST_PAGE_BYTES, FRAMES, PAGES, Some(files)).unwrap();
+    let space = PageSpace::new(MIN_PAGE_BYTES, FRAMES, PAGES, Some(files)).unwrap();
     assert!(space.begin_loading(limit));
     let tree = load(&space, leaves);
     space.finish_loading(limit);
@@ -154,7 +154,7 @@ fn leaves_are_listed_beside_splits_and_merges() {
             let disk = SimulatedDisk::new(1);
             let first = log(&disk);
             let files = first.cold_store().unwrap().files();
-            let space = PageSpace::new(LEAST_PAGE_BYTES, FRAMES, PAGES, Some(files)).unwrap();
+            let space = PageSpace::new(MIN_PAGE_BYTES, FRAMES, PAGES, Some(files)).unwrap();
             let tree = run_now(PageTree::create(space.clone(), TABLE)).unwrap();
             let mut random = fastrand::Rng::with_seed(seed);
             // Those that stay as they are have keys of which four is a factor.
@@ -208,7 +208,7 @@ fn nothing_is_listed_once_a_zone_could_not_be_made_durable() {
         let disk = SimulatedDisk::new(1);
         let log = log(&disk);
         let files = log.cold_store().unwrap().files();
-        let space = PageSpace::new(LEAST_PAGE_BYTES, FRAMES, PAGES, Some(files)).unwrap();
+        let space = PageSpace::new(MIN_PAGE_BYTES, FRAMES, PAGES, Some(files)).unwrap();
         let listing = Listing::begin(space.clone()).unwrap();
         let failed = std::io::Error::other("it failed");
         let told = listing.note_failed_sync(LogError::io("sync", "zone".as_ref(), 0, failed));

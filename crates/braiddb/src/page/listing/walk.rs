@@ -16,10 +16,10 @@ use super::{ListedLeaf, Listing};
 use crate::io::AlignedBuffer;
 use crate::latch::{LatchVersion, Restart};
 use crate::page::error::{Interrupted, PageError};
-use crate::page::gather::HeldPages;
 use crate::page::large::LargeValues;
 use crate::page::layout::{Format, KeyBytes, Page, PageCopy, PageWord, Slot, StoredOnPage, Suffix};
 use crate::page::map::{DiskPlace, PageId, Whereabouts};
+use crate::page::resident_set::HeldPages;
 use crate::page::space::PageSpace;
 use crate::page::table::PagedTable;
 use crate::page::tree::{LatchedLeaf, PageTree, Room, start_again};
@@ -32,10 +32,10 @@ use crate::sync::oneshot;
 use crate::version::{Undecided, View};
 
 /// Leaves that are listed in one stretch at most.
-const MOST_AT_ONCE: usize = if cfg!(any(test, braid_simulation)) { RUN_SLOTS } else { 256 };
+const MAX_CONCURRENT: usize = if cfg!(any(test, braid_simulation)) { RUN_SLOTS } else { 256 };
 /// Leaves that are looked at in one stretch at most: of an undecided bulk operation there may be any number on which nothing is
 /// committed, so that nothing is listed.
-const MOST_LATCHED: usize = RUN_SLOTS;
+const MAX_LATCHED: usize = RUN_SLOTS;
 
 /// A walk over the leaves of a tree.
 #[derive(Debug)]
@@ -160,9 +160,9 @@ impl<'t> LeafWalk<'t> {
     /// Whether there are more leaves, and more may be listed at once.
     fn goes_on(&self, latched: usize, out: &[ListedLeaf]) -> bool {
         self.next.is_some()
-            && out.len() < MOST_AT_ONCE
+            && out.len() < MAX_CONCURRENT
             && self.pending.len() < RUN_SLOTS
-            && latched < MOST_LATCHED
+            && latched < MAX_LATCHED
     }
 
     /// Lists leaves below one page by their places, up to the first that cannot be listed so.
@@ -177,7 +177,7 @@ impl<'t> LeafWalk<'t> {
         let (page, shape) = (above.page, above.shape());
         let first = page.child_place(shape, &Suffix::new(&next, shape.prefix_bytes));
         for place in first..shape.count {
-            if out.len() >= MOST_AT_ONCE {
+            if out.len() >= MAX_CONCURRENT {
                 break;
             }
             let low = if place == 0 { page.low_fence() } else { page.key(place) };

@@ -6,11 +6,11 @@ use smallvec::SmallVec;
 
 use super::PageTree;
 use crate::page::error::{Interrupted, PageError};
-use crate::page::gather::{HeldPages, Needs};
 use crate::page::map::PageId;
+use crate::page::resident_set::{HeldPages, Needs};
 
 /// Leaves that are loaded together.
-const MOST_AHEAD: usize = 32;
+const MAX_READ_AHEAD: usize = 32;
 
 impl PageTree {
     /// Waits until what interrupted an operation on the leaf of `key` is there, with what it needed before. If that leaf is on disk,
@@ -27,7 +27,7 @@ impl PageTree {
     ) -> Result<HeldPages, PageError> {
         if matches!(why, Interrupted::Absent(_)) {
             let cursor = self.cursor(Bound::Included(key), Bound::Unbounded, false);
-            let most = MOST_AHEAD.min(self.space.most_ahead());
+            let most = MAX_READ_AHEAD.min(self.space.most_ahead());
             let ahead = cursor.leaves_ahead(most).into_iter().rev().filter(|id| is_due(*id));
             let mut all: SmallVec<[Interrupted; 8]> = ahead.map(Interrupted::Absent).collect();
             let mut more = needs.and(all.len());

@@ -15,9 +15,9 @@ use super::{PageTree, start_again};
 use crate::latch::LatchVersion;
 use crate::page::error::{Interrupted, PageError};
 use crate::page::frame::ResidentPage;
-use crate::page::gather::HeldPages;
 use crate::page::layout::{KeyBytes, Page};
 use crate::page::map::{PageId, Whereabouts};
+use crate::page::resident_set::HeldPages;
 
 /// A position in a range of a tree of pages.
 #[derive(Debug)]

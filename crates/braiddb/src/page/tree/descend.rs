@@ -15,7 +15,7 @@ use crate::sched;
 
 const CACHE_LINE_ENTRIES: usize = 4;
 /// Lines of entries that are prefetched at most: hints leave this many but for keys that look alike.
-const MOST_LINES: usize = 4;
+const MAX_LINES: usize = 4;
 
 /// Which page of a level is meant.
 #[derive(Clone, Copy, Debug)]
@@ -176,7 +176,7 @@ impl PageTree {
                 sched::prefetch(page.frame);
                 sched::touch(page.page.hint_line()).await;
                 let group = target.group(page.page, page.shape());
-                let lines = group.step_by(CACHE_LINE_ENTRIES).take(MOST_LINES);
+                let lines = group.step_by(CACHE_LINE_ENTRIES).take(MAX_LINES);
                 lines.for_each(|place| sched::prefetch(page.page.entry_line(place)));
                 sched::suspend_memory().await;
             }

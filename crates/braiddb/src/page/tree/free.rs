@@ -10,8 +10,8 @@ use std::sync::Arc;
 use super::{PageTree, start_again};
 use crate::memory::MemoryCounters;
 use crate::page::error::{Interrupted, PageError};
-use crate::page::gather::{HeldPages, Needs};
 use crate::page::map::PageId;
+use crate::page::resident_set::{HeldPages, Needs};
 use crate::page::space::PageSpace;
 use crate::page::versions::Mapping;
 

@@ -9,8 +9,8 @@ use super::attached;
 use super::descend::Step;
 use super::{PageTree, start_again};
 use crate::page::error::{Interrupted, PageError};
-use crate::page::gather::{HeldPages, Needs};
 use crate::page::map::PageId;
+use crate::page::resident_set::{HeldPages, Needs};
 
 /// Pages beside the way to a page: its neighbours.
 const NEIGHBOURS: usize = 2;

@@ -22,7 +22,7 @@ mod leaf;
 mod merge;
 #[cfg(all(test, loom))]
 pub(in crate::page) mod model;
-mod now;
+mod resident_leaf;
 mod split;
 mod stored;
 #[cfg(all(test, not(loom)))]
@@ -41,16 +41,16 @@ pub(crate) use stored::Stored;
 use stored::StoredRecords;
 
 use super::error::PageError;
-use super::gather::Needs;
 use super::layout::{self, Format};
 use super::map::PageId;
+use super::resident_set::Needs;
 use super::space::PageSpace;
 use crate::rid::TableId;
 use crate::sync::statistic::{AtomicU64, Ordering};
 
 /// Levels whose pages take less than this stay in the caches and are not suspended on.
 const CACHED_BYTES: u64 = 2 << 20;
-const MOST_LEVELS: usize = 16;
+const MAX_LEVELS: usize = 16;
 
 /// To be called before what is stale is looked at again: in models, it does not stay so for ever.
 #[inline(always)]
@@ -67,7 +67,7 @@ pub(crate) struct PageTree {
     table: TableId,
     /// Bit `l` is set while level `l` is too large to stay cached.
     cold_levels: AtomicU64,
-    pages: CachePadded<[AtomicU64; MOST_LEVELS]>,
+    pages: CachePadded<[AtomicU64; MAX_LEVELS]>,
     stored: StoredRecords,
 }
 

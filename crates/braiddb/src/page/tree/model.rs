@@ -9,7 +9,7 @@ use loom::thread;
 
 use super::leaf::LeafView;
 use super::*;
-use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
+use crate::page::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
 use crate::sched::run_now;
 
 const VALUE_BYTES: usize = 8;
@@ -58,7 +58,7 @@ fn scan(tree: &PageTree, reverse: bool) -> Vec<u8> {
 
 /// An empty tree.
 fn empty() -> PageTree {
-    in_space(PageSpace::new(LEAST_PAGE_BYTES, FRAMES, u64::from(FRAMES), None).unwrap())
+    in_space(PageSpace::new(MIN_PAGE_BYTES, FRAMES, u64::from(FRAMES), None).unwrap())
 }
 
 fn in_space(space: Arc<PageSpace>) -> PageTree {

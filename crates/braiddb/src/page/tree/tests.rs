@@ -10,12 +10,12 @@ use proptest::test_runner::TestCaseError;
 use super::leaf::LeafView;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
-use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
+use crate::page::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
 use crate::sched::run_now;
 
 type Model = BTreeMap<Vec<u8>, u64>;
 
-const SMALL: usize = LEAST_PAGE_BYTES;
+const SMALL: usize = MIN_PAGE_BYTES;
 const USUAL: usize = 4096;
 
 fn tree(page_bytes: usize, frames: u32) -> PageTree {

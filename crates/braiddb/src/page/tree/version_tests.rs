@@ -9,7 +9,7 @@ use super::leaf::{LatchedLeaf, LeafView};
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::memory::{Kind, MemoryCounters};
-use crate::page::layout::{LEAST_PAGE_BYTES, Slot, SlotFlags};
+use crate::page::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
 use crate::page::value::SlotValue;
 use crate::page::versions::{ChangeRef, Mapping};
 use crate::reclaim::Domain;
@@ -90,7 +90,7 @@ fn what_is_undecided_can_be_undone_wherever_its_keys_have_gone() {
             let me = domain.participate();
             let status = StatusTable::new(1, 1);
             let name = status.begin(0, 0);
-            let space = PageSpace::new(LEAST_PAGE_BYTES, 1000, 1000, None).unwrap();
+            let space = PageSpace::new(MIN_PAGE_BYTES, 1000, 1000, None).unwrap();
             let tree = run_now(PageTree::create(space, TABLE)).unwrap();
             let mut random = fastrand::Rng::with_seed(seed);
             let (mut model, mut changes) = (BTreeMap::new(), BTreeMap::new());

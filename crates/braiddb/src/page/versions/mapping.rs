@@ -18,7 +18,7 @@ use crate::reclaim::{self, OperationGuard};
 use crate::rid::TableId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-const FEWEST_ENTRIES: usize = 4;
+const MIN_ENTRIES: usize = 4;
 /// Of so many entries, three are used at most.
 const QUARTERS: usize = 4;
 
@@ -68,7 +68,7 @@ impl Mapping {
     /// Allocates an empty table for so many chains.
     fn allocate(memory: NonNull<MemoryCounters>, chains: usize) -> Self {
         let entries =
-            (chains * QUARTERS).div_ceil(QUARTERS - 1).next_power_of_two().max(FEWEST_ENTRIES);
+            (chains * QUARTERS).div_ceil(QUARTERS - 1).next_power_of_two().max(MIN_ENTRIES);
         // SAFETY: the database's, which outlives its tables.
         let counters = unsafe { memory.as_ref() };
         let block = counters.allocate(Kind::Change, Self::layout(entries)).cast::<MappingHeader>();

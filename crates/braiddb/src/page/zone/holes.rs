@@ -11,7 +11,7 @@ use super::Zones;
 use super::places::{TakenBy, WORDS};
 
 /// Places in a row that are worth a hole.
-const LEAST_PLACES: u32 = 4;
+const MIN_PLACES: u32 = 4;
 /// Free places with room that are not worth looking for holes.
 const LITTLE: u64 = if cfg!(any(test, braid_simulation)) { 16 } else { 1 << 8 };
 
@@ -36,7 +36,7 @@ impl Zones {
             let (number, found) = loop {
                 let number = zones.len().checked_sub(from.words_done / WORDS + 1)?;
                 let word = WORDS - 1 - from.words_done % WORDS;
-                match zones[number].places.backed_in_word(word, LEAST_PLACES) {
+                match zones[number].places.backed_in_word(word, MIN_PLACES) {
                     Some(found) => break (number, found),
                     None => from.words_done += 1,
                 }

@@ -16,7 +16,7 @@ use super::finding::{Finding, FindingKind, ThreadReport, TraceEntry};
 use super::strategy::{Candidate, PLACES, Strategy};
 
 /// Threads of a schedule at most, those included that are over.
-const MOST_THREADS: usize = 256;
+const MAX_THREADS: usize = 256;
 /// Switch points that a trace remembers.
 const TRACE_ENTRIES: usize = 20_000;
 
@@ -206,7 +206,7 @@ impl Schedule {
         };
         Arc::new(Self {
             core: UnsafeCell::new(core),
-            seats: (0..MOST_THREADS).map(|_| Seat::default()).collect(),
+            seats: (0..MAX_THREADS).map(|_| Seat::default()).collect(),
             ending: Mutex::new(None),
             ended: Condvar::new(),
             describe: Mutex::new(None),
@@ -220,7 +220,7 @@ impl Schedule {
         // SAFETY: the caller holds the baton.
         let core = unsafe { &mut *self.core.get() };
         let number = core.threads.len();
-        assert!(number < MOST_THREADS, "a schedule of more than {MOST_THREADS} threads");
+        assert!(number < MAX_THREADS, "a schedule of more than {MAX_THREADS} threads");
         core.threads.push(Thread {
             name,
             state: State::Runnable,
@@ -426,7 +426,7 @@ impl Part {
 
     /// What a parked thread waits for.
     fn unparking_of(thread: usize) -> usize {
-        usize::MAX - 2 * (thread + MOST_THREADS)
+        usize::MAX - 2 * (thread + MAX_THREADS)
     }
 
     pub(super) fn park(&self, place: &'static Location<'static>) {

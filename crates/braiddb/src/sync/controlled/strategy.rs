@@ -15,10 +15,10 @@ use fastrand::Rng;
 pub(super) type Candidate = usize;
 
 /// Steps a schedule takes, about: changes are spread over them.
-const USUAL_STEPS: u64 = 40_000;
+const DEFAULT_STEPS: u64 = 40_000;
 /// Steps for which one thread runs while others could, at most, whatever the strategy: it may spin until
 /// one of them goes on.
-const MOST_TURN: u64 = 3000;
+const MAX_TURN: u64 = 3000;
 /// Of so many classes of lines of the source one is chosen.
 pub(super) const PLACES: u32 = 61;
 /// Steps after which every schedule goes on at random: it is fair, so what is not over soon then stands
@@ -50,7 +50,8 @@ impl Strategy {
             0..4 => Kind::Random { gap: 1 << random.u32(2..10) },
             4..7 => {
                 let count = random.usize(1..8);
-                let mut changes: Vec<_> = (0..count).map(|_| random.u64(0..USUAL_STEPS)).collect();
+                let mut changes: Vec<_> =
+                    (0..count).map(|_| random.u64(0..DEFAULT_STEPS)).collect();
                 changes.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
                 Kind::Priorities { changes, priorities: Vec::new(), lowest: 1 << 32 }
             }
@@ -82,7 +83,7 @@ impl Strategy {
 
     /// The step at which it is to decide next.
     pub(super) fn next(&self) -> u64 {
-        self.next.min(self.turn_began + MOST_TURN + 1)
+        self.next.min(self.turn_began + MAX_TURN + 1)
     }
 
     /// Steps after which it wants to know that somebody could go on.
@@ -117,7 +118,7 @@ impl Strategy {
         if step > FAIR_AFTER && !matches!(self.kind, Kind::Random { .. }) {
             (self.kind, self.next) = (Kind::Random { gap: 64 }, step);
         }
-        if step > self.turn_began + MOST_TURN {
+        if step > self.turn_began + MAX_TURN {
             self.turn_began = step;
             return self.at_yield(me, step, candidates);
         }

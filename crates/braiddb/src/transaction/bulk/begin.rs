@@ -18,7 +18,7 @@ use crate::transaction::isolation::Mode;
 use crate::transaction::worker::{NoContext, WorkerTransactions};
 
 /// Looks between which others run, and after how many of them gates are given back that writers do not leave.
-const MOST_LOOKS: u32 = if cfg!(braid_simulation) { 64 } else { 1 << 10 };
+const MAX_LOOKS: u32 = if cfg!(braid_simulation) { 64 } else { 1 << 10 };
 
 /// Closed gates, and the right that nobody changes the tables' indexes; both given back when this is dropped.
 #[derive(Debug, Default)]
@@ -71,13 +71,13 @@ impl WorkerTransactions {
                 let closed = gates.closed.clone();
                 let is_left =
                     || closed.iter().all(|table| gate(table).is_empty() && is_settled(table));
-                if self.wait_until(is_left, MOST_LOOKS).await? {
+                if self.wait_until(is_left, MAX_LOOKS).await? {
                     return Ok(gates);
                 }
             }
             // Somebody has written, or has a gate, and does not come to an end.
             drop(gates);
-            self.wait_until(|| false, MOST_LOOKS).await?;
+            self.wait_until(|| false, MAX_LOOKS).await?;
         }
     }
 
@@ -115,7 +115,7 @@ impl WorkerTransactions {
         table: &Arc<Records>,
         gates: &mut BulkGates,
     ) -> Result<bool, CannotBegin> {
-        let is_closed = self.wait_until(|| gate(table).close(), MOST_LOOKS).await?;
+        let is_closed = self.wait_until(|| gate(table).close(), MAX_LOOKS).await?;
         if is_closed {
             gates.closed.push(table.clone());
         }
@@ -166,7 +166,7 @@ impl WorkerTransactions {
         let table = self.engine().table(table);
         let is_open = || table.paged().is_none_or(|paged| !paged.bulk().gate.is_closed());
         // When the database closes, the next attempt says so.
-        _ = self.wait_until(is_open, MOST_LOOKS).await;
+        _ = self.wait_until(is_open, MAX_LOOKS).await;
     }
 
     /// Begins the transaction of a bulk operation, whose gates are closed.

@@ -27,8 +27,8 @@ pub(super) use log::BulkLog;
 pub(super) use sweep::BulkSweeps;
 
 use super::context::Transaction;
+use super::doomed::Conflict;
 use super::error::OperationError;
-use super::stale::Conflict;
 use crate::page::PagedTable;
 use crate::record::{Records, RecordsRef};
 use crate::version::Stamp;

@@ -33,7 +33,7 @@ fn engine() -> Arc<Engine> {
         certifier: Certifier::default(),
         memory_budget: Some(1),
         page_frames: None,
-        page_bytes: crate::log::USUAL_PAGE_BYTES,
+        page_bytes: crate::log::DEFAULT_PAGE_BYTES,
         version_bytes: None,
         shed_beyond: None,
         checkpoint_bytes: u64::MAX,

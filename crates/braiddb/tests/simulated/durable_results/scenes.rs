@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use super::{MOST_UNDER_WAY, Run};
+use super::{MAX_IN_FLIGHT, Run};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
@@ -70,7 +70,7 @@ impl Scene {
             Part::Change if self.run.record.lock().unwrap().changed.is_some() => {
                 self.part = Part::End;
             }
-            Part::Change if self.tasks.len() < MOST_UNDER_WAY => match self.random.u32(0..40) {
+            Part::Change if self.tasks.len() < MAX_IN_FLIGHT => match self.random.u32(0..40) {
                 0..5 => self.tasks.push(Box::pin(self.run.clone().ask())),
                 // Another commit, so that begin stamps pass the change's.
                 5 => self.tasks.push(Box::pin(self.run.clone().write_beside())),

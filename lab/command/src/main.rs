@@ -1,0 +1,68 @@
+//! The `braid-lab` command: measures Braid, attacks it, and checks what its transactions saw.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing::level_filters::LevelFilter;
+
+/// Benchmarks, crash campaigns, simulations and isolation checks of Braid.
+#[derive(Debug, Parser)]
+#[command(name = "braid-lab", version, max_term_width = 100)]
+struct Arguments {
+    /// Print results as JSON, one document a line.
+    #[arg(long, global = true)]
+    json: bool,
+
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Measure the engine on this machine.
+    #[cfg(not(braid_simulation))]
+    Bench(braid_workloads::bench::Command),
+    /// Kill a database under load over and over, and check that it loses nothing.
+    #[cfg(not(braid_simulation))]
+    Torture(braid_workloads::torture::Command),
+    /// Check the isolation of many concurrent transactions with an independent checker.
+    #[cfg(not(braid_simulation))]
+    Histories(braid_workloads::histories::Command),
+    /// Crash a simulated disk at its operations, and check what is recovered.
+    #[cfg(braid_simulation)]
+    Simulate(braid_workloads::simulate::Command),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    // Simulated disks fail all the time, and the engine logs each failure.
+    let level = if cfg!(braid_simulation) { LevelFilter::OFF } else { LevelFilter::WARN };
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_max_level(level)
+        .without_time()
+        .with_target(false)
+        .init();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("braid-lab: {error:#}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> anyhow::Result<()> {
+    match &arguments.verb {
+        #[cfg(not(braid_simulation))]
+        Verb::Bench(bench) => Ok(bench.run(arguments.json)?),
+        #[cfg(not(braid_simulation))]
+        Verb::Torture(torture) => Ok(torture.run(arguments.json)?),
+        #[cfg(not(braid_simulation))]
+        Verb::Histories(histories) => Ok(histories.run(arguments.json)?),
+        #[cfg(braid_simulation)]
+        Verb::Simulate(simulate) => Ok(simulate.run(arguments.json)?),
+    }
+}

@@ -1,0 +1,90 @@
+//! The `braid-lab` command as a user runs it.
+
+#![cfg(not(braid_simulation))]
+
+use std::time::Duration;
+
+use assert_cmd::Command;
+
+/// Far more than any command of a test takes, on a loaded machine.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The program, which is killed when its time has passed.
+fn program() -> Command {
+    let mut command = Command::cargo_bin("braid-lab").unwrap();
+    command.timeout(LIMIT);
+    command
+}
+
+#[test]
+fn torture_finds_nothing_lost() {
+    let mut command = program();
+    let words = ["torture", "--rounds", "4", "--life-ms", "150", "--fresh-every", "3", "--json"];
+    let output = command.args(words).assert().code(0).get_output().clone();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["rounds"], 4);
+    assert!(report["acknowledged"].as_u64() > Some(0));
+}
+
+/// TPC-C is killed while it runs: its consistency conditions hold, and what was acknowledged is there.
+#[test]
+fn torture_of_tpcc_leaves_it_consistent() {
+    let mut command = program();
+    let words = ["torture", "--tpcc", "--rounds", "4", "--life-ms", "300", "--fresh-every", "3"];
+    let output = command.args(words).arg("--json").assert().code(0).get_output().clone();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["rounds"], 4);
+    assert!(report["acknowledged"].as_u64() > Some(0));
+}
+
+#[test]
+fn damaged_bits_are_told_or_mean_nothing() {
+    let mut command = program();
+    let words = ["torture", "--flips", "60", "--json"];
+    let output = command.args(words).assert().code(0).get_output().clone();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let count = |name: &str| report[name].as_u64().unwrap();
+    assert!(count("refused") > 5 && count("harmless") > 5, "{report}");
+    assert_eq!(count("refused") + count("reported") + count("harmless"), 60);
+    for kind in ["ckpt", "meta", "seg"] {
+        assert!(report["flips"][kind].as_u64() > Some(5), "{report}");
+    }
+}
+
+#[test]
+fn bits_are_damaged_in_one_kind_of_file_if_it_is_named() {
+    let flips = |kind: &str| {
+        let words = ["torture", "--flips", "10", "--json", "--kind", kind];
+        program().args(words).assert()
+    };
+    let output = flips("zone").code(0).get_output().clone();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["flips"], serde_json::json!({ "zone": 10 }));
+    let output = flips("log").failure().get_output().clone();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("no file ends in .log; the endings are ckpt, ") && told.contains("zone"));
+}
+
+#[test]
+fn numbers_of_a_measurement_that_are_out_of_range_are_refused_with_the_range() {
+    for (words, range) in [
+        (&["reads", "--workers", "257"][..], "from 1 to 256"),
+        (&["reads", "--rounds", "0"], "from 1 to 1000"),
+        (&["reads", "--rounds", "-1"], "from 1 to 1000"),
+        (&["reads", "--width", "1025"], "from 1 to 1024"),
+        (&["reads", "--seconds", "0"], "from 0.001 to 86400"),
+        (&["reads", "--records", "0"], "'0' is no whole number above 0"),
+        (&["tpcc", "--warehouses", "65536"], "from 1 to 65535"),
+        (&["ycsb", "--operations", "0"], "from 1 to 1000"),
+        (&["ycsb", "--theta", "1"], "from 0 to below 1"),
+        (&["sysbench", "--tables", "1001"], "from 1 to 1000"),
+    ] {
+        let output = program().arg("bench").args(words).assert().code(2).get_output().clone();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.contains(words[1]) && said.contains(range), "{said}");
+    }
+    let missing = ["bench", "airports", "-q", "--file", "nowhere.csv"];
+    let output = program().args(missing).assert().code(3).get_output().clone();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(said, "braid-lab: cannot use nowhere.csv: No such file or directory (os error 2)\n");
+}

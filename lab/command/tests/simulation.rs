@@ -1,0 +1,32 @@
+//! Simulations, in builds that have them.
+
+#![cfg(braid_simulation)]
+
+use std::time::Duration;
+
+use assert_cmd::Command;
+
+/// Far more than any command of a test takes, on a loaded machine.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// The program, which is killed when its time has passed.
+fn program() -> Command {
+    let mut command = Command::cargo_bin("braid-lab").unwrap();
+    command.timeout(LIMIT);
+    command
+}
+
+#[test]
+fn a_simulation_goes_the_same_way_each_time() {
+    let run = || {
+        let words = ["simulate", "--seeds", "6", "--from", "40", "--json"];
+        let mut command = program();
+        let output = command.args(words).assert().code(0).get_output().clone();
+        let mut report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["seconds"] = 0.into();
+        report
+    };
+    let report = run();
+    assert!(report["crash_states"].as_u64() > Some(1000), "{report}");
+    assert_eq!(report, run());
+}

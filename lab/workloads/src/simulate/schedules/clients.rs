@@ -1,0 +1,479 @@
+//! What the clients of a schedule do: transactions of every kind, given up now and then, beside
+//! upkeep.
+
+use std::collections::BTreeMap;
+use std::future::{pending, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use braiddb::simulation::{give_way, pause};
+use braiddb::{Database, Error, Outcome, RunOptions, Transaction};
+use fastrand::Rng;
+
+use super::super::oracle::{Number, Oracle};
+use super::super::work::{ABORTED_ON_PURPOSE, Activity, Tables, WRONG};
+use super::feeds::Feeds;
+use super::histories::Histories;
+use super::indexed::Indexed;
+use super::records::{self, Records};
+
+pub(super) const NO_PANIC: &str = "nobody panics with it";
+
+/// What the clients of one schedule do above all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mix {
+    /// Everything.
+    All,
+    /// They read and write the same few records, and look whether what they see fits together.
+    Turns,
+    /// They make and delete records, so that nodes of the index are split and merged.
+    Records,
+    /// Every answer is noted, and held against the serial order that is told.
+    History,
+    /// They write to a table with indexes, and create and drop those.
+    Indexes,
+    /// They write to a table, and follow its changes.
+    Feeds,
+}
+
+/// One transaction in so many blocks its worker's thread, for so many microseconds: longer than it takes until others take
+/// over what was sent to that worker.
+const BLOCKING: u64 = 16;
+/// One in so many is a bulk operation, if there are tables on pages.
+const BULK: u64 = 4;
+const BLOCKED: u64 = 30_000;
+
+/// One schedule in so many is of histories.
+const HISTORIES: u64 = 5;
+/// One in so many is of indexes.
+const INDEXES: u64 = 4;
+/// One in so many is of change feeds.
+const FEEDS: u64 = 8;
+
+impl Mix {
+    pub(super) fn draw(seed: u64, random: &mut Rng) -> Self {
+        if seed.is_multiple_of(HISTORIES) {
+            return Self::History;
+        }
+        if seed % INDEXES == 1 {
+            return Self::Indexes;
+        }
+        match random.u32(0..4) {
+            _ if Self::is_of_feeds(seed) => Self::Feeds,
+            0 => Self::Turns,
+            1 => Self::Records,
+            _ => Self::All,
+        }
+    }
+
+    /// Whether a seed's schedule is of change feeds.
+    pub(super) fn is_of_feeds(seed: u64) -> bool {
+        seed % FEEDS == FEEDS - 1 && !seed.is_multiple_of(HISTORIES)
+    }
+
+    /// Whether a seed's schedule has more tables than others.
+    pub(super) fn has_more_tables(seed: u64) -> bool {
+        seed % INDEXES == 1 || Self::is_of_feeds(seed)
+    }
+
+    /// What is drawn from: see [`Clients::run`].
+    fn actions(self) -> std::ops::Range<u32> {
+        match self {
+            Self::All => 0..36,
+            Self::Turns => 5..24,
+            Self::Records => 22..33,
+            Self::History => 33..60,
+            Self::Indexes => 60..90,
+            Self::Feeds => 90..120,
+        }
+    }
+
+    /// How much one client does.
+    pub(super) fn steps(self, random: &mut Rng) -> u32 {
+        match self {
+            Self::All => random.u32(2..7),
+            _ => random.u32(4..10),
+        }
+    }
+}
+
+/// What the clients share.
+pub(super) struct Clients {
+    pub(super) mix: Mix,
+    pub(super) db: Database,
+    pub(super) tables: Tables,
+    pub(super) records: Records,
+    pub(super) histories: Histories,
+    pub(super) indexed: Indexed,
+    /// In schedules that are of feeds.
+    pub(super) feeds: Option<Feeds>,
+    pub(super) keys: u64,
+    pub(super) seed: u64,
+    pub(super) workers: usize,
+    pub(super) oracle: std::sync::Arc<Mutex<Oracle>>,
+    pub(super) numbers: AtomicU64,
+    /// The turns that were acknowledged.
+    pub(super) floors: Mutex<BTreeMap<u64, u64>>,
+    /// What was shown that cannot be.
+    pub(super) problem: Mutex<Option<String>>,
+    /// The disk fails, so what runs may fail with it.
+    pub(super) disk_fails: bool,
+    pub(super) closing: AtomicBool,
+}
+
+/// Gives way once: the transaction that awaits it is taken from its worker and put back.
+pub(super) struct Pause(pub(super) bool);
+
+impl Future for Pause {
+    type Output = ();
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if std::mem::replace(&mut self.0, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Clients {
+    pub(super) fn number(&self) -> Number {
+        // Relaxed: a number for each.
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(super) fn report(&self, problem: String) {
+        self.problem.lock().expect(NO_PANIC).get_or_insert(problem);
+    }
+
+    pub(super) fn over(&self) -> bool {
+        self.problem.lock().expect(NO_PANIC).is_some()
+    }
+
+    fn floors(&self) -> BTreeMap<u64, u64> {
+        self.floors.lock().expect(NO_PANIC).clone()
+    }
+
+    fn keys(&self, random: &mut Rng) -> Vec<u64> {
+        let mut keys: Vec<_> = (0..random.u64(1..4)).map(|_| random.u64(0..self.keys)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        keys
+    }
+
+    /// Notes how a transaction ended.
+    pub(super) fn note(&self, number: Number, result: Result<Outcome<Activity>, Error>) {
+        self.note_activity(number, result.map(|outcome| (outcome.value, outcome.commit_lsn)));
+    }
+
+    /// What a transaction did, with its commit LSN.
+    fn note_activity(&self, number: Number, result: Result<(Activity, u64), Error>) {
+        let mut oracle = self.oracle.lock().expect(NO_PANIC);
+        match result {
+            Ok((Activity::Wrote(taken), commit_lsn)) => {
+                oracle.committed_writer(number, commit_lsn, taken.clone());
+                let mut floors = self.floors.lock().expect(NO_PANIC);
+                for (key, turn) in taken {
+                    let floor = floors.entry(key).or_default();
+                    *floor = turn.max(*floor);
+                }
+            }
+            Ok((Activity::Read(seen), _)) => oracle.committed_reader(seen),
+            Ok((Activity::Observed, _)) => oracle.answered(number),
+            Err(Error::Options(message)) if message == ABORTED_ON_PURPOSE => oracle.aborted(number),
+            Err(
+                Error::Conflict { .. } | Error::NotSerializable { .. } | Error::BulkUnderWay { .. },
+            ) => oracle.aborted(number),
+            Err(error) => {
+                oracle.commit_unknown(number);
+                drop(oracle);
+                self.excuse("a transaction", &error);
+            }
+        }
+    }
+
+    /// An error that the disk or the end of the database explains is none; any other is a problem.
+    pub(super) fn excuse(&self, what: &str, error: &Error) {
+        let excused = match error {
+            Error::Options(message) if message.starts_with(WRONG) => false,
+            Error::Log(_) | Error::Io { .. } | Error::CommitUnknown { .. } => self.disk_fails,
+            // Relaxed: set by the client that closes, before it does.
+            Error::Closed | Error::TransactionOver => {
+                self.disk_fails || self.closing.load(Ordering::Relaxed)
+            }
+            Error::Conflict { .. }
+            | Error::NotSerializable { .. }
+            | Error::BulkUnderWay { .. }
+            | Error::CheckpointUnderWay
+            | Error::Overloaded => true,
+            _ => false,
+        };
+        if !excused {
+            self.report(format!("{what} failed: {error}"));
+        }
+    }
+
+    /// One client, from its beginning to its end.
+    pub(super) fn run(&self, client: u64, steps: u32) {
+        let mut random = Rng::with_seed(self.seed ^ (client + 1) << 40);
+        fastrand::seed(random.u64(..));
+        for _ in 0..steps {
+            if self.over() {
+                break;
+            }
+            match random.u32(self.mix.actions()) {
+                0..3 => self.give_up(&mut random),
+                3..5 => self.interact(&mut random),
+                5..7 => self.hold(&mut random),
+                7..9 => self.stream(&mut random),
+                9..18 => self.write(&mut random),
+                18..22 => self.read_in_snapshot(&mut random),
+                22..24 => self.audit(),
+                24..29 => self.change_own(&mut random, client),
+                29..33 => self.race(&mut random, client),
+                33 | 60 | 90..93 => self.compact(),
+                34 | 61 | 93 => self.checkpoint(),
+                35 | 62 | 94 => self.check(),
+                36..60 => self.add_to_history(&mut random),
+                63..76 => self.write_indexed(&mut random),
+                76..81 => self.look_by_index(&mut random),
+                81..84 => {
+                    let number = random.usize(0..2);
+                    self.create_index(&mut random, number);
+                }
+                84..86 => self.drop_index(&mut random),
+                95..102 => _ = self.write_fed(&mut random),
+                102..106 => self.follow_own(&mut random),
+                106..108 => self.follow_token(&mut random),
+                108 => self.follow_snapshot(&mut random),
+                109..120 => self.use_slot(&mut random),
+                _ => self.give_up_index(&mut random),
+            }
+        }
+    }
+
+    fn write(&self, _random: &mut Rng) {
+        let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
+        let blocks = number.is_multiple_of(BLOCKING);
+        if self.is_bulk(number) {
+            let (options, paged) = (RunOptions::default(), self.tables.paged());
+            let run = self.db.try_run_bulk_with(options, paged, async move |tx| {
+                tables.run(tx, choices(seed, number), number).await
+            });
+            return self.note(number, pollster(run));
+        }
+        let run = self.db.run_with(RunOptions::default(), async move |tx| {
+            if blocks {
+                pause(BLOCKED);
+            }
+            tables.run(tx, choices(seed, number), number).await
+        });
+        self.note(number, pollster(run));
+    }
+
+    /// Whether a transaction is a bulk operation on those tables that are on pages.
+    pub(super) fn is_bulk(&self, number: Number) -> bool {
+        number % BULK == 1 && !self.tables.paged().is_empty()
+    }
+
+    fn read_in_snapshot(&self, random: &mut Rng) {
+        let (keys, floors, tables) = (self.keys(random), self.floors(), self.tables.clone());
+        let pauses = random.bool();
+        let run = self.db.run_with(RunOptions::default(), async move |tx: &Transaction| {
+            let pause = async || {
+                if pauses {
+                    Pause(false).await;
+                }
+            };
+            Ok(Activity::Read(tables.read_in_snapshot(tx, &keys, &floors, pause).await?))
+        });
+        self.note(0, pollster(run));
+    }
+
+    /// Reads everything twice in one snapshot.
+    fn audit(&self) {
+        let (tables, table, floors) =
+            (self.tables.clone(), self.records.table.clone(), self.records.floors());
+        let audited = pollster(self.db.run(async move |tx: &Transaction| {
+            let message = |problem: String| Error::Options(format!("{WRONG}{problem}"));
+            let found = (tables.contents(tx).await?, records::scan(tx, &table).await?);
+            found.0.check().map_err(|problem| message(format!("in one snapshot {problem:#}")))?;
+            Pause(false).await;
+            let again = (tables.contents(tx).await?, records::scan(tx, &table).await?);
+            if again != found {
+                return Err(message(format!("one snapshot shows {found:?}, then {again:?}")));
+            }
+            Ok(found.1)
+        }));
+        match audited {
+            Ok(found) => {
+                self.records.problem(&found, &floors).into_iter().for_each(|p| self.report(p))
+            }
+            Err(error) => self.excuse("reading everything", &error),
+        }
+    }
+
+    /// A transaction whose caller loses interest.
+    fn give_up(&self, random: &mut Rng) {
+        let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
+        self.oracle.lock().expect(NO_PANIC).commit_unknown(number);
+        let (options, paged) = (RunOptions::default(), tables.paged());
+        let body = async move |tx: &Transaction| {
+            let did = tables.run(tx, choices(seed, number), number).await;
+            Pause(false).await;
+            did
+        };
+        let mut run: Pin<Box<dyn Future<Output = Result<Outcome<Activity>, Error>>>> =
+            match self.is_bulk(number) {
+                true => self.db.try_run_bulk_with(options, paged, body),
+                false => Box::pin(self.db.run_with(options, body)),
+            };
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..random.u32(1..12) {
+            if let Poll::Ready(result) = run.as_mut().poll(&mut context) {
+                self.note(number, result);
+                return;
+            }
+            give_way();
+        }
+    }
+
+    /// A transaction of several steps, between which others run.
+    fn interact(&self, random: &mut Rng) {
+        let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
+        self.oracle.lock().expect(NO_PANIC).commit_unknown(number);
+        let ended = pollster(async {
+            let tx = self.db.begin().await?;
+            let did =
+                tx.step(async move |tx| tables.run(tx, choices(seed, number), number).await).await;
+            pause(random.u64(0..400));
+            match (did, random.u32(0..4)) {
+                (Ok(value), 1..) => {
+                    let commit_lsn = tx.commit().await?;
+                    Ok(Some((value, commit_lsn)))
+                }
+                (Ok(_), 0) => {
+                    tx.abort().await?;
+                    Ok(None)
+                }
+                (Err(error), _) => Err(error),
+            }
+        });
+        match ended {
+            Ok(Some(committed)) => self.note_activity(number, Ok(committed)),
+            Ok(None) => self.oracle.lock().expect(NO_PANIC).aborted(number),
+            Err(error) => self.note_activity(number, Err(error)),
+        }
+    }
+
+    /// A reader that stays, while others write, and must see the same all the time.
+    fn hold(&self, random: &mut Rng) {
+        let (keys, floors) = (self.keys(random), self.floors());
+        let rounds = random.u32(1..4);
+        let held = pollster(async {
+            let tx = self.db.begin().await?;
+            let mut first = None;
+            for _ in 0..rounds {
+                let (tables, looked, floors) = (self.tables.clone(), keys.clone(), floors.clone());
+                let read = async move |tx: &Transaction| {
+                    tables.read_in_snapshot(tx, &looked, &floors, async || Pause(false).await).await
+                };
+                let seen = tx.step(read).await?;
+                if *first.get_or_insert_with(|| seen.clone()) != seen {
+                    let message =
+                        format!("{WRONG}of keys {keys:?} it saw {first:?}, then {seen:?}");
+                    return Err(Error::Options(message));
+                }
+                pause(random.u64(1..4000));
+            }
+            tx.abort().await
+        });
+        if let Err(error) = held {
+            self.excuse("a reader that stays", &error);
+        }
+    }
+
+    /// Transactions from a typed source, on a worker of its choice.
+    fn stream(&self, random: &mut Rng) {
+        let numbers: Vec<_> = (0..random.u32(1..5)).map(|_| self.number()).collect();
+        for number in &numbers {
+            self.oracle.lock().expect(NO_PANIC).commit_unknown(*number);
+        }
+        let (tables, seed) = (self.tables.clone(), self.seed);
+        let (ended, count) = (std::sync::Arc::new(Mutex::new(Vec::new())), numbers.len());
+        let replies = ended.clone();
+        let source = self.db.run_source_with(
+            random.usize(0..self.workers),
+            RunOptions::default(),
+            numbers,
+            async move |tx, number| tables.run(tx, choices(seed, *number), *number).await,
+            move |number, result| {
+                replies.lock().expect(NO_PANIC).push((number, result));
+                Ok(())
+            },
+        );
+        let over = source.and_then(braiddb::SourceRun::wait);
+        let ended = std::mem::take(&mut *ended.lock().expect(NO_PANIC));
+        if over.is_ok() && ended.len() != count {
+            self.report(format!("a source of {count} inputs ended well after {}", ended.len()));
+        }
+        for (number, result) in ended {
+            self.note(number, result);
+        }
+        if let Err(error) = over {
+            self.excuse("a source", &error);
+        }
+    }
+
+    /// A transaction that begins to read every record there may be, gives each read up at once, and then waits for
+    /// what never comes: only closing ends it, though its reads were the last it did with the engine.
+    pub(super) fn wait_for_ever(&self) {
+        let table = self.records.table.clone();
+        let keys = 0..records::MAX_FILLED;
+        let waited = pollster(self.db.run(async move |tx| {
+            poll_fn(|context| {
+                for key in keys.clone() {
+                    _ = pin!(tx.get(&table, &key)).poll(context);
+                }
+                Poll::Ready(())
+            })
+            .await;
+            pending::<Result<(), Error>>().await
+        }));
+        if let Err(error) = waited {
+            self.excuse("a transaction that waits for ever", &error);
+        }
+    }
+
+    fn compact(&self) {
+        if let Err(error) = pollster(self.db.compact()) {
+            self.excuse("compaction", &error);
+        }
+    }
+
+    fn checkpoint(&self) {
+        if let Err(error) = pollster(self.db.checkpoint()) {
+            self.excuse("a checkpoint", &error);
+        }
+    }
+
+    fn check(&self) {
+        match self.db.check() {
+            Ok(report) if report.problems.is_empty() || self.disk_fails => {}
+            Ok(report) => self.report(format!("the check finds {}", report.problems.join("; "))),
+            Err(error) => self.excuse("the check", &error),
+        }
+    }
+}
+
+/// What transaction `number` chooses by: the same at each attempt.
+fn choices(seed: u64, number: Number) -> Rng {
+    Rng::with_seed(seed ^ number << 20)
+}
+
+/// Runs a future on this thread, which waits as a schedule's threads do.
+pub(super) fn pollster<T>(future: impl Future<Output = T>) -> T {
+    braiddb::simulation::block_on(future)
+}

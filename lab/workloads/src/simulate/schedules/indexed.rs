@@ -1,0 +1,348 @@
+//! A table with secondary indexes, which are created and dropped, and given up in between, while clients
+//! write. Whoever can read an index holds it against the table in the same snapshot.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+use braiddb::simulation::{give_way, pause};
+use braiddb::{
+    Database, Error, Index, IndexKeys, IndexOptions, IndexProgress, IndexStage, RunOptions, Table,
+    Transaction,
+};
+use fastrand::Rng;
+
+use super::super::work::{ABORTED_ON_PURPOSE, WRONG, kind};
+use super::clients::{Clients, NO_PANIC, Pause, pollster};
+
+type Records = Table<u64, u64>;
+type Numbers = Index<u64, u64, u64>;
+
+const TABLE: &str = "indexed";
+/// Names, and whether they are unique.
+const INDEXES: [(&str, bool); 2] = [("parts", false), ("halves", true)];
+/// Values are below this: few, so that records have the same keys.
+const VALUES: u64 = 24;
+/// How often a reader gives way at most while it waits for an index.
+const MAX_WAITED: u32 = 200;
+
+/// The keys of a value in an index.
+fn keys_of(unique: bool, value: u64) -> BTreeSet<u64> {
+    match unique {
+        true => (value % 2 == 0).then_some(value / 2).into_iter().collect(),
+        false if value % 7 == 0 => BTreeSet::new(),
+        false => [value % 3, 10 + value % 4].into(),
+    }
+}
+
+/// The table, and what clients know of its indexes.
+pub(super) struct Indexed {
+    table: Records,
+    handles: Arc<Handles>,
+}
+
+/// The indexes, as of the last call that gave one.
+#[derive(Default)]
+struct Handles([Mutex<Option<Numbers>>; 2]);
+
+impl Handles {
+    fn get(&self, number: usize) -> Option<Numbers> {
+        self.0[number].lock().expect(NO_PANIC).clone()
+    }
+}
+
+impl Indexed {
+    /// # Errors
+    /// As for opening a table.
+    pub(super) async fn open(db: &Database, paged: bool) -> Result<Self, Error> {
+        let open =
+            async move |tx: &Transaction| tx.open_or_create_table_with(TABLE, kind(paged)).await;
+        Ok(Self { table: db.run(open).await?, handles: Default::default() })
+    }
+}
+
+async fn attach(db: &Database, table: &Records, number: usize) -> Result<Numbers, Error> {
+    attach_watched(db, table, number, |_| {}).await
+}
+
+async fn attach_watched(
+    db: &Database,
+    table: &Records,
+    number: usize,
+    watch: impl FnMut(IndexProgress),
+) -> Result<Numbers, Error> {
+    let (name, unique) = INDEXES[number];
+    let extract = move |value: u64, keys: &mut IndexKeys<'_, u64>| {
+        keys_of(unique, value).iter().for_each(|key| keys.push(key));
+    };
+    let options = IndexOptions::default().unique(unique);
+    db.index_watched(table, name, options, extract, watch).await
+}
+
+fn wrong(problem: String) -> Error {
+    Error::Options(format!("{WRONG}{problem}"))
+}
+
+/// Holds an index against its table, in both directions.
+async fn compare(
+    tx: &Transaction,
+    table: &Records,
+    number: usize,
+    index: &Numbers,
+) -> Result<(), Error> {
+    let (name, unique) = INDEXES[number];
+    let (mut scan, mut expected) = (tx.scan(table, ..)?, BTreeSet::new());
+    while let Some((key, value)) = scan.next().await? {
+        expected.extend(keys_of(unique, value).into_iter().map(|part| (part, key, value)));
+    }
+    let (mut scan, mut found) = (tx.scan_by(index, ..)?, Vec::new());
+    while let Some(one) = scan.next().await? {
+        found.push(one);
+    }
+    if !expected.iter().eq(&found) {
+        return Err(wrong(format!("index {name} has {found:?}, and should have {expected:?}")));
+    }
+    let (mut entries, mut reverse) = (tx.entries_by(index, ..)?.rev(), Vec::new());
+    while let Some(entry) = entries.next().await? {
+        reverse.push(entry);
+    }
+    if !expected.iter().rev().map(|(part, key, _)| (*part, *key)).eq(reverse.iter().copied()) {
+        return Err(wrong(format!("index {name} has {reverse:?}, and should have {expected:?}")));
+    }
+    Ok(())
+}
+
+/// Writes to the table; what is refused is passed over, once it is seen to be right. A bulk operation has no savepoints.
+async fn write(
+    tx: &Transaction,
+    table: &Records,
+    halves: Option<&Numbers>,
+    (keys, is_bulk, random): (u64, bool, &mut Rng),
+) -> Result<(), Error> {
+    let mut savepoint = None;
+    for _ in 0..random.u32(1..5) {
+        let (key, value) = (random.u64(0..keys), random.u64(0..VALUES));
+        let written = match random.u32(0..if is_bulk { 7 } else { 8 }) {
+            0..3 => tx.put(table, &key, &value).await,
+            3 => tx.insert(table, &key, &value).await,
+            4 => tx.update(table, &key, &value).await,
+            5 | 6 => tx.delete(table, &key).await.map(drop),
+            _ => match savepoint.take() {
+                Some(savepoint) => tx.rollback_to(&savepoint),
+                None => {
+                    savepoint = Some(tx.savepoint());
+                    Ok(())
+                }
+            },
+        };
+        match written {
+            Ok(()) | Err(Error::KeyExists | Error::KeyNotFound) => {}
+            Err(Error::UniqueViolation { .. }) => {
+                let Some(halves) = halves.filter(|_| random.bool()) else { continue };
+                let owner = tx.get_by(halves, &(value / 2)).await?.map(|(owner, _)| owner);
+                if owner.is_none_or(|owner| owner == key) {
+                    let message =
+                        format!("value {value} of key {key} was refused, and {owner:?} has it");
+                    return Err(wrong(message));
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl Clients {
+    pub(super) fn write_indexed(&self, random: &mut Rng) {
+        let (table, halves) = (self.indexed.table.clone(), self.indexed.handles.get(1));
+        let (seed, keys, gives_up) = (random.u64(..), 2 * self.keys, random.u32(0..6) == 0);
+        let (tables, is_bulk) = ([table.clone()], self.is_bulk(self.number()));
+        let write = async move |tx: &Transaction| {
+            let mut random = Rng::with_seed(seed ^ u64::from(tx.attempt()));
+            write(tx, &table, halves.as_ref(), (keys, is_bulk, &mut random)).await?;
+            if random.u32(0..3) == 0 {
+                Pause(false).await;
+            }
+            if gives_up { Err(Error::Options(ABORTED_ON_PURPOSE.to_owned())) } else { Ok(()) }
+        };
+        let written = match is_bulk {
+            true => pollster(self.db.run_bulk(tables, write)),
+            false => pollster(self.db.run(write)),
+        };
+        match written {
+            Ok(()) | Err(Error::IndexNotFound { .. }) => {}
+            // The index is created or dropped by somebody else.
+            Err(Error::IndexBusy { .. }) if is_bulk => {}
+            Err(Error::Options(message)) if message == ABORTED_ON_PURPOSE => {}
+            Err(error) => self.excuse("a write to a table with indexes", &error),
+        }
+    }
+
+    /// Holds an index against its table, as of a snapshot that may be older than the index.
+    pub(super) fn look_by_index(&self, random: &mut Rng) {
+        let number = random.usize(0..INDEXES.len());
+        let (table, handles) = (self.indexed.table.clone(), self.indexed.handles.clone());
+        let (pauses, awaits) = ([0, 2, 20, 60][random.usize(0..4)], random.bool());
+        let options = RunOptions::default().max_attempts(8);
+        let compared = pollster(self.db.run_with(options, async move |tx: &Transaction| {
+            for _ in 0..pauses {
+                Pause(false).await;
+            }
+            // Until there is one: created since this transaction began.
+            for _ in 0..if awaits { MAX_WAITED } else { 0 } {
+                if handles.get(number).is_some() {
+                    break;
+                }
+                Pause(false).await;
+            }
+            let Some(index) = handles.get(number) else { return Ok(()) };
+            compare(tx, &table, number, &index).await?;
+            Pause(false).await;
+            compare(tx, &table, number, &index).await
+        }));
+        match compared {
+            Ok(_) | Err(Error::IndexNotFound { .. }) => {}
+            Err(error) => self.excuse("a read of an index", &error),
+        }
+    }
+
+    /// Creates an index, slowly now and then: so readers begin before it is built, and still run when they
+    /// may have it.
+    pub(super) fn create_index(&self, random: &mut Rng, number: usize) {
+        let slow = random.bool();
+        let watch = |_| {
+            if slow {
+                pause(random.u64(1..2000));
+            }
+        };
+        match pollster(attach_watched(&self.db, &self.indexed.table, number, watch)) {
+            Ok(index) => *self.indexed.handles.0[number].lock().expect(NO_PANIC) = Some(index),
+            Err(error) => self.excuse_index("the creation of an index", &error),
+        }
+    }
+
+    pub(super) fn drop_index(&self, random: &mut Rng) {
+        let (name, _) = INDEXES[random.usize(0..INDEXES.len())];
+        if let Err(error) = pollster(self.db.drop_index(&self.indexed.table, name)) {
+            self.excuse_index("the dropping of an index", &error);
+        }
+    }
+
+    /// Creates an index, or drops one, and loses interest in it; after a dropping it may create it again.
+    pub(super) fn give_up_index(&self, random: &mut Rng) {
+        let (number, drops) = (random.usize(0..INDEXES.len()), random.bool());
+        self.lose_interest(random, number, drops);
+        if drops && random.bool() {
+            self.create_index(random, number);
+        }
+    }
+
+    fn lose_interest(&self, random: &mut Rng, number: usize, drops: bool) {
+        let (db, table) = (&self.db, &self.indexed.table);
+        let mut change = pin!(async move {
+            match drops {
+                true => db.drop_index(table, INDEXES[number].0).await,
+                false => attach(db, table, number).await.map(drop),
+            }
+        });
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..random.u32(1..12) {
+            match change.as_mut().poll(&mut context) {
+                Poll::Ready(Ok(())) => return,
+                Poll::Ready(Err(error)) => return self.excuse_index("an index", &error),
+                Poll::Pending => {}
+            }
+            match random.bool() {
+                true => give_way(),
+                false => pause(random.u64(1..400)),
+            }
+        }
+    }
+
+    fn excuse_index(&self, what: &str, error: &Error) {
+        let excused = matches!(
+            error,
+            Error::IndexBusy { .. } | Error::IndexNotFound { .. } | Error::DuplicateKey { .. }
+        );
+        if !excused {
+            self.excuse(what, error);
+        }
+    }
+}
+
+/// Attaches every index that there is, creates those there are not, and holds them against the table; for
+/// when nobody else does anything. What is wrong with them.
+///
+/// # Errors
+/// What keeps it from reading them.
+pub(super) fn problem(db: &Database) -> Result<Option<String>, Error> {
+    // Of the kind that it was created as.
+    let table = pollster(Indexed::open(db, false))?.table;
+    wait_for_changes(db, &table)?;
+    for number in 0..INDEXES.len() {
+        if let Some(problem) = index_problem(db, &table, number)? {
+            return Ok(Some(problem));
+        }
+    }
+    Ok(None)
+}
+
+/// Waits until nobody changes the table's indexes, nor will: a dropping goes on though its caller gave up, and may
+/// stand in the line of its worker still. Calls go to workers by turns, and pass nobody in their lines.
+fn wait_for_changes(db: &Database, table: &Records) -> Result<(), Error> {
+    let (workers, mut undisturbed) = (db.stats().workers.len(), 0);
+    while undisturbed < 2 * workers {
+        undisturbed = match pollster(db.drop_index(table, "never created")) {
+            Err(Error::IndexNotFound { .. }) => undisturbed + 1,
+            Err(Error::IndexBusy { .. }) => {
+                pause(100);
+                0
+            }
+            dropped => return dropped,
+        };
+    }
+    Ok(())
+}
+
+fn index_problem(db: &Database, table: &Records, number: usize) -> Result<Option<String>, Error> {
+    let (name, unique) = INDEXES[number];
+    let index = match pollster(attach(db, table, number)) {
+        Ok(index) => index,
+        Err(Error::DuplicateKey { .. }) if unique => {
+            let refused = || format!("index {name} is refused for no duplicate");
+            return Ok((!pollster(duplicate(db, table))?).then(refused));
+        }
+        Err(error) => return Err(error),
+    };
+    let records = table.clone();
+    let compared =
+        pollster(db.run(async move |tx: &Transaction| compare(tx, &records, number, &index).await));
+    if let Err(error) = compared {
+        return Ok(Some(format!("index {name}: {error}")));
+    }
+    // Until what is under way for somebody who gave up is over.
+    pause(5000);
+    let rows = pollster(db.indexes())?;
+    Ok(match rows.iter().find(|row| row.name == name).map(|row| row.stage) {
+        Some(IndexStage::Ready) => None,
+        _ => Some(format!("index {name} was attached, and the catalog has {rows:?}")),
+    })
+}
+
+/// Whether two records have the same key in the unique index.
+async fn duplicate(db: &Database, table: &Records) -> Result<bool, Error> {
+    let table = table.clone();
+    db.run(async move |tx: &Transaction| {
+        let (mut scan, mut owners) = (tx.scan(&table, ..)?, BTreeMap::new());
+        while let Some((key, value)) = scan.next().await? {
+            for half in keys_of(true, value) {
+                if owners.insert(half, key).is_some() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    })
+    .await
+}

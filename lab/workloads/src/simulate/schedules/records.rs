@@ -1,0 +1,255 @@
+//! Records that one client each writes, and all read. What a client's records are after each of its
+//! transactions is known; so a snapshot shows them as one of these left them, and none that is older than
+//! what was acknowledged before.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use braiddb::{Error, Table, Transaction};
+use fastrand::Rng;
+
+use super::super::work::WRONG;
+use super::clients::{Clients, NO_PANIC, pollster};
+
+/// The table is filled with fewer records than this, of the keys from 0 on.
+pub(super) const MAX_FILLED: u64 = 40;
+
+/// Keys that one client writes: few, so that they are deleted and made again, near one another.
+const KEYS: u64 = 24;
+
+/// Keys and values of one client's records.
+pub(super) type State = BTreeMap<u64, u64>;
+
+/// What one client's transactions leave, one after another; of the last one it may not be known yet
+/// whether it commits.
+#[derive(Debug)]
+struct History {
+    states: Vec<State>,
+    /// The place of the state that was acknowledged last.
+    acknowledged: usize,
+    /// Of some transaction nobody knows whether it committed: nothing is checked any more.
+    unknown: bool,
+}
+
+/// The records of all clients.
+#[derive(Debug)]
+pub(super) struct Records {
+    pub(super) table: Table<u64, u64>,
+    histories: Vec<Mutex<History>>,
+}
+
+/// How a transaction that changed records ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    Committed,
+    Aborted,
+    Unknown,
+}
+
+impl Records {
+    /// The records of so many clients, of whose keys the table holds those in `filled`, each with itself
+    /// as its value.
+    pub(super) fn new(table: Table<u64, u64>, clients: u64, filled: &[u64]) -> Self {
+        let history = |client| {
+            let mine = filled.iter().filter(|key| *key % clients == client);
+            let states = vec![mine.map(|key| (*key, *key)).collect()];
+            Mutex::new(History { states, acknowledged: 0, unknown: false })
+        };
+        Self { table, histories: (0..clients).map(history).collect() }
+    }
+
+    fn clients(&self) -> u64 {
+        self.histories.len() as u64
+    }
+
+    fn history(&self, client: u64) -> std::sync::MutexGuard<'_, History> {
+        self.histories[client as usize].lock().expect(NO_PANIC)
+    }
+
+    /// A client's records, unless nobody knows them; for the client itself, between its transactions.
+    fn newest(&self, client: u64) -> Option<State> {
+        let history = self.history(client);
+        (!history.unknown).then(|| history.states[history.acknowledged].clone())
+    }
+
+    /// A client is about to leave its records as `state`.
+    fn attempt(&self, client: u64, state: State) {
+        self.history(client).states.push(state);
+    }
+
+    /// How that came out.
+    fn settle(&self, client: u64, ended: Ended) {
+        let mut history = self.history(client);
+        match ended {
+            Ended::Committed => history.acknowledged = history.states.len() - 1,
+            Ended::Aborted => _ = history.states.pop(),
+            Ended::Unknown => history.unknown = true,
+        }
+    }
+
+    /// For each client the state that was acknowledged last.
+    pub(super) fn floors(&self) -> Vec<usize> {
+        (0..self.clients()).map(|client| self.history(client).acknowledged).collect()
+    }
+
+    /// What is wrong with what a snapshot shows that is later than `floors`.
+    pub(super) fn problem(&self, found: &State, floors: &[usize]) -> Option<String> {
+        (0..self.clients()).find_map(|client| {
+            let history = self.history(client);
+            let clients = self.clients();
+            let mine = found.iter().filter(|(key, _)| *key % clients == client);
+            let mine: State = mine.map(|(key, value)| (*key, *value)).collect();
+            let states = &history.states[floors[client as usize]..];
+            let right = history.unknown || states.contains(&mine);
+            (!right).then(|| {
+                format!("the records of client {client} are {mine:?}, but may be one of {states:?}")
+            })
+        })
+    }
+}
+
+/// Everything in the table of records.
+pub(super) async fn scan(tx: &Transaction, table: &Table<u64, u64>) -> Result<State, Error> {
+    let mut found = State::new();
+    let mut scan = tx.scan(table, ..)?;
+    while let Some((key, value)) = scan.next().await? {
+        if found.insert(key, value).is_some() {
+            return Err(Error::Options(format!("{WRONG}a scan meets key {key} twice")));
+        }
+    }
+    Ok(found)
+}
+
+/// Brings a record from what it is to what it is to be, by the call that expects just that.
+async fn change(
+    tx: &Transaction,
+    table: &Table<u64, u64>,
+    key: u64,
+    from: Option<u64>,
+    to: Option<u64>,
+) -> Result<(), Error> {
+    match (from, to) {
+        (None, Some(value)) => tx.insert(table, &key, &value).await,
+        (Some(_), Some(value)) => tx.update(table, &key, &value).await,
+        (_, None) => {
+            let deleted = tx.delete(table, &key).await?;
+            if deleted != from.is_some() {
+                let message = format!("{WRONG}key {key} was {from:?}; deleting it says {deleted}");
+                return Err(Error::Options(message));
+            }
+            Ok(())
+        }
+    }
+}
+
+impl Clients {
+    /// Changes some of a client's records in one transaction, and reads them in the next.
+    pub(super) fn change_own(&self, random: &mut Rng, client: u64) {
+        let Some(state) = self.records.newest(client) else { return };
+        let clients = self.records.clients();
+        let mut changed = BTreeMap::new();
+        for key in state.keys().filter(|_| random.u32(0..3) == 0) {
+            changed.insert(*key, None);
+        }
+        for _ in 0..random.u32(1..9) {
+            let key = random.u64(0..KEYS) * clients + client;
+            changed.insert(key, (random.u32(0..4) > 0).then(|| random.u64(..)));
+        }
+        let mut after = state.clone();
+        for (key, value) in &changed {
+            match value {
+                Some(value) => _ = after.insert(*key, *value),
+                None => _ = after.remove(key),
+            }
+        }
+        self.records.attempt(client, after);
+        let (table, writes) = (self.records.table.clone(), changed.clone());
+        let written = pollster(self.db.run(async move |tx: &Transaction| {
+            for (key, value) in &writes {
+                change(tx, &table, *key, state.get(key).copied(), *value).await?;
+            }
+            Ok::<_, Error>(())
+        }));
+        self.records.settle(client, ended(written.as_ref().err()));
+        if let Err(error) = written {
+            return self.excuse("a write to records of one client", &error);
+        }
+        let table = self.records.table.clone();
+        let looked = pollster(self.db.run(async move |tx: &Transaction| {
+            for (key, value) in &changed {
+                let found = tx.get(&table, key).await?;
+                if found != *value {
+                    let message = format!("{WRONG}key {key} was left as {value:?}, is {found:?}");
+                    return Err(Error::Options(message));
+                }
+            }
+            Ok(())
+        }));
+        if let Err(error) = looked {
+            self.excuse("a read of records of one client", &error);
+        }
+    }
+
+    /// Makes a record, or deletes one, by two transactions of different workers at about the same time:
+    /// one of them may.
+    pub(super) fn race(&self, random: &mut Rng, client: u64) {
+        let Some(mut state) = self.records.newest(client) else { return };
+        let known: Vec<u64> = state.keys().copied().collect();
+        let key = match random.choice(&known) {
+            Some(known) if random.bool() => *known,
+            _ => random.u64(0..KEYS) * self.records.clients() + client,
+        };
+        let there = state.remove(&key).is_some();
+        if !there {
+            state.insert(key, key);
+        }
+        self.records.attempt(client, state);
+        let toggle = || {
+            let table = self.records.table.clone();
+            self.db.run(async move |tx: &Transaction| {
+                if there {
+                    return tx.delete(&table, &key).await;
+                }
+                match tx.insert(&table, &key, &key).await {
+                    Ok(()) => Ok(true),
+                    Err(Error::KeyExists) => Ok(false),
+                    Err(error) => Err(error),
+                }
+            })
+        };
+        let (one, other) = pollster(futures_util::future::join(toggle(), toggle()));
+        let ended = match (&one, &other) {
+            (Ok(true), Ok(true)) => {
+                let did = if there { "deleted" } else { "inserted" };
+                self.report(format!("key {key} was {did} by two transactions"));
+                Ended::Committed
+            }
+            (Ok(true), _) | (_, Ok(true)) => Ended::Committed,
+            (
+                Ok(false) | Err(Error::Conflict { .. } | Error::NotSerializable { .. }),
+                Ok(false),
+            )
+            | (Ok(false), Err(Error::Conflict { .. } | Error::NotSerializable { .. })) => {
+                self.report(format!("key {key} is said to be changed, and nobody changed it"));
+                Ended::Unknown
+            }
+            (
+                Err(Error::Conflict { .. } | Error::NotSerializable { .. }),
+                Err(Error::Conflict { .. } | Error::NotSerializable { .. }),
+            ) => Ended::Aborted,
+            _ => Ended::Unknown,
+        };
+        self.records.settle(client, ended);
+        for error in [one.err(), other.err()].into_iter().flatten() {
+            self.excuse("one of two writes of a record", &error);
+        }
+    }
+}
+
+fn ended(error: Option<&Error>) -> Ended {
+    match error {
+        None => Ended::Committed,
+        Some(Error::Conflict { .. } | Error::NotSerializable { .. }) => Ended::Aborted,
+        Some(_) => Ended::Unknown,
+    }
+}

@@ -1,0 +1,363 @@
+//! One seed: a database on a simulated disk runs transactions, is crashed at many of its
+//! operations, and each crash is recovered from and held against the oracle; some of those go on
+//! from there, and are crashed again.
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use braiddb::simulation::{CrashCounts, FaultCounts, Faults, SimulatedDisk};
+use braiddb::{Database, Error, HoleTracker, Options, Policy, Width};
+use serde::Serialize;
+
+use super::crash::{Crash, Witness};
+use super::observer::Observer;
+use super::oracle::{Answers, Contents, Oracle};
+use super::work::{self, Scale, Tables};
+
+/// Runs on top of one another: what recovered is run again, and crashed again.
+const MAX_GENERATIONS: u32 = 3;
+
+/// How much one seed does.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    /// Transactions of a generation.
+    pub(super) transactions: u64,
+    /// Crashes of a generation, about.
+    pub(super) crashes: u64,
+    /// Bytes that are damaged in what a generation left.
+    pub(super) flips: u64,
+}
+
+/// What came of seeds.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Tally {
+    /// Crashes that were recovered from.
+    pub(super) crash_states: u64,
+    /// Of these, crashes while a recovery was under way.
+    pub(super) in_recovery: u64,
+    /// Transactions that committed.
+    pub(super) committed: u64,
+    /// Seeds whose tables were on pages, some or all of them.
+    pub(super) with_paged_tables: u64,
+    /// Segments of the log that compaction freed.
+    pub(super) segments_freed: u64,
+    /// Segments whose file was another one's before.
+    pub(super) segments_reused: u64,
+    /// Versions that gave way to their addresses.
+    pub(super) evicted: u64,
+    /// Pages that left memory, and that were loaded again.
+    pub(super) pages_evicted: u64,
+    pub(super) page_faults: u64,
+    pub(super) inner_page_faults: u64,
+    /// Bulk operations that were committed.
+    pub(super) bulk_operations: u64,
+    /// Bytes that compaction gave back between pages.
+    pub(super) page_bytes_freed: u64,
+    /// Bytes that were damaged, each on a copy of a closed database.
+    pub(super) flips: u64,
+    /// Of these, those that an error named; the others hit what means nothing.
+    pub(super) flips_reported: u64,
+    /// Runs that the disk's errors ended.
+    pub(super) poisoned: u64,
+    /// Databases that could not be opened while the disk failed.
+    pub(super) not_opened: u64,
+    pub(super) answers: Answers,
+    pub(super) faults: FaultCounts,
+    pub(super) crashes: CrashCounts,
+}
+
+impl Tally {
+    /// The names of what was counted and never happened.
+    pub(super) fn silent(&self) -> Result<Vec<String>> {
+        let mut rest = vec![serde_json::to_value(self).context("listing what was counted")?];
+        let mut silent = Vec::new();
+        while let Some(serde_json::Value::Object(counts)) = rest.pop() {
+            for (name, count) in counts {
+                match count {
+                    serde_json::Value::Number(count) if count.as_u64() == Some(0) => {
+                        silent.push(name);
+                    }
+                    nested => rest.extend(nested.is_object().then_some(nested)),
+                }
+            }
+        }
+        Ok(silent)
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        self.crash_states += other.crash_states;
+        self.in_recovery += other.in_recovery;
+        self.committed += other.committed;
+        self.with_paged_tables += other.with_paged_tables;
+        self.segments_freed += other.segments_freed;
+        self.segments_reused += other.segments_reused;
+        self.evicted += other.evicted;
+        self.pages_evicted += other.pages_evicted;
+        self.page_faults += other.page_faults;
+        self.inner_page_faults += other.inner_page_faults;
+        self.bulk_operations += other.bulk_operations;
+        self.page_bytes_freed += other.page_bytes_freed;
+        self.flips += other.flips;
+        self.flips_reported += other.flips_reported;
+        self.poisoned += other.poisoned;
+        self.not_opened += other.not_opened;
+        self.answers.add(&other.answers);
+        self.faults.add(&other.faults);
+        self.crashes.add(&other.crashes);
+    }
+}
+
+/// Runs a seed.
+///
+/// # Errors
+/// The first thing lost, halved, out of order or stuck.
+pub(super) fn run(seed: u64, plan: Plan) -> Result<Tally> {
+    fastrand::seed(seed);
+    work::SEED.set(seed);
+    let mut tally = Tally::default();
+    let disk = SimulatedDisk::new(seed);
+    let scale = Scale::long(seed);
+    tally.with_paged_tables += u64::from(scale.paged.any());
+    generation(&disk, seed, 0, &Contents::default(), (plan, scale), &mut tally)?;
+    Ok(tally)
+}
+
+/// Runs transactions on a disk that holds `base`, and checks every crash of it.
+fn generation(
+    disk: &SimulatedDisk,
+    seed: u64,
+    number: u32,
+    base: &Contents,
+    (plan, scale): (Plan, Scale),
+    tally: &mut Tally,
+) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed ^ u64::from(number) << 56);
+    let witness = Witness::new(disk, Oracle::new(base.clone()), random.fork(), plan);
+    let options = options(&mut random);
+    disk.set_faults(faults(&mut random));
+    // The other policies admit nobody beside a batch, so that no transaction can run another.
+    let nests = options.policy == Policy::DualQueue;
+    let in_recovery = match Database::open_simulated(disk, options, random.u64(..)) {
+        Ok(db) => {
+            let in_recovery = witness.crashes();
+            serve(&db, disk, &mut random, (plan, scale, nests), &witness, tally)
+                .with_context(|| format!("generation {number}"))?;
+            in_recovery
+        }
+        Err(error) => {
+            ensure!(disk.counts().any_failed(), "a disk without faults is refused: {error}");
+            tally.not_opened += 1;
+            witness.crashes()
+        }
+    };
+    let (mut crashes, counts) = witness.take();
+    disk.set_faults(Faults::default());
+    tally.faults.add(&disk.counts());
+    tally.crashes.add(&counts);
+    tally.in_recovery += if number > 0 { in_recovery as u64 } else { 0 };
+    tally.committed += witness.with(|oracle| oracle.committed());
+    tally.answers.add(&witness.with(|oracle| oracle.answers));
+    // Whatever happened, the disk as it is now is one more state to recover from.
+    let replies = witness.with(|oracle| oracle.replies());
+    crashes.push(Crash { disk: disk.copy(seed), moment: CLOSED.to_owned(), replies });
+    for crash in crashes {
+        let place = || format!("generation {number}, crash at {}", crash.moment);
+        let again = random.u64(0..plan.crashes.max(1)) < 2 && number + 1 < MAX_GENERATIONS;
+        let untouched = again.then(|| crash.disk.copy(seed));
+        let found = recover(&crash.disk, scale, random.u64(..)).with_context(place)?;
+        witness.with(|oracle| oracle.check(&found, crash.replies)).with_context(place)?;
+        tally.crash_states += 1;
+        if crash.moment == CLOSED {
+            // Closed in order just now, so it says itself up to where it is whole.
+            damage(&crash.disk, &found, (plan, scale), &mut random, tally).with_context(place)?;
+        }
+        if let Some(disk) = untouched {
+            let seed = random.u64(..);
+            generation(&disk, seed, number + 1, &found, (plan, scale), tally)
+                .with_context(place)?;
+        }
+    }
+    Ok(())
+}
+
+/// Bulk operations after the transactions of a generation with paged tables.
+const BULK_OPERATIONS: u64 = 6;
+
+/// The moment after everything, which is no crash.
+const CLOSED: &str = "the end, after closing";
+
+/// Runs the transactions and closes.
+fn serve(
+    db: &Database,
+    disk: &SimulatedDisk,
+    random: &mut fastrand::Rng,
+    (plan, scale, nests): (Plan, Scale, bool),
+    witness: &Witness,
+    tally: &mut Tally,
+) -> Result<()> {
+    let first = witness.with(|oracle| oracle.base().journal.keys().last().map_or(1, |n| n + 1));
+    let stuck = || {
+        // Nobody will ever wake what waits; closing would wait for it.
+        std::mem::forget(db.clone());
+        anyhow!("a transaction waits, and nothing is under way that could wake it")
+    };
+    let tables =
+        work::once(db, disk, async move |tx| Tables::open(tx, scale).await).ok_or_else(stuck)?;
+    let tables = match tables {
+        Ok(tables) => tables,
+        Err(error) => {
+            ensure!(
+                disk.counts().any_failed(),
+                "tables cannot be opened on a disk without faults: {error}"
+            );
+            tally.poisoned += 1;
+            return Ok(());
+        }
+    };
+    let seed = random.u64(..);
+    let observer = Observer::new(db, &tables, witness, nests);
+    let end = first + plan.transactions;
+    // Beside the transactions, and before operations that write where it has given room back; of half of the seeds with paged
+    // tables, as it keeps what is wrong with checkpoints that the database writes by itself from being met.
+    let compacts = work::SEED.get() % 4 == 3;
+    let beside = compacts.then(|| work::begin_to_compact(db));
+    if !work::run(db, disk, observer, seed, first..end)? {
+        return Err(stuck());
+    }
+    let after = compacts.then(|| work::begin_to_compact(db));
+    for compaction in beside.into_iter().chain(after) {
+        match work::compact(disk, compaction).ok_or_else(stuck)? {
+            Ok(freed) => tally.page_bytes_freed += freed,
+            Err(error) => {
+                let failed = disk.counts().any_failed();
+                ensure!(failed, "compaction fails on a disk without faults: {error}");
+            }
+        }
+    }
+    if !tables.paged().is_empty() {
+        let numbers = end..end + BULK_OPERATIONS;
+        if !work::run_bulk(db, disk, (&tables, witness), seed, numbers) {
+            return Err(stuck());
+        }
+    }
+    let stats = db.stats();
+    tally.segments_freed += stats.log.segments_freed;
+    tally.segments_reused += stats.log.segments_reused;
+    tally.evicted += stats.versions_evicted;
+    tally.pages_evicted += stats.pages.evicted;
+    tally.page_faults += stats.pages.faults;
+    tally.inner_page_faults += stats.pages.inner_faults;
+    tally.bulk_operations += stats.bulk_operations;
+    let closed = db.close();
+    tally.poisoned += u64::from(closed.is_err());
+    ensure!(disk.counts().any_failed() || closed.is_ok(), "closing failed: {:?}", closed.err());
+    Ok(())
+}
+
+/// Changes bits of what `disk` holds, one time after another on a copy of its own: whatever is hit,
+/// the database must say so, or hold what it held.
+fn damage(
+    disk: &SimulatedDisk,
+    held: &Contents,
+    (plan, scale): (Plan, Scale),
+    random: &mut fastrand::Rng,
+    tally: &mut Tally,
+) -> Result<()> {
+    let files = disk.files();
+    for _ in 0..plan.flips {
+        let (name, length) = &files[random.usize(0..files.len())];
+        // Most of a segment is empty: half of the flips hit its start.
+        let most = if random.bool() { *length } else { (*length).min(64 << 10) };
+        let (offset, bits) = (random.u64(0..most.max(1)), 1 << random.u8(0..8));
+        let copy = disk.copy(random.u64(..));
+        if !copy.flip(name, offset, bits) {
+            continue;
+        }
+        tally.flips += 1;
+        match recover(&copy, scale, random.u64(..)) {
+            Err(_) => tally.flips_reported += 1,
+            Ok(found) => ensure!(
+                found == *held,
+                "bits {bits:#x} of byte {offset} of {name} were changed, and other contents were read"
+            ),
+        }
+    }
+    Ok(())
+}
+
+/// Far more than are due by themselves after a database was opened.
+const MAX_CHECKPOINTS: usize = 100;
+
+/// Opens what a crash left and reads everything.
+fn recover(disk: &SimulatedDisk, scale: Scale, seed: u64) -> Result<Contents> {
+    let options = options(&mut fastrand::Rng::with_seed(seed));
+    let db = Database::open_simulated(disk, options, seed).context("opening after the crash")?;
+    let contents = work::once(&db, disk, async move |tx| {
+        let tables = Tables::open(tx, scale).await?;
+        let contents = tables.contents(tx).await?;
+        Ok((tables, contents))
+    });
+    let Some(contents) = contents else {
+        std::mem::forget(db);
+        bail!("reading everything waits, and nothing is under way that could wake it");
+    };
+    let (tables, contents) = contents.context("reading everything")?;
+    let Some(lengths) = tables.lengths(&db, disk) else {
+        std::mem::forget(db);
+        bail!("counting waits, and nothing is under way that could wake it");
+    };
+    let (lengths, found) = (lengths.context("counting")?, contents.lengths());
+    ensure!(lengths == found, "{lengths:?} records are counted, {found:?} are found");
+    drop(tables);
+    let mut report = db.check();
+    for _ in 0..MAX_CHECKPOINTS {
+        if !matches!(report, Err(Error::CheckpointUnderWay)) {
+            break;
+        }
+        // It became due by what was replayed.
+        work::settle(disk);
+        report = db.check();
+    }
+    let report = report?;
+    ensure!(report.problems.is_empty(), "the check finds: {}", report.problems.join("; "));
+    db.close()?;
+    Ok(contents)
+}
+
+/// Small segments and frequent checkpoints, so that much happens in little time.
+fn options(random: &mut fastrand::Rng) -> Options {
+    let policies = [Policy::DualQueue, Policy::DualQueue, Policy::Batch, Policy::Pipeline];
+    let segments = [64 << 10, 256 << 10, 1 << 20];
+    let checkpoints = [32 << 10, 128 << 10, 1 << 30];
+    // By a generator of their own, so that what else a seed draws stays as it was.
+    let sizes = [4 << 10, 4 << 10, 8 << 10, 16 << 10];
+    let page_bytes = fastrand::Rng::with_seed(!random.get_seed()).choice(sizes).expect("some");
+    Options::default()
+        .policy(policies[random.usize(0..policies.len())])
+        .hot_width(Width::Fixed(random.usize(1..12)))
+        .max_open(64)
+        .log_segment_bytes(segments[random.usize(0..segments.len())])
+        .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
+        // Hardly more than the log's ring takes: everything is evicted as soon as it can be.
+        .log_ring_bytes(64 << 20)
+        .memory_budget(random.bool().then_some((64 << 20) + 1))
+        .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
+        .page_bytes(page_bytes)
+        // Fewer than there are pages, soon; some more than one operation needs.
+        .page_frames((random.u32(0..4) > 0).then(|| random.u32(10..20)))
+}
+
+/// Half of the runs are on a disk that only delays; the others meet errors too.
+fn faults(random: &mut fastrand::Rng) -> Faults {
+    let mut faults = Faults {
+        most_delay: random.u32(0..20),
+        short_transfers: if random.bool() { 6 } else { 0 },
+        ..Faults::default()
+    };
+    match random.u32(0..8) {
+        0 => faults.errors = 300,
+        1 => faults.failed_syncs = 100,
+        2 => faults.capacity = random.u64(200..2000),
+        3 => (faults.errors, faults.failed_syncs) = (2000, 2000),
+        _ => {}
+    }
+    faults
+}

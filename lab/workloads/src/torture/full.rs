@@ -1,0 +1,195 @@
+//! Filling a disk, and the way out: delete, compact, go on writing, over and over, on a real file system.
+
+use anyhow::{Context, Result, ensure};
+use braiddb::{Database, Error, Options, Table};
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Times the disk is filled and emptied by half.
+const ROUNDS: u64 = 4;
+const TABLE: &str = "filler";
+const VALUE_BYTES: usize = 4000;
+/// Records of a transaction.
+const BATCH: u64 = 16;
+const SEGMENT_BYTES: u64 = 1 << 20;
+/// Compactions in a row that may gain nothing.
+const MAX_FUTILE_ATTEMPTS: u32 = 8;
+
+type Filler = Table<u64, [u8]>;
+
+/// Outcome of running on a full disk.
+#[derive(Debug, Default)]
+pub(super) struct FullDiskOutcome {
+    /// Bytes of values written by the last time the disk was filled.
+    pub(super) refilled_bytes: u64,
+    /// Commits that were refused.
+    pub(super) refused: u64,
+}
+
+/// Fills what is left of the disk that holds a database, deletes half, compacts, and again; opens the
+/// database anew each time.
+pub(super) fn run(dir: &Path) -> Result<FullDiskOutcome> {
+    let mut outcome = FullDiskOutcome::default();
+    let mut keys = BTreeSet::new();
+    for round in 0..ROUNDS {
+        let options = Options::default().workers(2).log_segment_bytes(SEGMENT_BYTES);
+        let db = Database::open(dir, options).context("opening on a full disk")?;
+        let table = table(&db)?;
+        if round == 0 {
+            keys = contents(&db, &table)?.into_iter().map(|(key, _)| key).collect();
+        }
+        let before = keys.len();
+        fill(&db, &table, &mut keys, &mut outcome).context("filling the disk")?;
+        outcome.refilled_bytes = (keys.len() - before) as u64 * VALUE_BYTES as u64;
+        ensure!(
+            round == 0 || keys.len() > before + before / 4,
+            "after {before} of the records were kept, only {} fit again",
+            keys.len() - before
+        );
+        check(&db, &table, &keys)?;
+        thin_out(&db, &table, &mut keys, &mut outcome).context("deleting half")?;
+        compact(&db).context("compacting")?;
+        check(&db, &table, &keys)?;
+        db.close().context("closing")?;
+    }
+    Ok(outcome)
+}
+
+/// Writes new records, as fast as they are durable, until that is refused.
+pub(super) async fn write_on(db: &Database) -> Result<()> {
+    let table: Filler = db.open_or_create_table(TABLE).await?;
+    let mut first = 0;
+    loop {
+        write(db, &table, (first..first + BATCH).collect()).await?;
+        first += BATCH;
+    }
+}
+
+/// Writes records in one transaction.
+async fn write(db: &Database, table: &Filler, keys: Vec<u64>) -> Result<(), Error> {
+    let table = table.clone();
+    db.run(async move |tx| {
+        for key in &keys {
+            tx.put(&table, key, &value(*key)).await?;
+        }
+        Ok::<_, Error>(())
+    })
+    .await
+}
+
+/// Opens the table; where its creation finds no room, compaction makes some.
+fn table(db: &Database) -> Result<Filler> {
+    for _ in 0..MAX_FUTILE_ATTEMPTS {
+        match pollster::block_on(db.open_or_create_table(TABLE)) {
+            Err(Error::DiskFull(_)) => compact(db)?,
+            opened => return opened.context("opening the table"),
+        }
+    }
+    anyhow::bail!("compaction makes no room for a table");
+}
+
+fn value(key: u64) -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(key);
+    (0..VALUE_BYTES).map(|_| random.u8(..)).collect()
+}
+
+/// Writes new records until compaction makes no room for more.
+fn fill(
+    db: &Database,
+    table: &Filler,
+    keys: &mut BTreeSet<u64>,
+    outcome: &mut FullDiskOutcome,
+) -> Result<()> {
+    let mut first = keys.last().map_or(0, |key| key + 1);
+    let mut in_vain = 0;
+    while in_vain < 2 {
+        let batch: Vec<u64> = (first..first + BATCH).collect();
+        match pollster::block_on(write(db, table, batch.clone())) {
+            Ok(()) => {
+                keys.extend(batch);
+                first += BATCH;
+                in_vain = 0;
+            }
+            Err(Error::DiskFull(_)) => {
+                outcome.refused += 1;
+                in_vain += 1;
+                compact(db)?;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Deletes every second record.
+fn thin_out(
+    db: &Database,
+    table: &Filler,
+    keys: &mut BTreeSet<u64>,
+    outcome: &mut FullDiskOutcome,
+) -> Result<()> {
+    let gone: Vec<u64> = keys.iter().copied().step_by(2).collect();
+    for batch in gone.chunks(BATCH as usize) {
+        let mut in_vain = 0;
+        loop {
+            let (deleted, table) = (batch.to_vec(), table.clone());
+            let result = db.run_blocking(async move |tx| {
+                for key in &deleted {
+                    tx.delete(&table, key).await?;
+                }
+                Ok::<_, Error>(())
+            });
+            match result {
+                Ok(()) => break,
+                Err(Error::DiskFull(_)) if in_vain < MAX_FUTILE_ATTEMPTS => {
+                    outcome.refused += 1;
+                    in_vain += 1;
+                    compact(db)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        batch.iter().for_each(|key| _ = keys.remove(key));
+    }
+    Ok(())
+}
+
+fn compact(db: &Database) -> Result<()> {
+    loop {
+        match pollster::block_on(db.compact()) {
+            // One that was due by itself.
+            Err(Error::CheckpointUnderWay) => {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            compacted => return Ok(compacted.map(drop)?),
+        }
+    }
+}
+
+/// Checks that the table holds what was written and not deleted, and nothing else.
+fn check(db: &Database, table: &Filler, keys: &BTreeSet<u64>) -> Result<()> {
+    let found = contents(db, table)?;
+    ensure!(
+        found.iter().map(|(key, _)| key).eq(keys),
+        "{} records are there, {} should be",
+        found.len(),
+        keys.len()
+    );
+    let damaged = found.iter().find(|(_, right)| !right);
+    ensure!(damaged.is_none(), "record {damaged:?} has other bytes than were written");
+    Ok(())
+}
+
+/// The keys that the table holds, each with whether its value is right.
+fn contents(db: &Database, table: &Filler) -> Result<Vec<(u64, bool)>> {
+    let table = table.clone();
+    let found = db.run_blocking(async move |tx| {
+        let (mut scan, mut found) = (tx.scan(&table, ..)?, Vec::new());
+        while let Some((key, bytes)) = scan.next().await? {
+            found.push((key, bytes == value(key)));
+        }
+        Ok::<_, Error>(found)
+    });
+    Ok(found?)
+}
