@@ -39,6 +39,7 @@ mod tables;
 mod tests;
 mod trace;
 mod transaction;
+mod unfold;
 #[cfg(feature = "experiment")]
 mod unversioned;
 mod upkeep;

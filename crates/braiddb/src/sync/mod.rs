@@ -11,6 +11,7 @@
 //!
 //! What only counts, and orders nothing, is in [`statistic`], which is the same in every build.
 
+pub(crate) mod affinity;
 #[cfg(all(braid_simulation, not(loom)))]
 pub mod controlled;
 #[cfg(loom)]

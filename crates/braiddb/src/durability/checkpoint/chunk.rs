@@ -8,12 +8,10 @@ mod leaves;
 
 pub(super) use leaves::LEAF_BYTES;
 
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
 use crate::io::AlignedBuffer;
 use crate::page::KeyBytes;
 use crate::rid::{Rid, TableId};
+use crate::types::{OnDisk, U16, U32, U64, on_disk};
 use crate::version::Address;
 
 /// Bytes of every chunk.
@@ -29,16 +27,16 @@ pub(super) const CUT_BEYOND: usize = 16 << 10;
 /// Bytes of a record of a paged table before its key.
 pub(super) const RECORD_BYTES: usize = size_of::<RecordHeader>();
 
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct ChunkHeader {
-    /// CRC-32C of the chunk, this field taken as zero.
-    checksum: U32,
-    table: U32,
-    /// The chunk's place in the file, from 0.
-    number: U32,
-    entries: U16,
-    kind: U16,
+on_disk! {
+    struct ChunkHeader {
+        /// CRC-32C of the chunk, this field taken as zero.
+        checksum: U32,
+        table: U32,
+        /// The chunk's place in the file, from 0.
+        number: U32,
+        entries: U16,
+        kind: U16,
+    }
 }
 
 /// What a chunk's entries are.
@@ -65,24 +63,24 @@ impl ChunkKind {
     }
 }
 
-/// The first bytes of an entry; the key follows.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct EntryHeader {
-    address: U64,
-    rid_low: U32,
-    rid_high: U16,
-    key_bytes: U16,
+on_disk! {
+    /// The first bytes of an entry; the key follows.
+    struct EntryHeader {
+        address: U64,
+        rid_low: U32,
+        rid_high: U16,
+        key_bytes: U16,
+    }
 }
 
-/// The first bytes of a record of a paged table; the key follows, then the value, of which `value_bytes` is the whole
-/// length.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RecordHeader {
-    value_bytes: U32,
-    key_bytes: U16,
-    zero: U16,
+on_disk! {
+    /// The first bytes of a record of a paged table; the key follows, then the value, of which `value_bytes` is the whole
+    /// length.
+    struct RecordHeader {
+        value_bytes: U32,
+        key_bytes: U16,
+        zero: U16,
+    }
 }
 
 const _: () = assert!(HEADER_BYTES == 16 && ENTRY_BYTES == 16 && RECORD_BYTES == 8);
@@ -183,7 +181,7 @@ pub(super) struct ChunkRecord<'c> {
 impl<'c> ChunkReader<'c> {
     /// The `number`-th chunk of a file; `Err` says what is wrong with it.
     pub(super) fn new(bytes: &'c [u8], number: u32) -> Result<Self, &'static str> {
-        let (header, _) = ChunkHeader::ref_from_prefix(bytes).map_err(|_| "it is cut short")?;
+        let (header, _) = ChunkHeader::ref_from_prefix(bytes).ok_or("it is cut short")?;
         let sum = crc32c::crc32c_append(crc32c::crc32c(&[0; 4]), &bytes[4..]);
         if sum != header.checksum.get() {
             return Err("the checksum is wrong");
@@ -210,7 +208,7 @@ impl<'c> ChunkReader<'c> {
     }
 
     fn record(&mut self) -> Option<ChunkRecord<'c>> {
-        let (header, rest) = RecordHeader::ref_from_prefix(self.rest).ok()?;
+        let (header, rest) = RecordHeader::ref_from_prefix(self.rest)?;
         let (key, rest) = rest.split_at_checked(header.key_bytes.get().into())?;
         let value_bytes = header.value_bytes.get() as usize;
         // Only what is large, and last, is cut.
@@ -236,7 +234,7 @@ impl<'c> ChunkReader<'c> {
     }
 
     fn entry(&mut self) -> Option<ChunkEntry<'c>> {
-        let (header, rest) = EntryHeader::ref_from_prefix(self.rest).ok()?;
+        let (header, rest) = EntryHeader::ref_from_prefix(self.rest)?;
         let key = rest.get(..header.key_bytes.get().into())?;
         let number = u64::from(header.rid_high.get()) << 32 | u64::from(header.rid_low.get());
         let address = Address::from_word(header.address.get())?;

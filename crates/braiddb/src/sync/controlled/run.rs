@@ -10,6 +10,7 @@ use super::schedule::{
     point,
 };
 use super::thread::{Builder, JoinHandle};
+use crate::sync::affinity;
 
 /// Runs schedules, one after another, on threads that it keeps.
 ///
@@ -37,8 +38,9 @@ impl Runner {
     /// A runner on one core: the calling thread stays there, and so do those that play parts.
     #[must_use]
     pub fn on_core(number: usize) -> Self {
-        if let Some(cores) = core_affinity::get_core_ids().filter(|cores| !cores.is_empty()) {
-            core_affinity::set_for_current(cores[number % cores.len()]);
+        let cores = affinity::cores();
+        if let Some(core) = cores.get(number % cores.len().max(1)) {
+            affinity::stay_on(*core);
         }
         Self::default()
     }

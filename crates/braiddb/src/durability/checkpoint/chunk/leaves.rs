@@ -1,35 +1,33 @@
 //! Entries of paged tables: leaves with their places, and large values that belong to no record.
 
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
 use super::{ChunkKind, ChunkReader, ChunkWriter};
 use crate::page::{KeyBytes, LargeRef, Listed, ListedLeaf, StoredOnPage};
+use crate::types::{OnDisk, U16, U32, U64, on_disk};
 
-/// The first bytes of a leaf. The rest of the least key that it may have follows; what comes before that rest is the beginning of the
-/// same key of the leaf before, in the same chunk.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct LeafHeader {
-    /// The word of its place (`page/map.rs`).
-    place: U64,
-    page: U64,
-    records: U16,
-    /// Bytes of their keys and values.
-    bytes: U16,
-    /// Bytes that the key shares with the one before.
-    shared: U16,
-    /// Bytes of its rest.
-    rest: U16,
+on_disk! {
+    /// The first bytes of a leaf. The rest of the least key that it may have follows; what comes before that rest is the beginning of the
+    /// same key of the leaf before, in the same chunk.
+    struct LeafHeader {
+        /// The word of its place (`page/map.rs`).
+        place: U64,
+        page: U64,
+        records: U16,
+        /// Bytes of their keys and values.
+        bytes: U16,
+        /// Bytes that the key shares with the one before.
+        shared: U16,
+        /// Bytes of its rest.
+        rest: U16,
+    }
 }
 
-/// A large value that belongs to no record; first of a table, the number that the next one gets, and no bytes.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct ValueEntry {
-    number: U64,
-    bytes: U32,
-    zero: U32,
+on_disk! {
+    /// A large value that belongs to no record; first of a table, the number that the next one gets, and no bytes.
+    struct ValueEntry {
+        number: U64,
+        bytes: U32,
+        zero: U32,
+    }
 }
 
 /// Bytes of a leaf without its key.
@@ -87,7 +85,7 @@ impl ChunkReader<'_> {
     }
 
     fn leaf(&mut self) -> Option<Listed<'_>> {
-        let (header, rest) = LeafHeader::ref_from_prefix(self.rest).ok()?;
+        let (header, rest) = LeafHeader::ref_from_prefix(self.rest)?;
         let (key, rest) = rest.split_at_checked(header.rest.get().into())?;
         let mut low = KeyBytes::from_slice(self.last.get(..header.shared.get().into())?);
         low.extend_from_slice(key);
@@ -107,7 +105,7 @@ impl ChunkReader<'_> {
     }
 
     fn value(&mut self) -> Option<LargeRef> {
-        let (entry, rest) = ValueEntry::ref_from_prefix(self.rest).ok()?;
+        let (entry, rest) = ValueEntry::ref_from_prefix(self.rest)?;
         self.rest = rest;
         Some(LargeRef::numbered(entry.number.get(), entry.bytes.get()))
     }
