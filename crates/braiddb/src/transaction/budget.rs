@@ -71,7 +71,7 @@ impl Budget {
         self.records / 8
     }
 
-    /// The allocator's limit: the budget less the other memory, `beside`, and less a sixth for
+    /// The allocator's limit: the budget less other memory, `beside`, and less a sixth for
     /// uncounted memory. Uncounted are write sets and slots of open transactions, queues and
     /// transfer buffers.
     fn room(&self, beside: u64) -> u64 {

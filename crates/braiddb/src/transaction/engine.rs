@@ -352,8 +352,8 @@ impl Engine {
     pub(crate) fn share_with_recovered_pages(&self) {
         let Some(pages) = self.shared_pages() else { return };
         self.share_with_pages(pages);
-        // Outside of the workers, a write is synchronous. Memory that other threads use meanwhile
-        // is handled by the next call.
+        // Outside of the workers, a write is synchronous. The next call handles memory that other
+        // threads use until then.
         for _ in 0..MAX_SHRINKS {
             if pages.shrink(SHRINK, true) != Shrunk::Some {
                 break;

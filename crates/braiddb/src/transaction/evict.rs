@@ -50,7 +50,7 @@ pub(super) struct MemoryWatch {
     allocated: Cell<i64>,
     /// Peak of the memory in use since memory was last returned.
     most: Cell<u64>,
-    /// Time at which memory is to be returned.
+    /// Time at which to return memory.
     give_back_at: Cell<Option<Instant>>,
 }
 
@@ -81,7 +81,7 @@ struct Passage {
     freed: u64,
 }
 
-/// What an idle worker should do about memory above the budget.
+/// The action of an idle worker on memory above the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Eviction {
     /// Set to continue immediately.

@@ -1,11 +1,11 @@
 //! Garbage collection of superseded versions and deleted records (Umbra MVCC §3.4, Steam).
 //!
-//! A version superseded at LSN c, or a record deleted at c, is needed only by transactions whose
-//! begin stamp is not later than c. Later transactions stop at the newer version. So the
-//! transaction that superseded it lists it exactly once, under c. Once the oldest begin stamp in
-//! use is later than c, a superseded version is freed without being unlinked, because the link to
-//! it is never followed again. A deleted record is reclaimed at the same point, but not before its
-//! deletion is durable: until then readers must find the tombstone, to wait for it.
+//! A version superseded at LSN c, or a record deleted at c, is needed only by transactions with a
+//! begin stamp not later than c. Later transactions stop at the newer version. So the transaction
+//! that superseded it lists it exactly once, under c. Once the oldest begin stamp in use is later
+//! than c, a superseded version is freed without being unlinked, because the link to it is never
+//! followed again. A deleted record is reclaimed at the same point, but not before its deletion is
+//! durable: until then readers must find the tombstone, to wait for it.
 
 use std::collections::VecDeque;
 

@@ -26,9 +26,9 @@ pub enum Certifier {
     /// is the order of commit LSNs, and reads leave no trace.
     #[default]
     ReadValidation,
-    /// Serial safety net (SSN), for comparison. What a transaction read may have changed, if the
-    /// transaction precedes the writers in the serial order. Fewer transactions fail, but each read
-    /// writes a stamp. Read-only transactions also draw an LSN and may fail. No snapshot is
+    /// Serial safety net (SSN), for comparison. A transaction may commit although its reads have
+    /// changed, if it precedes the writers in the serial order. Fewer transactions fail, but each
+    /// read writes a stamp. Read-only transactions also draw an LSN and may fail. No snapshot is
     /// extended. The serial order differs from LSN order and is not reported. Each record takes 8
     /// more bytes. Reads under [`Isolation::Snapshot`] are not considered.
     SerialSafetyNet,

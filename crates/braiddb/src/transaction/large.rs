@@ -206,7 +206,7 @@ impl Transaction {
                     reader = values.reader(large, most);
                     continue;
                 };
-                // The last one is kept if there are frames for only one.
+                // Keeps the last one if only one frame is free.
                 let mut all: SmallVec<[Interrupted; 8]> =
                     reader.absent_ahead(ahead).into_iter().rev().collect();
                 let is_alone = all.is_empty();
@@ -237,7 +237,7 @@ impl Transaction {
 }
 
 impl WorkerTransactions {
-    /// Queues a value whose pieces are to be removed; no snapshot can see it any more.
+    /// Queues a value for removal of its pieces; no snapshot can see it any more.
     pub(super) fn discard(&self, values: Arc<LargeValues>, large: LargeRef) {
         values.note_unowned(large);
         self.discarded.borrow_mut().push_back((values, large));

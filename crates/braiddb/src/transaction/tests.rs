@@ -1,4 +1,4 @@
-//! Races between transactions, driven by hand on a worker that has no scheduler.
+//! Races between transactions, stepped by hand on a worker without a scheduler.
 
 mod extension;
 mod two_workers;
@@ -17,8 +17,8 @@ use crate::rid::Rid;
 use crate::sched::run_now;
 use crate::version::Stamp;
 
-/// A worker of an engine that logs nothing, and a table. Fields are dropped in order: nobody
-/// participates any more when the engine drains its garbage.
+/// Test fixture: a worker of an engine that logs nothing, and a table. Fields are dropped in order,
+/// so no thread participates any more when the engine drains its garbage.
 struct Bench {
     participation: Participation,
     table: Arc<Records>,
@@ -63,7 +63,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // As a worker's driver does when it ends.
+        // Like a worker's driver at its end.
         self.worker.engine().leave(self.worker.garbage.take(), self.worker.aborted.take());
         self.worker.uninstall();
     }
@@ -78,8 +78,8 @@ fn an_insert_that_loses_its_race_frees_nothing_that_others_may_hold() {
         let operation = reclaim::enter();
         assert!(winner.write_new(table, b"key", b"winner", &operation).unwrap());
         let before = bench.version_bytes();
-        // Both found the key absent. Whoever looks at entries by their record id, as eviction and
-        // compaction do, may have loaded the loser's version just before this fails.
+        // Both found the key absent. Code that reads entries by record id, such as eviction and
+        // compaction, may have loaded the loser's version just before this fails.
         assert!(!loser.write_new(table, b"key", b"loser", &operation).unwrap());
         bench.participation.turn();
         bench.participation.turn();
@@ -114,8 +114,8 @@ fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
         // SAFETY: in flight, and found under the guard above.
         let version = unsafe { head.get() };
         assert_eq!(version.position(), 1);
-        // What eviction and compaction see that have loaded the entry just before an abort unlinks the
-        // version and stamps it.
+        // Eviction and compaction may see this, if they loaded the entry just before an abort
+        // stamps and unlinks the version.
         version.set_stamp(Stamp::ABORTED);
         assert_eq!(version.record(), None);
         let acting = engine.horizon.act(0, engine.log.tail()).unwrap();
