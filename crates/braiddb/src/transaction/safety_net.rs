@@ -24,9 +24,8 @@
 //!
 //! After T has drawn `c`, without suspension:
 //!
-//! 1. If T wrote, it waits until no other worker has a commit in progress at an LSN before `c`
-//!    whose reads are not stamped yet. Then it takes η from the access stamps of the records it
-//!    overwrites.
+//! 1. If T wrote, it waits for commits of other workers at LSNs before `c` that have not stamped
+//!    their reads yet. Then it takes η from the access stamps of the records it overwrites.
 //! 2. For everything it read, it finds the transactions that overwrote it, and waits until those
 //!    that commit before `c` are decided. Then it stamps its reads with `c`.
 //! 3. It publishes this through its worker's word in [`SafetyNet::under_way`].

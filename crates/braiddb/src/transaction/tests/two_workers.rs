@@ -155,7 +155,7 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
                 next();
                 writer.worker.prune(false);
                 assert_eq!(writer.worker.counters().versions_pruned.get(), 0);
-                // The record is resident again and overwritten beside an active reader: this is
+                // The record is resident again and overwritten while a reader is active: this is
                 // pruned.
                 let reader = writer.worker.begin().unwrap();
                 (0..2 * MANY).for_each(|value| writer.put(table, value));
