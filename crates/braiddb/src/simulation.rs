@@ -1,4 +1,4 @@
-//! The whole engine on a disk that lies, the same way each time from the same seed.
+//! The whole engine on a simulated disk that loses data at crashes; the same seed replays the same run.
 //!
 //! ```
 //! use braiddb::simulation::{CrashCounts, SimulatedDisk};

@@ -41,7 +41,7 @@ struct Shared {
     table: Records,
 }
 
-/// What a transaction reads.
+/// Reads of a transaction.
 #[derive(Clone, Copy, Debug)]
 enum Read {
     Nothing,

@@ -5,8 +5,8 @@
 //! Small chunks are blocks of the allocator. From 2 MiB on they are mappings: address space costs
 //! nothing until it is used, and huge pages save a page walk on every random access.
 //!
-//! Invariants: a published chunk stays until the whole array is dropped. If there is room for word
-//! `n`, all chunks up to its own are published.
+//! Invariants: a published chunk stays until the whole array is dropped. If word `n` is available,
+//! all chunks up to its own are published.
 
 use std::ptr::NonNull;
 
@@ -66,10 +66,10 @@ impl Chunks {
     /// Maximum number of words.
     pub(super) const CAPACITY: u64 = (FIRST << CHUNKS) - FIRST;
 
-    /// The word at an index for which room was made.
+    /// The word at an available index.
     ///
     /// # Panics
-    /// Panics if there is no room for it.
+    /// Panics if the array has no such word yet.
     #[inline(always)]
     pub(super) fn word(&self, number: u64) -> &AtomicU64 {
         let (chunk, offset) = place(number);
@@ -82,8 +82,8 @@ impl Chunks {
         unsafe { words.add(offset).as_ref() }
     }
 
-    /// Makes room for the words up to `number`, and returns the number of words for which there is
-    /// room at least.
+    /// Makes the words up to `number` available, and returns a lower bound of the number of
+    /// available words.
     ///
     /// # Errors
     /// Those of the operating system, if it has no such range of addresses left.

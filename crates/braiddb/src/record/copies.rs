@@ -48,7 +48,7 @@ impl Chunk {
         Layout::from_size_align(capacity, 1).expect("values are bounded far below isize::MAX")
     }
 
-    /// Appends `bytes`, for which there is room; returns their location.
+    /// Appends `bytes`, which must fit; returns their location.
     fn append(&mut self, bytes: &[u8]) -> NonNull<[u8]> {
         assert!(bytes.len() <= self.capacity - self.used, "the caller looked for room");
         // SAFETY: within the chunk (asserted), after everything returned before.

@@ -87,8 +87,8 @@ impl IndirectionArray {
         self.entries.word(rid.number())
     }
 
-    /// Makes room for the entries up to `number`, and returns the number of entries for which there
-    /// is room at least.
+    /// Makes the entries up to `number` available, and returns a lower bound of the number of
+    /// available entries.
     ///
     /// # Errors
     /// Fails if the operating system has no address space left.

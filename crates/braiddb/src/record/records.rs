@@ -57,8 +57,8 @@ pub(crate) struct Records {
     memory: Arc<MemoryCounters>,
     /// Reader of evicted records; `None` without a log.
     store: Option<ColdStore>,
-    /// The transactions that may use the table: [`ALL`], [`NOBODY`], [`OLDER`], or the transaction
-    /// with the name in this stamp.
+    /// The stamp of the transaction that may use the table, or one of [`ALL`], [`NOBODY`] and
+    /// [`OLDER`].
     users: AtomicU64,
     /// The LSN at which it was dropped, if it was.
     dropped_at: AtomicU64,

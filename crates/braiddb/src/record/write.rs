@@ -142,8 +142,8 @@ impl Records {
     /// later version.
     ///
     /// # Safety
-    /// The caller's transaction, which will not commit `undone`, installed it in place of its own
-    /// `version`.
+    /// The caller's transaction, which will not commit `undone`, installed it to replace its
+    /// earlier `version`.
     pub(crate) unsafe fn put_back(&self, rid: Rid, undone: VersionRef, version: VersionRef) {
         let replaced = self.array().replace(
             rid,

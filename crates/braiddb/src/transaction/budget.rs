@@ -71,9 +71,9 @@ impl Budget {
         self.records / 8
     }
 
-    /// The allocator's limit: five sixths of the budget without the `beside` bytes. The last sixth
-    /// is for uncounted memory: write sets and slots of open transactions, queues and transfer
-    /// buffers.
+    /// The allocator's limit: five sixths of the budget, after subtracting other memory. The last
+    /// sixth is for uncounted memory: write sets and slots of open transactions, queues and
+    /// transfer buffers.
     fn room(&self, beside: u64) -> u64 {
         self.bytes.saturating_sub(beside) / 6 * 5
     }

@@ -1,4 +1,4 @@
-//! Threads that play one part after another: making one takes longer than most parts do.
+//! Thread pool for schedules: starting a thread takes longer than most schedules use it.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::thread::Thread;
 
 use super::schedule::{Part, Schedule};
 
-/// What a thread is to run next.
+/// The next function for a thread to run.
 type Work = Box<dyn FnOnce() + Send>;
 
 /// An idle thread.
@@ -15,12 +15,12 @@ struct Idle {
     thread: Thread,
 }
 
-/// The threads that are idle.
+/// The idle threads.
 #[derive(Default)]
 pub(super) struct Pool(Mutex<Vec<Idle>>);
 
 impl Pool {
-    /// Seats a thread at `number` of a schedule, where it runs `run` once it gets the baton.
+    /// Assigns a thread to `number` of a schedule, where it runs `run` once it holds the baton.
     pub(super) fn seat(
         self: &Arc<Self>,
         schedule: &Arc<Schedule>,
