@@ -143,7 +143,7 @@ impl MemoryCounters {
 
     /// Allocates `layout` for `kind`; aborts the process as `Vec` does when memory is exhausted.
     pub(crate) fn allocate(&self, kind: Kind, layout: Layout) -> NonNull<u8> {
-        assert!(layout.size() > 0, "an empty block has no address of its own");
+        assert!(layout.size() > 0, "an empty block has no address");
         self.count(kind, layout.size() as i64);
         backend::allocate(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
     }
@@ -182,14 +182,14 @@ impl Drop for MemoryCounters {
 /// Allocates `layout`, zeroed and not counted; aborts the process like `Vec` if memory is
 /// exhausted.
 pub(crate) fn allocate_uncounted(layout: Layout) -> NonNull<u8> {
-    assert!(layout.size() > 0, "an empty block has no address of its own");
+    assert!(layout.size() > 0, "an empty block has no address");
     backend::allocate_zeroed(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
 }
 
 /// Allocates `layout`, uninitialised and not counted; aborts the process like `Vec` if memory is
 /// exhausted.
 fn allocate_unset(layout: Layout) -> NonNull<u8> {
-    assert!(layout.size() > 0, "an empty block has no address of its own");
+    assert!(layout.size() > 0, "an empty block has no address");
     backend::allocate(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
 }
 
@@ -240,8 +240,7 @@ mod backend {
 
     /// The option's index in mimalloc's option list, whose length is asserted below.
     const PAGE_RECLAIM_ON_FREE: libmimalloc_sys::mi_option_t = 35;
-    const _: () =
-        assert!(libmimalloc_sys::_mi_option_last == 47, "look for the option's new place");
+    const _: () = assert!(libmimalloc_sys::_mi_option_last == 47, "check the option's new index");
 
     /// Lets any thread reclaim pages in which a block was freed. By default they stay with the
     /// thread that freed it. If work moves to other workers, that thread allocates less than it

@@ -254,7 +254,7 @@ mod tests {
                 return flags.split_whitespace().map(str::to_owned).collect();
             }
         }
-        panic!("there is no mapping at {address:x}");
+        panic!("no mapping at {address:x}");
     }
 
     /// Memory returned to the operating system would otherwise be allocated again as part of a huge

@@ -157,7 +157,7 @@ impl Domain {
     /// # Panics
     /// Panics if a thread still participates.
     pub(crate) fn drain(&self) {
-        assert_eq!(self.oldest(), QUIESCENT, "nobody may participate any more");
+        assert_eq!(self.oldest(), QUIESCENT, "no thread may participate any more");
         loop {
             let orphans = std::mem::take(&mut *self.orphans.lock());
             if orphans.is_empty() {

@@ -208,7 +208,7 @@ fn committed(end: End) -> bool {
 fn skewed(one: End, other: End) {
     assert!(!(committed(one) && committed(other)), "write skew");
     let told = one != End::Untold && other != End::Untold;
-    assert!(!told || committed(one) || committed(other), "neither gets on: {one:?}, {other:?}");
+    assert!(!told || committed(one) || committed(other), "neither commits: {one:?}, {other:?}");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn reader_beside_certification(fails: bool) {
             End::Committed(lsn) if lsn < begin => &b"new"[..],
             _ => b"old",
         };
-        assert!(seen.is_none_or(|seen| seen == expected), "it depends on what is to be");
+        assert!(seen.is_none_or(|seen| seen == expected), "the reader saw an undecided write");
         assert_eq!(read().as_deref(), Some(expected), "decided once the writer is done");
         drop(operation);
         drop(me);
@@ -301,7 +301,7 @@ fn model_what_decides_a_certification_is_not_pruned() {
         readers.publish(0, [Lsn(10)].into_iter(), Lsn(40));
         readers.publish(1, [Lsn(20)].into_iter(), Lsn(26));
         let pruner = thread::spawn(move || {
-            let pruning = horizon.prune().expect("nobody acts");
+            let pruning = horizon.prune().expect("no worker acts");
             let begins = readers.stamps(Lsn(40), &pruning);
             let mut cut = 0;
             for place in 0..3 {
@@ -326,7 +326,7 @@ fn model_what_decides_a_certification_is_not_pruned() {
             seen.unwrap().and_then(|seen| seen.committed)
         };
         assert_eq!((seen(10), seen(20)), (Some(Lsn(8)), Some(Lsn(16))));
-        assert_eq!(pruner.join().unwrap(), 1, "that of 12 is seen by nobody");
+        assert_eq!(pruner.join().unwrap(), 1, "no reader sees the version of 12");
         drop(operation);
         drop(me);
     });

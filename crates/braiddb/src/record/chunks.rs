@@ -76,7 +76,7 @@ impl Chunks {
         // Acquire pairs with the Release in `publish`: the chunk is zeroed.
         let address = self.directory[chunk].load(Ordering::Acquire);
         let words = NonNull::new(address as *mut AtomicU64);
-        let words = words.unwrap_or_else(|| panic!("there is no room for record id {number}"));
+        let words = words.unwrap_or_else(|| panic!("no room was made for record id {number}"));
         // SAFETY: a published chunk holds `words_of(chunk)` words, of which `place` names one; they
         // are shared only as atomics, and live as long as `self`.
         unsafe { words.add(offset).as_ref() }

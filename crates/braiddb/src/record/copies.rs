@@ -50,7 +50,7 @@ impl Chunk {
 
     /// Appends `bytes`, which must fit; returns their location.
     fn append(&mut self, bytes: &[u8]) -> NonNull<[u8]> {
-        assert!(bytes.len() <= self.capacity - self.used, "the caller looked for room");
+        assert!(bytes.len() <= self.capacity - self.used, "the caller checked the room");
         // SAFETY: within the chunk (asserted), after everything returned before.
         let target = unsafe { self.start.add(self.used) };
         // SAFETY: the target belongs to the chunk and is not shared yet; its length is asserted.

@@ -33,7 +33,7 @@ impl Records {
         let mut newer: Version<'_> = unsafe { head.get() };
         while let Some(&&Cut { version: wanted, header }) = left.peek() {
             let Some(Link::Version(next)) = newer.next() else {
-                panic!("what is to be cut out is linked")
+                panic!("every version to cut out is linked")
             };
             // SAFETY: linked, and not freed concurrently (the caller's contract).
             let version = unsafe { next.get() };

@@ -305,7 +305,7 @@ impl Records {
         assert_eq!(
             self.array.load(rid),
             IndirectionEntry::Dead,
-            "only dead records give their id back"
+            "only ids of dead records are freed"
         );
         let table = RecordsRef::new(self);
         reclaim::retire_with(move || {

@@ -105,7 +105,7 @@ impl Records {
         acting: &Acting<'_>,
         _operation: &OperationGuard,
     ) -> Option<VersionRef> {
-        assert!(to < acting.oldest(), "everyone may see the copy");
+        assert!(to < acting.oldest(), "every transaction may see the copy");
         match link {
             Link::Address(old) => {
                 // On failure another task was faster: it wrote the record, or made it resident. The

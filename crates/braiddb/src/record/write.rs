@@ -115,7 +115,7 @@ impl Records {
         unsafe { new.get() }.set_next(next);
         let installed = self.array().replace(rid, head.into(), IndirectionEntry::Version(new));
         let own = matches!(base, Base::Own(_));
-        assert!(installed || !own, "nobody else replaces a version in flight");
+        assert!(installed || !own, "only its transaction replaces a version in flight");
         installed
     }
 
@@ -130,7 +130,7 @@ impl Records {
     pub(crate) unsafe fn take_back(&self, rid: Rid, version: VersionRef, base: Option<Link>) {
         let before = base.map_or(IndirectionEntry::Dead, IndirectionEntry::from);
         let replaced = self.array().replace(rid, IndirectionEntry::Version(version), before);
-        assert!(replaced, "nobody else replaces a version in flight");
+        assert!(replaced, "only its transaction replaces a version in flight");
         // SAFETY: unlinked just now, and retired by the caller only.
         unsafe { version.get() }.set_stamp(Stamp::ABORTED);
         if base.is_none() {
@@ -150,7 +150,7 @@ impl Records {
             IndirectionEntry::Version(undone),
             IndirectionEntry::Version(version),
         );
-        assert!(replaced, "nobody else replaces a version in flight");
+        assert!(replaced, "only its transaction replaces a version in flight");
         // SAFETY: unlinked just now, and retired by the caller only.
         unsafe { undone.get() }.set_stamp(Stamp::ABORTED);
     }

@@ -32,7 +32,7 @@ impl Quarantine {
         unsafe { assert_not_freed(block.as_ptr().cast()) };
         // SAFETY: the caller's contract.
         unsafe { block.write_bytes(FREED, layout.size()) };
-        self.0.lock().expect("nobody panics with it").push((block, layout));
+        self.0.lock().expect("no holder panics").push((block, layout));
     }
 
     /// Passes the blocks to `free`.
@@ -40,7 +40,7 @@ impl Quarantine {
     /// # Panics
     /// Panics if a block was written after it was freed.
     pub(crate) fn release(&mut self, mut free: impl FnMut(NonNull<u8>, Layout)) {
-        for (block, layout) in self.0.get_mut().expect("nobody panics with it").drain(..) {
+        for (block, layout) in self.0.get_mut().expect("no holder panics").drain(..) {
             // SAFETY: the block belongs to the quarantine, and was filled when it was added.
             let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), layout.size()) };
             let written = bytes.iter().position(|byte| *byte != FREED);

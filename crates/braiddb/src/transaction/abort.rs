@@ -170,7 +170,8 @@ impl Transaction {
             // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
             // transaction.
             let paged = unsafe { write.table.get() }.paged().expect("a write to a paged table");
-            self.worker().discard(paged.large().expect("it led to a value").clone(), large);
+            self.worker()
+                .discard(paged.large().expect("the table stores large values").clone(), large);
         }
     }
 

@@ -57,7 +57,7 @@ impl NextAttempt {
     pub(crate) fn begin(self, mode: Mode) -> Transaction {
         let worker = self.0.clone();
         drop(self);
-        worker.begin_as(mode).expect("a context was kept for it")
+        worker.begin_as(mode).expect("a context is reserved for it")
     }
 }
 

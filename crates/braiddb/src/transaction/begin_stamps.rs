@@ -76,7 +76,7 @@ impl Begins {
             self.first = number;
         } else {
             let last = &mut self.contexts[last as usize];
-            assert!(last.begin <= begin, "the log's tail never goes back");
+            assert!(last.begin <= begin, "the log's tail never decreases");
             last.after = number;
         }
         self.last = number;
@@ -86,7 +86,7 @@ impl Begins {
     /// Moves the snapshot of a context's transaction to a later stamp.
     pub(super) fn extend(&mut self, context: usize, begin: Lsn) {
         let extended = &mut self.contexts[context];
-        assert!(extended.begin != Lsn::MAX && extended.last <= begin, "it is active, and goes on");
+        assert!(extended.begin != Lsn::MAX && extended.last <= begin, "the context is active");
         extended.last = begin;
     }
 

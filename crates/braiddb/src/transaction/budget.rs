@@ -164,7 +164,7 @@ mod tests {
         budget.look(0, room + room / 9);
         assert_eq!(aim(&budget), room - room / 8);
         budget.look(0, room * 2);
-        assert_eq!(aim(&budget), room - room / 2, "not less than half of it");
+        assert_eq!(aim(&budget), room - room / 2, "at least half of it remains");
         for _ in 0..10_000 {
             budget.look(0, room - 20 * MIB);
         }

@@ -20,7 +20,7 @@ struct NewId<'e> {
 impl Drop for NewId<'_> {
     fn drop(&mut self) {
         let table = self.engine.give_table_id_back(self.id);
-        assert!(table.is_none(), "a table's id goes back with the table");
+        assert!(table.is_none(), "the table was removed with its id");
     }
 }
 

@@ -122,7 +122,9 @@ async fn take_all_back() {
                 if let Some(first) = aborted.pop_front() {
                     aborted.push_back(first);
                 }
-                tracing::warn!("what aborted transactions wrote is not taken back yet: {error}");
+                tracing::warn!(
+                    "cannot roll back writes of aborted transactions yet, will retry: {error}"
+                );
                 worker.take_back_at.set(Some(clock::now() + AGAIN));
                 break;
             }

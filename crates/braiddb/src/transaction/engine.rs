@@ -557,7 +557,7 @@ fn has_scratch(files: &WeakLogFiles) -> bool {
     match files.get().map(|files| files.open_scratch()) {
         Some(Ok(_)) => true,
         Some(Err(error)) => {
-            tracing::warn!("all pages of paged tables stay in memory: {error}");
+            tracing::warn!("no scratch file, all pages stay resident: {error}");
             false
         }
         None => false,

@@ -22,25 +22,25 @@ pub(crate) enum OperationError {
     #[error("another transaction changed what this one read")]
     NotSerializable(Box<NamedKeys>),
     /// Another transaction holds the priority token. This one is aborted, and may be retried.
-    #[error("another transaction commits alone")]
+    #[error("another transaction holds the priority token")]
     TurnedAway,
     /// A bulk operation holds the table. The transaction must abort, and may be retried.
-    #[error("a bulk operation changes table {0:?}")]
+    #[error("a bulk operation is changing table {0:?}")]
     BulkUnderWay(Arc<str>, TableId),
-    #[error("a write of a bulk operation was given up halfway")]
+    #[error("a write of a bulk operation was not completed")]
     BulkGivenUp,
-    #[error("a bulk operation is not rolled back in part")]
+    #[error("a bulk operation has no savepoints")]
     BulkSavepoint,
     /// The transaction has too many bytes of versions on paged tables.
     #[error("the transaction has {} bytes of versions: the limit is {} bytes", .0.bytes, .0.limit)]
     VersionBytes(Box<TooLong>),
     #[error("the transaction is read-only")]
     ReadOnly,
-    #[error("the database was opened to be only read")]
+    #[error("the database was opened read-only")]
     ReadOnlyDatabase,
-    #[error("the savepoint is not one of this transaction, or an earlier one was rolled back to")]
+    #[error("the savepoint belongs to another transaction, or an earlier one was rolled back to")]
     SavepointOver,
-    #[error("a scan that has begun does not turn round")]
+    #[error("a scan cannot change direction after its first record")]
     ScanBegun,
     #[error("the key exists already")]
     KeyExists,
@@ -62,7 +62,7 @@ pub(crate) enum OperationError {
     #[error(transparent)]
     Index(#[from] Box<IndexError>),
     /// The key function of an index panicked.
-    #[error("a user's code panicked: {0}")]
+    #[error("user code panicked: {0}")]
     Panicked(Box<str>),
     /// A stored value could not be decoded as an index expects.
     #[error(transparent)]
@@ -71,7 +71,7 @@ pub(crate) enum OperationError {
     Unlogged,
     #[error("a checkpoint is being written already")]
     CheckpointUnderWay,
-    #[error("the worker has too much under way")]
+    #[error("the worker has too many operations in progress")]
     Overloaded,
     /// The log failed after the commit had drawn its LSN: the commit may or may not be on disk.
     #[error("the log failed before the commit at LSN {lsn} was known to be durable: {cause}")]
@@ -102,10 +102,12 @@ pub(crate) enum IndexError {
     UniqueViolation { table: String, index: String, key: EncodedKey },
     #[error("the index {index:?} of table {table:?} is not attached")]
     IndexDetached { table: String, index: String },
-    #[error("there is no index {index:?} of table {table:?}")]
+    #[error("table {table:?} has no index {index:?}")]
     IndexNotFound { table: String, index: String },
     /// The key function of an index returned keys that differ from those in the index.
-    #[error("the index {index:?} of table {table:?} does not have the keys that are given for it")]
+    #[error(
+        "the key function of index {index:?} of table {table:?} returned keys that differ from the index"
+    )]
     IndexInconsistent { table: String, index: String },
     /// Two records have the same key in a unique index that is being built.
     #[error("two records have the same key in the unique index {index:?} of table {table:?}")]

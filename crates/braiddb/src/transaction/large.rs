@@ -172,7 +172,7 @@ impl Transaction {
         then: SeenAt,
     ) -> Pin<Box<dyn Future<Output = Result<Option<LargeRead>, OperationError>> + 'a>> {
         Box::pin(async move {
-            let values = paged.large().expect("made before anything leads to a value");
+            let values = paged.large().expect("created before any large value");
             let (mut permit, mut ahead) = (None::<Rc<ReadPermit>>, 0);
             let mut reader = values.reader(large, most);
             let (mut needs, mut held) = (values.needs(), None::<HeldPages>);
@@ -267,7 +267,7 @@ async fn discard_all() {
         if let Err(error) = remove(&worker, &values, large).await {
             // Other values are tried first next time: their pages may be loadable.
             worker.discarded.borrow_mut().push_back((values, large));
-            tracing::warn!("large values that nobody sees any more are not removed yet: {error}");
+            tracing::warn!("cannot remove unused large values yet, will retry: {error}");
             worker.discard_at.set(Some(clock::now() + AGAIN));
             break;
         }

@@ -77,7 +77,7 @@ async fn tidy_all() {
         if let Some(first) = untidy.pop_front() {
             untidy.push_back(first);
         }
-        tracing::warn!("pages on which nothing is are not taken away yet: {error}");
+        tracing::warn!("cannot clean up pages yet, will retry: {error}");
         worker.tidy_at.set(Some(clock::now() + AGAIN));
     }
     worker.tidying.set(false);

@@ -211,9 +211,9 @@ mod tests {
             assert_eq!(share.limit(&full(0)), ROOM / 2 - step * (ROOM / STEP));
         }
         share.note_brought_back(ROOM);
-        assert_eq!(share.limit(&full(0)), ROOM / 16, "something is left to pages");
+        assert_eq!(share.limit(&full(0)), ROOM / 16, "pages keep a minimum");
         assert_eq!(share.limit(&full(1 << 60)), ROOM / 16 + ROOM / STEP);
         (0..8).for_each(|_| _ = share.limit(&full(1 << 60)));
-        assert_eq!(share.limit(&full(0)), ROOM - ROOM / 16, "and to others");
+        assert_eq!(share.limit(&full(0)), ROOM - ROOM / 16, "and so do versions");
     }
 }

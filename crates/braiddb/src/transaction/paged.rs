@@ -293,7 +293,7 @@ impl Transaction {
                 let replaced = writes.overwrite_paged(own.position(), deleted, value, memory);
                 if let Some(replaced) = replaced {
                     let values = table.paged().and_then(PagedTable::large);
-                    let values = values.expect("a write led to a value").clone();
+                    let values = values.expect("the table stores large values").clone();
                     self.worker().discard(values, replaced);
                 }
                 Decision::Overwrite

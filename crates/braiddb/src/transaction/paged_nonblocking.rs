@@ -59,7 +59,7 @@ impl Transaction {
             }
             Ok(Err(Undecided)) => Err(Wait::Undecided),
             Err(NotNow::Interrupted(why)) => Err(Wait::Interrupted(smallvec![why])),
-            Err(NotNow::Failed(error)) => unreachable!("what only looks takes no page: {error}"),
+            Err(NotNow::Failed(error)) => unreachable!("a read allocates no page: {error}"),
         }
     }
 
@@ -91,7 +91,7 @@ impl Transaction {
                 Ok(true)
             }
             Ok(Written::Refused(false)) => Ok(false),
-            Ok(Written::Overwritten | Written::Pushed(_)) => unreachable!("only looked at"),
+            Ok(Written::Overwritten | Written::Pushed(_)) => unreachable!("a read only"),
         })
     }
 

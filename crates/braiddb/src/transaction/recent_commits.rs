@@ -321,7 +321,7 @@ impl WorkerTransactions {
         if let Some(large) = before.and_then(SlotValue::large) {
             // SAFETY: tables live as long as the engine.
             let paged = unsafe { one.table.get() }.paged().expect("changes are of paged tables");
-            self.discard(paged.large().expect("it led to a value").clone(), large);
+            self.discard(paged.large().expect("the table stores large values").clone(), large);
         }
     }
 }

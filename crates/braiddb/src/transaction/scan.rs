@@ -160,14 +160,14 @@ impl<'tx> Scan<'tx> {
     /// Omits expired records, and returns values without their expiry; only before the first
     /// record.
     pub(crate) fn leave_out_expired(&mut self) {
-        assert!(self.has_not_begun(), "a scan looks at what has expired from its start, or not");
+        assert!(self.has_not_begun(), "set before the first record");
         // SAFETY: the engine owns the table and outlives the transaction.
         self.unexpired_only = unsafe { self.table.get() }.expires();
     }
 
     /// Does not make records read from the log resident; only before the first record.
     pub(crate) fn set_leaves_cold(&mut self) {
-        assert!(self.has_not_begun(), "a scan keeps to what it was told");
+        assert!(self.has_not_begun(), "set before the first record");
         self.leaves_cold = true;
     }
 

@@ -167,7 +167,7 @@ async fn sweep_due() {
             let begun = clock::now();
             let is_over = sweep.go_on(&worker, 1).await.unwrap_or_else(|error| {
                 let name = sweep.table.name();
-                tracing::warn!("records of table {:?} were not swept: {error}", &*name);
+                tracing::warn!("cannot sweep expired records of table {:?}: {error}", &*name);
                 true
             });
             match is_over {
@@ -307,7 +307,7 @@ async fn sweep_batch(
             ) => {
                 if table.is_first_unswept() {
                     tracing::warn!(
-                        "a record of table {:?} that has expired is left, and perhaps others: {error}",
+                        "cannot sweep an expired record of table {:?}, and perhaps others: {error}",
                         &*table.name()
                     );
                 }

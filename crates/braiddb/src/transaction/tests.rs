@@ -89,7 +89,7 @@ fn an_insert_that_loses_its_race_frees_nothing_that_others_may_hold() {
         assert_eq!(table.take_rid().unwrap(), Rid::new(2), "the id is not handed out again yet");
         drop(operation);
         while bench.participation.turn() {}
-        assert_eq!(bench.version_bytes(), before, "freed once nobody can hold it");
+        assert_eq!(bench.version_bytes(), before, "freed once no operation can hold it");
         assert_eq!(table.array().load(lost), IndirectionEntry::Empty);
         assert_eq!(table.take_rid().unwrap(), lost);
     });
@@ -124,7 +124,7 @@ fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
         assert_eq!(evicted, 0);
         drop(acting);
         let found = table.newest(lost, looking.view(), &operation);
-        assert_eq!(found, Newest::Deciding, "looked at again");
+        assert_eq!(found, Newest::Deciding, "the caller retries");
         drop(inserter);
         assert_eq!(table.array().load(lost), IndirectionEntry::Dead);
         assert_eq!(table.newest(lost, looking.view(), &operation), Newest::Gone);
@@ -174,7 +174,7 @@ fn an_attempt_that_follows_another_is_not_refused() {
         active.push(next.begin(Mode::Snapshot));
         drop(active.pop());
         drop(NextAttempt::keep(&bench.worker));
-        assert!(bench.worker.begin().is_ok(), "one that is not used is given back");
+        assert!(bench.worker.begin().is_ok(), "an unused one is released");
         let places: Vec<_> =
             (0..4).map(|_| InteractivePermit::take(&bench.worker).unwrap()).collect();
         assert!(InteractivePermit::take(&bench.worker).is_err(), "half of them may be interactive");

@@ -220,7 +220,7 @@ impl WorkerTransactions {
             context.bulk_epochs.get_mut().clear();
         }
         context.reads.clear();
-        assert!(context.created.get_mut().is_empty(), "opened by the commit, or taken back");
+        assert!(context.created.get_mut().is_empty(), "opened by the commit, or rolled back");
         assert!(context.undone_created.get_mut().is_empty(), "dropped when the transaction ended");
         context.copies.free(&self.engine.memory);
         self.begins.borrow_mut().end(context.number);

@@ -313,7 +313,7 @@ impl WriteSet {
     pub(crate) fn clear(&mut self, memory: &MemoryCounters) {
         const KEPT_WRITES: usize = 64;
         let handed_over = self.replaced.is_empty() && self.undone.is_empty();
-        assert!(handed_over, "versions that it unlinked were handed to reclamation");
+        assert!(handed_over, "unlinked versions were passed to reclamation");
         self.writes.clear();
         self.writes.shrink_to(KEPT_WRITES);
         self.keys.clear();

@@ -222,6 +222,6 @@ mod tests {
         drop(pruning);
         horizon.publish(0, Lsn(200));
         assert!(horizon.act(0, Lsn(500)).is_some());
-        assert_eq!(horizon.prune().unwrap().acted_on(), Lsn(300), "it never goes back");
+        assert_eq!(horizon.prune().unwrap().acted_on(), Lsn(300), "it never decreases");
     }
 }

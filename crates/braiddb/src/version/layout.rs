@@ -209,7 +209,7 @@ impl<'a> Version<'a> {
 
     /// Sets the final stamp of the version. Release pairs with the Acquire in `stamp`.
     pub(crate) fn set_stamp(self, stamp: Stamp) {
-        assert!(stamp.name().is_none(), "a final stamp is no name");
+        assert!(stamp.name().is_none(), "a final stamp is an LSN");
         self.header().stamp.store(stamp.bits(), Ordering::Release);
     }
 

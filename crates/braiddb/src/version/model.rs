@@ -71,10 +71,10 @@ fn model_no_transaction_begins_before_a_horizon_that_somebody_acts_on() {
             })
         };
         tail.fetch_add(8, Ordering::AcqRel);
-        let acting = horizon.act(0, Lsn(tail.load(Ordering::Acquire))).expect("nobody prunes");
+        let acting = horizon.act(0, Lsn(tail.load(Ordering::Acquire))).expect("no worker prunes");
         let oldest = acting.oldest();
         drop(acting);
-        assert!(beginner.join().unwrap() >= oldest, "what it needs may be freed");
+        assert!(beginner.join().unwrap() >= oldest, "a version it needs may be freed");
     });
 }
 
@@ -105,7 +105,7 @@ fn model_who_prunes_finds_chains_whole() {
         if let Some(pruning) = horizon.prune() {
             let stamps = readers.stamps(Lsn(32), &pruning);
             if stamps.is_only_stepped_over(Lsn(16), Lsn(24)) {
-                assert!(whole.load(Ordering::Relaxed), "it is to be cut out of a whole chain");
+                assert!(whole.load(Ordering::Relaxed), "the chain must be complete");
             }
         }
         other.join().unwrap();

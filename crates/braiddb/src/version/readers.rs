@@ -134,7 +134,10 @@ mod tests {
         horizon.publish(0, Lsn(200));
         drop(horizon.act(0, Lsn(2000)).unwrap());
         let stamps = readers.stamps(Lsn(2000), &horizon.prune().unwrap());
-        assert!(!stamps.is_only_stepped_over(Lsn(120), Lsn(150)), "nobody steps over it any more");
+        assert!(
+            !stamps.is_only_stepped_over(Lsn(120), Lsn(150)),
+            "no reader steps over it any more"
+        );
         assert!(
             stamps.is_only_stepped_over(Lsn(200), Lsn(300)),
             "the second reader does over this one"

@@ -112,7 +112,7 @@ impl StatusTable {
         let unnumbered = TransactionName::new(worker, context, 0);
         // Relaxed: only this worker writes the word.
         let word = self.context(unnumbered).state.load(Ordering::Relaxed);
-        assert!(word & PHASE_MASK >= Phase::Committed as u64, "the last transaction is over");
+        assert!(word & PHASE_MASK >= Phase::Committed as u64, "the last transaction has ended");
         let name = TransactionName::new(worker, context, (word >> PHASE_BITS) + 1);
         if is_planted(Bug::CommitLsnClearedEarly) {
             // Release as in `committing`; too early, which is the bug.

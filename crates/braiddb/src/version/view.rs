@@ -121,7 +121,7 @@ mod tests {
         status.committing(other);
         assert_eq!(verdict(), Verdict::Untold);
         status.drew(other, Lsn(50));
-        assert_eq!(verdict(), Verdict::Between, "told before it is decided");
+        assert_eq!(verdict(), Verdict::Between, "published before it is decided");
         status.committed(other);
         assert_eq!(verdict(), Verdict::Before);
     }

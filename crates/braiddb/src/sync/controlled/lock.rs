@@ -32,7 +32,7 @@ fn acquire<G>(resource: usize, mut attempt: impl FnMut() -> Option<G>) -> G {
         if let Some(guard) = attempt() {
             return guard;
         }
-        part().expect("called by those who take part").wait(resource, None, place);
+        part().expect("called by a participating thread").wait(resource, None, place);
     }
 }
 

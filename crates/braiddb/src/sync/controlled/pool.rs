@@ -27,7 +27,7 @@ impl Pool {
         number: usize,
         run: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<()> {
-        let idle = self.0.lock().expect("nobody panics with it").pop();
+        let idle = self.0.lock().expect("no holder panics").pop();
         let idle = match idle {
             Some(idle) => idle,
             None => Self::start()?,
@@ -38,7 +38,7 @@ impl Pool {
         let work_again = Box::new(move || {
             part.play(run);
             drop(part);
-            pool.0.lock().expect("nobody panics with it").push(idle);
+            pool.0.lock().expect("no holder panics").push(idle);
         });
         work.send(work_again).expect("an idle thread listens");
         Ok(())

@@ -25,19 +25,19 @@ pub(crate) mod oneshot {
         #[track_caller]
         pub(crate) fn send(mut self, value: T) -> Result<(), T> {
             point(Point::Queue);
-            self.0.take().expect("there until it is sent or dropped").send(value)
+            self.0.take().expect("present until it is sent or dropped").send(value)
         }
 
         #[track_caller]
         pub(crate) fn is_canceled(&self) -> bool {
             point(Point::Queue);
-            self.0.as_ref().expect("there until it is sent or dropped").is_canceled()
+            self.0.as_ref().expect("present until it is sent or dropped").is_canceled()
         }
 
         #[track_caller]
         pub(crate) fn poll_canceled(&mut self, context: &mut Context<'_>) -> Poll<()> {
             point(Point::Queue);
-            self.0.as_mut().expect("there until it is sent or dropped").poll_canceled(context)
+            self.0.as_mut().expect("present until it is sent or dropped").poll_canceled(context)
         }
     }
 

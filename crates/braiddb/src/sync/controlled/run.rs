@@ -60,14 +60,14 @@ impl Runner {
         let set = value.clone();
         let seated = self.0.seat(&schedule, number, move || {
             let body = body();
-            *set.lock().expect("nobody panics with it") = Some(body);
+            *set.lock().expect("no holder panics") = Some(body);
         });
         seated.expect("threads to run schedules");
         schedule.pass_to(number);
         match schedule.wait() {
             Ending::Over(report) => {
-                let value = value.lock().expect("nobody panics with it").take();
-                Ran::Over(value.expect("the body is over"), report)
+                let value = value.lock().expect("no holder panics").take();
+                Ran::Over(value.expect("the body has ended"), report)
             }
             Ending::Found(finding) => Ran::Found(finding),
         }
@@ -139,7 +139,7 @@ pub fn give_way() {
 /// Lets other threads run for this many microseconds of the schedule's virtual time.
 #[track_caller]
 pub fn pause(microseconds: u64) {
-    let part = part().expect("a thread that takes part");
+    let part = part().expect("a participating thread");
     part.wait(part.new_resource(), Some(microseconds), Location::caller());
 }
 
@@ -157,7 +157,7 @@ pub fn describe_by(describe: impl Fn() -> String + Send + 'static) {
 /// Panics on a thread that does not participate.
 #[track_caller]
 pub fn found_wrong(message: String) -> ! {
-    let part = part().expect("a thread that takes part");
+    let part = part().expect("a participating thread");
     part.fail(FindingKind::Wrong, message, Location::caller())
 }
 
@@ -173,13 +173,13 @@ pub(crate) fn virtual_now() -> Option<u64> {
 
 /// Creates a resource to wait for, on a participating thread.
 pub(crate) fn new_resource() -> usize {
-    part().expect("a thread that takes part").new_resource()
+    part().expect("a participating thread").new_resource()
 }
 
 /// Waits until `resource` is announced, or for this many microseconds.
 #[track_caller]
 pub(crate) fn wait_for(resource: usize, timeout: Option<u64>) {
-    part().expect("a thread that takes part").wait(resource, timeout, Location::caller());
+    part().expect("a participating thread").wait(resource, timeout, Location::caller());
 }
 
 /// Resumes the threads that wait for `resource`.

@@ -275,7 +275,7 @@ impl Schedule {
     }
 }
 
-const NO_PANIC: &str = "nobody panics with it";
+const NO_PANIC: &str = "no holder panics";
 
 impl Part {
     /// Runs `run` as this part: waits for the baton, and leaves the schedule at the end.
@@ -320,7 +320,7 @@ impl Part {
     fn maybe_switch(&self, kind: Point, place: &'static Location<'static>) {
         let core = self.core();
         if core.steps > core.most_steps {
-            let message = format!("{} steps, and no end", core.steps);
+            let message = format!("no end after {} steps", core.steps);
             self.fail(FindingKind::NoProgress, message, place);
         }
         (core.threads[self.number].place, core.threads[self.number].point) = (place, kind);
@@ -389,7 +389,7 @@ impl Part {
                 return self.switch(next);
             }
             let Some(deadline) = core.next_deadline() else {
-                let message = "every thread waits, and nobody will wake one".to_owned();
+                let message = "every thread waits without a deadline".to_owned();
                 self.fail(FindingKind::Deadlock, message, place);
             };
             core.skipped += deadline.saturating_sub(core.now());
@@ -479,7 +479,7 @@ impl Part {
                 return self.schedule.pass_to(next);
             }
             let Some(deadline) = core.next_deadline() else {
-                let message = "every thread left waits, and nobody will wake one".to_owned();
+                let message = "every remaining thread waits without a deadline".to_owned();
                 self.fail(FindingKind::Deadlock, message, Location::caller());
             };
             core.skipped += deadline.saturating_sub(core.now());
@@ -500,7 +500,7 @@ impl Part {
         let threads = core.threads.iter().enumerate().map(|(number, thread)| ThreadReport {
             name: thread.name.clone(),
             state: if number == self.number {
-                "has the baton".to_owned()
+                "holds the baton".to_owned()
             } else {
                 thread.describe()
             },
@@ -552,10 +552,10 @@ fn remember(
 impl Thread {
     fn describe(&self) -> String {
         match self.state {
-            State::Runnable => format!("could go on after {:?}", self.point),
+            State::Runnable => format!("runnable after {:?}", self.point),
             State::Waiting { deadline: None, .. } => "waits".to_owned(),
             State::Waiting { deadline: Some(deadline), .. } => format!("waits until {deadline} us"),
-            State::Over => "is over".to_owned(),
+            State::Over => "has ended".to_owned(),
         }
     }
 }

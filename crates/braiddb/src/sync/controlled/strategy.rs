@@ -179,14 +179,14 @@ impl Strategy {
             Kind::Random { .. } => candidates[self.random.usize(0..candidates.len())],
             Kind::Priorities { priorities, .. } => {
                 let highest = candidates.iter().copied().max_by_key(|thread| priorities[*thread]);
-                highest.expect("somebody can go on")
+                highest.expect("some thread is runnable")
             }
             Kind::Stalls { until, .. } | Kind::Places { until, .. } => {
                 let free: smallvec::SmallVec<[Candidate; 16]> =
                     candidates.iter().copied().filter(|thread| until[*thread] <= step).collect();
                 if free.is_empty() {
                     let soonest = candidates.iter().copied().min_by_key(|thread| until[*thread]);
-                    soonest.expect("somebody can go on")
+                    soonest.expect("some thread is runnable")
                 } else {
                     free[self.random.usize(0..free.len())]
                 }

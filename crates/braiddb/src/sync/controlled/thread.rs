@@ -44,7 +44,7 @@ impl Builder {
         let number = part.schedule.add(self.1);
         part.schedule.pool.seat(&part.schedule, number, move || {
             let value = run();
-            *result.lock().expect("nobody panics with it") = Some(value);
+            *result.lock().expect("no holder panics") = Some(value);
         })?;
         point(Point::Spawn);
         Ok(JoinHandle::Scheduled { number, outcome })
@@ -58,15 +58,15 @@ impl<T> JoinHandle<T> {
             Self::Real(thread) => thread.join(),
             Self::Scheduled { number, outcome } => {
                 wait_for_end(number, Location::caller());
-                let outcome = outcome.lock().expect("nobody panics with it").take();
-                Ok(outcome.expect("a scheduled thread that is over did not panic"))
+                let outcome = outcome.lock().expect("no holder panics").take();
+                Ok(outcome.expect("an ended scheduled thread did not panic"))
             }
         }
     }
 }
 
 fn wait_for_end(number: usize, place: &'static Location<'static>) {
-    let part = part().expect("joined by those who take part");
+    let part = part().expect("joined by a participating thread");
     while !part.is_over(number) {
         part.wait(Part::end_of(number), None, place);
     }
@@ -94,7 +94,7 @@ where
     std::thread::scope(|real| {
         let scope = Scope { real, scheduled: Mutex::default() };
         let value = f(&scope);
-        for number in scope.scheduled.into_inner().expect("nobody panics with it") {
+        for number in scope.scheduled.into_inner().expect("no holder panics") {
             wait_for_end(number, place);
         }
         value
@@ -131,14 +131,14 @@ impl<'scope> Scope<'scope, '_> {
         let number = part.schedule.add("scoped".to_owned());
         let run: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || {
             let value = run();
-            *result.lock().expect("nobody panics with it") = Some(value);
+            *result.lock().expect("no holder panics") = Some(value);
         });
         // SAFETY: `scope` waits until the thread has ended, when `run` is dropped, before it
         // returns; an abandoned schedule stops both permanently.
         let run: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(run) };
         let seated = part.schedule.pool.seat(&part.schedule, number, run);
         seated.expect("threads for a schedule");
-        self.scheduled.lock().expect("nobody panics with it").push(number);
+        self.scheduled.lock().expect("no holder panics").push(number);
         point(Point::Spawn);
         ScopedJoinHandle::Scheduled { number, outcome }
     }
@@ -151,8 +151,8 @@ impl<T> ScopedJoinHandle<'_, T> {
             Self::Real(thread) => thread.join(),
             Self::Scheduled { number, outcome } => {
                 wait_for_end(number, Location::caller());
-                let outcome = outcome.lock().expect("nobody panics with it").take();
-                Ok(outcome.expect("a scheduled thread that is over did not panic"))
+                let outcome = outcome.lock().expect("no holder panics").take();
+                Ok(outcome.expect("an ended scheduled thread did not panic"))
             }
         }
     }

@@ -136,7 +136,9 @@ async fn sweep_all(first: Listed) {
             // The database is closing; page contents are discarded.
             Ok(false) => break,
             Err(error) => {
-                tracing::warn!("what bulk operations left on pages is not taken off yet: {error}");
+                tracing::warn!(
+                    "cannot remove marks of bulk operations from pages yet, will retry: {error}"
+                );
                 one.not_before = Some(clock::now() + AGAIN);
                 sweeps.listed.lock().push(one);
                 // Release: as in `expect`.

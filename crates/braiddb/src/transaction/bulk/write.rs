@@ -55,7 +55,7 @@ impl Transaction {
                 // From here on nothing suspends.
                 Ok(BulkWritten::Done { gone, covers }) => {
                     if let Some(gone) = gone {
-                        let values = paged.large().expect("a write led to a value").clone();
+                        let values = paged.large().expect("the table stores large values").clone();
                         self.worker().discard(values, gone);
                     }
                     self.note_bulk_write(table, key, intent, (existed.get(), covers));

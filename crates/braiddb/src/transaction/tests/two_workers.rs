@@ -225,16 +225,16 @@ fn compaction_follows_no_write_that_is_being_decided() {
         };
         assert!(
             matches!(newest(), Newest::InFlight(Some(_))),
-            "it may fail: then what is below counts"
+            "it may abort: then the version below counts"
         );
         engine.status.committing(name);
         assert_eq!(newest(), Newest::Deciding);
         let lsn = engine.log.advance_clock();
         engine.status.drew(name, lsn);
         engine.status.committed(name);
-        assert_eq!(newest(), Newest::Deciding, "what is below may be freed");
+        assert_eq!(newest(), Newest::Deciding, "the version below may be freed");
         version.set_stamp(Stamp::ABORTED);
-        assert_eq!(newest(), Newest::Deciding, "the entry leads elsewhere by now");
+        assert_eq!(newest(), Newest::Deciding, "the entry has changed");
         version.set_record(lsn, Some(lsn));
         version.set_stamp(Stamp::committed(lsn));
         assert!(matches!(newest(), Newest::Committed(Link::Version(head), _) if head == written));
