@@ -97,8 +97,8 @@ impl Latch {
     pub(crate) fn acquire(&self, version: LatchVersion) -> Result<Latched<'_>, Restart> {
         assert_eq!(version.0 & (LATCHED | OBSOLETE), 0);
         let latched = version.0 | LATCHED;
-        // Acquire pairs with the Release in the drop of `Latched`: the last writer's changes are seen. Relaxed on
-        // failure: the caller starts again.
+        // Acquire pairs with the Release in the drop of `Latched`: the last writer's changes are
+        // seen. Relaxed on failure: the caller starts again.
         let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
         if self.0.compare_exchange(version.0, latched, success, failure).is_err() {
             return Err(Restart);

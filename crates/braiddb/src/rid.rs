@@ -1,12 +1,12 @@
 //! Identifiers of records and tables.
 
 /// A stable logical record id: the position of the record's entry in its table's indirection
-/// array. Updates never change it. Below 2^48, so that it fits beside a tag in one word.
+/// array. Updates never change it. Below 2^48, so that it fits into one word with a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Rid(u64);
 
 impl Rid {
-    /// The first number that is no record id.
+    /// The smallest number that is not a record id.
     pub(crate) const LIMIT: u64 = 1 << 48;
 
     /// The record id with this number, which must be below `LIMIT`.

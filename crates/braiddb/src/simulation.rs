@@ -1,4 +1,4 @@
-//! The whole engine on a simulated disk that loses data at crashes; the same seed replays the same run.
+//! The whole engine on a simulated disk with crashes and faults; a seed replays its run.
 //!
 //! ```
 //! use braiddb::simulation::{CrashCounts, SimulatedDisk};

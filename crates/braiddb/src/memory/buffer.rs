@@ -1,6 +1,6 @@
-//! Growable byte buffer in the engine's own allocator: its memory is returned after a peak, and
-//! eviction counts it before. The program's allocator may keep such memory (glibc kept 200 MiB that
-//! a load had needed).
+//! Growable byte buffer in the engine's own allocator. Its memory is returned after a peak, and
+//! eviction counts it until then. The program's allocator may keep such memory (glibc kept 200 MiB
+//! that a load had needed).
 
 use std::alloc::Layout;
 use std::fmt;

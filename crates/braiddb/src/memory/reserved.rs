@@ -121,7 +121,7 @@ mod ordinary {
         }
     }
 
-    /// Size of a system page: the smallest unit that the operating system takes back.
+    /// Size of a system page, the smallest unit of memory that can be returned.
     fn page_bytes() -> usize {
         // SAFETY: reads a system constant.
         let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };

@@ -115,7 +115,8 @@ impl IndirectionArray {
 
     /// Replaces `from` by `to`; `false` if the entry holds something else.
     pub(crate) fn replace(&self, rid: Rid, from: IndirectionEntry, to: IndirectionEntry) -> bool {
-        // AcqRel: the Release is as in `publish`, the Acquire as in `load`. Relaxed on failure: the caller loads again.
+        // AcqRel: the Release is as in `publish`, the Acquire as in `load`.
+        // Relaxed on failure: the caller loads again.
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         self.word(rid).compare_exchange(from.word(), to.word(), success, failure).is_ok()
     }

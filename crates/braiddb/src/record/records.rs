@@ -57,8 +57,8 @@ pub(crate) struct Records {
     memory: Arc<MemoryCounters>,
     /// Reader of evicted records; `None` without a log.
     store: Option<ColdStore>,
-    /// The stamp of the transaction that may use the table, or one of [`ALL`], [`NOBODY`] and
-    /// [`OLDER`].
+    /// The transactions that may use the table: one of the constants above, or the transaction with
+    /// the name in this stamp.
     users: AtomicU64,
     /// The LSN at which it was dropped, if it was.
     dropped_at: AtomicU64,

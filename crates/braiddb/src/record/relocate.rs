@@ -59,7 +59,7 @@ impl Records {
             }
             IndirectionEntry::Version(head) => head,
         };
-        // SAFETY: the head just loaded, under the operation's guard; the transaction of the view is active.
+        // SAFETY: the head just loaded, under the operation's guard; the view's transaction is active.
         let version = unsafe { head.get() };
         let stamp = version.stamp();
         if let Some(name) = stamp.name() {

@@ -216,7 +216,7 @@ impl Driver for WorkerDriver {
     }
 
     fn drain(&mut self, device: &mut dyn Device) -> bool {
-        // Other workers' transactions may wait for what this one brings to disk.
+        // Other workers' transactions may wait for log that this worker flushes.
         self.flush(device, true);
         let engine = self.worker.engine().clone();
         engine.planted_panic.panic_if_planted(PanicPoint::Drain);

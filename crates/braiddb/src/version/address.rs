@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! bits 16..64  the record's LSN, in units of 8 bytes
-//! bits  5..16  how much to read, in units of 8 bytes, to be shifted by what is in
-//! bits  1..5   enough for most records of this size, within a thousandth
-//! bit       0  1: tells an address from a version's pointer
+//! bits  5..16  read size in units of 8 bytes, to be shifted left by bits 1..5:
+//! bits  1..5   enough for most records of this size, rounded up by less than a thousandth
+//! bit       0  1: distinguishes an address from a version's pointer
 //! ```
 
 use super::layout::VersionRef;

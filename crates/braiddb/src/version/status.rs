@@ -12,9 +12,9 @@
 //! Invariants:
 //! - Only the owning worker writes a context.
 //! - `Committing` is stored before the commit LSN is drawn, and the LSN is published immediately
-//!   after. Before that, `commit` is [`NOT_DRAWN`] while the phase is `Committing`. A reader whose
-//!   begin stamp is later than that LSN read the log's tail after it was advanced, so it cannot
-//!   still see `Active`.
+//!   after. Before that, `commit` is [`NOT_DRAWN`] while the phase is `Committing`. A reader with a
+//!   later begin stamp than that LSN read the log's tail after it was advanced, so it cannot still
+//!   see `Active`.
 //! - A context moves to its next sequence only after every version of the transaction has its final
 //!   stamp. So a reader that finds an outdated name reads the version's stamp again.
 

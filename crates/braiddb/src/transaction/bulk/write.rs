@@ -52,7 +52,7 @@ impl Transaction {
                 self.note_lsn(lsn);
             }
             match written {
-                // From here on nothing suspends.
+                // Nothing suspends from here on.
                 Ok(BulkWritten::Done { gone, covers }) => {
                     if let Some(gone) = gone {
                         let values = paged.large().expect("the table stores large values").clone();
