@@ -9,7 +9,7 @@
 //! let crashed = Arc::new(Mutex::new(None));
 //! let found = crashed.clone();
 //! disk.watch(move |moment| {
-//!     // What is on the disk if the machine fails at this operation.
+//!     // The contents of the disk if the machine fails at this operation.
 //!     *found.lock().unwrap() = Some(moment.crash(7, &mut CrashCounts::default()));
 //! });
 //! let db = Database::open_simulated(&disk, Options::default(), 1)?;

@@ -35,7 +35,7 @@ use crate::version::MAX_VALUE_BYTES;
 ///
 /// use braiddb::{Options, WallClock};
 ///
-/// // One that a test puts forward.
+/// // A clock that a test advances.
 /// let seconds = Arc::new(AtomicU64::new(1_000_000_000));
 /// let shown = seconds.clone();
 /// let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_secs(shown.load(Ordering::SeqCst)));
