@@ -179,8 +179,7 @@ impl PagedTable {
         self.tree().pages_by_level()[0]
     }
 
-    /// Returns the number of levels, and the approximate bytes of the inner pages: concurrent
-    /// operations may split and merge pages.
+    /// Returns the number of levels, and the approximate bytes of the inner pages.
     pub(crate) fn index_size(&self) -> (u64, u64) {
         let pages = self.tree().pages_by_level();
         let leading = pages.iter().skip(1).sum::<u64>();
@@ -432,8 +431,8 @@ impl Drop for PagedTable {
     }
 }
 
-/// Removes empty chains from a leaf when its number of chains reaches a power of two. Thresholds
-/// that double avoid a scan at each write while no chain is empty.
+/// Removes empty chains when a leaf's number of chains reaches a power of two. Doubling thresholds
+/// avoid a scan at each write while no chain is empty.
 fn prune_many(leaf: &mut LatchedLeaf<'_>) {
     // SAFETY: latched.
     let mapping = unsafe { Mapping::from_word(leaf.mapping()) };
