@@ -197,7 +197,7 @@ impl ChainRef {
         // of the last reference. It pairs with the fence below.
         let last = references.fetch_sub(reference, Ordering::Release) == reference;
         if last {
-            // Acquire pairs with the Release above, of all who had a reference.
+            // Acquire pairs with the Release above, of all former holders of a reference.
             fence(Ordering::Acquire);
         }
         last

@@ -57,8 +57,8 @@ impl Mapping {
     /// Returns the table that a frame's word references; `None` for 0.
     ///
     /// # Safety
-    /// The word was loaded from the frame with Acquire, in one of two ways: while the page is
-    /// latched, and the result is not used after that; or under an operation guard that lasts as
+    /// The word was loaded from the frame with Acquire. The page was latched for the load and stays
+    /// latched while the result is used. Or an operation guard was held for the load and lasts as
     /// long as the result is used.
     pub(crate) unsafe fn from_word(word: u64) -> Option<Self> {
         debug_assert!(word.is_multiple_of(8), "{word:#x} is no mapping table");

@@ -30,8 +30,8 @@ pub(in crate::page) struct Orphans {
 #[derive(Clone, Copy, Debug)]
 struct Orphan {
     word: u64,
-    /// True if all slots of the page belong to deleted records. Such a page is empty once these
-    /// have no chains any more.
+    /// True if all slots of the page belong to deleted records. The page is empty once these have
+    /// no chains any more.
     all_deleted: bool,
 }
 

@@ -1,5 +1,5 @@
-//! In-memory zones for loom models. They read and write the same bytes as real zones. A place is
-//! reused as soon as it is free and not listed.
+//! In-memory zones for loom models. They read and write the same bytes as real zones. A place can
+//! be reused immediately when it is free and not listed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
