@@ -38,7 +38,7 @@ impl ImageCheck {
     pub(crate) fn check(&mut self, leaf: &Listed<'_>) -> Result<(), LogError> {
         self.end_range(Some(leaf.low))?;
         let Some(place) = DiskPlace::from_file(leaf.place) else {
-            let reason = "the place of a leaf is invalid".to_owned();
+            let reason = "the place of a leaf makes no sense".to_owned();
             let path = self.files.directory().path().into();
             return Err(LogError::Corrupt { path, offset: 0, reason });
         };
@@ -48,9 +48,10 @@ impl ImageCheck {
         let read = page.read_image(&image[..self.page_bytes], leaf.page);
         let wrong = match read {
             Err(damage) => Some(damage.to_string()),
-            Ok(()) if !place.may_be(image_checksum(&image)) => {
-                Some("it is a different image of the page from the one that the checkpoint lists".to_owned())
-            }
+            Ok(()) if !place.may_be(image_checksum(&image)) => Some(
+                "it is a different image of the page from the one that the checkpoint lists"
+                    .to_owned(),
+            ),
             Ok(()) if page.table() != self.table => Some("it belongs to another table".to_owned()),
             Ok(()) if page.level() != 0 => Some("it is not a leaf".to_owned()),
             Ok(()) if page.low_fence()[..] != *leaf.low => {

@@ -84,17 +84,17 @@ impl TreeLoader {
             return damaged("leaves are not in order");
         }
         let Some(place) = DiskPlace::from_file(place) else {
-            return damaged("the place of a leaf is invalid");
+            return damaged("the place of a leaf makes no sense");
         };
         let zones = self.space.zones.as_ref().expect("a database that was written has zones");
         if !zones.claim(place.slot) {
-            return damaged("the place of a leaf is in no file, or listed twice");
+            return damaged("the place of a leaf is in no file, or another's");
         }
         let is_new = page > 0 && page < PAGE_ID_LIMIT && {
             self.space.map.claim(PageId::new(page), place, stored)
         };
         if !is_new {
-            return damaged("the page number of a leaf is invalid, or listed twice");
+            return damaged("the page of a leaf is another's");
         }
         self.stored.records += u64::from(stored.records);
         self.stored.bytes += u64::from(stored.bytes);
