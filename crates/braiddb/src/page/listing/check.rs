@@ -48,10 +48,9 @@ impl ImageCheck {
         let read = page.read_image(&image[..self.page_bytes], leaf.page);
         let wrong = match read {
             Err(damage) => Some(damage.to_string()),
-            Ok(()) if !place.may_be(image_checksum(&image)) => Some(
-                "it is a different image of the page from the one that the checkpoint lists"
-                    .to_owned(),
-            ),
+            Ok(()) if !place.may_be(image_checksum(&image)) => {
+                Some("it is a different image of the page than the checkpoint lists".to_owned())
+            }
             Ok(()) if page.table() != self.table => Some("it belongs to another table".to_owned()),
             Ok(()) if page.level() != 0 => Some("it is not a leaf".to_owned()),
             Ok(()) if page.low_fence()[..] != *leaf.low => {
