@@ -428,7 +428,8 @@ impl Zones {
 
     /// Records that the next checkpoint is published. If `may_be` is true, its publication is
     /// uncertain, so the places of the previous checkpoint stay taken too. They also stay taken in
-    /// a zone that another process has open, because it reads the previous checkpoint.
+    /// a zone that others have open for reading only, because they may read the previous
+    /// checkpoint.
     pub(in crate::page) fn publish(&self, may_be: bool) {
         for zone in &mut *self.state.lock() {
             let is_read = || zone.file.as_ref().is_some_and(|file| file.is_read_elsewhere());
