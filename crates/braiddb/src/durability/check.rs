@@ -137,7 +137,7 @@ async fn check_paged_table(
                 if last.as_ref().is_some_and(|last| **last >= **key) {
                     let (name, key) = (table.name(), table.show_key().show(key));
                     checked.problems.push(format!(
-                        "table {:?} has the key {key} on a page behind one of later keys",
+                        "table {:?} has the key {key} on a page after a greater key",
                         &*name
                     ));
                     return Ok(());
@@ -206,6 +206,6 @@ async fn check_record(store: &ColdStore, table: &Records, listed: &Listed) -> Op
     let same = (found.table, found.rid, found.key) == (table.id, *rid, &**key);
     (!same).then(|| {
         let (name, key, lsn) = (table.name(), table.show_key().show(key), address.lsn());
-        format!("table {:?}: the key {key} leads to another record, at LSN {lsn}", &*name)
+        format!("table {:?}: the key {key} points to another record, at LSN {lsn}", &*name)
     })
 }

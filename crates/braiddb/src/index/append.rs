@@ -36,7 +36,7 @@ impl Index {
         let root = unsafe { root.hold() };
         assert_eq!((root.level(), root.count()), (0, 0), "the index is empty");
         let version = root.latch.version().expect("the root is not obsolete");
-        let root = root.acquire(version).expect("nobody else uses the index");
+        let root = root.acquire(version).expect("the appender has exclusive access");
         Appender { index: self, spine: SmallVec::from_iter([root]) }
     }
 }

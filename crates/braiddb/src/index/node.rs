@@ -191,8 +191,8 @@ impl NodeRef {
 ///
 /// Invariant: it was reached through validated links under an operation guard that lasts for `'n`,
 /// or belongs to a tree to which the caller has exclusive access. So everything that it references
-/// is allocated for `'n` too, even if it is unlinked during that time: a long key is retired after
-/// the node that referenced it, or together with it.
+/// is allocated for `'n` too, even if it is unlinked during that time. In particular, a long key is
+/// retired after the node that referenced it, or together with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldNode<'n> {
     reference: NodeRef,

@@ -121,7 +121,8 @@ impl PooledFile {
     /// # Errors
     /// Errors of `open(2)`.
     pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<Arc<Self>> {
-        let descriptor = POOL.open_file(path, mode, false)?.expect("opened whatever is in use");
+        let descriptor =
+            POOL.open_file(path, mode, false)?.expect("opened even if all others are in use");
         let metadata = descriptor.file().metadata()?;
         let mode = if mode == OpenMode::ReadOnly { OpenMode::ReadOnly } else { OpenMode::Existing };
         let file = Arc::new(Self {
@@ -158,7 +159,8 @@ impl PooledFile {
     /// # Errors
     /// Errors of `open(2)`; or another file has the path now.
     pub(super) fn descriptor(self: &Arc<Self>) -> io::Result<Arc<Descriptor>> {
-        self.acquire(false).map(|descriptor| descriptor.expect("opened whatever is in use"))
+        self.acquire(false)
+            .map(|descriptor| descriptor.expect("opened even if all others are in use"))
     }
 
     /// Returns the descriptor, reopened if it was closed. Returns `None` if that must wait until
@@ -201,7 +203,7 @@ impl PooledFile {
         };
         let metadata = descriptor.file().metadata()?;
         if (metadata.dev(), metadata.ino()) != self.identity {
-            return Err(io::Error::other("another file has been put in its place"));
+            return Err(io::Error::other("another file has replaced it"));
         }
         let descriptor = Arc::new(descriptor);
         *held = Some(descriptor.clone());
@@ -347,7 +349,7 @@ fn raise_limit() -> bool {
             tracing::warn!(
                 "the log has more segments than the limit of {soft} open files allows to keep \
                  open: files are closed and opened again as they are needed; a higher limit \
-                 (ulimit -n, LimitNOFILE) saves that"
+                 (ulimit -n, LimitNOFILE) avoids that"
             );
         }
     });

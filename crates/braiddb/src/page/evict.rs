@@ -242,7 +242,7 @@ impl PageSpace {
         let mut batch = WriteBatch::new(self.clone())?;
         for (frame, number, version) in std::iter::once(first).chain(pages) {
             // Marked under the pager's lock only.
-            assert!(frame.begin_writing(), "looked at above");
+            assert!(frame.begin_writing(), "checked above");
             batch.push(number, version);
         }
         Some(batch)

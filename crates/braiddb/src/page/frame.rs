@@ -2,15 +2,15 @@
 //!
 //! A frame is one cache line that is never unmapped, and the version of its latch never decreases.
 //! The frame with number `n` has its page at position `n` of a separate array. Frames are reused
-//! for other pages. A reader that reaches a frame by a page id therefore takes the latch's version,
-//! checks that the frame still holds that page, and validates the version at the end.
+//! for other pages. A reader that reaches a frame by a page id therefore takes the latch's version
+//! and checks that the frame still holds that page. At the end it validates the version.
 //!
 //! Invariants:
 //!
 //! - The page id, the shape, the place and the mapping table of a frame change only under its
 //!   latch.
-//! - A free frame holds page 0. Only the task that has taken a free frame latches it, because every
-//!   other task latches a frame under a version at which it has seen its page's id there.
+//! - A free frame holds page 0. Only the task that has taken a free frame latches it. Every other
+//!   task latches a frame under a version at which it has seen its page's id there.
 
 use std::ops::Deref;
 

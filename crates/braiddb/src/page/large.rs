@@ -11,10 +11,10 @@
 //!
 //! - A number is assigned once.
 //! - One task, or recovery, writes the pieces of a value before a slot contains its number.
-//! - Pieces are removed once, after the last transaction that could see the value has ended. That
-//!   is when the change with this before-image is collected, or when the write of the value is
-//!   rolled back, or when the writing transaction overwrites it before any other transaction could
-//!   see it.
+//! - Pieces are removed once, after the last transaction that could see the value has ended. One of
+//!   three events triggers the removal: the change with this before-image is collected; the write
+//!   of the value is rolled back; or the writing transaction overwrites the value before it
+//!   commits.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -37,9 +37,9 @@ const KEY_BYTES: usize = WORD_BYTES + size_of::<u32>();
 /// Number of bytes by which a piece is shorter than the longest inline value, so that four pieces
 /// fit on a page.
 const LESS_BYTES: usize = 64;
-/// Flag in the table number on pages of pieces. A task that resumes after a suspension checks the
-/// table number and fences to recognise its page, and page ids may move from one tree of a table to
-/// the other.
+/// Flag in the table number on pages of pieces. A task that resumes after a suspension recognises
+/// its page by the table number and the fences. The flag is necessary because page ids move between
+/// the two trees of a table.
 const PIECES: u32 = 1 << 31;
 /// Maximum number of pieces read from one leaf; no leaf has more.
 const MAX_ON_LEAF: usize = 64;

@@ -217,7 +217,7 @@ impl PageSpace {
                 },
                 // No clean page could be evicted either.
                 Gathered::Nothing if failed.is_some() => {
-                    return Err(failed.expect("looked at above"));
+                    return Err(failed.expect("checked above"));
                 }
                 Gathered::Nothing if self.transit.wait_since(seen, needed).await => {}
                 Gathered::Nothing if self.has_page_but(&needs.pages) => {

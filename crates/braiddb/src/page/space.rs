@@ -413,7 +413,7 @@ impl<'s> FreeFrame<'s> {
         // The frame is free, so no other task latches it: a task with an outdated reference finds
         // another page id.
         let version = frame.frame.latch.version().expect("frames are never obsolete");
-        frame.acquire(version).expect("nobody else latches a free frame")
+        frame.acquire(version).expect("no other task latches a free frame")
     }
 
     /// Records that the frame holds a page.

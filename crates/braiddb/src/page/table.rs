@@ -286,7 +286,7 @@ impl PagedTable {
         let base = match chain {
             // SAFETY: latched, and rolled back above.
             Some(chain) => unsafe { chain.base(view, operation) }.inspect_err(|_| {
-                assert!(made.is_none(), "the writer sees what was made a change")
+                assert!(made.is_none(), "the writer sees a change created from a mark")
             })?,
             None => Base::Settled,
         };

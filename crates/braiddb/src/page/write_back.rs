@@ -139,7 +139,7 @@ impl WriteBatch {
     /// When no place is free. Then all pages are unchanged.
     pub(super) fn write(self) -> Result<WriteOutcome, PageError> {
         let space = self.space.clone();
-        let zones = space.zones.as_ref().expect("there is one if pages are to leave");
+        let zones = space.zones.as_ref().expect("pages are evicted only with zones");
         let outcome = self.outcome.clone();
         let run = zones.take(self.pages.len()).map_err(|error| self.failed(error))?;
         let slot_bytes = zones.slot_bytes();

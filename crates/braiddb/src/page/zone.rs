@@ -129,7 +129,7 @@ impl Zones {
     }
 
     fn files(&self) -> LogFiles {
-        self.files.get().expect("the log is open as long as there are workers")
+        self.files.get().expect("the log is open as long as workers run")
     }
 
     /// Returns the size of a place in bytes.
@@ -145,7 +145,7 @@ impl Zones {
 
     fn locate(&self, slot: u64) -> (Arc<File>, u64) {
         let file = self.state.lock()[(slot / SLOTS) as usize].file.clone();
-        (file.expect("a place that is taken is in a file"), self.offset(slot))
+        (file.expect("a taken place is in a file"), self.offset(slot))
     }
 
     fn offset(&self, slot: u64) -> u64 {
@@ -204,7 +204,7 @@ impl Zones {
         let first = number as u64 * SLOTS + place;
         let left = (first..first + count).collect();
         for place in place..place + count {
-            assert!(!zone.places.is(place, TakenBy::Live), "a place is one page's");
+            assert!(!zone.places.is(place, TakenBy::Live), "a place has one user");
             zone.places.set(place, TakenBy::Live, true);
         }
         let file = zone.file.clone().expect("places are taken in files");
@@ -271,7 +271,7 @@ impl Zones {
         // Tables are dropped after the zones when the database is closed.
         if let Some(zone) = zones.get_mut((slot / SLOTS) as usize) {
             let place = slot % SLOTS;
-            assert!(zone.places.is(place, TakenBy::Live), "a place is given up once");
+            assert!(zone.places.is(place, TakenBy::Live), "a place is freed once");
             zone.places.set(place, TakenBy::Live, false);
             if is_planted(Bug::PlaceOfCheckpointReused) {
                 zone.places.set(place, TakenBy::Published, false);
@@ -289,7 +289,7 @@ impl Zones {
             }
             match file.truncate(end * self.slot_bytes as u64) {
                 Ok(()) => zone.places.note_given_back(end..SLOTS),
-                Err(error) => tracing::warn!("cannot cut {}: {error}", file.path().display()),
+                Err(error) => tracing::warn!("cannot truncate {}: {error}", file.path().display()),
             }
         }
     }
@@ -303,7 +303,9 @@ impl Zones {
                 continue;
             }
             if let Err(error) = files.remove(&zone_name(number)) {
-                tracing::warn!("a zone is left until the database is opened again: {error}");
+                tracing::warn!(
+                    "cannot remove a zone file, so the next opening removes it: {error}"
+                );
             }
         }
     }
@@ -317,7 +319,7 @@ impl Zones {
     /// Errors of the operating system.
     pub(in crate::page) fn open_existing(&self) -> Result<(), LogError> {
         let zones = &mut *self.state.lock();
-        assert!(zones.is_empty(), "they are opened first");
+        assert!(zones.is_empty(), "existing zones are opened first");
         let files = self.files();
         for name in files.list()? {
             let Some(number) = parse_zone_name(&name) else { continue };

@@ -153,7 +153,7 @@ impl Input<'_> {
                 if more.len() < missing {
                     cut = Some((value, missing - more.len()));
                 } else {
-                    let key = last.as_ref().expect("the key of what was cut short");
+                    let key = last.as_ref().expect("the key of the incomplete value");
                     run_now(pages.replay(key, Some(&value)))?;
                 }
             }
@@ -227,7 +227,7 @@ fn load_chunk(
         let segment = files.segment_of(entry.address.lsn());
         if *last_segment != Some(segment) {
             if !files.has(entry.address.lsn()) {
-                return Err("a segment that it leads to is missing".into());
+                return Err("a segment that it references is missing".into());
             }
             *last_segment = Some(segment);
         }
@@ -239,7 +239,7 @@ fn load_chunk(
         {
             let set =
                 table.array().replace(entry.rid, before, IndirectionEntry::Address(entry.address));
-            assert!(set, "one thread loads");
+            assert!(set, "one thread loads the checkpoint");
         }
         loaded += 1;
     }

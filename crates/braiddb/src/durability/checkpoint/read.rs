@@ -254,7 +254,7 @@ pub(super) const NOTHING_SAID_OF_PAGES: &str = "leaves are listed, and nothing i
 /// Error message for a checkpoint with an incomplete value.
 pub(super) const CUT_SHORT: &str = "a value is cut short";
 /// Error message for a checkpoint whose number of records differs from its header.
-pub(super) const WRONG_COUNT: &str = "it does not hold as many records as it says";
+pub(super) const WRONG_COUNT: &str = "its number of records differs from its header";
 
 /// Returns the offset of a chunk in the file.
 pub(super) fn offset(number: u32) -> u64 {

@@ -116,8 +116,9 @@ pub(super) async fn compact(
     Ok(compacted)
 }
 
-/// Returns the bytes that can be copied, if the disk is nearly full: it has no room for the largest
-/// log that the live records permit, or the log cannot grow.
+/// Returns the bytes that can be copied if the disk is nearly full, and `None` otherwise. The disk
+/// is nearly full if it has no room for the largest log that the live records permit, or if the log
+/// cannot grow.
 fn scarce_room(engine: &Engine, files: &LogFiles, live: &Live) -> Option<u64> {
     let fits = plan::most_taken(files.segment_bytes(), live) <= files.possible_bytes();
     (!fits || engine.log.is_short() || engine.log.is_stalled())

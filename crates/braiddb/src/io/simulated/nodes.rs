@@ -49,7 +49,7 @@ pub(super) struct Nodes {
 
 /// Splits bytes into sectors.
 pub(super) fn sectors(bytes: &[u8]) -> impl Iterator<Item = Sector> {
-    assert!(bytes.len().is_multiple_of(SECTOR_BYTES), "transfers are of whole sectors");
+    assert!(bytes.len().is_multiple_of(SECTOR_BYTES), "transfers have whole sectors");
     bytes.chunks_exact(SECTOR_BYTES).map(|sector| {
         let zero = *sector == [0; SECTOR_BYTES];
         (!zero).then(|| Arc::new(sector.try_into().expect("a chunk is a sector")))

@@ -52,7 +52,10 @@ impl BulkEpochs {
         // Relaxed, both: only the holder of the gate writes them, and the gate orders the holders.
         let number = self.number.load(Ordering::Relaxed) + 1;
         // Acquire pairs with the Release in `settle`.
-        assert!(self.settled.load(Ordering::Acquire) + 1 == number, "the last one is settled");
+        assert!(
+            self.settled.load(Ordering::Acquire) + 1 == number,
+            "the previous epoch is settled"
+        );
         // Release, both: pairs with the Acquire in `stamp_of`.
         self.number.store(number, Ordering::Release);
         self.stamp.store(Stamp::in_flight(name).bits(), Ordering::Release);
@@ -61,7 +64,7 @@ impl BulkEpochs {
 
     /// Records the outcome of the newest epoch.
     pub(crate) fn decide(&self, stamp: Stamp) {
-        assert!(stamp.name().is_none(), "a final stamp is no name");
+        assert!(stamp.name().is_none(), "a final stamp is not a name");
         // Release pairs with the Acquire in `stamp_of`.
         self.stamp.store(stamp.bits(), Ordering::Release);
     }

@@ -52,7 +52,7 @@ impl Gate {
     pub(crate) fn leave(&self, worker: usize) {
         // Release pairs with the load in `is_empty`: the outcome of its writes is decided.
         let before = self.writers(worker).fetch_sub(1, Ordering::Release);
-        assert!(before > 0, "it had joined");
+        assert!(before > 0, "the transaction had joined");
     }
 
     /// Closes the gate. Returns `false` if it is already closed.

@@ -282,7 +282,7 @@ impl<'p, W: PageWord> Page<'p, W> {
         if self.gap_words() >= words {
             return;
         }
-        assert!(self.gap_words() + self.freed() >= words, "the caller has looked at what is free");
+        assert!(self.gap_words() + self.freed() >= words, "the caller has checked the free words");
         let old = self.copy();
         let old = old.page();
         self.set_heap_start(self.len());

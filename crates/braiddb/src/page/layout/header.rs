@@ -42,7 +42,7 @@ struct Fence {
 pub(super) const HEADER_WORDS: usize = size_of::<PageHeader>() / WORD_BYTES;
 
 const _: () = {
-    assert!(size_of::<PageHeader>() == 64, "the header is a line");
+    assert!(size_of::<PageHeader>() == 64, "the header is one cache line");
     assert!(offset_of!(PageHeader, kind) == 4);
     assert!(offset_of!(PageHeader, level) == 5);
     assert!(offset_of!(PageHeader, count) == 6);

@@ -72,9 +72,15 @@ const _: () = {
 const _: () = {
     assert!(HINTS * size_of::<u32>() == 64, "hints are a line");
     assert!(ENTRIES_AT * WORD_BYTES == 128, "entries begin at byte 128");
-    assert!(MAX_PAGE_BYTES / WORD_BYTES <= 1 << entry::OFFSET_BITS, "an entry leads anywhere");
-    assert!(max_key_bytes(MAX_PAGE_BYTES) < 1 << entry::KEY_BITS, "and says how long its key is");
-    assert!(MAX_PAGE_BYTES / WORD_BYTES < 1 << 16, "a header counts the words of a page");
+    assert!(
+        MAX_PAGE_BYTES / WORD_BYTES <= 1 << entry::OFFSET_BITS,
+        "an entry can reference any word"
+    );
+    assert!(
+        max_key_bytes(MAX_PAGE_BYTES) < 1 << entry::KEY_BITS,
+        "an entry can store any key length"
+    );
+    assert!(MAX_PAGE_BYTES / WORD_BYTES < 1 << 16, "a header can store any word number");
 };
 
 /// A key, or a part of one, copied from a page.

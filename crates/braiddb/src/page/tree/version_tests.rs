@@ -49,7 +49,7 @@ fn undo(tree: &PageTree, key: &[u8], status: &StatusTable) {
     let place = place_of(&leaf, key);
     // SAFETY: the leaf is latched.
     let chain = unsafe { Mapping::find(leaf.mapping(), key) };
-    let chain = chain.expect("a chain goes where its key goes");
+    let chain = chain.expect("a chain moves with its key");
     // SAFETY: the leaf is latched.
     unsafe {
         chain.roll_back(status, |before| {

@@ -165,7 +165,7 @@ impl<'a> Change<'a> {
 
     /// Sets the final stamp. Release pairs with the Acquire in `stamp`.
     pub(crate) fn set_stamp(self, stamp: Stamp) {
-        assert!(stamp.name().is_none(), "a final stamp is no name");
+        assert!(stamp.name().is_none(), "a final stamp is not a name");
         self.header().stamp.store(stamp.bits(), Ordering::Release);
     }
 

@@ -48,7 +48,7 @@ impl Zones {
             for place in places.clone() {
                 zone.places.set(place, TakenBy::Live, true);
             }
-            (zone.file.clone().expect("places with room are in a file"), number, places)
+            (zone.file.clone().expect("places with disk blocks are in a file"), number, places)
         };
         let offset = |place: u64| place * self.slot_bytes as u64;
         let (start, end) = (offset(places.start), offset(places.end));
@@ -65,7 +65,7 @@ impl Zones {
             Ok(()) => Some(end - start),
             Err(error) if error.kind() == ErrorKind::Unsupported => None,
             Err(error) => {
-                tracing::warn!("cannot give back room in {}: {error}", file.path().display());
+                tracing::warn!("cannot free space inside {}: {error}", file.path().display());
                 None
             }
         }
