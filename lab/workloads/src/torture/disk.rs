@@ -154,7 +154,7 @@ impl Drop for Faulty {
 
 /// The output of a child that ended without a kill.
 pub(super) struct Ended {
-    /// Its lines on standard output.
+    /// The lines on standard output.
     pub(super) lines: Vec<String>,
     pub(super) error: String,
 }

@@ -44,7 +44,7 @@ pub(crate) const GROUP_OVER_VOLATILE: Limit = at_least(0.65);
 pub(crate) const GROUP_OVER_ONE_SYNC: Limit = at_least(50.0);
 /// The nested read path's rate over the flattened one's.
 pub(crate) const NESTED_OVER_FLAT: Limit = at_least(1.0 / 1.1);
-/// A loaded record of 8 + 8 bytes, all in.
+/// The total memory of a loaded record of 8 + 8 bytes.
 pub(crate) const RECORD_BYTES: Limit = (Side::AtMost, 90.0, "B");
 /// The share of one core that an idle database uses.
 pub(crate) const IDLE_PERCENT: Limit = (Side::AtMost, 1.0, "%");

@@ -1,4 +1,5 @@
-//! `braid simulate --schedules`: several workers in one run, switched wherever the seed says.
+//! `braid-lab simulate --schedules`: several workers in one run, switched at points that the seed
+//! chooses.
 
 mod clients;
 mod feeds;
@@ -18,17 +19,17 @@ use indicatif::ProgressBar;
 
 use one::Counts;
 
-/// Which schedules are run.
+/// The schedules to run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Campaign {
     pub(super) from: u64,
     pub(super) count: u64,
-    /// Workers, at least and at most.
+    /// The minimum and maximum number of workers.
     pub(super) workers: (usize, usize),
     pub(super) jobs: usize,
 }
 
-/// What a campaign did.
+/// The results of a campaign.
 #[derive(Debug, serde::Serialize)]
 struct Report {
     seconds: f64,
@@ -36,13 +37,13 @@ struct Report {
     counts: Counts,
 }
 
-/// In so many schedules everything that is counted happens.
+/// In this number of schedules every counted event happens.
 const ALL_FIRE: u64 = 10_000;
-/// One schedule in so many is run twice, and must do the same.
+/// One schedule in this number is run twice and must give the same result.
 const RUN_TWICE: u64 = 50;
 
 impl Campaign {
-    /// The first seed that finds something, and what; `None` if none does.
+    /// Returns the first seed that finds a problem, and the problem; `None` if no seed does.
     pub(super) fn first_finding(&self) -> Option<(u64, String)> {
         let runner = Runner::on_core(0);
         (self.from..self.from + self.count).find_map(|seed| {
@@ -51,10 +52,10 @@ impl Campaign {
         })
     }
 
-    /// Runs the schedules and says what came of them.
+    /// Runs the schedules and reports the results.
     ///
     /// # Errors
-    /// The first seed that found something.
+    /// Returns the first seed that found a problem.
     pub(super) fn run(&self, json: bool) -> Result<()> {
         let start = Instant::now();
         let (next, total) = (AtomicU64::new(0), Mutex::new(Counts::default()));
@@ -62,7 +63,7 @@ impl Campaign {
         let job = |number: usize| -> Result<()> {
             let runner = Runner::on_core(number);
             loop {
-                // Relaxed: a number for each.
+                // Relaxed: the counter only makes numbers unique.
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= self.count {
                     return Ok(());
@@ -71,7 +72,8 @@ impl Campaign {
                 match self.one(&runner, seed) {
                     Ok(counts) => total.lock().expect("nobody panics with it").add(&counts),
                     Err(error) => {
-                        // The others stop at their next seed. Relaxed: when they see it does not matter.
+                        // The others stop at their next seed. Relaxed: the time when they see it
+                        // does not matter.
                         next.store(self.count, Ordering::Relaxed);
                         return Err(error.context(format!("schedule of seed {seed}")));
                     }
@@ -118,10 +120,11 @@ impl Campaign {
         Ok(counts)
     }
 
-    /// Runs one schedule twice, says whether it did the same, and what it found, with its end.
+    /// Runs one schedule twice. Reports whether both runs were the same, the problem found, and the
+    /// end of the schedule.
     ///
     /// # Errors
-    /// What it finds; or that it does not replay.
+    /// Returns the problem found, or that the schedule does not replay.
     pub(super) fn replay(&self, seed: u64) -> Result<()> {
         let runner = Runner::on_core(0);
         let hash = || match one::run(&runner, seed, self.workers, true) {
