@@ -1,4 +1,4 @@
-//! Planted bugs: whether the simulation finds each of them, and with which seed.
+//! Planted bugs: checks that the simulation finds each of them, and with which seed.
 
 use std::io::Write;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::schedules::Campaign;
 use super::seed::{self, Plan};
 
-/// The seed that found a bug, and how it showed.
+/// The seed that found a bug, and the symptom.
 #[derive(Debug, Serialize)]
 struct Found {
     bug: String,
@@ -18,14 +18,15 @@ struct Found {
     shown: String,
 }
 
-/// Schedules that look for one bug at most: twice what the rarest takes, or more.
+/// The maximum number of schedules for one bug: at least twice the number that the rarest bug
+/// needs.
 pub(super) const MAX_SCHEDULES: u64 = 40_000;
 
-/// Plants one bug after another, or the one called `name`, and runs crashes, or schedules, until one
+/// Plants one bug after another, or only the bug `name`, and runs crashes or schedules until one
 /// finds it.
 ///
 /// # Errors
-/// A bug that nothing finds; that there is no bug of this name.
+/// Fails if no seed finds a bug, or if no bug has this name.
 pub(super) fn run(
     name: &str,
     seeds: Range<u64>,

@@ -104,7 +104,7 @@ fn load(run: &Run<'_>, opening: Opening, cardinalities: Cardinalities) -> Result
     TpccBed::fill(database, Kept::Memory, cardinalities, seed, opening.workers, progress)
 }
 
-/// A mix by threads, with published ratios at the most of them.
+/// Measures a mix by threads, with published ratios at the largest number of threads.
 fn by_threads(
     run: &mut Run<'_>,
     mix: Mix,
@@ -163,7 +163,7 @@ fn queries(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     Ok(vec![first, second])
 }
 
-/// The share of a transaction's time that more memory than the cache holds costs.
+/// Measures the share of a transaction's time that cache misses cost.
 fn stalls(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     const AXIS: Axis =
         Axis { name: "of the data", title: "Whole data (1) and data that stays in the cache (0)" };

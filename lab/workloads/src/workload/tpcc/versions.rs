@@ -24,8 +24,9 @@ use crate::workload::stage::Stage;
 
 const UNVERSIONED: &str = "without versions";
 
-/// Transactions that share a bulk operation: few, as what they read one by one stays in memory until it ends; many beside
-/// what an operation begins and ends with, which is not measured.
+/// The number of transactions in one bulk operation. It is low, because single reads stay in
+/// memory until the operation ends. It is high enough for the unmeasured begin and end of the
+/// operation to be cheap.
 const AN_OPERATION: u64 = 10_000;
 
 /// The mix within bulk operations, without New-Orders that roll back: bulk operations have no
