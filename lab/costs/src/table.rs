@@ -1,4 +1,4 @@
-//! The table of costs: a page of the project's docs, written and read by this program alone.
+//! The table of costs, a page of the documentation that only this program writes.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 
 use crate::counts::{Costs, Counts};
 
-/// By how much a count of instructions may be off, as a share of it.
+/// The tolerance for instruction counts, as a share.
 const INSTRUCTIONS_OFF: f64 = 0.05;
-/// The same for cache misses, which depend on where memory happens to lie; and so many more or fewer of
-/// them are never too many.
+/// The tolerance for cache misses, which depend on memory addresses; and an absolute number of
+/// misses that is always tolerated.
 const MISSES_OFF: f64 = 0.25;
 const FEW_MISSES: f64 = 2.0;
 
@@ -25,7 +25,7 @@ an operation costs is a change of this page. What the figures are is told in
 
 ";
 
-/// The table, as the page has it.
+/// Returns the text of the table.
 pub(crate) fn text(costs: &[Costs]) -> String {
     let mut text = String::from(
         "| operation | instructions, snapshot | instructions, serializable \
@@ -80,7 +80,7 @@ fn parse(page: &str) -> Result<Vec<Costs>> {
     rows.map(row).collect()
 }
 
-/// What has left the table, a line each.
+/// Returns a line for each count outside its tolerance.
 pub(crate) fn differences(table: &[Costs], now: &[Costs]) -> Vec<String> {
     let names = |costs: &[Costs]| costs.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
     if names(table) != names(now) {

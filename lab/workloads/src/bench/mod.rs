@@ -69,12 +69,12 @@ workloads! {
     /// Import the world's airports and fly between them: durable and in memory, braided and
     /// sequential.
     #[command(
-        after_help = "A round is one second here. --records bounds the airports imported. Example: braid bench airports --dir ./flights --out charts"
+        after_help = "A round is one second here. --records bounds the airports imported. Example: braid-lab bench airports --dir ./flights --out charts"
     )]
     Airports(airports::AirportsArguments),
     /// 10 uniform reads a transaction, compared with a bare lookup loop.
     #[command(
-        after_help = "Examples:\n  braid bench reads -n 20M\n  braid bench reads -n 5M --sweep --no-reference --out charts"
+        after_help = "Examples:\n  braid-lab bench reads -n 20M\n  braid-lab bench reads -n 5M --sweep --no-reference --out charts"
     )]
     Reads(reads::ReadsArguments),
     /// 10 blind updates a transaction.
@@ -92,35 +92,35 @@ workloads! {
     Isolation(isolation::IsolationArguments),
     /// TPC-C: durable and in memory, serializable and under snapshots, braided and sequential.
     #[command(
-        after_help = "Give --dir to choose the disk. A warehouse takes some 100 MB for each of the five databases. Examples:\n  braid bench tpcc --dir DIR\n  braid bench tpcc --dir DIR --warehouses 100 --subjects serializable,snapshot\n  braid bench tpcc --versions"
+        after_help = "Give --dir to choose the disk. A warehouse takes some 100 MB for each of the five databases. Examples:\n  braid-lab bench tpcc --dir DIR\n  braid-lab bench tpcc --dir DIR --warehouses 100 --subjects serializable,snapshot\n  braid-lab bench tpcc --versions"
     )]
     Tpcc(tpcc::TpccArguments),
     /// Queries 1, 6 and 12 of TPC-H, alone and during refreshes: in memory, paged, and four times
     /// as large as memory.
     #[command(
-        after_help = "--records are orders: 1.5M is scale 1, and takes 5 GB of memory and 1 GB of disk; 15M is scale 10. A round asks queries for --seconds, each once at least. Example: braid bench tpch --dir DIR"
+        after_help = "--records are orders: 1.5M is scale 1, and takes 5 GB of memory and 1 GB of disk; 15M is scale 10. A round asks queries for --seconds, each once at least. Example: braid-lab bench tpch --dir DIR"
     )]
     Tpch(tpch::TpchArguments),
     /// SmallBank with a hotspot: durable and in memory, serializable and under snapshots, braided and
     /// sequential.
     #[command(
-        after_help = "Give --dir to choose the disk. Example: braid bench smallbank --dir DIR --hotspot 1000,100,10"
+        after_help = "Give --dir to choose the disk. Example: braid-lab bench smallbank --dir DIR --hotspot 1000,100,10"
     )]
     Smallbank(smallbank::SmallbankArguments),
     /// The OLTP scripts of sysbench: durable and in memory, serializable and under snapshots, braided and
     /// sequential.
     #[command(
-        after_help = "Give --dir to choose the disk. --records are rows of each table. Example: braid bench sysbench --dir DIR --scripts read-write --distribution special --tables 10 -n 100k"
+        after_help = "Give --dir to choose the disk. --records are rows of each table. Example: braid-lab bench sysbench --dir DIR --scripts read-write --distribution special --tables 10 -n 100k"
     )]
     Sysbench(sysbench::SysbenchArguments),
     /// TATP: durable and in memory, serializable and under snapshots, braided and sequential.
     #[command(
-        after_help = "Give --dir to choose the disk. --records are subscribers. Example: braid bench tatp --dir DIR"
+        after_help = "Give --dir to choose the disk. --records are subscribers. Example: braid-lab bench tatp --dir DIR"
     )]
     Tatp(tatp::TatpArguments),
     /// YCSB A to F under both isolation levels and both certifiers, over skew and length of transactions.
     #[command(
-        after_help = "Example: braid bench ycsb --workloads a --theta 0.5,0.7,0.9,0.99 --operations 1,10 --out charts"
+        after_help = "Example: braid-lab bench ycsb --workloads a --theta 0.5,0.7,0.9,0.99 --operations 1,10 --out charts"
     )]
     Ycsb(ycsb::YcsbArguments),
     /// 10 reads a transaction, some of records on disk, under the four schedulers.
@@ -130,7 +130,7 @@ workloads! {
     HotCold(hot_cold::HotColdArguments),
     /// One insert a transaction: at the end of the key range, where all inserts meet, and over the
     /// whole range.
-    #[command(after_help = "--records are there before. Example: braid bench inserts -n 5M")]
+    #[command(after_help = "--records are there before. Example: braid-lab bench inserts -n 5M")]
     Inserts(inserts::InsertsArguments),
     /// Load in key order, in memory and durably: records a second, bytes a record.
     #[command(
@@ -167,7 +167,7 @@ workloads! {
     /// Load a paged table, and change all records of a table five times as large as its memory, in
     /// bulk operations.
     #[command(
-        after_help = "A round loads, and changes, all --records; readers alone run for --seconds. Give --dir to choose the disk, of which a million records need some 700 MB. 10 GB of data: braid bench bulk --dir DIR -n 60M --rounds 1"
+        after_help = "A round loads, and changes, all --records; readers alone run for --seconds. Give --dir to choose the disk, of which a million records need some 700 MB. 10 GB of data: braid-lab bench bulk --dir DIR -n 60M --rounds 1"
     )]
     Bulk(bulk::BulkArguments),
     /// The read path nested, flattened by hand, and boxed.
@@ -198,7 +198,7 @@ workloads! {
     Arrivals(arrivals::ArrivalsArguments),
     /// The figures of the papers that Braid's ideas come from, with Braid's own figures.
     #[command(
-        after_help = "Give --dir to choose the disk; several, separated by commas, for the figure that compares disks. Examples:\n  braid bench paper --list\n  braid bench paper corobase-5.2 --out charts\n  braid bench paper all -n 5M -s 0.5 --dir DIR --out results"
+        after_help = "Give --dir to choose the disk; several, separated by commas, for the figure that compares disks. Examples:\n  braid-lab bench paper --list\n  braid-lab bench paper corobase-5.2 --out charts\n  braid-lab bench paper all -n 5M -s 0.5 --dir DIR --out results"
     )]
     Paper(paper::PaperArguments),
     /// Every workload with bars, and the table of bars.

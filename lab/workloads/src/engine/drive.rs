@@ -66,7 +66,7 @@ fn drive_under<P: Procedure>(
     effort: Effort,
     timed_one_in: u32,
 ) -> Result<Sample, Error> {
-    assert!(workers > 0, "somebody must run it");
+    assert!(workers > 0, "at least one thread is required");
     let begin = Instant::now();
     let mut runs = Vec::with_capacity(workers);
     let mut totals = Vec::with_capacity(workers);
@@ -99,7 +99,7 @@ fn drive_under<P: Procedure>(
     };
     let mut kinds: Vec<KindSample> = P::KINDS.iter().map(none).collect();
     for total in totals {
-        let total = total.lock().expect("nobody panics while it is locked").take();
+        let total = total.lock().expect("no thread panics while it is locked").take();
         let total: Vec<Total> = total.expect("a source that is done has left its total");
         for (kind, total) in kinds.iter_mut().zip(total) {
             kind.transactions += total.transactions;
@@ -254,7 +254,7 @@ impl Drop for Gathered {
             latencies: kind.latencies.borrow().clone(),
         };
         let total = self.kinds.iter().map(total).collect();
-        *self.total.lock().expect("nobody panics while it is locked") = Some(total);
+        *self.total.lock().expect("no thread panics while it is locked") = Some(total);
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) fn names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Name>, D::
 /// Returns the interned name for a text.
 fn intern(text: &str) -> Name {
     static NAMES: Mutex<BTreeSet<Name>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().expect("nobody panics while it is locked");
+    let mut names = NAMES.lock().expect("no thread panics while it is locked");
     if let Some(name) = names.get(text) {
         return name;
     }

@@ -125,7 +125,7 @@ pub(super) fn wait<T>(
 
 impl Shared {
     pub(super) fn report_problem(&self, problem: String) {
-        self.problem.lock().expect("nobody panics with it").get_or_insert(problem);
+        self.problem.lock().expect("no thread panics while it is locked").get_or_insert(problem);
         // Relaxed: read before each transaction.
         self.stop.store(true, Ordering::Relaxed);
     }

@@ -22,7 +22,7 @@ use super::tables::kind;
 use crate::history::{self, Answer, History, Shape, let_others_run};
 
 const KEYS: u64 = 48;
-const NO_PANIC: &str = "nobody panics with it";
+const NO_PANIC: &str = "no thread panics while it is locked";
 
 /// The table and the answers in one part of a round.
 #[derive(Debug)]

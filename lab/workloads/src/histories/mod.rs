@@ -258,7 +258,7 @@ impl Command {
         })
         .context("closing under clients")?;
         report.add(&shared.counts, &db.stats());
-        let problem = shared.problem.into_inner().expect("nobody panics with it");
+        let problem = shared.problem.into_inner().expect("no thread panics while it is locked");
         if let Some(problem) = problem {
             bail!(problem);
         }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use adya::history::{Id, Interner, Mop, Op, OpType, ReadValue, Scalar};
 use adya::{History, Opts, Report, Workload, check};
 
-const NO_PANIC: &str = "nobody panics with it";
+const NO_PANIC: &str = "no thread panics while it is locked";
 
 /// An operation of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -42,14 +42,14 @@ fn history(certifier: Certifier) -> (History, Stats) {
                     let outcome = pollster::block_on(db.run_with(Default::default(), body));
                     let outcome = outcome.expect("one of many attempts commits");
                     let (snapshot, answers) = outcome.value;
-                    let mut history = history.lock().expect("nobody panics with it");
+                    let mut history = history.lock().expect("no thread panics while it is locked");
                     history.add(snapshot, outcome.commit_lsn, answers);
                 }
             });
         }
     });
     let stats = db.stats();
-    (history.into_inner().expect("nobody panics with it"), stats)
+    (history.into_inner().expect("no thread panics while it is locked"), stats)
 }
 
 /// Records histories and checks each with `check`, until one contains the required event: the

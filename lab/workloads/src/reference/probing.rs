@@ -244,7 +244,7 @@ impl HintedLookup {
     where
         D: FnMut(&mut [u64; MOST]) -> usize + Send,
     {
-        assert!(threads > 0, "somebody must run it");
+        assert!(threads > 0, "at least one thread is required");
         let begin = Instant::now();
         let run = |mut draw: D| {
             let (mut batches, mut missing, mut keys) = (0, 0, [0; MOST]);

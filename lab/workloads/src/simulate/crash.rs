@@ -8,7 +8,7 @@ use braiddb::simulation::{CrashCounts, SimulatedDisk};
 use super::oracle::Oracle;
 use super::seed::Plan;
 
-const NO_PANIC: &str = "nobody panics with it";
+const NO_PANIC: &str = "no thread panics while it is locked";
 /// An approximate average.
 const OPERATIONS_PER_TRANSACTION: u64 = 2;
 /// One answer in this number crashes the disk.

@@ -201,7 +201,7 @@ impl Command {
                     next.store(self.seeds, Ordering::Relaxed);
                 }
                 let found = result.with_context(|| format!("seed {seed}"))?;
-                tally.lock().expect("nobody panics with it").add(&found);
+                tally.lock().expect("no thread panics while it is locked").add(&found);
                 progress.inc(1);
             }
         };
@@ -213,7 +213,7 @@ impl Command {
             threads.into_iter().map(join).collect::<Vec<_>>().into_iter().collect::<Result<()>>()
         })?;
         progress.finish_and_clear();
-        let tally = tally.into_inner().expect("nobody panics with it");
+        let tally = tally.into_inner().expect("no thread panics while it is locked");
         if self.seeds >= ALL_FIRE {
             let silent = tally.silent()?;
             ensure!(silent.is_empty(), "these never happened: {}", silent.join(", "));

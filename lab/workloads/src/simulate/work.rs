@@ -342,12 +342,12 @@ pub(super) fn run(
         },
         move |number, result| {
             witness.answer(|oracle| note(oracle, number, result));
-            *counted.lock().expect("nobody panics with it") -= 1;
+            *counted.lock().expect("no thread panics while it is locked") -= 1;
             Ok(())
         },
     )?;
     settle(disk);
-    let over = *left.lock().expect("nobody panics with it") == 0;
+    let over = *left.lock().expect("no thread panics while it is locked") == 0;
     if over {
         source.wait()?;
     }

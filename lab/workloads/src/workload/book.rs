@@ -11,12 +11,12 @@ impl<S: AddAssign + Copy + Default + PartialEq> Book<S> {
     /// Adds the changes of one transaction.
     pub(crate) fn add(&self, change: S) {
         if change != S::default() {
-            *self.0.lock().expect("nobody panics while it is locked") += change;
+            *self.0.lock().expect("no thread panics while it is locked") += change;
         }
     }
 
     /// Returns the sum of all changes.
     pub(crate) fn total(&self) -> S {
-        *self.0.lock().expect("nobody panics while it is locked")
+        *self.0.lock().expect("no thread panics while it is locked")
     }
 }

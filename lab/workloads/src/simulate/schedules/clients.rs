@@ -18,7 +18,7 @@ use super::histories::Histories;
 use super::indexed::Indexed;
 use super::records::{self, Records};
 
-pub(super) const NO_PANIC: &str = "nobody panics with it";
+pub(super) const NO_PANIC: &str = "no thread panics while it is locked";
 
 /// The main work of the clients in one schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -70,7 +70,9 @@ impl Campaign {
                 }
                 let seed = self.from + number;
                 match self.one(&runner, seed) {
-                    Ok(counts) => total.lock().expect("nobody panics with it").add(&counts),
+                    Ok(counts) => {
+                        total.lock().expect("no thread panics while it is locked").add(&counts)
+                    }
                     Err(error) => {
                         // The others stop at their next seed. Relaxed: the time when they see it
                         // does not matter.
@@ -90,7 +92,7 @@ impl Campaign {
             jobs.into_iter().map(join).collect::<Vec<_>>().into_iter().collect::<Result<()>>()
         })?;
         progress.finish_and_clear();
-        let counts = total.into_inner().expect("nobody panics with it");
+        let counts = total.into_inner().expect("no thread panics while it is locked");
         let report = Report { seconds: start.elapsed().as_secs_f64(), counts };
         if json {
             writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;

@@ -89,7 +89,7 @@ impl Class {
         // Relaxed: no transaction runs, and locks order this before the next ones.
         self.done.store(0, Ordering::Relaxed);
         self.shed.store(0, Ordering::Relaxed);
-        *self.latencies.lock().expect("nobody panics while it is locked") = Latencies::one_in(1);
+        *self.latencies.lock().expect("no thread panics while it is locked") = Latencies::one_in(1);
     }
 }
 
@@ -174,7 +174,8 @@ impl Procedure for Requests {
             other => return other,
         }
         if let Some(asked) = request.asked {
-            let mut latencies = class.latencies.lock().expect("nobody panics while it is locked");
+            let mut latencies =
+                class.latencies.lock().expect("no thread panics while it is locked");
             latencies.record(asked.elapsed());
         }
         Ok(())
@@ -221,7 +222,7 @@ impl Subject for Mixed {
 
     fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
         let sample = self.driven.round(effort)?;
-        let mut elapsed = self.figures.elapsed.lock().expect("nobody panics while it is locked");
+        let mut elapsed = self.figures.elapsed.lock().expect("no thread panics while it is locked");
         if std::mem::replace(&mut self.warm, true) {
             *elapsed += sample.elapsed;
         } else {
@@ -234,7 +235,8 @@ impl Subject for Mixed {
 impl ClassFigures {
     /// Returns hot and storage-bound transactions per second over all rounds.
     pub(super) fn rates(&self) -> [f64; 2] {
-        let elapsed = self.elapsed.lock().expect("nobody panics while it is locked").as_secs_f64();
+        let elapsed =
+            self.elapsed.lock().expect("no thread panics while it is locked").as_secs_f64();
         // Relaxed: the workers have finished.
         [0, 1].map(|class| self.classes[class].done.load(Ordering::Relaxed) as f64 / elapsed)
     }
@@ -243,7 +245,7 @@ impl ClassFigures {
     /// requests.
     pub(super) fn add_to(&self, report: &mut Report) {
         for (class, name) in self.classes.iter().zip(["hot", "storage-bound"]) {
-            let latencies = class.latencies.lock().expect("nobody panics while it is locked");
+            let latencies = class.latencies.lock().expect("no thread panics while it is locked");
             let Some(summary) = latencies.summary() else { continue };
             let at = |wanted: &str| {
                 let mut all = summary.percentiles.iter();

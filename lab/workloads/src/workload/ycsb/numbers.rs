@@ -35,7 +35,7 @@ impl Numbers {
 
     /// Records that the record with this number is committed.
     pub(super) fn acknowledge(&self, number: u64) {
-        let mut beyond = self.beyond.lock().expect("nobody panics while it is locked");
+        let mut beyond = self.beyond.lock().expect("no thread panics while it is locked");
         beyond.insert(number);
         // Relaxed: it changes only under the lock.
         let mut first = self.acknowledged.load(Ordering::Relaxed);
