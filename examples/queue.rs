@@ -39,9 +39,9 @@ impl Queue {
     /// Takes one of the jobs that are due first. It is due again after `lease` if it is not
     /// finished by then.
     ///
-    /// Chooses randomly among the first few, so that workers rarely choose the same job. Snapshot isolation is
-    /// sufficient: if two workers delete the same job, one gets a conflict and retries. Changes of the other
-    /// candidates do not matter.
+    /// Chooses randomly among the first few, so that workers rarely choose the same job. Snapshot
+    /// isolation is sufficient: if two workers delete the same job, one gets a conflict and
+    /// retries. Changes of the other candidates do not matter.
     async fn take(&self, now: u64, lease: Duration) -> Result<Option<Taken>, Error> {
         const CHOICE: usize = 64;
         let queue = self.clone();

@@ -63,8 +63,8 @@ pub(crate) fn read_all(directory: &Path) -> Result<HashMap<String, Counts>> {
 fn parse(text: &str) -> Result<Option<(String, Counts)>> {
     let line = |start: &str| text.lines().find_map(|line| line.strip_prefix(start));
     let Some(name) = line("desc: Trigger: Client Request: ") else { return Ok(None) };
-    let events = line("events: ").context("a file of counts says what was counted")?;
-    let totals = line("totals: ").context("a file of counts ends with their totals")?;
+    let events = line("events: ").context("a counts file names its events")?;
+    let totals = line("totals: ").context("a counts file ends with totals")?;
     let totals: Vec<f64> = totals.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
     // Callgrind omits zeros at the end.
     let of = |event: &str| {

@@ -1,9 +1,9 @@
 //! Counts the instructions and the simulated cache misses of each operation of the engine and
 //! compares them with a table (`docs/costs.md`). Noise of the machine does not affect these counts.
 //!
-//! `cargo costs` prints the counts. `--check` fails if a count is outside its tolerance, `--update` writes
-//! the table. The program runs itself under callgrind (valgrind must be installed), and must be built with
-//! optimisations.
+//! `cargo costs` prints the counts. `--check` fails if a count is outside its tolerance, `--update`
+//! writes the table. The program runs itself under callgrind (valgrind must be installed), and must
+//! be built with optimisations.
 
 mod callgrind;
 mod counts;
@@ -61,7 +61,7 @@ fn run_all() -> Result<()> {
 
 /// Runs the measured process and reads the counts.
 fn count(keep: Option<&Path>) -> Result<Vec<Costs>> {
-    ensure!(!cfg!(debug_assertions), "build it as the engine is for its users: --release");
+    ensure!(!cfg!(debug_assertions), "build with optimisations: use `cargo costs`");
     let directory = tempfile::tempdir()?;
     let directory = keep.unwrap_or(directory.path());
     let output = directory.join("counts");
@@ -109,7 +109,7 @@ fn check(costs: &[Costs]) -> Result<()> {
     print!("{}", table::text(costs));
     if !wrong.is_empty() {
         bail!(
-            "costs have left {}; if that is meant, write it anew with --update:\n{}",
+            "costs differ from {}; if this is intended, update it with --update:\n{}",
             file.display(),
             wrong.join("\n")
         );

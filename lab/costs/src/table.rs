@@ -123,7 +123,11 @@ mod tests {
         assert_eq!(table, costs(1000.0, 20.0));
         assert!(differences(&table, &costs(1049.0, 24.0)).is_empty());
         assert_eq!(differences(&table, &costs(1051.0, 20.0)).len(), 2);
-        assert_eq!(differences(&table, &costs(949.0, 20.0)).len(), 2, "a gain is to be kept");
+        assert_eq!(
+            differences(&table, &costs(949.0, 20.0)).len(),
+            2,
+            "a gain must be recorded too"
+        );
         assert_eq!(differences(&table, &costs(1000.0, 26.0)).len(), 2);
         assert_eq!(differences(&table, &[]).len(), 1);
     }

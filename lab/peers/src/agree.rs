@@ -34,7 +34,7 @@ impl Model {
             Call::Read(keys) => keys.iter().for_each(|key| answer.add(*key, &self.0[key])),
             Call::Modify(keys) => {
                 for key in &**keys {
-                    let value = self.0.get_mut(key).expect("only what is there is drawn");
+                    let value = self.0.get_mut(key).expect("only existing keys are drawn");
                     answer.add(*key, value);
                     increment(value);
                 }
@@ -176,7 +176,7 @@ pub fn trades_are_complete(loaded: &Loaded) -> Result<(), Error> {
     match (records, sum) == (wrote, 0) {
         true => Ok(()),
         false => Err(Error::Wrong(format!(
-            "{}: {wrote} transactions wrote, and the rows are what {records} have left; {sum} do not fit, such as {digest:x}",
+            "{}: {wrote} transactions wrote, but the rows contain the writes of {records}; {sum} rows are inconsistent, such as {digest:x}",
             loaded.name
         ))),
     }

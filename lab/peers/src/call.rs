@@ -1,8 +1,8 @@
 //! Calls and values: the same for every store, so that answers can be compared.
 //!
-//! A value begins with a counter, which is the record's number when it is loaded. The rest follows from
-//! the key and does not compress. A modification reads a value, adds one to its counter and writes it
-//! back. Therefore the sum of all counters gives the number of committed modifications.
+//! A value begins with a counter, which is the record's number when it is loaded. The rest follows
+//! from the key and does not compress. A modification reads a value, adds one to its counter and
+//! writes it back. Therefore the sum of all counters gives the number of committed modifications.
 
 use std::sync::Mutex;
 

@@ -16,9 +16,9 @@ use crate::inside::Job;
 
 /// Compare Braid with other embedded databases on this machine.
 ///
-/// A comparison runs its subjects in one run of several rounds. In each round every subject runs once, in
-/// turn; the results are medians over the rounds. Before, all stores must return the same answers to the
-/// same calls. Afterwards, all committed transactions must be present.
+/// A comparison runs its subjects in one run of several rounds. In each round every subject runs
+/// once, in turn; the results are medians over the rounds. Before, all stores must return the same
+/// answers to the same calls. Afterwards, all committed transactions must be present.
 #[derive(Parser, Clone, Debug)]
 #[command(version)]
 pub struct Program {
@@ -72,8 +72,8 @@ impl Program {
     /// standard error if that is a terminal.
     ///
     /// # Errors
-    /// Fails if a store fails or answers wrongly, or a file cannot be written; and, under `--check`, if bars
-    /// were missed.
+    /// Fails if a store fails or answers wrongly, or a file cannot be written; and, under
+    /// `--check`, if bars were missed.
     pub fn run(self) -> anyhow::Result<()> {
         let mut out = BufWriter::new(std::io::stdout().lock());
         if let Comparison::Inside { job } = &self.comparison {

@@ -269,7 +269,8 @@ impl History {
     ///
     /// - The state must be the result of all commits up to some LSN.
     /// - All acknowledged commits must be among them.
-    /// - Answers of read-only transactions with a later snapshot must remain true: the commits that they read were durable.
+    /// - Answers of read-only transactions with a later snapshot must remain true: the commits that
+    ///   they read were durable.
     ///
     /// # Errors
     /// Returns the reason why it is not.
@@ -296,7 +297,7 @@ impl History {
             }
             let Some(Entry { answers, .. }) = writers.next() else {
                 return Err(format!(
-                    "{found:?} was recovered: no commits up to one LSN leave that and all that was told"
+                    "{found:?} was recovered: no commits up to one LSN give this state and all answers"
                 ));
             };
             for (key, value) in graph::written(answers) {
@@ -438,10 +439,10 @@ mod tests {
         };
         assert!(left(0, &[]) && left(0, &[(1, 1)]) && left(0, &[(1, 1), (2, 2)]));
         assert!(!left(0, &[(2, 2)]), "the earlier one is missing");
-        assert!(!left(1, &[]), "somebody was told what it read");
+        assert!(!left(1, &[]), "a read of it was acknowledged");
         // The client did not receive an answer that includes the other record.
         assert!(left(1, &[(1, 1)]) && left(1, &[(1, 1), (2, 2)]));
-        assert!(!left(2, &[(1, 1)]), "somebody was told that it committed");
+        assert!(!left(2, &[(1, 1)]), "its commit was acknowledged");
     }
 
     #[test]

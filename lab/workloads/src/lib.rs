@@ -9,10 +9,11 @@
 //! - `harness`: measurement and reports.
 //! - `random` and `error`.
 //!
-//! Other modules: `history` checks answers of transactions against a serial order. `histories` records
-//! histories for an independent checker of cycles. `torture` kills processes. `simulate` replaces all
-//! other modules in builds with `--cfg braid_simulation`. The modules that measure, report and drive
-//! the engine are public for `braid-peers`, which compares Braid with other databases.
+//! Other modules: `history` checks answers of transactions against a serial order. `histories`
+//! records histories for an independent checker of cycles. `torture` kills processes. `simulate`
+//! replaces all other modules in builds with `--cfg braid_simulation`. The modules that measure,
+//! report and drive the engine are public for `braid-peers`, which compares Braid with other
+//! databases.
 
 #[cfg(not(braid_simulation))]
 pub mod bench;

@@ -61,7 +61,7 @@ impl Store for Fjall {
                 Ok::<_, Failure>(())
             })?;
             if tx.commit()?.is_err() {
-                return Err("a load met a conflict, though nobody else writes".into());
+                return Err("a load met a conflict without another writer".into());
             }
         }
         self.records.inner().rotate_memtable_and_wait()?;

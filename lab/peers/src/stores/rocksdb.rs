@@ -1,14 +1,14 @@
 //! RocksDB, with optimistic transactions. The settings follow its wiki ("Setup Options and Basic
 //! Tuning"):
 //!
-//! - A block cache that holds all data if it fits into memory, otherwise a sixth of memory. (With a third,
-//!   as advised, the process exceeds its limit.)
+//! - A block cache that holds all data if it fits into memory, otherwise a sixth of memory. (With a
+//!   third, as advised, the process exceeds its limit.)
 //! - Blocks of 16 KiB, filters of 10 bits a key, index and filter blocks in the cache.
 //! - Dynamic level sizes, LZ4, as many background jobs as cores.
 //! - No filters in the last level, because point reads hit.
 //!
-//! Reads of several keys use MultiGet at a snapshot. Modified records are read for update, so that the
-//! commit validates all of them: serializable.
+//! Reads of several keys use MultiGet at a snapshot. Modified records are read for update, so that
+//! the commit validates all of them: serializable.
 
 use rocksdb::{
     BlockBasedOptions, Cache, DBCompressionType, Direction, ErrorKind, IteratorMode,

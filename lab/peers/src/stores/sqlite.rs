@@ -2,11 +2,12 @@
 //! durability:
 //!
 //! - A write-ahead log, with `synchronous` FULL (each commit is synced) or OFF.
-//! - A memory map over the file (for a quarter of a budget, because otherwise the page cache holds it twice).
+//! - A memory map over the file (for a quarter of a budget, because otherwise the page cache holds
+//!   it twice).
 //! - Prepared statements, the key as the row id, and a connection for each client.
 //!
-//! Writers wait for one another at a mutex, which is fairer and faster than the sleeps of SQLite's busy
-//! handler.
+//! Writers wait for one another at a mutex, which is fairer and faster than the sleeps of SQLite's
+//! busy handler.
 
 use std::sync::{Mutex, PoisonError};
 

@@ -2,8 +2,8 @@
 //! specified shares, over one table.
 //!
 //! Rows replace look-ups by index or by least key: a customer's last order, and a district's oldest
-//! undelivered order. Customers are found by number, never by name, and no orders exist initially. One
-//! New-Order in a hundred orders an unused article, and detects this before it writes.
+//! undelivered order. Customers are found by number, never by name, and no orders exist initially.
+//! One New-Order in a hundred orders an unused article, and detects this before it writes.
 
 mod access;
 mod check;

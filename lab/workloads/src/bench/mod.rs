@@ -22,8 +22,8 @@ use crate::workload::{
 /// Measure Braid on this machine.
 ///
 /// A workload compares its subjects in one run of several rounds. In each round every subject runs
-/// once, in turn; the results are medians over the rounds. Bars are limits for the figures. They are
-/// judged only at the scale that they were set for, which is the default.
+/// once, in turn; the results are medians over the rounds. Bars are limits for the figures. They
+/// are judged only at the scale that they were set for, which is the default.
 #[derive(Args, Clone, Debug)]
 pub struct Command {
     #[command(subcommand)]
@@ -32,8 +32,8 @@ pub struct Command {
     /// Also draw charts (SVG; PNG too if built with the feature `png`) and write the figures (CSV,
     /// JSON) into this directory.
     ///
-    /// A run of many figures (all, paper) continues an interrupted run with the same arguments in the same
-    /// directory: figures that exist are not measured again.
+    /// A run of many figures (all, paper) continues an interrupted run with the same arguments in
+    /// the same directory: figures that exist are not measured again.
     #[arg(long, value_name = "DIR", global = true)]
     out: Option<PathBuf>,
 
@@ -69,7 +69,7 @@ workloads! {
     /// Import the world's airports and fly between them: durable and in memory, braided and
     /// sequential.
     #[command(
-        after_help = "A round is one second here. --records bounds the airports imported. Example: braid-lab bench airports --dir ./flights --out charts"
+        after_help = "A round is one second here. --records limits the airports imported. Example: braid-lab bench airports --dir ./flights --out charts"
     )]
     Airports(airports::AirportsArguments),
     /// 10 uniform reads a transaction, compared with a bare lookup loop.
@@ -98,17 +98,17 @@ workloads! {
     /// Queries 1, 6 and 12 of TPC-H, alone and during refreshes: in memory, paged, and four times
     /// as large as memory.
     #[command(
-        after_help = "--records are orders: 1.5M is scale 1, and takes 5 GB of memory and 1 GB of disk; 15M is scale 10. A round asks queries for --seconds, each once at least. Example: braid-lab bench tpch --dir DIR"
+        after_help = "--records are orders: 1.5M is scale 1, and takes 5 GB of memory and 1 GB of disk; 15M is scale 10. A round runs queries for --seconds, each at least once. Example: braid-lab bench tpch --dir DIR"
     )]
     Tpch(tpch::TpchArguments),
-    /// SmallBank with a hotspot: durable and in memory, serializable and under snapshots, braided and
-    /// sequential.
+    /// SmallBank with a hotspot: durable and in memory, serializable and under snapshots, braided
+    /// and sequential.
     #[command(
         after_help = "Give --dir to choose the disk. Example: braid-lab bench smallbank --dir DIR --hotspot 1000,100,10"
     )]
     Smallbank(smallbank::SmallbankArguments),
-    /// The OLTP scripts of sysbench: durable and in memory, serializable and under snapshots, braided and
-    /// sequential.
+    /// The OLTP scripts of sysbench: durable and in memory, serializable and under snapshots,
+    /// braided and sequential.
     #[command(
         after_help = "Give --dir to choose the disk. --records are rows of each table. Example: braid-lab bench sysbench --dir DIR --scripts read-write --distribution special --tables 10 -n 100k"
     )]
@@ -118,7 +118,8 @@ workloads! {
         after_help = "Give --dir to choose the disk. --records are subscribers. Example: braid-lab bench tatp --dir DIR"
     )]
     Tatp(tatp::TatpArguments),
-    /// YCSB A to F under both isolation levels and both certifiers, over skew and length of transactions.
+    /// YCSB A to F under both isolation levels and both certifiers, over skew and length of
+    /// transactions.
     #[command(
         after_help = "Example: braid-lab bench ycsb --workloads a --theta 0.5,0.7,0.9,0.99 --operations 1,10 --out charts"
     )]
@@ -130,11 +131,11 @@ workloads! {
     HotCold(hot_cold::HotColdArguments),
     /// One insert a transaction: at the end of the key range, where all inserts meet, and over the
     /// whole range.
-    #[command(after_help = "--records are there before. Example: braid-lab bench inserts -n 5M")]
+    #[command(after_help = "--records are loaded before. Example: braid-lab bench inserts -n 5M")]
     Inserts(inserts::InsertsArguments),
     /// Load in key order, in memory and durably: records a second, bytes a record.
     #[command(
-        after_help = "A round loads all --records into a new database; --seconds and --transactions say nothing here. Give --dir to choose the disk."
+        after_help = "A round loads all --records into a new database; --seconds and --transactions have no effect. Give --dir to choose the disk."
     )]
     Load(load::LoadArguments),
     /// Log bandwidth: by block size, workers and flush unit, compared with fio.
@@ -150,7 +151,7 @@ workloads! {
     /// Durable commits with and without a change feed that follows them; rate of a feed over a
     /// backlog.
     #[command(
-        after_help = "A round commits, or gives, --records transactions. Give --dir to choose the disk."
+        after_help = "A round commits, or returns, --records transactions. Give --dir to choose the disk."
     )]
     Changes(changes::ChangesArguments),
     /// Open a database: from a checkpoint, and by replaying its log.
@@ -179,19 +180,19 @@ workloads! {
     )]
     Timeline(timeline::TimelineArguments),
     /// The cost of a trace; charts of what slots run and wait for.
-    #[command(after_help = "Pictures are drawn into the directory of --out.")]
+    #[command(after_help = "Charts are drawn into the directory of --out.")]
     Trace(trace::TraceArguments),
     /// The log's hole trackers alone, with 1 to 64 threads.
-    #[command(after_help = "--records and --transactions say nothing here.")]
+    #[command(after_help = "--records and --transactions have no effect.")]
     Trackers(trackers::TrackersArguments),
     /// Update few records many times during a long read; memory must stay bounded.
-    #[command(after_help = "It runs --transactions updates (100M unless said) once.")]
+    #[command(after_help = "It runs --transactions updates (default: 100M) once.")]
     Churn(churn::ChurnArguments),
     /// Processor time of an idle open database.
     #[command(after_help = "It waits for --seconds, once.")]
     Idle(idle::IdleArguments),
     /// Latency of reads while a transaction blocks the thread of its worker.
-    #[command(after_help = "A round reads for --seconds, and as long a worker is blocked.")]
+    #[command(after_help = "A round reads for --seconds while a worker is blocked.")]
     Blocked(blocked::BlockedArguments),
     /// Reads next to a transaction that never waits: the delay until its worker notices them.
     #[command(after_help = "A round reads for --seconds, three times.")]

@@ -1,8 +1,8 @@
 //! Results kept in a directory, one file for each figure. An interrupted run of many figures can
 //! therefore continue with the missing ones.
 //!
-//! A file exists completely or not at all. It is used only if the same version made it with the same
-//! arguments on the same kind of machine. Otherwise the figure is measured again.
+//! A file exists completely or not at all. It is used only if the same version made it with the
+//! same arguments on the same kind of machine. Otherwise the figure is measured again.
 
 use std::path::{Path, PathBuf};
 

@@ -2,10 +2,10 @@
 //! directions, insertions, updates, deletions and savepoints at the isolation level of the round.
 //! Each answer is compared with the order of LSNs, or with the snapshot of its transaction.
 //!
-//! The comparison needs to know how each transaction ended. Therefore clients never abandon a writing
-//! transaction as a whole, but they abandon single reads, and some transactions panic. If the database
-//! is closed under its clients, only the commits before the first transaction with an unknown end are
-//! compared.
+//! The comparison needs to know how each transaction ended. Therefore clients never abandon a
+//! writing transaction as a whole, but they abandon single reads, and some transactions panic. If
+//! the database is closed under its clients, only the commits before the first transaction with an
+//! unknown end are compared.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -78,7 +78,10 @@ impl Map {
             Ok::<_, Error>((found, by_index))
         });
         let (found, by_index) = found.await?;
-        ensure!(found == by_index, "the index leads to {by_index:?}, the map has {found:?}");
+        ensure!(
+            found == by_index,
+            "the index contains {by_index:?}, but the map contains {found:?}"
+        );
         Ok(found)
     }
 

@@ -4,9 +4,9 @@
 //! recorded answers for anomalies that strict serializability forbids.
 //!
 //! Every second round is on disk. In the middle of such a round the database is either closed while
-//! clients use it, or a copy of its files in their current state is opened. The clients continue with
-//! the recovered database and the same history. Everything acknowledged before must therefore be
-//! visible afterwards.
+//! clients use it, or a copy of its files in their current state is opened. The clients continue
+//! with the recovered database and the same history. Everything acknowledged before must therefore
+//! be visible afterwards.
 
 mod client;
 mod map;
@@ -91,8 +91,8 @@ impl Command {
     /// Runs rounds until the required operations and reads are reached.
     ///
     /// # Errors
-    /// Returns the first anomaly with the checker's explanation. Also fails if a planned disturbance did not
-    /// happen.
+    /// Returns the first anomaly with the checker's explanation. Also fails if a planned
+    /// disturbance did not happen.
     pub fn run(&self, json: bool) -> Result<()> {
         // Panics that clients cause on purpose are not reported.
         let hook = std::panic::take_hook();

@@ -1,8 +1,9 @@
 //! The tables and operations of the transactions in histories.
 //!
 //! The checker of cycles does not support key ranges. Therefore each list is stored as a range: its
-//! elements are records, an append inserts a record after the last one, and a read scans all of them.
-//! Some lists are ranges of a table. Others are ranges of a unique index of a table with other keys.
+//! elements are records, an append inserts a record after the last one, and a read scans all of
+//! them. Some lists are ranges of a table. Others are ranges of a unique index of a table with
+//! other keys.
 
 use braiddb::{
     Database, Error, Index, IndexKeys, IndexOptions, Postcard, Table, TableOptions, Transaction,

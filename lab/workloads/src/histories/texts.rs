@@ -58,7 +58,7 @@ impl Texts {
         for (key, text) in &held {
             let again = tx.get(&self.0, key).await?;
             if again != *text || text.is_some_and(|text| !is_whole(text)) {
-                return Ok(Err(format!("a reference to text {key} leads to something else")));
+                return Ok(Err(format!("a reference to text {key} has another value now")));
             }
         }
         let mut scan = tx.scan(&self.0, ..)?.rev();

@@ -103,7 +103,7 @@ pub(super) fn written(answers: &[Answer]) -> BTreeMap<u64, Option<u64>> {
             _ => {}
         }
     }
-    assert!(wrote(answers) || written.is_empty(), "what wrote nothing left nothing");
+    assert!(wrote(answers) || written.is_empty(), "a transaction without writes leaves nothing");
     written
 }
 

@@ -2,9 +2,9 @@
 //! and no transactions, and uses one thread and huge pages. It is an upper bound for point reads of
 //! an engine with the same nodes, so `reads` shows the cost of everything that an engine adds.
 //!
-//! A B+tree of 64-key nodes with one line of hints: searching a node touches the hint line, then one line
-//! of keys and one of values. Leaves, record ids and versions are shuffled in memory, as in a table after
-//! long use. The tree is read-only once built.
+//! A B+tree of 64-key nodes with one line of hints: searching a node touches the hint line, then
+//! one line of keys and one of values. Leaves, record ids and versions are shuffled in memory, as
+//! in a table after long use. The tree is read-only once built.
 
 use std::io;
 use std::pin::Pin;

@@ -83,8 +83,8 @@ impl<T: Plain> Deref for Region<T> {
 
 impl<T: Plain> DerefMut for Region<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: by the invariant, `length` valid values start there; `&mut self` keeps them mapped, and is
-        // the only access.
+        // SAFETY: by the invariant, `length` valid values start there; `&mut self` keeps them
+        // mapped, and is the only access.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 }
@@ -94,6 +94,6 @@ impl<T: Plain> Drop for Region<T> {
         // SAFETY: the mapping is ours, of this size, and nothing borrows it any more.
         let status =
             unsafe { libc::munmap(self.start.as_ptr().cast(), Self::mapped_bytes(self.length)) };
-        assert_eq!(status, 0, "unmapping what was mapped succeeds");
+        assert_eq!(status, 0, "unmapping a mapped region succeeds");
     }
 }

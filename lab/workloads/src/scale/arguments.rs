@@ -48,7 +48,8 @@ struct ScaleArguments {
     #[arg(long, short = 't', value_name = "COUNT")]
     transactions: Option<Count>,
 
-    /// Rounds, up to 1000; each runs every subject once, in turn, and figures are medians over rounds.
+    /// Rounds, up to 1000; each runs every subject once, in turn, and figures are medians over
+    /// rounds.
     #[arg(long, short = 'r', default_value = "", value_parser = within::<usize>(1..=1000))]
     rounds: usize,
 

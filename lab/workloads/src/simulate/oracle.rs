@@ -1,15 +1,15 @@
 //! The oracle: derives from the answers to clients what a database may contain after a crash.
 //!
 //! Each writer takes *turns* on a few keys: it reads the turn of a key and writes the next one. The
-//! turns of a key therefore give the order of its writers. The writer records in a journal which turns
-//! it took. The recovered state therefore shows which transactions survived and which value each key
-//! must have. Turns without a gap prove that no write was lost or overwritten.
+//! turns of a key therefore give the order of its writers. The writer records in a journal which
+//! turns it took. The recovered state therefore shows which transactions survived and which value
+//! each key must have. Turns without a gap prove that no write was lost or overwritten.
 //!
-//! *Observers* read keys without writing: the writer of the last turn, or the existence of a mark. The
-//! answer can be a value, an absence, a refused write, an error that the observer returns, or a step of
-//! an interactive transaction. In all cases it depends on the last writer of the key before the
-//! observer's snapshot. That writer must have written what the observer saw, and once the observer has
-//! its answer, no crash may undo that write.
+//! *Observers* read keys without writing: the writer of the last turn, or the existence of a mark.
+//! The answer can be a value, an absence, a refused write, an error that the observer returns, or a
+//! step of an interactive transaction. In all cases it depends on the last writer of the key before
+//! the observer's snapshot. That writer must have written what the observer saw, and once the
+//! observer has its answer, no crash may undo that write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -113,7 +113,7 @@ impl Contents {
             let last = taken.and_then(BTreeMap::last_key_value).map(|(turn, by)| (*turn, *by));
             ensure!(
                 self.turns.get(key).copied() == last,
-                "key {key} is at {:?} but the journal says {last:?} (turn, transaction)",
+                "key {key} is at {:?} but the journal has {last:?} (turn, transaction)",
                 self.turns.get(key)
             );
             let (count, last) = (taken.map_or(0, BTreeMap::len) as u64, last.map_or(0, |l| l.0));
@@ -228,7 +228,7 @@ impl Oracle {
         for number in self.base.journal.keys().chain(acknowledged) {
             ensure!(
                 found.journal.contains_key(number),
-                "transaction {number} was acknowledged, or seen by one that was, and is lost"
+                "transaction {number} is lost, although it or a transaction that saw it was acknowledged"
             );
         }
         self.check_seen(found, replies)?;
@@ -247,10 +247,12 @@ impl Oracle {
             match end {
                 End::Committed { lsn } => ensure!(
                     there == (*lsn <= last),
-                    "transaction {number}, LSN {lsn}, is {} though the last one there has LSN {last}",
+                    "transaction {number}, LSN {lsn}, is {} although the last recovered one has LSN {last}",
                     if there { "there" } else { "missing" }
                 ),
-                End::Aborted => ensure!(!there, "transaction {number} was aborted, and is there"),
+                End::Aborted => {
+                    ensure!(!there, "transaction {number} was aborted, but was recovered")
+                }
                 End::Unknown => {}
             }
         }

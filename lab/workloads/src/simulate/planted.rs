@@ -42,7 +42,7 @@ pub(super) fn run(
     let all = scheduled.map(|bug| (bug, true)).chain(crashes);
     let called = |bug: &Bug| name.is_empty() || format!("{bug:?}").eq_ignore_ascii_case(name);
     let chosen: Vec<_> = all.filter(|(bug, _)| called(bug)).collect();
-    ensure!(!chosen.is_empty(), "no bug is called {name:?}");
+    ensure!(!chosen.is_empty(), "no bug has the name {name:?}");
     let mut unfound = Vec::new();
     for (bug, scheduled) in chosen {
         plant(Some(bug));
@@ -60,6 +60,6 @@ pub(super) fn run(
             writeln!(std::io::stdout(), "{}: seed {}: {}", found.bug, found.seed, found.shown)?;
         }
     }
-    ensure!(unfound.is_empty(), "planted, and found by nothing: {unfound:?}");
+    ensure!(unfound.is_empty(), "planted, but not found: {unfound:?}");
     Ok(())
 }

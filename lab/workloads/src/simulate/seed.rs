@@ -67,7 +67,7 @@ pub(super) struct Tally {
 impl Tally {
     /// Returns the names of counted events that never happened.
     pub(super) fn silent(&self) -> Result<Vec<String>> {
-        let mut rest = vec![serde_json::to_value(self).context("listing what was counted")?];
+        let mut rest = vec![serde_json::to_value(self).context("listing the counters")?];
         let mut silent = Vec::new();
         while let Some(serde_json::Value::Object(counts)) = rest.pop() {
             for (name, count) in counts {
@@ -199,7 +199,7 @@ fn serve(
     let stuck = || {
         // A stuck transaction never wakes, and closing would wait for it.
         std::mem::forget(db.clone());
-        anyhow!("a transaction waits, and nothing is under way that could wake it")
+        anyhow!("a transaction waits although no operation in progress could wake it")
     };
     let tables =
         work::once(db, disk, async move |tx| Tables::open(tx, scale).await).ok_or_else(stuck)?;
@@ -300,15 +300,15 @@ fn recover(disk: &SimulatedDisk, scale: Scale, seed: u64) -> Result<Contents> {
     });
     let Some(contents) = contents else {
         std::mem::forget(db);
-        bail!("reading everything waits, and nothing is under way that could wake it");
+        bail!("reading all records waits although no operation in progress could wake it");
     };
     let (tables, contents) = contents.context("reading everything")?;
     let Some(lengths) = tables.lengths(&db, disk) else {
         std::mem::forget(db);
-        bail!("counting waits, and nothing is under way that could wake it");
+        bail!("counting waits although no operation in progress could wake it");
     };
     let (lengths, found) = (lengths.context("counting")?, contents.lengths());
-    ensure!(lengths == found, "{lengths:?} records are counted, {found:?} are found");
+    ensure!(lengths == found, "{lengths:?} records are counted, but {found:?} are found");
     drop(tables);
     let mut report = db.check();
     for _ in 0..MAX_CHECKPOINTS {

@@ -423,7 +423,7 @@ pub(super) fn compact(
     mut compacting: Pin<Box<MaybeDone<impl Compacting>>>,
 ) -> Option<Result<u64, Error>> {
     wait(disk, compacting.as_mut())?;
-    Some(match compacting.as_mut().take_output().expect("it is over") {
+    Some(match compacting.as_mut().take_output().expect("it has ended") {
         Ok(compacted) => Ok(compacted.page_bytes_freed),
         Err(Error::CheckpointUnderWay) => Ok(0),
         Err(error) => Err(error),

@@ -1,9 +1,9 @@
 //! Faults of a real disk: a small ext4 file system on a loop device that runs full, becomes
 //! read-only, or fails writes. Needs root.
 //!
-//! The fault is injected while a child runs. The child must end with an error that describes the fault.
-//! Then the disk is repaired, and every acknowledged transaction must be present. A full disk is first
-//! left as it is: deletions and compaction must free space on it (`full`).
+//! The fault is injected while a child runs. The child must end with an error that describes the
+//! fault. Then the disk is repaired, and every acknowledged transaction must be present. A full
+//! disk is first left as it is: deletions and compaction must free space on it (`full`).
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -173,7 +173,7 @@ fn check(db: &Database, table: &Filler, keys: &BTreeSet<u64>) -> Result<()> {
     let found = contents(db, table)?;
     ensure!(
         found.iter().map(|(key, _)| key).eq(keys),
-        "{} records are there, {} should be",
+        "{} records exist, {} should",
         found.len(),
         keys.len()
     );

@@ -1,10 +1,10 @@
 //! The transactions of the children, and the database contents that follow from them.
 //!
-//! Each writer's transactions are numbered from 1. Transaction `n` of writer `w` inserts the records
-//! `(w, n, part)` for each part, sets the writer's counter to `n`, and moves an amount between two shared
-//! accounts. A writer's counter therefore names its last committed transaction. Every number up to it
-//! must be present with all its parts, no larger number may be present, and the sum of the accounts must
-//! be unchanged.
+//! Each writer's transactions are numbered from 1. Transaction `n` of writer `w` inserts the
+//! records `(w, n, part)` for each part, sets the writer's counter to `n`, and moves an amount
+//! between two shared accounts. A writer's counter therefore names its last committed transaction.
+//! Every number up to it must be present with all its parts, no larger number may be present, and
+//! the sum of the accounts must be unchanged.
 
 use anyhow::{Context, Result, ensure};
 use braiddb::{Database, Error, Table, TableOptions, Transaction};
@@ -117,7 +117,7 @@ impl Ledger {
         {
             ensure!(
                 counter >= acknowledged,
-                "writer {writer}: {acknowledged} was acknowledged, but only {counter} is there"
+                "writer {writer}: {acknowledged} was acknowledged, but only {counter} was recovered"
             );
             ensure!(counter >= self.found[writer], "writer {writer} went back to {counter}");
             beyond += counter - acknowledged.max(self.found[writer]);
@@ -127,7 +127,7 @@ impl Ledger {
         }
         ensure!(
             parts.iter().map(|(key, _)| *key).eq(expected.iter().copied()),
-            "{} parts are there, {} should be: {:?}",
+            "{} parts exist, {} should: {:?}",
             parts.len(),
             expected.len(),
             parts.iter().map(|(key, _)| key).zip(&expected).find(|(there, wanted)| there != wanted)

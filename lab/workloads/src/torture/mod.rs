@@ -1,10 +1,11 @@
 //! `braid-lab torture`: repeatedly kills a child process under load without warning and compares
 //! the recovered database with the transactions that the child acknowledged.
 //!
-//! The parent reads acknowledgements from the child's pipe. It therefore knows, for each writer of the
-//! child, which transactions had returned before the kill. After each kill it opens the database and
-//! checks that every acknowledged transaction is present, that no transaction is partial, and that the
-//! transactions of each writer are in order. The next child continues with this database.
+//! The parent reads acknowledgements from the child's pipe. It therefore knows, for each writer of
+//! the child, which transactions had returned before the kill. After each kill it opens the
+//! database and checks that every acknowledged transaction is present, that no transaction is
+//! partial, and that the transactions of each writer are in order. The next child continues with
+//! this database.
 
 mod child;
 mod disk;
@@ -121,7 +122,8 @@ impl Command {
     /// Runs the rounds, or one child.
     ///
     /// # Errors
-    /// Returns the first lost, partial or misordered transaction, with its round, or the failure to run.
+    /// Returns the first lost, partial or misordered transaction, with its round, or the failure to
+    /// run.
     pub fn run(&self, json: bool) -> Result<()> {
         if self.child {
             let dir = self.dir.as_deref().context("the parent names the directory")?;
@@ -274,7 +276,7 @@ impl Command {
                 faults.refused
             )?;
         }
-        writeln!(out, "what the database said:")?;
+        writeln!(out, "messages of the database:")?;
         faults.messages.iter().try_for_each(|message| writeln!(out, "  {message}"))?;
         Ok(())
     }
@@ -392,7 +394,7 @@ fn remove(dir: &Path) -> Result<()> {
 
 fn kill(child: &mut Child) -> Result<()> {
     if let Some(status) = child.try_wait().context("looking after the child")? {
-        anyhow::bail!("the child ended by itself: {status}");
+        anyhow::bail!("the child ended without a kill: {status}");
     }
     child.kill().context("killing the child")?;
     child.wait().context("waiting for the child's end")?;

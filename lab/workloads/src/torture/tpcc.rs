@@ -99,7 +99,7 @@ fn verify(command: &Command, dir: &Path, before: Totals, acknowledged: Totals) -
     };
     ensure!(
         found.orders >= least.orders && found.payments >= least.payments,
-        "{least:?} were acknowledged, but only {found:?} are there"
+        "{least:?} were acknowledged, but only {found:?} were recovered"
     );
     let problems = bed.database.check().context("checking")?.problems;
     ensure!(problems.is_empty(), "the check found: {}", problems.join("; "));

@@ -188,7 +188,7 @@ fn measure(
     report.fact("check", flown as f64, text);
     report.notes.push(place.describe());
     report.notes.push(format!(
-        "braided uses {} workers where no other number is said, sequential 1",
+        "braided uses {} workers unless another number is given, sequential 1",
         braided.workers
     ));
     Ok(report)

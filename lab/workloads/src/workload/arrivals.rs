@@ -53,7 +53,8 @@ enum Beside {
 fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     let Settings { records, effort, rounds, .. } = *settings;
     let bed = Bed::loaded(Opening { workers: 1, ..Opening::braided(settings) }, records)?;
-    let what = "one read after the other, 1 worker, 1 client; beside it one transaction that is never over";
+    let what =
+        "one read after the other, 1 worker, 1 client; next to one transaction that never ends";
     let mut report = Report::new("arrivals", what);
     report.setting = Some(Setting { records, effort, rounds });
     let mut alone = || reads(&bed, effort);

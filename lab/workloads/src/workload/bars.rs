@@ -28,7 +28,8 @@ pub(crate) const READS_TWO_WORKERS: Limit = at_least(1.9);
 pub(crate) const TUNED_OVER_FIXED: Limit = at_least(0.95);
 /// Cached reads: interleaving must not slow them down.
 pub(crate) const CACHED_OVER_SEQUENTIAL: Limit = at_least(0.95);
-/// Published: transactions/s of ten reads over 20 M records, MosaicDB's best with one and with two workers.
+/// Published: transactions/s of ten reads over 20 M records, MosaicDB's best with one and with two
+/// workers.
 pub(crate) const MOSAICDB_READS: [f64; 2] = [249e3, 469e3];
 /// Ten blind updates; ten read-modify-writes.
 pub(crate) const UPDATES_OVER_SEQUENTIAL: Limit = at_least(2.0);

@@ -202,7 +202,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     let mut report = stage.measure("changes", what, &settings, subjects)?;
     report.notes.push(place.describe());
     report.notes.push(format!(
-        "\"{FOLLOWED}\": until the feed has given what was committed; \"{BACKLOG}\": transactions given a second"
+        "\"{FOLLOWED}\": until the feed has returned all commits; \"{BACKLOG}\": transactions returned a second"
     ));
     if let Some(ratio) = report.ratio(FOLLOWED, ALONE) {
         report.fact("commits with a feed over those without", ratio, format!("{ratio:.2} ×"));

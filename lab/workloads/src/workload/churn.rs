@@ -86,7 +86,7 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
         let looks = watcher.join().expect("the watcher does not panic");
         (measured, snapshots, looks)
     });
-    let what = "updates of uniform records, one a transaction, beside a reader of snapshots";
+    let what = "updates of uniform records, one a transaction, during reads of snapshots";
     let mut report = Report::new("churn", what);
     let effort = Effort::Transactions(updates);
     report.setting = Some(Setting { records: settings.records, effort, rounds: 1 });

@@ -217,7 +217,7 @@ mod tests {
             assert!(Sample::decode(&bytes[..cut]).is_err(), "{cut} bytes are no record");
         }
         let longer = [&bytes[..], &[0]].concat();
-        assert!(Sample::decode(&longer).is_err(), "what follows is noticed");
+        assert!(Sample::decode(&longer).is_err(), "trailing bytes are detected");
         assert_eq!(Text::<4>::of(b"ab").padded(), *b"ab\0\0");
     }
 }

@@ -200,7 +200,9 @@ impl Inserting {
         let found = self.bed.database.run_blocking(count)?;
         match found == all {
             true => Ok(()),
-            false => Err(Error::Wrong(format!("{}: not all keys are as inserted", self.name))),
+            false => {
+                Err(Error::Wrong(format!("{}: some inserted keys are missing or wrong", self.name)))
+            }
         }
     }
 }

@@ -153,7 +153,7 @@ impl Stretch {
         let mut last = self.after;
         for (lsn, number) in &self.given {
             if *lsn <= last {
-                return Err(format!("what committed at {lsn} is given after {last}: {self:?}"));
+                return Err(format!("the commit at {lsn} is returned after {last}: {self:?}"));
             }
             if committed.get(lsn).is_some_and(|known| known != number) {
                 return Err(format!("number {number} is given, but at {lsn} is another"));
@@ -164,7 +164,7 @@ impl Stretch {
         let expected =
             committed.range(self.at_most + 1..).take_while(|(lsn, _)| **lsn <= self.until);
         match expected.map(|(lsn, _)| lsn).find(|lsn| !given.contains(lsn)) {
-            Some(missing) => Err(format!("what committed at {missing} is not given: {self:?}")),
+            Some(missing) => Err(format!("the commit at {missing} is not returned: {self:?}")),
             None => Ok(()),
         }
     }
@@ -292,7 +292,9 @@ impl Clients {
         let lsn = transaction.commit_lsn;
         let durable = self.db.stats().lsn.durable;
         if durable <= lsn {
-            self.report(format!("what committed at {lsn} is given, and durable is {durable}"));
+            self.report(format!(
+                "the commit at {lsn} is returned, but the durable LSN is {durable}"
+            ));
         }
         let noted = stretch.note(transaction);
         let is_right = noted.is_ok();
@@ -580,5 +582,5 @@ pub(super) fn recovered(db: &Database, log: &Log, events: usize) -> Result<Optio
         Event::Given(lsn) if *lsn > at && !there.contains(lsn) => Some(*lsn),
         _ => None,
     });
-    Ok(lost.map(|lsn| format!("what committed at {lsn} was given before the crash, and is lost")))
+    Ok(lost.map(|lsn| format!("the commit at {lsn} was returned before the crash, and is lost")))
 }

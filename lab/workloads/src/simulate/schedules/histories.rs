@@ -83,7 +83,7 @@ pub(super) fn recovered(db: &Database) -> Result<Option<BTreeMap<u64, u64>>, Err
         }
         if by_index != found {
             let message =
-                format!("{WRONG}the index leads to {by_index:?}, the table has {found:?}");
+                format!("{WRONG}the index contains {by_index:?}, but the table contains {found:?}");
             return Err(Error::Options(message));
         }
         Ok(found)

@@ -101,7 +101,7 @@ impl Campaign {
         }
         if self.count >= ALL_FIRE {
             let serde_json::Value::Object(counted) =
-                serde_json::to_value(report.counts).context("listing what was counted")?
+                serde_json::to_value(report.counts).context("listing the counters")?
             else {
                 bail!("counts are listed by name");
             };
@@ -117,7 +117,7 @@ impl Campaign {
         let (counts, report) = one::run(runner, seed, self.workers, false)?;
         if seed.is_multiple_of(RUN_TWICE) {
             let (_, again) = one::run(runner, seed, self.workers, false)?;
-            ensure!(report == again, "it went another way the second time: {report:?}, {again:?}");
+            ensure!(report == again, "the second run differs: {report:?}, {again:?}");
         }
         Ok(counts)
     }
@@ -140,10 +140,10 @@ impl Campaign {
         }
         writeln!(std::io::stdout(), "{first:?}")?;
         if first != again {
-            bail!("it went another way the second time: {again:?}");
+            bail!("the second run differs: {again:?}");
         }
         match fault {
-            Some(_) => bail!("the schedule of seed {seed} found what is above"),
+            Some(_) => bail!("the schedule of seed {seed} found the problem above"),
             None => Ok(()),
         }
     }

@@ -396,7 +396,7 @@ impl Schedule {
         if !self.closes_early && !self.fails() {
             self.contents_are_right(&clients).context("at the end")?;
         }
-        let clients = Arc::into_inner(clients).ok_or_else(|| anyhow!("clients are over"))?;
+        let clients = Arc::into_inner(clients).ok_or_else(|| anyhow!("clients have ended"))?;
         self.end(db, clients)
     }
 

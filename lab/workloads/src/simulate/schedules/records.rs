@@ -231,7 +231,7 @@ impl Clients {
                 Ok(false),
             )
             | (Ok(false), Err(Error::Conflict { .. } | Error::NotSerializable { .. })) => {
-                self.report(format!("key {key} is said to be changed, and nobody changed it"));
+                self.report(format!("key {key} is reported as changed, but no client changed it"));
                 Ended::Unknown
             }
             (

@@ -111,7 +111,7 @@ impl Load {
         match elapsed {
             Ok(_) if there != settings.records => {
                 let loaded = settings.records;
-                Err(Error::Wrong(format!("{there} records are there of {loaded} that were loaded")))
+                Err(Error::Wrong(format!("{there} records exist of {loaded} loaded")))
             }
             Ok(elapsed) => Ok(Sample::plain(settings.records, elapsed, Latencies::one_in(1))),
             Err(error) => Err(error),

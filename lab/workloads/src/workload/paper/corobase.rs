@@ -1,4 +1,5 @@
-//! CoroBase (He et al., PVLDB 2020; the thesis of 2021), figures 5.1 to 5.8: index probing and YCSB.
+//! CoroBase (He et al., PVLDB 2020; the thesis of 2021), figures 5.1 to 5.8: index probing and
+//! YCSB.
 
 use std::rc::Rc;
 
@@ -60,7 +61,7 @@ pub(super) const FIGURES: &[Figure] = &[
     Figure {
         name: "corobase-5.6",
         shows: "10 reads by length of keys and of values",
-        found: "CoroBase keeps its lead whatever the length of keys; size of values does not change who is ahead",
+        found: "CoroBase keeps its lead at every key length; the size of values does not change the order",
         differs: "Braid keeps keys over 8 bytes apart from nodes: a look at the whole key is one more line",
         run: sizes,
     },

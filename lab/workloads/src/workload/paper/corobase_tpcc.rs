@@ -17,12 +17,12 @@ pub(super) const FIGURES: &[Figure] = &[
         name: "corobase-table-5.1",
         shows: "TPC-C: sequential, braided, and with operations of many keys where they fit (Hybrid)",
         found: "CoroBase is as fast as ERMIA, 1.14 times Naive, and Hybrid 1.29 times Naive; with hyperthreads 1.07 and 1.11",
-        differs: "1000 warehouses there; TPC-C has few stalls, so what a switch costs decides",
+        differs: "1000 warehouses there; TPC-C has few stalls, so the cost of a switch decides",
         run: table,
     },
     Figure {
         name: "corobase-5.9",
-        shows: "what share of the time transactions wait for memory: YCSB reads, TPC-C, TPC-CH; sequential and braided",
+        shows: "share of the time that transactions wait for memory: YCSB reads, TPC-C, TPC-CH; sequential and braided",
         found: "YCSB stalls for memory most of the time, TPC-C less than half of it; CoroBase reduces stalls everywhere",
         differs: "counters of the processor there, which virtual machines seldom have; here the share is estimated: by how \
                   much a transaction takes longer on the whole data than on data that stays in the cache",

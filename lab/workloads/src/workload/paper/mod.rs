@@ -2,8 +2,8 @@
 //! name. Its report shows the published result, Braid's result with the same parameters as far as
 //! the machine allows, and why they differ.
 //!
-//! A figure runs existing workloads if possible, or its own subjects. Published figures are printed next
-//! to measured ones. Most are ratios, because ratios are comparable between machines.
+//! A figure runs existing workloads if possible, or its own subjects. Published figures are printed
+//! next to measured ones. Most are ratios, because ratios are comparable between machines.
 
 mod corobase;
 mod corobase_tpcc;
@@ -61,7 +61,7 @@ const ALL: &str = "all";
 
 fn known(name: &str) -> Result<String, String> {
     let is_known = name == ALL || figures().any(|figure| figure.name == name);
-    let told = || format!("there is no figure {name}; --list says which there are");
+    let told = || format!("no figure has the name {name}; --list lists the figures");
     is_known.then(|| name.to_owned()).ok_or_else(told)
 }
 

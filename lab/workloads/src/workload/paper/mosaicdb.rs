@@ -60,7 +60,7 @@ pub(super) const FIGURES: &[Figure] = &[
         shows: "reads by nesting of coroutines, in memory and 10 % storage-bound",
         found: "selectively nested is as fast as flattened; fully nested is 18 % slower in memory, and about as fast with \
                 storage accesses",
-        differs: "Rust's compiler flattens nested async functions by itself; nesting is boxed futures here",
+        differs: "Rust's compiler flattens nested async functions; nesting means boxed futures here",
         run: nesting,
     },
     Figure {

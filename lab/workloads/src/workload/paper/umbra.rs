@@ -44,7 +44,7 @@ pub(super) const FIGURES: &[Figure] = &[
     },
     Figure {
         name: "umbra-layers",
-        shows: "what each layer costs: no versions, + status, + snapshot, + serializable, + durable (table 1)",
+        shows: "the cost of each layer: no versions, + status, + snapshot, + serializable, + durable (table 1)",
         found: "TPC-C at 32.8 k/s without transactions; with lists of them 0.96, with shared latches 0.95, with versions \
                 0.82 of it; without in-place updates a fifth",
         differs: "10 read-modify-writes in place of TPC-C where there is no engine: a bare tree changed in place, then with \

@@ -163,5 +163,5 @@ fn expect(found: i64, expected: i64, when: &str) -> Result<(), Error> {
     if found == expected {
         return Ok(());
     }
-    Err(Error::Wrong(format!("there are {found} cents {when}, but {expected} are to be there")))
+    Err(Error::Wrong(format!("the balances sum to {found} cents {when}, but should be {expected}")))
 }

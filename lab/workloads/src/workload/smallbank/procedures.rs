@@ -1,5 +1,5 @@
-//! SmallBank's six procedures, on its three tables: customers by name, savings and checking accounts by customer.
-//! Amounts are in cents.
+//! SmallBank's six procedures, on its three tables: customers by name, savings and checking
+//! accounts by customer. Amounts are in cents.
 
 use braiddb::{Database, Error as Failure, Table, Transaction};
 

@@ -90,7 +90,7 @@ fn a_check_under_snapshot_isolation_may_not() {
             assert_eq!(
                 at_last,
                 FIRST_BALANCE - CHECK,
-                "no penalty, although somebody saw that one is due"
+                "no penalty, although a read showed that one is due"
             );
             assert!(!retried);
         }

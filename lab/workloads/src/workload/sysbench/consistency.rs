@@ -44,12 +44,12 @@ async fn check_one(tx: &Transaction, rows: &Rows, size: u32) -> Result<i64, Erro
     for (k, id) in expected {
         let entry = entries.next().await?;
         if entry != Some((k, id)) {
-            let told = format!("row {id} has k {k}, but in the index comes {entry:?}");
+            let told = format!("row {id} has k {k}, but the index has {entry:?}");
             return Err(Error::Wrong(told));
         }
     }
     match entries.next().await? {
-        Some(entry) => Err(Error::Wrong(format!("the index leads to no row by {entry:?}"))),
+        Some(entry) => Err(Error::Wrong(format!("the index entry {entry:?} has no row"))),
         None => Ok(sum),
     }
 }

@@ -192,7 +192,7 @@ fn account(tested: Vec<Tested>, tables: usize, size: u32) -> Result<i64, Error> 
             match found == expected {
                 true => Ok(()),
                 false => Err(Error::Wrong(format!(
-                    "the sum of all k is {found} {when}, but {expected} is what was committed"
+                    "the sum of all k is {found} {when}, but committed transactions give {expected}"
                 ))),
             }
         })?;

@@ -182,7 +182,7 @@ fn account(report: &mut Report, settings: &Settings, tested: Vec<Tested>) -> Res
             match found == expected {
                 true => Ok(()),
                 false => Err(Error::Wrong(format!(
-                    "committed transactions lead to {expected:?}, but {when} there are {found:?}"
+                    "committed transactions give {expected:?}, but the tables contain {found:?} {when}"
                 ))),
             }
         })?;

@@ -321,5 +321,7 @@ fn expect(found: Totals, committed: Totals, when: &str) -> Result<(), Error> {
     if found == committed {
         return Ok(());
     }
-    Err(Error::Wrong(format!("committed were {committed:?}, but {when} there are {found:?}")))
+    Err(Error::Wrong(format!(
+        "{committed:?} were committed, but the tables contain {found:?} {when}"
+    )))
 }

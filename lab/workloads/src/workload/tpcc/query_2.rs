@@ -2,8 +2,8 @@
 //! suppliers of a region, and for each the item with the lowest stock in its warehouse. Low stock
 //! is filled up.
 //!
-//! A supplier supplies ten items to every warehouse: those whose number is equal to the supplier's modulo
-//! the number of suppliers.
+//! A supplier supplies ten items to every warehouse: those whose number is equal to the supplier's
+//! modulo the number of suppliers.
 
 use braiddb::{Error as Failure, Transaction};
 

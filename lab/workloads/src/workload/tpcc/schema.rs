@@ -1,9 +1,9 @@
 //! The nine tables of clause 1.3 with all their columns, and the two indexes; and the three tables
 //! of TPC-H for Query2*.
 //!
-//! A table's key columns are in its keys. An index function sees only values, so a value repeats the key
-//! columns that the function needs. Keys have at most eight bytes. Money is in cents, taxes and discounts
-//! are in hundredths of a percent, times in microseconds since 1970.
+//! A table's key columns are in its keys. An index function sees only values, so a value repeats
+//! the key columns that the function needs. Keys have at most eight bytes. Money is in cents, taxes
+//! and discounts are in hundredths of a percent, times in microseconds since 1970.
 
 use braiddb::{Database, Index, IndexOptions, Table, TableOptions};
 use clap::ValueEnum;

@@ -145,7 +145,7 @@ fn what_breaks_a_condition_is_told() {
         ];
         for (condition, told) in told {
             let expected = format!("condition {condition}:");
-            assert!(told.contains(&expected), "{expected} is to be told, not {told}");
+            assert!(told.contains(&expected), "the message should contain {expected}: {told}");
         }
         check(&bed.database, &tables, Cardinalities::tiny(1)).unwrap();
         deliver_out_of_order(&bed, &tables);

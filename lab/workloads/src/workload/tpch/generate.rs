@@ -1,8 +1,8 @@
 //! Orders and their lines as in clause 4.2.3 of TPC-H. Each order has a separate seed. Every caller
 //! therefore draws the same order, and refreshes know the contents that they delete.
 //!
-//! Order numbers have no limit. The first ones are loaded. Each pair of refreshes inserts the next orders
-//! and deletes the oldest.
+//! Order numbers have no limit. The first ones are loaded. Each pair of refreshes inserts the next
+//! orders and deletes the oldest.
 
 use super::schema::{Day, FullOrder, Line, Order, OrderKey};
 use crate::workload::encoding::Text;

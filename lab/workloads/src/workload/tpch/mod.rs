@@ -160,7 +160,7 @@ impl Queries {
         match refreshes.expected.has(&answer, query, committed) {
             true => Ok(()),
             false => Err(Error::Wrong(format!(
-                "{} found what there was never since it began: {answer:?}",
+                "{} returned a result that was never true since it began: {answer:?}",
                 query.name()
             ))),
         }
@@ -290,7 +290,7 @@ fn measure(
         })
     });
     let what = format!(
-        "queries 1, 6 and 12 of TPC-H over {} orders, alone and beside refreshes, {} workers, nothing logged",
+        "queries 1, 6 and 12 of TPC-H over {} orders, alone and during refreshes, {} workers, nothing logged",
         number::grouped(orders),
         settings.workers
     );
@@ -317,7 +317,7 @@ fn measure(
     report.fact(
         "what queries found",
         1.0,
-        "each what there was after a refresh that it can have seen",
+        "each equal to the result after a refresh that it may have seen",
     );
     report.notes.push(place.describe());
     for database in databases {
