@@ -47,7 +47,7 @@ pub enum Answer {
     Inserted(u64, u64, bool),
     /// An update, and true if it was refused.
     Updated(u64, u64, bool),
-    /// A deletion, and true if there was a record.
+    /// A deletion, and true if the record existed.
     Deleted(u64, bool),
     /// A new savepoint.
     Saved,

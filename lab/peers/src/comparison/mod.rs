@@ -29,7 +29,7 @@ pub const KEY_BYTES: u64 = 8;
 /// The number of calls whose answers are compared before the measurement.
 const COMPARED_CALLS: u64 = 300;
 
-/// The common arguments of all comparisons, besides the scale.
+/// The common arguments of all comparisons, without the scale.
 #[derive(Args, Clone, Debug)]
 pub struct FieldArguments {
     /// Stores to compare [default: all].

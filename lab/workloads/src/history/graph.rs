@@ -1,5 +1,5 @@
-//! Histories of databases that certify with the serial safety net. Such a database reports no
-//! serial order. This module proves that one exists with Adya's dependency graph. A writer of a
+//! Histories of databases that certify with the serial safety net. They report no serial
+//! order. This module proves that one exists with Adya's dependency graph. A writer of a
 //! value precedes each reader of that value and the writer of the next value. Each reader precedes
 //! the writer of the next value.
 

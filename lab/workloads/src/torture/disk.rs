@@ -3,7 +3,7 @@
 //!
 //! The fault is injected while a child runs. The child must end with an error that describes the
 //! fault. Then the disk is repaired, and every acknowledged transaction must be present. A full
-//! disk is first left as it is: deletions and compaction must free space on it (`full`).
+//! disk is not repaired at first: deletions and compaction must free space on it (`full`).
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

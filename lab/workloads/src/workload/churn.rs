@@ -1,5 +1,5 @@
 //! `churn`: many updates of few records while a reader opens and closes snapshots. Old versions
-//! must be freed as fast as they are created: memory stays bounded.
+//! must be freed at the rate of their creation: memory stays bounded.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
