@@ -12,7 +12,7 @@ use braiddb::{
 use futures_util::future::join_all;
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 fn options() -> Options {

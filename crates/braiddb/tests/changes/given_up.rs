@@ -12,7 +12,7 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// Many times what the test takes.
+/// A limit far above the duration of the test.
 const LIMIT_SECONDS: u64 = 600;
 /// What is committed before; more than a feed finds at a time.
 const TRANSACTIONS: u64 = 24;

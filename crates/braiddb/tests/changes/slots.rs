@@ -7,7 +7,7 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 const SEGMENT_BYTES: u64 = 64 << 10;
 /// More than any test logs.

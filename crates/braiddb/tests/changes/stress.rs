@@ -13,7 +13,7 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 600;
 const NAMES: [&str; 3] = ["rows", "pages", "expiring"];
 const KEYS: u64 = 400;

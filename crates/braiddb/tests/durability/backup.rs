@@ -8,7 +8,7 @@ use crate::table_kind::create_table;
 use braiddb::{Database, Error, Options, Table};
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 /// Few frames, so that most pages are on disk.

@@ -7,7 +7,7 @@ use braiddb::{Database, Error, Options, Overload, Policy, Table, TableOptions, T
 use futures_util::future::join_all;
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 const MIB: u64 = 1 << 20;

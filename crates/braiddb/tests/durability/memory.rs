@@ -4,7 +4,7 @@ use crate::common::{Watched, with_limit};
 use braiddb::{Database, Error, MemoryBudget, Options, Table, Transaction};
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 fn open() -> Database {

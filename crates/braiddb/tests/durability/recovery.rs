@@ -8,7 +8,7 @@ use crate::common::{Watched, once_free, with_limit};
 use braiddb::{Database, Error, LogError, Options, Recovery, Table};
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 const SEGMENT_BYTES: u64 = 128 << 10;

@@ -10,7 +10,7 @@ use pollster::block_on;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 type Bytes = Table<[u8], [u8]>;

@@ -11,7 +11,7 @@ use braiddb::{
 use pollster::block_on;
 use proptest::prelude::*;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 type Records = Table<u64, u64>;

@@ -8,7 +8,7 @@ use crate::common::{Watched, with_limit};
 use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, RunOptions, Table};
 use pollster::block_on;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 120;
 /// Certifications of one transaction that fail before it takes the turnstile.
 const FAILURES: u32 = 8;

@@ -14,7 +14,7 @@ use futures_util::future::join;
 type Numbers = Table<u64, [u8]>;
 type Contents = BTreeMap<u64, Vec<u8>>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 400;
 const RECORDS: u64 = 600;
 

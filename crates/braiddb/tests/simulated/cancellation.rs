@@ -24,7 +24,7 @@ type Model = BTreeMap<u64, Vec<u8>>;
 
 /// Enough for versions to be too many to stay cached, so that reads of memory suspend.
 const MANY: u64 = 66_000;
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 
 /// Lets the worker's other tasks and its transfers go on.

@@ -9,7 +9,7 @@ use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
 use braiddb::{ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom, Database, Options, Table};
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 600;
 const TRANSACTIONS: u64 = 60;
 /// Written last, so that it is known what there was before.

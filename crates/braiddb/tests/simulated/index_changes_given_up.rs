@@ -14,7 +14,7 @@ use braiddb::{
 type Records = Table<u64, u64>;
 type Digits = Index<u64, u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 const NAME: &str = "digits";
 

@@ -7,7 +7,7 @@ use crate::common::{Watched, with_limit};
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
 use braiddb::{Database, Error, Options, TableOptions};
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 1500;
 const AT_ONCE: u64 = 100;

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 type Numbers = Table<u64, u64>;
 type Halves = Index<u64, u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 3000;
 

@@ -9,7 +9,7 @@ use crate::table_kind::create_table;
 use braiddb::{Database, Durability, Error, Options, Table, Transaction};
 use proptest::prelude::*;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 type Bytes = Vec<u8>;

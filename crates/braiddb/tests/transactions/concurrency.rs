@@ -8,7 +8,7 @@ use crate::common::{Watched, with_limit};
 use braiddb::{Database, Error, Options, Policy, Table, Width};
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 const POLICIES: [Policy; 4] =

@@ -13,7 +13,7 @@ use pollster::block_on;
 
 type Records = Table<u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 120;
 const INPUTS: u64 = 100;
 const BAD: u64 = 40;
