@@ -1,5 +1,5 @@
-//! A crash at every operation of the disk while a staged table is filled and published: afterwards it is there
-//! whole, or there is nothing of it.
+//! Crashes at every disk operation while a staged table is filled and published: afterwards it
+//! exists completely or not at all.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +17,7 @@ fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 
-/// Checks what a crash left; whether the table was there.
+/// Checks the state after a crash. Returns true if the table existed.
 fn check(disk: &SimulatedDisk, seed: u64, told: bool) -> bool {
     let db = open(disk, seed);
     let there = match block_on(db.open_table::<u64, u64>("numbers")) {

@@ -22,7 +22,7 @@ fn open(idle: Option<Duration>, age: Option<Duration>) -> (Database, Numbers) {
     (db, table)
 }
 
-/// Waits until so many transactions were aborted because they were open for too long.
+/// Waits until this number of transactions was aborted for idleness.
 fn wait_for_expired(db: &Database, count: u64) {
     while db.stats().aborted.expired < count {
         std::thread::sleep(Duration::from_millis(1));
