@@ -61,7 +61,7 @@ use syn::{DeriveInput, parse_macro_input};
 /// A table created with keys of another type (a tuple, or a manual implementation) keeps that type.
 /// This holds even if the encoding is the same, because the catalog compares names. Structs have no
 /// prefixes for scans, and look-ups need a whole, owned key. A tuple supports both (`KeyPrefix`,
-/// `TableKey`). whole and owned; a tuple has both (`KeyPrefix`, `TableKey`).
+/// `TableKey`).
 #[proc_macro_derive(Key, attributes(key))]
 pub fn derive_key(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -349,7 +349,7 @@ fn what_a_feed_waits_for_keeps_no_database_open() {
             assert!(blocks.as_mut().poll(&mut context).is_pending());
             begins.recv().unwrap();
             drop(blocks);
-            // The worker does not begin it.
+            // The blocked worker cannot begin the feed's work.
             assert!(matches!(poll_once(&mut changes), Poll::Pending));
             let closing = std::thread::spawn(move || drop(db));
             release.send(()).unwrap();

@@ -212,7 +212,7 @@ fn who_holds_more_than_he_may_goes_on_as_long_as_nothing_of_it_is_freed() {
         write(db, table, written.iter().copied());
         assert_eq!(compact(db).segments, 0, "held by one of the slots");
         assert_eq!(keys(&mut bounded, 300), written);
-        // Another feed can use the log that the slot retains, in contrast to a feed without a slot.
+        // The limit of the slot applies, not the default limit of a feed without a slot.
         assert_eq!(keys(&mut db.changes(slot("all")), 300), written);
         db.close().unwrap();
         let (db, _) = open(directory.path());

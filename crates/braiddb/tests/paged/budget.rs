@@ -57,8 +57,7 @@ fn used(memory: &MemoryStats) -> u64 {
     records + memory.copies + memory.reads + memory.pages + RING_BYTES
 }
 
-/// Samples the memory in use repeatedly until it is dropped. Its drop checks that the budget was
-/// never exceeded.
+/// Samples the memory in use until `end`, which checks that the budget was never exceeded.
 struct Watch {
     over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<(MemoryStats, u64)>>,

@@ -442,7 +442,7 @@ fn what_cannot_be_done_is_told() {
         let told =
             block_on(db.run_bulk(&paged, async |tx| tx.rollback_to(&tx.savepoint()))).unwrap_err();
         assert!(matches!(told, Error::InBulk(_)), "{told:?}");
-        // Within a transaction, `compact` could wait for it.
+        // Refused within a transaction, because it could wait for that transaction.
         let (inner, table) = (db.clone(), paged.clone());
         let told = block_on(db.run(async move |_| inner.run_bulk(&table, async |_| Ok(())).await))
             .unwrap_err();

@@ -169,8 +169,8 @@ fn a_wait_for_older_transactions_takes_no_place() {
     }
 }
 
-/// Runs transactions that read until another transaction, `arrival`, has ended, as long as `long`
-/// returns true. Without admission, `arrival` would never end.
+/// Runs `long` transactions that read until `arrival` has ended. `arrival` would never end if its
+/// transactions were not admitted next to these.
 fn let_in(
     options: Options,
     long: u64,

@@ -167,7 +167,6 @@ fn increments_are_not_lost() {
 
 /// Records are inserted and deleted repeatedly during scans: each scan sees only whole groups. Both
 /// continue until other transactions committed during a scan.
-/// committed while a scan was under way.
 #[test]
 fn inserts_and_deletes_are_seen_whole() {
     with_limit(LIMIT_SECONDS, |_| {
