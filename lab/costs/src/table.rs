@@ -17,10 +17,10 @@ const FEW_MISSES: f64 = 2.0;
 
 const HEAD: &str = "# What operations cost
 
-Instructions and simulated cache misses of each operation, counted by callgrind on one worker: figures
-that no noise of the machine changes. Written by `cargo run --release -p braid-costs -- --update`; `.ci/run`
-fails if an item needs 5 % more or fewer instructions than it says here (`-- --check`), so that a change of what
-an operation costs is a change of this page. What the figures are is told in
+Instructions and simulated cache misses of each operation, counted by callgrind on one worker. Noise
+of the machine does not affect these figures. `cargo costs --update` writes this page. `.ci/run` runs
+`cargo costs --check`, which fails if an item needs 5 % more or fewer instructions than stated here.
+Every change of the cost of an operation is therefore a change of this page. The figures are explained in
 [benchmarks.md](benchmarks.md#what-a-transaction-costs).
 
 ";
