@@ -1,8 +1,8 @@
 //! Tests the compiler's messages for wrong programs: they must name the missing part and the
 //! remedy. The tests are in this crate because few dependencies need a second check for them.
 //!
-//! `TRYBUILD=overwrite cargo test -p braid-derive --test messages` updates the expected messages; review
-//! them before you commit them.
+//! `TRYBUILD=overwrite cargo test -p braid-derive --test messages` updates the expected messages;
+//! review them before you commit them.
 
 #[path = "../../braiddb/tests/common/mod.rs"]
 mod common;
