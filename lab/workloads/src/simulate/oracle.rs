@@ -250,9 +250,7 @@ impl Oracle {
                     "transaction {number}, LSN {lsn}, is {} although the last recovered one has LSN {last}",
                     if there { "there" } else { "missing" }
                 ),
-                End::Aborted => {
-                    ensure!(!there, "transaction {number} was aborted, but was recovered")
-                }
+                End::Aborted => ensure!(!there, "aborted transaction {number} was recovered"),
                 End::Unknown => {}
             }
         }

@@ -200,9 +200,7 @@ impl Inserting {
         let found = self.bed.database.run_blocking(count)?;
         match found == all {
             true => Ok(()),
-            false => {
-                Err(Error::Wrong(format!("{}: some inserted keys are missing or wrong", self.name)))
-            }
+            false => Err(Error::Wrong(format!("{}: inserted keys are wrong", self.name))),
         }
     }
 }

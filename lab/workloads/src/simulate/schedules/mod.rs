@@ -70,9 +70,7 @@ impl Campaign {
                 }
                 let seed = self.from + number;
                 match self.one(&runner, seed) {
-                    Ok(counts) => {
-                        total.lock().expect("no thread panics while it is locked").add(&counts)
-                    }
+                    Ok(counts) => total.lock().expect("no thread panics").add(&counts),
                     Err(error) => {
                         // The others stop at their next seed. Relaxed: the time when they see it
                         // does not matter.
