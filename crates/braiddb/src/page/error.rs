@@ -1,4 +1,4 @@
-//! Why pages cannot be had.
+//! Errors of operations on pages.
 
 use std::sync::Arc;
 
@@ -6,47 +6,39 @@ use super::map::PageId;
 use crate::latch::Restart;
 use crate::log::LogError;
 
-/// What an operation on pages tells its caller.
+/// Failure of an operation on pages.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum PageError {
-    /// All frames are taken.
-    #[error(
-        "all {frames} frames for pages of {page_bytes} bytes are in use: a larger memory budget gives \
-         more"
-    )]
+    /// All page frames are in use, and no page can be evicted.
+    #[error("all {frames} page frames of {page_bytes} bytes are in use")]
     OutOfFrames {
-        /// Frames there are.
+        /// Number of page frames.
         frames: u64,
         /// Bytes of a page.
         page_bytes: usize,
     },
-    /// Pages that were loaded left again and again before they were of use.
-    #[error(
-        "{frames} frames for pages of {page_bytes} bytes are too few for all that is done at once: pages that an \
-         operation needs left again and again before it had all of them; a larger memory budget gives more frames, or \
-         try again with fewer operations at a time"
-    )]
+    /// Pages were evicted repeatedly before the operation that loaded them could use them.
+    #[error("{frames} page frames of {page_bytes} bytes are too few for the concurrent operations")]
     Contended {
-        /// Frames there are.
+        /// Number of page frames.
         frames: u64,
         /// Bytes of a page.
         page_bytes: usize,
     },
-    /// All page ids are taken.
-    #[error("there are no more page ids: tables take more pages than can be told apart")]
+    /// All page ids are in use.
+    #[error("paged tables use every page id")]
     OutOfPageIds,
-    /// The operating system has no addresses for frames.
-    #[error("no memory for {frames} frames of {page_bytes} bytes: {reason}")]
+    /// The operating system refused addresses for page frames.
+    #[error("the operating system refused {frames} page frames of {page_bytes} bytes: {reason}")]
     NoMemory {
-        /// Frames that were asked for.
+        /// Number of frames that were requested.
         frames: u32,
         /// Bytes of a page.
         page_bytes: usize,
-        /// What the operating system says.
+        /// Message of the operating system.
         reason: String,
     },
-    /// A page could not be read, or not written so that another could take its place; or what was read is not
-    /// what was written.
+    /// A page could not be read or written back, or a page that was read is damaged.
     #[error("{0}")]
     Storage(Arc<LogError>),
 }
@@ -57,14 +49,14 @@ impl From<LogError> for PageError {
     }
 }
 
-/// Why something that does not wait came to no end.
+/// Reason why an operation that does not wait stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupted {
-    /// What it met has changed: start again.
+    /// A page changed concurrently: start again.
     Restart,
-    /// A page is not in memory.
+    /// A page is not resident.
     Absent(PageId),
-    /// Not so many frames are free.
+    /// Fewer page frames than this are free.
     OutOfFrames { needed: usize },
     /// No page id is free.
     OutOfPageIds,

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::context::Transaction;
-use super::error::{IndexError, OperationError};
+use super::error::{IndexError, OperationError, UniqueViolation};
 use super::index_keys::{Change, changes, detached};
 use super::large::{Draft, LargeRead, SeenAt, slot_value};
 use super::paged::check_fits;
@@ -439,7 +439,7 @@ impl Transaction {
             }
             let (table, index) = (table.name().to_string(), change.index.name().to_owned());
             let key = EncodedKey::of(entries, &change.entry);
-            Err(IndexError::UniqueViolation { table, index, key }.into())
+            Err(UniqueViolation { table, index, key }.into())
         }))
     }
 
@@ -523,7 +523,7 @@ impl Transaction {
 /// What gives an index its keys gave others before, for the same value.
 fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
     let (table, index) = (table.name().to_string(), index.name().to_owned());
-    IndexError::IndexInconsistent { table, index }.into()
+    IndexError::Inconsistent { table, index }.into()
 }
 
 /// Prefetches the path to an entry into the processor's caches.

@@ -85,7 +85,7 @@ pub(super) fn keys_of(
 
 pub(super) fn detached(table: &Records, index: &Secondary) -> OperationError {
     let (table, index) = (table.name().to_string(), index.name().to_owned());
-    IndexError::IndexDetached { table, index }.into()
+    IndexError::Detached { table, index }.into()
 }
 
 /// The keys under which a record with a value is in an index, encoded as parts of tuples, in order.

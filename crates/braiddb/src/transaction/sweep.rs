@@ -289,9 +289,7 @@ async fn sweep_batch(
                 | OperationError::TurnedAway
                 | OperationError::BulkUnderWay(..),
             ) => return Ok(conflict()),
-            Err(OperationError::Index(error))
-                if matches!(*error, IndexError::IndexDetached { .. }) =>
-            {
+            Err(OperationError::Index(error)) if matches!(*error, IndexError::Detached { .. }) => {
                 // Its entries cannot be found until the program attaches it: then there is another sweep.
                 table.note_expiry(now);
                 return Ok(SweepBatch::default());

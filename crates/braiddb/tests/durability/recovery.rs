@@ -65,7 +65,7 @@ impl Bench {
     /// Opens it, which must fail for damage; the file that is named.
     fn damaged(&self) -> (PathBuf, String) {
         match Database::open(self.path(), options()) {
-            Err(Error::Log(error)) => match &*error {
+            Err(Error::Corrupt(error)) => match &*error {
                 LogError::Corrupt { path, reason, .. } => (path.clone(), reason.clone()),
                 other => panic!("{other}"),
             },

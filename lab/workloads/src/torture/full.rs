@@ -1,7 +1,7 @@
 //! Filling a disk, and the way out: delete, compact, go on writing, over and over, on a real file system.
 
 use anyhow::{Context, Result, ensure};
-use braiddb::{Database, Error, Options, Table};
+use braiddb::{BusyWith, Database, Error, Options, Table};
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -159,7 +159,7 @@ fn compact(db: &Database) -> Result<()> {
     loop {
         match pollster::block_on(db.compact()) {
             // One that was due by itself.
-            Err(Error::CheckpointUnderWay) => {
+            Err(Error::Busy(BusyWith::Checkpoint)) => {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             compacted => return Ok(compacted.map(drop)?),

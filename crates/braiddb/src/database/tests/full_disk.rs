@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pollster::block_on;
 
-use super::super::{Database, Error, Options, Table, TableOptions};
+use super::super::{BusyWith, Database, Error, Options, Table, TableOptions};
 use crate::common::{Limit, Watched, with_limit};
 use crate::io::{CrashCounts, Faults, SimulatedDisk};
 use crate::log::LogError;
@@ -147,7 +147,7 @@ fn compact(db: &Database) {
     loop {
         match block_on(db.compact()) {
             // One that was due by itself.
-            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            Err(Error::Busy(BusyWith::Checkpoint)) => std::thread::yield_now(),
             compacted => {
                 compacted.unwrap();
                 return;
