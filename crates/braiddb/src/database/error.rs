@@ -154,8 +154,8 @@ pub enum Error {
     /// Written: nothing. Remedy: read the table with the types that wrote it, or check the
     /// database for damage with [`Database::check`](crate::Database::check).
     #[error(
-        "stored bytes cannot be decoded: {0}; read the table with the types that wrote it, or check \
-         the database for damage"
+        "stored bytes cannot be decoded: {0}; read the table with the types that wrote it, or \
+         check the database for damage"
     )]
     Decode(#[from] DecodeError),
 
@@ -220,8 +220,8 @@ pub enum Error {
     /// pending may be durable too. Remedy: open the database again, which recovers it, and report
     /// the message as a bug.
     #[error(
-        "the engine stopped after an internal error: {message}; open the database again, and report \
-         this message as a bug"
+        "the engine stopped after an internal error: {message}; open the database again, and \
+         report this message as a bug"
     )]
     Failed {
         /// Message of the engine's panic.

@@ -45,7 +45,8 @@ pub enum LogError {
         "a checkpoint cannot be written: cannot {action} {path}{place}: {cause}; it needs about \
          {needed} bytes and {available} are available, so free at least {missing} bytes of other \
          files, or delete records, then compact again",
-        path = path.display(), place = place(*offset), missing = needed.saturating_sub(*available).max(1)
+        path = path.display(), place = place(*offset),
+        missing = needed.saturating_sub(*available).max(1)
     )]
     NoRoomForCheckpoint {
         /// Call that was refused.
@@ -64,8 +65,8 @@ pub enum LogError {
     },
     /// Bytes of a file are not those that were written and durable.
     #[error(
-        "{path} is damaged at offset {offset}: {reason}; restore this file, or the database, from a \
-         backup",
+        "{path} is damaged at offset {offset}: {reason}; restore this file, or the database, from \
+         a backup",
         path = path.display()
     )]
     Corrupt {
@@ -93,8 +94,8 @@ pub enum LogError {
     },
     /// A piece of a value that spans several pages of a paged table is missing.
     #[error(
-        "a value of {bytes} bytes in a paged table is incomplete because one of its pages lacks its \
-         piece; close the database and open it again, which recovers the value"
+        "a value of {bytes} bytes in a paged table is incomplete because one of its pages lacks \
+         its piece; close the database and open it again, which recovers the value"
     )]
     ValueNotWhole {
         /// Length of the value, in bytes.
@@ -113,8 +114,8 @@ pub enum LogError {
     },
     /// The directory cannot take a backup.
     #[error(
-        "{path} cannot take a backup: {reason}; name a new or empty directory outside the database's \
-         directory",
+        "{path} cannot take a backup: {reason}; name a new or empty directory outside the \
+         database's directory",
         path = path.display()
     )]
     BackupTarget {
@@ -125,8 +126,8 @@ pub enum LogError {
     },
     /// A newer version of the engine wrote the database.
     #[error(
-        "{path} has format version {found}, and this engine reads versions up to {expected}; open it \
-         with the engine that wrote it",
+        "{path} has format version {found}, and this engine reads versions up to {expected}; open \
+         it with the engine that wrote it",
         path = path.display()
     )]
     WrongVersion {
@@ -146,11 +147,11 @@ pub enum LogError {
         /// The directory.
         path: PathBuf,
     },
-    /// A writer has freed or reused a file that a read-only database needs. Everything that was read
-    /// is right.
+    /// A writer has freed or reused a file that a read-only database needs. Everything that was
+    /// read is right.
     #[error(
-        "the process that writes to the database has freed or reused {path} since this process opened \
-         the database read-only; open it again, which shows a newer state",
+        "the process that writes to the database has freed or reused {path} since this process \
+         opened the database read-only; open it again, which shows a newer state",
         path = path.display()
     )]
     Outdated {

@@ -51,7 +51,10 @@ pub(crate) enum OperationError {
     #[error("a value of {0} bytes is too long: the limit is {MAX_VALUE_BYTES} bytes")]
     ValueTooLong(usize),
     /// A key does not fit on a page of its table.
-    #[error("a key of {} bytes is too long for a paged table: the limit is {} bytes", .0.bytes, .0.limit)]
+    #[error(
+        "a key of {} bytes is too long for a paged table: the limit is {} bytes",
+        .0.bytes, .0.limit
+    )]
     TooLongForPage(Box<TooLong>),
     /// A page frame or page id could not be allocated.
     #[error(transparent)]
@@ -170,8 +173,8 @@ pub enum IndexError {
     /// The key function returned other keys than before for the same value. The transaction cannot
     /// commit.
     #[error(
-        "the key function of index {index:?} of table {table:?} returned other keys than before for \
-         the same value; correct the function, and create the index again with another version"
+        "the key function of index {index:?} of table {table:?} returned other keys than before \
+         for the same value; correct the function, and create the index again with another version"
     )]
     Inconsistent {
         /// Name of the table.

@@ -81,8 +81,8 @@ pub enum TokenError {
     /// No block of the log begins at the token's LSN: the database was restored from an older backup
     /// and has written since, or the log is damaged, which a check finds.
     #[error(
-        "no block of the log begins at LSN {token} of the change token; begin with a snapshot if the \
-         database was restored from an older backup, otherwise check the database for damage"
+        "no block of the log begins at LSN {token} of the change token; begin with a snapshot if \
+         the database was restored from an older backup, otherwise check the database for damage"
     )]
     NotInLog {
         /// LSN of the token.

@@ -41,8 +41,8 @@ pub enum Misuse {
     },
     /// The name of a new table or index is empty, too long or reserved.
     #[error(
-        "{0:?} cannot be the name of a table or an index; use 1 to 512 bytes that do not begin with \
-         \"braid.\""
+        "{0:?} cannot be the name of a table or an index; use 1 to 512 bytes that do not begin \
+         with \"braid.\""
     )]
     TableName(String),
     /// The name of a new change slot is empty or too long.
@@ -106,8 +106,8 @@ pub enum Misuse {
     },
     /// An expiry time was read or written in a table whose records do not expire.
     #[error(
-        "records of table {0:?} do not expire because it was created without TableOptions::ttl; use \
-         put and get, or create a table with a ttl"
+        "records of table {0:?} do not expire because it was created without TableOptions::ttl; \
+         use put and get, or create a table with a ttl"
     )]
     NotExpiring(String),
     /// An index was created on a table that is not published yet.
@@ -128,8 +128,8 @@ pub enum Misuse {
     IncompleteBulkWrite,
     /// A bulk operation was asked for a savepoint. The whole operation is rolled back.
     #[error(
-        "the bulk operation is rolled back because bulk operations have no savepoints; run it again \
-         without one, or use Database::run"
+        "the bulk operation is rolled back because bulk operations have no savepoints; run it \
+         again without one, or use Database::run"
     )]
     BulkSavepoint,
     /// The savepoint belongs to another transaction, or the transaction was rolled back to an
