@@ -78,9 +78,9 @@ impl IntoResponse for Failure {
             Failure::Database(error) if error.is_retryable() => {
                 (StatusCode::SERVICE_UNAVAILABLE, error.to_string())
             }
-            Failure::Database(
-                error @ (Error::TransactionExpired { .. } | Error::TransactionOver),
-            ) => (StatusCode::GONE, error.to_string()),
+            Failure::Database(error @ Error::TransactionEnded(_)) => {
+                (StatusCode::GONE, error.to_string())
+            }
             Failure::Database(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
         };
         (status, text).into_response()
@@ -171,7 +171,7 @@ impl Bank {
     /// because it was idle for too long.
     fn came_to<T>(&self, id: u64, result: braiddb::Result<T>) -> Result<T, Failure> {
         use braiddb::Error;
-        if let Err(Error::TransactionExpired { .. } | Error::TransactionOver) = result {
+        if let Err(Error::TransactionEnded(_)) = result {
             self.sessions.lock().expect("not poisoned").remove(&id);
         }
         Ok(result?)

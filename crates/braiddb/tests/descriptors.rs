@@ -224,7 +224,7 @@ fn a_program_that_leaves_no_descriptor() {
         // again.
         let error = Database::open(Path::new(&directory).join("other"), options()).unwrap_err();
         assert!(error.to_string().contains("limit of open files"), "{error}");
-        assert!(matches!(error, Error::Log(_)), "{error}");
+        assert!(matches!(error, Error::Io(_)), "{error}");
         drop(taken);
         let (other, records) = open(&Path::new(&directory).join("other"));
         write(&other, &records, 0..10, 1);

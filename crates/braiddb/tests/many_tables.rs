@@ -6,7 +6,7 @@ mod common;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use braiddb::{Database, Error, Options, Table, Transaction};
+use braiddb::{BusyWith, Database, Error, Options, Table, Transaction};
 use common::{Watched, with_limit};
 use pollster::block_on;
 
@@ -206,7 +206,7 @@ fn creations_are_taken_back_beside_those_who_come_by_all_tables() {
             fill.unwrap().wait().unwrap();
             match block_on(db.compact()) {
                 Ok(_) => passes += 1,
-                Err(Error::CheckpointUnderWay) => {}
+                Err(Error::Busy(BusyWith::Checkpoint)) => {}
                 Err(error) => panic!("{error}"),
             }
         }

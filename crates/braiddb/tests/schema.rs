@@ -9,7 +9,7 @@ mod named_fields;
 
 use std::collections::{BTreeMap, HashMap};
 
-use braiddb::{Database, DecodeError, Error, Options, Postcard, RunOptions, Schema, Table};
+use braiddb::{Database, DecodeError, Error, Misuse, Options, Postcard, RunOptions, Schema, Table};
 use common::{Watched, with_limit};
 use pollster::block_on;
 use serde::{Deserialize, Serialize};
@@ -103,7 +103,7 @@ fn filled() -> Database {
 /// Returns the error of opening the table with another type.
 fn refused<T: Schema>(db: &Database) -> String {
     match block_on(db.open_table::<u64, Postcard<T>>("accounts")) {
-        Err(error @ Error::TableType { .. }) => error.to_string(),
+        Err(error @ Error::Misuse(Misuse::TableType { .. })) => error.to_string(),
         other => panic!("{other:?}"),
     }
 }
@@ -207,7 +207,7 @@ fn what_could_not_be_read_again_is_refused() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = filled();
         let created = block_on(db.create_table::<u64, Postcard<Tagged>>("shapes"));
-        assert!(matches!(&created, Err(Error::Encode(_))), "{created:?}");
+        assert!(matches!(&created, Err(Error::Misuse(Misuse::Encode(_)))), "{created:?}");
         assert!(created.unwrap_err().to_string().contains("store it as Json"));
         assert!(block_on(db.stage_table::<u64, Postcard<Tagged>>("shapes")).is_err());
         let table: Table<u64, Postcard<Wrapped>> = block_on(db.open_table("accounts")).unwrap();

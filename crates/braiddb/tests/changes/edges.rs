@@ -6,8 +6,8 @@ use std::task::{Context, Poll, Waker};
 
 use crate::common::{Watched, once_free, with_limit};
 use braiddb::{
-    Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesFrom, Database, Error,
-    Options, Overload, Table, TokenError,
+    Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesError, ChangesFrom,
+    Database, Error, Options, Overload, Table, TokenError,
 };
 use futures_util::future::join_all;
 use pollster::block_on;
@@ -78,7 +78,7 @@ fn grow(db: &Database, table: &Table<u64, [u8]>, until: u64, value: u8) {
 }
 
 fn is_other_log(error: &Error) -> bool {
-    matches!(error, Error::ChangeToken(TokenError::OtherLog { .. }))
+    matches!(error, Error::Changes(ChangesError::Token(TokenError::OtherLog { .. })))
 }
 
 /// A copy that diverged from the original uses the same LSNs, and has blocks at many of them
@@ -111,7 +111,8 @@ fn a_token_of_the_original_is_refused_by_a_copy_that_went_on() {
         grow(&copy, &of_copy, end + 10_000, 2);
         for token in new {
             let error = block_on(copy.changes(token.into()).next()).unwrap_err();
-            let not_there = matches!(error, Error::ChangeToken(TokenError::NotInLog { .. }));
+            let not_there =
+                matches!(error, Error::Changes(ChangesError::Token(TokenError::NotInLog { .. })));
             assert!(not_there || is_other_log(&error), "{token:?}: {error}");
             let error = block_on(copy.advance_change_slot("slot", &token)).unwrap_err();
             assert!(is_other_log(&error), "{token:?}: {error}");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
 use braiddb::{
-    Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesFrom, Database, Durability,
-    Error, IndexOptions, Options, Table, TableOptions, TokenError,
+    Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesError, ChangesFrom,
+    Database, Durability, Error, IndexOptions, Misuse, Options, Table, TableOptions, TokenError,
 };
 use pollster::block_on;
 
@@ -360,7 +360,10 @@ fn tokens_that_are_of_no_use_are_told() {
         };
         let other = tempfile::tempdir().unwrap();
         let other = open(&other);
-        assert!(matches!(fails(&other, token), Error::ChangeToken(TokenError::OtherDatabase)));
+        assert!(matches!(
+            fails(&other, token),
+            Error::Changes(ChangesError::Token(TokenError::OtherDatabase))
+        ));
         // A copy of the database from before the token.
         let copies = tempfile::tempdir().unwrap();
         let copy = copies.path().join("copy");
@@ -372,7 +375,10 @@ fn tokens_that_are_of_no_use_are_told() {
         }
         let copy = Database::open(&copy, options()).unwrap().watched();
         let error = fails(&copy, last);
-        assert!(matches!(error, Error::ChangeToken(TokenError::AheadOfLog { .. })), "{error}");
+        assert!(
+            matches!(error, Error::Changes(ChangesError::Token(TokenError::AheadOfLog { .. }))),
+            "{error}"
+        );
         let table: Table<u64, [u8]> = block_on(copy.create_table("large")).unwrap();
         for key in 0.. {
             if copy.stats().lsn.tail > last.resume_lsn() + 100_000 {
@@ -381,7 +387,10 @@ fn tokens_that_are_of_no_use_are_told() {
             block_on(copy.put(&table, &key, &[0xff; 300_000])).unwrap();
         }
         let error = fails(&copy, last);
-        assert!(matches!(error, Error::ChangeToken(TokenError::OtherLog { .. })), "{error}");
+        assert!(
+            matches!(error, Error::Changes(ChangesError::Token(TokenError::OtherLog { .. }))),
+            "{error}"
+        );
     });
 }
 
@@ -390,10 +399,13 @@ fn what_has_no_log_of_its_own_has_no_feed() {
     with_database(|db, directory| {
         let memory = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let first = |db: &Database| block_on(db.changes(ChangesFrom::Now).next());
-        assert!(matches!(first(&memory), Err(Error::Options(_))));
-        assert!(matches!(block_on(memory.create_change_slot("s", 1)), Err(Error::Options(_))));
+        assert!(matches!(first(&memory), Err(Error::Misuse(Misuse::NoLog))));
+        assert!(matches!(
+            block_on(memory.create_change_slot("s", 1)),
+            Err(Error::Misuse(Misuse::NoLog))
+        ));
         let reader = Database::open_read_only(directory.path()).unwrap();
-        assert!(matches!(first(&reader), Err(Error::ReadOnlyDatabase)));
+        assert!(matches!(first(&reader), Err(Error::Misuse(Misuse::ReadOnlyDatabase))));
         assert!(block_on(reader.change_slots()).unwrap().is_empty());
         db.close().unwrap();
         assert!(matches!(first(db), Err(Error::Closed)));

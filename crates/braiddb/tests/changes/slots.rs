@@ -3,8 +3,8 @@
 
 use crate::common::{Watched, once_free, with_limit};
 use braiddb::{
-    ChangeKind, ChangeTransaction, Changes, ChangesFrom, Compaction, Database, Error, Options,
-    Table,
+    ChangeKind, ChangeTransaction, Changes, ChangesError, ChangesFrom, Compaction, Database, Error,
+    Misuse, Options, Table,
 };
 use pollster::block_on;
 
@@ -97,7 +97,7 @@ fn a_slot_holds_the_log_until_it_is_advanced() {
     with_database(|db, table, directory| {
         let first = block_on(db.create_change_slot("s", PLENTY)).unwrap();
         let exists = block_on(db.create_change_slot("s", 1));
-        assert!(matches!(exists, Err(Error::ChangeSlotExists(_))));
+        assert!(matches!(exists, Err(Error::Changes(ChangesError::SlotExists(_)))));
         for _ in 0..3 {
             write(db, table, 0..100);
             assert_eq!(compact(db).segments, 0);
@@ -128,9 +128,9 @@ fn a_slot_holds_the_log_until_it_is_advanced() {
             assert_eq!(keys(&mut db.changes(slot("s")), 1), [1]);
             block_on(db.drop_change_slot("s")).unwrap();
             let missing = block_on(db.changes(slot("s")).next());
-            assert!(matches!(missing, Err(Error::ChangeSlotNotFound(_))));
+            assert!(matches!(missing, Err(Error::Changes(ChangesError::SlotNotFound(_)))));
             let missing = block_on(db.drop_change_slot("s"));
-            assert!(matches!(missing, Err(Error::ChangeSlotNotFound(_))));
+            assert!(matches!(missing, Err(Error::Changes(ChangesError::SlotNotFound(_)))));
             assert!(block_on(db.change_slots()).unwrap().is_empty());
         }
     });
@@ -152,11 +152,13 @@ fn a_slot_that_holds_too_much_is_lost_and_says_so() {
             assert!(slots[0].lost && slots[0].behind_bytes > slots[0].max_bytes);
             for from in [slot("s"), ChangesFrom::Token(token)] {
                 let gone = block_on(db.changes(from).next());
-                let Err(Error::LogGone { oldest }) = gone else { panic!("{gone:?}") };
+                let Err(Error::Changes(ChangesError::LogGone { oldest })) = gone else {
+                    panic!("{gone:?}")
+                };
                 assert!(oldest > token.resume_lsn());
             }
             let gone = block_on(db.advance_change_slot("s", &token));
-            assert!(matches!(gone, Err(Error::LogGone { .. })));
+            assert!(matches!(gone, Err(Error::Changes(ChangesError::LogGone { .. }))));
         };
         check(db);
         db.close().unwrap();
@@ -189,7 +191,7 @@ fn a_feed_without_a_slot_holds_what_it_has_to_read_while_it_lives() {
         drop(begun);
         assert!(compact(db).segments > 0);
         let gone = block_on(db.changes(token.into()).next());
-        assert!(matches!(gone, Err(Error::LogGone { .. })), "{gone:?}");
+        assert!(matches!(gone, Err(Error::Changes(ChangesError::LogGone { .. }))), "{gone:?}");
         // Some of it was read ahead.
         let gone = loop {
             match block_on(bounded.next()) {
@@ -197,7 +199,7 @@ fn a_feed_without_a_slot_holds_what_it_has_to_read_while_it_lives() {
                 ended => break ended,
             }
         };
-        assert!(matches!(gone, Err(Error::LogGone { .. })), "{gone:?}");
+        assert!(matches!(gone, Err(Error::Changes(ChangesError::LogGone { .. }))), "{gone:?}");
         assert!(matches!(block_on(bounded.next()), Ok(None)));
     });
 }
@@ -238,7 +240,10 @@ fn the_table_of_slots_is_no_users() {
         assert!(matches!(opened, Err(Error::TableNotFound(_))));
         assert!(matches!(block_on(db.drop_table("braid.slots")), Err(Error::TableNotFound(_))));
         for name in ["", &"x".repeat(513)] {
-            assert!(matches!(block_on(db.create_change_slot(name, 1)), Err(Error::Options(_))));
+            assert!(matches!(
+                block_on(db.create_change_slot(name, 1)),
+                Err(Error::Misuse(Misuse::SlotName(_)))
+            ));
         }
     });
 }

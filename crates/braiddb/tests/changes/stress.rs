@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
 use braiddb::{
-    ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom, Database, Error, Options, RunOptions,
-    Table, TableOptions,
+    BusyWith, ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom, Database, Error, Options,
+    RunOptions, Table, TableOptions,
 };
 use pollster::block_on;
 
@@ -187,7 +187,7 @@ fn every_commit_is_given_once_over_compaction_and_restarts() {
                 let compaction = scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
                         match block_on(db.compact()) {
-                            Ok(_) | Err(Error::CheckpointUnderWay) => {}
+                            Ok(_) | Err(Error::Busy(BusyWith::Checkpoint)) => {}
                             Err(error) => panic!("{error}"),
                         }
                         std::thread::sleep(Duration::from_millis(100));
@@ -206,7 +206,7 @@ fn every_commit_is_given_once_over_compaction_and_restarts() {
             });
             // At least once, independent of the threads above.
             while let Err(error) = block_on(db.compact()) {
-                assert!(matches!(error, Error::CheckpointUnderWay), "{error}");
+                assert!(matches!(error, Error::Busy(BusyWith::Checkpoint)), "{error}");
                 std::thread::yield_now();
             }
             segments += db.stats().log.segments_freed;

@@ -9,7 +9,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use braiddb::{Database, Error, WeakDatabase};
+use braiddb::{BusyWith, Database, Error, WeakDatabase};
 
 type Describe = Box<dyn Fn() -> String + Send>;
 
@@ -119,7 +119,7 @@ thread_local! {
 pub fn once_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     loop {
         match ask() {
-            Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+            Err(Error::Busy(BusyWith::Checkpoint)) => std::thread::yield_now(),
             answer => return answer,
         }
     }

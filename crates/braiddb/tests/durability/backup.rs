@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{Database, Error, Options, Table};
+use braiddb::{Database, Error, Misuse, Options, Table};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -96,7 +96,7 @@ fn backs_up_everything(paged: bool) {
     assert!(last > 0);
     over.store(true, Ordering::Relaxed);
     writer.join().unwrap();
-    assert!(matches!(back_up(&db, &copies.path().join("0")), Err(Error::Log(_))));
+    assert!(matches!(back_up(&db, &copies.path().join("0")), Err(Error::Directory(_))));
     let memory = Database::in_memory(Options::default().workers(1)).unwrap().watched();
-    assert!(matches!(memory.backup(copies.path().join("m")), Err(Error::Options(_))));
+    assert!(matches!(memory.backup(copies.path().join("m")), Err(Error::Misuse(Misuse::NoLog))));
 }

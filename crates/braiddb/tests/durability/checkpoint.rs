@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{Checkpoint, Database, Error, LogError, Options, Table, Transaction};
+use braiddb::{Checkpoint, Database, Error, LogError, Misuse, Options, Table, Transaction};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -223,10 +223,9 @@ fn a_damaged_checkpoint_is_an_error_and_the_log_stands_without_it() {
             damaged[place] ^= 0x20;
             std::fs::write(&path, &damaged).unwrap();
             let error = Database::open(directory.path(), options()).unwrap_err();
-            let Error::Log(error) = error else { panic!("byte {place}: {error}") };
-            let named = match &*error {
-                LogError::Corrupt { path, .. } | LogError::WrongVersion { path, .. } => path,
-                other => panic!("byte {place}: {other}"),
+            let named = match error.log_error() {
+                Some(LogError::Corrupt { path, .. } | LogError::WrongVersion { path, .. }) => path,
+                _ => panic!("byte {place}: {error}"),
             };
             assert_eq!(named, &path, "byte {place}");
         }
@@ -244,7 +243,7 @@ fn a_damaged_checkpoint_is_an_error_and_the_log_stands_without_it() {
 fn nothing_to_checkpoint_in_memory() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
-        assert!(matches!(block_on(db.checkpoint()), Err(Error::Options(_))));
+        assert!(matches!(block_on(db.checkpoint()), Err(Error::Misuse(Misuse::NoLog))));
     });
 }
 

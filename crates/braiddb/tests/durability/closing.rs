@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
 use braiddb::{
-    Database, Durability, Error, Options, Outcome, Policy, Result, RunOptions, SourceRun, Table,
-    Transaction,
+    BusyWith, Database, Durability, Error, Misuse, Options, Outcome, Policy, Result, RunOptions,
+    SourceRun, Table, Transaction, TransactionEnd,
 };
 use pollster::block_on;
 
@@ -199,7 +199,10 @@ fn closing_ends_what_waits_for_an_open_transaction() {
         run.join().unwrap().unwrap();
         let ended = source.wait();
         assert!(matches!(ended, Ok(()) | Err(Error::Closed)), "{ended:?}");
-        assert!(matches!(block_on(holder.commit()), Err(Error::TransactionOver)));
+        assert!(matches!(
+            block_on(holder.commit()),
+            Err(Error::TransactionEnded(TransactionEnd::Finished))
+        ));
     });
 }
 
@@ -263,7 +266,10 @@ fn a_closed_database_leaves_its_directory_free() {
         is_closed(other.backup(directory.path().join("backup")));
         is_closed(other.log_blocks(0, 10));
         is_closed(block_on(other.tables()));
-        assert!(matches!(block_on(transaction.commit()), Err(Error::TransactionOver)));
+        assert!(matches!(
+            block_on(transaction.commit()),
+            Err(Error::TransactionEnded(TransactionEnd::Finished))
+        ));
         let after = other.stats();
         assert_eq!((after.committed, after.log.disk_bytes > 0), (before.committed, true));
         other.close().unwrap();
@@ -328,7 +334,7 @@ fn closing_beside_checks_and_backups_and_checkpoints() {
             for job in jobs {
                 match job.join().unwrap() {
                     Ok(()) => done += 1,
-                    Err(Error::Closed | Error::CheckpointUnderWay) => {}
+                    Err(Error::Closed | Error::Busy(BusyWith::Checkpoint)) => {}
                     Err(other) => panic!("{other}"),
                 }
             }
@@ -340,7 +346,7 @@ fn closing_beside_checks_and_backups_and_checkpoints() {
 
 /// Sends the test the result of a blocking call on a worker.
 fn says_it_would_block(db: &Database, said: &Sender<bool>) {
-    said.send(matches!(db.close(), Err(Error::WouldBlock))).unwrap();
+    said.send(matches!(db.close(), Err(Error::Misuse(Misuse::WouldBlock)))).unwrap();
 }
 
 #[test]

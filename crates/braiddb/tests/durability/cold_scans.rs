@@ -147,7 +147,7 @@ fn a_damaged_record_is_told_and_those_beside_it_are_read() {
                 }
             };
             assert!(
-                matches!(&told, Error::Log(error) if matches!(**error, LogError::Corrupt { .. })),
+                matches!(&told, Error::Corrupt(error) if matches!(**error, LogError::Corrupt { .. })),
                 "{told:?}"
             );
             assert_eq!(scan.next().await.unwrap_err().to_string(), told.to_string());

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{Compaction, Database, Error, Options, Table};
+use braiddb::{BusyWith, Compaction, Database, Error, Options, Table};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -124,7 +124,8 @@ fn what_a_reader_sees_stays_until_it_is_over() {
         }
         let other = db.clone();
         let compaction = std::thread::spawn(move || compact(&other));
-        let under_way = || matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay));
+        let under_way =
+            || matches!(block_on(db.checkpoint()), Err(Error::Busy(BusyWith::Checkpoint)));
         while !under_way() {
             std::thread::yield_now();
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, Options, Table};
+use braiddb::{BusyWith, Database, Error, Options, Table};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 600;
@@ -48,10 +48,10 @@ fn a_segment_that_cannot_be_created_is_refused_to_all_that_wait_for_it() {
                         meeting.wait();
                         match insert(round * CLIENTS + client) {
                             Ok(()) => committed.fetch_add(1, Ordering::Relaxed),
-                            Err(Error::Log(error)) => {
+                            Err(Error::Io(error)) => {
                                 let told = error.to_string();
                                 assert!(told.contains("cannot grow"), "{told}");
-                                assert!(told.contains("what has the name is moved away"), "{told}");
+                                assert!(told.contains("of this name is moved away"), "{told}");
                                 refused.fetch_add(1, Ordering::Relaxed)
                             }
                             Err(error) => panic!("{error}"),
@@ -96,14 +96,14 @@ fn the_log_is_not_read_while_segments_may_be_freed() {
                 loop {
                     match block_on(db.compact()) {
                         // The log was being read at that time.
-                        Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+                        Err(Error::Busy(BusyWith::Checkpoint)) => std::thread::yield_now(),
                         compacted => break compacted,
                     }
                 }
             });
             // Refused at some time, because the compaction does not end; otherwise the time limit
             // expires.
-            while !matches!(db.log_blocks(0, 10), Err(Error::CheckpointUnderWay)) {
+            while !matches!(db.log_blocks(0, 10), Err(Error::Busy(BusyWith::Checkpoint))) {
                 std::thread::yield_now();
             }
             block_on(open.abort()).unwrap();

@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Watched, once_free, with_limit};
 use crate::expiring::{Clock, TTL, expiring};
-use braiddb::{Database, Error, IndexOptions, LogError, Options, Table, TableOptions, Transaction};
+use braiddb::{
+    BusyWith, Database, Error, IndexOptions, LogError, Misuse, Options, Table, TableOptions,
+    Transaction,
+};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -252,7 +255,7 @@ fn reading_changes_nothing() {
         let db = Database::open(&path, options).unwrap().watched();
         assert!(may_write(&path), "as is seen if they are not");
         assert!(!path.join("checkpoint.new").exists());
-        assert!(matches!(Database::open(&path, Options::default()), Err(Error::Log(_))));
+        assert!(matches!(Database::open(&path, Options::default()), Err(Error::Directory(_))));
         db.close().unwrap();
     });
 }
@@ -291,10 +294,13 @@ fn refuses_to_write(db: &Database, beside: &Path) {
     refused.push(("compact", block_on(db.compact()).map(drop)));
     refused.push(("backup", db.backup(beside.join("copy")).map(drop)));
     for (what, result) in refused {
-        assert!(matches!(result, Err(Error::ReadOnlyDatabase)), "{what}: {result:?}");
+        assert!(
+            matches!(result, Err(Error::Misuse(Misuse::ReadOnlyDatabase))),
+            "{what}: {result:?}"
+        );
     }
     assert!(!beside.join("copy").exists());
-    let message = Error::ReadOnlyDatabase.to_string();
+    let message = Error::Misuse(Misuse::ReadOnlyDatabase).to_string();
     assert!(message.contains("Options::read_only"), "{message}");
     // Opening an existing table needs no creation.
     block_on(db.open_or_create_table::<u64, str>("hot")).unwrap();
@@ -410,7 +416,7 @@ fn read_beside_a_writer(options: TableOptions) {
                 // If not, an automatic compaction is running.
                 let compacted = block_on(writer.compact());
                 assert!(
-                    matches!(compacted, Ok(_) | Err(Error::CheckpointUnderWay)),
+                    matches!(compacted, Ok(_) | Err(Error::Busy(BusyWith::Checkpoint))),
                     "{compacted:?}"
                 );
             }
@@ -468,7 +474,7 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
         // For a new open it is damage, because no writer is active.
         let opened = Database::open_read_only(&path).map(drop).unwrap_err();
         assert!(
-            matches!(&opened, Error::Log(log) if matches!(**log, LogError::Corrupt { .. })),
+            matches!(&opened, Error::Corrupt(log) if matches!(**log, LogError::Corrupt { .. })),
             "{opened:?}"
         );
         file.write_all_at(&header, 0).unwrap();
@@ -556,7 +562,7 @@ fn damage_is_still_told() {
         for read_only in [true, false] {
             let opened =
                 Database::open(&path, transfers().read_only(read_only)).map(drop).unwrap_err();
-            let Error::Log(log) = &opened else { panic!("{opened:?}") };
+            let Error::Corrupt(log) = &opened else { panic!("{opened:?}") };
             assert!(
                 matches!(&**log, LogError::Corrupt { path, .. } if *path == segment(path.parent().unwrap())),
                 "{opened}"
@@ -572,7 +578,7 @@ fn damage_is_still_told() {
         let before = tree(&path);
         for missing in [path.clone(), path.join("nowhere"), path.join("LOCK")] {
             let opened = Database::open_read_only(&missing).map(drop).unwrap_err();
-            let Error::Log(log) = &opened else { panic!("{opened:?}") };
+            let Error::Directory(log) = &opened else { panic!("{opened:?}") };
             assert!(matches!(**log, LogError::NotADatabase { .. }), "{opened}");
         }
         assert!(before == tree(&path));

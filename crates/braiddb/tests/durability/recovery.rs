@@ -66,7 +66,7 @@ impl Bench {
     /// names.
     fn damaged(&self) -> (PathBuf, String) {
         match Database::open(self.path(), options()) {
-            Err(Error::Log(error)) => match &*error {
+            Err(Error::Corrupt(error)) => match &*error {
                 LogError::Corrupt { path, reason, .. } => (path.clone(), reason.clone()),
                 other => panic!("{other}"),
             },

@@ -123,7 +123,7 @@ fn a_volatile_database_reads_and_writes_nothing_back() {
         assert_eq!(all(&db, &table).len(), 20);
         let second = Database::open(directory.path(), options());
         assert!(
-            matches!(second, Err(Error::Log(error)) if matches!(*error, LogError::Locked { .. }))
+            matches!(second, Err(Error::Directory(error)) if matches!(*error, LogError::Locked { .. }))
         );
         drop(db);
         let db = open(directory.path());
@@ -138,7 +138,7 @@ fn a_directory_is_open_once() {
         let db = open(directory.path());
         let second = Database::open(directory.path(), options());
         assert!(
-            matches!(second, Err(Error::Log(error)) if matches!(*error, LogError::Locked { .. }))
+            matches!(second, Err(Error::Directory(error)) if matches!(*error, LogError::Locked { .. }))
         );
         drop(db);
         open(directory.path());
@@ -152,7 +152,7 @@ fn a_missing_database_is_not_made_unasked() {
         let missing = directory.path().join("missing");
         let error = Database::open(&missing, options().create(false)).unwrap_err();
         assert!(
-            matches!(&error, Error::Log(error) if matches!(**error, LogError::NotADatabase { .. }))
+            matches!(&error, Error::Directory(error) if matches!(**error, LogError::NotADatabase { .. }))
         );
         assert!(!missing.exists());
     });
@@ -245,7 +245,7 @@ fn damage_before_the_end_is_an_error_that_says_where() {
             std::fs::write(&segment, &damaged).unwrap();
             let error = Database::open(directory.path(), options()).unwrap_err();
             match &error {
-                Error::Log(error) => match &**error {
+                Error::Corrupt(error) => match &**error {
                     LogError::Corrupt { path, offset, .. } => {
                         assert_eq!(path.file_name(), segment.file_name());
                         assert!(*offset <= place as u64, "{error} for byte {place}");

@@ -141,7 +141,7 @@ fn assert_cuts_are_told(path: &Path, options: impl Fn() -> Options) -> u64 {
             let Err(error) = Database::open(path, options()) else {
                 panic!("{} was opened with {length} of {whole} bytes", name.display());
             };
-            let Error::Log(error) = error else { panic!("{error}") };
+            let Error::Corrupt(error) = error else { panic!("{error}") };
             let LogError::Corrupt { path, reason, .. } = &*error else { panic!("{error}") };
             assert_eq!(*path, name);
             if name.extension().is_some_and(|end| end == "seg") && length > 0 {

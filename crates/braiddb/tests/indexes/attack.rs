@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crate::common::{Watched, once_free, with_limit};
 use braiddb::{
-    Database, Error, Index, IndexKeys, IndexOptions, MemoryBudget, Options, RunOptions, Table,
-    TableOptions, Transaction,
+    BusyWith, Database, Error, Index, IndexError, IndexKeys, IndexOptions, MemoryBudget, Options,
+    RunOptions, Table, TableOptions, Transaction, TransactionEnd,
 };
 use fastrand::Rng;
 use pollster::block_on;
@@ -191,11 +191,11 @@ fn expected(error: &Error) -> bool {
             | Error::NotSerializable { .. }
             | Error::Panicked(_)
             | Error::Closed
-            | Error::TransactionOver
-            | Error::CheckpointUnderWay
-            | Error::IndexBusy { .. }
-            | Error::IndexNotFound { .. }
-            | Error::DuplicateKey { .. }
+            | Error::TransactionEnded(TransactionEnd::Finished)
+            | Error::Busy(BusyWith::Checkpoint)
+            | Error::Busy(BusyWith::TableChange { .. })
+            | Error::Index(IndexError::NotFound { .. })
+            | Error::Index(IndexError::DuplicateKey { .. })
     )
 }
 
@@ -230,7 +230,7 @@ fn client(db: &Database, table: &Records, kind: Kind, counts: &Counts, seed: u64
         match done {
             Some(Ok(())) => add(&counts.committed),
             None => add(&counts.given_up),
-            Some(Err(Error::Closed | Error::TransactionOver)) => return,
+            Some(Err(Error::Closed | Error::TransactionEnded(TransactionEnd::Finished))) => return,
             Some(Err(error)) => {
                 assert!(expected(&error), "{error}");
                 if matches!(error, Error::Panicked(_)) {
@@ -305,7 +305,7 @@ fn all_is_right(db: &Database, table: &Records) {
     for (attempt, (name, unique)) in NAMES.into_iter().chain(NAMES).enumerate() {
         let index = match block_on(attach(db, table, (name, unique))) {
             Ok(index) => index,
-            Err(Error::DuplicateKey { .. }) if unique => {
+            Err(Error::Index(IndexError::DuplicateKey { .. })) if unique => {
                 refused = true;
                 continue;
             }
@@ -314,7 +314,9 @@ fn all_is_right(db: &Database, table: &Records) {
                 refused = true;
                 continue;
             }
-            Err(Error::IndexDetached { .. }) if attempt < NAMES.len() || refused => continue,
+            Err(Error::Index(IndexError::Detached { .. })) if attempt < NAMES.len() || refused => {
+                continue;
+            }
             Err(error) => panic!("{name}: {error}"),
         };
         let table = table.clone();

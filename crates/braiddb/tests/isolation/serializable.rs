@@ -15,8 +15,8 @@ use crate::common::{Watched, with_limit};
 use crate::one_table::{in_memory, write_now};
 use crate::table_kind::create_table;
 use braiddb::{
-    AbortStats, Database, Error, InteractiveTransaction, Isolation, Options, Outcome, RunOptions,
-    Table, Transaction,
+    AbortStats, Database, Error, InteractiveTransaction, Isolation, Misuse, Options, Outcome,
+    RunOptions, Table, Transaction,
 };
 use pollster::block_on;
 
@@ -162,8 +162,14 @@ fn transactions_that_only_read_neither_fail_nor_write() {
             assert_eq!(get(reader, &table, 1), Some(1));
         }
         write_now(&db, &table, 1, Some(2));
-        assert!(matches!(block_on(declared.put(&table, &1, &3)), Err(Error::ReadOnly)));
-        assert!(matches!(block_on(declared.delete(&table, &1)), Err(Error::ReadOnly)));
+        assert!(matches!(
+            block_on(declared.put(&table, &1, &3)),
+            Err(Error::Misuse(Misuse::ReadOnlyTransaction))
+        ));
+        assert!(matches!(
+            block_on(declared.delete(&table, &1)),
+            Err(Error::Misuse(Misuse::ReadOnlyTransaction))
+        ));
         for reader in [undeclared, declared] {
             assert_eq!(get(&reader, &table, 1), Some(1));
             block_on(reader.commit()).unwrap();
@@ -171,7 +177,7 @@ fn transactions_that_only_read_neither_fail_nor_write() {
         let refused = block_on(db.run_with(RunOptions::default().read_only(true), async |tx| {
             tx.create_table::<u64, u64>("more").await
         }));
-        assert!(matches!(refused, Err(Error::ReadOnly)));
+        assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyTransaction))));
     });
 }
 

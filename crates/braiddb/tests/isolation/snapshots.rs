@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::{
-    Certifier, Database, Error, IndexKeys, IndexOptions, Options, Snapshot, Table, Transaction,
+    BusyWith, Certifier, Database, Error, IndexKeys, IndexOptions, Misuse, Options, Snapshot,
+    Table, Transaction, TransactionEnd,
 };
 use pollster::block_on;
 
@@ -99,7 +100,7 @@ fn keep_their_records(db: Database, table: Records, happened: impl Fn() -> bool)
         let table = table.clone();
         async move |tx: &Transaction| tx.put(&table, &1, &[]).await
     });
-    assert!(matches!(block_on(refused), Err(Error::ReadOnly)));
+    assert!(matches!(block_on(refused), Err(Error::Misuse(Misuse::ReadOnlyTransaction))));
     drop(held);
     agrees(&block_on(db.snapshot()).unwrap(), &table, &model);
     db.close().unwrap();
@@ -153,14 +154,14 @@ fn snapshots_keep_their_records_beside_eviction_and_compaction() {
                     match block_on(db.checkpoint()) {
                         Ok(_) => _ = checkpoints.fetch_add(1, Ordering::SeqCst),
                         // An automatic checkpoint.
-                        Err(Error::CheckpointUnderWay) => {}
+                        Err(Error::Busy(BusyWith::Checkpoint)) => {}
                         Err(Error::Closed) => break,
                         Err(error) => panic!("{error}"),
                     }
                     // Compaction waits for snapshots that are older than the segments it frees.
                     match block_on(db.compact()) {
                         Ok(compaction) => _ = moved.fetch_add(compaction.moved, Ordering::SeqCst),
-                        Err(Error::CheckpointUnderWay) => {}
+                        Err(Error::Busy(BusyWith::Checkpoint)) => {}
                         Err(Error::Closed) => break,
                         Err(error) => panic!("{error}"),
                     }
@@ -228,7 +229,10 @@ fn what_reads_a_snapshot_holds_it_until_the_database_is_closed() {
         let last = block_on(db.snapshot()).unwrap();
         assert_eq!(block_on(last.get(&table, &1)).unwrap(), Some(199));
         db.close().unwrap();
-        assert!(matches!(block_on(last.get(&table, &1)), Err(Error::TransactionOver)));
+        assert!(matches!(
+            block_on(last.get(&table, &1)),
+            Err(Error::TransactionEnded(TransactionEnd::Finished))
+        ));
         assert!(matches!(block_on(db.snapshot()), Err(Error::Closed)));
     });
 }
@@ -321,7 +325,7 @@ fn a_snapshot_holds_up_no_checkpoint() {
             match block_on(db.checkpoint()) {
                 Ok(_) => break,
                 // An automatic checkpoint ends without help.
-                Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+                Err(Error::Busy(BusyWith::Checkpoint)) => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -330,7 +334,7 @@ fn a_snapshot_holds_up_no_checkpoint() {
         loop {
             match block_on(db.compact()) {
                 Ok(compacted) => break assert!(compacted.segments > 0),
-                Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
+                Err(Error::Busy(BusyWith::Checkpoint)) => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -365,7 +369,10 @@ fn closing_ends_what_reads_a_snapshot() {
             waits.recv().unwrap();
             db.close().unwrap();
             let read = reading.join().unwrap();
-            assert!(matches!(read, Ok(()) | Err(Error::TransactionOver)), "{read:?}");
+            assert!(
+                matches!(read, Ok(()) | Err(Error::TransactionEnded(TransactionEnd::Finished))),
+                "{read:?}"
+            );
         }
     });
 }

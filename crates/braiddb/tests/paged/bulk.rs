@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
 use braiddb::{
-    Database, Error, Index, IndexKeys, IndexOptions, Options, RunOptions, Snapshot, Table,
-    TableOptions, Transaction,
+    BusyWith, Database, Error, Index, IndexKeys, IndexOptions, MemoryLimit, Misuse, Options,
+    RunOptions, Snapshot, Table, TableOptions, Transaction,
 };
 use pollster::block_on;
 
@@ -329,11 +329,14 @@ fn others_read_and_do_not_write_the_table_meanwhile() {
         let refused = db.run_with(once, async move |tx| tx.put(&inner, &3, &3).await);
         let refused = block_on(refused).unwrap_err();
         assert!(
-            matches!(&refused, Error::BulkUnderWay { table } if table == "numbers"),
+            matches!(&refused, Error::Busy(BusyWith::BulkOperation { table }) if table == "numbers"),
             "{refused:?}"
         );
         assert!(refused.is_retryable());
-        assert!(matches!(block_on(db.drop_table("numbers")), Err(Error::IndexBusy { .. })));
+        assert!(matches!(
+            block_on(db.drop_table("numbers")),
+            Err(Error::Busy(BusyWith::TableChange { .. }))
+        ));
         block_on(db.put(&other, &3, &3)).unwrap();
         // A transaction that retries succeeds after the operation has ended.
         let (later, inner) = (db.clone(), table.clone());
@@ -396,7 +399,10 @@ fn an_operation_larger_than_memory_takes_none_for_versions() {
             Ok(())
         });
         let refused = block_on(regular).unwrap_err();
-        assert!(matches!(refused, Error::VersionBytes { limit: 262_144, .. }), "{refused:?}");
+        assert!(
+            matches!(refused, Error::MemoryFull(MemoryLimit::Versions { limit: 262_144, .. })),
+            "{refused:?}"
+        );
         assert!(refused.to_string().contains("run_bulk"));
         let before = db.stats().memory.versions;
         let write = |value: u8| {
@@ -435,18 +441,21 @@ fn what_cannot_be_done_is_told() {
         let hot: Table<u64, u64> = create_table(&db, "hot", false);
         let paged: Table<u64, u64> = create_table(&db, "paged", true);
         let told = block_on(db.run_bulk((&paged, &hot), async |_| Ok(()))).unwrap_err();
-        assert!(matches!(&told, Error::NotPaged(name) if name == "hot"), "{told:?}");
+        assert!(
+            matches!(&told, Error::Misuse(Misuse::NotPaged(name)) if name == "hot"),
+            "{told:?}"
+        );
         let other = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let told = block_on(other.run_bulk(&paged, async |_| Ok(()))).unwrap_err();
-        assert!(matches!(told, Error::ForeignTable(_)), "{told:?}");
+        assert!(matches!(told, Error::Misuse(Misuse::ForeignTable(_))), "{told:?}");
         let told =
             block_on(db.run_bulk(&paged, async |tx| tx.rollback_to(&tx.savepoint()))).unwrap_err();
-        assert!(matches!(told, Error::InBulk(_)), "{told:?}");
+        assert!(matches!(told, Error::Misuse(Misuse::BulkSavepoint)), "{told:?}");
         // Refused within a transaction, because it could wait for that transaction.
         let (inner, table) = (db.clone(), paged.clone());
         let told = block_on(db.run(async move |_| inner.run_bulk(&table, async |_| Ok(())).await))
             .unwrap_err();
-        assert!(matches!(told, Error::WouldBlock), "{told:?}");
+        assert!(matches!(told, Error::Misuse(Misuse::WouldBlock)), "{told:?}");
         // The same commit writes other tables as usual.
         let (a, b) = (paged.clone(), hot.clone());
         let both = db.run_bulk([&paged, &paged], async move |tx| {

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{Database, Error, Options, Table, Transaction};
+use braiddb::{BusyWith, Database, Error, Options, Table, Transaction};
 use fastrand::Rng;
 use pollster::block_on;
 
@@ -258,7 +258,7 @@ fn keep_up(db: &Database, turn: u64) {
         _ => db.check().map(|report| assert_eq!(report.problems, Vec::<String>::new())),
     };
     match done {
-        Ok(()) | Err(Error::CheckpointUnderWay) => {}
+        Ok(()) | Err(Error::Busy(BusyWith::Checkpoint)) => {}
         Err(error) => panic!("{error}"),
     }
 }

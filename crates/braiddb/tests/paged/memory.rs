@@ -197,7 +197,7 @@ fn damaged_pages_are_told_with_their_place() {
             });
             match found {
                 Ok(found) => assert!(found == expected, "byte {place}"),
-                Err(Error::Log(error)) => match &*error {
+                Err(Error::Corrupt(error)) => match &*error {
                     LogError::DamagedPage { path, offset, .. } => {
                         assert_eq!((path, *offset), (&zone, place / 4096 * 4096));
                         told += 1;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::common::{Watched, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
 use braiddb::{
-    Certifier, Database, Error, IndexOptions, MAX_VALUE_BYTES, Options, RunOptions, Table,
+    Certifier, Database, Error, IndexOptions, MAX_VALUE_BYTES, Misuse, Options, RunOptions, Table,
     TableOptions, Transaction,
 };
 use pollster::block_on;
@@ -220,12 +220,18 @@ fn what_paged_tables_cannot_do_is_told() {
             db.run_blocking(async move |tx| tx.put(&table, &vec![1; key], &vec![2; value]).await)
         };
         put(512, 1025).unwrap();
-        assert!(matches!(put(513, 1), Err(Error::KeyTooLong { bytes: 513, limit: 512 })));
+        assert!(matches!(
+            put(513, 1),
+            Err(Error::Misuse(Misuse::KeyTooLong { bytes: 513, limit: 512 }))
+        ));
         let (most, more) = (MAX_VALUE_BYTES, MAX_VALUE_BYTES + 1);
-        let told = |error| matches!(error, Error::ValueTooLong { bytes, limit } if (bytes, limit) == (more, most));
+        let told = |error| matches!(error, Error::Misuse(Misuse::ValueTooLong { bytes, limit }) if (bytes, limit) == (more, most));
         assert!(told(put(1, more).unwrap_err()));
         let read = block_on(db.get(&table, &vec![1; 513]));
-        assert!(matches!(read, Err(Error::KeyTooLong { bytes: 513, limit: 512 })), "{read:?}");
+        assert!(
+            matches!(read, Err(Error::Misuse(Misuse::KeyTooLong { bytes: 513, limit: 512 }))),
+            "{read:?}"
+        );
         assert_eq!(block_on(db.get(&table, &vec![1; 512])).unwrap(), Some(vec![2; 1025]));
         let refused = block_on(db.index::<u64, _, _, _>(
             &table,
@@ -234,7 +240,8 @@ fn what_paged_tables_cannot_do_is_told() {
             |value, keys| keys.push(&(value.len() as u64)),
         ));
         // An entry consists of the index key and the record key, and must fit on a page.
-        let is_told = matches!(refused, Err(Error::KeyTooLong { bytes: 520, limit: 512 }));
+        let is_told =
+            matches!(refused, Err(Error::Misuse(Misuse::KeyTooLong { bytes: 520, limit: 512 })));
         assert!(is_told, "{refused:?}");
         let create = |db: &Database| {
             db.run_blocking(async |tx| {
@@ -245,7 +252,7 @@ fn what_paged_tables_cannot_do_is_told() {
         let options = Options::default().workers(1).certifier(Certifier::SerialSafetyNet);
         assert!(matches!(
             create(&Database::in_memory(options).unwrap().watched()),
-            Err(Error::Options(_))
+            Err(Error::Misuse(Misuse::NeedsReadValidation { .. }))
         ));
     });
 }

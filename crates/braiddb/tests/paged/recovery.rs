@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
 use braiddb::{
-    Certifier, CheckReport, Checkpoint, Compaction, Database, Error, LogError, Options, Table,
-    TableOptions,
+    BusyWith, Certifier, CheckReport, Checkpoint, Compaction, Database, Error, LogError, Misuse,
+    Options, Table, TableOptions,
 };
 use pollster::block_on;
 
@@ -269,7 +269,7 @@ fn damage_to_a_checkpoint_of_paged_tables_is_told() {
         let chunk = 4096 + (256 << 10);
         let told = |bytes: Vec<u8>, expected: &str| {
             std::fs::write(&path, bytes).unwrap();
-            let Err(Error::Log(error)) = Database::open(directory.path(), options()) else {
+            let Err(Error::Corrupt(error)) = Database::open(directory.path(), options()) else {
                 panic!("{expected:?} is not told");
             };
             let LogError::Corrupt { path: named, reason, .. } = &*error else { panic!("{error}") };
@@ -369,7 +369,7 @@ fn a_number_is_not_used_again_once_its_table_is_gone() {
             let first = id(&db);
             drop(table);
             block_on(db.drop_table("first")).unwrap();
-            while matches!(block_on(db.checkpoint()), Err(Error::CheckpointUnderWay)) {}
+            while matches!(block_on(db.checkpoint()), Err(Error::Busy(BusyWith::Checkpoint))) {}
             db.close().unwrap();
             let db = open();
             let (table, mut model) = (create_table(&db, "second", !first_paged), BTreeMap::new());
@@ -483,11 +483,13 @@ fn the_version_says_whether_there_may_be_paged_tables() {
             Database::open(directory.path(), options())
         };
         for version in [0, 5] {
-            let Err(Error::Log(error)) = with_version(version) else { panic!("it is refused") };
+            let Err(Error::Directory(error)) = with_version(version) else {
+                panic!("it is refused")
+            };
             let LogError::WrongVersion { found, expected, .. } = &*error else { panic!("{error}") };
             assert_eq!((*found, *expected), (version, 4));
         }
-        let Err(Error::Log(error)) = with_version(1) else { panic!("it is refused") };
+        let Err(Error::Corrupt(error)) = with_version(1) else { panic!("it is refused") };
         assert!(matches!(&*error, LogError::Corrupt { .. }), "{error}");
         let db = with_version(2).unwrap();
         assert_eq!(contents(&db, &open_table(&db, "paged")).len(), 1);
@@ -495,7 +497,10 @@ fn the_version_says_whether_there_may_be_paged_tables() {
         assert_eq!(version(directory.path()), 4, "a checkpoint lists places of leaves");
         db.close().unwrap();
         let net = options().certifier(Certifier::SerialSafetyNet);
-        assert!(matches!(Database::open(directory.path(), net), Err(Error::Options(_))));
+        assert!(matches!(
+            Database::open(directory.path(), net),
+            Err(Error::Misuse(Misuse::NeedsReadValidation { .. }))
+        ));
     });
 }
 

@@ -1,6 +1,6 @@
 //! Storage formats that name the fields of structs.
 
-use braiddb::Value;
+use braiddb::{Misuse, Value};
 
 use super::*;
 
@@ -203,7 +203,7 @@ fn a_field_without_a_default_is_told_at_opening() {
         use braiddb::Json;
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let open = |told: &str, opened: Result<(), Error>| match opened {
-            Err(error @ Error::TableType { .. }) => {
+            Err(error @ Error::Misuse(Misuse::TableType { .. })) => {
                 assert!(error.to_string().contains(told), "{error}");
             }
             other => panic!("{other:?}"),
@@ -441,7 +441,7 @@ fn structs_within_are_read_if_opening_says_nothing() {
         };
         block_on(db.put(&table, &1, &held)).unwrap();
         let opened = block_on(db.open_table::<u64, Json<wrong::Address>>("t")).map(drop);
-        assert!(matches!(opened, Err(Error::TableType { .. })), "{opened:?}");
+        assert!(matches!(opened, Err(Error::Misuse(Misuse::TableType { .. }))), "{opened:?}");
         let table: Table<u64, Json<second::Held>> = block_on(db.open_table("t")).unwrap();
         let read = block_on(db.get(&table, &1)).unwrap().unwrap();
         assert!(read.new.is_empty() && read.lines[0].note.is_empty());

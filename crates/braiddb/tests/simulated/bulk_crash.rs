@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{Database, Error, Options, Table, Transaction};
+use braiddb::{BusyWith, Database, Error, Options, Table, Transaction};
 use futures_util::future::join;
 
 type Numbers = Table<u64, [u8]>;
@@ -95,7 +95,7 @@ async fn beside(db: &Database, others: &Numbers, step: u64) {
         let value = value(key, step);
         db.put(others, &key, &value).await.unwrap();
         match db.checkpoint().await {
-            Ok(_) | Err(Error::CheckpointUnderWay) => {}
+            Ok(_) | Err(Error::Busy(BusyWith::Checkpoint)) => {}
             Err(error) => panic!("{error}"),
         }
     }

@@ -60,7 +60,7 @@ macro_rules! insist {
                     $counts.cancelled += 1;
                     polls += 1;
                 }
-                Some(Err(Error::Log(_) | Error::Overloaded)) => {
+                Some(Err(Error::Io(_) | Error::Overloaded)) => {
                     $counts.failed += 1;
                 }
                 Some(result) => break result,
@@ -339,7 +339,7 @@ fn an_error_of_the_disk_ends_a_stream_and_not_its_transaction() {
                     };
                     within.set_faults(Faults::default());
                     match error {
-                        Some(Error::Log(_)) => failed.failed += 1,
+                        Some(Error::Io(_)) => failed.failed += 1,
                         Some(error) => return Err(error),
                         None => assert!(expected.next().is_none(), "all were given"),
                     }

@@ -134,7 +134,7 @@ fn run(seed: u64, failing: u64, seen: &mut Seen) -> u64 {
 /// commits that need it.
 fn fails_the_log(error: &Error) -> bool {
     !matches!(error, Error::DiskFull(_))
-        && !matches!(error, Error::Log(cause) if matches!(**cause, LogError::CannotGrow { .. }))
+        && !matches!(error, Error::Io(cause) if matches!(**cause, LogError::CannotGrow { .. }))
 }
 
 /// Returns the keys after reopening.
@@ -159,7 +159,7 @@ fn check(told: &[(Request, Result<(), Error>)], found: &BTreeMap<u64, usize>, se
             Request::Read(_) => {
                 match result {
                     Ok(()) => {}
-                    Err(Error::Log(_)) => seen.readers_refused += 1,
+                    Err(Error::Io(_)) => seen.readers_refused += 1,
                     Err(other) => panic!("{request:?} wrote nothing, and was told {other}"),
                 }
                 continue;
@@ -235,8 +235,8 @@ fn an_unknown_commit_is_not_run_again() {
         );
         source.unwrap().wait().unwrap();
         let ends = ends.lock().unwrap();
-        assert!(ends.len() == 3 && ends.iter().all(|error| matches!(error, Error::Log(_))));
-        assert!(matches!(db.close(), Err(Error::Log(_))));
+        assert!(ends.len() == 3 && ends.iter().all(|error| matches!(error, Error::Io(_))));
+        assert!(matches!(db.close(), Err(Error::Io(_))));
     });
 }
 

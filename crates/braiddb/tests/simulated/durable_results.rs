@@ -487,7 +487,7 @@ fn fail_meanwhile(case: Case, seed: u64) {
     run.disk.set_faults(Faults { most_delay: MAX_DELAY, errors: 1, ..Faults::default() });
     let Record { found, told, changed } = run.change_and_ask(seed);
     assert!(changed.unwrap().is_err(), "{case:?}, seed {seed}: every write fails");
-    assert!(matches!(run.db.close(), Err(Error::Log(_))));
+    assert!(matches!(run.db.close(), Err(Error::Io(_))));
     let before = &told[0].0;
     assert!(
         found.iter().any(|(what, _)| *what != found[0].0),
@@ -495,7 +495,7 @@ fn fail_meanwhile(case: Case, seed: u64) {
     );
     for (answer, _) in told.iter().filter(|(answer, _)| answer != before) {
         // A conflict does not depend on the change.
-        let nothing_told = answer.contains("Log(") || answer.contains("Conflict");
+        let nothing_told = answer.contains("Io(") || answer.contains("Conflict");
         assert!(nothing_told, "{case:?}, seed {seed}: told {answer}");
     }
 }

@@ -8,7 +8,8 @@ use crate::common::{Watched, with_limit};
 use crate::settled::poll_settled;
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
 use braiddb::{
-    Database, Error, Index, IndexKeys, IndexOptions, IndexStage, Options, RunOptions, Table,
+    BusyWith, Database, Error, Index, IndexError, IndexKeys, IndexOptions, IndexStage, Options,
+    RunOptions, Table,
 };
 
 type Records = Table<u64, u64>;
@@ -76,7 +77,7 @@ fn attached_again(db: &Database, table: &Records) -> Digits {
         match block_on(attach(db, table)) {
             Ok(index) => return index,
             // The dropped index is still being deleted.
-            Err(Error::IndexBusy { .. }) => std::thread::yield_now(),
+            Err(Error::Busy(BusyWith::TableChange { .. })) => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
     }
@@ -131,9 +132,9 @@ fn a_dropping_that_is_given_up_goes_on() {
             }
             loop {
                 match block_on(db.drop_index(&table, NAME)) {
-                    Err(Error::IndexNotFound { .. }) => break,
+                    Err(Error::Index(IndexError::NotFound { .. })) => break,
                     // The abandoned drop continues.
-                    Err(Error::IndexBusy { .. }) => std::thread::yield_now(),
+                    Err(Error::Busy(BusyWith::TableChange { .. })) => std::thread::yield_now(),
                     other => panic!("it was dropped before: {other:?}"),
                 }
             }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk, block_on};
-use braiddb::{Database, Error, Options, Outcome, RunOptions, Table, TableOptions};
+use braiddb::{BusyWith, Database, Error, Options, Outcome, RunOptions, Table, TableOptions};
 use futures_util::future::join;
 
 type Numbers = Table<u64, u64>;
@@ -100,7 +100,7 @@ fn step(db: &Database) -> Step {
 async fn write_checkpoints(db: &Database) {
     for _ in 0..4 {
         match db.checkpoint().await {
-            Ok(_) | Err(Error::CheckpointUnderWay) => {}
+            Ok(_) | Err(Error::Busy(BusyWith::Checkpoint)) => {}
             Err(error) => panic!("{error}"),
         }
     }
@@ -131,7 +131,7 @@ fn check(disk: &SimulatedDisk, seed: u64, acknowledged: Step) -> (Step, bool) {
     // Every second state is reopened from a checkpoint of the recovered state.
     while seed.is_multiple_of(2) {
         match block_on(db.checkpoint()) {
-            Err(Error::CheckpointUnderWay) => disk.settle(),
+            Err(Error::Busy(BusyWith::Checkpoint)) => disk.settle(),
             written => {
                 written.unwrap();
                 break;
@@ -148,7 +148,7 @@ fn check(disk: &SimulatedDisk, seed: u64, acknowledged: Step) -> (Step, bool) {
     }
     loop {
         match db.check() {
-            Err(Error::CheckpointUnderWay) => disk.settle(),
+            Err(Error::Busy(BusyWith::Checkpoint)) => disk.settle(),
             checked => {
                 assert_eq!(checked.unwrap().problems, Vec::<String>::new());
                 break;

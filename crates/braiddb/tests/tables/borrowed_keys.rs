@@ -5,7 +5,8 @@ use std::ops::Bound;
 
 use crate::common::{Watched, with_limit};
 use braiddb::{
-    Database, Error, Index, IndexOptions, Key, KeyPrefix, Options, Table, TableKey, Transaction,
+    Database, Error, Index, IndexOptions, Key, KeyPrefix, Misuse, Options, Table, TableKey,
+    Transaction,
 };
 use pollster::block_on;
 
@@ -43,7 +44,7 @@ fn one_table_has_owned_and_borrowed_handles() {
         assert!(block_on(db.delete(&opened, &(name, 8))).unwrap());
         assert_eq!(block_on(db.get(&owned, &(region.clone(), 9))).unwrap(), Some(1));
         let wrong = block_on(db.open_table::<(&[u8], u64), u64>("t"));
-        assert!(matches!(wrong, Err(Error::TableType { .. })), "{wrong:?}");
+        assert!(matches!(wrong, Err(Error::Misuse(Misuse::TableType { .. }))), "{wrong:?}");
         let snapshot = block_on(db.snapshot()).unwrap();
         let transaction = block_on(db.begin()).unwrap();
         block_on(transaction.put(&opened, &(name, 7), &41)).unwrap();

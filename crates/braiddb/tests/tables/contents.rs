@@ -2,7 +2,7 @@
 
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{Database, Error, Options, Table};
+use braiddb::{Database, Error, Misuse, Options, Table};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -59,7 +59,7 @@ fn records_are_counted_in_memory_and_on_disk() {
             assert_eq!(contents.cold_records, 3990);
             let other = Database::in_memory(Options::default().workers(1)).unwrap().watched();
             let foreign = block_on(other.table_contents(&table));
-            assert!(matches!(foreign, Err(Error::ForeignTable(_))), "{foreign:?}");
+            assert!(matches!(foreign, Err(Error::Misuse(Misuse::ForeignTable(_)))), "{foreign:?}");
             db.close().unwrap();
         }
     });

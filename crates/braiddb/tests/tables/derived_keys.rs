@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, DecodeError, Error, Key, KeyBuffer, Options, Table};
+use braiddb::{Database, DecodeError, Error, Key, KeyBuffer, Misuse, Options, Table};
 use pollster::block_on;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -210,6 +210,6 @@ fn types_are_renamed_and_get_variants() {
         assert!(matches!(unknown, Err(Error::Decode(_))), "{unknown:?}");
         let _orders: Table<Order, str> = block_on(db.create_table("orders")).unwrap();
         let changed = block_on(db.open_table::<later::Order, str>("orders"));
-        assert!(matches!(changed, Err(Error::TableType { .. })), "{changed:?}");
+        assert!(matches!(changed, Err(Error::Misuse(Misuse::TableType { .. }))), "{changed:?}");
     });
 }

@@ -10,8 +10,8 @@ use crate::common::{Watched, with_limit};
 use crate::expiring::{Clock, TTL, create, expiring};
 use crate::polls::poll_at_most;
 use braiddb::{
-    Database, Durability, Error, Index, IndexKeys, IndexOptions, Isolation, Options, RunOptions,
-    Table, TableOptions, Transaction,
+    Database, Durability, Error, Index, IndexKeys, IndexOptions, Isolation, Misuse, Options,
+    RunOptions, Table, TableOptions, Transaction,
 };
 use pollster::block_on;
 
@@ -266,7 +266,7 @@ fn options_that_cannot_be_are_refused() {
         let refused = db.run_blocking(async move |tx| {
             tx.put_with_ttl(&plain, &1, &1, Duration::from_secs(1)).await
         });
-        assert!(matches!(refused, Err(Error::Options(_))), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Misuse(Misuse::NotExpiring(_)))), "{refused:?}");
         // A table keeps the options it was created with.
         let longer = TableOptions::default().ttl(Duration::from_secs(60));
         let again: Table<u64, u64> = db

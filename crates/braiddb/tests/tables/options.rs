@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
 use braiddb::{
-    Certifier, Database, DeviceKind, Durability, Error, Isolation, Options, Overload, Policy,
-    RunOptions, Table, TableOptions, Transaction, Width,
+    BusyWith, Certifier, Database, DeviceKind, Durability, Error, Isolation, MemoryLimit, Misuse,
+    Options, Overload, Policy, RunOptions, Table, TableOptions, Transaction, Width,
 };
 use pollster::block_on;
 
@@ -140,7 +140,7 @@ fn works(options: &Options) {
         }
         match block_on(db.checkpoint()) {
             // An automatic checkpoint is equally good.
-            Ok(_) | Err(Error::CheckpointUnderWay) => {}
+            Ok(_) | Err(Error::Busy(BusyWith::Checkpoint)) => {}
             Err(error) => panic!("{error}"),
         }
         let found = db.run_blocking(async move |tx: &Transaction| {
@@ -250,7 +250,9 @@ fn the_least_version_bytes_are_enough_for_some_records() {
         };
         put(0..10).unwrap();
         let refused = put(10..1000);
-        let Err(Error::VersionBytes { limit, .. }) = refused else { panic!("{refused:?}") };
+        let Err(Error::MemoryFull(MemoryLimit::Versions { limit, .. })) = refused else {
+            panic!("{refused:?}")
+        };
         assert_eq!(limit, 4 << 10);
         assert_eq!(block_on(db.count(&table, ..)).unwrap(), 10);
         // The longest value is one version.
@@ -323,9 +325,8 @@ fn numbers_of_requests_at_their_extremes() {
         }
         for worker in [2, usize::MAX] {
             let refused = db.run_source(worker, 0..1, async |_, _| Ok(())).unwrap_err();
-            let Error::Options(told) = refused else { panic!("{refused}") };
-            let whole = format!("worker is {worker}, but must be between 0 and 1");
-            assert_eq!(told, whole);
+            let Error::Misuse(told) = refused else { panic!("{refused}") };
+            assert_eq!(told, Misuse::NoSuchWorker { worker, last: 1 });
         }
         db.run_source(1, 0..1, async |_, _| Ok(())).unwrap().wait().unwrap();
         let interactive = block_on(db.begin()).unwrap();

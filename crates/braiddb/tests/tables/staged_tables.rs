@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{Watched, with_limit};
 use braiddb::{
-    Database, Error, IndexKeys, IndexOptions, Options, StagedTable, Table, TableOptions,
+    Database, Error, IndexKeys, IndexOptions, Misuse, Options, StagedTable, Table, TableOptions,
     Transaction,
 };
 use pollster::block_on;
@@ -107,7 +107,7 @@ fn of_kind_a_discarded_table_leaves_nothing(paged: bool) {
         let table = staged.table().clone();
         let value = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);
         let index = block_on(db.index(&table, "by_value", IndexOptions::default(), value));
-        assert!(matches!(index, Err(Error::Options(_))), "{index:?}");
+        assert!(matches!(index, Err(Error::Misuse(Misuse::IndexOnStagedTable(_)))), "{index:?}");
         block_on(staged.discard()).unwrap();
         block_on(staged.discard()).unwrap();
         let published = block_on(staged.publish());
@@ -131,7 +131,7 @@ fn of_kind_a_name_that_is_taken_is_refused_and_what_was_staged_goes(paged: bool)
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
         let reserved = block_on(db.stage_table::<u64, u64>("braid.numbers"));
-        assert!(matches!(reserved, Err(Error::TableName(_))), "{reserved:?}");
+        assert!(matches!(reserved, Err(Error::Misuse(Misuse::TableName(_)))), "{reserved:?}");
         let staged = stage(&db, paged);
         let other: Numbers = block_on(db.create_table("numbers")).unwrap();
         block_on(db.put(&other, &1, &1)).unwrap();
@@ -309,7 +309,7 @@ fn what_cannot_be_loaded_ends_a_load() {
         let texts = block_on(db.stage_table::<str, str>("texts")).unwrap();
         let long = "k".repeat(4000);
         let failed = block_on(texts.load([("a", "1"), (long.as_str(), "2")], |_| ()));
-        assert!(matches!(failed, Err(Error::KeyTooLong { .. })), "{failed:?}");
+        assert!(matches!(failed, Err(Error::Misuse(Misuse::KeyTooLong { .. }))), "{failed:?}");
         let owned = ["b", "c"].map(|key| (key.to_owned(), "x".repeat(2 << 20)));
         assert_eq!(block_on(texts.load(owned, |_| ())).unwrap(), 2);
         let table = block_on(texts.publish()).unwrap();
@@ -425,7 +425,7 @@ fn a_load_within_a_transaction_is_refused() {
         let staged = staged_squares(&db, false);
         let inner = db.run_blocking(async move |_| {
             let loaded = staged.load(squares(0..10), |_| ()).await;
-            assert!(matches!(loaded, Err(Error::WouldBlock)), "{loaded:?}");
+            assert!(matches!(loaded, Err(Error::Misuse(Misuse::WouldBlock))), "{loaded:?}");
             Ok(())
         });
         inner.unwrap();

@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{Database, Durability, Error, Options, Table, Transaction};
+use braiddb::{Database, Durability, Error, Misuse, Options, Table, Transaction};
 use proptest::prelude::*;
 
 /// A limit far above the duration of any test.
@@ -286,7 +286,9 @@ fn large_values_up_to_their_limit(db: &Database, table: Records) {
         tx.put(&kept, b"largest", &vec![7; limit]).await?;
         tx.put(&kept, b"too large", &vec![7; limit + 1]).await
     });
-    assert!(matches!(result, Err(Error::ValueTooLong { bytes, .. }) if bytes == limit + 1));
+    assert!(
+        matches!(result, Err(Error::Misuse(Misuse::ValueTooLong { bytes, .. })) if bytes == limit + 1)
+    );
     let kept = table.clone();
     db.run_blocking(async move |tx| tx.put(&kept, b"largest", &vec![9; limit]).await).unwrap();
     let length = db

@@ -6,7 +6,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, InteractiveTransaction, Options, Table, Transaction};
+use braiddb::{
+    Database, Error, InteractiveTransaction, Options, Table, Transaction, TransactionEnd,
+};
 use futures_channel::oneshot;
 use pollster::block_on;
 
@@ -38,17 +40,19 @@ fn begin_writing(db: &Database, table: &Numbers) -> (InteractiveTransaction, u64
         let open = block_on(db.begin()).unwrap();
         match block_on(open.put(table, &1, &7)) {
             Ok(()) => return (open, late),
-            Err(Error::TransactionExpired { .. }) => late += 1,
+            Err(Error::TransactionEnded(TransactionEnd::Expired { .. })) => late += 1,
             Err(error) => panic!("{error}"),
         }
     }
 }
 
 fn assert_expired<T: std::fmt::Debug>(result: Result<T, Error>, expected: &str) {
-    let Err(Error::TransactionExpired { option, limit }) = &result else { panic!("{result:?}") };
+    let Err(Error::TransactionEnded(TransactionEnd::Expired { option, limit })) = &result else {
+        panic!("{result:?}")
+    };
     assert_eq!((*option, *limit), (expected, SHORT));
     let told = result.unwrap_err().to_string();
-    assert!(told.contains(&format!("Options::{expected}")) && told.contains("30ms"), "{told}");
+    assert!(told.contains(&expected) && told.contains("30ms"), "{told}");
 }
 
 #[test]
@@ -116,7 +120,10 @@ fn a_step_that_was_begun_in_time_is_carried_out() {
                 wait_for_expired(&db, 1);
                 assert_expired(block_on(long.commit()), "interactive_age");
             }
-            Err(error) => assert!(matches!(error, Error::TransactionExpired { .. }), "{error}"),
+            Err(error) => assert!(
+                matches!(error, Error::TransactionEnded(TransactionEnd::Expired { .. })),
+                "{error}"
+            ),
         }
         assert_eq!(block_on(db.get(&table, &1)).unwrap(), None);
     });
@@ -172,7 +179,8 @@ fn poll_and_drop<T>(future: impl Future<Output = Result<T, Error>>) {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(future).poll(&mut context) {
         // On a slow machine the transaction may have expired before.
-        Poll::Pending | Poll::Ready(Err(Error::TransactionExpired { .. })) => {}
+        Poll::Pending
+        | Poll::Ready(Err(Error::TransactionEnded(TransactionEnd::Expired { .. }))) => {}
         Poll::Ready(result) => panic!("it is over: {:?}", result.err()),
     }
 }
@@ -242,7 +250,7 @@ fn closing_beside_an_expiry_ends_both() {
                 let open = block_on(db.begin()).unwrap();
                 // Late transactions may have expired by then.
                 match block_on(open.put(&table, &key, &7)) {
-                    Ok(()) | Err(Error::TransactionExpired { .. }) => open,
+                    Ok(()) | Err(Error::TransactionEnded(TransactionEnd::Expired { .. })) => open,
                     Err(error) => panic!("{error}"),
                 }
             };
@@ -259,8 +267,10 @@ fn closing_beside_an_expiry_ends_both() {
             let mut ended = (0, 0);
             for open in open {
                 match block_on(open.commit()) {
-                    Err(Error::TransactionExpired { .. }) => ended.0 += 1,
-                    Err(Error::TransactionOver | Error::Closed) => ended.1 += 1,
+                    Err(Error::TransactionEnded(TransactionEnd::Expired { .. })) => ended.0 += 1,
+                    Err(Error::TransactionEnded(TransactionEnd::Finished) | Error::Closed) => {
+                        ended.1 += 1
+                    }
                     other => panic!("{other:?}"),
                 }
             }

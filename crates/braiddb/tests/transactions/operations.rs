@@ -6,8 +6,8 @@ use std::future::IntoFuture;
 
 use crate::common::{Watched, with_limit};
 use braiddb::{
-    Database, DecodeError, Error, IndexKeys, IndexOptions, MAX_KEY_BYTES, Options, Postcard,
-    Schema, Table, TableOptions,
+    Database, DecodeError, Error, IndexKeys, IndexOptions, MAX_KEY_BYTES, Misuse, Options,
+    Postcard, Schema, Table, TableOptions,
 };
 use pollster::block_on;
 
@@ -115,7 +115,7 @@ fn tables_know_how_many_records_they_have() {
         db.close().unwrap();
         assert!(matches!(block_on(db.len(&table)), Err(Error::Closed)));
         let other = open();
-        assert!(matches!(block_on(other.len(&table)), Err(Error::ForeignTable(_))));
+        assert!(matches!(block_on(other.len(&table)), Err(Error::Misuse(Misuse::ForeignTable(_)))));
         let gone: Table<u64, u64> = block_on(other.create_table("gone")).unwrap();
         block_on(other.drop_table("gone")).unwrap();
         assert!(matches!(block_on(other.len(&gone)), Err(Error::TableNotFound(_))));
@@ -196,7 +196,9 @@ fn keys_that_are_too_long_are_refused(options: TableOptions, most: usize) {
     let table: Table<[u8], u64> = block_on(db.create_table_with("t", options)).unwrap();
     let long = vec![1; most + 1];
     let refused = |result: Result<(), Error>| {
-        let Err(Error::KeyTooLong { bytes, limit }) = result else { panic!("{result:?}") };
+        let Err(Error::Misuse(Misuse::KeyTooLong { bytes, limit })) = result else {
+            panic!("{result:?}")
+        };
         assert_eq!((bytes, limit), (long.len(), most));
     };
     refused(block_on(db.get(&table, &long)).map(drop));
@@ -212,7 +214,7 @@ fn keys_that_are_too_long_are_refused(options: TableOptions, most: usize) {
     let long = long.clone();
     db.run_blocking(async move |tx| {
         let refused = |result: Result<(), Error>| {
-            assert!(matches!(result, Err(Error::KeyTooLong { limit, .. }) if limit == most));
+            assert!(matches!(result, Err(Error::Misuse(Misuse::KeyTooLong { limit, .. })) if limit == most));
         };
         refused(tx.get(&table, &long).await.map(drop));
         refused(tx.contains(&table, &long).await.map(drop));
@@ -405,8 +407,9 @@ fn a_single_change_that_panics_changes_nothing() {
         assert_eq!(block_on(db.get(&table, "n")).unwrap(), Some(1));
 
         let long = "n".repeat(MAX_KEY_BYTES + 1);
-        let too_long =
-            |result: Result<bool, Error>| matches!(result, Err(Error::KeyTooLong { .. }));
+        let too_long = |result: Result<bool, Error>| {
+            matches!(result, Err(Error::Misuse(Misuse::KeyTooLong { .. })))
+        };
         assert!(too_long(block_on(db.update_with(&table, &long, |count| count + 1))));
         assert!(too_long(block_on(db.compare_and_set(&table, &long, None, Some(&1)))));
         let absent = db.fetch_update(&table, &long, |_| Some(1));
@@ -458,7 +461,9 @@ fn what_is_expected_is_compared_across_versions() {
 fn a_scan_that_has_begun_is_counted_and_does_not_turn_round() {
     fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>) {
         match result {
-            Err(Error::Options(message)) => assert!(message.contains("`rev`"), "{message}"),
+            Err(error @ Error::Misuse(Misuse::ScanBegun)) => {
+                assert!(error.to_string().contains("`rev`"), "{error}");
+            }
             other => panic!("{other:?}"),
         }
     }

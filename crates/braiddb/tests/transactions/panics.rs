@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use crate::common::{Watched, with_limit};
 use braiddb::{
     Database, DecodeError, EncodeError, EncodedValue, Error, Key, KeyBuffer, Options, Result,
-    Table, Transaction, Value,
+    Table, Transaction, TransactionEnd, Value,
 };
 use futures_channel::oneshot;
 use pollster::block_on;
@@ -340,8 +340,11 @@ fn a_step_that_panics_ends_its_transaction() {
         let step = transaction.step(async |_tx: &Transaction| -> Result<()> { panic!("a step") });
         assert_eq!(message(block_on(step)), "a step");
         let get = block_on(transaction.get(&bench.table, &1));
-        assert!(matches!(get, Err(Error::TransactionOver)), "{get:?}");
-        assert!(matches!(block_on(transaction.commit()), Err(Error::TransactionOver)));
+        assert!(matches!(get, Err(Error::TransactionEnded(TransactionEnd::Finished))), "{get:?}");
+        assert!(matches!(
+            block_on(transaction.commit()),
+            Err(Error::TransactionEnded(TransactionEnd::Finished))
+        ));
         assert_eq!(bench.get(1), None);
         assert_eq!(bench.db.stats().aborted.panic, 1);
         bench.finish();

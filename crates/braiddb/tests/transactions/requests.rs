@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
 use braiddb::{
-    Database, DecodeError, Error, IndexKeys, IndexOptions, Key, KeyBuffer, Options, RunOptions,
-    Table, Transaction,
+    Database, DecodeError, Error, IndexKeys, IndexOptions, Key, KeyBuffer, Misuse, Options,
+    RunOptions, Table, Transaction,
 };
 use futures_channel::oneshot;
 use pollster::block_on;
@@ -306,7 +306,9 @@ fn a_table_of_another_database_is_refused() {
         let (db, _table) = open();
         let (_other, foreign) = open();
         let result = db.run_blocking(async move |tx| tx.put(&foreign, "key", &1).await);
-        assert!(matches!(result, Err(Error::ForeignTable(name)) if name == "records"));
+        assert!(
+            matches!(result, Err(Error::Misuse(Misuse::ForeignTable(name))) if name == "records")
+        );
     });
 }
 
@@ -319,7 +321,7 @@ fn blocking_inside_a_transaction_is_refused() {
             let table = table.clone();
             inner.run_blocking(async move |tx| tx.put(&table, "key", &1).await)
         });
-        assert!(matches!(result, Err(Error::WouldBlock)));
+        assert!(matches!(result, Err(Error::Misuse(Misuse::WouldBlock))));
     });
 }
 
@@ -355,14 +357,17 @@ fn what_waits_for_active_transactions_is_refused_within_one() {
                 inner.index(&records, "by_value", IndexOptions::default(), value).await?;
                 let another =
                     inner.index(&records, "another", IndexOptions::default(), value).await;
-                assert!(matches!(another, Err(Error::WouldBlock)), "{another:?}");
+                assert!(matches!(another, Err(Error::Misuse(Misuse::WouldBlock))), "{another:?}");
                 let refused = [
                     inner.drop_index(&records, "by_value").await,
                     inner.drop_table("records").await,
                     inner.compact().await.map(drop),
                 ];
                 for refused in refused {
-                    assert!(matches!(refused, Err(Error::WouldBlock)), "{refused:?}");
+                    assert!(
+                        matches!(refused, Err(Error::Misuse(Misuse::WouldBlock))),
+                        "{refused:?}"
+                    );
                 }
                 Ok(())
             };
@@ -382,13 +387,16 @@ fn tables_have_types_and_names() {
         let (db, _table) = open();
         let wrong = block_on(db.open_table::<u32, u64>("records"));
         let error = wrong.unwrap_err();
-        assert!(matches!(&error, Error::TableType { .. }), "{error}");
+        assert!(matches!(&error, Error::Misuse(Misuse::TableType { .. })), "{error}");
         assert!(matches!(block_on(db.open_table::<str, u64>("no")), Err(Error::TableNotFound(_))));
         assert!(matches!(
             block_on(db.create_table::<str, u64>("records")),
             Err(Error::TableExists(_))
         ));
-        assert!(matches!(block_on(db.create_table::<str, u64>("")), Err(Error::TableName(_))));
+        assert!(matches!(
+            block_on(db.create_table::<str, u64>("")),
+            Err(Error::Misuse(Misuse::TableName(_)))
+        ));
         let tables = block_on(db.tables()).unwrap();
         assert_eq!(tables.len(), 1);
         assert_eq!((tables[0].name.as_str(), tables[0].key_type.as_str()), ("records", "str"));

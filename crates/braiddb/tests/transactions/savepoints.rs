@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{Database, Error, Options, Savepoint, Table, Transaction};
+use braiddb::{Database, Error, Misuse, Options, Savepoint, Table, Transaction};
 use pollster::block_on;
 
 type Model = BTreeMap<u64, Vec<u8>>;
@@ -61,7 +61,10 @@ async fn carry_out(
                 assert_eq!(contents(tx, table).await?, model);
                 for savepoint in &forgotten {
                     let refused = tx.rollback_to(savepoint);
-                    assert!(matches!(refused, Err(Error::SavepointOver)), "{refused:?}");
+                    assert!(
+                        matches!(refused, Err(Error::Misuse(Misuse::SavepointEnded))),
+                        "{refused:?}"
+                    );
                 }
             }
         }
@@ -310,7 +313,10 @@ fn a_savepoint_of_another_transaction_is_refused() {
         let savepoint = block_on(one.savepoint()).unwrap();
         assert!(block_on(two.savepoint()).is_ok());
         block_on(two.put(&table, &1, &1)).unwrap();
-        assert!(matches!(block_on(two.rollback_to(&savepoint)), Err(Error::SavepointOver)));
+        assert!(matches!(
+            block_on(two.rollback_to(&savepoint)),
+            Err(Error::Misuse(Misuse::SavepointEnded))
+        ));
         block_on(two.commit()).unwrap();
         block_on(one.rollback_to(&savepoint)).unwrap();
         block_on(one.commit()).unwrap();

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use adya::{Valid, Workload};
 use anyhow::{Context, Result, bail, ensure};
-use braiddb::{Database, Error, MemoryBudget, Options, Stats};
+use braiddb::{BusyWith, Database, Error, MemoryBudget, Misuse, Options, Stats, TransactionEnd};
 use serde::Serialize;
 
 use crate::harness::progress::Progress;
@@ -308,7 +308,10 @@ fn upkeep(shared: &Shared, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         match pollster::block_on(shared.db.compact()) {
             // An in-memory database has no log.
-            Ok(_) | Err(Error::Closed | Error::Options(_) | Error::CheckpointUnderWay) => {}
+            Ok(_)
+            | Err(
+                Error::Closed | Error::Misuse(Misuse::NoLog) | Error::Busy(BusyWith::Checkpoint),
+            ) => {}
             Err(error) => shared.report_problem(format!("compaction failed: {error}")),
         }
         std::thread::sleep(UPKEEP);
@@ -329,7 +332,7 @@ fn stay(shared: &Shared, over: &AtomicBool) {
                 Ok(Err(problem)) => {
                     shared.report_problem(format!("a reader that stays: {problem}"))
                 }
-                Err(Error::Closed | Error::TransactionOver) => return,
+                Err(Error::Closed | Error::TransactionEnded(TransactionEnd::Finished)) => return,
                 Err(error) => shared.report_problem(format!("a reader that stays: {error}")),
             }
             std::thread::sleep(UPKEEP / 4);

@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use braiddb::simulation::{CrashCounts, FaultCounts, Faults, SimulatedDisk};
-use braiddb::{Database, Error, HoleTracker, Options, Policy, Width};
+use braiddb::{BusyWith, Database, Error, HoleTracker, Options, Policy, Width};
 use serde::Serialize;
 
 use super::crash::{Crash, Witness};
@@ -312,7 +312,7 @@ fn recover(disk: &SimulatedDisk, scale: Scale, seed: u64) -> Result<Contents> {
     drop(tables);
     let mut report = db.check();
     for _ in 0..MAX_CHECKPOINTS {
-        if !matches!(report, Err(Error::CheckpointUnderWay)) {
+        if !matches!(report, Err(Error::Busy(BusyWith::Checkpoint))) {
             break;
         }
         // The replay made this checkpoint due.

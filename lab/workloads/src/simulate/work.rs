@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use braiddb::simulation::SimulatedDisk;
-use braiddb::{Compaction, Database, Error, Outcome, RunOptions, Table, TableOptions, Transaction};
+use braiddb::{
+    BusyWith, Compaction, Database, Error, Outcome, RunOptions, Table, TableOptions, Transaction,
+};
 use futures_util::future::{MaybeDone, maybe_done};
 
 use super::crash::Witness;
@@ -425,7 +427,7 @@ pub(super) fn compact(
     wait(disk, compacting.as_mut())?;
     Some(match compacting.as_mut().take_output().expect("it has ended") {
         Ok(compacted) => Ok(compacted.page_bytes_freed),
-        Err(Error::CheckpointUnderWay) => Ok(0),
+        Err(Error::Busy(BusyWith::Checkpoint)) => Ok(0),
         Err(error) => Err(error),
     })
 }

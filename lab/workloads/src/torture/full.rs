@@ -2,7 +2,7 @@
 //! repeatedly.
 
 use anyhow::{Context, Result, ensure};
-use braiddb::{Database, Error, Options, Table};
+use braiddb::{BusyWith, Database, Error, Options, Table};
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -160,7 +160,7 @@ fn compact(db: &Database) -> Result<()> {
     loop {
         match pollster::block_on(db.compact()) {
             // An automatic checkpoint.
-            Err(Error::CheckpointUnderWay) => {
+            Err(Error::Busy(BusyWith::Checkpoint)) => {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
             compacted => return Ok(compacted.map(drop)?),

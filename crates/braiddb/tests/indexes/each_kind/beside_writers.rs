@@ -5,7 +5,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use braiddb::{Database, Error, IndexOptions, Isolation, Options, RunOptions, Transaction};
+use braiddb::{
+    Database, Error, IndexError, IndexOptions, Isolation, Options, RunOptions, Transaction,
+};
 use pollster::block_on;
 
 use super::numbers::{Records, attach, check_now, create_table, in_memory, keys_of, scan, write};
@@ -122,7 +124,7 @@ fn create_beside_writers(unique: bool, records: u64) {
                 }
                 block_on(db.drop_index(&table, "numbers")).unwrap();
             }
-            Err(Error::DuplicateKey { .. }) if unique => duplicates += 1,
+            Err(Error::Index(IndexError::DuplicateKey { .. })) if unique => duplicates += 1,
             Err(other) => panic!("{other:?}"),
         }
         assert!(block_on(db.indexes()).unwrap().is_empty());
@@ -163,7 +165,7 @@ fn what_a_dropped_index_told_is_certified() {
             let by = index.clone();
             match db.run_blocking(async move |tx| scan(tx, &by, three, false).await) {
                 Ok(found) => assert_eq!(found, []),
-                Err(Error::IndexNotFound { .. }) => break,
+                Err(Error::Index(IndexError::NotFound { .. })) => break,
                 Err(error) => panic!("{error}"),
             }
         }

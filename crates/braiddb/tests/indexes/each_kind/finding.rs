@@ -4,7 +4,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Options, Table, Transaction};
+use braiddb::{
+    Database, Error, Index, IndexError, IndexKeys, IndexOptions, Options, Table, Transaction,
+};
 use pollster::block_on;
 
 use super::numbers::{
@@ -40,7 +42,9 @@ fn an_index_finds_what_has_a_key() {
         assert_eq!(of(ALL, false), [(20, 2), (40, 5)]);
         let refused =
             db.run_blocking(async move |tx| Ok(tx.get_by(&index, &20).await?.map(|(key, _)| key)));
-        assert!(matches!(refused, Err(Error::IndexNotUnique(name)) if name == "numbers"));
+        assert!(
+            matches!(refused, Err(Error::Index(IndexError::NotUnique { index, .. })) if index == "numbers")
+        );
     });
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braiddb::{Database, Error, IndexKeys, IndexOptions, Isolation, Options, RunOptions};
+use braiddb::{
+    Database, Error, IndexError, IndexKeys, IndexOptions, Isolation, Options, RunOptions,
+};
 use pollster::block_on;
 
 use super::numbers::{Records, attach, check_now, create_table, extract, in_memory, write};
@@ -128,13 +130,16 @@ fn one_that_gives_other_keys_for_the_same_value_is_told() {
         let index = block_on(db.index(&table, "changing", options, changing)).unwrap();
         write(&db, &table, &[(1, Some("a"))]).unwrap();
         let told = write(&db, &table, &[(1, Some("b"))]).unwrap_err();
-        assert!(matches!(told, Error::IndexInconsistent { .. }), "{told:?}");
+        assert!(matches!(told, Error::Index(IndexError::Inconsistent { .. })), "{told:?}");
         let records = table.clone();
         let passed_over = db.run_blocking(async move |tx| {
             assert!(tx.put(&records, &1, "c").await.is_err());
             Ok(())
         });
-        assert!(matches!(passed_over, Err(Error::IndexInconsistent { .. })), "{passed_over:?}");
+        assert!(
+            matches!(passed_over, Err(Error::Index(IndexError::Inconsistent { .. }))),
+            "{passed_over:?}"
+        );
         let records = table.clone();
         let value =
             db.run_blocking(async move |tx| Ok(tx.get(&records, &1).await?.map(str::to_owned)));
@@ -167,7 +172,9 @@ fn duplicates_are_named_when_a_unique_index_is_created() {
         let table: Records = create_table(&db, "records");
         write(&db, &table, &[(1, Some("1")), (2, Some("2 7")), (3, Some("7"))]).unwrap();
         let refused = attach(&db, &table, IndexOptions::default().unique(true)).unwrap_err();
-        let Error::DuplicateKey { key, records, .. } = &refused else { panic!("{refused:?}") };
+        let Error::Index(IndexError::DuplicateKey { key, records, .. }) = &refused else {
+            panic!("{refused:?}")
+        };
         assert_eq!(key[..], 7_u64.to_be_bytes());
         let names: Vec<_> = records.iter().map(|key| key[7]).collect();
         assert_eq!(names, [2, 3]);

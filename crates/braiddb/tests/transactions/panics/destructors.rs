@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::{Bench, Bomb, LIMIT_SECONDS, message, settle};
 use crate::common::with_limit;
-use braiddb::{Error, Result, RunOptions, Table, TableOptions, Transaction};
+use braiddb::{Error, Result, RunOptions, Table, TableOptions, Transaction, TransactionEnd};
 use futures_channel::oneshot;
 use pollster::block_on;
 
@@ -215,8 +215,11 @@ fn what_a_step_leaves_panics_when_it_is_dropped() {
         assert!(waiting.as_mut().poll(&mut context).is_pending());
         assert!(queued.as_mut().poll(&mut context).is_pending());
         bench.db.close().unwrap();
-        assert!(matches!(block_on(queued), Err(Error::TransactionOver)));
-        assert!(matches!(block_on(waiting), Err(Error::TransactionOver)));
+        assert!(matches!(block_on(queued), Err(Error::TransactionEnded(TransactionEnd::Finished))));
+        assert!(matches!(
+            block_on(waiting),
+            Err(Error::TransactionEnded(TransactionEnd::Finished))
+        ));
         assert_eq!(bench.dropped(), 2);
     });
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use braiddb::simulation::{give_way, pause};
-use braiddb::{Database, Error, Outcome, RunOptions, Transaction};
+use braiddb::{BusyWith, Database, Error, Outcome, RunOptions, Transaction, TransactionEnd};
 use fastrand::Rng;
 
 use super::super::oracle::{Number, Oracle};
@@ -183,7 +183,9 @@ impl Clients {
             Ok((Activity::Observed, _)) => oracle.answered(number),
             Err(Error::Options(message)) if message == ABORTED_ON_PURPOSE => oracle.aborted(number),
             Err(
-                Error::Conflict { .. } | Error::NotSerializable { .. } | Error::BulkUnderWay { .. },
+                Error::Conflict { .. }
+                | Error::NotSerializable { .. }
+                | Error::Busy(BusyWith::BulkOperation { .. }),
             ) => oracle.aborted(number),
             Err(error) => {
                 oracle.commit_unknown(number);
@@ -198,15 +200,15 @@ impl Clients {
     pub(super) fn excuse(&self, what: &str, error: &Error) {
         let excused = match error {
             Error::Options(message) if message.starts_with(WRONG) => false,
-            Error::Log(_) | Error::Io { .. } | Error::CommitUnknown { .. } => self.disk_fails,
+            Error::Io(_) | Error::Corrupt(_) | Error::CommitUnknown { .. } => self.disk_fails,
             // Relaxed: the client that closes sets it before it closes.
-            Error::Closed | Error::TransactionOver => {
+            Error::Closed | Error::TransactionEnded(TransactionEnd::Finished) => {
                 self.disk_fails || self.closing.load(Ordering::Relaxed)
             }
             Error::Conflict { .. }
             | Error::NotSerializable { .. }
-            | Error::BulkUnderWay { .. }
-            | Error::CheckpointUnderWay
+            | Error::Busy(BusyWith::BulkOperation { .. })
+            | Error::Busy(BusyWith::Checkpoint)
             | Error::Overloaded => true,
             _ => false,
         };

@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 
 use braiddb::simulation::{give_way, pause};
 use braiddb::{
-    ChangeToken, ChangeTransaction, Changes, ChangesFrom, Database, Error, RunOptions, Table,
-    Transaction,
+    ChangeToken, ChangeTransaction, Changes, ChangesError, ChangesFrom, Database, Error,
+    RunOptions, Table, Transaction,
 };
 use fastrand::Rng;
 
@@ -471,7 +471,7 @@ impl Clients {
         }
         match pollster(make) {
             Ok(token) => self.feeds().record(Event::Made(token.commit_lsn())),
-            Err(Error::ChangeSlotExists(_)) => self.drop_slot(),
+            Err(Error::Changes(ChangesError::SlotExists(_))) => self.drop_slot(),
             Err(error) => self.excuse("the making of a slot", &error),
         }
     }
@@ -479,7 +479,7 @@ impl Clients {
     fn drop_slot(&self) {
         self.feeds().record(Event::Unsure);
         match pollster(self.db.drop_change_slot(SLOT)) {
-            Ok(()) | Err(Error::ChangeSlotNotFound(_)) => {}
+            Ok(()) | Err(Error::Changes(ChangesError::SlotNotFound(_))) => {}
             Err(error) => self.excuse("the dropping of a slot", &error),
         }
     }
@@ -507,7 +507,8 @@ impl Clients {
                 let tail = self.db.stats().lsn.tail;
                 self.feeds().record(Event::Advanced { to, tail });
             }
-            Err(Error::ChangeSlotNotFound(_)) if !self.feeds().place().is_there => {}
+            Err(Error::Changes(ChangesError::SlotNotFound(_)))
+                if !self.feeds().place().is_there => {}
             Err(error) => self.excuse("the advance of a slot", &error),
         }
     }
@@ -525,7 +526,7 @@ impl Clients {
     /// opened before, may not.
     fn excuse_feed(&self, from: &ChangesFrom, error: &Error) {
         match (from, error) {
-            (ChangesFrom::Token(_), Error::LogGone { .. }) => {}
+            (ChangesFrom::Token(_), Error::Changes(ChangesError::LogGone { .. })) => {}
             _ => self.excuse("a feed", error),
         }
     }

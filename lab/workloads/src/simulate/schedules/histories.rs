@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use braiddb::simulation::pause;
-use braiddb::{Certifier, Database, Error, Index, IndexOptions, RunOptions, Table, Transaction};
+use braiddb::{
+    BusyWith, Certifier, Database, Error, Index, IndexOptions, Misuse, RunOptions, Table,
+    Transaction,
+};
 use fastrand::Rng;
 
 use super::super::work::WRONG;
@@ -152,9 +155,9 @@ impl Clients {
             Err(
                 Error::Conflict { .. }
                 | Error::NotSerializable { .. }
-                | Error::BulkUnderWay { .. }
+                | Error::Busy(BusyWith::BulkOperation { .. })
                 // The transaction tried to roll back to a savepoint.
-                | Error::InBulk(_),
+                | Error::Misuse(Misuse::IncompleteBulkWrite | Misuse::BulkSavepoint),
             ) => {}
             Err(error) => {
                 // Relaxed: read after the clients have ended.

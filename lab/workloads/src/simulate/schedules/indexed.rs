@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Waker};
 
 use braiddb::simulation::{give_way, pause};
 use braiddb::{
-    Database, Error, Index, IndexKeys, IndexOptions, IndexProgress, IndexStage, RunOptions, Table,
-    Transaction,
+    BusyWith, Database, Error, Index, IndexError, IndexKeys, IndexOptions, IndexProgress,
+    IndexStage, RunOptions, Table, Transaction,
 };
 use fastrand::Rng;
 
@@ -172,9 +172,9 @@ impl Clients {
             false => pollster(self.db.run(write)),
         };
         match written {
-            Ok(()) | Err(Error::IndexNotFound { .. }) => {}
+            Ok(()) | Err(Error::Index(IndexError::NotFound { .. })) => {}
             // Another client creates or drops the index.
-            Err(Error::IndexBusy { .. }) if is_bulk => {}
+            Err(Error::Busy(BusyWith::TableChange { .. })) if is_bulk => {}
             Err(Error::Options(message)) if message == ABORTED_ON_PURPOSE => {}
             Err(error) => self.excuse("a write to a table with indexes", &error),
         }
@@ -203,7 +203,7 @@ impl Clients {
             compare(tx, &table, number, &index).await
         }));
         match compared {
-            Ok(_) | Err(Error::IndexNotFound { .. }) => {}
+            Ok(_) | Err(Error::Index(IndexError::NotFound { .. })) => {}
             Err(error) => self.excuse("a read of an index", &error),
         }
     }
@@ -265,7 +265,9 @@ impl Clients {
     fn excuse_index(&self, what: &str, error: &Error) {
         let excused = matches!(
             error,
-            Error::IndexBusy { .. } | Error::IndexNotFound { .. } | Error::DuplicateKey { .. }
+            Error::Busy(BusyWith::TableChange { .. })
+                | Error::Index(IndexError::NotFound { .. })
+                | Error::Index(IndexError::DuplicateKey { .. })
         );
         if !excused {
             self.excuse(what, error);
@@ -297,8 +299,8 @@ fn wait_for_changes(db: &Database, table: &Records) -> Result<(), Error> {
     let (workers, mut undisturbed) = (db.stats().workers.len(), 0);
     while undisturbed < 2 * workers {
         undisturbed = match pollster(db.drop_index(table, "never created")) {
-            Err(Error::IndexNotFound { .. }) => undisturbed + 1,
-            Err(Error::IndexBusy { .. }) => {
+            Err(Error::Index(IndexError::NotFound { .. })) => undisturbed + 1,
+            Err(Error::Busy(BusyWith::TableChange { .. })) => {
                 pause(100);
                 0
             }
@@ -312,7 +314,7 @@ fn index_problem(db: &Database, table: &Records, number: usize) -> Result<Option
     let (name, unique) = INDEXES[number];
     let index = match pollster(attach(db, table, number)) {
         Ok(index) => index,
-        Err(Error::DuplicateKey { .. }) if unique => {
+        Err(Error::Index(IndexError::DuplicateKey { .. })) if unique => {
             let refused = || format!("index {name} is refused for no duplicate");
             return Ok((!pollster(duplicate(db, table))?).then(refused));
         }

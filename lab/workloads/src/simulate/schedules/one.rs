@@ -9,7 +9,7 @@ use braiddb::simulation::{
     CrashCounts, Faults, Finding, Ran, Runner, ScheduleOptions, ScheduleReport, SimulatedDisk,
     describe_by, found_wrong, pause, spawn, switch_threads,
 };
-use braiddb::{Certifier, Database, Error, Options, Policy, Table, Transaction, Width};
+use braiddb::{BusyWith, Certifier, Database, Error, Options, Policy, Table, Transaction, Width};
 use fastrand::Rng;
 
 use super::super::oracle::Oracle;
@@ -494,7 +494,7 @@ impl Schedule {
         match db.check() {
             Ok(report) if report.problems.is_empty() => {}
             Ok(report) => bail!("the check finds: {}", report.problems.join("; ")),
-            Err(Error::CheckpointUnderWay) => {}
+            Err(Error::Busy(BusyWith::Checkpoint)) => {}
             Err(error) => return Err(error).context("checking"),
         }
         db.close()?;
