@@ -84,9 +84,9 @@ pub use database::{
     Database, EncodedKey, Error, FeedTable, Handles, Index, IndexDescription, IndexEntries,
     IndexKeys, IndexOptions, IndexProgress, IndexScan, IndexStage, InteractiveTransaction,
     KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats, OpenProgress, OpenStage,
-    Options, Outcome, Overload, OwnedScan, PageStats, Recovery, Result, RunOptions, Savepoint,
-    Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table, TableContents,
-    TableDescription, TableOptions, TableSize, TokenError, Trace, TraceSlice, Transaction,
+    Options, Outcome, Overload, OwnedScan, PageStats, Recovery, Result, Savepoint, Scan, Snapshot,
+    SourceRun, StagedTable, Stats, SuspensionStats, Table, TableContents, TableDescription,
+    TableOptions, TableSize, TokenError, Trace, TraceSlice, Transaction, TransactionBuilder,
     WeakDatabase, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;

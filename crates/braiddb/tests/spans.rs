@@ -185,7 +185,7 @@ fn committed_and_rolled_back() {
     let (db, table) = database(Some(directory.path()));
     let (lsn, told) = in_span(|test| {
         let of = table.clone();
-        let write = db.run_with(RunOptions::default(), async move |tx| {
+        let write = db.transaction().run(async move |tx| {
             tracing::info!("told within the closure");
             tx.put(&of, &1, &1).await
         });

@@ -4,10 +4,10 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use super::error::{Error, Result};
-use super::options::{Outcome, RunOptions};
 use super::run::{Failed, Request, once_durable};
 use super::table::Table;
 use super::transaction::Transaction;
+use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
 use super::{Database, refuse_on_worker};
 use crate::record::Records;
 use crate::sched::{self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded};
@@ -141,15 +141,31 @@ impl Database {
         F: AsyncFnOnce(&Transaction) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        let run = self.try_run_bulk_with(RunOptions::default(), tables, body);
+        let run = self.transaction().try_run_bulk(tables, body);
         Box::pin(async move { Ok(run.await?.value) })
     }
 
-    /// Like [`Database::run_bulk`], for a closure whose error is of a type of its own, which the engine's converts to; with
-    /// options, of which isolation counts; and reports the commit LSN.
+    fn check_bulk_tables(&self, listed: Vec<ListedTable>) -> Result<Vec<Arc<Records>>> {
+        self.refuse_if_read_only()?;
+        let each = listed.into_iter().map(|ListedTable { name, records }| {
+            if !self.shared.engine.owns(&records) {
+                return Err(Error::ForeignTable(name.to_string()));
+            }
+            if records.paged().is_none() {
+                return Err(Error::NotPaged(name.to_string()));
+            }
+            Ok(records)
+        });
+        each.collect()
+    }
+}
+
+impl TransactionBuilder {
+    /// Runs a bulk operation like [`Database::run_bulk`], with the isolation level of this builder and
+    /// a closure with its own error type, and reports the commit LSN.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Isolation, Options, RunOptions, Table, TableOptions};
+    /// # use braiddb::{Database, Error, Isolation, Options, Table, TableOptions};
     /// # pollster::block_on(async {
     /// # let db = Database::in_memory(Options::default().workers(1))?;
     /// let [a, b]: [Table<u64, u64>; 2] = [
@@ -157,8 +173,8 @@ impl Database {
     ///     db.create_table_with("b", TableOptions::default().paged()).await?,
     /// ];
     /// let (first, second) = (a.clone(), b.clone());
-    /// let options = RunOptions::default().isolation(Isolation::Snapshot);
-    /// let copied = db.try_run_bulk_with(options, [&a, &b], async move |tx| {
+    /// let snapshot = db.transaction().isolation(Isolation::Snapshot);
+    /// let copied = snapshot.try_run_bulk([&a, &b], async move |tx| {
     ///     let mut scan = tx.scan(&first, ..)?;
     ///     while let Some((key, value)) = scan.next().await? {
     ///         tx.put(&second, &key, &value).await?;
@@ -170,10 +186,9 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run_bulk`]; [`Error::ReadOnly`] at the first write if the options say so.
-    pub fn try_run_bulk_with<T, E, F>(
-        &self,
-        options: RunOptions,
+    /// As [`Database::run_bulk`]; [`Error::ReadOnly`] at the first write of a read-only transaction.
+    pub fn try_run_bulk<T, E, F>(
+        self,
         tables: impl BulkTables,
         body: F,
     ) -> BulkRun<Result<Outcome<T>, E>>
@@ -184,7 +199,7 @@ impl Database {
     {
         let mut listed = Vec::new();
         tables.list(&mut listed);
-        let db = self.clone();
+        let Self { db, options } = self;
         Box::pin(async move {
             refuse_on_worker()?;
             let tables = db.check_bulk_tables(listed)?;
@@ -211,20 +226,6 @@ impl Database {
             }
         })
     }
-
-    fn check_bulk_tables(&self, listed: Vec<ListedTable>) -> Result<Vec<Arc<Records>>> {
-        self.refuse_if_read_only()?;
-        let each = listed.into_iter().map(|ListedTable { name, records }| {
-            if !self.shared.engine.owns(&records) {
-                return Err(Error::ForeignTable(name.to_string()));
-            }
-            if records.paged().is_none() {
-                return Err(Error::NotPaged(name.to_string()));
-            }
-            Ok(records)
-        });
-        each.collect()
-    }
 }
 
 /// Why an operation does not begin, as its caller is told.
@@ -239,7 +240,7 @@ fn cannot_begin(why: CannotBegin) -> Error {
 
 /// Carries a bulk operation out. As of transactions, an error leaves only when what the operation was told may leave.
 async fn run_on_worker<T, E, F>(
-    options: RunOptions,
+    options: TransactionOptions,
     tables: Vec<Arc<Records>>,
     body: Contained<F>,
 ) -> Result<Outcome<T>, Failed<E>>

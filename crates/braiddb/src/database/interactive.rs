@@ -16,9 +16,9 @@ use futures_core::Stream;
 
 use super::Database;
 use super::error::{Error, Result};
-use super::options::RunOptions;
 use super::run::send;
 use super::transaction::Transaction;
+use super::transaction_builder::TransactionBuilder;
 use super::workers::Workers;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -138,7 +138,10 @@ async fn next_request(
 }
 
 impl Database {
-    /// Begins a transaction whose steps come one by one. If the future is dropped, none is left.
+    /// Begins an interactive transaction: its operations come one by one, from any thread.
+    ///
+    /// [`TransactionBuilder::begin`] sets options. If the caller drops the future, no transaction
+    /// remains open.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -147,7 +150,7 @@ impl Database {
     /// let carts: Table<str, u64> = db.create_table("carts").await?;
     /// let tx = db.begin().await?;
     /// tx.put(&carts, "ada", &1).await?;
-    /// // Nobody else sees it yet.
+    /// // Other transactions do not see the record yet.
     /// assert_eq!(db.get(&carts, "ada").await?, None);
     /// tx.commit().await?;
     /// assert_eq!(db.get(&carts, "ada").await?, Some(1));
@@ -155,54 +158,10 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Overloaded`] at once, if the worker has as many open as it may have
-    /// ([`Options::max_open`](crate::Options::max_open)).
+    /// [`Error::Closed`]. [`Error::Overloaded`], without waiting, if the worker already has
+    /// [`Options::max_open`](crate::Options::max_open) open transactions.
     pub async fn begin(&self) -> Result<InteractiveTransaction> {
-        self.begin_with(RunOptions::default()).await
-    }
-
-    /// As [`Database::begin`], for a transaction that only reads: it refuses to write
-    /// ([`Error::ReadOnly`]), and never fails because of others.
-    ///
-    /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
-    /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// let carts: Table<str, u64> = db.create_table("carts").await?;
-    /// let tx = db.begin_read_only().await?;
-    /// db.put(&carts, "ada", &1).await?;
-    /// // As it was when it began.
-    /// assert_eq!(tx.get(&carts, "ada").await?, None);
-    /// assert!(matches!(tx.put(&carts, "ada", &2).await, Err(Error::ReadOnly)));
-    /// # Ok::<_, Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Database::begin`].
-    pub async fn begin_read_only(&self) -> Result<InteractiveTransaction> {
-        self.begin_with(RunOptions::default().read_only(true)).await
-    }
-
-    /// As [`Database::begin`], with options; how often it is attempted is the caller's.
-    ///
-    /// ```
-    /// use braiddb::{Database, Error, Isolation, Options, RunOptions, Table};
-    ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let options = RunOptions::default().isolation(Isolation::Snapshot);
-    /// let transaction = db.begin_with(options).await?;
-    /// transaction.put(&names, &1, "ada").await?;
-    /// transaction.commit().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Database::begin`].
-    pub async fn begin_with(&self, options: RunOptions) -> Result<InteractiveTransaction> {
-        let mode = options.mode(self.shared.engine.isolation);
-        Ok(self.shared.workers.begin(mode, true).await?.0)
+        self.transaction().begin().await
     }
 
     /// A transaction that only reads, and that only its user ends; and its begin stamp.
@@ -211,6 +170,33 @@ impl Database {
     /// As [`Database::begin`].
     pub(super) async fn begin_unlimited(&self) -> Result<(InteractiveTransaction, Lsn)> {
         self.shared.workers.begin_unlimited().await
+    }
+}
+
+impl TransactionBuilder {
+    /// Begins an interactive transaction like [`Database::begin`], with the options of this builder.
+    ///
+    /// A conflict ends the transaction; the caller decides whether to begin another one.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let carts: Table<str, u64> = db.create_table("carts").await?;
+    /// let tx = db.transaction().read_only(true).begin().await?;
+    /// db.put(&carts, "ada", &1).await?;
+    /// // The transaction reads the state in which it began.
+    /// assert_eq!(tx.get(&carts, "ada").await?, None);
+    /// assert!(matches!(tx.put(&carts, "ada", &2).await, Err(Error::ReadOnly)));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::begin`].
+    pub async fn begin(self) -> Result<InteractiveTransaction> {
+        let shared = &self.db.shared;
+        let mode = self.options.mode(shared.engine.isolation);
+        Ok(shared.workers.begin(mode, true).await?.0)
     }
 }
 

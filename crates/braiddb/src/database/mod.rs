@@ -39,6 +39,7 @@ mod tables;
 mod tests;
 mod trace;
 mod transaction;
+mod transaction_builder;
 #[cfg(feature = "experiment")]
 mod unversioned;
 mod upkeep;
@@ -68,7 +69,7 @@ pub use interactive::InteractiveTransaction;
 pub use keys::Keys;
 pub use memory_budget::MemoryBudget;
 use memory_budget::{Resolved, RingSize};
-pub use options::{Options, Outcome, Overload, RunOptions};
+pub use options::{Options, Overload};
 pub use recovery::{OpenProgress, OpenStage, Recovery};
 pub use run_on::Handles;
 pub use savepoint::Savepoint;
@@ -87,6 +88,7 @@ pub use table::{KeyRange, Table};
 pub use table_options::TableOptions;
 pub use trace::{Activity, Trace, TraceSlice};
 pub use transaction::Transaction;
+pub use transaction_builder::{Outcome, TransactionBuilder};
 #[cfg(feature = "experiment")]
 pub use unversioned::load_onto_pages;
 pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};

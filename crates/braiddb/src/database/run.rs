@@ -9,10 +9,10 @@ use std::task::{Context, Poll};
 
 use super::Database;
 use super::error::{Error, Result};
-use super::options::{Outcome, RunOptions};
 use super::retry::{Lost, Retries};
 use super::span::TransactionSpan;
 use super::transaction::Transaction;
+use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
@@ -23,24 +23,26 @@ use crate::sync::oneshot;
 use crate::transaction::{AbortCause, NextAttempt, WorkerTransactions};
 
 impl Database {
-    /// Runs `body` as one transaction on some worker, and commits it.
+    /// Runs `body` as a transaction and commits it.
     ///
-    /// `body` may run several times: after a conflict, or if what it read was changed before it could
-    /// commit, it is aborted and run again, up to a bound.
-    /// Its own error aborts and comes back unchanged. A panic in it aborts this transaction alone,
-    /// and comes back as [`Error::Panicked`]; one in the destructor of what it captured, which is
-    /// dropped on the worker before this call returns, changes no outcome: it is counted
-    /// ([`Stats::destructor_panics`](crate::Stats)), and told in the program's trace.
-    /// Whatever is returned, a value or an error, leaves only when what `body` was told is durable;
-    /// see [`Durability`](crate::Durability).
-    /// Dropping the returned future aborts, unless the commit is already decided. The future can
-    /// be awaited on any executor.
+    /// Returns only after everything the transaction read or wrote is durable; see
+    /// [`Durability`](crate::Durability). The future runs on any executor. If the caller drops it,
+    /// the transaction aborts, unless its commit is already decided.
     ///
-    /// The closure runs on one of the database's worker threads, which runs many transactions in turn: each gives way to the
-    /// others where it awaits. One that computes for long, or blocks its thread (a lock, a file, `thread::sleep`), delays those
-    /// that are under way on its worker; transactions that come later are taken over by other workers. That is told once in the
-    /// program's trace, and seen in [`WorkerStats::longest_stretch`](crate::WorkerStats). Do such work before or after, or on a
-    /// thread pool of its own, and await its result.
+    /// - **Retries**: after a conflict, or if another transaction changed what `body` read, the
+    ///   transaction aborts and `body` runs again.
+    ///   [`TransactionBuilder::max_attempts`] limits the attempts.
+    /// - **Errors**: an error of `body` aborts the transaction, and `run` returns it unchanged.
+    /// - **Panics**: a panic of `body` aborts this transaction only, and `run` returns
+    ///   [`Error::Panicked`]. The captured values are dropped on the worker before `run` returns.
+    ///   A panic in one of their destructors changes no result. It is logged and counted
+    ///   ([`Stats::destructor_panics`](crate::Stats)).
+    /// - **Long computations**: `body` runs on a worker thread of the database. Each transaction
+    ///   lets others run where it awaits. Code that computes for long or blocks the thread (a lock,
+    ///   a file, `thread::sleep`) delays the open transactions of its worker; other workers take
+    ///   over transactions that have not begun. The engine logs this once and reports it in
+    ///   [`WorkerStats::longest_stretch`](crate::stats::WorkerStats). Do such work before or after the
+    ///   transaction, or on another thread pool, and await its result.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -58,16 +60,18 @@ impl Database {
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
-    /// For errors of the closure's own see [`Database::try_run`]. That "`?` couldn't convert the error to `braiddb::Error`",
-    /// or "expected `braiddb::Error`, found `anyhow::Error`", as of `anyhow::ensure!` in the closure, means that `run`
-    /// should be `try_run`.
+    /// [`Database::transaction`] sets options, and reports attempts and the commit LSN.
+    /// [`Database::try_run`] accepts closures with other error types. Use it if the compiler reports
+    /// "`?` couldn't convert the error to `braiddb::Error`", or "expected `braiddb::Error`, found
+    /// `anyhow::Error`" (from `anyhow::ensure!` in the closure).
     ///
     /// # Errors
-    /// The closure's; [`Error::Conflict`] or [`Error::NotSerializable`] after the last attempt;
-    /// [`Error::Panicked`];
-    /// [`Error::Closed`]; [`Error::Log`] if the log had failed: nothing of the transaction is there.
-    /// [`Error::CommitUnknown`] if the log failed during the commit, and [`Error::Failed`]: the
-    /// transaction may be there or not, and is not run again.
+    /// - The error of `body`.
+    /// - [`Error::Conflict`] or [`Error::NotSerializable`] after the last attempt.
+    /// - [`Error::Panicked`], [`Error::Closed`], or [`Error::Log`] if the log had failed: nothing of
+    ///   the transaction is stored.
+    /// - [`Error::CommitUnknown`] if the log failed during the commit, or [`Error::Failed`]: the
+    ///   transaction may be stored or not. It does not run again.
     pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
     where
         F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
@@ -76,8 +80,7 @@ impl Database {
         self.try_run(body)
     }
 
-    /// Like [`Database::run`], for a closure whose error is of a type of its own, which the engine's
-    /// converts to.
+    /// Like [`Database::run`], for a closure with its own error type `E: From<Error>`.
     ///
     /// ```
     /// # use braiddb::{Database, Options, Table};
@@ -104,10 +107,9 @@ impl Database {
     /// # Ok::<_, braiddb::Error>(())
     /// ```
     ///
-    /// The type of the error has to be said somewhere: by `Ok::<_, Refused>(())` as above, by an `Err(Refused::..)` in the
-    /// closure, or by returning what `try_run` gives without another `?`. Where only `?` is applied, within and without,
-    /// the compiler knows what the error converts from and to, but not what it is ("type annotations needed"). With
-    /// `anyhow`:
+    /// The code must name the error type once: with `Ok::<_, Refused>(())` as above, with an
+    /// `Err(Refused::..)` in the closure, or by returning the result of `try_run` without another
+    /// `?`. Otherwise the compiler reports "type annotations needed". With `anyhow`:
     ///
     /// ```
     /// # use braiddb::{Database, Options, Table};
@@ -139,63 +141,81 @@ impl Database {
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        let run = self.try_run_with(RunOptions::default(), body);
+        let run = self.transaction().try_run(body);
         async move { Ok(run.await?.value) }
     }
 
-    /// Like [`Database::run`], and reports attempts and commit LSN.
+    /// Like [`Database::run`], and blocks the calling thread until the transaction ends.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Isolation, Options, RunOptions, Table};
+    /// use braiddb::{Database, Error, Options, Table};
     ///
-    /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let options = RunOptions::default().isolation(Isolation::Snapshot).max_attempts(5);
-    /// let outcome = db.run_with(options, async move |tx| tx.put(&names, &1, "ada").await).await?;
-    /// assert_eq!(outcome.attempts, 1);
-    /// println!("committed at {}", outcome.commit_lsn);
-    /// # Ok::<_, Error>(()) }).unwrap();
+    /// let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
+    /// db.run_blocking(async move |tx| tx.put(&names, &1, "ada").await)?;
+    /// # Ok::<_, Error>(())
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run`].
-    pub fn run_with<T, F>(
-        &self,
-        options: RunOptions,
-        body: F,
-    ) -> impl Future<Output = Result<Outcome<T>>> + Send + use<T, F>
+    /// As [`Database::run`]. [`Error::WouldBlock`] if a transaction calls it: blocking would stop the
+    /// worker that has to run the new transaction.
+    pub fn run_blocking<T, F>(&self, body: F) -> Result<T>
     where
         F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        self.try_run_with(options, body)
+        super::refuse_on_worker()?;
+        super::block_on(self.try_run(body))
     }
+}
 
-    /// Like [`Database::run_with`], for a closure whose error is of a type of its own.
+impl TransactionBuilder {
+    /// Runs `body` like [`Database::run`], with the options of this builder, and reports the attempts
+    /// and the commit LSN.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, RunOptions, Table};
+    /// use braiddb::{Database, Error, Options, Table};
     ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let options = RunOptions::default().read_only(true);
-    /// let name = db
-    ///     .try_run_with(options, async move |tx| {
-    ///         let name = tx.get(&names, &1).await?.ok_or_else(|| anyhow::anyhow!("nobody has this number"))?;
-    ///         Ok::<_, anyhow::Error>(name.to_owned())
-    ///     })
-    ///     .await;
-    /// assert_eq!(name.unwrap_err().to_string(), "nobody has this number");
+    /// let put = db.transaction().run(async move |tx| tx.put(&names, &1, "ada").await);
+    /// println!("committed at {}", put.await?.commit_lsn);
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
     /// As [`Database::run`].
-    pub fn try_run_with<T, E, F>(
-        &self,
-        options: RunOptions,
+    pub fn run<T, F>(self, body: F) -> impl Future<Output = Result<Outcome<T>>> + Send + use<T, F>
+    where
+        F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.try_run(body)
+    }
+
+    /// Like [`TransactionBuilder::run`], for a closure with its own error type; see
+    /// [`Database::try_run`].
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let name = db.transaction().read_only(true).try_run(async move |tx| {
+    ///     let name = tx.get(&names, &1).await?;
+    ///     let name = name.ok_or_else(|| anyhow::anyhow!("no person has this number"))?;
+    ///     Ok::<_, anyhow::Error>(name.to_owned())
+    /// });
+    /// assert_eq!(name.await.unwrap_err().to_string(), "no person has this number");
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::run`].
+    pub fn try_run<T, E, F>(
+        self,
         body: F,
     ) -> impl Future<Output = Result<Outcome<T>, E>> + Send + use<T, E, F>
     where
@@ -203,10 +223,10 @@ impl Database {
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        // A handle of its own: the future may be sent away, and outlive the one it came from.
-        let db = self.clone();
+        // The future owns a handle: it may be sent to another thread and outlive the caller's.
+        let Self { db, options } = self;
         async move {
-            let (runtime, span) = (CallerRuntime::current(), TransactionSpan::begin(&options));
+            let (runtime, span) = (CallerRuntime::current(), TransactionSpan::begin(options));
             let (reply, result) = oneshot::channel();
             let reply = UntilRecorded::new(reply);
             // A worker may drop it that has not begun.
@@ -235,21 +255,21 @@ impl Database {
         }
     }
 
-    /// Like [`Database::run`], and blocks this thread until the transaction is over.
+    /// Like [`TransactionBuilder::run`], and blocks the calling thread until the transaction ends.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
     ///
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
-    /// db.run_blocking(async move |tx| tx.put(&names, &1, "ada").await)?;
+    /// let put = async move |tx: &braiddb::Transaction| tx.put(&names, &1, "ada").await;
+    /// assert_eq!(db.transaction().run_blocking(put)?.attempts, 1);
     /// # Ok::<_, Error>(())
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run`]; [`Error::Options`] from within a transaction, where blocking would
-    /// stop the worker that is to run it.
-    pub fn run_blocking<T, F>(&self, body: F) -> Result<T>
+    /// As [`Database::run_blocking`].
+    pub fn run_blocking<T, F>(self, body: F) -> Result<Outcome<T>>
     where
         F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
         T: Send + 'static,
@@ -257,25 +277,27 @@ impl Database {
         self.try_run_blocking(body)
     }
 
-    /// Like [`Database::run_blocking`], for a closure whose error is of a type of its own.
+    /// Like [`TransactionBuilder::run_blocking`], for a closure with its own error type; see
+    /// [`Database::try_run`].
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
     ///
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
-    /// let renamed = db.try_run_blocking(async move |tx| {
-    ///     let name = tx.get(&names, &1).await?.ok_or_else(|| anyhow::anyhow!("nobody has this number"))?;
-    ///     anyhow::ensure!(name != "root", "this one keeps its name");
+    /// let renamed = db.transaction().try_run_blocking(async move |tx| {
+    ///     let name = tx.get(&names, &1).await?;
+    ///     let name = name.ok_or_else(|| anyhow::anyhow!("no person has this number"))?;
+    ///     anyhow::ensure!(name != "root", "the name `root` cannot change");
     ///     Ok(tx.put(&names, &1, "ada").await?)
     /// });
-    /// assert_eq!(renamed.unwrap_err().to_string(), "nobody has this number");
+    /// assert_eq!(renamed.unwrap_err().to_string(), "no person has this number");
     /// # Ok::<_, Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`Database::run_blocking`].
-    pub fn try_run_blocking<T, E, F>(&self, body: F) -> Result<T, E>
+    pub fn try_run_blocking<T, E, F>(self, body: F) -> Result<Outcome<T>, E>
     where
         F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
@@ -290,7 +312,7 @@ impl Database {
 pub(super) async fn commit_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
-    let outcome = attempts(RunOptions::default(), body).await.map_err(Failed::into_error)?;
+    let outcome = attempts(TransactionOptions::DEFAULT, body).await.map_err(Failed::into_error)?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
@@ -298,8 +320,8 @@ pub(super) async fn commit_on_worker<T>(
 pub(super) async fn read_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
-    let options = RunOptions::default().read_only(true);
-    let outcome = attempts(options, body).await.map_err(Failed::into_error)?;
+    let outcome =
+        attempts(TransactionOptions::READ_ONLY, body).await.map_err(Failed::into_error)?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
@@ -321,7 +343,10 @@ impl<E: From<Error>> Failed<E> {
 }
 
 /// Attempts until one commits, its closure fails for good, or there were enough.
-pub(super) async fn attempts<T, E, F>(options: RunOptions, body: F) -> Result<Outcome<T>, Failed<E>>
+pub(super) async fn attempts<T, E, F>(
+    options: TransactionOptions,
+    body: F,
+) -> Result<Outcome<T>, Failed<E>>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
 {
@@ -335,7 +360,7 @@ where
 /// first, its error comes back in place of the closure's. A last [`Error::Conflict`] does not wait for
 /// the commit of the transaction that was faster, which may yet abort: it tells nothing of what is
 /// there.
-async fn attempt_all<T, E, F>(options: RunOptions, body: F) -> Result<Outcome<T>, Failed<E>>
+async fn attempt_all<T, E, F>(options: TransactionOptions, body: F) -> Result<Outcome<T>, Failed<E>>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
 {

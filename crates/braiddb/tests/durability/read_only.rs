@@ -377,12 +377,12 @@ fn read_beside_a_writer(options: TableOptions) {
         let reader = {
             let (path, over) = (path.clone(), over.clone());
             std::thread::spawn(move || {
-                let first = Database::open_read_only(&path).unwrap();
+                let first = Database::open(&path, Options::default().read_only(true)).unwrap();
                 let seen = read(&first).unwrap();
                 let (mut openings, mut states) = (0, 0);
                 let mut last = seen.clone();
                 while !over.load(Ordering::SeqCst) || openings < 3 {
-                    let db = Database::open_read_only(&path).unwrap();
+                    let db = Database::open(&path, Options::default().read_only(true)).unwrap();
                     let now = read(&db).unwrap();
                     assert_eq!(now.len() as u64, ACCOUNTS);
                     assert_eq!(now.iter().sum::<u64>(), ACCOUNTS * CENTS);
@@ -424,7 +424,10 @@ fn read_beside_a_writer(options: TableOptions) {
         assert!(log.segments_freed > 20, "{log:?}");
         let now = read(&writer).unwrap();
         writer.close().unwrap();
-        assert!(read(&Database::open_read_only(&path).unwrap()).unwrap() == now);
+        assert!(
+            read(&Database::open(&path, Options::default().read_only(true)).unwrap()).unwrap()
+                == now
+        );
     });
 }
 
@@ -447,7 +450,7 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
         let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
         writer.close().unwrap();
         drop(table);
-        let db = Database::open_read_only(&path).unwrap();
+        let db = Database::open(&path, Options::default().read_only(true)).unwrap();
         let seen = read(&db).unwrap();
         // As a writer does it where files cannot be locked: the header first.
         let file = fs::File::options().write(true).read(true).open(segment(&path)).unwrap();
@@ -464,7 +467,8 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
         assert!(error.to_string().contains("open it again"), "{error}");
         assert!(matches!(db.check(), Err(Error::Outdated(_))));
         // And it is damage to whoever opens it now, who finds no writer at work.
-        let opened = Database::open_read_only(&path).map(drop).unwrap_err();
+        let opened =
+            Database::open(&path, Options::default().read_only(true)).map(drop).unwrap_err();
         assert!(
             matches!(&opened, Error::Log(log) if matches!(**log, LogError::Corrupt { .. })),
             "{opened:?}"
@@ -493,7 +497,7 @@ fn a_freed_segment_that_is_being_read_is_removed_and_not_used_anew() {
             }
         };
         go_on(&|log| log.segments_reused > 0);
-        let reader = Database::open_read_only(&path).unwrap();
+        let reader = Database::open(&path, Options::default().read_only(true)).unwrap();
         let seen = read(&reader).unwrap();
         let before = writer.stats().log;
         go_on(&|log| log.segments_freed > before.segments_freed + 40);
@@ -511,7 +515,7 @@ fn a_reader_never_has_the_lock_of_a_writer() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         Database::open(&path, transfers()).unwrap().close().unwrap();
-        let db = Database::open_read_only(&path).unwrap();
+        let db = Database::open(&path, Options::default().read_only(true)).unwrap();
         let stats = db.stats();
         assert!(stats.lsn.durable <= stats.lsn.tail, "{:?}", stats.lsn);
         drop(db);
@@ -522,7 +526,7 @@ fn a_reader_never_has_the_lock_of_a_writer() {
             let reader = scope.spawn(|| {
                 let mut opened = 0;
                 while !is_over.load(Ordering::SeqCst) || opened == 0 {
-                    assert!(Database::open_read_only(&path).is_err());
+                    assert!(Database::open(&path, Options::default().read_only(true)).is_err());
                     opened += 1;
                 }
             });
@@ -561,7 +565,7 @@ fn damage_is_still_told() {
             );
         }
         file.write_all_at(&byte, offset).unwrap();
-        let db = Database::open_read_only(&path).unwrap();
+        let db = Database::open(&path, Options::default().read_only(true)).unwrap();
         file.write_all_at(&[byte[0] ^ 16], offset).unwrap();
         let report = db.check();
         assert!(report.is_ok_and(|report| !report.problems.is_empty()));
@@ -569,7 +573,8 @@ fn damage_is_still_told() {
         fs::remove_file(path.join("braid.meta")).unwrap();
         let before = tree(&path);
         for missing in [path.clone(), path.join("nowhere"), path.join("LOCK")] {
-            let opened = Database::open_read_only(&missing).map(drop).unwrap_err();
+            let opened =
+                Database::open(&missing, Options::default().read_only(true)).map(drop).unwrap_err();
             let Error::Log(log) = &opened else { panic!("{opened:?}") };
             assert!(matches!(**log, LogError::NotADatabase { .. }), "{opened}");
         }

@@ -68,8 +68,7 @@ fn whom_a_commit_comes_before_is_handed_on() {
             assert_eq!(get(&second, &table, 1), Some(10));
             put(&first, &table, 1, 11);
             assert!(commits(first));
-            let read_only = RunOptions::default().read_only(declared);
-            let last = block_on(db.begin_with(read_only)).unwrap();
+            let last = block_on(db.transaction().read_only(declared).begin()).unwrap();
             assert_eq!((get(&last, &table, 1), get(&last, &table, 2)), (Some(11), Some(20)));
             put(&second, &table, 2, 21);
             assert!(commits(second));

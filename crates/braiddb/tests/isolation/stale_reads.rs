@@ -206,21 +206,18 @@ fn run_tries_again_after_a_stale_read() {
         write_now(&db, &table, 5, Some(0));
         let run = |attempts: u32, passes_over: bool| {
             let (other, table) = (db.clone(), table.clone());
-            block_on(db.run_with(
-                RunOptions::default().max_attempts(attempts),
-                async move |tx: &Transaction| {
-                    if tx.attempt() <= 3 {
-                        let table = table.clone();
-                        let change = async move |tx: &Transaction| tx.put(&table, &5, &1).await;
-                        other.run(change).await?;
-                    }
-                    let told = tx.get(&table, &5).await?.unwrap();
-                    match tx.put(&table, &2, &told).await {
-                        Err(_) if passes_over => Ok(()),
-                        written => written,
-                    }
-                },
-            ))
+            block_on(db.transaction().max_attempts(attempts).run(async move |tx: &Transaction| {
+                if tx.attempt() <= 3 {
+                    let table = table.clone();
+                    let change = async move |tx: &Transaction| tx.put(&table, &5, &1).await;
+                    other.run(change).await?;
+                }
+                let told = tx.get(&table, &5).await?.unwrap();
+                match tx.put(&table, &2, &told).await {
+                    Err(_) if passes_over => Ok(()),
+                    written => written,
+                }
+            }))
         };
         for passes_over in [false, true] {
             let before = db.stats().aborted.stale_read;

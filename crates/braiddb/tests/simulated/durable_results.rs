@@ -212,7 +212,8 @@ impl Run {
             replies.tell(&told.map(|outcome| outcome.value));
             Ok(())
         };
-        db.run_source_with(0, RunOptions::default(), std::iter::once(0), body, reply)
+        db.transaction()
+            .run_source(0, std::iter::once(0), body, reply)
             .unwrap()
             .done()
             .await

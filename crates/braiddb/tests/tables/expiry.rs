@@ -211,9 +211,8 @@ fn what_a_serializable_transaction_was_told_of_an_expired_record_is_certified() 
 fn a_later_time_is_not_seen_by_extension() {
     for_both_kinds(|db, clock, table| {
         block_on(async {
-            let serializable = RunOptions::default().isolation(Isolation::Serializable);
             db.put(&table, &1, &10).await?;
-            let transaction = db.begin_with(serializable).await?;
+            let transaction = db.transaction().isolation(Isolation::Serializable).begin().await?;
             transaction.put(&table, &2, &20).await?;
             assert_eq!(transaction.get(&table, &1).await?, Some(10));
             clock.pass(TTL);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
 use braiddb::{
-    Database, DecodeError, Error, IndexKeys, IndexOptions, Key, KeyBuffer, Options, RunOptions,
-    Table, Transaction,
+    Database, DecodeError, Error, IndexKeys, IndexOptions, Key, KeyBuffer, Options, Table,
+    Transaction,
 };
 use futures_channel::oneshot;
 use pollster::block_on;
@@ -195,9 +195,11 @@ fn dropping_the_future_aborts() {
             }
         });
         // The record is free again as soon as the abort has reached the worker.
-        let options = RunOptions::default().max_attempts(u32::MAX);
         let kept = table.clone();
-        let put = db.run_with(options, async move |tx| tx.insert(&kept, "key", &2).await);
+        let put = db
+            .transaction()
+            .max_attempts(u32::MAX)
+            .run(async move |tx| tx.insert(&kept, "key", &2).await);
         block_on(put).unwrap_or_else(|e: Error| panic!("{e}"));
         assert_eq!(get(&db, &table, "key"), Some(2));
         assert_eq!(db.stats().aborted.dropped, 1);
@@ -215,9 +217,9 @@ fn conflicts_are_bounded_and_reported() {
         block_on(holder.step(async move |tx: &Transaction| tx.put(&kept, "key", &1).await))
             .unwrap_or_else(|e: Error| panic!("{e}"));
         let kept = table.clone();
-        let options = RunOptions::default().max_attempts(5);
-        let result: Result<_, Error> =
-            block_on(db.run_with(options, async move |tx| tx.put(&kept, "key", &2).await));
+        let result: Result<_, Error> = block_on(
+            db.transaction().max_attempts(5).run(async move |tx| tx.put(&kept, "key", &2).await),
+        );
         let error = result.unwrap_err();
         assert_eq!(error.to_string(), format!("gave up after 5 attempts: {WRITTEN_FIRST}"));
         assert_eq!(db.stats().aborted.conflict, 5);
@@ -264,9 +266,11 @@ fn a_dropped_interactive_transaction_aborts() {
         let transaction = block_on(db.begin()).unwrap();
         block_on(transaction.put(&table, "key", &1)).unwrap();
         drop(transaction);
-        let options = RunOptions::default().max_attempts(u32::MAX);
         let kept = table.clone();
-        let put = db.run_with(options, async move |tx| tx.insert(&kept, "key", &2).await);
+        let put = db
+            .transaction()
+            .max_attempts(u32::MAX)
+            .run(async move |tx| tx.insert(&kept, "key", &2).await);
         block_on(put).unwrap_or_else(|e: Error| panic!("{e}"));
         assert_eq!(get(&db, &table, "key"), Some(2));
     });
@@ -420,9 +424,7 @@ fn a_record_that_stays_written_for_long_is_waited_for() {
         let outcome = std::thread::scope(|scope| {
             let rival = scope.spawn(|| {
                 let table = table.clone();
-                let put = db.run_with(RunOptions::default(), async move |tx| {
-                    tx.put(&table, "key", &2).await
-                });
+                let put = db.transaction().run(async move |tx| tx.put(&table, "key", &2).await);
                 block_on(put)
             });
             // Each stands back for an eighth of a second, on average: for some two seconds in all.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
 use anyhow::{Result, ensure};
-use braiddb::{Database, Error, Index, IndexOptions, Isolation, RunOptions, Table, Transaction};
+use braiddb::{Database, Error, Index, IndexOptions, Isolation, Table, Transaction};
 use fastrand::Rng;
 
 use super::client::{ON_PURPOSE, Patience, Shared, wait};
@@ -131,8 +131,10 @@ impl Shared {
             assert!(!panics, "{ON_PURPOSE}");
             Ok::<_, Error>((tx.snapshot_lsn(), answers))
         };
-        let options = RunOptions::default().isolation(map.isolation).read_only(read_only);
-        let outcome = wait(pin!(self.db.run_with(options, body)), Patience::Whole);
+        let outcome = wait(
+            pin!(self.db.transaction().isolation(map.isolation).read_only(read_only).run(body)),
+            Patience::Whole,
+        );
         let outcome = outcome.expect("waited for");
         let counts = &self.counts;
         // Relaxed, here and below: the transaction is over, and these are read when the clients are.

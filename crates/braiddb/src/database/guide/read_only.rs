@@ -49,7 +49,7 @@
 //! # let directory = directory.path();
 //! # let service = Database::open(directory, Options::default().workers(1))?;
 //! # service.create_table::<u64, u64>("orders").await?;
-//! let report = Database::open_read_only(directory)?;
+//! let report = Database::open(directory, Options::default().read_only(true))?;
 //! let orders: Table<u64, u64> = report.open_table("orders").await?;
 //! assert!(matches!(report.put(&orders, &1, &250).await, Err(Error::ReadOnlyDatabase)));
 //! let customers = report.open_table::<u64, str>("customers").await;

@@ -167,7 +167,7 @@ impl Callers {
             replied.fetch_add(1, Ordering::SeqCst);
             result.map(drop)
         };
-        let source = db.run_source_with(1, RunOptions::default(), inputs, body, reply).unwrap();
+        let source = db.transaction().run_source(1, inputs, body, reply).unwrap();
         let waits = std::thread::spawn(move || source.wait().expect_err("it has no end"));
         self.working.push(("a source", waits));
     }
@@ -318,9 +318,8 @@ fn destructors_that_panic_while_the_engine_fails() {
                 })
             });
             begun.recv().unwrap();
-            let source = db.run_source_with(
+            let source = db.transaction().run_source(
                 0,
-                RunOptions::default(),
                 [third],
                 async |_tx, _input: &Bomb| std::future::pending::<Result<()>>().await,
                 |input, result| {

@@ -264,7 +264,7 @@ impl Clients {
             });
             return self.note(number, pollster(run));
         }
-        let run = self.db.run_with(RunOptions::default(), async move |tx| {
+        let run = self.db.transaction().run(async move |tx| {
             if blocks {
                 pause(BLOCKED);
             }
@@ -281,7 +281,7 @@ impl Clients {
     fn read_in_snapshot(&self, random: &mut Rng) {
         let (keys, floors, tables) = (self.keys(random), self.floors(), self.tables.clone());
         let pauses = random.bool();
-        let run = self.db.run_with(RunOptions::default(), async move |tx: &Transaction| {
+        let run = self.db.transaction().run(async move |tx: &Transaction| {
             let pause = async || {
                 if pauses {
                     Pause(false).await;
@@ -404,9 +404,8 @@ impl Clients {
         let (tables, seed) = (self.tables.clone(), self.seed);
         let (ended, count) = (std::sync::Arc::new(Mutex::new(Vec::new())), numbers.len());
         let replies = ended.clone();
-        let source = self.db.run_source_with(
+        let source = self.db.transaction().run_source(
             random.usize(0..self.workers),
-            RunOptions::default(),
             numbers,
             async move |tx, number| tables.run(tx, choices(seed, *number), *number).await,
             move |number, result| {

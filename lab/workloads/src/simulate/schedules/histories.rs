@@ -140,8 +140,8 @@ impl Clients {
                 Ok((snapshot, tx.commit().await?, answers))
             }),
             _ => {
-                let options = RunOptions::default().read_only(read_only).max_attempts(6);
-                let ran = pollster(self.db.run_with(options, body));
+                let ran =
+                    pollster(self.db.transaction().read_only(read_only).max_attempts(6).run(body));
                 ran.map(|outcome| (outcome.value.0, outcome.commit_lsn, outcome.value.1))
             }
         };
