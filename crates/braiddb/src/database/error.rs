@@ -66,7 +66,7 @@ pub enum Error {
     #[error("a bulk operation is taken back as a whole: {0}")]
     InBulk(&'static str),
     /// A transaction that was begun as read-only is to write.
-    #[error("the transaction is read-only; run it without RunOptions::read_only to write")]
+    #[error("the transaction is read-only; run it without TransactionBuilder::read_only to write")]
     ReadOnly,
     /// A database that was opened to be only read is to be changed.
     #[error(

@@ -127,7 +127,7 @@ pub struct Options {
     pub interactive_age: Option<Duration>,
     /// When a result leaves the engine. Default: [`Durability::Group`].
     pub durability: Durability,
-    /// What transactions may notice of one another, unless [`RunOptions`] say otherwise. Default:
+    /// What transactions may notice of one another, unless [`TransactionBuilder::isolation`](crate::TransactionBuilder::isolation) says otherwise. Default:
     /// [`Isolation::Serializable`].
     pub isolation: Isolation,
     /// How serializable transactions are certified. Default: [`Certifier::ReadValidation`].
@@ -161,7 +161,7 @@ pub struct Options {
     pub trace: usize,
     /// Whether opening a directory without a database makes one. Default: yes.
     pub create: bool,
-    /// Whether the database is only read ([`Database::open_read_only`](crate::Database::open_read_only)). Default: no.
+    /// Whether the database is only read; see the [guide](crate::guide::read_only). Default: no.
     pub read_only: bool,
     /// Bytes of log that are not durable yet, beside what is kept for the workers' largest blocks, at
     /// most: as if the ring were that small. Default: no bound but the ring.

@@ -10,8 +10,8 @@ use crate::common::{Watched, with_limit};
 use crate::expiring::{Clock, TTL, create, expiring};
 use crate::polls::poll_at_most;
 use braiddb::{
-    Database, Durability, Error, Index, IndexKeys, IndexOptions, Isolation, Options, RunOptions,
-    Table, TableOptions, Transaction,
+    Database, Durability, Error, Index, IndexKeys, IndexOptions, Isolation, Options, Table,
+    TableOptions, Transaction,
 };
 use pollster::block_on;
 
@@ -183,11 +183,11 @@ fn a_unique_index_is_built_over_expired_records_with_the_same_key() {
 fn what_a_serializable_transaction_was_told_of_an_expired_record_is_certified() {
     for_both_kinds(|db, clock, table| {
         block_on(async {
-            let serializable = RunOptions::default().isolation(Isolation::Serializable);
+            let serializable = db.transaction().isolation(Isolation::Serializable);
             db.put(&table, &1, &10).await?;
             clock.pass(TTL);
             // Somebody else writes what it was told was not there.
-            let transaction = db.begin_with(serializable.clone()).await?;
+            let transaction = serializable.clone().begin().await?;
             assert_eq!(transaction.get(&table, &1).await?, None);
             transaction.put(&table, &2, &20).await?;
             db.put(&table, &1, &11).await?;
@@ -195,7 +195,7 @@ fn what_a_serializable_transaction_was_told_of_an_expired_record_is_certified() 
             assert!(committed.is_err(), "{committed:?}");
             assert_eq!(db.get(&table, &2).await?, None);
             // A record that expires meanwhile changes nothing: its time is the transaction's own.
-            let transaction = db.begin_with(serializable).await?;
+            let transaction = serializable.begin().await?;
             assert_eq!(transaction.get(&table, &1).await?, Some(11));
             clock.pass(TTL);
             transaction.put(&table, &2, &20).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
 use braiddb::{
-    Database, DecodeError, Error, IndexKeys, IndexOptions, Key, KeyBuffer, Options, Table,
+    Database, DecodeError, Error, IndexKeys, IndexOptions, Key, KeyBuffer, Options, Outcome, Table,
     Transaction,
 };
 use futures_channel::oneshot;
@@ -126,10 +126,11 @@ fn a_closures_error_comes_back_unchanged_and_aborts() {
         }
         let (db, table) = open();
         let kept = table.clone();
-        let result: Result<(), Mine> = db.try_run_blocking(async move |tx| {
-            tx.put(&kept, "key", &1).await?;
-            Err(Mine::Refused(42))
-        });
+        let result: Result<Outcome<()>, Mine> =
+            db.transaction().try_run_blocking(async move |tx| {
+                tx.put(&kept, "key", &1).await?;
+                Err(Mine::Refused(42))
+            });
         assert_eq!(result, Err(Mine::Refused(42)));
         assert_eq!(get(&db, &table, "key"), None);
     });

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use braid_workloads::engine::drive::Procedure;
-use braiddb::{Database, Durability, Error, Options, RunOptions, Table, TableOptions, Transaction};
+use braiddb::{Database, Durability, Error, Options, Table, TableOptions, Transaction};
 
 use super::{each_record, pieces};
 use crate::answer::{Answer, Failure, increment};
@@ -51,8 +51,10 @@ impl Braid {
     /// Makes one call as any program does: a request, whose answer is awaited.
     pub async fn request(&self, call: Call) -> Result<Reply, Error> {
         let table = self.table.clone();
-        let options = run_options(call.only_reads());
-        let run = self.database.run_with(options, async move |tx| run(tx, &table, &call).await);
+        // Declared as read-only, as to the peers; repeated until it commits.
+        let transaction = self.database.transaction().read_only(call.only_reads());
+        let run =
+            transaction.max_attempts(u32::MAX).run(async move |tx| run(tx, &table, &call).await);
         let outcome = run.await?;
         Ok(Reply { answer: outcome.value, conflicts: u64::from(outcome.attempts - 1) })
     }
@@ -61,11 +63,6 @@ impl Braid {
 /// What the engine may take of a budget for a whole process: stacks and the allocator take some of it.
 fn budget(process: u64) -> u64 {
     (process / 4 * 3).saturating_sub(16 << 20)
-}
-
-/// Transactions that only read say so, as they do to the peers. They are repeated until they commit.
-pub fn run_options(read_only: bool) -> RunOptions {
-    RunOptions::default().read_only(read_only).max_attempts(u32::MAX)
 }
 
 impl Store for Braid {

@@ -10,9 +10,7 @@ use std::thread::JoinHandle;
 use futures_util::FutureExt;
 use pollster::block_on;
 
-use super::super::{
-    Database, Error, Options, Outcome, Result, RunOptions, Table, TableOptions, Transaction,
-};
+use super::super::{Database, Error, Options, Outcome, Result, Table, TableOptions, Transaction};
 use crate::common::{Watched, with_limit};
 use crate::transaction::PanicPoint;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use braiddb::simulation::{give_way, pause};
-use braiddb::{Database, Error, Outcome, RunOptions, Transaction};
+use braiddb::{Database, Error, Outcome, Transaction};
 use fastrand::Rng;
 
 use super::super::oracle::{Number, Oracle};
@@ -258,8 +258,8 @@ impl Clients {
         let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
         let blocks = number.is_multiple_of(BLOCKING);
         if self.is_bulk(number) {
-            let (options, paged) = (RunOptions::default(), self.tables.paged());
-            let run = self.db.try_run_bulk_with(options, paged, async move |tx| {
+            let paged = self.tables.paged();
+            let run = self.db.transaction().try_run_bulk(paged, async move |tx| {
                 tables.run(tx, choices(seed, number), number).await
             });
             return self.note(number, pollster(run));
@@ -319,7 +319,7 @@ impl Clients {
     fn give_up(&self, random: &mut Rng) {
         let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
         self.oracle.lock().expect(NO_PANIC).commit_unknown(number);
-        let (options, paged) = (RunOptions::default(), tables.paged());
+        let paged = tables.paged();
         let body = async move |tx: &Transaction| {
             let did = tables.run(tx, choices(seed, number), number).await;
             Pause(false).await;
@@ -327,8 +327,8 @@ impl Clients {
         };
         let mut run: Pin<Box<dyn Future<Output = Result<Outcome<Activity>, Error>>>> =
             match self.is_bulk(number) {
-                true => self.db.try_run_bulk_with(options, paged, body),
-                false => Box::pin(self.db.run_with(options, body)),
+                true => self.db.transaction().try_run_bulk(paged, body),
+                false => Box::pin(self.db.transaction().run(body)),
             };
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..random.u32(1..12) {

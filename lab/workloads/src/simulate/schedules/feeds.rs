@@ -8,8 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use braiddb::simulation::{give_way, pause};
 use braiddb::{
-    ChangeToken, ChangeTransaction, Changes, ChangesFrom, Database, Error, RunOptions, Table,
-    Transaction,
+    ChangeToken, ChangeTransaction, Changes, ChangesFrom, Database, Error, Table, Transaction,
 };
 use fastrand::Rng;
 
@@ -249,7 +248,7 @@ impl Clients {
         let (first, table, pauses) =
             (random.u64(0..KEYS), self.feeds().table.clone(), random.bool());
         let deletes = random.bool();
-        let (options, tables) = (RunOptions::default(), [table.clone()]);
+        let tables = [table.clone()];
         let write = async move |tx: &Transaction| {
             let mut value = [number.to_le_bytes(), count.to_le_bytes()].concat();
             value.resize(16 + bytes, number as u8);
@@ -265,8 +264,8 @@ impl Clients {
             Ok::<_, Error>(())
         };
         let written = match self.is_bulk(number) {
-            true => pollster(self.db.try_run_bulk_with(options, tables, write)),
-            false => pollster(self.db.run_with(options, write)),
+            true => pollster(self.db.transaction().try_run_bulk(tables, write)),
+            false => pollster(self.db.transaction().run(write)),
         };
         match written {
             Ok(outcome) => {
