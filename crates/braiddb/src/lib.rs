@@ -79,23 +79,18 @@ pub use braid_derive::Key;
 #[cfg(any(doc, doctest))]
 pub use database::guide;
 pub use database::{
-    AbortStats, Activity, Backup, BulkTables, Change, ChangeKind, ChangeSlot, ChangeToken,
-    ChangeTransaction, Changes, ChangesFrom, CheckReport, Checkpoint, Compaction, Contended,
-    Database, EncodedKey, Error, FeedTable, Handles, Index, IndexDescription, IndexEntries,
-    IndexKeys, IndexOptions, IndexProgress, IndexScan, IndexStage, InteractiveTransaction,
-    KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats, OpenProgress, OpenStage,
-    Options, Outcome, Overload, OwnedScan, PageStats, Recovery, Result, Savepoint, Scan, Snapshot,
-    SourceRun, StagedTable, Stats, SuspensionStats, Table, TableContents, TableDescription,
-    TableOptions, TableSize, TokenError, Trace, TraceSlice, Transaction, TransactionBuilder,
-    WeakDatabase, WorkerStats,
+    Contended, Database, EncodedKey, Error, Index, IndexKeys, IndexOptions, InteractiveTransaction,
+    KeyRange, MemoryBudget, Options, Outcome, Overload, Result, Savepoint, Scan, Snapshot,
+    SourceRun, StagedTable, Stats, Table, TableOptions, Transaction, TransactionBuilder,
+    WeakDatabase,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;
 #[cfg(any(test, feature = "experiment", braid_simulation))]
 pub use log::HoleTracker;
-pub use log::{LogError, LogStats};
+pub use log::LogError;
 pub use page::MAX_PAGED_KEY_BYTES;
-pub use sched::{Cause as WaitCause, Policy, Width};
+pub use sched::{Policy, Width};
 pub use transaction::{Certifier, Durability, Isolation, WallClock};
 #[cfg(feature = "json")]
 pub use types::Json;
@@ -106,3 +101,52 @@ pub use types::{
     Value,
 };
 pub use version::MAX_VALUE_BYTES;
+
+pub mod changes {
+    //! Change feed: committed transactions, in order, with the records they changed.
+    //! [`Database::changes`](crate::Database::changes) returns it.
+
+    pub use crate::database::{
+        Change, ChangeKind, ChangeSlot, ChangeToken, ChangeTransaction, Changes, ChangesFrom,
+        FeedTable, TokenError,
+    };
+}
+
+pub mod indexes {
+    //! Types that describe, build and scan a secondary [`Index`](crate::Index).
+
+    pub use crate::database::{
+        IndexDescription, IndexEntries, IndexProgress, IndexScan, IndexStage,
+    };
+}
+
+pub mod maintenance {
+    //! Progress and results of opening, checkpoints, compaction, checks and backups.
+
+    pub use crate::database::{
+        Backup, CheckReport, Checkpoint, Compaction, LogBlock, OpenProgress, OpenStage, Recovery,
+    };
+}
+
+pub mod stats {
+    //! Parts of [`Stats`](crate::Stats), and the sizes of tables.
+
+    pub use crate::database::{
+        AbortStats, LogPositions, MemoryStats, PageStats, SuspensionStats, TableContents,
+        TableSize, WorkerStats,
+    };
+    pub use crate::log::LogStats;
+}
+
+pub mod tables {
+    //! Parameters and results of operations on tables. Programs rarely need their names.
+
+    pub use crate::database::{BulkTables, Handles, Keys, OwnedScan, TableDescription};
+}
+
+pub mod trace {
+    //! Scheduling trace of the workers. [`Database::trace`](crate::Database::trace) returns it.
+
+    pub use crate::database::{Activity, Trace, TraceSlice};
+    pub use crate::sched::Cause as WaitCause;
+}

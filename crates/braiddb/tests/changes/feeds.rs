@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
-use braiddb::{
-    Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesFrom, Database, Durability,
-    Error, IndexOptions, Options, Table, TableOptions, TokenError,
+use braiddb::changes::{
+    Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesFrom, TokenError,
 };
+use braiddb::{Database, Durability, Error, IndexOptions, Options, Table, TableOptions};
 use pollster::block_on;
 
 /// Many times what a test takes.

@@ -1,10 +1,9 @@
 //! What keeps the log for change feeds, how much of it, and that what compaction moves is in none.
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{
-    ChangeKind, ChangeTransaction, Changes, ChangesFrom, Compaction, Database, Error, Options,
-    Table,
-};
+use braiddb::changes::{ChangeKind, ChangeTransaction, Changes, ChangesFrom};
+use braiddb::maintenance::Compaction;
+use braiddb::{Database, Error, Options, Table};
 use pollster::block_on;
 
 /// Many times what a test takes.

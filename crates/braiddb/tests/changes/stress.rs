@@ -7,10 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
-use braiddb::{
-    ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom, Database, Error, Options, Table,
-    TableOptions,
-};
+use braiddb::changes::{ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom};
+use braiddb::{Database, Error, Options, Table, TableOptions};
 use pollster::block_on;
 
 /// Many times what a test takes.

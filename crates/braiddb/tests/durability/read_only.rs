@@ -490,7 +490,7 @@ fn a_freed_segment_that_is_being_read_is_removed_and_not_used_anew() {
         let writer = Database::open(&path, transfers()).unwrap().watched();
         let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
         let mut round = 0;
-        let mut go_on = |until: &dyn Fn(&braiddb::LogStats) -> bool| {
+        let mut go_on = |until: &dyn Fn(&braiddb::stats::LogStats) -> bool| {
             while !until(&writer.stats().log) {
                 round += 1;
                 transfer(&writer, &table, round, 500);

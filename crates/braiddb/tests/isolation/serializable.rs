@@ -14,9 +14,9 @@ use std::task::{Context, Poll};
 use crate::common::{Watched, with_limit};
 use crate::one_table::{in_memory, write_now};
 use crate::table_kind::create_table;
+use braiddb::stats::AbortStats;
 use braiddb::{
-    AbortStats, Database, Error, InteractiveTransaction, Isolation, Options, Outcome, Table,
-    Transaction,
+    Database, Error, InteractiveTransaction, Isolation, Options, Outcome, Table, Transaction,
 };
 use pollster::block_on;
 

@@ -6,10 +6,8 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
-use braiddb::{
-    Certifier, CheckReport, Checkpoint, Compaction, Database, Error, LogError, Options, Table,
-    TableOptions,
-};
+use braiddb::maintenance::{CheckReport, Checkpoint, Compaction};
+use braiddb::{Certifier, Database, Error, LogError, Options, Table, TableOptions};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 240;

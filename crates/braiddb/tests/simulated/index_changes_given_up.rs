@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{Watched, with_limit};
 use crate::settled::poll_settled;
+use braiddb::indexes::IndexStage;
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, IndexStage, Options, Table};
+use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Options, Table};
 
 type Records = Table<u64, u64>;
 type Digits = Index<u64, u64, u64>;

@@ -8,8 +8,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::Result;
+use braiddb::maintenance::Compaction;
 use braiddb::simulation::SimulatedDisk;
-use braiddb::{Compaction, Database, Error, Outcome, Table, TableOptions, Transaction};
+use braiddb::{Database, Error, Outcome, Table, TableOptions, Transaction};
 use futures_util::future::{MaybeDone, maybe_done};
 
 use super::crash::Witness;

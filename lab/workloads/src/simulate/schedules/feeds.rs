@@ -6,10 +6,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use braiddb::changes::{ChangeToken, ChangeTransaction, Changes, ChangesFrom};
 use braiddb::simulation::{give_way, pause};
-use braiddb::{
-    ChangeToken, ChangeTransaction, Changes, ChangesFrom, Database, Error, Table, Transaction,
-};
+use braiddb::{Database, Error, Table, Transaction};
 use fastrand::Rng;
 
 use super::super::work::kind;

@@ -6,10 +6,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use braiddb::indexes::{IndexProgress, IndexStage};
 use braiddb::simulation::{give_way, pause};
-use braiddb::{
-    Database, Error, Index, IndexKeys, IndexOptions, IndexProgress, IndexStage, Table, Transaction,
-};
+use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Table, Transaction};
 use fastrand::Rng;
 
 use super::super::work::{ABORTED_ON_PURPOSE, WRONG, kind};
