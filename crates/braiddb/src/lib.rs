@@ -20,13 +20,23 @@
 //! # Ok::<_, Error>(())
 //! ```
 //!
-//! How to write what services need is in the [`guide`]: [transactions as closures](guide::closures), [errors of your
-//! own](guide::errors), [pages of results, and conditional writes](guide::results), [keys of your own types](guide::keys),
-//! [values whose types change](guide::changing_types), [tokio and other executors, cancellation and
-//! deadlines](guide::executors), [transactions that span requests](guide::sessions), [snapshots for reports and
-//! exports](guide::snapshots), [reading a database that a service has open](guide::read_only), [following what is
-//! committed](guide::change_feed), [records that expire](guide::expiry), [loads, and changes to very many
-//! records](guide::bulk), [watching a database, and shutting it down](guide::operation).
+//! The [`guide`] has a page for each task:
+//!
+//! | task | page |
+//! |---|---|
+//! | run transactions as closures | [closures](guide::closures) |
+//! | use your own error types | [errors](guide::errors) |
+//! | return pages of results, write conditionally | [results](guide::results) |
+//! | use your own key types | [keys](guide::keys) |
+//! | change the types of stored values | [changing types](guide::changing_types) |
+//! | use tokio and other executors, cancel, set deadlines | [executors](guide::executors) |
+//! | keep a transaction open across requests | [sessions](guide::sessions) |
+//! | read a snapshot for a report or an export | [snapshots](guide::snapshots) |
+//! | read a database that a service has open | [read-only](guide::read_only) |
+//! | follow committed changes | [change feed](guide::change_feed) |
+//! | expire records | [expiry](guide::expiry) |
+//! | load or change very many records | [bulk](guide::bulk) |
+//! | monitor a database and shut it down | [operation](guide::operation) |
 //!
 //! | feature | what it adds | default |
 //! |---|---|---|
@@ -39,7 +49,7 @@
 //! Layers, each importing only those below it: `database`, `durability`, `transaction`, `page`, `record`,
 //! `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `rid`, `memory`, `latch` and `sync`.
 
-// What tests of this crate and those beside it share names it as these do.
+// Shared test code names the crate `braiddb`, in unit tests and in integration tests.
 #[cfg(all(test, not(loom)))]
 extern crate self as braiddb;
 
@@ -68,7 +78,7 @@ mod transaction;
 mod types;
 mod version;
 
-// So that the program in it compiles.
+// Compiles the program in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -1,4 +1,4 @@
-//! Bulk operations: loads and changes of any size to paged tables, all or nothing, without memory for versions.
+//! Bulk operations: atomic loads and changes of any size to paged tables, without memory for versions.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use crate::sched::{self, CallerRuntime, Contained, ContainedFuture, Panic, Until
 use crate::sync::oneshot;
 use crate::transaction::{AbortCause, CannotBegin, WorkerTransactions};
 
-/// Tables that a bulk operation changes: one, some in an array, a slice or a vector, or a tuple of tables of several types.
+/// Tables of a bulk operation: one table, an array, slice or vector of tables, or a tuple of tables of
+/// different types.
 pub trait BulkTables: sealed::Listed {}
 
 impl<T: sealed::Listed + ?Sized> BulkTables for T {}
@@ -28,7 +29,7 @@ mod sealed {
         fn list(&self, tables: &mut Vec<ListedTable>);
     }
 
-    /// A table that is listed.
+    /// A listed table.
     #[doc(hidden)]
     #[derive(Debug)]
     pub struct ListedTable {
@@ -91,28 +92,34 @@ mod sealed {
 
 use sealed::ListedTable;
 
-/// The future of a bulk operation: boxed, so that it keeps nothing of how its tables were listed.
+/// Future of a bulk operation. It is boxed, so that its type does not depend on the list of tables.
 type BulkRun<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl Database {
-    /// Runs `body` as a bulk operation on some [paged](crate::TableOptions::paged) tables, and commits it: a load, or
-    /// changes, of any size. It is a transaction as those of [`Database::run`], which sees and does what they do, with these
-    /// differences:
+    /// Loads or changes any number of records in [paged](crate::TableOptions::paged) tables, in one
+    /// transaction.
     ///
-    /// - What it writes to these tables takes no memory for versions, and is logged as it is written. All of it is there in
-    ///   the end, also after a crash, or nothing.
-    /// - Others read these tables meanwhile, as of their own beginning, and do not write them: who tries is refused with
-    ///   [`Error::BulkUnderWay`], and [`Database::run`] tries again. It begins once those who have written
-    ///   are over, and when all transactions see what the bulk operation before it on a table did.
-    /// - `body` runs once: an error of the engine's ends it.
-    /// - It has no savepoints to roll back to.
-    /// - Until it is over, tables that it lists are not dropped, and their indexes neither created nor dropped
-    ///   ([`Error::IndexBusy`]).
-    /// - A serializable transaction that has read any of such a table and writes cannot commit after it.
-    /// - A change feed gives it as one transaction, all of whose changes it has in memory then.
+    /// `body` does what the closures of [`Database::run`] do, with these differences for `tables`:
     ///
-    /// Values that it reads one by one stay in memory until it is over; read many with [`Transaction::scan`]. Other tables it
-    /// writes as any transaction does. Dropping the future aborts it, unless its commit is already decided.
+    /// - **Memory**: writes take no memory for versions, and the engine logs them immediately. The
+    ///   operation is atomic, also after a crash.
+    /// - **Other transactions** read the tables as of their own start. Their writes fail with
+    ///   [`Error::BulkUnderWay`], which [`Database::run`] retries. The operation begins when all
+    ///   transactions that wrote to the tables have ended, and when all transactions see the previous
+    ///   bulk operation on each table.
+    /// - **Attempts**: `body` runs once; an error of the engine ends the operation.
+    /// - **Savepoints**: the operation cannot roll back to a savepoint.
+    /// - **Tables and indexes**: until the operation ends, its tables cannot be dropped, and their indexes
+    ///   cannot be created or dropped ([`Error::IndexBusy`]).
+    /// - **Isolation**: a serializable transaction that has read from one of the tables and writes cannot
+    ///   commit after the operation.
+    /// - **Change feeds** deliver the operation as one transaction and hold all of its changes in memory.
+    ///
+    /// Values from single reads stay in memory until the operation ends; use [`Transaction::scan`] for
+    /// many. Writes to other tables work as in any transaction. If the caller drops the future, the
+    /// operation aborts, unless its commit is already decided.
+    ///
+    /// [`TransactionBuilder::try_run_bulk`] sets the isolation level and reports the commit LSN.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table, TableOptions};
@@ -134,8 +141,11 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// The closure's; [`Error::NotPaged`]; [`Error::IndexBusy`]; [`Error::Conflict`] and [`Error::NotSerializable`], for what it
-    /// did to other tables; [`Error::WouldBlock`] from within a transaction, which it might wait for; as [`Database::run`].
+    /// As [`Database::run`], and:
+    ///
+    /// - [`Error::NotPaged`]; [`Error::IndexBusy`].
+    /// - [`Error::Conflict`] and [`Error::NotSerializable`], because of other tables.
+    /// - [`Error::WouldBlock`] if a transaction calls it: the operation might wait for that transaction.
     pub fn run_bulk<T, F>(&self, tables: impl BulkTables, body: F) -> BulkRun<Result<T>>
     where
         F: AsyncFnOnce(&Transaction) -> Result<T> + Send + 'static,
@@ -206,7 +216,7 @@ impl TransactionBuilder {
             let runtime = CallerRuntime::current();
             let (reply, result) = oneshot::channel();
             let reply = UntilRecorded::new(reply);
-            // A worker may drop it that has not begun.
+            // A worker may drop the closure before it begins.
             let body = Contained::new(body);
             db.spawn(move || {
                 Box::pin(async move {
@@ -220,7 +230,7 @@ impl TransactionBuilder {
                 })
             })?;
             match result.await {
-                // Converted here, on the caller's thread: that is the caller's own code.
+                // Converted on the caller's thread: `E::from` is user code.
                 Ok(result) => result.map_err(Failed::into_error),
                 Err(oneshot::Canceled) => Err(db.ended().into()),
             }
@@ -228,7 +238,7 @@ impl TransactionBuilder {
     }
 }
 
-/// Why an operation does not begin, as its caller is told.
+/// Returns the error for an operation that cannot begin.
 fn cannot_begin(why: CannotBegin) -> Error {
     match why {
         CannotBegin::IndexBusy(table) => Error::IndexBusy { table: table.to_string() },
@@ -238,7 +248,7 @@ fn cannot_begin(why: CannotBegin) -> Error {
     }
 }
 
-/// Carries a bulk operation out. As of transactions, an error leaves only when what the operation was told may leave.
+/// Runs a bulk operation. Returns an error only after everything the operation read is durable.
 async fn run_on_worker<T, E, F>(
     options: TransactionOptions,
     tables: Vec<Arc<Records>>,
@@ -256,7 +266,7 @@ where
     let transaction = Transaction::new(begun, 1);
     let result = {
         let body = body.into_inner();
-        // The closure is called within the future, so that this is contained too.
+        // The future calls the closure, so that `ContainedFuture` catches its panic too.
         let mut future = pin!(Some(async { body(&transaction).await }));
         ContainedFuture::new(future.as_mut()).await
     };

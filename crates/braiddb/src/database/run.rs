@@ -1,7 +1,7 @@
-//! Running a closure as a transaction: attempts, retries, panics, cancellation.
+//! Runs a closure as a transaction: attempts, retries, panics, cancellation.
 //!
-//! Everything of the user's that lives or runs on the worker (the closure and its future, values,
-//! errors, the caller's waker) is contained, each by itself (`sched::contain`).
+//! The worker runs and drops user code: the closure and its future, values, errors, the caller's
+//! waker. `sched::contain` catches the panics of each separately.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -229,14 +229,14 @@ impl TransactionBuilder {
             let (runtime, span) = (CallerRuntime::current(), TransactionSpan::begin(options));
             let (reply, result) = oneshot::channel();
             let reply = UntilRecorded::new(reply);
-            // A worker may drop it that has not begun.
+            // A worker may drop the closure before it begins.
             let body = Contained::new(body);
             db.spawn(move || {
                 Box::pin(async move {
                     let attempts = pin!(async move {
                         let span = span.enter();
                         let result = {
-                            // Dropped before the caller gets the result.
+                            // Dropped before the caller receives the result.
                             let body = body;
                             attempts(options, &*body).await
                         };
@@ -248,7 +248,7 @@ impl TransactionBuilder {
                 })
             })?;
             match result.await {
-                // Converted here, on the caller's thread: that is the caller's own code.
+                // Converted on the caller's thread: `E::from` is user code.
                 Ok(result) => result.map_err(Failed::into_error),
                 Err(oneshot::Canceled) => Err(db.ended().into()),
             }
@@ -308,7 +308,7 @@ impl TransactionBuilder {
     }
 }
 
-/// Runs `body` in transactions of this worker, until one commits; its value and the commit LSN.
+/// Runs `body` on this worker until it commits. Returns its value and the commit LSN.
 pub(super) async fn commit_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
@@ -316,7 +316,7 @@ pub(super) async fn commit_on_worker<T>(
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
-/// Runs `body` in a transaction of this worker that only reads; its value and the LSN it read at.
+/// Runs `body` in a read-only transaction on this worker. Returns its value and the LSN it read at.
 pub(super) async fn read_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
@@ -325,11 +325,11 @@ pub(super) async fn read_on_worker<T>(
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
-/// Why a transaction failed.
+/// Cause of a failed transaction.
 pub(super) enum Failed<E> {
-    /// Its closure said so.
+    /// The closure returned this error.
     Closure(E),
-    /// The engine says so.
+    /// The engine failed the transaction.
     Engine(Error),
 }
 
@@ -342,7 +342,7 @@ impl<E: From<Error>> Failed<E> {
     }
 }
 
-/// Attempts until one commits, its closure fails for good, or there were enough.
+/// Makes attempts until one commits, the closure fails without a conflict, or the limit is reached.
 pub(super) async fn attempts<T, E, F>(
     options: TransactionOptions,
     body: F,
@@ -355,11 +355,10 @@ where
     result
 }
 
-/// What comes of the attempts leaves only when what any of them was told may leave: an error may tell
-/// of a record as a value does, and a closure may keep what an earlier attempt read. If the log fails
-/// first, its error comes back in place of the closure's. A last [`Error::Conflict`] does not wait for
-/// the commit of the transaction that was faster, which may yet abort: it tells nothing of what is
-/// there.
+/// Returns only after everything that any attempt read is durable: an error can reveal a record as a
+/// value does, and a closure may keep data that an earlier attempt read. If the log fails first, this
+/// returns the log's error instead of the closure's. A final [`Error::Conflict`] does not wait for the
+/// commit of the winning transaction, which may still abort: the error reveals no data.
 async fn attempt_all<T, E, F>(options: TransactionOptions, body: F) -> Result<Outcome<T>, Failed<E>>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
@@ -379,7 +378,7 @@ where
         }
         let transaction = Transaction::new(begun, attempt);
         let result = {
-            // The closure is called within the future, so that this is contained too.
+            // The future calls the closure, so that `ContainedFuture` catches its panic too.
             let mut future = pin!(Some(async { body(&transaction).await }));
             ContainedFuture::new(future.as_mut()).await
         };
@@ -395,7 +394,7 @@ where
                     core.set_abort_cause(AbortCause::Requested);
                     break Failed::Closure(error);
                 };
-                // The closure failed of the conflict, or passed over it: both must try again.
+                // The closure returned the conflict or ignored it: both retry.
                 drop_contained(error);
                 drop(core);
                 conflict
@@ -424,7 +423,8 @@ where
     Err(once_durable(&worker, depends_on, failed).await)
 }
 
-/// A failure, once what it may tell is durable; the log's, if it fails before.
+/// Returns the failure after everything the transaction read is durable, or the log's error if the
+/// log fails first.
 pub(super) async fn once_durable<E>(
     worker: &WorkerTransactions,
     depends_on: Lsn,
@@ -439,8 +439,8 @@ pub(super) async fn once_durable<E>(
     failed.into_inner()
 }
 
-/// Sends a caller its result, and runs its waker. The caller may just have dropped its future: then the
-/// result is dropped.
+/// Sends the result to the caller and runs its waker. Drops the result if the caller has dropped its
+/// future.
 pub(super) fn send<T>(reply: oneshot::Sender<T>, result: T) {
     if let Err(panic) = contain(|| drop_contained(reply.send(result))) {
         report_waker(&panic);
@@ -453,11 +453,11 @@ fn report_waker(panic: &Panic) {
     tracing::error!("the waker of a transaction's caller panicked: {}", panic.message);
 }
 
-/// The attempts at a request, given up as soon as its caller has dropped it.
+/// Attempts of one request. Ends as soon as the caller drops its future.
 pub(super) struct Request<'r, F: Future<Output: 'static>> {
     attempts: Pin<&'r mut F>,
     reply: Option<UntilRecorded<oneshot::Sender<F::Output>>>,
-    /// Whether the caller's going will wake this request.
+    /// `true` if this request wakes when the caller drops its future.
     watched: bool,
 }
 
@@ -475,7 +475,7 @@ impl<F: Future<Output: 'static>> Future for Request<'_, F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let reply = self.reply.as_ref().expect("polled until ready");
-        // Before the first poll too: what nobody waits for any more is not begun.
+        // Also before the first poll: a request without a caller does not begin.
         if reply.is_canceled() {
             return Poll::Ready(());
         }
@@ -486,7 +486,7 @@ impl<F: Future<Output: 'static>> Future for Request<'_, F> {
         }
         if !self.watched {
             self.watched = true;
-            // The slot's waker stays good for all later polls, so once is enough.
+            // The slot's waker stays valid for all later polls, so registering once is enough.
             let reply = self.reply.as_mut().expect("polled until ready");
             if reply.poll_canceled(cx).is_ready() {
                 return Poll::Ready(());

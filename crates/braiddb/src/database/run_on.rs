@@ -8,9 +8,9 @@ use super::transaction::Transaction;
 
 /// Tables and indexes for [`Database::run_on`]: a reference, or a tuple or array of references.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be lent to a closure",
-    label = "no reference to a table or an index",
-    note = "give references: `&table`, or `(&a, &b)` for some; what they are of is cloned, and the closure is given references too"
+    message = "`run_on` cannot pass `{Self}` to a closure",
+    label = "not a reference to a table or an index",
+    note = "pass references: `&table`, or `(&a, &b)` for several; `run_on` clones the handles and passes references to the closure"
 )]
 pub trait Handles: sealed::Cloned {}
 
@@ -19,12 +19,12 @@ impl<T: sealed::Cloned> Handles for T {}
 mod sealed {
     use super::{Index, Table};
 
-    /// What is cloned for a closure. A part of a tuple or an array that is none is told by this trait's name, so it says the
-    /// same.
+    /// Clones the handles for a closure. The compiler names this trait if an element of a tuple or
+    /// array does not implement it, so the message is the same.
     #[diagnostic::on_unimplemented(
-        message = "`{Self}` cannot be lent to a closure",
-        label = "no reference to a table or an index",
-        note = "give references: `&table`, or `(&a, &b)` for some; what they are of is cloned, and the closure is given references too"
+        message = "`run_on` cannot pass `{Self}` to a closure",
+        label = "not a reference to a table or an index",
+        note = "pass references: `&table`, or `(&a, &b)` for several; `run_on` clones the handles and passes references to the closure"
     )]
     pub trait Cloned {
         #[doc(hidden)]

@@ -1,7 +1,7 @@
-//! Typed sources: streams of transactions of one kind, whose futures live unboxed in their slots.
+//! Typed sources: streams of transactions of one kind, whose futures are stored unboxed in their slots.
 //!
-//! For what runs millions of times a second, a stored procedure or a benchmark: no request crosses
-//! threads, and nothing is allocated for a transaction.
+//! A source serves stored procedures and benchmarks, which run millions of transactions a second: no
+//! request crosses threads, and a transaction allocates nothing.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions
 use crate::sched::{self, CallerRuntime, Contained, Failure, Panic, UntilRecorded, contain};
 use crate::sync::OnceLock;
 
-/// A source under way.
+/// A running source. [`Database::run_source`] returns it.
 ///
 /// ```
 /// use braiddb::{Database, Error, Options, Table};
@@ -33,7 +33,7 @@ use crate::sync::OnceLock;
 /// # Ok::<_, Error>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
-#[must_use = "a source's failure is returned when it is waited for"]
+#[must_use = "`done` and `wait` return the failure of a source"]
 pub struct SourceRun {
     done: sched::SourceHandle,
     first_error: Arc<OnceLock<Error>>,
@@ -41,7 +41,8 @@ pub struct SourceRun {
 }
 
 impl SourceRun {
-    /// Waits until the source's last transaction is over. If the future is dropped, the source goes on.
+    /// Waits until the last transaction of the source ends. If the caller drops the future, the source
+    /// continues.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table, Transaction};
@@ -52,16 +53,18 @@ impl SourceRun {
     /// let insert = async move |tx: &Transaction, number: &u64| tx.insert(&table, number, &0).await;
     /// db.run_source(0, 0..100, insert.clone())?.done().await?;
     /// assert_eq!(db.len(&sums).await?, 100);
-    /// // The first error ends a source.
+    /// // The first error ends the source.
     /// let again = db.run_source(0, 99..200, insert)?.done().await;
     /// assert!(matches!(again, Err(Error::KeyExists)));
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
-    /// The first error of a transaction, or of a panic in the inputs' iterator or in the reply, after
-    /// which no more were begun; [`Error::Closed`] if the database was closed before the last input was
-    /// drawn, or with a transaction that waited for something outside the engine; [`Error::Failed`].
+    /// - The first error of a transaction, or a panic in the inputs' iterator or in `reply`. The source
+    ///   begins no transaction after it.
+    /// - [`Error::Closed`] if the database closed before the source took its last input, or while a
+    ///   transaction waited for something outside the engine.
+    /// - [`Error::Failed`].
     pub async fn done(self) -> Result<()> {
         let done = self.done.done().await;
         if let Some(error) = self.first_error.get() {
@@ -70,7 +73,7 @@ impl SourceRun {
         done.map_err(|sched::Closed| super::ended(&self.failure))
     }
 
-    /// Blocks until the source's last transaction is over.
+    /// Blocks the calling thread until the last transaction of the source ends.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table, Transaction};
@@ -92,7 +95,7 @@ impl SourceRun {
     }
 }
 
-/// What the transactions of one source share on their worker.
+/// State that the transactions of one source share on their worker.
 struct Procedure<F, R> {
     options: TransactionOptions,
     runtime: CallerRuntime,
@@ -120,8 +123,8 @@ fn panicked(Panic { message }: Panic) -> Error {
     Error::Panicked(message)
 }
 
-/// An input that was drawn. It is replied to exactly once: with its transaction's result, or if that is
-/// dropped by its worker, with the reason.
+/// An input that the source took. It receives exactly one reply: the result of its transaction, or the
+/// reason why the worker dropped it.
 struct Drawn<I, T, F, R>
 where
     R: Fn(I, Result<Outcome<T>>) -> Result<()>,

@@ -1,6 +1,5 @@
 //! Options of one transaction, and the builder through which callers set them. The methods that
-//! start a transaction are beside those of [`Database`]: in `run.rs`, `interactive.rs`, `bulk.rs`
-//! and `source.rs`.
+//! start a transaction are in `run.rs`, `interactive.rs`, `bulk.rs` and `source.rs`.
 
 use super::Database;
 use crate::transaction::{Isolation, Mode};

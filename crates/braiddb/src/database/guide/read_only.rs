@@ -36,10 +36,9 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! Whatever would change the database is refused with [`Error::ReadOnlyDatabase`](crate::Error::ReadOnlyDatabase): writes,
-//! `create_table`, and `open_or_create_table` of a table that is not there. So a program that is to work both ways opens its
-//! tables by `open_table`, and takes [`Error::TableNotFound`](crate::Error::TableNotFound) for a database that the service has
-//! not filled yet:
+//! Calls that would change the database fail with [`Error::ReadOnlyDatabase`](crate::Error::ReadOnlyDatabase): writes,
+//! `create_table`, and `open_or_create_table` of a missing table. A program that opens the database in both ways uses
+//! `open_table`. It gets [`Error::TableNotFound`](crate::Error::TableNotFound) if the service has not created the table yet:
 //!
 //! ```
 //! use braiddb::{Database, Error, Options, Table};
@@ -73,8 +72,6 @@
 //!   file while a reader has it open.
 //! - **Contents**: it loads the newest checkpoint and replays the log after it, up to the last complete transaction. It may
 //!   show a commit a moment before the writer learns that the commit is durable.
-//! - **Writes**: every call that would change the database fails with
-//!   [`Error::ReadOnlyDatabase`](crate::Error::ReadOnlyDatabase).
 //! - **Paged tables**: pages that exceed [`Options::memory_budget`](crate::Options::memory_budget) go to unnamed files in the
 //!   system's directory for temporary files (`TMPDIR`, or `/tmp`). They disappear when the database or the process closes. If
 //!   such files are impossible, all pages stay in memory.
