@@ -1,4 +1,4 @@
-//! Parts of the engine by themselves, to be measured; in builds with `--cfg feature = "experiment"` only.
+//! Parts of the engine to be measured separately; only in builds with `feature = "experiment"`.
 //!
 //! ```
 //! use braiddb::HoleTracker;

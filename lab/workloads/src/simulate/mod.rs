@@ -6,13 +6,14 @@ mod observer;
 mod oracle;
 mod planted;
 mod schedules;
+mod search;
 mod seed;
 mod work;
 
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
@@ -51,9 +52,12 @@ pub struct Command {
     /// Run the schedule of one seed again, and show how it ends.
     #[arg(long, value_name = "SEED")]
     replay: Option<u64>,
-    /// Plant each known bug in the engine, or the one of this name, and look for the seed that finds it.
-    #[arg(long, value_name = "BUG", num_args = 0..=1, default_missing_value = "")]
-    plant: Option<String>,
+    /// Plant each known bug in the engine, or the named ones, and look for the seed that finds it.
+    #[arg(long, value_name = "BUG", num_args = 0..)]
+    plant: Option<Vec<String>>,
+    /// Seconds that all planted bugs together may take; those not found by then are a failure.
+    #[arg(long, value_name = "SECONDS", requires = "plant")]
+    budget: Option<u64>,
 }
 
 /// `LEAST-MOST`, or one number.
@@ -86,10 +90,14 @@ impl Command {
     /// # Errors
     /// The first seed that shows something lost, halved, out of order or stuck.
     pub fn run(&self, json: bool) -> Result<()> {
-        if let Some(name) = &self.plant {
-            let seeds = self.from..self.from + self.seeds;
-            let count = self.schedules.unwrap_or(planted::MAX_SCHEDULES);
-            return planted::run(name, seeds, self.plan(), &self.campaign(count), json);
+        if let Some(names) = &self.plant {
+            let search = planted::Search {
+                seeds: self.from..self.from + self.seeds,
+                plan: self.plan(),
+                schedules: self.campaign(self.schedules.unwrap_or(planted::MAX_SCHEDULES)),
+                end: self.budget.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+            };
+            return search.run(names, json);
         }
         if let Some(seed) = self.replay {
             return self.campaign(1).replay(seed);

@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail, ensure};
 use braiddb::simulation::Runner;
 use indicatif::ProgressBar;
 
+use super::search;
 use one::Counts;
 
 /// Which schedules are run.
@@ -42,12 +43,12 @@ const ALL_FIRE: u64 = 10_000;
 const RUN_TWICE: u64 = 50;
 
 impl Campaign {
-    /// The first seed that finds something, and what; `None` if none does.
-    pub(super) fn first_finding(&self) -> Option<(u64, String)> {
-        let runner = Runner::on_core(0);
-        (self.from..self.from + self.count).find_map(|seed| {
-            let fault = one::run(&runner, seed, self.workers, false).err()?;
-            Some((seed, format!("{:?}: {}", fault.kind, fault.message)))
+    /// Returns the smallest seed that finds something before `end`, and what it finds.
+    pub(super) fn first_finding(&self, end: Option<Instant>) -> Option<(u64, String)> {
+        let seeds = self.from..self.from + self.count;
+        search::first(self.jobs, seeds, end, Runner::on_core, |runner, seed| {
+            let fault = one::run(runner, seed, self.workers, false).err()?;
+            Some(format!("{:?}: {}", fault.kind, fault.message))
         })
     }
 
