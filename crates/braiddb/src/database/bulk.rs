@@ -1,4 +1,5 @@
-//! Bulk operations: atomic loads and changes of any size to paged tables, without memory for versions.
+//! Bulk operations: atomic loads and changes of any size to paged tables, without memory for
+//! versions.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -14,8 +15,8 @@ use crate::sched::{self, CallerRuntime, Contained, ContainedFuture, Panic, Until
 use crate::sync::oneshot;
 use crate::transaction::{AbortCause, CannotBegin, WorkerTransactions};
 
-/// Tables of a bulk operation: one table, an array, slice or vector of tables, or a tuple of tables of
-/// different types.
+/// Tables of a bulk operation: one table, an array, slice or vector of tables, or a tuple of tables
+/// of different types.
 pub trait BulkTables: sealed::Listed {}
 
 impl<T: sealed::Listed + ?Sized> BulkTables for T {}
@@ -103,21 +104,22 @@ impl Database {
     ///
     /// - **Memory**: writes take no memory for versions, and the engine logs them immediately. The
     ///   operation is atomic, also after a crash.
-    /// - **Other transactions** read the tables as of their own start. Their writes fail with
+    /// - **Other transactions** read the state of the tables at their start. Their writes fail with
     ///   [`Error::BulkUnderWay`], which [`Database::run`] retries. The operation begins when all
-    ///   transactions that wrote to the tables have ended, and when all transactions see the previous
-    ///   bulk operation on each table.
+    ///   transactions that wrote to the tables have ended, and when all transactions see the
+    ///   previous bulk operation on each table.
     /// - **Attempts**: `body` runs once; an error of the engine ends the operation.
     /// - **Savepoints**: the operation cannot roll back to a savepoint.
-    /// - **Tables and indexes**: until the operation ends, its tables cannot be dropped, and their indexes
-    ///   cannot be created or dropped ([`Error::IndexBusy`]).
-    /// - **Isolation**: a serializable transaction that has read from one of the tables and writes cannot
-    ///   commit after the operation.
-    /// - **Change feeds** deliver the operation as one transaction and hold all of its changes in memory.
+    /// - **Tables and indexes**: until the operation ends, its tables cannot be dropped, and their
+    ///   indexes cannot be created or dropped ([`Error::IndexBusy`]).
+    /// - **Isolation**: a serializable transaction that has read from one of the tables and writes
+    ///   cannot commit after the operation.
+    /// - **Change feeds** deliver the operation as one transaction and hold all of its changes in
+    ///   memory.
     ///
-    /// Values from single reads stay in memory until the operation ends; use [`Transaction::scan`] for
-    /// many. Writes to other tables work as in any transaction. If the caller drops the future, the
-    /// operation aborts, unless its commit is already decided.
+    /// Values from single reads stay in memory until the operation ends; use [`Transaction::scan`]
+    /// for many. Writes to other tables work as in any transaction. If the caller drops the future,
+    /// the operation aborts, unless its commit is already decided.
     ///
     /// [`TransactionBuilder::try_run_bulk`] sets the isolation level and reports the commit LSN.
     ///
@@ -145,7 +147,8 @@ impl Database {
     ///
     /// - [`Error::NotPaged`]; [`Error::IndexBusy`].
     /// - [`Error::Conflict`] and [`Error::NotSerializable`], because of other tables.
-    /// - [`Error::WouldBlock`] if a transaction calls it: the operation might wait for that transaction.
+    /// - [`Error::WouldBlock`] if a transaction calls it: the operation might wait for that
+    ///   transaction.
     pub fn run_bulk<T, F>(&self, tables: impl BulkTables, body: F) -> BulkRun<Result<T>>
     where
         F: AsyncFnOnce(&Transaction) -> Result<T> + Send + 'static,
@@ -171,8 +174,8 @@ impl Database {
 }
 
 impl TransactionBuilder {
-    /// Runs a bulk operation like [`Database::run_bulk`], with the isolation level of this builder and
-    /// a closure with its own error type, and reports the commit LSN.
+    /// Runs a bulk operation like [`Database::run_bulk`], with the isolation level of this builder
+    /// and a closure with its own error type, and reports the commit LSN.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Isolation, Options, Table, TableOptions};
@@ -196,7 +199,8 @@ impl TransactionBuilder {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run_bulk`]; [`Error::ReadOnly`] at the first write of a read-only transaction.
+    /// As [`Database::run_bulk`]; [`Error::ReadOnly`] at the first write of a read-only
+    /// transaction.
     pub fn try_run_bulk<T, E, F>(
         self,
         tables: impl BulkTables,

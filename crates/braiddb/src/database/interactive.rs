@@ -1,8 +1,8 @@
 //! Interactive transactions: steps come one by one, from any thread, with any delay between them.
 //! `interactive/records.rs` has the operations on records.
 //!
-//! The transaction occupies a slot of a worker and waits on a channel for its next step. Each step is
-//! a closure that runs on that worker.
+//! The transaction occupies a slot of a worker and waits on a channel for its next step. Each step
+//! is a closure that runs on that worker.
 
 mod records;
 
@@ -174,7 +174,8 @@ impl Database {
 }
 
 impl TransactionBuilder {
-    /// Begins an interactive transaction like [`Database::begin`], with the options of this builder.
+    /// Begins an interactive transaction like [`Database::begin`], with the options of this
+    /// builder.
     ///
     /// A conflict ends the transaction; the caller decides whether to begin another one.
     ///
@@ -288,8 +289,8 @@ async fn serve(
 impl InteractiveTransaction {
     /// Runs a closure on the transaction's worker, as one step.
     ///
-    /// Dropping the future after its first poll does not cancel the step: it runs before later steps,
-    /// and only its result is lost. The same holds for all operations of this type.
+    /// Dropping the future after its first poll does not cancel the step: it runs before later
+    /// steps, and only its result is lost. The same holds for all operations of this type.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -326,7 +327,8 @@ impl InteractiveTransaction {
         self.try_step(step).await
     }
 
-    /// Like [`InteractiveTransaction::step`], for a closure with its own error type `E: From<Error>`.
+    /// Like [`InteractiveTransaction::step`], for a closure with its own error type
+    /// `E: From<Error>`.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -406,10 +408,11 @@ impl InteractiveTransaction {
         }
     }
 
-    /// Commits the transaction. Returns the LSN at which it committed, or at which it read if it wrote
-    /// nothing.
+    /// Commits the transaction. Returns the LSN at which it committed, or at which it read if it
+    /// wrote nothing.
     ///
-    /// Dropping the future after its first poll does not cancel the commit; only its result is lost.
+    /// Dropping the future after its first poll does not cancel the commit; only its result is
+    /// lost.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -425,11 +428,11 @@ impl InteractiveTransaction {
     /// ```
     ///
     /// # Errors
-    /// - Nothing of the transaction is stored: [`Error::Conflict`] if one of its steps met a conflict,
-    ///   [`Error::NotSerializable`] if another transaction changed a record that it read,
+    /// - Nothing of the transaction is stored: [`Error::Conflict`] if one of its steps met a
+    ///   conflict, [`Error::NotSerializable`] if another transaction changed a record that it read,
     ///   [`Error::TransactionOver`] if it had ended, [`Error::Log`] if the log had failed.
-    /// - The transaction may be stored or not: [`Error::CommitUnknown`] if the log failed during the
-    ///   commit, or [`Error::Failed`].
+    /// - The transaction may be stored or not: [`Error::CommitUnknown`] if the log failed during
+    ///   the commit, or [`Error::Failed`].
     pub async fn commit(self) -> Result<u64> {
         let (reply, result) = oneshot::channel();
         self.send(Request::Commit(reply))?;

@@ -113,8 +113,8 @@ use crate::version::MAX_VALUE_BYTES;
 #[cfg(any(test, braid_simulation))]
 const SIMULATED_WIDTH: usize = 8;
 
-/// Default limit on the versions of one transaction on paged tables: an eighth of the memory budget, and
-/// at least two values of the maximum length.
+/// Default limit on the versions of one transaction on paged tables: an eighth of the memory
+/// budget, and at least two values of the maximum length.
 fn version_bytes(memory_budget: u64) -> u64 {
     const PART: u64 = 8;
     (memory_budget / PART).max(2 * MAX_VALUE_BYTES as u64)
@@ -123,8 +123,8 @@ fn version_bytes(memory_budget: u64) -> u64 {
 /// An open database. Handles are cheap to clone and work from any thread.
 ///
 /// Dropping the last handle closes the database like [`Database::close`]. On a worker thread (in a
-/// closure, an input of a source, or a destructor that runs there) the drop returns immediately: the
-/// workers end the open transactions, and the last worker releases the directory.
+/// closure, an input of a source, or a destructor that runs there) the drop returns immediately:
+/// the workers end the open transactions, and the last worker releases the directory.
 ///
 /// | to run | use |
 /// |---|---|
@@ -140,16 +140,17 @@ fn version_bytes(memory_budget: u64) -> u64 {
 /// The caller may drop the future of any method before it is ready, for example after a timeout. A
 /// future that was never polled has no effect.
 ///
-/// - **Transactions** ([`Database::run`], single operations such as [`Database::put`], and methods that
-///   create, open or rename tables) abort, unless the commit is already decided. The result is all or
-///   nothing.
-/// - **[`Database::begin`] and [`Database::snapshot`]** leave no transaction and no [`Snapshot`] open.
-///   [`Database::stage_table`] discards the table, as dropping the [`StagedTable`] does.
+/// - **Transactions** ([`Database::run`], single operations such as [`Database::put`], and methods
+///   that create, open or rename tables) abort, unless the commit is already decided. The result is
+///   all or nothing.
+/// - **[`Database::begin`] and [`Database::snapshot`]** leave no transaction and no [`Snapshot`]
+///   open. [`Database::stage_table`] discards the table, as dropping the [`StagedTable`] does.
 /// - **Reads** ([`Database::tables`], [`Database::table_contents`], [`Database::indexes`],
 ///   [`Database::change_slots`]) have no effect.
 /// - **Maintenance and long operations** document their own behaviour. Most of them continue.
 ///
-/// [`Transaction`] and [`InteractiveTransaction::step`] describe dropped futures within a transaction.
+/// [`Transaction`] and [`InteractiveTransaction::step`] describe dropped futures within a
+/// transaction.
 #[derive(Clone)]
 pub struct Database {
     shared: Arc<Shared>,
@@ -201,15 +202,15 @@ impl Database {
     ///
     /// # Errors
     /// - [`Error::Options`] if an option is out of range.
-    /// - [`Error::Log`] if the directory is in use, has no database, is damaged, or cannot be read or
-    ///   written.
+    /// - [`Error::Log`] if the directory is in use, has no database, is damaged, or cannot be read
+    ///   or written.
     /// - [`Error::Panicked`] if `watch` of [`Database::open_watched`] panicked.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::open_watched(directory, options, |_| {})
     }
 
-    /// Opens a database like [`Database::open`] and reports progress: replaying gigabytes of log takes
-    /// seconds.
+    /// Opens a database like [`Database::open`] and reports progress: replaying gigabytes of log
+    /// takes seconds.
     ///
     /// ```
     /// use braiddb::{Database, Options};
@@ -242,9 +243,9 @@ impl Database {
         }
     }
 
-    /// Opens the database on a simulated disk, or makes one there. It does the same each time from the
-    /// same seed, if its callers do, with one worker, or in a controlled schedule with as many as the
-    /// options say; see [`crate::simulation`].
+    /// Opens the database on a simulated disk, or makes one there. It does the same each time from
+    /// the same seed, if its callers do, with one worker, or in a controlled schedule with as many
+    /// as the options say; see [`crate::simulation`].
     ///
     /// # Errors
     /// As [`Database::open`].
@@ -439,16 +440,16 @@ impl Database {
 
     /// Closes the database: ends its transactions, flushes the log, and releases the directory.
     ///
-    /// Blocks until everything has ended, including checks and backups. After that the directory can be
-    /// opened again or removed, even if handles remain. Calls on these handles fail with
-    /// [`Error::Closed`]; [`Database::stats`] still works. Closing twice is not an error. Dropping the
-    /// last handle also closes the database.
+    /// Blocks until everything has ended, including checks and backups. After that the directory
+    /// can be opened again or removed, even if handles remain. Calls on these handles fail with
+    /// [`Error::Closed`]; [`Database::stats`] still works. Closing twice is not an error. Dropping
+    /// the last handle also closes the database.
     ///
-    /// No new transaction begins, and sources take no more inputs. Open transactions may finish, and
-    /// `close` waits for the disk however long that takes. A transaction aborts if it waits for
+    /// No new transaction begins, and sources take no more inputs. Open transactions may finish,
+    /// and `close` waits for the disk however long that takes. A transaction aborts if it waits for
     /// something outside the engine (another transaction, or the next step of an interactive
-    /// transaction), still or again waits 200 to 400 ms later, and did not wait for the engine's disk in
-    /// between.
+    /// transaction), still or again waits 200 to 400 ms later, and did not wait for the engine's
+    /// disk in between.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};

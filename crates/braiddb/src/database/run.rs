@@ -41,8 +41,8 @@ impl Database {
     ///   lets others run where it awaits. Code that computes for long or blocks the thread (a lock,
     ///   a file, `thread::sleep`) delays the open transactions of its worker; other workers take
     ///   over transactions that have not begun. The engine logs this once and reports it in
-    ///   [`WorkerStats::longest_stretch`](crate::stats::WorkerStats). Do such work before or after the
-    ///   transaction, or on another thread pool, and await its result.
+    ///   [`WorkerStats::longest_stretch`](crate::stats::WorkerStats). Do such work before or after
+    ///   the transaction, or on another thread pool, and await its result.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -61,15 +61,15 @@ impl Database {
     /// ```
     ///
     /// [`Database::transaction`] sets options, and reports attempts and the commit LSN.
-    /// [`Database::try_run`] accepts closures with other error types. Use it if the compiler reports
-    /// "`?` couldn't convert the error to `braiddb::Error`", or "expected `braiddb::Error`, found
-    /// `anyhow::Error`" (from `anyhow::ensure!` in the closure).
+    /// [`Database::try_run`] accepts closures with other error types. Use it if the compiler
+    /// reports "`?` couldn't convert the error to `braiddb::Error`", or "expected `braiddb::Error`,
+    /// found `anyhow::Error`" (from `anyhow::ensure!` in the closure).
     ///
     /// # Errors
     /// - The error of `body`.
     /// - [`Error::Conflict`] or [`Error::NotSerializable`] after the last attempt.
-    /// - [`Error::Panicked`], [`Error::Closed`], or [`Error::Log`] if the log had failed: nothing of
-    ///   the transaction is stored.
+    /// - [`Error::Panicked`], [`Error::Closed`], or [`Error::Log`] if the log had failed: nothing
+    ///   of the transaction is stored.
     /// - [`Error::CommitUnknown`] if the log failed during the commit, or [`Error::Failed`]: the
     ///   transaction may be stored or not. It does not run again.
     pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
@@ -157,8 +157,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run`]. [`Error::WouldBlock`] if a transaction calls it: blocking would stop the
-    /// worker that has to run the new transaction.
+    /// As [`Database::run`]. [`Error::WouldBlock`] if a transaction calls it: blocking would stop
+    /// the worker that has to run the new transaction.
     pub fn run_blocking<T, F>(&self, body: F) -> Result<T>
     where
         F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
@@ -170,8 +170,8 @@ impl Database {
 }
 
 impl TransactionBuilder {
-    /// Runs `body` like [`Database::run`], with the options of this builder, and reports the attempts
-    /// and the commit LSN.
+    /// Runs `body` like [`Database::run`], with the options of this builder, and reports the
+    /// attempts and the commit LSN.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -355,10 +355,10 @@ where
     result
 }
 
-/// Returns only after everything that any attempt read is durable: an error can reveal a record as a
-/// value does, and a closure may keep data that an earlier attempt read. If the log fails first, this
-/// returns the log's error instead of the closure's. A final [`Error::Conflict`] does not wait for the
-/// commit of the winning transaction, which may still abort: the error reveals no data.
+/// Returns only after everything that any attempt read is durable: an error can reveal a record as
+/// a value does, and a closure may keep data that an earlier attempt read. If the log fails first,
+/// this returns the log's error instead of the closure's. A final [`Error::Conflict`] does not wait
+/// for the commit of the winning transaction, which may still abort: the error reveals no data.
 async fn attempt_all<T, E, F>(options: TransactionOptions, body: F) -> Result<Outcome<T>, Failed<E>>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
@@ -439,8 +439,8 @@ pub(super) async fn once_durable<E>(
     failed.into_inner()
 }
 
-/// Sends the result to the caller and runs its waker. Drops the result if the caller has dropped its
-/// future.
+/// Sends the result to the caller and runs its waker. Drops the result if the caller has dropped
+/// its future.
 pub(super) fn send<T>(reply: oneshot::Sender<T>, result: T) {
     if let Err(panic) = contain(|| drop_contained(reply.send(result))) {
         report_waker(&panic);

@@ -1,4 +1,5 @@
-//! Transactions on borrowed tables: clones the handles for the closure, which runs on another thread.
+//! Transactions on borrowed tables: clones the handles for the closure, which runs on another
+//! thread.
 
 use super::Database;
 use super::error::Result;

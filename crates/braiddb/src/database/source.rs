@@ -1,7 +1,8 @@
-//! Typed sources: streams of transactions of one kind, whose futures are stored unboxed in their slots.
+//! Typed sources: streams of transactions of one kind, whose futures are stored unboxed in their
+//! slots.
 //!
-//! A source serves stored procedures and benchmarks, which run millions of transactions a second: no
-//! request crosses threads, and a transaction allocates nothing.
+//! A source serves stored procedures and benchmarks, which run millions of transactions a second:
+//! no request crosses threads, and a transaction allocates nothing.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -41,8 +42,8 @@ pub struct SourceRun {
 }
 
 impl SourceRun {
-    /// Waits until the last transaction of the source ends. If the caller drops the future, the source
-    /// continues.
+    /// Waits until the last transaction of the source ends. If the caller drops the future, the
+    /// source continues.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table, Transaction};
@@ -60,8 +61,8 @@ impl SourceRun {
     /// ```
     ///
     /// # Errors
-    /// - The first error of a transaction, or a panic in the inputs' iterator or in `reply`. The source
-    ///   begins no transaction after it.
+    /// - The first error of a transaction, or a panic in the inputs' iterator or in `reply`. The
+    ///   source begins no transaction after it.
     /// - [`Error::Closed`] if the database closed before the source took its last input, or while a
     ///   transaction waited for something outside the engine.
     /// - [`Error::Failed`].
@@ -123,8 +124,8 @@ fn panicked(Panic { message }: Panic) -> Error {
     Error::Panicked(message)
 }
 
-/// An input that the source took. It receives exactly one reply: the result of its transaction, or the
-/// reason why the worker dropped it.
+/// An input that the source took. It receives exactly one reply: the result of its transaction, or
+/// the reason why the worker dropped it.
 struct Drawn<I, T, F, R>
 where
     R: Fn(I, Result<Outcome<T>>) -> Result<()>,
@@ -204,8 +205,8 @@ impl TransactionBuilder {
     /// read-only, and calls `reply` at the end of each transaction.
     ///
     /// `reply` runs on the worker's thread. It receives the input and the result that
-    /// [`TransactionBuilder::run`] would have returned. It runs once for every input that the source
-    /// took, also if a closing or failed database drops the transaction ([`Error::Closed`],
+    /// [`TransactionBuilder::run`] would have returned. It runs once for every input that the
+    /// source took, also if a closing or failed database drops the transaction ([`Error::Closed`],
     /// [`Error::Failed`]). If `reply` returns an error or panics, the source ends, and
     /// [`SourceRun::done`] returns that error.
     ///
