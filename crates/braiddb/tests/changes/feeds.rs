@@ -391,7 +391,8 @@ fn what_has_no_log_of_its_own_has_no_feed() {
         let first = |db: &Database| block_on(db.changes(ChangesFrom::Now).next());
         assert!(matches!(first(&memory), Err(Error::Options(_))));
         assert!(matches!(block_on(memory.create_change_slot("s", 1)), Err(Error::Options(_))));
-        let reader = Database::open(directory.path(), Options::default().read_only(true)).unwrap();
+        let reader =
+            Database::open(directory.path(), Options::default().read_only(true)).unwrap().watched();
         assert!(matches!(first(&reader), Err(Error::ReadOnlyDatabase)));
         assert!(block_on(reader.change_slots()).unwrap().is_empty());
         db.close().unwrap();

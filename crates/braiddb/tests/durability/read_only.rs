@@ -18,6 +18,11 @@ const LIMIT_SECONDS: u64 = 300;
 const ACCOUNTS: u64 = 200;
 const CENTS: u64 = 1000;
 
+/// Opens a database read-only, on any thread.
+fn open_to_read(directory: &Path) -> Result<Database, Error> {
+    Database::open(directory, Options::default().read_only(true))
+}
+
 /// Everything that can be told of a directory's files but when they were last read.
 fn tree(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, [i64; 5], u64)> {
     let mut tree = BTreeMap::new();
@@ -377,12 +382,12 @@ fn read_beside_a_writer(options: TableOptions) {
         let reader = {
             let (path, over) = (path.clone(), over.clone());
             std::thread::spawn(move || {
-                let first = Database::open(&path, Options::default().read_only(true)).unwrap();
+                let first = open_to_read(&path).unwrap();
                 let seen = read(&first).unwrap();
                 let (mut openings, mut states) = (0, 0);
                 let mut last = seen.clone();
                 while !over.load(Ordering::SeqCst) || openings < 3 {
-                    let db = Database::open(&path, Options::default().read_only(true)).unwrap();
+                    let db = open_to_read(&path).unwrap();
                     let now = read(&db).unwrap();
                     assert_eq!(now.len() as u64, ACCOUNTS);
                     assert_eq!(now.iter().sum::<u64>(), ACCOUNTS * CENTS);
@@ -424,10 +429,7 @@ fn read_beside_a_writer(options: TableOptions) {
         assert!(log.segments_freed > 20, "{log:?}");
         let now = read(&writer).unwrap();
         writer.close().unwrap();
-        assert!(
-            read(&Database::open(&path, Options::default().read_only(true)).unwrap()).unwrap()
-                == now
-        );
+        assert!(read(&open_to_read(&path).unwrap()).unwrap() == now);
     });
 }
 
@@ -450,7 +452,7 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
         let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
         writer.close().unwrap();
         drop(table);
-        let db = Database::open(&path, Options::default().read_only(true)).unwrap();
+        let db = open_to_read(&path).unwrap();
         let seen = read(&db).unwrap();
         // As a writer does it where files cannot be locked: the header first.
         let file = fs::File::options().write(true).read(true).open(segment(&path)).unwrap();
@@ -467,8 +469,7 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
         assert!(error.to_string().contains("open it again"), "{error}");
         assert!(matches!(db.check(), Err(Error::Outdated(_))));
         // And it is damage to whoever opens it now, who finds no writer at work.
-        let opened =
-            Database::open(&path, Options::default().read_only(true)).map(drop).unwrap_err();
+        let opened = open_to_read(&path).map(drop).unwrap_err();
         assert!(
             matches!(&opened, Error::Log(log) if matches!(**log, LogError::Corrupt { .. })),
             "{opened:?}"
@@ -497,7 +498,7 @@ fn a_freed_segment_that_is_being_read_is_removed_and_not_used_anew() {
             }
         };
         go_on(&|log| log.segments_reused > 0);
-        let reader = Database::open(&path, Options::default().read_only(true)).unwrap();
+        let reader = open_to_read(&path).unwrap();
         let seen = read(&reader).unwrap();
         let before = writer.stats().log;
         go_on(&|log| log.segments_freed > before.segments_freed + 40);
@@ -515,7 +516,7 @@ fn a_reader_never_has_the_lock_of_a_writer() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         Database::open(&path, transfers()).unwrap().close().unwrap();
-        let db = Database::open(&path, Options::default().read_only(true)).unwrap();
+        let db = open_to_read(&path).unwrap();
         let stats = db.stats();
         assert!(stats.lsn.durable <= stats.lsn.tail, "{:?}", stats.lsn);
         drop(db);
@@ -526,7 +527,7 @@ fn a_reader_never_has_the_lock_of_a_writer() {
             let reader = scope.spawn(|| {
                 let mut opened = 0;
                 while !is_over.load(Ordering::SeqCst) || opened == 0 {
-                    assert!(Database::open(&path, Options::default().read_only(true)).is_err());
+                    assert!(open_to_read(&path).is_err());
                     opened += 1;
                 }
             });
@@ -565,7 +566,7 @@ fn damage_is_still_told() {
             );
         }
         file.write_all_at(&byte, offset).unwrap();
-        let db = Database::open(&path, Options::default().read_only(true)).unwrap();
+        let db = open_to_read(&path).unwrap();
         file.write_all_at(&[byte[0] ^ 16], offset).unwrap();
         let report = db.check();
         assert!(report.is_ok_and(|report| !report.problems.is_empty()));
@@ -573,8 +574,7 @@ fn damage_is_still_told() {
         fs::remove_file(path.join("braid.meta")).unwrap();
         let before = tree(&path);
         for missing in [path.clone(), path.join("nowhere"), path.join("LOCK")] {
-            let opened =
-                Database::open(&missing, Options::default().read_only(true)).map(drop).unwrap_err();
+            let opened = open_to_read(&missing).map(drop).unwrap_err();
             let Error::Log(log) = &opened else { panic!("{opened:?}") };
             assert!(matches!(**log, LogError::NotADatabase { .. }), "{opened}");
         }
