@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use braiddb::{Database, Error, Isolation, Options, RunOptions, Table};
+use braiddb::{Database, Error, Isolation, Options, Table};
 
 /// Jobs, keyed by the time from which they may be taken (milliseconds) and by number.
 #[derive(Clone)]
@@ -45,8 +45,7 @@ impl Queue {
     async fn take(&self, now: u64, lease: Duration) -> Result<Option<Taken>, Error> {
         const CHOICE: usize = 64;
         let queue = self.clone();
-        let options = RunOptions::default().isolation(Isolation::Snapshot);
-        let take = self.db.run_with(options, async move |tx| {
+        let take = self.db.transaction().isolation(Isolation::Snapshot).run(async move |tx| {
             let mut due = tx.keys(&queue.jobs, ..(now + 1, 0))?.limit(CHOICE as u64);
             let mut some = Vec::with_capacity(CHOICE);
             while let Some(key) = due.next().await? {

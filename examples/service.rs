@@ -99,17 +99,18 @@ async fn transfer(
     State(bank): State<Arc<Bank>>,
     Json(Transfer { from, to, cents }): Json<Transfer>,
 ) -> Result<Json<Account>, Failure> {
-    let payer = bank.db.try_run_on(&bank.accounts, async move |tx, accounts| {
-        let mut payer = tx.get(accounts, &from).await?.ok_or(Failure::NoAccount(from))?;
+    let accounts = bank.accounts.clone();
+    let payer = bank.db.try_run(async move |tx| {
+        let mut payer = tx.get(&accounts, &from).await?.ok_or(Failure::NoAccount(from))?;
         let missing = cents.saturating_sub(payer.cents);
         if missing > 0 {
             return Err(Failure::Overdrawn { missing });
         }
         payer.cents -= cents;
-        tx.update(accounts, &from, &payer).await?;
-        let mut payee = tx.get(accounts, &to).await?.ok_or(Failure::NoAccount(to))?;
+        tx.update(&accounts, &from, &payer).await?;
+        let mut payee = tx.get(&accounts, &to).await?.ok_or(Failure::NoAccount(to))?;
         payee.cents += cents;
-        tx.update(accounts, &to, &payee).await?;
+        tx.update(&accounts, &to, &payee).await?;
         Ok(payer)
     });
     Ok(Json(payer.await?))

@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use braiddb::{
-    BusyWith, Database, Durability, Error, LogError, OpenStage, Options, Table, Transaction,
-};
+use braiddb::maintenance::OpenStage;
+use braiddb::{BusyWith, Database, Durability, Error, LogError, Options, Table, Transaction};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 

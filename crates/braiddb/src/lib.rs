@@ -20,13 +20,23 @@
 //! # Ok::<_, Error>(())
 //! ```
 //!
-//! How to write what services need is in the [`guide`]: [transactions as closures](guide::closures), [errors of your
-//! own](guide::errors), [pages of results, and conditional writes](guide::results), [keys of your own types](guide::keys),
-//! [values whose types change](guide::changing_types), [tokio and other executors, cancellation and
-//! deadlines](guide::executors), [transactions that span requests](guide::sessions), [snapshots for reports and
-//! exports](guide::snapshots), [reading a database that a service has open](guide::read_only), [following what is
-//! committed](guide::change_feed), [records that expire](guide::expiry), [loads, and changes to very many
-//! records](guide::bulk), [watching a database, and shutting it down](guide::operation).
+//! The [`guide`] has a page for each task:
+//!
+//! | task | page |
+//! |---|---|
+//! | run transactions as closures | [closures](guide::closures) |
+//! | use your own error types | [errors](guide::errors) |
+//! | return pages of results, write conditionally | [results](guide::results) |
+//! | use your own key types | [keys](guide::keys) |
+//! | change the types of stored values | [changing types](guide::changing_types) |
+//! | use tokio and other executors, cancel, set deadlines | [executors](guide::executors) |
+//! | keep a transaction open across requests | [sessions](guide::sessions) |
+//! | read a snapshot for a report or an export | [snapshots](guide::snapshots) |
+//! | read a database that a service has open | [read-only](guide::read_only) |
+//! | follow committed changes | [change feed](guide::change_feed) |
+//! | expire records | [expiry](guide::expiry) |
+//! | load or change very many records | [bulk](guide::bulk) |
+//! | monitor a database and shut it down | [operation](guide::operation) |
 //!
 //! | feature | what it adds | default |
 //! |---|---|---|
@@ -39,7 +49,7 @@
 //! Layers, each importing only those below it: `database`, `durability`, `transaction`, `page`, `record`,
 //! `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `rid`, `memory`, `latch` and `sync`.
 
-// What tests of this crate and those beside it share names it as these do.
+// Shared test code names the crate `braiddb`, in unit tests and in integration tests.
 #[cfg(all(test, not(loom)))]
 extern crate self as braiddb;
 
@@ -68,7 +78,7 @@ mod transaction;
 mod types;
 mod version;
 
-// So that the program in it compiles.
+// Compiles the program in the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
@@ -79,24 +89,18 @@ pub use braid_derive::Key;
 #[cfg(any(doc, doctest))]
 pub use database::guide;
 pub use database::{
-    AbortStats, Activity, Backup, BulkTables, BusyWith, Change, ChangeKind, ChangeSlot,
-    ChangeToken, ChangeTransaction, Changes, ChangesError, ChangesFrom, CheckReport, Checkpoint,
-    Compaction, Contended, Database, EncodedKey, Error, ErrorKind, FeedTable, Handles, Index,
-    IndexDescription, IndexEntries, IndexError, IndexKeys, IndexOptions, IndexProgress, IndexScan,
-    IndexStage, InteractiveTransaction, KeyRange, Keys, LogBlock, LogPositions, MemoryBudget,
-    MemoryLimit, MemoryStats, Misuse, OpenProgress, OpenStage, Options, Outcome, Overload,
-    OwnedScan, PageStats, Recovery, Result, RunOptions, Savepoint, Scan, Snapshot, SourceRun,
-    StagedTable, Stats, SuspensionStats, Table, TableContents, TableDescription, TableOptions,
-    TableSize, TokenError, Trace, TraceSlice, Transaction, TransactionEnd, WeakDatabase,
-    WorkerStats,
+    BusyWith, ChangesError, Contended, Database, EncodedKey, Error, ErrorKind, Index, IndexError,
+    IndexKeys, IndexOptions, InteractiveTransaction, KeyRange, MemoryBudget, MemoryLimit, Misuse,
+    Options, Outcome, Overload, Result, Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats,
+    Table, TableOptions, Transaction, TransactionBuilder, TransactionEnd, WeakDatabase,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;
 #[cfg(any(test, feature = "experiment", braid_simulation))]
 pub use log::HoleTracker;
-pub use log::{LogError, LogStats};
+pub use log::LogError;
 pub use page::MAX_PAGED_KEY_BYTES;
-pub use sched::{Cause as WaitCause, Policy, Width};
+pub use sched::{Policy, Width};
 pub use transaction::{Certifier, Durability, Isolation, WallClock};
 #[cfg(feature = "json")]
 pub use types::Json;
@@ -107,3 +111,52 @@ pub use types::{
     Value,
 };
 pub use version::MAX_VALUE_BYTES;
+
+pub mod changes {
+    //! Change feed: committed transactions, in order, with the records they changed.
+    //! [`Database::changes`](crate::Database::changes) returns it.
+
+    pub use crate::database::{
+        Change, ChangeKind, ChangeSlot, ChangeToken, ChangeTransaction, Changes, ChangesFrom,
+        FeedTable, TokenError,
+    };
+}
+
+pub mod indexes {
+    //! Types that describe, build and scan a secondary [`Index`](crate::Index).
+
+    pub use crate::database::{
+        IndexDescription, IndexEntries, IndexProgress, IndexScan, IndexStage,
+    };
+}
+
+pub mod maintenance {
+    //! Progress and results of opening, checkpoints, compaction, checks and backups.
+
+    pub use crate::database::{
+        Backup, CheckReport, Checkpoint, Compaction, LogBlock, OpenProgress, OpenStage, Recovery,
+    };
+}
+
+pub mod stats {
+    //! Parts of [`Stats`](crate::Stats), and the sizes of tables.
+
+    pub use crate::database::{
+        AbortStats, LogPositions, MemoryStats, PageStats, SuspensionStats, TableContents,
+        TableSize, WorkerStats,
+    };
+    pub use crate::log::LogStats;
+}
+
+pub mod tables {
+    //! Parameters and results of operations on tables. Programs rarely need their names.
+
+    pub use crate::database::{BulkTables, Handles, Keys, OwnedScan, TableDescription};
+}
+
+pub mod trace {
+    //! Scheduling trace of the workers. [`Database::trace`](crate::Database::trace) returns it.
+
+    pub use crate::database::{Activity, Trace, TraceSlice};
+    pub use crate::sched::Cause as WaitCause;
+}

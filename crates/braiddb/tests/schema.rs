@@ -9,7 +9,7 @@ mod named_fields;
 
 use std::collections::{BTreeMap, HashMap};
 
-use braiddb::{Database, DecodeError, Error, Misuse, Options, Postcard, RunOptions, Schema, Table};
+use braiddb::{Database, DecodeError, Error, Misuse, Options, Postcard, Schema, Table};
 use common::{Watched, with_limit};
 use pollster::block_on;
 use serde::{Deserialize, Serialize};
@@ -154,7 +154,7 @@ fn an_older_version_is_read_compared_and_replaced() {
 
         let new = open();
         // A read-only program can open and read it.
-        let read = new.run_with(RunOptions::default().read_only(true), async |tx| {
+        let read = new.transaction().read_only(true).run(async |tx| {
             let table: Table<u64, Postcard<Upgraded>> = tx.open_table("accounts").await?;
             tx.contains(&table, &8).await
         });

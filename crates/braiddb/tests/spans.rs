@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use braiddb::{Database, Error, Options, RunOptions, Table};
+use braiddb::{Database, Error, Options, Table};
 use common::{Watched, with_limit};
 use pollster::block_on;
 use tracing::field::{Field, Visit};
@@ -185,7 +185,7 @@ fn committed_and_rolled_back() {
     let (db, table) = database(Some(directory.path()));
     let (lsn, told) = in_span(|test| {
         let of = table.clone();
-        let write = db.run_with(RunOptions::default(), async move |tx| {
+        let write = db.transaction().run(async move |tx| {
             tracing::info!("told within the closure");
             tx.put(&of, &1, &1).await
         });
@@ -193,8 +193,8 @@ fn committed_and_rolled_back() {
         let of = table.clone();
         let refused = block_on(db.run(async move |tx| tx.insert(&of, &1, &2).await));
         assert!(matches!(refused, Err(Error::KeyExists)));
-        let read_only = RunOptions::default().read_only(true);
-        block_on(db.run_with(read_only, async move |tx| tx.get(&table, &1).await)).unwrap();
+        let read_only = db.transaction().read_only(true);
+        block_on(read_only.run(async move |tx| tx.get(&table, &1).await)).unwrap();
         let panicking =
             block_on(db.run(async |_| -> Result<(), Error> { panic!("the closure's") }));
         assert!(matches!(panicking, Err(Error::Panicked(_))));

@@ -5,7 +5,8 @@ mod common;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use braiddb::{Activity, Database, Error, Options, Table, Trace, TraceSlice, WaitCause};
+use braiddb::trace::{Activity, Trace, TraceSlice, WaitCause};
+use braiddb::{Database, Error, Options, Table};
 use common::{Watched, with_limit};
 use futures_util::future::join_all;
 use pollster::block_on;

@@ -5,8 +5,7 @@
 
 use anyhow::Result;
 use braiddb::{
-    Database, DeviceKind, Durability, Error, Isolation, Options, Policy, RunOptions, Table,
-    Transaction, Width,
+    Database, DeviceKind, Durability, Error, Isolation, Options, Policy, Table, Transaction, Width,
 };
 
 use crate::callgrind;
@@ -225,13 +224,15 @@ fn run<P: Procedure>(item: &Item, isolation: Isolation, name: &str) -> Result<()
     })?;
     load.wait()?;
     let numbers = counted(name.to_owned());
-    let options = RunOptions::default().isolation(isolation);
     let procedure = P::default();
     let body = async move |tx: &Transaction, number: &_| {
         procedure.run(tx, &table, Keys { number: *number, records }).await
     };
     let source =
-        database.run_source_with(0, options, numbers, body, |_, result| result.map(drop))?;
+        database
+            .transaction()
+            .isolation(isolation)
+            .run_source(0, numbers, body, |_, result| result.map(drop))?;
     source.wait()?;
     database.close()?;
     Ok(())

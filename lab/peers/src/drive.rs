@@ -16,7 +16,7 @@ use futures_util::stream::{FuturesUnordered, TryStreamExt};
 use crate::answer::Failure;
 use crate::call::{Call, Calls, KINDS, Work};
 use crate::store::{Reply, Store};
-use crate::stores::braid::{Braid, run_options};
+use crate::stores::braid::Braid;
 
 /// A store under test, and the number of modifications since it was loaded.
 #[derive(Clone)]
@@ -194,7 +194,7 @@ pub fn procedures(loaded: &Loaded, load: Load, workers: usize) -> Option<Box<dyn
         braid.procedure(Calls::new(load.work, records, seed))
     };
     let driven = Driven::new(&name, &braid.database, workers, load.seed, make)
-        .under(run_options(load.work.only_reads()))
+        .read_only(load.work.only_reads())
         .time_one_in(load.timed_one_in);
     Some(counted(driven, loaded, load.work))
 }

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use braiddb::{CheckReport, Error};
+use braiddb::Error;
+use braiddb::maintenance::CheckReport;
 
 use crate::exit;
 use crate::output::{Output, counted};

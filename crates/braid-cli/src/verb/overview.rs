@@ -7,7 +7,9 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use braiddb::{Database, Stats, TableContents, TableDescription, TableSize};
+use braiddb::stats::{TableContents, TableSize};
+use braiddb::tables::TableDescription;
+use braiddb::{Database, Stats};
 use comfy_table::{Table, presets};
 use pollster::block_on;
 use serde::Serialize;

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
-use braiddb::{CheckReport, Error, LogError};
+use braiddb::maintenance::CheckReport;
+use braiddb::{Error, LogError};
 
 use crate::output::{Output, counted};
 use crate::store::StoreArguments;

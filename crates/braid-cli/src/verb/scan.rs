@@ -14,7 +14,7 @@ use crate::store::AnyTable;
 
 /// Prints the records of a range.
 pub fn run(db: &Database, scan: &Scan, output: &Output) -> Result<ExitCode> {
-    print(&block_on(db.begin_read_only())?, scan, output)?;
+    print(&block_on(db.transaction().read_only(true).begin())?, scan, output)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -1,20 +1,22 @@
-//! Bulk operations: loads and changes of any size to paged tables, all or nothing, without memory for versions.
+//! Bulk operations: atomic loads and changes of any size to paged tables, without memory for
+//! versions.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use super::error::{BusyWith, Error, Misuse, Result};
-use super::options::{Outcome, RunOptions};
 use super::run::{Failed, Request, once_durable};
 use super::table::Table;
 use super::transaction::Transaction;
+use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
 use super::{Database, refuse_on_worker};
 use crate::record::Records;
 use crate::sched::{self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded};
 use crate::sync::oneshot;
 use crate::transaction::{AbortCause, CannotBegin, WorkerTransactions};
 
-/// Tables that a bulk operation changes: one, some in an array, a slice or a vector, or a tuple of tables of several types.
+/// Tables of a bulk operation: one table, an array, slice or vector of tables, or a tuple of tables
+/// of different types.
 pub trait BulkTables: sealed::Listed {}
 
 impl<T: sealed::Listed + ?Sized> BulkTables for T {}
@@ -28,7 +30,7 @@ mod sealed {
         fn list(&self, tables: &mut Vec<ListedTable>);
     }
 
-    /// A table that is listed.
+    /// A listed table.
     #[doc(hidden)]
     #[derive(Debug)]
     pub struct ListedTable {
@@ -91,28 +93,35 @@ mod sealed {
 
 use sealed::ListedTable;
 
-/// The future of a bulk operation: boxed, so that it keeps nothing of how its tables were listed.
+/// Future of a bulk operation. It is boxed, so that its type does not depend on the list of tables.
 type BulkRun<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl Database {
-    /// Runs `body` as a bulk operation on some [paged](crate::TableOptions::paged) tables, and commits it: a load, or
-    /// changes, of any size. It is a transaction as those of [`Database::run`], which sees and does what they do, with these
-    /// differences:
+    /// Loads or changes any number of records in [paged](crate::TableOptions::paged) tables, in one
+    /// transaction.
     ///
-    /// - What it writes to these tables takes no memory for versions, and is logged as it is written. All of it is there in
-    ///   the end, also after a crash, or nothing.
-    /// - Others read these tables meanwhile, as of their own beginning, and do not write them: who tries is refused with
-    ///   [`BusyWith::BulkOperation`](crate::BusyWith), and [`Database::run`] tries again. It begins once those who have written
-    ///   are over, and when all transactions see what the bulk operation before it on a table did.
-    /// - `body` runs once: an error of the engine's ends it.
-    /// - It has no savepoints to roll back to.
-    /// - Until it is over, tables that it lists are not dropped, and their indexes neither created nor dropped
-    ///   ([`BusyWith::TableChange`](crate::BusyWith)).
-    /// - A serializable transaction that has read any of such a table and writes cannot commit after it.
-    /// - A change feed gives it as one transaction, all of whose changes it has in memory then.
+    /// `body` does what the closures of [`Database::run`] do, with these differences for `tables`:
     ///
-    /// Values that it reads one by one stay in memory until it is over; read many with [`Transaction::scan`]. Other tables it
-    /// writes as any transaction does. Dropping the future aborts it, unless its commit is already decided.
+    /// - **Memory**: writes take no memory for versions, and the engine logs them immediately. The
+    ///   operation is atomic, also after a crash.
+    /// - **Other transactions** read the state of the tables at their start. Their writes fail with
+    ///   [`BusyWith::BulkOperation`](crate::BusyWith), which [`Database::run`] retries. The operation begins when all
+    ///   transactions that wrote to the tables have ended, and when all transactions see the
+    ///   previous bulk operation on each table.
+    /// - **Attempts**: `body` runs once; an error of the engine ends the operation.
+    /// - **Savepoints**: the operation cannot roll back to a savepoint.
+    /// - **Tables and indexes**: until the operation ends, its tables cannot be dropped, and their
+    ///   indexes cannot be created or dropped ([`BusyWith::TableChange`](crate::BusyWith)).
+    /// - **Isolation**: a serializable transaction that has read from one of the tables and writes
+    ///   cannot commit after the operation.
+    /// - **Change feeds** deliver the operation as one transaction and hold all of its changes in
+    ///   memory.
+    ///
+    /// Values from single reads stay in memory until the operation ends; use [`Transaction::scan`]
+    /// for many. Writes to other tables work as in any transaction. If the caller drops the future,
+    /// the operation aborts, unless its commit is already decided.
+    ///
+    /// [`TransactionBuilder::try_run_bulk`] sets the isolation level and reports the commit LSN.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table, TableOptions};
@@ -134,82 +143,19 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// The closure's; [`Misuse::NotPaged`](crate::Misuse); [`BusyWith::TableChange`](crate::BusyWith); [`Error::Conflict`] and [`Error::NotSerializable`], for what it
-    /// did to other tables; [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, which it might wait for; as [`Database::run`].
+    /// As [`Database::run`], and:
+    ///
+    /// - [`Misuse::NotPaged`](crate::Misuse); [`BusyWith::TableChange`](crate::BusyWith).
+    /// - [`Error::Conflict`] and [`Error::NotSerializable`], because of other tables.
+    /// - [`Misuse::WouldBlock`](crate::Misuse) if a transaction calls it: the operation might wait for that
+    ///   transaction.
     pub fn run_bulk<T, F>(&self, tables: impl BulkTables, body: F) -> BulkRun<Result<T>>
     where
         F: AsyncFnOnce(&Transaction) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        let run = self.try_run_bulk_with(RunOptions::default(), tables, body);
+        let run = self.transaction().try_run_bulk(tables, body);
         Box::pin(async move { Ok(run.await?.value) })
-    }
-
-    /// Like [`Database::run_bulk`], for a closure whose error is of a type of its own, which the engine's converts to; with
-    /// options, of which isolation counts; and reports the commit LSN.
-    ///
-    /// ```
-    /// # use braiddb::{Database, Error, Isolation, Options, RunOptions, Table, TableOptions};
-    /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// let [a, b]: [Table<u64, u64>; 2] = [
-    ///     db.create_table_with("a", TableOptions::default().paged()).await?,
-    ///     db.create_table_with("b", TableOptions::default().paged()).await?,
-    /// ];
-    /// let (first, second) = (a.clone(), b.clone());
-    /// let options = RunOptions::default().isolation(Isolation::Snapshot);
-    /// let copied = db.try_run_bulk_with(options, [&a, &b], async move |tx| {
-    ///     let mut scan = tx.scan(&first, ..)?;
-    ///     while let Some((key, value)) = scan.next().await? {
-    ///         tx.put(&second, &key, &value).await?;
-    ///     }
-    ///     Ok::<_, Error>(())
-    /// });
-    /// assert!(copied.await?.commit_lsn > 0);
-    /// # Ok::<_, Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Database::run_bulk`]; [`Misuse::ReadOnlyTransaction`](crate::Misuse) at the first write if the options say so.
-    pub fn try_run_bulk_with<T, E, F>(
-        &self,
-        options: RunOptions,
-        tables: impl BulkTables,
-        body: F,
-    ) -> BulkRun<Result<Outcome<T>, E>>
-    where
-        F: AsyncFnOnce(&Transaction) -> Result<T, E> + Send + 'static,
-        T: Send + 'static,
-        E: From<Error> + Send + 'static,
-    {
-        let mut listed = Vec::new();
-        tables.list(&mut listed);
-        let db = self.clone();
-        Box::pin(async move {
-            refuse_on_worker()?;
-            let tables = db.check_bulk_tables(listed)?;
-            let runtime = CallerRuntime::current();
-            let (reply, result) = oneshot::channel();
-            let reply = UntilRecorded::new(reply);
-            // A worker may drop it that has not begun.
-            let body = Contained::new(body);
-            db.spawn(move || {
-                Box::pin(async move {
-                    let operation = pin!(async move {
-                        let result = run_on_worker(options, tables, body).await;
-                        sched::hold_after_failure().await;
-                        result
-                    });
-                    let attempts = pin!(runtime.run(operation));
-                    Request::new(attempts, reply).await;
-                })
-            })?;
-            match result.await {
-                // Converted here, on the caller's thread: that is the caller's own code.
-                Ok(result) => result.map_err(Failed::into_error),
-                Err(oneshot::Canceled) => Err(db.ended().into()),
-            }
-        })
     }
 
     fn check_bulk_tables(&self, listed: Vec<ListedTable>) -> Result<Vec<Arc<Records>>> {
@@ -227,7 +173,76 @@ impl Database {
     }
 }
 
-/// Why an operation does not begin, as its caller is told.
+impl TransactionBuilder {
+    /// Runs a bulk operation like [`Database::run_bulk`], with the isolation level of this builder
+    /// and a closure with its own error type, and reports the commit LSN.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Isolation, Options, Table, TableOptions};
+    /// # pollster::block_on(async {
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let [a, b]: [Table<u64, u64>; 2] = [
+    ///     db.create_table_with("a", TableOptions::default().paged()).await?,
+    ///     db.create_table_with("b", TableOptions::default().paged()).await?,
+    /// ];
+    /// let (first, second) = (a.clone(), b.clone());
+    /// let snapshot = db.transaction().isolation(Isolation::Snapshot);
+    /// let copied = snapshot.try_run_bulk([&a, &b], async move |tx| {
+    ///     let mut scan = tx.scan(&first, ..)?;
+    ///     while let Some((key, value)) = scan.next().await? {
+    ///         tx.put(&second, &key, &value).await?;
+    ///     }
+    ///     Ok::<_, Error>(())
+    /// });
+    /// assert!(copied.await?.commit_lsn > 0);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::run_bulk`]; [`Misuse::ReadOnlyTransaction`](crate::Misuse) at the first write of a read-only
+    /// transaction.
+    pub fn try_run_bulk<T, E, F>(
+        self,
+        tables: impl BulkTables,
+        body: F,
+    ) -> BulkRun<Result<Outcome<T>, E>>
+    where
+        F: AsyncFnOnce(&Transaction) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        let mut listed = Vec::new();
+        tables.list(&mut listed);
+        let Self { db, options } = self;
+        Box::pin(async move {
+            refuse_on_worker()?;
+            let tables = db.check_bulk_tables(listed)?;
+            let runtime = CallerRuntime::current();
+            let (reply, result) = oneshot::channel();
+            let reply = UntilRecorded::new(reply);
+            // A worker may drop the closure before it begins.
+            let body = Contained::new(body);
+            db.spawn(move || {
+                Box::pin(async move {
+                    let operation = pin!(async move {
+                        let result = run_on_worker(options, tables, body).await;
+                        sched::hold_after_failure().await;
+                        result
+                    });
+                    let attempts = pin!(runtime.run(operation));
+                    Request::new(attempts, reply).await;
+                })
+            })?;
+            match result.await {
+                // Converted on the caller's thread: `E::from` is user code.
+                Ok(result) => result.map_err(Failed::into_error),
+                Err(oneshot::Canceled) => Err(db.ended().into()),
+            }
+        })
+    }
+}
+
+/// Returns the error for an operation that cannot begin.
 fn cannot_begin(why: CannotBegin) -> Error {
     match why {
         CannotBegin::IndexBusy(table) => {
@@ -239,9 +254,9 @@ fn cannot_begin(why: CannotBegin) -> Error {
     }
 }
 
-/// Carries a bulk operation out. As of transactions, an error leaves only when what the operation was told may leave.
+/// Runs a bulk operation. Returns an error only after everything the operation read is durable.
 async fn run_on_worker<T, E, F>(
-    options: RunOptions,
+    options: TransactionOptions,
     tables: Vec<Arc<Records>>,
     body: Contained<F>,
 ) -> Result<Outcome<T>, Failed<E>>
@@ -257,7 +272,7 @@ where
     let transaction = Transaction::new(begun, 1);
     let result = {
         let body = body.into_inner();
-        // The closure is called within the future, so that this is contained too.
+        // The future calls the closure, so that `ContainedFuture` catches its panic too.
         let mut future = pin!(Some(async { body(&transaction).await }));
         ContainedFuture::new(future.as_mut()).await
     };

@@ -76,7 +76,7 @@ impl TableContents {
     /// The part of the records whose values are in memory, from 0 to 1; 1 of an empty table.
     ///
     /// ```
-    /// use braiddb::TableContents;
+    /// use braiddb::stats::TableContents;
     ///
     /// let mut contents = TableContents::default();
     /// assert_eq!(contents.hot_share(), 1.0);

@@ -1,8 +1,8 @@
-//! Transactions whose steps come one by one, from any thread, with any time between them. What they do to records is in
-//! `interactive/records.rs`.
+//! Interactive transactions: steps come one by one, from any thread, with any delay between them.
+//! `interactive/records.rs` has the operations on records.
 //!
-//! The transaction itself lives in a slot of a worker and waits there, on a channel, for its next
-//! step; each step is a closure that runs on that worker.
+//! The transaction occupies a slot of a worker and waits on a channel for its next step. Each step
+//! is a closure that runs on that worker.
 
 mod records;
 
@@ -16,9 +16,9 @@ use futures_core::Stream;
 
 use super::Database;
 use super::error::{Error, Result, TransactionEnd};
-use super::options::RunOptions;
 use super::run::send;
 use super::transaction::Transaction;
+use super::transaction_builder::TransactionBuilder;
 use super::workers::Workers;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -29,7 +29,7 @@ use crate::sync::{OnceLock, async_queue, clock, oneshot};
 use crate::transaction::{AbortCause, Engine, InteractivePermit, Mode, WorkerTransactions};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
-/// Runs a step and sends its caller the result; `false` if it panicked.
+/// Runs a step and sends the result to its caller. Returns `false` if the step panicked.
 type Step = Box<dyn for<'a> FnOnce(&'a Transaction) -> LocalFuture<'a, bool> + Send>;
 
 enum Request {
@@ -38,8 +38,8 @@ enum Request {
     Abort(oneshot::Sender<()>),
 }
 
-/// A step's answer, once it may leave: when what the transaction was told so far is durable. If the
-/// log fails before, its error is the answer.
+/// Returns the answer of a step after everything the transaction has read is durable, or the log's
+/// error if the log fails first.
 async fn once_durable<A>(transaction: &Transaction, answer: Contained<Result<A>>) -> Result<A> {
     if !is_planted(Bug::StepBeforeDurable) {
         transaction.core().wait_to_answer().await?;
@@ -47,14 +47,14 @@ async fn once_durable<A>(transaction: &Transaction, answer: Contained<Result<A>>
     answer.into_inner()
 }
 
-/// A transaction whose steps may come from any thread, one after the other.
+/// A transaction whose operations come one by one, from any thread. [`Database::begin`] returns it.
 ///
-/// Each step's answer leaves only when what the transaction was told so far is durable, as a
-/// finished transaction's result does (see [`Durability`](crate::Durability)): a step that reads
-/// what others have just committed waits for their commits, any other step for nothing.
+/// Each operation returns only after everything the transaction has read is durable (see
+/// [`Durability`](crate::Durability)). An operation that reads a record waits for the commit that
+/// wrote the record; other operations do not wait.
 ///
-/// Dropping it aborts it; so does leaving it open for too long ([`Options::interactive_idle`](crate::Options),
-/// [`Options::interactive_age`](crate::Options)).
+/// The transaction aborts if the caller drops it or leaves it open for too long
+/// ([`Options::interactive_idle`](crate::Options), [`Options::interactive_age`](crate::Options)).
 ///
 /// ```
 /// # use braiddb::{Database, Error, Options, Table};
@@ -74,7 +74,7 @@ pub struct InteractiveTransaction {
     expired: Arc<OnceLock<Expired>>,
 }
 
-/// The option beyond which a transaction was open, and its value.
+/// The option whose limit a transaction exceeded, and that limit.
 #[derive(Clone, Copy, Debug)]
 struct Expired {
     option: &'static str,
@@ -87,22 +87,22 @@ impl From<Expired> for Error {
     }
 }
 
-/// How long a transaction may be open. Where that is not bounded no clock is looked at.
+/// Limits on how long a transaction may be open. Without limits it reads no clock.
 struct Limits<'e> {
     engine: &'e Engine,
-    /// When the transaction began, if its age is bounded.
+    /// Start of the transaction, if its age is limited.
     begun: Option<Instant>,
 }
 
 impl<'e> Limits<'e> {
-    /// Of a transaction that begins now.
+    /// Returns the limits of a transaction that begins now.
     fn begin(engine: &'e Engine) -> Self {
         Self { engine, begun: engine.interactive_age.map(|_| clock::now()) }
     }
 
-    /// Until when the next step may come, and what is exceeded then.
+    /// Returns the deadline of the next step, and the limit that it exceeds then.
     fn expiry(&self) -> Option<(Instant, Expired)> {
-        // A moment that no clock reaches is none.
+        // A deadline beyond the clock's range is no deadline.
         let moment = |since: Instant, option, limit: Duration| {
             Some((since.checked_add(limit)?, Expired { option, limit }))
         };
@@ -115,8 +115,8 @@ impl<'e> Limits<'e> {
     }
 }
 
-/// The next request, or what is exceeded if none comes in time; `None` when the user has dropped the
-/// transaction.
+/// Waits for the next request. Returns the exceeded limit if none comes in time, and `None` if the
+/// user has dropped the transaction.
 async fn next_request(
     worker: &WorkerTransactions,
     inbox: &mut async_queue::UnboundedReceiver<Request>,
@@ -125,7 +125,7 @@ async fn next_request(
     let waiter = sched::current_foreign_waiter().await;
     let timer = expiry.map(|(at, expired)| (worker.timers.set(at, waiter), expired));
     poll_fn(|context| {
-        // A request that has come is carried out, however late it is looked at.
+        // A request that has arrived runs, even after the deadline.
         if let Poll::Ready(request) = Pin::new(&mut *inbox).poll_next(context) {
             return Poll::Ready(Ok(request));
         }
@@ -138,7 +138,10 @@ async fn next_request(
 }
 
 impl Database {
-    /// Begins a transaction whose steps come one by one. If the future is dropped, none is left.
+    /// Begins an interactive transaction: its operations come one by one, from any thread.
+    ///
+    /// [`TransactionBuilder::begin`] sets options. If the caller drops the future, no transaction
+    /// remains open.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -147,7 +150,7 @@ impl Database {
     /// let carts: Table<str, u64> = db.create_table("carts").await?;
     /// let tx = db.begin().await?;
     /// tx.put(&carts, "ada", &1).await?;
-    /// // Nobody else sees it yet.
+    /// // Other transactions do not see the record yet.
     /// assert_eq!(db.get(&carts, "ada").await?, None);
     /// tx.commit().await?;
     /// assert_eq!(db.get(&carts, "ada").await?, Some(1));
@@ -155,63 +158,47 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Overloaded`] at once, if the worker has as many open as it may have
-    /// ([`Options::max_open`](crate::Options::max_open)).
+    /// [`Error::Closed`]. [`Error::Overloaded`], without waiting, if the worker already has
+    /// [`Options::max_open`](crate::Options::max_open) open transactions.
     pub async fn begin(&self) -> Result<InteractiveTransaction> {
-        self.begin_with(RunOptions::default()).await
+        self.transaction().begin().await
     }
 
-    /// As [`Database::begin`], for a transaction that only reads: it refuses to write
-    /// ([`Misuse::ReadOnlyTransaction`](crate::Misuse)), and never fails because of others.
+    /// Begins a read-only transaction without time limits. Returns it and its begin stamp.
+    ///
+    /// # Errors
+    /// As [`Database::begin`].
+    pub(super) async fn begin_unlimited(&self) -> Result<(InteractiveTransaction, Lsn)> {
+        self.shared.workers.begin_unlimited().await
+    }
+}
+
+impl TransactionBuilder {
+    /// Begins an interactive transaction like [`Database::begin`], with the options of this
+    /// builder.
+    ///
+    /// A conflict ends the transaction; the caller decides whether to begin another one.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Misuse, Options, Table};
     /// # pollster::block_on(async {
     /// # let db = Database::in_memory(Options::default().workers(1))?;
     /// let carts: Table<str, u64> = db.create_table("carts").await?;
-    /// let tx = db.begin_read_only().await?;
+    /// let tx = db.transaction().read_only(true).begin().await?;
     /// db.put(&carts, "ada", &1).await?;
-    /// // As it was when it began.
+    /// // The transaction reads the state in which it began.
     /// assert_eq!(tx.get(&carts, "ada").await?, None);
     /// let refused = tx.put(&carts, "ada", &2).await;
-    /// assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyTransaction))));
+    /// assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyTransaction)))));
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
     /// As [`Database::begin`].
-    pub async fn begin_read_only(&self) -> Result<InteractiveTransaction> {
-        self.begin_with(RunOptions::default().read_only(true)).await
-    }
-
-    /// As [`Database::begin`], with options; how often it is attempted is the caller's.
-    ///
-    /// ```
-    /// use braiddb::{Database, Error, Isolation, Options, RunOptions, Table};
-    ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let options = RunOptions::default().isolation(Isolation::Snapshot);
-    /// let transaction = db.begin_with(options).await?;
-    /// transaction.put(&names, &1, "ada").await?;
-    /// transaction.commit().await?;
-    /// # Ok::<_, Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Database::begin`].
-    pub async fn begin_with(&self, options: RunOptions) -> Result<InteractiveTransaction> {
-        let mode = options.mode(self.shared.engine.isolation);
-        Ok(self.shared.workers.begin(mode, true).await?.0)
-    }
-
-    /// A transaction that only reads, and that only its user ends; and its begin stamp.
-    ///
-    /// # Errors
-    /// As [`Database::begin`].
-    pub(super) async fn begin_unlimited(&self) -> Result<(InteractiveTransaction, Lsn)> {
-        self.shared.workers.begin_unlimited().await
+    pub async fn begin(self) -> Result<InteractiveTransaction> {
+        let shared = &self.db.shared;
+        let mode = self.options.mode(shared.engine.isolation);
+        Ok(shared.workers.begin(mode, true).await?.0)
     }
 }
 
@@ -264,21 +251,21 @@ async fn serve(
         let request = match request {
             Ok(request) => request,
             Err(expired) => {
-                // Before the channel closes, so that whoever finds it closed finds this.
+                // Set before the channel closes: a caller that finds it closed reads this.
                 at_expiry.get_or_init(|| expired);
                 transaction.core().set_abort_cause(AbortCause::Expired);
                 return;
             }
         };
         match request {
-            // The channel closes when the user drops the transaction: that aborts it.
+            // The user dropped the transaction, which closes the channel: abort.
             None => return,
             Some(Request::Step(step)) => {
                 if !step(&transaction).await {
                     transaction.core().set_abort_cause(AbortCause::Panic);
                     return;
                 }
-                // What it was handed is not kept until the end, which may be far.
+                // Frees the values that the step read; the transaction may stay open for long.
                 transaction.core_mut().free_copies();
             }
             Some(Request::Commit(reply)) => {
@@ -301,11 +288,10 @@ async fn serve(
 }
 
 impl InteractiveTransaction {
-    /// Runs `step` on the transaction's worker, as one of its steps.
+    /// Runs a closure on the transaction's worker, as one step.
     ///
-    /// Not to be dropped lightly: the future of this method, and of those below, hands the step to the
-    /// worker when it is first polled. If it is dropped later the step is carried out all the same,
-    /// before those that follow, and only its result is lost.
+    /// Dropping the future after its first poll does not cancel the step: it runs before later
+    /// steps, and only its result is lost. The same holds for all operations of this type.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -328,11 +314,12 @@ impl InteractiveTransaction {
     /// ```
     ///
     /// # Errors
-    /// The step's own, after which the transaction goes on; [`Error::Panicked`] if it panicked, which
-    /// ends the transaction; [`TransactionEnd::Expired`](crate::TransactionEnd) if it was aborted because no step came for too long;
-    /// [`Error::Io`] in the place of either if the log fails before the answer
-    /// may leave; [`TransactionEnd::Finished`](crate::TransactionEnd) if it is over, because an earlier step panicked
-    /// or the database was closed; [`Error::Failed`].
+    /// - The error of `step`. The transaction stays open.
+    /// - [`Error::Panicked`] if `step` panicked. This ends the transaction.
+    /// - [`TransactionEnd::Expired`](crate::TransactionEnd) if no step came for too long.
+    /// - [`Error::Io`] if the log fails before the answer is durable.
+    /// - [`TransactionEnd::Finished`](crate::TransactionEnd) if an earlier step panicked or the database is closed.
+    /// - [`Error::Failed`].
     pub async fn step<T, F>(&self, step: F) -> Result<T>
     where
         F: AsyncFnOnce(&Transaction) -> Result<T> + Send + 'static,
@@ -341,8 +328,8 @@ impl InteractiveTransaction {
         self.try_step(step).await
     }
 
-    /// Like [`InteractiveTransaction::step`], for a step whose error is of a type of its own, which the
-    /// engine's converts to.
+    /// Like [`InteractiveTransaction::step`], for a closure with its own error type
+    /// `E: From<Error>`.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -401,7 +388,7 @@ impl InteractiveTransaction {
         });
         self.send(Request::Step(step))?;
         match result.await {
-            // Converted here, on the caller's thread: that is the caller's own code.
+            // Converted on the caller's thread: `E::from` is user code.
             Ok(answer) => answer?,
             Err(oneshot::Canceled) => Err(self.over().into()),
         }
@@ -411,7 +398,7 @@ impl InteractiveTransaction {
         self.requests.unbounded_send(request).map_err(|_| self.over())
     }
 
-    /// Why no answer comes.
+    /// Returns the reason why the transaction answers no more requests.
     fn over(&self) -> Error {
         if let Some(&expired) = self.expired.get() {
             return expired.into();
@@ -422,8 +409,11 @@ impl InteractiveTransaction {
         }
     }
 
-    /// Commits; returns the LSN that it committed at, or if it wrote nothing the LSN it read at. If the future is dropped after
-    /// its first poll, the transaction commits or fails all the same, without an error.
+    /// Commits the transaction. Returns the LSN at which it committed, or at which it read if it
+    /// wrote nothing.
+    ///
+    /// Dropping the future after its first poll does not cancel the commit; only its result is
+    /// lost.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -439,18 +429,18 @@ impl InteractiveTransaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Conflict`] if one of its steps met one; [`Error::NotSerializable`] if others have changed
-    /// what it read; [`TransactionEnd::Finished`](crate::TransactionEnd) if it was over
-    /// already; [`Error::Io`] if the log had failed; after these nothing of the transaction is there.
-    /// [`Error::CommitUnknown`] if the log failed during the commit, and [`Error::Failed`]: the
-    /// transaction may be there or not.
+    /// - Nothing of the transaction is stored: [`Error::Conflict`] if one of its steps met a
+    ///   conflict, [`Error::NotSerializable`] if another transaction changed a record that it read,
+    ///   [`TransactionEnd::Finished`](crate::TransactionEnd) if it had ended, [`Error::Io`] if the log had failed.
+    /// - The transaction may be stored or not: [`Error::CommitUnknown`] if the log failed during
+    ///   the commit, or [`Error::Failed`].
     pub async fn commit(self) -> Result<u64> {
         let (reply, result) = oneshot::channel();
         self.send(Request::Commit(reply))?;
         result.await.map_err(|oneshot::Canceled| self.over())?
     }
 
-    /// Aborts.
+    /// Aborts the transaction: none of its writes is stored.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -466,7 +456,7 @@ impl InteractiveTransaction {
     /// ```
     ///
     /// # Errors
-    /// [`TransactionEnd::Finished`](crate::TransactionEnd) if it was over already; [`Error::Failed`].
+    /// [`TransactionEnd::Finished`](crate::TransactionEnd) if it had ended; [`Error::Failed`].
     pub async fn abort(self) -> Result<()> {
         let (reply, result) = oneshot::channel();
         self.send(Request::Abort(reply))?;

@@ -8,10 +8,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::error::Result;
-use super::options::{Outcome, RunOptions};
 use super::stage::StagedTable;
 use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
+use super::transaction_builder::Outcome;
 use super::{Database, refuse_on_worker};
 use crate::transaction::Isolation;
 use crate::types::{Key, Value};
@@ -190,9 +190,9 @@ impl<'d> Loading<'d> {
         };
         let reply = |_, result: Result<Outcome<()>>| result.map(drop);
         // Nothing is read, and whether a key is there is seen under either isolation.
-        let options = RunOptions::default().isolation(Isolation::Snapshot);
+        let insert = self.db.transaction().isolation(Isolation::Snapshot);
         let worker = self.handed % self.workers;
-        let run = self.db.run_source_with(worker, options, [batch], body, reply)?;
+        let run = insert.run_source(worker, [batch], body, reply)?;
         self.under_way.push_back(UnderWay { done: Box::pin(run.done()), rows, bytes });
         self.bytes += bytes;
         self.handed += 1;

@@ -1,4 +1,4 @@
-//! The database as its user sees it: opening and closing, typed tables, transactions, errors.
+//! Public interface of the engine: opening and closing, typed tables, transactions, errors.
 
 mod bulk;
 mod catalog;
@@ -39,6 +39,7 @@ mod tables;
 mod tests;
 mod trace;
 mod transaction;
+mod transaction_builder;
 mod unfold;
 #[cfg(feature = "experiment")]
 mod unversioned;
@@ -72,7 +73,7 @@ pub use interactive::InteractiveTransaction;
 pub use keys::Keys;
 pub use memory_budget::MemoryBudget;
 use memory_budget::{Resolved, RingSize};
-pub use options::{Options, Outcome, Overload, RunOptions};
+pub use options::{Options, Overload};
 pub use recovery::{OpenProgress, OpenStage, Recovery};
 pub use run_on::Handles;
 pub use savepoint::Savepoint;
@@ -91,6 +92,7 @@ pub use table::{KeyRange, Table};
 pub use table_options::TableOptions;
 pub use trace::{Activity, Trace, TraceSlice};
 pub use transaction::Transaction;
+pub use transaction_builder::{Outcome, TransactionBuilder};
 #[cfg(feature = "experiment")]
 pub use unversioned::load_onto_pages;
 pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
@@ -114,38 +116,50 @@ use crate::version::MAX_VALUE_BYTES;
 #[cfg(any(test, braid_simulation))]
 const SIMULATED_WIDTH: usize = 8;
 
-/// How much of a memory budget may be versions of one transaction on paged tables, if no option says otherwise: not less than
-/// two of the longest values take.
+/// Default limit on the versions of one transaction on paged tables: an eighth of the memory
+/// budget, and at least two values of the maximum length.
 fn version_bytes(memory_budget: u64) -> u64 {
     const PART: u64 = 8;
     (memory_budget / PART).max(2 * MAX_VALUE_BYTES as u64)
 }
 
-/// An open database. Handles are cheap to clone, and can be used from any thread; the last one
-/// dropped closes the database, and waits until that is done. Dropped on a worker's own thread (in a
-/// transaction's closure, a source's input, a destructor there), where waiting would stop the worker,
-/// it lets the workers close the database by themselves: they end what is under way, and the last one
-/// frees the directory, a little later.
+/// An open database. Handles are cheap to clone and work from any thread.
 ///
-/// # Futures that are dropped
-/// The future of every method may be dropped before it is ready, by a timeout, say. Nothing happens before it is polled.
+/// Dropping the last handle closes the database like [`Database::close`]. On a worker thread (in a
+/// closure, an input of a source, or a destructor that runs there) the drop returns immediately:
+/// the workers end the open transactions, and the last worker releases the directory.
 ///
-/// - One transaction ([`Database::run`], [`Database::try_run`] and those with options; operations without a closure, as
-///   [`Database::put`]; what makes, opens and renames tables) is aborted, unless its commit is decided already: it has
-///   happened as a whole, or not at all.
-/// - What begins something leaves nothing: neither a transaction ([`Database::begin`] and those with options), nor a
-///   [`Snapshot`]; a table that [`Database::stage_table`] made is as if its [`StagedTable`] had been dropped.
-/// - Reads ([`Database::tables`], [`Database::table_contents`], [`Database::indexes`], [`Database::change_slots`]) leave
-///   nothing.
-/// - What takes long, or is upkeep, says what becomes of it: most goes on all the same.
+/// | to run | use |
+/// |---|---|
+/// | a transaction | [`run`](Database::run), [`try_run`](Database::try_run), [`run_on`](Database::run_on), [`run_blocking`](Database::run_blocking) |
+/// | a transaction with options, or to learn its commit LSN | [`transaction`](Database::transaction) |
+/// | one operation | [`get`](Database::get), [`put`](Database::put), [`scan`](Database::scan), … |
+/// | a transaction that spans requests | [`begin`](Database::begin) |
+/// | reads as of one moment | [`snapshot`](Database::snapshot) |
+/// | one transaction for each input | [`run_source`](Database::run_source) |
+/// | a change to many records of a paged table | [`run_bulk`](Database::run_bulk) |
 ///
-/// Within a transaction, see [`Transaction`]; in steps, [`InteractiveTransaction::step`].
+/// # Dropped futures
+/// The caller may drop the future of any method before it is ready, for example after a timeout. A
+/// future that was never polled has no effect.
+///
+/// - **Transactions** ([`Database::run`], single operations such as [`Database::put`], and methods
+///   that create, open or rename tables) abort, unless the commit is already decided. The result is
+///   all or nothing.
+/// - **[`Database::begin`] and [`Database::snapshot`]** leave no transaction and no [`Snapshot`]
+///   open. [`Database::stage_table`] discards the table, as dropping the [`StagedTable`] does.
+/// - **Reads** ([`Database::tables`], [`Database::table_contents`], [`Database::indexes`],
+///   [`Database::change_slots`]) have no effect.
+/// - **Maintenance and long operations** document their own behaviour. Most of them continue.
+///
+/// [`Transaction`] and [`InteractiveTransaction::step`] describe dropped futures within a
+/// transaction.
 #[derive(Clone)]
 pub struct Database {
     shared: Arc<Shared>,
 }
 
-/// What the handles share. Fields are dropped in order: workers before what they work on.
+/// State that all handles share. Fields are dropped in order: workers before the data they use.
 struct Shared {
     executor: Executor,
     workers: Workers,
@@ -168,10 +182,11 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    /// Opens the database in a directory, or makes one there, and recovers what was committed.
-    /// Blocks until that is done.
+    /// Opens or creates the database in a directory and recovers all committed transactions. Blocks
+    /// until recovery ends.
     ///
-    /// With [`Durability::Volatile`] what is in the directory is read, and nothing is written.
+    /// With [`Durability::Volatile`] the database reads the directory and writes nothing to it.
+    /// [`Options::read_only`] opens a database that another process may write to.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -189,15 +204,16 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`]; [`Error::Directory`] if the directory is in use or is not a database's;
-    /// [`Error::Corrupt`] if it is damaged; [`Error::Io`] if it cannot be read or written;
-    /// [`Error::Panicked`] if `watch` of
-    /// [`Database::open_watched`] did.
+    /// - [`Error::Options`] if an option is out of range.
+    /// - [`Error::Io`] if the directory is in use, has no database, is damaged, or cannot be read
+    ///   or written.
+    /// - [`Error::Panicked`] if `watch` of [`Database::open_watched`] panicked.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::open_watched(directory, options, |_| {})
     }
 
-    /// As [`Database::open`], telling how far it is: a log of gigabytes takes seconds to replay.
+    /// Opens a database like [`Database::open`] and reports progress: replaying gigabytes of log
+    /// takes seconds.
     ///
     /// ```
     /// use braiddb::{Database, Options};
@@ -220,7 +236,7 @@ impl Database {
         let mut panic = None;
         let opened = Self::open_in(directory.as_ref(), options, None, &mut |step| {
             if panic.is_none() {
-                // Contained here: the threads of recovery are not to be unwound.
+                // Catches the panic here, so that it does not unwind the threads of recovery.
                 panic = sched::contain(|| watch(step.into())).err();
             }
         });
@@ -230,9 +246,9 @@ impl Database {
         }
     }
 
-    /// Opens the database on a simulated disk, or makes one there. It does the same each time from the
-    /// same seed, if its callers do, with one worker, or in a controlled schedule with as many as the
-    /// options say; see [`crate::simulation`].
+    /// Opens the database on a simulated disk, or makes one there. It does the same each time from
+    /// the same seed, if its callers do, with one worker, or in a controlled schedule with as many
+    /// as the options say; see [`crate::simulation`].
     ///
     /// # Errors
     /// As [`Database::open`].
@@ -272,7 +288,7 @@ impl Database {
         }
     }
 
-    /// Opens a database as it is found.
+    /// Opens the database with one attempt.
     fn open_once(
         log_options: LogOptions,
         options: &Options,
@@ -280,7 +296,7 @@ impl Database {
         watch: Watch<'_>,
     ) -> Result<Self> {
         let memory_budget = match (simulated, options.memory_budget) {
-            // What happens must not depend on the machine.
+            // A simulation must not depend on the machine's memory.
             (Some(_), MemoryBudget::Automatic) => MemoryBudget::Unlimited,
             (_, budget) => budget,
         };
@@ -329,7 +345,8 @@ impl Database {
         Ok(db)
     }
 
-    /// A database in memory only: nothing is logged, whatever the options say.
+    /// Opens a new database in memory. It writes no log and no files; its durability is
+    /// [`Durability::Volatile`] regardless of the options.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -343,7 +360,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`]; [`Error::Io`] if workers cannot be started.
+    /// [`Error::Options`]; [`Error::Io`] if the operating system cannot start the workers.
     pub fn in_memory(options: Options) -> Result<Self> {
         let options = options.durability(Durability::Volatile);
         options.check().map_err(Error::Options)?;
@@ -419,21 +436,23 @@ impl Database {
         self.shared.workers.spawn(job)
     }
 
-    /// Why nothing is done any more.
+    /// Returns the reason why the workers have stopped.
     fn ended(&self) -> Error {
         ended(&self.shared.engine.failure)
     }
 
-    /// Closes the database: no transaction begins any more, those under way end, the log is
-    /// flushed. Sources draw no more inputs. A transaction that waits for something outside the engine, another
-    /// transaction among it, and an interactive one, is aborted if it still does or does again 200 to 400 ms later, and
-    /// did not wait for the engine's disk in between. One that waits for the disk is waited for, however long that
-    /// takes. Closing twice is no error.
+    /// Closes the database: ends its transactions, flushes the log, and releases the directory.
     ///
-    /// Blocks until all is done, checks and backups that are under way included: then the directory is
-    /// free, to be opened again or removed, whatever handles there still are. Calls on them give
-    /// [`Error::Closed`]; [`Database::stats`] still answers. The same happens when the last handle is
-    /// dropped.
+    /// Blocks until everything has ended, including checks and backups. After that the directory
+    /// can be opened again or removed, even if handles remain. Calls on these handles fail with
+    /// [`Error::Closed`]; [`Database::stats`] still works. Closing twice is not an error. Dropping
+    /// the last handle also closes the database.
+    ///
+    /// No new transaction begins, and sources take no more inputs. Open transactions may finish,
+    /// and `close` waits for the disk however long that takes. A transaction aborts if it waits for
+    /// something outside the engine (another transaction, or the next step of an interactive
+    /// transaction), still or again waits 200 to 400 ms later, and did not wait for the engine's
+    /// disk in between.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -449,8 +468,9 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// The log's, if it failed before everything was on disk; [`Error::Failed`]; [`Misuse::WouldBlock`](crate::Misuse)
-    /// from within a transaction.
+    /// - [`Error::Io`] if the log failed before everything was on disk.
+    /// - [`Error::Failed`].
+    /// - [`Misuse::WouldBlock`](crate::Misuse) if a transaction calls it.
     pub fn close(&self) -> Result<()> {
         refuse_on_worker()?;
         self.shared.engine.checkpoints.stop();
@@ -466,7 +486,7 @@ impl Database {
     }
 }
 
-/// Why the workers of an engine do nothing any more: it failed, or else the database is closed.
+/// Returns the reason why the workers have stopped: the engine failed, or the database is closed.
 fn ended(failure: &Failure) -> Error {
     match failure.message() {
         Some(message) => Error::Failed { message: message.to_string() },
@@ -480,7 +500,7 @@ fn engine(
     log: Log,
     store: Option<ColdStore>,
 ) -> Arc<Engine> {
-    // Beside the workers, only the threads of recovery take part.
+    // Only the workers and the threads of recovery register with the domain.
     const RECOVERY_THREADS: usize = 16;
     let memory = MemoryCounters::of_database();
     let domain = Arc::new(Domain::new(options.workers + RECOVERY_THREADS, memory.clone()));
@@ -506,12 +526,12 @@ fn engine(
     Arc::new(Engine::new(&options, log, store, domain, memory).with_wall_clock(clock))
 }
 
-/// Refuses what would block a worker, from its own thread.
+/// Fails on a worker's thread, which a blocking call would stop.
 fn refuse_on_worker() -> Result<()> {
     if sched::on_worker() { Err(Error::Misuse(Misuse::WouldBlock)) } else { Ok(()) }
 }
 
-/// Runs a future on this thread, which sleeps while it waits.
+/// Runs a future on the calling thread, which sleeps while it waits.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {

@@ -1,4 +1,4 @@
-//! How a database is opened and how a transaction is run.
+//! How a database is opened.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::log::HoleTracker;
 use crate::log::{DEFAULT_PAGE_BYTES, MAX_RING, PAGE_BYTES, is_table_page_size};
 use crate::sched::{Policy, Width};
 use crate::sync::thread;
-use crate::transaction::{Certifier, Durability, Isolation, Mode, WallClock};
+use crate::transaction::{Certifier, Durability, Isolation, WallClock};
 
 /// Schedules and simulations use small databases, in which everything happens soon.
 const SMALL: bool = cfg!(braid_simulation);
@@ -127,7 +127,7 @@ pub struct Options {
     pub interactive_age: Option<Duration>,
     /// When a result leaves the engine. Default: [`Durability::Group`].
     pub durability: Durability,
-    /// What transactions may notice of one another, unless [`RunOptions`] say otherwise. Default:
+    /// What transactions may notice of one another, unless [`TransactionBuilder::isolation`](crate::TransactionBuilder::isolation) says otherwise. Default:
     /// [`Isolation::Serializable`].
     pub isolation: Isolation,
     /// How serializable transactions are certified. Default: [`Certifier::ReadValidation`].
@@ -161,7 +161,7 @@ pub struct Options {
     pub trace: usize,
     /// Whether opening a directory without a database makes one. Default: yes.
     pub create: bool,
-    /// Whether the database is only read ([`Database::open_read_only`](crate::Database::open_read_only)). Default: no.
+    /// Whether the database is only read; see the [guide](crate::guide::read_only). Default: no.
     pub read_only: bool,
     /// Bytes of log that are not durable yet, beside what is kept for the workers' largest blocks, at
     /// most: as if the ring were that small. Default: no bound but the ring.
@@ -400,100 +400,4 @@ impl Options {
         }
         Ok(())
     }
-}
-
-/// How one transaction is run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct RunOptions {
-    /// How often the closure is run at most, when it meets conflicts. Default: 64, which is some six seconds where another
-    /// transaction keeps a record written all the time: between attempts it stands back, at first for as long as others take,
-    /// in the end for up to a quarter of a second.
-    pub max_attempts: u32,
-    /// What the transaction may notice of others. Default: [`Options::isolation`].
-    pub isolation: Option<Isolation>,
-    /// Whether it only reads. It is refused writes ([`Misuse::ReadOnlyTransaction`](crate::Misuse)), what it reads need
-    /// not be noted, and it never fails because of others; it is serializable under either isolation.
-    /// Default: no.
-    pub read_only: bool,
-}
-
-impl Default for RunOptions {
-    fn default() -> Self {
-        Self { max_attempts: 64, isolation: None, read_only: false }
-    }
-}
-
-impl RunOptions {
-    /// Sets [`RunOptions::max_attempts`]; at least one attempt is made.
-    ///
-    /// ```
-    /// use braiddb::{Database, Error, Options, RunOptions, Table};
-    ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = db.create_table("names").await?;
-    /// let once = RunOptions::default().max_attempts(1);
-    /// let outcome = db.run_with(once, async move |tx| tx.put(&names, "ada", &7).await).await?;
-    /// assert_eq!(outcome.attempts, 1);
-    /// # Ok::<_, Error>(()) }).unwrap();
-    /// ```
-    #[must_use]
-    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
-        self.max_attempts = max_attempts.max(1);
-        self
-    }
-
-    /// Sets [`RunOptions::isolation`].
-    ///
-    /// ```
-    /// use braiddb::{Isolation, RunOptions};
-    ///
-    /// let options = RunOptions::default().isolation(Isolation::Snapshot);
-    /// assert_eq!(options.isolation, Some(Isolation::Snapshot));
-    /// ```
-    #[must_use]
-    pub fn isolation(mut self, isolation: Isolation) -> Self {
-        self.isolation = Some(isolation);
-        self
-    }
-
-    /// Sets [`RunOptions::read_only`].
-    ///
-    /// ```
-    /// use braiddb::{Database, Error, Options, RunOptions, Table};
-    ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<str, u64> = db.create_table("names").await?;
-    /// let reading = RunOptions::default().read_only(true);
-    /// let count = db.run_with(reading, async move |tx| tx.count(&names, ..).await).await?;
-    /// assert_eq!(count.value, 0);
-    /// # Ok::<_, Error>(()) }).unwrap();
-    /// ```
-    #[must_use]
-    pub fn read_only(mut self, read_only: bool) -> Self {
-        self.read_only = read_only;
-        self
-    }
-
-    /// How the transaction takes part in a database with this isolation.
-    pub(super) fn mode(&self, isolation: Isolation) -> Mode {
-        match self.read_only {
-            true => Mode::ReadOnly,
-            false => self.isolation.unwrap_or(isolation).into(),
-        }
-    }
-}
-
-/// What [`crate::Database::run_with`] reports of a committed transaction.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Outcome<T> {
-    /// What the closure returned.
-    pub value: T,
-    /// How often the closure ran: 1 without conflicts.
-    pub attempts: u32,
-    /// The LSN the transaction committed at; if it wrote nothing, the LSN it read at.
-    pub commit_lsn: u64,
 }

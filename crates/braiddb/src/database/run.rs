@@ -1,7 +1,7 @@
-//! Running a closure as a transaction: attempts, retries, panics, cancellation.
+//! Runs a closure as a transaction: attempts, retries, panics, cancellation.
 //!
-//! Everything of the user's that lives or runs on the worker (the closure and its future, values,
-//! errors, the caller's waker) is contained, each by itself (`sched::contain`).
+//! The worker runs and drops user code: the closure and its future, values, errors, the caller's
+//! waker. `sched::contain` catches the panics of each separately.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -9,10 +9,10 @@ use std::task::{Context, Poll};
 
 use super::Database;
 use super::error::{Error, Result};
-use super::options::{Outcome, RunOptions};
 use super::retry::{Lost, Retries};
 use super::span::TransactionSpan;
 use super::transaction::Transaction;
+use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
@@ -23,24 +23,26 @@ use crate::sync::oneshot;
 use crate::transaction::{AbortCause, NextAttempt, WorkerTransactions};
 
 impl Database {
-    /// Runs `body` as one transaction on some worker, and commits it.
+    /// Runs `body` as a transaction and commits it.
     ///
-    /// `body` may run several times: after a conflict, or if what it read was changed before it could
-    /// commit, it is aborted and run again, up to a bound.
-    /// Its own error aborts and comes back unchanged. A panic in it aborts this transaction alone,
-    /// and comes back as [`Error::Panicked`]; one in the destructor of what it captured, which is
-    /// dropped on the worker before this call returns, changes no outcome: it is counted
-    /// ([`Stats::destructor_panics`](crate::Stats)), and told in the program's trace.
-    /// Whatever is returned, a value or an error, leaves only when what `body` was told is durable;
-    /// see [`Durability`](crate::Durability).
-    /// Dropping the returned future aborts, unless the commit is already decided. The future can
-    /// be awaited on any executor.
+    /// Returns only after everything the transaction read or wrote is durable; see
+    /// [`Durability`](crate::Durability). The future runs on any executor. If the caller drops it,
+    /// the transaction aborts, unless its commit is already decided.
     ///
-    /// The closure runs on one of the database's worker threads, which runs many transactions in turn: each gives way to the
-    /// others where it awaits. One that computes for long, or blocks its thread (a lock, a file, `thread::sleep`), delays those
-    /// that are under way on its worker; transactions that come later are taken over by other workers. That is told once in the
-    /// program's trace, and seen in [`WorkerStats::longest_stretch`](crate::WorkerStats). Do such work before or after, or on a
-    /// thread pool of its own, and await its result.
+    /// - **Retries**: after a conflict, or if another transaction changed what `body` read, the
+    ///   transaction aborts and `body` runs again.
+    ///   [`TransactionBuilder::max_attempts`] limits the attempts.
+    /// - **Errors**: an error of `body` aborts the transaction, and `run` returns it unchanged.
+    /// - **Panics**: a panic of `body` aborts this transaction only, and `run` returns
+    ///   [`Error::Panicked`]. The captured values are dropped on the worker before `run` returns.
+    ///   A panic in one of their destructors changes no result. It is logged and counted
+    ///   ([`Stats::destructor_panics`](crate::Stats)).
+    /// - **Long computations**: `body` runs on a worker thread of the database. Each transaction
+    ///   lets others run where it awaits. Code that computes for long or blocks the thread (a lock,
+    ///   a file, `thread::sleep`) delays the open transactions of its worker; other workers take
+    ///   over transactions that have not begun. The engine logs this once and reports it in
+    ///   [`WorkerStats::longest_stretch`](crate::stats::WorkerStats). Do such work before or after
+    ///   the transaction, or on another thread pool, and await its result.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -58,16 +60,18 @@ impl Database {
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
-    /// For errors of the closure's own see [`Database::try_run`]. That "`?` couldn't convert the error to `braiddb::Error`",
-    /// or "expected `braiddb::Error`, found `anyhow::Error`", as of `anyhow::ensure!` in the closure, means that `run`
-    /// should be `try_run`.
+    /// [`Database::transaction`] sets options, and reports attempts and the commit LSN.
+    /// [`Database::try_run`] accepts closures with other error types. Use it if the compiler
+    /// reports "`?` couldn't convert the error to `braiddb::Error`", or "expected `braiddb::Error`,
+    /// found `anyhow::Error`" (from `anyhow::ensure!` in the closure).
     ///
     /// # Errors
-    /// The closure's; [`Error::Conflict`] or [`Error::NotSerializable`] after the last attempt;
-    /// [`Error::Panicked`];
-    /// [`Error::Closed`]; [`Error::Io`] if the log had failed: nothing of the transaction is there.
-    /// [`Error::CommitUnknown`] if the log failed during the commit, and [`Error::Failed`]: the
-    /// transaction may be there or not, and is not run again.
+    /// - The error of `body`.
+    /// - [`Error::Conflict`] or [`Error::NotSerializable`] after the last attempt.
+    /// - [`Error::Panicked`], [`Error::Closed`], or [`Error::Io`] if the log had failed: nothing
+    ///   of the transaction is stored.
+    /// - [`Error::CommitUnknown`] if the log failed during the commit, or [`Error::Failed`]: the
+    ///   transaction may be stored or not. It does not run again.
     pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
     where
         F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
@@ -76,8 +80,7 @@ impl Database {
         self.try_run(body)
     }
 
-    /// Like [`Database::run`], for a closure whose error is of a type of its own, which the engine's
-    /// converts to.
+    /// Like [`Database::run`], for a closure with its own error type `E: From<Error>`.
     ///
     /// ```
     /// # use braiddb::{Database, Options, Table};
@@ -104,10 +107,9 @@ impl Database {
     /// # Ok::<_, braiddb::Error>(())
     /// ```
     ///
-    /// The type of the error has to be said somewhere: by `Ok::<_, Refused>(())` as above, by an `Err(Refused::..)` in the
-    /// closure, or by returning what `try_run` gives without another `?`. Where only `?` is applied, within and without,
-    /// the compiler knows what the error converts from and to, but not what it is ("type annotations needed"). With
-    /// `anyhow`:
+    /// The code must name the error type once: with `Ok::<_, Refused>(())` as above, with an
+    /// `Err(Refused::..)` in the closure, or by returning the result of `try_run` without another
+    /// `?`. Otherwise the compiler reports "type annotations needed". With `anyhow`:
     ///
     /// ```
     /// # use braiddb::{Database, Options, Table};
@@ -139,103 +141,11 @@ impl Database {
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        let run = self.try_run_with(RunOptions::default(), body);
+        let run = self.transaction().try_run(body);
         async move { Ok(run.await?.value) }
     }
 
-    /// Like [`Database::run`], and reports attempts and commit LSN.
-    ///
-    /// ```
-    /// use braiddb::{Database, Error, Isolation, Options, RunOptions, Table};
-    ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let options = RunOptions::default().isolation(Isolation::Snapshot).max_attempts(5);
-    /// let outcome = db.run_with(options, async move |tx| tx.put(&names, &1, "ada").await).await?;
-    /// assert_eq!(outcome.attempts, 1);
-    /// println!("committed at {}", outcome.commit_lsn);
-    /// # Ok::<_, Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Database::run`].
-    pub fn run_with<T, F>(
-        &self,
-        options: RunOptions,
-        body: F,
-    ) -> impl Future<Output = Result<Outcome<T>>> + Send + use<T, F>
-    where
-        F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
-        T: Send + 'static,
-    {
-        self.try_run_with(options, body)
-    }
-
-    /// Like [`Database::run_with`], for a closure whose error is of a type of its own.
-    ///
-    /// ```
-    /// use braiddb::{Database, Error, Options, RunOptions, Table};
-    ///
-    /// # pollster::block_on(async {
-    /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// let names: Table<u64, str> = db.create_table("names").await?;
-    /// let options = RunOptions::default().read_only(true);
-    /// let name = db
-    ///     .try_run_with(options, async move |tx| {
-    ///         let name = tx.get(&names, &1).await?.ok_or_else(|| anyhow::anyhow!("nobody has this number"))?;
-    ///         Ok::<_, anyhow::Error>(name.to_owned())
-    ///     })
-    ///     .await;
-    /// assert_eq!(name.unwrap_err().to_string(), "nobody has this number");
-    /// # Ok::<_, Error>(()) }).unwrap();
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Database::run`].
-    pub fn try_run_with<T, E, F>(
-        &self,
-        options: RunOptions,
-        body: F,
-    ) -> impl Future<Output = Result<Outcome<T>, E>> + Send + use<T, E, F>
-    where
-        F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,
-        T: Send + 'static,
-        E: From<Error> + Send + 'static,
-    {
-        // A handle of its own: the future may be sent away, and outlive the one it came from.
-        let db = self.clone();
-        async move {
-            let (runtime, span) = (CallerRuntime::current(), TransactionSpan::begin(&options));
-            let (reply, result) = oneshot::channel();
-            let reply = UntilRecorded::new(reply);
-            // A worker may drop it that has not begun.
-            let body = Contained::new(body);
-            db.spawn(move || {
-                Box::pin(async move {
-                    let attempts = pin!(async move {
-                        let span = span.enter();
-                        let result = {
-                            // Dropped before the caller gets the result.
-                            let body = body;
-                            attempts(options, &*body).await
-                        };
-                        span.end(&result);
-                        result
-                    });
-                    let attempts = pin!(runtime.run(attempts));
-                    Request::new(attempts, reply).await;
-                })
-            })?;
-            match result.await {
-                // Converted here, on the caller's thread: that is the caller's own code.
-                Ok(result) => result.map_err(Failed::into_error),
-                Err(oneshot::Canceled) => Err(db.ended().into()),
-            }
-        }
-    }
-
-    /// Like [`Database::run`], and blocks this thread until the transaction is over.
+    /// Like [`Database::run`], and blocks the calling thread until the transaction ends.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -247,9 +157,119 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run`]; [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, where blocking would
-    /// stop the worker that is to run it.
+    /// As [`Database::run`]. [`Misuse::WouldBlock`](crate::Misuse) if a transaction calls it: blocking would stop
+    /// the worker that has to run the new transaction.
     pub fn run_blocking<T, F>(&self, body: F) -> Result<T>
+    where
+        F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        super::refuse_on_worker()?;
+        super::block_on(self.try_run(body))
+    }
+}
+
+impl TransactionBuilder {
+    /// Runs `body` like [`Database::run`], with the options of this builder, and reports the
+    /// attempts and the commit LSN.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let put = db.transaction().run(async move |tx| tx.put(&names, &1, "ada").await);
+    /// println!("committed at {}", put.await?.commit_lsn);
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::run`].
+    pub fn run<T, F>(self, body: F) -> impl Future<Output = Result<Outcome<T>>> + Send + use<T, F>
+    where
+        F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.try_run(body)
+    }
+
+    /// Like [`TransactionBuilder::run`], for a closure with its own error type; see
+    /// [`Database::try_run`].
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// let name = db.transaction().read_only(true).try_run(async move |tx| {
+    ///     let name = tx.get(&names, &1).await?;
+    ///     let name = name.ok_or_else(|| anyhow::anyhow!("no person has this number"))?;
+    ///     Ok::<_, anyhow::Error>(name.to_owned())
+    /// });
+    /// assert_eq!(name.await.unwrap_err().to_string(), "no person has this number");
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::run`].
+    pub fn try_run<T, E, F>(
+        self,
+        body: F,
+    ) -> impl Future<Output = Result<Outcome<T>, E>> + Send + use<T, E, F>
+    where
+        F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,
+        T: Send + 'static,
+        E: From<Error> + Send + 'static,
+    {
+        // The future owns a handle: it may be sent to another thread and outlive the caller's.
+        let Self { db, options } = self;
+        async move {
+            let (runtime, span) = (CallerRuntime::current(), TransactionSpan::begin(options));
+            let (reply, result) = oneshot::channel();
+            let reply = UntilRecorded::new(reply);
+            // A worker may drop the closure before it begins.
+            let body = Contained::new(body);
+            db.spawn(move || {
+                Box::pin(async move {
+                    let attempts = pin!(async move {
+                        let span = span.enter();
+                        let result = {
+                            // Dropped before the caller receives the result.
+                            let body = body;
+                            attempts(options, &*body).await
+                        };
+                        span.end(&result);
+                        result
+                    });
+                    let attempts = pin!(runtime.run(attempts));
+                    Request::new(attempts, reply).await;
+                })
+            })?;
+            match result.await {
+                // Converted on the caller's thread: `E::from` is user code.
+                Ok(result) => result.map_err(Failed::into_error),
+                Err(oneshot::Canceled) => Err(db.ended().into()),
+            }
+        }
+    }
+
+    /// Like [`TransactionBuilder::run`], and blocks the calling thread until the transaction ends.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
+    /// let put = async move |tx: &braiddb::Transaction| tx.put(&names, &1, "ada").await;
+    /// assert_eq!(db.transaction().run_blocking(put)?.attempts, 1);
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::run_blocking`].
+    pub fn run_blocking<T, F>(self, body: F) -> Result<Outcome<T>>
     where
         F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
         T: Send + 'static,
@@ -257,25 +277,27 @@ impl Database {
         self.try_run_blocking(body)
     }
 
-    /// Like [`Database::run_blocking`], for a closure whose error is of a type of its own.
+    /// Like [`TransactionBuilder::run_blocking`], for a closure with its own error type; see
+    /// [`Database::try_run`].
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
     ///
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let names: Table<u64, str> = db.run_blocking(async |tx| tx.create_table("names").await)?;
-    /// let renamed = db.try_run_blocking(async move |tx| {
-    ///     let name = tx.get(&names, &1).await?.ok_or_else(|| anyhow::anyhow!("nobody has this number"))?;
-    ///     anyhow::ensure!(name != "root", "this one keeps its name");
+    /// let renamed = db.transaction().try_run_blocking(async move |tx| {
+    ///     let name = tx.get(&names, &1).await?;
+    ///     let name = name.ok_or_else(|| anyhow::anyhow!("no person has this number"))?;
+    ///     anyhow::ensure!(name != "root", "the name `root` cannot change");
     ///     Ok(tx.put(&names, &1, "ada").await?)
     /// });
-    /// assert_eq!(renamed.unwrap_err().to_string(), "nobody has this number");
+    /// assert_eq!(renamed.unwrap_err().to_string(), "no person has this number");
     /// # Ok::<_, Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`Database::run_blocking`].
-    pub fn try_run_blocking<T, E, F>(&self, body: F) -> Result<T, E>
+    pub fn try_run_blocking<T, E, F>(self, body: F) -> Result<Outcome<T>, E>
     where
         F: AsyncFn(&Transaction) -> Result<T, E> + Send + 'static,
         T: Send + 'static,
@@ -286,28 +308,28 @@ impl Database {
     }
 }
 
-/// Runs `body` in transactions of this worker, until one commits; its value and the commit LSN.
+/// Runs `body` on this worker until it commits. Returns its value and the commit LSN.
 pub(super) async fn commit_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
-    let outcome = attempts(RunOptions::default(), body).await.map_err(Failed::into_error)?;
+    let outcome = attempts(TransactionOptions::DEFAULT, body).await.map_err(Failed::into_error)?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
-/// Runs `body` in a transaction of this worker that only reads; its value and the LSN it read at.
+/// Runs `body` in a read-only transaction on this worker. Returns its value and the LSN it read at.
 pub(super) async fn read_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
-    let options = RunOptions::default().read_only(true);
-    let outcome = attempts(options, body).await.map_err(Failed::into_error)?;
+    let outcome =
+        attempts(TransactionOptions::READ_ONLY, body).await.map_err(Failed::into_error)?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
-/// Why a transaction failed.
+/// Cause of a failed transaction.
 pub(super) enum Failed<E> {
-    /// Its closure said so.
+    /// The closure returned this error.
     Closure(E),
-    /// The engine says so.
+    /// The engine failed the transaction.
     Engine(Error),
 }
 
@@ -320,8 +342,11 @@ impl<E: From<Error>> Failed<E> {
     }
 }
 
-/// Attempts until one commits, its closure fails for good, or there were enough.
-pub(super) async fn attempts<T, E, F>(options: RunOptions, body: F) -> Result<Outcome<T>, Failed<E>>
+/// Makes attempts until one commits, the closure fails without a conflict, or the limit is reached.
+pub(super) async fn attempts<T, E, F>(
+    options: TransactionOptions,
+    body: F,
+) -> Result<Outcome<T>, Failed<E>>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
 {
@@ -330,12 +355,11 @@ where
     result
 }
 
-/// What comes of the attempts leaves only when what any of them was told may leave: an error may tell
-/// of a record as a value does, and a closure may keep what an earlier attempt read. If the log fails
-/// first, its error comes back in place of the closure's. A last [`Error::Conflict`] does not wait for
-/// the commit of the transaction that was faster, which may yet abort: it tells nothing of what is
-/// there.
-async fn attempt_all<T, E, F>(options: RunOptions, body: F) -> Result<Outcome<T>, Failed<E>>
+/// Returns only after everything that any attempt read is durable: an error can reveal a record as
+/// a value does, and a closure may keep data that an earlier attempt read. If the log fails first,
+/// this returns the log's error instead of the closure's. A final [`Error::Conflict`] does not wait
+/// for the commit of the winning transaction, which may still abort: the error reveals no data.
+async fn attempt_all<T, E, F>(options: TransactionOptions, body: F) -> Result<Outcome<T>, Failed<E>>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
 {
@@ -354,7 +378,7 @@ where
         }
         let transaction = Transaction::new(begun, attempt);
         let result = {
-            // The closure is called within the future, so that this is contained too.
+            // The future calls the closure, so that `ContainedFuture` catches its panic too.
             let mut future = pin!(Some(async { body(&transaction).await }));
             ContainedFuture::new(future.as_mut()).await
         };
@@ -370,7 +394,7 @@ where
                     core.set_abort_cause(AbortCause::Requested);
                     break Failed::Closure(error);
                 };
-                // The closure failed of the conflict, or passed over it: both must try again.
+                // The closure returned the conflict or ignored it: both retry.
                 drop_contained(error);
                 drop(core);
                 conflict
@@ -399,7 +423,8 @@ where
     Err(once_durable(&worker, depends_on, failed).await)
 }
 
-/// A failure, once what it may tell is durable; the log's, if it fails before.
+/// Returns the failure after everything the transaction read is durable, or the log's error if the
+/// log fails first.
 pub(super) async fn once_durable<E>(
     worker: &WorkerTransactions,
     depends_on: Lsn,
@@ -414,8 +439,8 @@ pub(super) async fn once_durable<E>(
     failed.into_inner()
 }
 
-/// Sends a caller its result, and runs its waker. The caller may just have dropped its future: then the
-/// result is dropped.
+/// Sends the result to the caller and runs its waker. Drops the result if the caller has dropped
+/// its future.
 pub(super) fn send<T>(reply: oneshot::Sender<T>, result: T) {
     if let Err(panic) = contain(|| drop_contained(reply.send(result))) {
         report_waker(&panic);
@@ -428,11 +453,11 @@ fn report_waker(panic: &Panic) {
     tracing::error!("the waker of a transaction's caller panicked: {}", panic.message);
 }
 
-/// The attempts at a request, given up as soon as its caller has dropped it.
+/// Attempts of one request. Ends as soon as the caller drops its future.
 pub(super) struct Request<'r, F: Future<Output: 'static>> {
     attempts: Pin<&'r mut F>,
     reply: Option<UntilRecorded<oneshot::Sender<F::Output>>>,
-    /// Whether the caller's going will wake this request.
+    /// `true` if this request wakes when the caller drops its future.
     watched: bool,
 }
 
@@ -450,7 +475,7 @@ impl<F: Future<Output: 'static>> Future for Request<'_, F> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let reply = self.reply.as_ref().expect("polled until ready");
-        // Before the first poll too: what nobody waits for any more is not begun.
+        // Also before the first poll: a request without a caller does not begin.
         if reply.is_canceled() {
             return Poll::Ready(());
         }
@@ -461,7 +486,7 @@ impl<F: Future<Output: 'static>> Future for Request<'_, F> {
         }
         if !self.watched {
             self.watched = true;
-            // The slot's waker stays good for all later polls, so once is enough.
+            // The slot's waker stays valid for all later polls, so registering once is enough.
             let reply = self.reply.as_mut().expect("polled until ready");
             if reply.poll_canceled(cx).is_ready() {
                 return Poll::Ready(());

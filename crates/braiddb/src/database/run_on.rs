@@ -1,4 +1,5 @@
-//! Transactions on tables that are borrowed: they are cloned for the closure, which runs on another thread.
+//! Transactions on borrowed tables: clones the handles for the closure, which runs on another
+//! thread.
 
 use super::Database;
 use super::error::Result;
@@ -6,11 +7,11 @@ use super::index::Index;
 use super::table::Table;
 use super::transaction::Transaction;
 
-/// Tables and indexes that a closure is given: a reference to one, or a tuple or an array of such.
+/// Tables and indexes for [`Database::run_on`]: a reference, or a tuple or array of references.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be lent to a closure",
-    label = "no reference to a table or an index",
-    note = "give references: `&table`, or `(&a, &b)` for some; what they are of is cloned, and the closure is given references too"
+    message = "`run_on` cannot pass `{Self}` to a closure",
+    label = "not a reference to a table or an index",
+    note = "pass references: `&table`, or `(&a, &b)` for several; `run_on` clones the handles and passes references to the closure"
 )]
 pub trait Handles: sealed::Cloned {}
 
@@ -19,12 +20,12 @@ impl<T: sealed::Cloned> Handles for T {}
 mod sealed {
     use super::{Index, Table};
 
-    /// What is cloned for a closure. A part of a tuple or an array that is none is told by this trait's name, so it says the
-    /// same.
+    /// Clones the handles for a closure. The compiler names this trait if an element of a tuple or
+    /// array does not implement it, so the message is the same.
     #[diagnostic::on_unimplemented(
-        message = "`{Self}` cannot be lent to a closure",
-        label = "no reference to a table or an index",
-        note = "give references: `&table`, or `(&a, &b)` for some; what they are of is cloned, and the closure is given references too"
+        message = "`run_on` cannot pass `{Self}` to a closure",
+        label = "not a reference to a table or an index",
+        note = "pass references: `&table`, or `(&a, &b)` for several; `run_on` clones the handles and passes references to the closure"
     )]
     pub trait Cloned {
         #[doc(hidden)]
@@ -88,8 +89,10 @@ mod sealed {
 }
 
 impl Database {
-    /// As [`Database::run`], for a closure that is given the tables and indexes which are named before it: it needs no clones of
-    /// its own of them.
+    /// Runs `body` like [`Database::run`] and passes it the tables and indexes in `tables`.
+    ///
+    /// The closure runs on another thread, so it cannot borrow from the caller. `run_on` clones the
+    /// handles for it, which is cheap.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -119,42 +122,7 @@ impl Database {
         F: AsyncFn(&Transaction, &H::Owned) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        self.try_run_on(tables, body)
-    }
-
-    /// Like [`Database::run_on`], for a closure whose error is of a type of its own, which the engine's converts to: as
-    /// [`Database::try_run`].
-    ///
-    /// ```
-    /// # use braiddb::{Database, Options, Table};
-    /// # fn main() -> anyhow::Result<()> {
-    /// # pollster::block_on(async {
-    /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// let cents: Table<u64, u64> = db.create_table("cents").await?;
-    /// let spent = db.try_run_on(&cents, async |tx, cents| {
-    ///     let left = tx.get(cents, &1).await?.unwrap_or(0);
-    ///     anyhow::ensure!(left >= 100, "that is too much");
-    ///     tx.put(cents, &1, &(left - 100)).await?;
-    ///     anyhow::Ok(())
-    /// });
-    /// assert_eq!(spent.await.unwrap_err().to_string(), "that is too much");
-    /// # anyhow::Ok(()) }) }
-    /// ```
-    ///
-    /// # Errors
-    /// As [`Database::try_run`].
-    pub fn try_run_on<H, T, E, F>(
-        &self,
-        tables: H,
-        body: F,
-    ) -> impl Future<Output = Result<T, E>> + Send + use<H, T, E, F>
-    where
-        H: Handles,
-        F: AsyncFn(&Transaction, &H::Owned) -> Result<T, E> + Send + 'static,
-        T: Send + 'static,
-        E: From<super::Error> + Send + 'static,
-    {
         let tables = tables.cloned();
-        self.try_run(async move |tx| body(tx, &tables).await)
+        self.run(async move |tx| body(tx, &tables).await)
     }
 }

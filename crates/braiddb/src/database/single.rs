@@ -5,7 +5,6 @@ use std::future::Future;
 
 use super::Database;
 use super::error::Result;
-use super::options::RunOptions;
 use super::table::Table;
 use super::transaction::{Transaction, check_key, encode_checked};
 use super::write::EncodedWrite;
@@ -45,7 +44,7 @@ impl Database {
         async move {
             let key = key?;
             let body = async move |tx: &Transaction| tx.get_owned(&table, &key).await;
-            Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
+            Ok(db.transaction().read_only(true).run(body).await?.value)
         }
     }
 
@@ -77,7 +76,7 @@ impl Database {
         let (db, table) = (self.clone(), table.stored());
         async move {
             let body = async move |tx: &Transaction| tx.len_now(&table).await;
-            Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
+            Ok(db.transaction().read_only(true).run(body).await?.value)
         }
     }
 
@@ -105,7 +104,7 @@ impl Database {
         let (db, table) = (self.clone(), table.stored());
         async move {
             let body = async move |tx: &Transaction| tx.is_empty(&table).await;
-            Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
+            Ok(db.transaction().read_only(true).run(body).await?.value)
         }
     }
 
@@ -140,7 +139,7 @@ impl Database {
                 check_key(records, &key)?;
                 Ok(engine_code(tx.core().contains(records, &key)).await?)
             };
-            Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
+            Ok(db.transaction().read_only(true).run(body).await?.value)
         }
     }
 

@@ -6,7 +6,6 @@ use futures_core::future::BoxFuture;
 
 use super::Database;
 use super::error::Result;
-use super::options::RunOptions;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode_range};
 use crate::transaction::Bounds;
@@ -68,7 +67,7 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> OwnedScan<K, V> {
         let body = async move |tx: &Transaction| {
             tx.collect_range(&table, bounds.clone(), reverse, limit).await
         };
-        Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
+        Ok(db.transaction().read_only(true).run(body).await?.value)
     }
 }
 
@@ -240,7 +239,7 @@ impl Database {
                 let Bounds { low, high } = bounds.clone();
                 tx.scan_encoded(&table, low, high)?.count().await
             };
-            Ok(db.run_with(RunOptions::default().read_only(true), body).await?.value)
+            Ok(db.transaction().read_only(true).run(body).await?.value)
         })
     }
 

@@ -1,7 +1,8 @@
-//! Typed sources: streams of transactions of one kind, whose futures live unboxed in their slots.
+//! Typed sources: streams of transactions of one kind, whose futures are stored unboxed in their
+//! slots.
 //!
-//! For what runs millions of times a second, a stored procedure or a benchmark: no request crosses
-//! threads, and nothing is allocated for a transaction.
+//! A source serves stored procedures and benchmarks, which run millions of transactions a second:
+//! no request crosses threads, and a transaction allocates nothing.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -9,14 +10,14 @@ use std::sync::Arc;
 
 use super::Database;
 use super::error::{Error, Misuse, Result};
-use super::options::{Outcome, RunOptions};
 use super::run::{Failed, attempts};
 use super::span::TransactionSpan;
 use super::transaction::Transaction;
+use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
 use crate::sched::{self, CallerRuntime, Contained, Failure, Panic, UntilRecorded, contain};
 use crate::sync::OnceLock;
 
-/// A source under way.
+/// A running source. [`Database::run_source`] returns it.
 ///
 /// ```
 /// use braiddb::{Database, Error, Options, Table};
@@ -33,7 +34,7 @@ use crate::sync::OnceLock;
 /// # Ok::<_, Error>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
-#[must_use = "a source's failure is returned when it is waited for"]
+#[must_use = "`done` and `wait` return the failure of a source"]
 pub struct SourceRun {
     done: sched::SourceHandle,
     first_error: Arc<OnceLock<Error>>,
@@ -41,7 +42,8 @@ pub struct SourceRun {
 }
 
 impl SourceRun {
-    /// Waits until the source's last transaction is over. If the future is dropped, the source goes on.
+    /// Waits until the last transaction of the source ends. If the caller drops the future, the
+    /// source continues.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table, Transaction};
@@ -52,16 +54,18 @@ impl SourceRun {
     /// let insert = async move |tx: &Transaction, number: &u64| tx.insert(&table, number, &0).await;
     /// db.run_source(0, 0..100, insert.clone())?.done().await?;
     /// assert_eq!(db.len(&sums).await?, 100);
-    /// // The first error ends a source.
+    /// // The first error ends the source.
     /// let again = db.run_source(0, 99..200, insert)?.done().await;
     /// assert!(matches!(again, Err(Error::KeyExists)));
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
-    /// The first error of a transaction, or of a panic in the inputs' iterator or in the reply, after
-    /// which no more were begun; [`Error::Closed`] if the database was closed before the last input was
-    /// drawn, or with a transaction that waited for something outside the engine; [`Error::Failed`].
+    /// - The first error of a transaction, or a panic in the inputs' iterator or in `reply`. The
+    ///   source begins no transaction after it.
+    /// - [`Error::Closed`] if the database closed before the source took its last input, or while a
+    ///   transaction waited for something outside the engine.
+    /// - [`Error::Failed`].
     pub async fn done(self) -> Result<()> {
         let done = self.done.done().await;
         if let Some(error) = self.first_error.get() {
@@ -70,7 +74,7 @@ impl SourceRun {
         done.map_err(|sched::Closed| super::ended(&self.failure))
     }
 
-    /// Blocks until the source's last transaction is over.
+    /// Blocks the calling thread until the last transaction of the source ends.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table, Transaction};
@@ -92,9 +96,9 @@ impl SourceRun {
     }
 }
 
-/// What the transactions of one source share on their worker.
+/// State that the transactions of one source share on their worker.
 struct Procedure<F, R> {
-    options: RunOptions,
+    options: TransactionOptions,
     runtime: CallerRuntime,
     body: Contained<F>,
     reply: Contained<R>,
@@ -120,8 +124,8 @@ fn panicked(Panic { message }: Panic) -> Error {
     Error::Panicked(message)
 }
 
-/// An input that was drawn. It is replied to exactly once: with its transaction's result, or if that is
-/// dropped by its worker, with the reason.
+/// An input that the source took. It receives exactly one reply: the result of its transaction, or
+/// the reason why the worker dropped it.
 struct Drawn<I, T, F, R>
 where
     R: Fn(I, Result<Outcome<T>>) -> Result<()>,
@@ -161,10 +165,15 @@ where
 }
 
 impl Database {
-    /// Runs `body` as a transaction for each of `inputs`, all on one worker, interleaved with each
-    /// other and with whatever else the worker has. Conflicts are retried until they are over:
-    /// a stream has no caller to whom they could be handed back. It ends at the first other error;
-    /// after [`Error::CommitUnknown`] the transaction may be there or not, and is not run again.
+    /// Runs `body` as one transaction for each item of `inputs`, interleaved on one worker.
+    ///
+    /// A stored procedure or a benchmark runs millions of transactions a second this way: no
+    /// request crosses threads, and a transaction allocates nothing. The source retries conflicts
+    /// without limit and ends at the first other error. After [`Error::CommitUnknown`] that
+    /// transaction may be stored or not; it does not run again. Closing the database ends the
+    /// source: it takes no more inputs, and its open transactions end.
+    ///
+    /// [`TransactionBuilder::run_source`] sets options and reports each transaction.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -180,39 +189,40 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Misuse::NoSuchWorker`](crate::Misuse).
+    /// [`Error::Closed`]; [`Error::Options`] if the database has no worker of this number.
     pub fn run_source<I, F>(&self, worker: usize, inputs: I, body: F) -> Result<SourceRun>
     where
         I: IntoIterator<Item: 'static, IntoIter: 'static> + Send + 'static,
         F: AsyncFn(&Transaction, &I::Item) -> Result<()> + Send + 'static,
     {
         let reply = |_, result: Result<Outcome<()>>| result.map(drop);
-        self.run_source_with(worker, RunOptions::default(), inputs, body, reply)
+        self.transaction().run_source(worker, inputs, body, reply)
     }
+}
 
-    /// Like [`Database::run_source`], under an isolation of its own, or read-only
-    /// ([`RunOptions::max_attempts`] says nothing here), and calls `reply` for each transaction that is over, on the
-    /// worker's thread: its input, and what [`Database::run_with`] would have returned. It is called
-    /// once for every input that was taken, also for those whose transaction is dropped because the
-    /// database is closed ([`Error::Closed`]) or fails. An error that it returns, or a panic in it,
-    /// ends the source and is returned when the source is waited for.
+impl TransactionBuilder {
+    /// Runs a source like [`Database::run_source`], with the isolation level of this builder or
+    /// read-only, and calls `reply` at the end of each transaction.
     ///
-    /// Closing the database ends a source: no more inputs are taken, transactions under way end.
+    /// `reply` runs on the worker's thread. It receives the input and the result that
+    /// [`TransactionBuilder::run`] would have returned. It runs once for every input that the
+    /// source took, also if a closing or failed database drops the transaction ([`Error::Closed`],
+    /// [`Error::Failed`]). If `reply` returns an error or panics, the source ends, and
+    /// [`SourceRun::done`] returns that error.
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
     /// use std::sync::Arc;
     ///
-    /// use braiddb::{Database, Error, Isolation, Options, RunOptions, Table};
+    /// use braiddb::{Database, Error, Isolation, Options, Table};
     ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
     /// let sums: Table<u64, u64> = db.create_table("sums").await?;
     /// let committed = Arc::new(AtomicU64::new(0));
     /// let (table, counted) = (sums.clone(), committed.clone());
-    /// let source = db.run_source_with(
+    /// let source = db.transaction().isolation(Isolation::Snapshot).run_source(
     ///     0,
-    ///     RunOptions::default().isolation(Isolation::Snapshot),
     ///     0..1000,
     ///     async move |tx, number| tx.put(&table, number, &(number * 2)).await,
     ///     move |_number, result| {
@@ -228,10 +238,9 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::run_source`].
-    pub fn run_source_with<I, T, F, R>(
-        &self,
+    pub fn run_source<I, T, F, R>(
+        self,
         worker: usize,
-        options: RunOptions,
         inputs: I,
         body: F,
         reply: R,
@@ -242,15 +251,16 @@ impl Database {
         F: AsyncFn(&Transaction, &I::Item) -> Result<T> + Send + 'static,
         R: Fn(I::Item, Result<Outcome<T>>) -> Result<()> + Send + 'static,
     {
-        let options = options.max_attempts(u32::MAX);
-        let workers = self.shared.engine.workers();
+        let Self { db, options } = self;
+        let options = TransactionOptions { max_attempts: u32::MAX, ..options };
+        let workers = db.shared.engine.workers();
         if worker >= workers {
             let last = workers - 1;
             return Err(Misuse::NoSuchWorker { worker, last }.into());
         }
         let runtime = CallerRuntime::current();
         let first_error = Arc::new(OnceLock::new());
-        let failure = self.shared.engine.failure.clone();
+        let failure = db.shared.engine.failure.clone();
         let (body, reply) = (Contained::new(body), Contained::new(reply));
         let inputs = Contained::new(inputs);
         let (first, engine_failure) = (first_error.clone(), failure.clone());
@@ -281,8 +291,8 @@ impl Database {
                 let result = {
                     let (input, body) = (drawn.input(), &*drawn.procedure.body);
                     let body = async |tx: &Transaction| body(tx, input).await;
-                    let options = drawn.procedure.options.clone();
-                    let span = TransactionSpan::begin(&options).enter();
+                    let options = drawn.procedure.options;
+                    let span = TransactionSpan::begin(options).enter();
                     let attempts = pin!(attempts(options, body));
                     let result = drawn.procedure.runtime.run(attempts).await;
                     span.end(&result);
@@ -291,7 +301,7 @@ impl Database {
                 drawn.into_inner().reply(result.map_err(Failed::into_error));
             })
         };
-        let done = self.shared.executor.run_source(worker, source);
+        let done = db.shared.executor.run_source(worker, source);
         let done = done.map_err(|sched::Closed| super::ended(&failure))?;
         Ok(SourceRun { done, first_error, failure })
     }

@@ -13,8 +13,8 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span};
 
 use super::error::Error;
-use super::options::{Outcome, RunOptions};
 use super::run::Failed;
+use super::transaction_builder::{Outcome, TransactionOptions};
 use crate::sched::{
     Cause, Observed, Observer, contain, drop_contained, failed_attempts, observe, suspended_for,
 };
@@ -55,7 +55,7 @@ struct Listened {
 impl TransactionSpan {
     /// Begins in the caller's span, if there is one.
     #[inline]
-    pub(super) fn begin(options: &RunOptions) -> Self {
+    pub(super) fn begin(options: TransactionOptions) -> Self {
         if LevelFilter::current() < LevelFilter::DEBUG {
             return Self(None);
         }
@@ -89,7 +89,7 @@ impl EnteredSpan {
 
 impl Listened {
     #[cold]
-    fn begin(options: &RunOptions) -> Option<Box<Self>> {
+    fn begin(options: TransactionOptions) -> Option<Box<Self>> {
         let span = contain(|| {
             tracing::span!(
                 target: "braiddb::transaction",

@@ -32,7 +32,7 @@ pub struct TraceSlice {
 /// What is done during a [`TraceSlice`].
 ///
 /// ```
-/// use braiddb::{Activity, WaitCause};
+/// use braiddb::trace::{Activity, WaitCause};
 ///
 /// assert_eq!(Activity::Runs.name(), "runs");
 /// assert_eq!(Activity::Waits(WaitCause::Commit).name(), "commit");
@@ -58,7 +58,7 @@ impl Activity {
     /// A word or two for it.
     ///
     /// ```
-    /// use braiddb::{Activity, WaitCause};
+    /// use braiddb::trace::{Activity, WaitCause};
     ///
     /// assert_eq!(Activity::Sleeps.name(), "sleeps");
     /// assert_eq!(Activity::Waits(WaitCause::Storage).name(), "storage");
@@ -121,7 +121,8 @@ impl Trace {
     /// All slices, by worker; those of a worker in the order in which they ended.
     ///
     /// ```
-    /// use braiddb::{Activity, Database, Error, Options};
+    /// use braiddb::trace::Activity;
+    /// use braiddb::{Database, Error, Options};
     ///
     /// let db = Database::in_memory(Options::default().workers(1).trace(1000))?;
     /// db.run_blocking(async |tx| tx.tables().await)?;

@@ -5,10 +5,10 @@ use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Waker};
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{
-    Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesError, ChangesFrom,
-    Database, Error, Options, Overload, Table, TokenError,
+use braiddb::changes::{
+    Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesFrom, TokenError,
 };
+use braiddb::{ChangesError, Database, Error, Options, Overload, Table};
 use futures_util::future::join_all;
 use pollster::block_on;
 

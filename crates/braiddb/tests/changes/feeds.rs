@@ -3,9 +3,11 @@
 use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
+use braiddb::changes::{
+    Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesFrom, TokenError,
+};
 use braiddb::{
-    Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesError, ChangesFrom,
-    Database, Durability, Error, IndexOptions, Misuse, Options, Table, TableOptions, TokenError,
+    ChangesError, Database, Durability, Error, IndexOptions, Misuse, Options, Table, TableOptions,
 };
 use pollster::block_on;
 
@@ -404,7 +406,8 @@ fn what_has_no_log_of_its_own_has_no_feed() {
             block_on(memory.create_change_slot("s", 1)),
             Err(Error::Misuse(Misuse::NoLog))
         ));
-        let reader = Database::open_read_only(directory.path()).unwrap();
+        let reader =
+            Database::open(directory.path(), Options::default().read_only(true)).unwrap().watched();
         assert!(matches!(first(&reader), Err(Error::Misuse(Misuse::ReadOnlyDatabase))));
         assert!(block_on(reader.change_slots()).unwrap().is_empty());
         db.close().unwrap();

@@ -8,9 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use crate::common::{Watched, with_limit};
-use braiddb::{
-    Change, ChangeTransaction, Changes, ChangesFrom, Database, Options, Table, TableOptions,
-};
+use braiddb::changes::{Change, ChangeTransaction, Changes, ChangesFrom};
+use braiddb::{Database, Options, Table, TableOptions};
 use pollster::block_on;
 
 /// A limit far above the duration of the test.

@@ -2,10 +2,9 @@
 //! in no feed.
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{
-    ChangeKind, ChangeTransaction, Changes, ChangesError, ChangesFrom, Compaction, Database, Error,
-    Misuse, Options, Table,
-};
+use braiddb::changes::{ChangeKind, ChangeTransaction, Changes, ChangesFrom};
+use braiddb::maintenance::Compaction;
+use braiddb::{ChangesError, Database, Error, Misuse, Options, Table};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.

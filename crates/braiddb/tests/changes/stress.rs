@@ -7,10 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
-use braiddb::{
-    BusyWith, ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom, Database, Error, Options,
-    RunOptions, Table, TableOptions,
-};
+use braiddb::changes::{ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom};
+use braiddb::{BusyWith, Database, Error, Options, Table, TableOptions};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -65,8 +63,7 @@ fn write_all(db: &Database, tables: &Tables, seed: u64, committed: &Mutex<BTreeM
         let writes = some_writes(&mut random, seed, number);
         let gives_up = random.u32(..10) == 0;
         let (tables, doing) = (tables.clone(), writes.clone());
-        let options = RunOptions::default().max_attempts(u32::MAX);
-        let outcome = block_on(db.run_with(options, async move |tx| {
+        let outcome = block_on(db.transaction().max_attempts(u32::MAX).run(async move |tx| {
             for (table, key, value) in &doing {
                 match value {
                     Some(value) => tx.put(&tables[*table], key, value).await?,

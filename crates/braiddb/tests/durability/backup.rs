@@ -20,7 +20,10 @@ fn options() -> Options {
         .checkpoint_bytes(1 << 20)
 }
 
-fn back_up(db: &Database, directory: &std::path::Path) -> Result<braiddb::Backup, Error> {
+fn back_up(
+    db: &Database,
+    directory: &std::path::Path,
+) -> Result<braiddb::maintenance::Backup, Error> {
     once_free(|| db.backup(directory))
 }
 

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{Checkpoint, Database, Error, LogError, Misuse, Options, Table, Transaction};
+use braiddb::maintenance::Checkpoint;
+use braiddb::{Database, Error, LogError, Misuse, Options, Table, Transaction};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
 use braiddb::{
-    BusyWith, Database, Durability, Error, Misuse, Options, Outcome, Policy, Result, RunOptions,
-    SourceRun, Table, Transaction, TransactionEnd,
+    BusyWith, Database, Durability, Error, Misuse, Options, Outcome, Policy, Result, SourceRun,
+    Table, Transaction, TransactionEnd,
 };
 use pollster::block_on;
 
@@ -80,7 +80,7 @@ fn endless(
         result.map(drop)
     };
     let inputs = std::iter::from_fn(move || Some(drawn.draw()));
-    db.run_source_with(worker, RunOptions::default(), inputs, body, reply).unwrap()
+    db.transaction().run_source(worker, inputs, body, reply).unwrap()
 }
 
 fn wait_until(condition: impl Fn() -> bool) {
@@ -167,7 +167,7 @@ fn a_source_that_was_over_before_closing_is_no_failure() {
             replied.reply();
             result.map(drop)
         };
-        let source = db.run_source_with(0, RunOptions::default(), inputs, body, reply).unwrap();
+        let source = db.transaction().run_source(0, inputs, body, reply).unwrap();
         wait_until(|| over.load(Ordering::SeqCst) && counts.replied() == 10);
         db.close().unwrap();
         source.wait().unwrap();
@@ -184,10 +184,9 @@ fn closing_ends_what_waits_for_an_open_transaction() {
         let (puts, runs) = (table.clone(), table.clone());
         let source =
             db.run_source(1, [1_u64], async move |tx, key| tx.put(&puts, key, &2).await).unwrap();
-        let options = RunOptions::default().max_attempts(u32::MAX);
         let begun = Arc::new(AtomicBool::new(false));
         let noted = begun.clone();
-        let run = db.run_with(options, async move |tx| {
+        let run = db.transaction().max_attempts(u32::MAX).run(async move |tx| {
             // Relaxed: a flag that is polled until it is set.
             noted.store(true, Ordering::Relaxed);
             tx.put(&runs, &1, &3).await
@@ -380,7 +379,7 @@ fn closing_on_a_worker_is_refused() {
             says_it_would_block(&in_reply.0, &in_reply.1.lock().unwrap());
             result.map(drop)
         };
-        db.run_source_with(1, RunOptions::default(), inputs, body, reply).unwrap().wait().unwrap();
+        db.transaction().run_source(1, inputs, body, reply).unwrap().wait().unwrap();
         drop(said);
         assert_eq!(hear.iter().collect::<Vec<_>>(), [true; 5]);
         db.close().unwrap();
@@ -474,7 +473,7 @@ fn source_that_drops_last(db: &Database, last: &Last, place: LastDrop) -> Source
         in_reply.drop_at(InReply, place);
         result.map(drop)
     };
-    db.run_source_with(0, RunOptions::default(), inputs, body, reply).unwrap()
+    db.transaction().run_source(0, inputs, body, reply).unwrap()
 }
 
 #[test]

@@ -5,7 +5,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{BusyWith, Compaction, Database, Error, Options, Table};
+use braiddb::maintenance::Compaction;
+use braiddb::{BusyWith, Database, Error, Options, Table};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.

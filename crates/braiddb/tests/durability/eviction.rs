@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{Database, Options, RunOptions, Table, Transaction};
+use braiddb::{Database, Options, Table, Transaction};
 use pollster::block_on;
 
 const MIB: u64 = 1 << 20;
@@ -299,7 +299,7 @@ fn eviction_beside_pruning_and_readers_that_come_and_go() {
                 let key = if n.is_multiple_of(16) { *n } else { n % HOT_RECORDS };
                 tx.put(&table, &key, &value[..]).await
             };
-            db.run_source_with(0, RunOptions::default(), inputs, body, move |_, result| {
+            db.transaction().run_source(0, inputs, body, move |_, result| {
                 answered.fetch_add(1, Ordering::Relaxed);
                 result.map(drop)
             })

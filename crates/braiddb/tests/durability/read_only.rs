@@ -21,6 +21,11 @@ const LIMIT_SECONDS: u64 = 300;
 const ACCOUNTS: u64 = 200;
 const CENTS: u64 = 1000;
 
+/// Opens a database read-only, on any thread.
+fn open_to_read(directory: &Path) -> Result<Database, Error> {
+    Database::open(directory, Options::default().read_only(true))
+}
+
 /// Returns the contents and all metadata of a directory's files, except access times.
 fn tree(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, [i64; 5], u64)> {
     let mut tree = BTreeMap::new();
@@ -384,12 +389,12 @@ fn read_beside_a_writer(options: TableOptions) {
         let reader = {
             let (path, over) = (path.clone(), over.clone());
             std::thread::spawn(move || {
-                let first = Database::open_read_only(&path).unwrap();
+                let first = open_to_read(&path).unwrap();
                 let seen = read(&first).unwrap();
                 let (mut openings, mut states) = (0, 0);
                 let mut last = seen.clone();
                 while !over.load(Ordering::SeqCst) || openings < 3 {
-                    let db = Database::open_read_only(&path).unwrap();
+                    let db = open_to_read(&path).unwrap();
                     let now = read(&db).unwrap();
                     assert_eq!(now.len() as u64, ACCOUNTS);
                     assert_eq!(now.iter().sum::<u64>(), ACCOUNTS * CENTS);
@@ -432,7 +437,7 @@ fn read_beside_a_writer(options: TableOptions) {
         assert!(log.segments_freed > 20, "{log:?}");
         let now = read(&writer).unwrap();
         writer.close().unwrap();
-        assert!(read(&Database::open_read_only(&path).unwrap()).unwrap() == now);
+        assert!(read(&open_to_read(&path).unwrap()).unwrap() == now);
     });
 }
 
@@ -455,7 +460,7 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
         let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
         writer.close().unwrap();
         drop(table);
-        let db = Database::open_read_only(&path).unwrap();
+        let db = open_to_read(&path).unwrap();
         let seen = read(&db).unwrap();
         // Like a writer on a system without file locks: the header first.
         let file = fs::File::options().write(true).read(true).open(segment(&path)).unwrap();
@@ -472,7 +477,7 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
         assert!(error.to_string().contains("open it again"), "{error}");
         assert!(matches!(db.check(), Err(Error::Outdated(_))));
         // For a new open it is damage, because no writer is active.
-        let opened = Database::open_read_only(&path).map(drop).unwrap_err();
+        let opened = open_to_read(&path).map(drop).unwrap_err();
         assert!(
             matches!(&opened, Error::Corrupt(log) if matches!(**log, LogError::Corrupt { .. })),
             "{opened:?}"
@@ -494,14 +499,14 @@ fn a_freed_segment_that_is_being_read_is_removed_and_not_used_anew() {
         let writer = Database::open(&path, transfers()).unwrap().watched();
         let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
         let mut round = 0;
-        let mut go_on = |until: &dyn Fn(&braiddb::LogStats) -> bool| {
+        let mut go_on = |until: &dyn Fn(&braiddb::stats::LogStats) -> bool| {
             while !until(&writer.stats().log) {
                 round += 1;
                 transfer(&writer, &table, round, 500);
             }
         };
         go_on(&|log| log.segments_reused > 0);
-        let reader = Database::open_read_only(&path).unwrap();
+        let reader = open_to_read(&path).unwrap();
         let seen = read(&reader).unwrap();
         let before = writer.stats().log;
         go_on(&|log| log.segments_freed > before.segments_freed + 40);
@@ -519,7 +524,7 @@ fn a_reader_never_has_the_lock_of_a_writer() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         Database::open(&path, transfers()).unwrap().close().unwrap();
-        let db = Database::open_read_only(&path).unwrap();
+        let db = open_to_read(&path).unwrap();
         let stats = db.stats();
         assert!(stats.lsn.durable <= stats.lsn.tail, "{:?}", stats.lsn);
         drop(db);
@@ -530,7 +535,7 @@ fn a_reader_never_has_the_lock_of_a_writer() {
             let reader = scope.spawn(|| {
                 let mut opened = 0;
                 while !is_over.load(Ordering::SeqCst) || opened == 0 {
-                    assert!(Database::open_read_only(&path).is_err());
+                    assert!(open_to_read(&path).is_err());
                     opened += 1;
                 }
             });
@@ -569,7 +574,7 @@ fn damage_is_still_told() {
             );
         }
         file.write_all_at(&byte, offset).unwrap();
-        let db = Database::open_read_only(&path).unwrap();
+        let db = open_to_read(&path).unwrap();
         file.write_all_at(&[byte[0] ^ 16], offset).unwrap();
         let report = db.check();
         assert!(report.is_ok_and(|report| !report.problems.is_empty()));
@@ -577,7 +582,7 @@ fn damage_is_still_told() {
         fs::remove_file(path.join("braid.meta")).unwrap();
         let before = tree(&path);
         for missing in [path.clone(), path.join("nowhere"), path.join("LOCK")] {
-            let opened = Database::open_read_only(&missing).map(drop).unwrap_err();
+            let opened = open_to_read(&missing).map(drop).unwrap_err();
             let Error::Directory(log) = &opened else { panic!("{opened:?}") };
             assert!(matches!(**log, LogError::NotADatabase { .. }), "{opened}");
         }

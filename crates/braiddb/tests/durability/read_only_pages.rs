@@ -58,7 +58,8 @@ fn readers_see_the_images_of_their_checkpoint_however_many_come_after_it() {
         let mut readers = Vec::new();
         for version in 0..8 {
             write_all(&db, &table, version);
-            readers.push(Database::open_read_only(&path).unwrap());
+            readers
+                .push(Database::open(&path, Options::default().read_only(true)).unwrap().watched());
         }
         let kept = db.stats().pages.zone_bytes;
         for version in 8..12 {

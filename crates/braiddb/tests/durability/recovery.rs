@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{Database, Error, LogError, Options, Recovery, Table};
+use braiddb::maintenance::Recovery;
+use braiddb::{Database, Error, LogError, Options, Table};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::common::{Watched, once_free, with_limit};
 use braiddb::{
     BusyWith, Database, Error, Index, IndexError, IndexKeys, IndexOptions, MemoryBudget, Options,
-    RunOptions, Table, TableOptions, Transaction, TransactionEnd,
+    Table, TableOptions, Transaction, TransactionEnd,
 };
 use fastrand::Rng;
 use pollster::block_on;
@@ -212,8 +212,7 @@ fn client(db: &Database, table: &Records, kind: Kind, counts: &Counts, seed: u64
             3 => poll_at_most(pin!(db.run(body)), polls),
             4 => {
                 let whole = pin!(async {
-                    let options = RunOptions::default();
-                    let tx = db.begin_with(options).await?;
+                    let tx = db.transaction().begin().await?;
                     let savepoint = tx.savepoint().await?;
                     tx.step(body).await?;
                     tx.rollback_to(&savepoint).await?;

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::{Watched, with_limit};
+use braiddb::indexes::IndexStage;
 use braiddb::{
-    Database, DecodeError, Error, Index, IndexKeys, IndexOptions, IndexStage, Key, KeyBuffer,
-    Options, Table, Transaction,
+    Database, DecodeError, Error, Index, IndexKeys, IndexOptions, Key, KeyBuffer, Options, Table,
+    Transaction,
 };
 use pollster::block_on;
 

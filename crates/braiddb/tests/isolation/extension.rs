@@ -3,9 +3,7 @@
 
 use crate::common::with_limit;
 use crate::one_table::{in_memory, write_now};
-use braiddb::{
-    Database, Error, IndexOptions, InteractiveTransaction, Options, RunOptions, Table, Transaction,
-};
+use braiddb::{Database, Error, IndexOptions, InteractiveTransaction, Options, Table, Transaction};
 use pollster::block_on;
 
 /// Creates a database with the records 0 to 99, each with its key as its value.
@@ -155,7 +153,7 @@ fn scans_under_way_keep_what_they_have_read() {
                 }
                 Ok(met)
             };
-            let outcome = block_on(db.run_with(RunOptions::default(), body)).unwrap();
+            let outcome = block_on(db.transaction().run(body)).unwrap();
             let mut expected: Vec<u64> = (30..60).collect();
             if changed == 50 {
                 expected[20] = 7;
@@ -182,7 +180,7 @@ fn another_attempt_is_extended_before_it_writes() {
             tx.put(&counted, &3, &(first + second)).await?;
             Ok((first, second))
         };
-        let outcome = block_on(db.run_with(RunOptions::default(), body)).unwrap();
+        let outcome = block_on(db.transaction().run(body)).unwrap();
         assert_eq!((outcome.attempts, outcome.value), (2, (70, 70)));
         assert_eq!(db.stats().snapshots_extended, 1);
     });

@@ -4,9 +4,7 @@
 
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{
-    Certifier, Database, Error, InteractiveTransaction, Isolation, Options, RunOptions, Table,
-};
+use braiddb::{Certifier, Database, Error, InteractiveTransaction, Isolation, Options, Table};
 use pollster::block_on;
 
 struct Bench {
@@ -310,9 +308,9 @@ fn g2_of_a_reader_between_two_writers_is_prevented_where_serializable() {
 #[test]
 fn one_transaction_may_ask_for_another_level_than_the_databases() {
     at(&[Isolation::Snapshot], |bench, _| {
-        let serializable = RunOptions::default().isolation(Isolation::Serializable);
         let one = bench.begin();
-        let two = block_on(bench.db.begin_with(serializable)).unwrap();
+        let two =
+            block_on(bench.db.transaction().isolation(Isolation::Serializable).begin()).unwrap();
         for each in [&one, &two] {
             assert_eq!((bench.get(each, 1), bench.get(each, 2)), (Some(10), Some(20)));
         }

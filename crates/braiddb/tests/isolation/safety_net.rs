@@ -3,8 +3,7 @@
 use crate::common::{Watched, with_limit};
 use crate::one_table::{in_memory, write_now};
 use braiddb::{
-    Certifier, Database, Error, InteractiveTransaction, Isolation, Options, RunOptions, Table,
-    Transaction,
+    Certifier, Database, Error, InteractiveTransaction, Isolation, Options, Table, Transaction,
 };
 use pollster::block_on;
 
@@ -68,8 +67,7 @@ fn whom_a_commit_comes_before_is_handed_on() {
             assert_eq!(get(&second, &table, 1), Some(10));
             put(&first, &table, 1, 11);
             assert!(commits(first));
-            let read_only = RunOptions::default().read_only(declared);
-            let last = block_on(db.begin_with(read_only)).unwrap();
+            let last = block_on(db.transaction().read_only(declared).begin()).unwrap();
             assert_eq!((get(&last, &table, 1), get(&last, &table, 2)), (Some(11), Some(20)));
             put(&second, &table, 2, 21);
             assert!(commits(second));
@@ -140,9 +138,9 @@ fn write_skew_is_found_on_records_that_were_in_the_log_only() {
 fn snapshots_are_not_certified() {
     with_limit(60, |_| {
         let (db, table) = certified_by(Certifier::SerialSafetyNet);
-        let snapshot = || RunOptions::default().isolation(Isolation::Snapshot);
-        let one = block_on(db.begin_with(snapshot())).unwrap();
-        let two = block_on(db.begin_with(snapshot())).unwrap();
+        let snapshot = db.transaction().isolation(Isolation::Snapshot);
+        let one = block_on(snapshot.clone().begin()).unwrap();
+        let two = block_on(snapshot.begin()).unwrap();
         for tx in [&one, &two] {
             assert_eq!((get(tx, &table, 1), get(tx, &table, 2)), (Some(10), Some(20)));
         }

@@ -14,9 +14,10 @@ use std::task::{Context, Poll};
 use crate::common::{Watched, with_limit};
 use crate::one_table::{in_memory, write_now};
 use crate::table_kind::create_table;
+use braiddb::stats::AbortStats;
 use braiddb::{
-    AbortStats, Database, Error, InteractiveTransaction, Isolation, Misuse, Options, Outcome,
-    RunOptions, Table, Transaction,
+    Database, Error, InteractiveTransaction, Isolation, Misuse, Options, Outcome, Table,
+    Transaction,
 };
 use pollster::block_on;
 
@@ -157,7 +158,7 @@ fn transactions_that_only_read_neither_fail_nor_write() {
         let (db, table) = in_memory(Options::default().workers(2));
         write_now(&db, &table, 1, Some(1));
         let undeclared = block_on(db.begin()).unwrap();
-        let declared = block_on(db.begin_read_only()).unwrap();
+        let declared = block_on(db.transaction().read_only(true).begin()).unwrap();
         for reader in [&undeclared, &declared] {
             assert_eq!(get(reader, &table, 1), Some(1));
         }
@@ -174,9 +175,11 @@ fn transactions_that_only_read_neither_fail_nor_write() {
             assert_eq!(get(&reader, &table, 1), Some(1));
             block_on(reader.commit()).unwrap();
         }
-        let refused = block_on(db.run_with(RunOptions::default().read_only(true), async |tx| {
-            tx.create_table::<u64, u64>("more").await
-        }));
+        let refused = block_on(
+            db.transaction()
+                .read_only(true)
+                .run(async |tx| tx.create_table::<u64, u64>("more").await),
+        );
         assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyTransaction))));
     });
 }
@@ -189,17 +192,14 @@ fn run_tries_again_and_then_names_what_was_read() {
         write_now(&db, &table, 1, Some(0));
         let run = |attempts: u32, changes: u32| {
             let (other, table, failing) = (db.clone(), table.clone(), db.clone());
-            block_on(failing.run_with(
-                RunOptions::default().max_attempts(attempts),
-                async move |tx| {
-                    let seen = tx.get(&table, &1).await?.unwrap();
-                    if tx.attempt() <= changes {
-                        let table = table.clone();
-                        other.run(async move |tx| tx.put(&table, &1, &(seen + 1)).await).await?;
-                    }
-                    tx.put(&table, &2, &seen).await
-                },
-            ))
+            block_on(failing.transaction().max_attempts(attempts).run(async move |tx| {
+                let seen = tx.get(&table, &1).await?.unwrap();
+                if tx.attempt() <= changes {
+                    let table = table.clone();
+                    other.run(async move |tx| tx.put(&table, &1, &(seen + 1)).await).await?;
+                }
+                tx.put(&table, &2, &seen).await
+            }))
         };
         let outcome = run(8, 5).unwrap();
         assert_eq!(outcome.attempts, 6);
@@ -328,8 +328,7 @@ fn history(
                 entries.lock().unwrap().push(Entry { commit, told });
                 Ok(())
             };
-            db.run_source_with(worker as usize, RunOptions::default(), 0..rounds, body, reply)
-                .unwrap()
+            db.transaction().run_source(worker as usize, 0..rounds, body, reply).unwrap()
         })
         .collect();
     sources.into_iter().for_each(|source| source.wait().unwrap());
@@ -446,7 +445,7 @@ fn long_writers_are_not_starved_by_short_ones() {
                 }
                 tx.put(&table, &(RECORDS + n), &sum).await
             };
-            let outcome = block_on(db.run_with(RunOptions::default(), body)).unwrap();
+            let outcome = block_on(db.transaction().run(body)).unwrap();
             attempts += u64::from(outcome.attempts);
         }
         over.store(true, Ordering::Relaxed);

@@ -6,8 +6,7 @@ use std::ops::Bound;
 use crate::common::with_limit;
 use crate::one_table::{in_memory, write_now};
 use braiddb::{
-    Database, Error, InteractiveTransaction, Isolation, Options, RunOptions, Stats, Table,
-    Transaction,
+    Database, Error, InteractiveTransaction, Isolation, Options, Stats, Table, Transaction,
 };
 use pollster::block_on;
 
@@ -75,7 +74,7 @@ const READINGS: [(&str, bool, Reading); 8] = [
 /// key 5.
 fn changed(
     exists: bool,
-    options: RunOptions,
+    isolation: Isolation,
     before: impl Fn(&InteractiveTransaction, &Table<u64, u64>),
 ) -> (Database, Table<u64, u64>, InteractiveTransaction) {
     let (db, table) = in_memory(Options::default().workers(2));
@@ -84,7 +83,7 @@ fn changed(
     if exists {
         write_now(&db, &table, 5, Some(50));
     }
-    let tx = block_on(db.begin_with(options)).unwrap();
+    let tx = block_on(db.transaction().isolation(isolation).begin()).unwrap();
     before(&tx, &table);
     write_now(&db, &table, 5, if exists { None } else { Some(51) });
     (db, table, tx)
@@ -100,7 +99,7 @@ fn causes(stats: &Stats) -> [u64; 3] {
 fn a_write_after_a_stale_read_is_turned_back() {
     with_limit(60, |_| {
         for (what, exists, reading) in READINGS {
-            let (db, table, tx) = changed(exists, RunOptions::default(), |_, _| {});
+            let (db, table, tx) = changed(exists, Isolation::Serializable, |_, _| {});
             reading(&tx, &table).unwrap();
             // Refused writes are answers, like reads.
             assert!(matches!(block_on(tx.insert(&table, &4, &0)), Err(Error::KeyExists)));
@@ -125,7 +124,7 @@ fn a_write_after_a_stale_read_is_turned_back() {
 fn a_stale_read_after_a_write_is_turned_back() {
     with_limit(60, |_| {
         for (what, exists, reading) in READINGS {
-            let (db, table, tx) = changed(exists, RunOptions::default(), |tx, table| {
+            let (db, table, tx) = changed(exists, Isolation::Serializable, |tx, table| {
                 block_on(tx.put(table, &100, &1)).unwrap();
                 assert_eq!(block_on(tx.get(table, &1)).unwrap(), None);
             });
@@ -142,14 +141,14 @@ fn a_stale_read_after_a_write_is_turned_back() {
 fn whoever_need_not_be_certified_may_read_the_past() {
     with_limit(60, |_| {
         for (what, exists, reading) in READINGS {
-            let snapshot = RunOptions::default().isolation(Isolation::Snapshot);
+            let snapshot = Isolation::Snapshot;
             let (_db, table, tx) = changed(exists, snapshot, |_, _| {});
             reading(&tx, &table).unwrap();
             block_on(tx.put(&table, &4, &1)).unwrap();
             reading(&tx, &table).unwrap();
             block_on(tx.commit()).unwrap_or_else(|error| panic!("{what}: {error}"));
 
-            let (_db, table, tx) = changed(exists, RunOptions::default(), |_, _| {});
+            let (_db, table, tx) = changed(exists, Isolation::Serializable, |_, _| {});
             reading(&tx, &table).unwrap();
             block_on(tx.commit()).unwrap_or_else(|error| panic!("{what}: {error}"));
         }
@@ -160,7 +159,7 @@ fn whoever_need_not_be_certified_may_read_the_past() {
 #[test]
 fn writes_that_were_taken_back_do_not_count() {
     with_limit(60, |_| {
-        let (db, table, tx) = changed(true, RunOptions::default(), |tx, table| {
+        let (db, table, tx) = changed(true, Isolation::Serializable, |tx, table| {
             let table = table.clone();
             let step = async move |tx: &Transaction| {
                 let before = tx.savepoint();
@@ -208,21 +207,18 @@ fn run_tries_again_after_a_stale_read() {
         write_now(&db, &table, 5, Some(0));
         let run = |attempts: u32, passes_over: bool| {
             let (other, table) = (db.clone(), table.clone());
-            block_on(db.run_with(
-                RunOptions::default().max_attempts(attempts),
-                async move |tx: &Transaction| {
-                    if tx.attempt() <= 3 {
-                        let table = table.clone();
-                        let change = async move |tx: &Transaction| tx.put(&table, &5, &1).await;
-                        other.run(change).await?;
-                    }
-                    let told = tx.get(&table, &5).await?.unwrap();
-                    match tx.put(&table, &2, &told).await {
-                        Err(_) if passes_over => Ok(()),
-                        written => written,
-                    }
-                },
-            ))
+            block_on(db.transaction().max_attempts(attempts).run(async move |tx: &Transaction| {
+                if tx.attempt() <= 3 {
+                    let table = table.clone();
+                    let change = async move |tx: &Transaction| tx.put(&table, &5, &1).await;
+                    other.run(change).await?;
+                }
+                let told = tx.get(&table, &5).await?.unwrap();
+                match tx.put(&table, &2, &told).await {
+                    Err(_) if passes_over => Ok(()),
+                    written => written,
+                }
+            }))
         };
         for passes_over in [false, true] {
             let before = db.stats().aborted.stale_read;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, RunOptions, Table};
+use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table};
 use pollster::block_on;
 
 /// A limit far above the duration of any test, even on a loaded machine.
@@ -28,7 +28,7 @@ fn with_turnstile(
     then: impl AsyncFn() -> Result<(), Error> + Send + 'static,
 ) -> Result<u32, Error> {
     let (other, table) = (db.clone(), table.clone());
-    let run = db.run_with(RunOptions::default(), async move |tx| {
+    let run = db.transaction().run(async move |tx| {
         tx.get(&table, &1).await?;
         if tx.attempt() <= FAILURES {
             let table = table.clone();

@@ -8,9 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{
-    Database, Error, Index, IndexKeys, IndexOptions, MemoryStats, Options, Table, Transaction,
-};
+use braiddb::stats::MemoryStats;
+use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Options, Table, Transaction};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 400;

@@ -8,7 +8,7 @@ use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
 use braiddb::{
     BusyWith, Database, Error, Index, IndexKeys, IndexOptions, MemoryLimit, Misuse, Options,
-    RunOptions, Snapshot, Table, TableOptions, Transaction,
+    Snapshot, Table, TableOptions, Transaction,
 };
 use pollster::block_on;
 
@@ -325,8 +325,8 @@ fn others_read_and_do_not_write_the_table_meanwhile() {
         assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(1));
         assert_eq!(block_on(db.get(&table, &2)).unwrap(), None);
         let inner = table.clone();
-        let once = RunOptions::default().max_attempts(1);
-        let refused = db.run_with(once, async move |tx| tx.put(&inner, &3, &3).await);
+        let refused =
+            db.transaction().max_attempts(1).run(async move |tx| tx.put(&inner, &3, &3).await);
         let refused = block_on(refused).unwrap_err();
         assert!(
             matches!(&refused, Error::Busy(BusyWith::BulkOperation { table }) if table == "numbers"),

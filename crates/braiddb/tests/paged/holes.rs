@@ -6,7 +6,8 @@ use std::path::Path;
 
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{Compaction, Database, Error, Options, Table};
+use braiddb::maintenance::Compaction;
+use braiddb::{Database, Error, Options, Table};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 240;

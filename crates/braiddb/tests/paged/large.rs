@@ -8,9 +8,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
+use braiddb::changes::ChangesFrom;
 use braiddb::{
-    ChangesFrom, Database, Durability, Error, Index, IndexKeys, IndexOptions, MAX_VALUE_BYTES,
-    Options, Table, TableOptions, WallClock,
+    Database, Durability, Error, Index, IndexKeys, IndexOptions, MAX_VALUE_BYTES, Options, Table,
+    TableOptions, WallClock,
 };
 use pollster::block_on;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::common::{Watched, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
 use braiddb::{
-    Certifier, Database, Error, IndexOptions, MAX_VALUE_BYTES, Misuse, Options, RunOptions, Table,
+    Certifier, Database, Error, IndexOptions, MAX_VALUE_BYTES, Misuse, Options, Table,
     TableOptions, Transaction,
 };
 use pollster::block_on;
@@ -121,9 +121,11 @@ fn transactions_over_both_kinds_are_atomic() {
                             Err(error) => assert!(error.is_retryable(), "{error}"),
                         }
                         let used = tables.clone();
-                        let all = RunOptions::default().read_only(true);
-                        let found =
-                            block_on(db.run_with(all, async move |tx| sum(tx, &used).await));
+                        let found = block_on(
+                            db.transaction()
+                                .read_only(true)
+                                .run(async move |tx| sum(tx, &used).await),
+                        );
                         assert_eq!(found.unwrap().value, 1600);
                     }
                 })

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
+use braiddb::maintenance::{CheckReport, Checkpoint, Compaction};
 use braiddb::{
-    BusyWith, Certifier, CheckReport, Checkpoint, Compaction, Database, Error, LogError, Misuse,
-    Options, Table, TableOptions,
+    BusyWith, Certifier, Database, Error, LogError, Misuse, Options, Table, TableOptions,
 };
 use pollster::block_on;
 

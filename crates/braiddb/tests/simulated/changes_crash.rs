@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
+use braiddb::changes::{ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom};
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom, Database, Options, Table};
+use braiddb::{Database, Options, Table};
 
 /// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 600;
@@ -125,7 +126,7 @@ fn goes_on_after_crashes(paged: bool) {
     let token = block_on(db.create_change_slot("s", 1 << 30)).unwrap();
     known.lock().unwrap().slot = Some(token);
     let table: Rows = create_table(&db, "t", paged);
-    let take = |changes: &mut braiddb::Changes| {
+    let take = |changes: &mut braiddb::changes::Changes| {
         let given = block_on(changes.next()).unwrap().unwrap();
         known.lock().unwrap().given.push(given);
     };

@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 
 use crate::common::{Watched, with_limit};
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk};
-use braiddb::{Database, Error, LogError, Options, Outcome, RunOptions, Table, Transaction};
+use braiddb::{Database, Error, LogError, Options, Outcome, Table, Transaction};
 
 const LIMIT_SECONDS: u64 = 600;
 
@@ -211,11 +211,12 @@ fn an_unknown_commit_is_not_run_again() {
         disk.set_faults(Faults { errors: 1, ..Faults::default() });
         let runs = Arc::new(Mutex::new(0));
         let (counted, written) = (runs.clone(), table.clone());
-        let options = RunOptions::default().max_attempts(100);
-        let result = pollster::block_on(db.run_with(options, async move |tx: &Transaction| {
-            *counted.lock().unwrap() += 1;
-            tx.put(&written, &1, &[1]).await
-        }));
+        let result = pollster::block_on(db.transaction().max_attempts(100).run(
+            async move |tx: &Transaction| {
+                *counted.lock().unwrap() += 1;
+                tx.put(&written, &1, &[1]).await
+            },
+        ));
         let error = result.unwrap_err();
         let Error::CommitUnknown { lsn, .. } = error else { panic!("{error}") };
         assert!(lsn >= db.stats().lsn.durable, "what is durable is known");
@@ -223,9 +224,8 @@ fn an_unknown_commit_is_not_run_again() {
         // From here on no operation begins with an unknown result.
         let (source_table, ends) = (table.clone(), Arc::new(Mutex::new(Vec::new())));
         let replies = ends.clone();
-        let source = db.run_source_with(
+        let source = db.transaction().run_source(
             0,
-            RunOptions::default(),
             0..3,
             async move |tx, key| tx.put(&source_table, key, &[1]).await,
             move |_, result: Result<Outcome<()>, Error>| {
@@ -249,9 +249,8 @@ fn a_source_is_told_of_an_unknown_commit_once() {
         disk.set_faults(Faults { errors: 1, ..Faults::default() });
         let ends = Arc::new(Mutex::new(Vec::new()));
         let replies = ends.clone();
-        let source = db.run_source_with(
+        let source = db.transaction().run_source(
             0,
-            RunOptions::default(),
             0..3,
             async move |tx, key| tx.put(&table, key, &[1]).await,
             move |key, result: Result<Outcome<()>, Error>| {

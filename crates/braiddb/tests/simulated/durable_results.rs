@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk};
-use braiddb::{Database, Error, Options, RunOptions, Table, Transaction, Width};
+use braiddb::{Database, Error, Options, Table, Transaction, Width};
 use scenes::{Scene, Script};
 
 const SEEDS: Range<u64> = 0..20;
@@ -213,7 +213,8 @@ impl Run {
             replies.tell(&told.map(|outcome| outcome.value));
             Ok(())
         };
-        db.run_source_with(0, RunOptions::default(), std::iter::once(0), body, reply)
+        db.transaction()
+            .run_source(0, std::iter::once(0), body, reply)
             .unwrap()
             .done()
             .await
@@ -257,8 +258,8 @@ impl Run {
     }
 
     async fn make_change(self) {
-        let (run, options) = (self.clone(), RunOptions::default().max_attempts(u32::MAX));
-        let changed = self.db.run_with(options, async move |tx| run.change(tx).await).await;
+        let (run, retry) = (self.clone(), self.db.transaction().max_attempts(u32::MAX));
+        let changed = retry.run(async move |tx| run.change(tx).await).await;
         let lsn = changed.map(|outcome| outcome.commit_lsn);
         self.record.lock().unwrap().changed = Some(lsn);
     }

@@ -6,11 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{Watched, with_limit};
 use crate::settled::poll_settled;
+use braiddb::indexes::IndexStage;
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{
-    BusyWith, Database, Error, Index, IndexError, IndexKeys, IndexOptions, IndexStage, Options,
-    RunOptions, Table,
-};
+use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Options, Table};
 
 type Records = Table<u64, u64>;
 type Digits = Index<u64, u64, u64>;
@@ -54,7 +52,7 @@ fn put_all(db: &Database, table: &Records, records: std::ops::Range<u64>) {
 /// Writes a record and checks that the index matches the table.
 fn works(db: &Database, table: &Records, index: &Digits, key: u64) {
     let (records, by) = (table.clone(), index.clone());
-    let run = db.run_with(RunOptions::default().max_attempts(4), async move |tx| {
+    let run = db.transaction().max_attempts(4).run(async move |tx| {
         tx.put(&records, &key, &(key * 11 + 1)).await?;
         let (mut all, mut expected) = (tx.scan(&records, ..)?, BTreeSet::new());
         while let Some((key, value)) = all.next().await? {

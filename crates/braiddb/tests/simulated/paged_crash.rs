@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk, block_on};
-use braiddb::{BusyWith, Database, Error, Options, Outcome, RunOptions, Table, TableOptions};
+use braiddb::{Database, Error, Options, Outcome, Table, TableOptions};
 use futures_util::future::join;
 
 type Numbers = Table<u64, u64>;
@@ -244,9 +244,9 @@ fn a_checkpoint_under_way_leaves_a_new_paged_table_its_log() {
             });
             let create = async {
                 let options = TableOptions::default().paged();
-                let create = db.run_with(RunOptions::default(), async move |tx| {
-                    tx.create_table_with("numbers", options).await
-                });
+                let create = db
+                    .transaction()
+                    .run(async move |tx| tx.create_table_with("numbers", options).await);
                 let created: Outcome<Numbers> = create.await.unwrap();
                 change(&db, &created.value, 2).await;
                 created.commit_lsn

@@ -10,8 +10,8 @@ use crate::common::{Watched, with_limit};
 use crate::expiring::{Clock, TTL, create, expiring};
 use crate::polls::poll_at_most;
 use braiddb::{
-    Database, Durability, Error, Index, IndexKeys, IndexOptions, Isolation, Misuse, Options,
-    RunOptions, Table, TableOptions, Transaction,
+    Database, Durability, Error, Index, IndexKeys, IndexOptions, Isolation, Misuse, Options, Table,
+    TableOptions, Transaction,
 };
 use pollster::block_on;
 
@@ -184,11 +184,11 @@ fn a_unique_index_is_built_over_expired_records_with_the_same_key() {
 fn what_a_serializable_transaction_was_told_of_an_expired_record_is_certified() {
     for_both_kinds(|db, clock, table| {
         block_on(async {
-            let serializable = RunOptions::default().isolation(Isolation::Serializable);
+            let serializable = db.transaction().isolation(Isolation::Serializable);
             db.put(&table, &1, &10).await?;
             clock.pass(TTL);
             // Another transaction writes the record that this one found missing.
-            let transaction = db.begin_with(serializable.clone()).await?;
+            let transaction = serializable.clone().begin().await?;
             assert_eq!(transaction.get(&table, &1).await?, None);
             transaction.put(&table, &2, &20).await?;
             db.put(&table, &1, &11).await?;
@@ -197,7 +197,7 @@ fn what_a_serializable_transaction_was_told_of_an_expired_record_is_certified() 
             assert_eq!(db.get(&table, &2).await?, None);
             // A record that expires in the meantime changes nothing: a transaction uses a fixed
             // time.
-            let transaction = db.begin_with(serializable).await?;
+            let transaction = serializable.begin().await?;
             assert_eq!(transaction.get(&table, &1).await?, Some(11));
             clock.pass(TTL);
             transaction.put(&table, &2, &20).await?;
@@ -214,9 +214,8 @@ fn what_a_serializable_transaction_was_told_of_an_expired_record_is_certified() 
 fn a_later_time_is_not_seen_by_extension() {
     for_both_kinds(|db, clock, table| {
         block_on(async {
-            let serializable = RunOptions::default().isolation(Isolation::Serializable);
             db.put(&table, &1, &10).await?;
-            let transaction = db.begin_with(serializable).await?;
+            let transaction = db.transaction().isolation(Isolation::Serializable).begin().await?;
             transaction.put(&table, &2, &20).await?;
             assert_eq!(transaction.get(&table, &1).await?, Some(10));
             clock.pass(TTL);

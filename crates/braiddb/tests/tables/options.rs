@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{Watched, with_limit};
 use braiddb::{
     BusyWith, Certifier, Database, DeviceKind, Durability, Error, Isolation, MemoryLimit, Misuse,
-    Options, Overload, Policy, RunOptions, Table, TableOptions, Transaction, Width,
+    Options, Overload, Policy, Table, TableOptions, Transaction, Width,
 };
 use pollster::block_on;
 
@@ -315,12 +315,10 @@ fn numbers_of_requests_at_their_extremes() {
         let db = Database::open(directory.path(), Options::default().workers(2)).unwrap().watched();
         let table: Records = block_on(db.create_table("records")).unwrap();
         for attempts in [0, 1, u32::MAX] {
-            let mut options = RunOptions::default();
-            options.max_attempts = attempts;
             let table = table.clone();
-            let outcome = block_on(db.run_with(options, async move |tx: &Transaction| {
-                tx.put(&table, &u64::from(attempts), &[1]).await
-            }));
+            let outcome = block_on(db.transaction().max_attempts(attempts).run(
+                async move |tx: &Transaction| tx.put(&table, &u64::from(attempts), &[1]).await,
+            ));
             assert_eq!(outcome.unwrap().attempts, 1);
         }
         for worker in [2, usize::MAX] {

@@ -136,7 +136,7 @@ fn increments_are_not_lost() {
                 scope.spawn(move || {
                     for number in 0..INCREMENTS {
                         let (table, have_read) = (counters.clone(), have_read.clone());
-                        let run = db.run_with(Default::default(), async move |tx| {
+                        let run = db.transaction().run(async move |tx| {
                             let count = tx.get(&table, "the one").await?.unwrap_or(0);
                             if number == 0 && tx.attempt() == 1 {
                                 meet(&have_read, THREADS).await;

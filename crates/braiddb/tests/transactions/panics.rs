@@ -487,7 +487,9 @@ fn a_conversion_that_panics_stays_on_its_thread() {
     }
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1);
-        let run = || bench.db.try_run_blocking::<(), Mine, _>(async |_tx| panic!("a closure"));
+        let run = || {
+            bench.db.transaction().try_run_blocking::<(), Mine, _>(async |_tx| panic!("a closure"))
+        };
         let panic = catch_unwind(AssertUnwindSafe(run)).unwrap_err();
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"a conversion"));
         bench.finish();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::common::{Watched, with_limit};
 use braiddb::{
     Database, DecodeError, Error, IndexKeys, IndexOptions, Key, KeyBuffer, Misuse, Options,
-    RunOptions, Table, Transaction,
+    Outcome, Table, Transaction,
 };
 use futures_channel::oneshot;
 use pollster::block_on;
@@ -126,10 +126,11 @@ fn a_closures_error_comes_back_unchanged_and_aborts() {
         }
         let (db, table) = open();
         let kept = table.clone();
-        let result: Result<(), Mine> = db.try_run_blocking(async move |tx| {
-            tx.put(&kept, "key", &1).await?;
-            Err(Mine::Refused(42))
-        });
+        let result: Result<Outcome<()>, Mine> =
+            db.transaction().try_run_blocking(async move |tx| {
+                tx.put(&kept, "key", &1).await?;
+                Err(Mine::Refused(42))
+            });
         assert_eq!(result, Err(Mine::Refused(42)));
         assert_eq!(get(&db, &table, "key"), None);
     });
@@ -195,9 +196,11 @@ fn dropping_the_future_aborts() {
             }
         });
         // The record is unlocked as soon as the abort has reached the worker.
-        let options = RunOptions::default().max_attempts(u32::MAX);
         let kept = table.clone();
-        let put = db.run_with(options, async move |tx| tx.insert(&kept, "key", &2).await);
+        let put = db
+            .transaction()
+            .max_attempts(u32::MAX)
+            .run(async move |tx| tx.insert(&kept, "key", &2).await);
         block_on(put).unwrap_or_else(|e: Error| panic!("{e}"));
         assert_eq!(get(&db, &table, "key"), Some(2));
         assert_eq!(db.stats().aborted.dropped, 1);
@@ -215,9 +218,9 @@ fn conflicts_are_bounded_and_reported() {
         block_on(holder.step(async move |tx: &Transaction| tx.put(&kept, "key", &1).await))
             .unwrap_or_else(|e: Error| panic!("{e}"));
         let kept = table.clone();
-        let options = RunOptions::default().max_attempts(5);
-        let result: Result<_, Error> =
-            block_on(db.run_with(options, async move |tx| tx.put(&kept, "key", &2).await));
+        let result: Result<_, Error> = block_on(
+            db.transaction().max_attempts(5).run(async move |tx| tx.put(&kept, "key", &2).await),
+        );
         let error = result.unwrap_err();
         assert_eq!(error.to_string(), format!("gave up after 5 attempts: {WRITTEN_FIRST}"));
         assert_eq!(db.stats().aborted.conflict, 5);
@@ -264,9 +267,11 @@ fn a_dropped_interactive_transaction_aborts() {
         let transaction = block_on(db.begin()).unwrap();
         block_on(transaction.put(&table, "key", &1)).unwrap();
         drop(transaction);
-        let options = RunOptions::default().max_attempts(u32::MAX);
         let kept = table.clone();
-        let put = db.run_with(options, async move |tx| tx.insert(&kept, "key", &2).await);
+        let put = db
+            .transaction()
+            .max_attempts(u32::MAX)
+            .run(async move |tx| tx.insert(&kept, "key", &2).await);
         block_on(put).unwrap_or_else(|e: Error| panic!("{e}"));
         assert_eq!(get(&db, &table, "key"), Some(2));
     });
@@ -429,9 +434,7 @@ fn a_record_that_stays_written_for_long_is_waited_for() {
         let outcome = std::thread::scope(|scope| {
             let rival = scope.spawn(|| {
                 let table = table.clone();
-                let put = db.run_with(RunOptions::default(), async move |tx| {
-                    tx.put(&table, "key", &2).await
-                });
+                let put = db.transaction().run(async move |tx| tx.put(&table, "key", &2).await);
                 block_on(put)
             });
             // Each retry waits for an eighth of a second on average, for some two seconds in total.

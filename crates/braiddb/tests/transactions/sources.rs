@@ -5,9 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::common::{Watched, with_limit};
-use braiddb::{
-    Database, Error, Options, Outcome, Result, RunOptions, SourceRun, Table, Transaction,
-};
+use braiddb::{Database, Error, Options, Outcome, Result, SourceRun, Table, Transaction};
 use futures_channel::oneshot::{self, Receiver};
 use pollster::block_on;
 
@@ -145,8 +143,7 @@ fn start(db: &Database, table: &Records, place: Place, counts: &Arc<Counts>) -> 
         assert_eq!(result?.value, input.0);
         Ok(())
     };
-    db.run_source_with(0, RunOptions::default(), Inputs(place, counts.clone()), body, reply)
-        .unwrap()
+    db.transaction().run_source(0, Inputs(place, counts.clone()), body, reply).unwrap()
 }
 
 fn panics_at(place: Place) -> (Result<()>, Arc<Counts>) {
@@ -250,7 +247,7 @@ fn an_iterator_that_panics_while_a_transaction_waits() {
             Counts::add(&replied.replied);
             result.map(drop)
         };
-        let source = db.run_source_with(0, RunOptions::default(), inputs, body, reply).unwrap();
+        let source = db.transaction().run_source(0, inputs, body, reply).unwrap();
         go.send(()).unwrap();
         match source.wait() {
             Err(Error::Panicked(message)) => assert_eq!(message, "no more"),

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use braid_workloads::engine::drive::Procedure;
-use braiddb::{Database, Durability, Error, Options, RunOptions, Table, TableOptions, Transaction};
+use braiddb::{Database, Durability, Error, Options, Table, TableOptions, Transaction};
 
 use super::{each_record, pieces};
 use crate::answer::{Answer, Failure, increment};
@@ -53,8 +53,10 @@ impl Braid {
     /// Makes one call like any program: awaits the answer to a request.
     pub async fn request(&self, call: Call) -> Result<Reply, Error> {
         let table = self.table.clone();
-        let options = run_options(call.only_reads());
-        let run = self.database.run_with(options, async move |tx| run(tx, &table, &call).await);
+        // Declared as read-only, as to the peers; repeated until it commits.
+        let transaction = self.database.transaction().read_only(call.only_reads());
+        let run =
+            transaction.max_attempts(u32::MAX).run(async move |tx| run(tx, &table, &call).await);
         let outcome = run.await?;
         Ok(Reply { answer: outcome.value, conflicts: u64::from(outcome.attempts - 1) })
     }
@@ -64,11 +66,6 @@ impl Braid {
 /// allocator.
 fn budget(process: u64) -> u64 {
     (process / 4 * 3).saturating_sub(16 << 20)
-}
-
-/// Declares read-only transactions, as for the peers. Transactions are retried until they commit.
-pub fn run_options(read_only: bool) -> RunOptions {
-    RunOptions::default().read_only(read_only).max_attempts(u32::MAX)
 }
 
 impl Store for Braid {

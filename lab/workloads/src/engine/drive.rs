@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use braiddb::{Database, RunOptions, Transaction};
+use braiddb::{Database, Isolation, Transaction, TransactionBuilder};
 
 use crate::error::Error;
 use crate::harness::latency::Latencies;
@@ -54,14 +54,13 @@ pub fn drive<P: Procedure>(
     effort: Effort,
     timed_one_in: u32,
 ) -> Result<Sample, Error> {
-    drive_under(database, workers, &RunOptions::default(), make, effort, timed_one_in)
+    drive_with(&database.transaction(), workers, make, effort, timed_one_in)
 }
 
-/// Like `drive`, with options for the transactions.
-fn drive_under<P: Procedure>(
-    database: &Database,
+/// Drives like `drive`, with the options of `transaction`.
+fn drive_with<P: Procedure>(
+    transaction: &TransactionBuilder,
     workers: usize,
-    options: &RunOptions,
     mut make: impl FnMut(usize) -> P,
     effort: Effort,
     timed_one_in: u32,
@@ -83,7 +82,7 @@ fn drive_under<P: Procedure>(
             procedure.run(tx, &call.input).await
         };
         let reply = |_, result: Result<_, braiddb::Error>| result.map(drop);
-        runs.push(database.run_source_with(worker, options.clone(), stream, body, reply)?);
+        runs.push(transaction.clone().run_source(worker, stream, body, reply)?);
         totals.push(total);
     }
     // Waits for all runs before it reports a failure, so that no run overlaps the next measurement.
@@ -266,7 +265,7 @@ pub struct Driven<M> {
     make: M,
     timed_one_in: u32,
     seed: u64,
-    options: RunOptions,
+    transaction: TransactionBuilder,
 }
 
 impl<P: Procedure, M: FnMut(u64) -> P> Driven<M> {
@@ -274,13 +273,18 @@ impl<P: Procedure, M: FnMut(u64) -> P> Driven<M> {
     /// procedure from a seed that differs for every worker and round.
     pub fn new(name: &str, database: &Database, workers: usize, seed: u64, make: M) -> Self {
         let (name, database) = (name.to_owned(), database.clone());
-        let options = RunOptions::default();
-        Self { name, database, workers, make, timed_one_in: 16, seed: seed << 32, options }
+        let transaction = database.transaction();
+        Self { name, database, workers, make, timed_one_in: 16, seed: seed << 32, transaction }
     }
 
-    /// Sets the options of its transactions.
-    pub fn under(self, options: RunOptions) -> Self {
-        Self { options, ..self }
+    /// Sets the isolation level of the transactions.
+    pub fn isolation(self, isolation: Isolation) -> Self {
+        Self { transaction: self.transaction.isolation(isolation), ..self }
+    }
+
+    /// Sets whether the transactions only read.
+    pub fn read_only(self, read_only: bool) -> Self {
+        Self { transaction: self.transaction.read_only(read_only), ..self }
     }
 
     /// Times every `period`-th transaction (default: 16).
@@ -295,7 +299,7 @@ impl<P: Procedure, M: FnMut(u64) -> P> Subject for Driven<M> {
     }
 
     fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
-        let Self { database, make, seed, options, .. } = self;
+        let Self { database, make, seed, transaction, .. } = self;
         #[cfg(test)]
         crate::limit::working_on(database);
         let make = |_worker| {
@@ -303,8 +307,7 @@ impl<P: Procedure, M: FnMut(u64) -> P> Subject for Driven<M> {
             make(*seed)
         };
         let before = database.stats().aborted;
-        let mut sample =
-            drive_under(database, self.workers, options, make, effort, self.timed_one_in)?;
+        let mut sample = drive_with(transaction, self.workers, make, effort, self.timed_one_in)?;
         let after = database.stats().aborted;
         sample.aborts = vec![
             AbortCount { cause: CONFLICT, attempts: after.conflict - before.conflict },

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
 
 use anyhow::{Result, ensure};
-use braiddb::{Database, Error, Index, IndexOptions, Isolation, RunOptions, Table, Transaction};
+use braiddb::{Database, Error, Index, IndexOptions, Isolation, Table, Transaction};
 use fastrand::Rng;
 
 use super::client::{ON_PURPOSE, Patience, Shared, wait};
@@ -135,8 +135,10 @@ impl Shared {
             assert!(!panics, "{ON_PURPOSE}");
             Ok::<_, Error>((tx.snapshot_lsn(), answers))
         };
-        let options = RunOptions::default().isolation(map.isolation).read_only(read_only);
-        let outcome = wait(pin!(self.db.run_with(options, body)), Patience::Whole);
+        let outcome = wait(
+            pin!(self.db.transaction().isolation(map.isolation).read_only(read_only).run(body)),
+            Patience::Whole,
+        );
         let outcome = outcome.expect("waited for");
         let counts = &self.counts;
         // Relaxed, here and below: the transaction has ended, and these are read after the clients

@@ -322,7 +322,9 @@ fn upkeep(shared: &Shared, over: &AtomicBool) {
 fn stay(shared: &Shared, over: &AtomicBool) {
     // Relaxed: a hint to stop.
     while !over.load(Ordering::Relaxed) {
-        let Ok(reader) = pollster::block_on(shared.db.begin_read_only()) else { return };
+        let Ok(reader) = pollster::block_on(shared.db.transaction().read_only(true).begin()) else {
+            return;
+        };
         let tables = Arc::new(shared.tables.clone());
         for _ in 0..4 {
             let tables = tables.clone();

@@ -5,7 +5,7 @@
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 
-use braiddb::{Database, Error, Isolation, RunOptions, Table, Transaction};
+use braiddb::{Database, Error, Isolation, Table, Transaction};
 use fastrand::Rng;
 
 use super::client::{Patience, Shared, wait};
@@ -83,8 +83,10 @@ impl Shared {
             }
             texts.hold(tx, choices.clone()).await
         };
-        let options = RunOptions::default().isolation(isolation).read_only(!writes);
-        let done = wait(pin!(self.db.run_with(options, body)), Patience::Whole);
+        let done = wait(
+            pin!(self.db.transaction().isolation(isolation).read_only(!writes).run(body)),
+            Patience::Whole,
+        );
         match done.expect("waited for").map(|outcome| outcome.value) {
             Ok(Ok(held)) => {
                 // Relaxed: sums.

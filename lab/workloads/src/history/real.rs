@@ -39,7 +39,7 @@ fn history(certifier: Certifier) -> (History, Stats) {
                         answers.append(&mut transaction(tx, &table, None, shape, random).await?);
                         Ok::<_, Error>((tx.snapshot_lsn(), answers))
                     };
-                    let outcome = pollster::block_on(db.run_with(Default::default(), body));
+                    let outcome = pollster::block_on(db.transaction().run(body));
                     let outcome = outcome.expect("one of many attempts commits");
                     let (snapshot, answers) = outcome.value;
                     let mut history = history.lock().expect("no thread panics while it is locked");

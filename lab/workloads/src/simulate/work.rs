@@ -8,10 +8,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use anyhow::Result;
+use braiddb::maintenance::Compaction;
 use braiddb::simulation::SimulatedDisk;
-use braiddb::{
-    BusyWith, Compaction, Database, Error, Outcome, RunOptions, Table, TableOptions, Transaction,
-};
+use braiddb::{Database, Error, Outcome, Table, TableOptions, Transaction};
 use futures_util::future::{MaybeDone, maybe_done};
 
 use super::crash::Witness;
@@ -327,9 +326,8 @@ pub(super) fn run(
     let (tables, witness) = (observer.tables.clone(), observer.witness.clone());
     let left = Arc::new(Mutex::new(numbers.end - numbers.start));
     let counted = left.clone();
-    let source = db.run_source_with(
+    let source = db.transaction().run_source(
         0,
-        RunOptions::default(),
         numbers,
         async move |tx, number| {
             let random = fastrand::Rng::with_seed(seed ^ number << 20);
@@ -392,7 +390,7 @@ pub(super) fn run_bulk(
             }
             Ok(did)
         };
-        let mut run = db.try_run_bulk_with(RunOptions::default(), tables.paged(), body);
+        let mut run = db.transaction().try_run_bulk(tables.paged(), body);
         let mut context = Context::from_waker(Waker::noop());
         let polls = (0..3).find_map(|_| {
             let polled = run.as_mut().poll(&mut context);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use braiddb::{Database, Options, RunOptions, Transaction};
+use braiddb::{Database, Options, Transaction};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use indicatif::ProgressBar;
 
@@ -124,9 +124,8 @@ pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
                 };
                 let runner = terminal.clone();
                 // All terminals use few warehouses, and each transaction must finally commit.
-                let options = RunOptions::default().max_attempts(u32::MAX);
                 let body = async move |tx: &Transaction| runner.run(tx, &request).await;
-                bed.database.run_with(options, body).await?;
+                bed.database.transaction().max_attempts(u32::MAX).run(body).await?;
                 if let Some(acknowledged) = acknowledged {
                     // One write call for each line, so that a kill leaves whole lines in the pipe.
                     std::io::stdout().write_all(format!("{acknowledged}\n").as_bytes())?;

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use braiddb::{ChangeToken, Changes, ChangesFrom, Database, Durability, Table, Transaction};
+use braiddb::changes::{ChangeToken, Changes, ChangesFrom};
+use braiddb::{Database, Durability, Table, Transaction};
 use clap::Args;
 
 use super::stage::Stage;

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use braiddb::{Certifier, Database, Durability, Isolation, RunOptions};
+use braiddb::{Certifier, Database, Durability, Isolation};
 use clap::ValueEnum;
 
 use crate::engine::fixture::Opening;
@@ -50,11 +50,11 @@ impl Contender {
         }
     }
 
-    pub(crate) fn run_options(self) -> RunOptions {
-        RunOptions::default().isolation(match self {
+    pub(crate) fn isolation(self) -> Isolation {
+        match self {
             Self::Snapshot | Self::MemorySnapshot => Isolation::Snapshot,
             _ => Isolation::Serializable,
-        })
+        }
     }
 
     pub(crate) fn home(self) -> Home {

@@ -2,7 +2,7 @@
 //! with both certifiers, and declared read-only where they only read: uniform and skewed, short and
 //! long.
 
-use braiddb::{Certifier, Error as Failure, Isolation, RunOptions, Table, Transaction};
+use braiddb::{Certifier, Error as Failure, Isolation, Table, Transaction};
 use clap::Args;
 
 use super::bars;
@@ -226,16 +226,15 @@ fn measure(
     shape: &Shape,
 ) -> Result<Report, Error> {
     let name = |level: &str| format!("{}, {level}", shape.name);
-    let under = |isolation| RunOptions::default().isolation(isolation);
     let mut levels = vec![
-        ("snapshot", &beds.bed, under(Isolation::Snapshot)),
-        ("serializable", &beds.bed, under(Isolation::Serializable)),
-        ("serial safety net", &beds.net, under(Isolation::Serializable)),
+        ("snapshot", &beds.bed, Isolation::Snapshot, false),
+        ("serializable", &beds.bed, Isolation::Serializable, false),
+        ("serial safety net", &beds.net, Isolation::Serializable, false),
     ];
     if shape.read_only.is_some() {
-        levels.push(("read-only", &beds.bed, RunOptions::default().read_only(true)));
+        levels.push(("read-only", &beds.bed, Isolation::Serializable, true));
     }
-    let subjects = levels.into_iter().map(|(level, bed, options)| {
+    let subjects = levels.into_iter().map(|(level, bed, isolation, only_reads)| {
         let (bed_of, skewed, kind, is_skewed) =
             (bed.clone(), skewed.clone(), shape.kind, shape.skewed);
         let make = move |seed| Shaped {
@@ -249,7 +248,7 @@ fn measure(
         };
         let (database, workers) = (&bed.database, settings.workers);
         let driven = Driven::new(&name(level), database, workers, settings.seed, make);
-        Box::new(driven.under(options)) as Box<dyn Subject>
+        Box::new(driven.isolation(isolation).read_only(only_reads)) as Box<dyn Subject>
     });
     let subjects = subjects.collect();
     let what =

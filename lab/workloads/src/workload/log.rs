@@ -8,8 +8,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use braiddb::HoleTracker;
+use braiddb::stats::LogStats;
 use braiddb::{Database, Durability, Options, Table, Transaction};
-use braiddb::{HoleTracker, LogStats};
 use clap::Args;
 
 use super::bars;

@@ -3,7 +3,8 @@
 
 use std::time::Duration;
 
-use braiddb::{Activity, Database, Durability, Trace, TraceSlice, Width};
+use braiddb::trace::{Activity, Trace, TraceSlice};
+use braiddb::{Database, Durability, Width};
 use clap::Args;
 
 use super::points::{OPERATIONS, Points, ReadModifyWrites, Reads};

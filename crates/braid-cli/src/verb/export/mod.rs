@@ -36,7 +36,7 @@ pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> 
     if export.columns.is_some() && (format != Format::Csv || export.key.is_none()) {
         bail!("--columns is for CSV with --key");
     }
-    let transaction = block_on(db.begin_read_only())?;
+    let transaction = block_on(db.transaction().read_only(true).begin())?;
     let name = export.table.clone();
     let open = async move |tx: &Transaction| {
         let table = AnyTable::open(tx, &name).await?;

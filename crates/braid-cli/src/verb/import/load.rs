@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use braiddb::{
-    Database, Error, MAX_KEY_BYTES, MAX_PAGED_KEY_BYTES, RunOptions, StagedTable, Table,
-    TableOptions, Transaction,
+    Database, Error, MAX_KEY_BYTES, MAX_PAGED_KEY_BYTES, StagedTable, Table, TableOptions,
+    Transaction,
 };
 use pollster::block_on;
 
@@ -333,7 +333,7 @@ fn put_in_bulk(db: &Database, table: AnyTable, mut gathered: Gathered, bytes: u6
         }
         anyhow::Ok(count)
     };
-    Ok(block_on(db.try_run_bulk_with(RunOptions::default(), &table, body))?.value)
+    Ok(block_on(db.transaction().try_run_bulk(&table, body))?.value)
 }
 
 /// Inserts sorted rows, texts all, into a table that nobody sees.

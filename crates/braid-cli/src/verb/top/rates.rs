@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use braiddb::{AbortStats, Stats, SuspensionStats};
+use braiddb::Stats;
+use braiddb::stats::{AbortStats, SuspensionStats};
 
 /// How often things happened in a second.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -28,7 +28,8 @@ pub struct ChangeTransaction {
 /// What a transaction did to one record, or to a table as such.
 ///
 /// ```
-/// use braiddb::{ChangesFrom, Database, Options, Table};
+/// use braiddb::changes::ChangesFrom;
+/// use braiddb::{Database, Options, Table};
 ///
 /// # pollster::block_on(async {
 /// # let directory = tempfile::tempdir()?;
@@ -52,7 +53,7 @@ pub struct Change {
     /// The table, by the name that it had when the transaction committed; if that gave it another name, by the one
     /// before.
     pub table: Arc<str>,
-    /// The table's number, which it keeps ([`TableDescription::id`](crate::TableDescription::id)).
+    /// The table's number, which it keeps ([`TableDescription::id`](crate::tables::TableDescription::id)).
     pub table_id: u32,
     /// What was done.
     pub kind: ChangeKind,
@@ -67,7 +68,7 @@ pub struct Change {
 /// What was done to a record or a table.
 ///
 /// ```
-/// use braiddb::ChangeKind;
+/// use braiddb::changes::ChangeKind;
 ///
 /// assert_eq!(ChangeKind::Insert.name(), "insert");
 /// assert!(ChangeKind::Insert.gives_value() && !ChangeKind::Delete.gives_value());
@@ -104,7 +105,7 @@ impl ChangeKind {
     /// Its name, such as `insert` or `table_created`.
     ///
     /// ```
-    /// use braiddb::ChangeKind;
+    /// use braiddb::changes::ChangeKind;
     ///
     /// let renamed = ChangeKind::TableRenamed { to: "orders".into() };
     /// assert_eq!((ChangeKind::Update.name(), renamed.name()), ("update", "table_renamed"));
@@ -126,7 +127,7 @@ impl ChangeKind {
     /// Whether the record has [`Change::value`] afterwards.
     ///
     /// ```
-    /// use braiddb::ChangeKind;
+    /// use braiddb::changes::ChangeKind;
     ///
     /// assert!(ChangeKind::Update.gives_value() && ChangeKind::Put.gives_value());
     /// assert!(!ChangeKind::Delete.gives_value() && !ChangeKind::TableCreated.gives_value());
@@ -146,7 +147,8 @@ impl Change {
     /// The record's key, which must be of this type.
     ///
     /// ```
-    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # use braiddb::changes::ChangesFrom;
+    /// # use braiddb::{Database, Error, Options, Table};
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
@@ -168,7 +170,8 @@ impl Change {
     /// The record's value, which must be of this type.
     ///
     /// ```
-    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # use braiddb::changes::ChangesFrom;
+    /// # use braiddb::{Database, Error, Options, Table};
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = Database::open(directory.path(), Options::default().workers(1))?;

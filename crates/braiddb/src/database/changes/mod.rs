@@ -72,7 +72,8 @@ type Transactions = Pin<Box<dyn Stream<Item = Result<ChangeTransaction>> + Send>
 /// twice by it.
 ///
 /// ```
-/// use braiddb::{ChangesFrom, Database, Options, Table};
+/// use braiddb::changes::ChangesFrom;
+/// use braiddb::{Database, Options, Table};
 ///
 /// # pollster::block_on(async {
 /// # let directory = tempfile::tempdir()?;
@@ -116,7 +117,8 @@ impl Database {
     /// and syncs a small file, once.
     ///
     /// ```
-    /// use braiddb::{ChangeKind, ChangesFrom, Database, Error, Options};
+    /// use braiddb::changes::{ChangeKind, ChangesFrom};
+    /// use braiddb::{Database, Error, Options};
     ///
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir()?;
@@ -246,7 +248,8 @@ impl Changes {
     /// not, there are none until there is.
     ///
     /// ```
-    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # use braiddb::changes::ChangesFrom;
+    /// # use braiddb::{Database, Error, Options, Table};
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = Database::open(directory.path(), Options::default())?;
@@ -271,7 +274,8 @@ impl Changes {
     /// a gibibyte. A feed that is behind by more, and whose log is freed, ends with [`ChangesError::LogGone`](crate::ChangesError).
     ///
     /// ```
-    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # use braiddb::changes::ChangesFrom;
+    /// # use braiddb::{Database, Error, Options, Table};
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
@@ -293,7 +297,8 @@ impl Changes {
     /// If the future is dropped, nothing is lost: the next call gives what this one would have given.
     ///
     /// ```
-    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # use braiddb::changes::ChangesFrom;
+    /// # use braiddb::{Database, Error, Options, Table};
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
@@ -319,7 +324,8 @@ impl Changes {
     /// something was given, or was waited for; and within a snapshot.
     ///
     /// ```
-    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # use braiddb::changes::ChangesFrom;
+    /// # use braiddb::{Database, Error, Options, Table};
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = Database::open(directory.path(), Options::default().workers(1))?;

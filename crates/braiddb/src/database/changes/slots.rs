@@ -230,7 +230,8 @@ impl Database {
     /// version 3 ([`Database::changes`]).
     ///
     /// ```
-    /// use braiddb::{ChangesFrom, Database, Error, Options};
+    /// use braiddb::changes::ChangesFrom;
+    /// use braiddb::{Database, Error, Options};
     ///
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir().unwrap();
@@ -263,7 +264,8 @@ impl Database {
     /// back. If the future is dropped, the slot is advanced all the same.
     ///
     /// ```
-    /// use braiddb::{ChangesFrom, Database, Options, Table};
+    /// use braiddb::changes::ChangesFrom;
+    /// use braiddb::{Database, Options, Table};
     ///
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir()?;
@@ -293,7 +295,8 @@ impl Database {
     /// Drops a slot: the log is held for it no more. If the future is dropped, the slot is dropped all the same.
     ///
     /// ```
-    /// use braiddb::{ChangesFrom, Database, Options, Table};
+    /// use braiddb::changes::ChangesFrom;
+    /// use braiddb::{Database, Options, Table};
     ///
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir()?;
@@ -317,7 +320,8 @@ impl Database {
     /// The slots there are, in the order of their names.
     ///
     /// ```
-    /// use braiddb::{ChangesFrom, Database, Options, Table};
+    /// use braiddb::changes::ChangesFrom;
+    /// use braiddb::{Database, Options, Table};
     ///
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir()?;

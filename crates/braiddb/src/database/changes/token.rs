@@ -27,7 +27,8 @@ const SUMMED_BYTES: usize = 37;
 /// goes the checksum of what is there in the log, which tells that log from another that has the same LSNs.
 ///
 /// ```
-/// use braiddb::{ChangeToken, ChangesFrom, Database, Options, Table, TokenError};
+/// use braiddb::changes::{ChangeToken, ChangesFrom, TokenError};
+/// use braiddb::{Database, Options, Table};
 ///
 /// # pollster::block_on(async {
 /// # let directory = tempfile::tempdir()?;
@@ -107,7 +108,8 @@ impl ChangeToken {
     /// The last commit that was given, or a later LSN up to which everything was.
     ///
     /// ```
-    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # use braiddb::changes::ChangesFrom;
+    /// # use braiddb::{Database, Error, Options, Table};
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
@@ -127,7 +129,8 @@ impl ChangeToken {
     /// From where on the log is needed.
     ///
     /// ```
-    /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};
+    /// # use braiddb::changes::ChangesFrom;
+    /// # use braiddb::{Database, Error, Options, Table};
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
@@ -157,7 +160,8 @@ impl ChangeToken {
     /// The token as bytes.
     ///
     /// ```
-    /// # use braiddb::{ChangeToken, Database, Error, Options};
+    /// # use braiddb::changes::ChangeToken;
+    /// # use braiddb::{Database, Error, Options};
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = Database::open(directory.path(), Options::default().workers(1))?;
@@ -183,7 +187,8 @@ impl ChangeToken {
     /// The token from its bytes.
     ///
     /// ```
-    /// # use braiddb::{ChangeToken, Database, Error, Options, TokenError};
+    /// # use braiddb::changes::{ChangeToken, TokenError};
+    /// # use braiddb::{Database, Error, Options};
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let db = Database::open(directory.path(), Options::default().workers(1))?;

@@ -7,7 +7,7 @@ use crate::types::EncodeError;
 #[non_exhaustive]
 pub enum Misuse {
     /// A transaction that began as read-only was asked to write.
-    #[error("the transaction is read-only; run it without RunOptions::read_only to write")]
+    #[error("the transaction is read-only; run it without TransactionBuilder::read_only to write")]
     ReadOnlyTransaction,
     /// A database that was opened read-only was asked to change.
     #[error(

@@ -2,18 +2,19 @@
 //!
 //! [`Database::changes`](crate::Database::changes) is a stream of whole transactions, in the order of their commits, each once it
 //! is durable: for an index elsewhere, a cache, a queue, a copy in another system. Where it begins,
-//! [`ChangesFrom`](crate::ChangesFrom) says.
+//! [`ChangesFrom`](crate::changes::ChangesFrom) says.
 //!
 //! # A copy in memory
 //!
-//! A feed from [`Snapshot`](crate::ChangesFrom::Snapshot) gives all records first, and then what was committed after: nothing is
+//! A feed from [`Snapshot`](crate::changes::ChangesFrom::Snapshot) gives all records first, and then what was committed after: nothing is
 //! missed between the two, and nothing comes twice. All changes are puts and deletes by key, so a copy follows the table by
 //! doing the same:
 //!
 //! ```
 //! use std::collections::BTreeMap;
 //!
-//! use braiddb::{ChangeKind, ChangeTransaction, ChangesFrom, Database, Error, Options, Table};
+//! use braiddb::changes::{ChangeKind, ChangeTransaction, ChangesFrom};
+//! use braiddb::{Database, Error, Options, Table};
 //!
 //! #[derive(Default)]
 //! struct Prices(BTreeMap<String, u64>);
@@ -60,14 +61,14 @@
 //! ```
 //!
 //! What concerns tables as such, their creation, say, has kinds of its own, for which this copy has no use. One that is filled before
-//! it is published ([`StagedTable`](crate::StagedTable)) comes as [`TablePublished`](crate::ChangeKind::TablePublished), without its
+//! it is published ([`StagedTable`](crate::StagedTable)) comes as [`TablePublished`](crate::changes::ChangeKind::TablePublished), without its
 //! records.
 //!
 //! A service runs such a loop in a task of its own. It ends with [`Error::Closed`](crate::Error::Closed) when the database is closed.
 //!
 //! # Going on after a restart
 //!
-//! Each transaction has a [token](crate::ChangeToken), which says where a feed goes on that has been given that transaction
+//! Each transaction has a [token](crate::changes::ChangeToken), which says where a feed goes on that has been given that transaction
 //! and all before. Keep it with what was made of the transaction, and the two agree whenever the program was interrupted. A
 //! slot keeps the log meanwhile ([`Database::create_change_slot`](crate::Database::create_change_slot)); it is advanced when what was made
 //! of the changes is safe, and then the log before may be freed:
@@ -76,7 +77,8 @@
 //! use std::path::{Path, PathBuf};
 //! use std::{fs, io};
 //!
-//! use braiddb::{ChangeToken, ChangesFrom, Database, Options};
+//! use braiddb::changes::{ChangeToken, ChangesFrom};
+//! use braiddb::{Database, Options};
 //!
 //! const SLOT: &str = "mailer";
 //!
@@ -137,6 +139,6 @@
 //! (A service keeps one feed, and does not begin anew for each transaction as this does.) What is sent to a system that cannot keep
 //! a token with it may be sent twice after a crash: that system must be able to tell, by the order's number, say.
 //!
-//! While the tables of a feed are quiet, nothing comes that has a token. [`Changes::token`](crate::Changes::token), looked at while the
+//! While the tables of a feed are quiet, nothing comes that has a token. [`Changes::token`](crate::changes::Changes::token), looked at while the
 //! feed waits, moves on past what is committed to other tables, and advances the slot as well. A slot that falls behind by more than it
 //! may hold is lost, and its feed fails with [`ChangesError::LogGone`](crate::ChangesError): drop it, and begin with a snapshot again.

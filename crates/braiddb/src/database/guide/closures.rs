@@ -1,7 +1,7 @@
-//! Closures, and tables in them.
+//! Transactions as closures.
 //!
-//! A transaction is a closure that may run more than once, on a thread of the database. So it owns what it
-//! uses. [`Database::run_on`](crate::Database::run_on) clones the tables that it is given for the closure, which is cheap:
+//! A transaction is a closure that may run more than once, on a thread of the database. It must own the values that it uses.
+//! [`Database::run_on`](crate::Database::run_on) clones the tables for the closure, which is cheap:
 //!
 //! ```
 //! # use braiddb::{Database, Error, Options, Table};
@@ -20,8 +20,7 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! Other values the closure takes along: it is an `async move` closure then. A group of tables in a struct of your own, with
-//! the database, is one clone:
+//! An `async move` closure captures other values. A struct with the database and its tables needs one clone:
 //!
 //! ```
 //! use braiddb::{Database, Error, Options, Table};
@@ -40,7 +39,7 @@
 //!         Ok(Self { db, stock, sold })
 //!     }
 //!
-//!     /// Sells one piece; what is left.
+//!     /// Sells one piece. Returns how many are left.
 //!     async fn sell(&self, article: &str, order: u64) -> Result<u64, Error> {
 //!         let (shop, article) = (self.clone(), article.to_owned());
 //!         self.db
@@ -62,10 +61,32 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! A closure that borrows a table, `&Table`, does not compile ("borrowed data escapes", "does not live long enough"): take
-//! `run_on`, or clone the table before it. A value of text or bytes that a read gives is lent until the transaction is over; one that is to leave
-//! it ("lifetime may not live long enough") is made the closure's own by `.to_owned()`:
-//! `tx.get(&names, &1).await?.map(str::to_owned)`. [`Database::get`](crate::Database::get) gives such a value at once.
+//! Inside the closure, clone a value that an operation consumes (`article.clone()` above): after a conflict the closure runs
+//! again and needs the value again.
 //!
-//! What is cloned inside the closure (`article.clone()` above) is cloned because an attempt that meets a
-//! conflict runs again, and must find everything as it was.
+//! # Compiler errors
+//!
+//! - "borrowed data escapes", "does not live long enough": the closure borrows a table. Use `run_on`, or clone the table before
+//!   the closure.
+//! - "lifetime may not live long enough": the closure returns text or bytes that a read borrows from the transaction. Make them
+//!   owned: `tx.get(&names, &1).await?.map(str::to_owned)`. [`Database::get`](crate::Database::get) returns owned values.
+//!
+//! # Options and results
+//!
+//! [`Database::transaction`](crate::Database::transaction) returns a builder that sets the isolation level, the number of
+//! attempts, or read-only. It also reports the attempts and the commit LSN:
+//!
+//! ```
+//! # use braiddb::{Database, Error, Isolation, Options, Table};
+//! # pollster::block_on(async {
+//! # let db = Database::in_memory(Options::default().workers(1))?;
+//! # let stock: Table<str, u64> = db.open_or_create_table("stock").await?;
+//! let outcome = db
+//!     .transaction()
+//!     .isolation(Isolation::Snapshot)
+//!     .max_attempts(5)
+//!     .run(async move |tx| tx.put(&stock, "nails", &2).await)
+//!     .await?;
+//! println!("committed at {} after {} attempts", outcome.commit_lsn, outcome.attempts);
+//! # Ok::<_, Error>(()) }).unwrap();
+//! ```

@@ -1,12 +1,13 @@
-//! Errors of your own.
+//! Your own error types.
 //!
-//! [`Database::run`](crate::Database::run) is for closures whose error is [`Error`](crate::Error).
-//! [`Database::try_run`](crate::Database::try_run) takes any error that an [`Error`](crate::Error) can be
-//! turned into; `?` works for both. That "`?` couldn't convert the error to `braiddb::Error`"
-//! (or "expected `braiddb::Error`, found `anyhow::Error`") means that `run` should be `try_run`; "type annotations needed"
-//! in `try_run`, that the closure's error must be said, since `?` is applied to what `try_run` gives, too, and may convert it once
-//! more: `Ok::<_, TransferError>(..)`, `anyhow::Ok(..)`. An error aborts the transaction and comes back as it is; it is not tried
-//! again.
+//! [`Database::run`](crate::Database::run) runs closures whose error is [`Error`](crate::Error).
+//! [`Database::try_run`](crate::Database::try_run) accepts any error type `E: From<Error>`; `?` works in both. An error of the
+//! closure aborts the transaction, and the caller receives it unchanged. The transaction does not run again.
+//!
+//! - The compiler reports "`?` couldn't convert the error to `braiddb::Error`", or "expected `braiddb::Error`, found
+//!   `anyhow::Error`": use `try_run` instead of `run`.
+//! - The compiler reports "type annotations needed" in `try_run`: name the error type in the closure, with
+//!   `Ok::<_, TransferError>(..)` or `anyhow::Ok(..)`.
 //!
 //! ```
 //! use braiddb::{Database, Options, Table};

@@ -43,9 +43,9 @@
 //!
 //! A closure that *blocks* (`std::thread::sleep`, a blocking client, long computation) stops its worker, and
 //! everything that worker has begun. Do that before the transaction, or on a thread for it. What was sent to the worker
-//! and has not begun is taken over by another one within some 20 ms ([`WorkerStats::taken_over`](crate::WorkerStats)).
+//! and has not begun is taken over by another one within some 20 ms ([`WorkerStats::taken_over`](crate::stats::WorkerStats)).
 //! The longest time for which a worker did nothing else is in its statistics
-//! ([`WorkerStats::longest_stretch`](crate::WorkerStats)), and `tracing` warns of half a second, once.
+//! ([`WorkerStats::longest_stretch`](crate::stats::WorkerStats)), and `tracing` warns of half a second, once.
 //!
 //! # Cancellation
 //!

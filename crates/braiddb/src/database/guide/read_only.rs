@@ -1,8 +1,8 @@
 //! Reading a database that a service has open.
 //!
-//! [`Database::open_read_only`](crate::Database::open_read_only) opens it in another process, for a report or an export, and
-//! takes nothing from the service: nothing in the directory is written. It shows the database as it was
-//! when it was opened, with everything that was committed by then. Whoever wants to see what came since opens it again:
+//! [`Options::read_only`](crate::Options::read_only) opens a database in another process, for a report or an export, without
+//! disturbing the service. The report sees the database as of one moment: everything that was committed when it opened the
+//! database. Open it again to see later commits:
 //!
 //! ```
 //! use std::path::Path;
@@ -36,10 +36,9 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! Whatever would change the database is refused with [`Misuse::ReadOnlyDatabase`](crate::Misuse): writes,
-//! `create_table`, and `open_or_create_table` of a table that is not there. So a program that is to work both ways opens its
-//! tables by `open_table`, and takes [`Error::TableNotFound`](crate::Error::TableNotFound) for a database that the service has
-//! not filled yet:
+//! Calls that would change the database fail with [`Misuse::ReadOnlyDatabase`](crate::Misuse): writes,
+//! `create_table`, and `open_or_create_table` of a missing table. A program that opens the database in both ways uses
+//! `open_table`. It gets [`Error::TableNotFound`](crate::Error::TableNotFound) if the service has not created the table yet:
 //!
 //! ```
 //! use braiddb::{Database, Error, Misuse, Options, Table};
@@ -49,7 +48,7 @@
 //! # let directory = directory.path();
 //! # let service = Database::open(directory, Options::default().workers(1))?;
 //! # service.create_table::<u64, u64>("orders").await?;
-//! let report = Database::open_read_only(directory)?;
+//! let report = Database::open(directory, Options::default().read_only(true))?;
 //! let orders: Table<u64, u64> = report.open_table("orders").await?;
 //! let refused = report.put(&orders, &1, &250).await;
 //! assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyDatabase))));
@@ -66,3 +65,19 @@
 //! Opening reads the last checkpoint and the log since; [`Database::checkpoint`](crate::Database::checkpoint)
 //! in the service, now and then, keeps that short. If the service's compaction removes what is still to be read, and the file could
 //! not be kept open, a read fails with [`Error::Outdated`](crate::Error::Outdated): open the database again.
+//!
+//! # What a read-only database does
+//!
+//! - **Disk**: it writes and creates nothing in the directory, so read-only media and read-only permissions are enough. Where
+//!   the file system has locks, each open file has a shared lock. A writer never waits for that lock, but does not reuse the
+//!   file while a reader has it open.
+//! - **Contents**: it loads the newest checkpoint and replays the log after it, up to the last complete transaction. It may
+//!   show a commit a moment before the writer learns that the commit is durable.
+//! - **Paged tables**: pages that exceed [`Options::memory_budget`](crate::Options::memory_budget) go to unnamed files in the
+//!   system's directory for temporary files (`TMPDIR`, or `/tmp`). They disappear when the database or the process closes. If
+//!   such files are impossible, all pages stay in memory.
+//! - **Records that are not in memory**: each read fetches them from the log. A file that the writer's compaction frees stays
+//!   readable, and uses disk space, while the reader has it open. If the reader had to close a file (`ulimit -n`), or the file
+//!   system has no locks, a read can come too late. It then fails with [`Error::Outdated`](crate::Error::Outdated); a read
+//!   never returns anything that was not committed. `Database::open` returns the same error if a writer changes the directory
+//!   again and again while the reader opens it.

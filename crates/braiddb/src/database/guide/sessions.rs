@@ -1,8 +1,8 @@
 //! Transactions that span requests.
 //!
-//! [`Database::begin`](crate::Database::begin) gives a transaction whose steps come one by one, from any thread:
-//! a session may keep it from request to request. It is aborted when it is dropped, when it waits longer for a step
-//! than [`Options::interactive_idle`](crate::Options::interactive_idle), and when it is older than
+//! [`Database::begin`](crate::Database::begin) returns an interactive transaction: its operations come one by one, from any
+//! thread, so a session can keep it from request to request. It aborts when the session drops it, after
+//! [`Options::interactive_idle`](crate::Options::interactive_idle) without an operation, and at the age
 //! [`Options::interactive_age`](crate::Options::interactive_age).
 //!
 //! ```
@@ -19,4 +19,6 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! Nothing is tried again by itself here: on [`Error::Conflict`](crate::Error::Conflict) begin anew.
+//! The engine does not retry an interactive transaction. After [`Error::Conflict`](crate::Error::Conflict), begin another one.
+//! [`Database::transaction`](crate::Database::transaction) sets options: `db.transaction().read_only(true).begin()` begins a
+//! transaction that only reads and never conflicts.

@@ -17,7 +17,6 @@ use super::row::{IndexDescription, IndexStage, row_bounds, row_key};
 use super::{Index, IndexKeys, IndexOptions, IndexProgress, erase};
 use crate::database::catalog::{Row, check_name, type_name};
 use crate::database::error::{BusyWith, Error, IndexError, Misuse, Result};
-use crate::database::options::RunOptions;
 use crate::database::table::Table;
 use crate::database::transaction::Transaction;
 use crate::database::{Database, refuse_on_worker};
@@ -248,8 +247,7 @@ impl Database {
             watch(IndexProgress { records, total: table.rids().handed_out().max(records) });
             let (table, index, from) = (table.clone(), index.clone(), after.clone());
             // What it reads need not be certified: see `fill_index`.
-            let options = RunOptions::default().isolation(Isolation::Snapshot);
-            let filled = self.run_with(options, async move |tx| {
+            let filled = self.transaction().isolation(Isolation::Snapshot).run(async move |tx| {
                 let fill = tx.core().fill_index(&table, &index, from.clone(), most);
                 Ok::<_, Error>(engine_code(fill).await?)
             });
@@ -296,8 +294,7 @@ impl Database {
 
     async fn put_row(&self, row: &IndexDescription) -> Result<Lsn> {
         let row = row.clone();
-        let options = RunOptions::default();
-        let put = self.run_with(options, async move |tx| tx.put_row(&row).await).await?;
+        let put = self.transaction().run(async move |tx| tx.put_row(&row).await).await?;
         Ok(Lsn(put.commit_lsn))
     }
 

@@ -1,6 +1,7 @@
 //! Panics planted in the engine's own code: it stops for all, everyone who waits is told why, nothing is
 //! acknowledged any more, and the database opens again with all that was.
 
+use crate::database::error::BusyWith;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,10 +11,7 @@ use std::thread::JoinHandle;
 use futures_util::FutureExt;
 use pollster::block_on;
 
-use super::super::{
-    BusyWith, Database, Error, Options, Outcome, Result, RunOptions, Table, TableOptions,
-    Transaction,
-};
+use super::super::{Database, Error, Options, Outcome, Result, Table, TableOptions, Transaction};
 use crate::common::{Watched, with_limit};
 use crate::transaction::PanicPoint;
 
@@ -168,7 +166,7 @@ impl Callers {
             replied.fetch_add(1, Ordering::SeqCst);
             result.map(drop)
         };
-        let source = db.run_source_with(1, RunOptions::default(), inputs, body, reply).unwrap();
+        let source = db.transaction().run_source(1, inputs, body, reply).unwrap();
         let waits = std::thread::spawn(move || source.wait().expect_err("it has no end"));
         self.working.push(("a source", waits));
     }
@@ -319,9 +317,8 @@ fn destructors_that_panic_while_the_engine_fails() {
                 })
             });
             begun.recv().unwrap();
-            let source = db.run_source_with(
+            let source = db.transaction().run_source(
                 0,
-                RunOptions::default(),
                 [third],
                 async |_tx, _input: &Bomb| std::future::pending::<Result<()>>().await,
                 |input, result| {

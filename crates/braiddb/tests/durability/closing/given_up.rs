@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{LIMIT_SECONDS, Records, open, options};
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, Result, RunOptions, Transaction};
+use braiddb::{Database, Error, Result, Transaction};
 use pollster::block_on;
 
 /// Counts the wake-ups of a future's caller.
@@ -97,8 +97,7 @@ fn futures_of_callers_that_are_dropped() {
         assert!(cancelled >= makes.len(), "{cancelled} were dropped");
         // The dropped operations end soon: none holds a record any more.
         let puts = table.clone();
-        let retry = RunOptions::default().max_attempts(u32::MAX);
-        let run = db.run_with(retry, async move |tx| {
+        let run = db.transaction().max_attempts(u32::MAX).run(async move |tx| {
             for key in 0..20 {
                 tx.put(&puts, &key, &5).await?;
             }

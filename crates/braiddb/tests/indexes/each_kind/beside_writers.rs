@@ -5,9 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use braiddb::{
-    Database, Error, IndexError, IndexOptions, Isolation, Options, RunOptions, Transaction,
-};
+use braiddb::{Database, Error, IndexError, IndexOptions, Isolation, Options, Transaction};
 use pollster::block_on;
 
 use super::numbers::{Records, attach, check_now, create_table, in_memory, keys_of, scan, write};
@@ -53,17 +51,18 @@ fn writers(
                     .collect();
                 let give_up = random.u32(0..8) == 0;
                 let isolation = [Isolation::Serializable, Isolation::Snapshot][random.usize(0..2)];
-                let options = RunOptions::default().isolation(isolation);
                 let table = table.clone();
-                let done = block_on(db.run_with(options, async move |tx: &Transaction| {
-                    for (key, value) in &writes {
-                        match value {
-                            Some(value) => tx.put(&table, key, value).await?,
-                            None => _ = tx.delete(&table, key).await?,
+                let done = block_on(db.transaction().isolation(isolation).run(
+                    async move |tx: &Transaction| {
+                        for (key, value) in &writes {
+                            match value {
+                                Some(value) => tx.put(&table, key, value).await?,
+                                None => _ = tx.delete(&table, key).await?,
+                            }
                         }
-                    }
-                    if give_up { Err(Error::KeyNotFound) } else { Ok(()) }
-                }));
+                        if give_up { Err(Error::KeyNotFound) } else { Ok(()) }
+                    },
+                ));
                 match done {
                     Ok(_) => counts.0 += 1,
                     Err(Error::KeyNotFound | Error::UniqueViolation { .. }) => counts.1 += 1,

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use braiddb::{Database, Error, IndexError, IndexOptions, IndexStage, Options, Transaction};
+use braiddb::indexes::IndexStage;
+use braiddb::{Database, Error, IndexError, IndexOptions, Options, Transaction};
 use pollster::block_on;
 
 use super::numbers::{

@@ -148,7 +148,7 @@ fn who_began_before_an_index_was_built_does_not_read_it() {
         // The creation waits for active transactions, so this one begins while the index is built.
         let old = std::cell::RefCell::new(None);
         let index = {
-            let watch = |told: braiddb::IndexProgress| {
+            let watch = |told: braiddb::indexes::IndexProgress| {
                 assert!(told.records <= told.total);
                 progress.store(1 + told.records, Ordering::Relaxed);
                 old.borrow_mut().get_or_insert_with(|| block_on(db.begin()).unwrap());

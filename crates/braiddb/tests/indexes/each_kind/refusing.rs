@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use braiddb::{
-    Database, Error, IndexError, IndexKeys, IndexOptions, Isolation, Options, RunOptions,
-};
+use braiddb::{Database, Error, IndexError, IndexKeys, IndexOptions, Isolation, Options};
 use pollster::block_on;
 
 use super::numbers::{Records, attach, check_now, create_table, extract, in_memory, write};
@@ -62,9 +60,9 @@ fn of_two_who_claim_a_key_one_loses() {
         for isolation in [Isolation::Serializable, Isolation::Snapshot] {
             for first_commits_first in [false, true] {
                 let (db, table, index) = in_memory(2, true);
-                let options = || RunOptions::default().isolation(isolation);
-                let one = block_on(db.begin_with(options())).unwrap();
-                let two = block_on(db.begin_with(options())).unwrap();
+                let transaction = db.transaction().isolation(isolation);
+                let one = block_on(transaction.clone().begin()).unwrap();
+                let two = block_on(transaction.begin()).unwrap();
                 block_on(one.put(&table, &1, "7")).unwrap();
                 if first_commits_first {
                     block_on(one.commit()).unwrap();

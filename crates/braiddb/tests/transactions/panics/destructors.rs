@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 
 use super::{Bench, Bomb, LIMIT_SECONDS, message, settle};
 use crate::common::with_limit;
-use braiddb::{Error, Result, RunOptions, Table, TableOptions, Transaction, TransactionEnd};
+use braiddb::{Error, Result, Table, TableOptions, Transaction, TransactionEnd};
 use futures_channel::oneshot;
 use pollster::block_on;
 
@@ -35,7 +35,7 @@ fn a_captured_value_that_panics_when_it_is_dropped_takes_no_commit_back() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1);
         let (bomb, table) = (bench.bomb(), bench.table.clone());
-        let run = bench.db.run_with(RunOptions::default(), async move |tx| {
+        let run = bench.db.transaction().run(async move |tx| {
             let _captured = &bomb;
             tx.put(&table, &1, &2).await?;
             Ok(42)
@@ -138,8 +138,7 @@ fn values_and_errors_that_panic_when_they_are_dropped() {
             let holder = block_on(bench.db.begin()).unwrap();
             block_on(holder.put(&bench.table, &1, &1)).unwrap();
             let (table, dropped) = (bench.table.clone(), bench.dropped.clone());
-            let options = RunOptions::default().max_attempts(3);
-            let run = bench.db.try_run_with(options, async move |tx| {
+            let run = bench.db.transaction().max_attempts(3).try_run(async move |tx| {
                 assert!(tx.put(&table, &1, &2).await.is_err());
                 let bomb = Bomb { dropped: dropped.clone() };
                 if fails { Err(Mine::Bomb(bomb)) } else { Ok(bomb) }

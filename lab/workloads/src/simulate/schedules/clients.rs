@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use braiddb::simulation::{give_way, pause};
-use braiddb::{BusyWith, Database, Error, Outcome, RunOptions, Transaction, TransactionEnd};
+use braiddb::{Database, Error, Outcome, Transaction};
 use fastrand::Rng;
 
 use super::super::oracle::{Number, Oracle};
@@ -260,13 +260,13 @@ impl Clients {
         let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
         let blocks = number.is_multiple_of(BLOCKING);
         if self.is_bulk(number) {
-            let (options, paged) = (RunOptions::default(), self.tables.paged());
-            let run = self.db.try_run_bulk_with(options, paged, async move |tx| {
+            let paged = self.tables.paged();
+            let run = self.db.transaction().try_run_bulk(paged, async move |tx| {
                 tables.run(tx, choices(seed, number), number).await
             });
             return self.note(number, pollster(run));
         }
-        let run = self.db.run_with(RunOptions::default(), async move |tx| {
+        let run = self.db.transaction().run(async move |tx| {
             if blocks {
                 pause(BLOCKED);
             }
@@ -283,7 +283,7 @@ impl Clients {
     fn read_in_snapshot(&self, random: &mut Rng) {
         let (keys, floors, tables) = (self.keys(random), self.floors(), self.tables.clone());
         let pauses = random.bool();
-        let run = self.db.run_with(RunOptions::default(), async move |tx: &Transaction| {
+        let run = self.db.transaction().run(async move |tx: &Transaction| {
             let pause = async || {
                 if pauses {
                     Pause(false).await;
@@ -321,7 +321,7 @@ impl Clients {
     fn give_up(&self, random: &mut Rng) {
         let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
         self.oracle.lock().expect(NO_PANIC).commit_unknown(number);
-        let (options, paged) = (RunOptions::default(), tables.paged());
+        let paged = tables.paged();
         let body = async move |tx: &Transaction| {
             let did = tables.run(tx, choices(seed, number), number).await;
             Pause(false).await;
@@ -329,8 +329,8 @@ impl Clients {
         };
         let mut run: Pin<Box<dyn Future<Output = Result<Outcome<Activity>, Error>>>> =
             match self.is_bulk(number) {
-                true => self.db.try_run_bulk_with(options, paged, body),
-                false => Box::pin(self.db.run_with(options, body)),
+                true => self.db.transaction().try_run_bulk(paged, body),
+                false => Box::pin(self.db.transaction().run(body)),
             };
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..random.u32(1..12) {
@@ -406,9 +406,8 @@ impl Clients {
         let (tables, seed) = (self.tables.clone(), self.seed);
         let (ended, count) = (std::sync::Arc::new(Mutex::new(Vec::new())), numbers.len());
         let replies = ended.clone();
-        let source = self.db.run_source_with(
+        let source = self.db.transaction().run_source(
             random.usize(0..self.workers),
-            RunOptions::default(),
             numbers,
             async move |tx, number| tables.run(tx, choices(seed, *number), *number).await,
             move |number, result| {

@@ -8,11 +8,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use braiddb::changes::{ChangeToken, ChangeTransaction, Changes, ChangesFrom};
 use braiddb::simulation::{give_way, pause};
-use braiddb::{
-    ChangeToken, ChangeTransaction, Changes, ChangesError, ChangesFrom, Database, Error,
-    RunOptions, Table, Transaction,
-};
+use braiddb::{Database, Error, Table, Transaction};
 use fastrand::Rng;
 
 use super::super::work::kind;
@@ -255,7 +253,7 @@ impl Clients {
         let (first, table, pauses) =
             (random.u64(0..KEYS), self.feeds().table.clone(), random.bool());
         let deletes = random.bool();
-        let (options, tables) = (RunOptions::default(), [table.clone()]);
+        let tables = [table.clone()];
         let write = async move |tx: &Transaction| {
             let mut value = [number.to_le_bytes(), count.to_le_bytes()].concat();
             value.resize(16 + bytes, number as u8);
@@ -271,8 +269,8 @@ impl Clients {
             Ok::<_, Error>(())
         };
         let written = match self.is_bulk(number) {
-            true => pollster(self.db.try_run_bulk_with(options, tables, write)),
-            false => pollster(self.db.run_with(options, write)),
+            true => pollster(self.db.transaction().try_run_bulk(tables, write)),
+            false => pollster(self.db.transaction().run(write)),
         };
         match written {
             Ok(outcome) => {

@@ -6,10 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use braiddb::simulation::pause;
-use braiddb::{
-    BusyWith, Certifier, Database, Error, Index, IndexOptions, Misuse, RunOptions, Table,
-    Transaction,
-};
+use braiddb::{Certifier, Database, Error, Index, IndexOptions, Table, Transaction};
 use fastrand::Rng;
 
 use super::super::work::WRONG;
@@ -129,13 +126,12 @@ impl Clients {
         let ended = match draw {
             // Drawn only for paged tables, so that the draws of other seeds stay the same.
             _ if self.histories.paged && random.u8(..4) == 0 => {
-                let (options, table) = (RunOptions::default(), self.histories.table.clone());
-                let ran = pollster(self.db.try_run_bulk_with(options, table, body));
+                let table = self.histories.table.clone();
+                let ran = pollster(self.db.transaction().try_run_bulk(table, body));
                 ran.map(|outcome| (outcome.value.0, outcome.commit_lsn, outcome.value.1))
             }
             0 => pollster(async {
-                let options = RunOptions::default().read_only(read_only);
-                let tx = self.db.begin_with(options).await?;
+                let tx = self.db.transaction().read_only(read_only).begin().await?;
                 let (_, mut answers) = tx.step(body.clone()).await?;
                 pause(random.u64(0..400));
                 let (snapshot, mut more) = tx.step(body).await?;
@@ -143,8 +139,8 @@ impl Clients {
                 Ok((snapshot, tx.commit().await?, answers))
             }),
             _ => {
-                let options = RunOptions::default().read_only(read_only).max_attempts(6);
-                let ran = pollster(self.db.run_with(options, body));
+                let ran =
+                    pollster(self.db.transaction().read_only(read_only).max_attempts(6).run(body));
                 ran.map(|outcome| (outcome.value.0, outcome.commit_lsn, outcome.value.1))
             }
         };

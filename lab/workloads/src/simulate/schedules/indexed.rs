@@ -7,11 +7,9 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 
+use braiddb::indexes::{IndexProgress, IndexStage};
 use braiddb::simulation::{give_way, pause};
-use braiddb::{
-    BusyWith, Database, Error, Index, IndexError, IndexKeys, IndexOptions, IndexProgress,
-    IndexStage, RunOptions, Table, Transaction,
-};
+use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Table, Transaction};
 use fastrand::Rng;
 
 use super::super::work::{ABORTED_ON_PURPOSE, WRONG, kind};
@@ -185,23 +183,23 @@ impl Clients {
         let number = random.usize(0..INDEXES.len());
         let (table, handles) = (self.indexed.table.clone(), self.indexed.handles.clone());
         let (pauses, awaits) = ([0, 2, 20, 60][random.usize(0..4)], random.bool());
-        let options = RunOptions::default().max_attempts(8);
-        let compared = pollster(self.db.run_with(options, async move |tx: &Transaction| {
-            for _ in 0..pauses {
-                Pause(false).await;
-            }
-            // Waits until the index exists: another client created it after this transaction began.
-            for _ in 0..if awaits { MAX_WAITED } else { 0 } {
-                if handles.get(number).is_some() {
-                    break;
+        let compared =
+            pollster(self.db.transaction().max_attempts(8).run(async move |tx: &Transaction| {
+                for _ in 0..pauses {
+                    Pause(false).await;
                 }
+                // Until there is one: created since this transaction began.
+                for _ in 0..if awaits { MAX_WAITED } else { 0 } {
+                    if handles.get(number).is_some() {
+                        break;
+                    }
+                    Pause(false).await;
+                }
+                let Some(index) = handles.get(number) else { return Ok(()) };
+                compare(tx, &table, number, &index).await?;
                 Pause(false).await;
-            }
-            let Some(index) = handles.get(number) else { return Ok(()) };
-            compare(tx, &table, number, &index).await?;
-            Pause(false).await;
-            compare(tx, &table, number, &index).await
-        }));
+                compare(tx, &table, number, &index).await
+            }));
         match compared {
             Ok(_) | Err(Error::Index(IndexError::NotFound { .. })) => {}
             Err(error) => self.excuse("a read of an index", &error),

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use braiddb::{Database, Isolation, RunOptions};
+use braiddb::{Database, Isolation};
 
 use super::Run;
 use super::steps::Keys;
@@ -155,19 +155,14 @@ pub(super) fn join(reports: Vec<Report>) -> Report {
     all
 }
 
-/// Returns options for snapshot isolation, as in the papers.
-pub(super) fn snapshots() -> RunOptions {
-    RunOptions::default().isolation(Isolation::Snapshot)
-}
-
-/// Returns a subject of a procedure on this number of workers of a database.
+/// A procedure on so many workers of a database, under snapshot isolation, as the papers measure.
 pub(super) fn driven<P: Procedure>(
     database: &Database,
     workers: usize,
     seed: u64,
     make: impl FnMut(u64) -> P + 'static,
 ) -> Box<dyn Subject> {
-    Box::new(Driven::new("", database, workers, seed, make).under(snapshots()))
+    Box::new(Driven::new("", database, workers, seed, make).isolation(Isolation::Snapshot))
 }
 
 /// Returns a kept database of the stage.

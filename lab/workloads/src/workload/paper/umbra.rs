@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use braiddb::{Database, Durability, Isolation, RunOptions};
+use braiddb::{Database, Durability, Isolation};
 
 use super::mosaicdb::tpcc;
 use super::steps::{Counts, Keys, Steps};
@@ -149,7 +149,7 @@ fn layers(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
         let (of, counts) = (bed.clone(), Counts { modifies: 10, ..Counts::default() });
         let make = move |seed| Steps::on(&of, counts, Keys::of(of.records, 0.0, seed));
         let driven = Driven::new("", &bed.database, 1, seed, make);
-        let subject = driven.under(RunOptions::default().isolation(isolation));
+        let subject = driven.isolation(isolation);
         points.push(Point::new(LAYERS[number], (number + 1) as f64, Box::new(subject)));
     }
     let what =

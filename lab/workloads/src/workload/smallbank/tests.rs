@@ -3,7 +3,7 @@
 //! proves that the check came last and was not covered, so it must cost the penalty. Under snapshot
 //! isolation it does not.
 
-use braiddb::{Database, Error as Failure, Isolation, Options, RunOptions};
+use braiddb::{Database, Error as Failure, Isolation, Options};
 
 use super::procedures::{FIRST_BALANCE, Operation, PENALTY, Tables, name_of};
 use crate::limit::{Watched, with_limit};
@@ -30,20 +30,20 @@ async fn cross(
     customer: u64,
     isolation: Isolation,
 ) -> Result<Crossed, Failure> {
-    let options = RunOptions::default().isolation(isolation);
+    let transaction = || database.transaction().isolation(isolation);
     let read = {
         let tables = tables.clone();
         async move |tx: &_| tables.in_both(tx, customer).await
     };
-    let check = database.begin_with(options.clone()).await?;
+    let check = transaction().begin().await?;
     let there = check.step(read.clone()).await?;
     let run = async |operation: Operation| {
         let tables = tables.clone();
         let body = async move |tx: &_| operation.run(tx, &tables).await;
-        database.run_with(options.clone(), body).await
+        transaction().run(body).await
     };
     run(Operation::TransactSavings(name_of(customer), -FIRST_BALANCE)).await?;
-    let seen = database.run_with(options.clone(), read.clone()).await?.value;
+    let seen = transaction().run(read.clone()).await?.value;
     let of_check = tables.clone();
     check.step(async move |tx| of_check.cash_check(tx, customer, CHECK, there).await).await?;
     let retried = match check.commit().await {
@@ -54,7 +54,7 @@ async fn cross(
         }
         Err(error) => return Err(error),
     };
-    let at_last = database.run_with(options.clone(), read).await?.value;
+    let at_last = transaction().run(read).await?.value;
     Ok(Crossed { seen, at_last, retried })
 }
 

@@ -1,7 +1,7 @@
 //! The invariants of the tables: all rows are present and complete, and the index finds each row by
 //! its `k`.
 
-use braiddb::{Database, RunOptions, Transaction};
+use braiddb::{Database, Transaction};
 
 use super::rows::{Rows, Tables, is_whole};
 use crate::error::Error;
@@ -12,7 +12,6 @@ use crate::error::Error;
 /// Returns [`Error::Wrong`] with the first violation.
 pub(super) fn check(database: &Database, tables: &Tables, size: u32) -> Result<i64, Error> {
     let tables = tables.clone();
-    let options = RunOptions::default().read_only(true);
     let check = async move |tx: &Transaction| {
         let mut sum = 0;
         for rows in tables.iter() {
@@ -20,7 +19,7 @@ pub(super) fn check(database: &Database, tables: &Tables, size: u32) -> Result<i
         }
         Ok::<_, Error>(sum)
     };
-    Ok(pollster::block_on(database.try_run_with(options, check))?.value)
+    Ok(pollster::block_on(database.transaction().read_only(true).try_run(check))?.value)
 }
 
 async fn check_one(tx: &Transaction, rows: &Rows, size: u32) -> Result<i64, Error> {

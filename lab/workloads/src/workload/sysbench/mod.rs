@@ -176,7 +176,7 @@ impl Tested {
         };
         let (name, workers) = (contender.name(), self.site.opening.workers);
         let driven = Driven::new(name, &self.database, workers, seed, make);
-        Box::new(driven.under(contender.run_options()).time_one_in(4))
+        Box::new(driven.isolation(contender.isolation()).time_one_in(4))
     }
 }
 

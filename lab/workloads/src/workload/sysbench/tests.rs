@@ -1,7 +1,7 @@
 //! Tests of small databases: runs of all scripts leave them consistent, and the check reports each
 //! violated rule.
 
-use braiddb::{Database, Error as Failure, Isolation, Options, RunOptions, Transaction};
+use braiddb::{Database, Error as Failure, Isolation, Options, Transaction};
 use clap::ValueEnum;
 
 use super::consistency::check;
@@ -60,8 +60,8 @@ fn runs_of_all_scripts_leave_it_consistent() {
                         book: book.clone(),
                     };
                     let before = rows_of(&database, &tables);
-                    let mut driven = Driven::new("", &database, workers, SEED, make)
-                        .under(RunOptions::default().isolation(isolation));
+                    let mut driven =
+                        Driven::new("", &database, workers, SEED, make).isolation(isolation);
                     let sample = driven.round(Effort::Transactions(200)).unwrap();
                     assert_eq!(sample.transactions, 200);
                     let writes = matches!(script, Script::WriteOnly | Script::ReadWrite);

@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use braiddb::{Database, RunOptions, Transaction};
+use braiddb::{Database, Transaction};
 
 use super::schema::{HOURS, START_TIMES, SubscriberKey, TYPES, Tables, TypeKey, number_of};
 use crate::error::Error;
@@ -41,7 +41,6 @@ impl AddAssign for Sums {
 /// Returns [`Error::Wrong`] with the first violation.
 pub(super) fn check(database: &Database, tables: &Tables, subscribers: u64) -> Result<Sums, Error> {
     let tables = tables.clone();
-    let options = RunOptions::default().read_only(true);
     let check = async move |tx: &Transaction| {
         let mut sums = Sums::default();
         check_subscribers(tx, &tables, subscribers, &mut sums).await?;
@@ -49,7 +48,7 @@ pub(super) fn check(database: &Database, tables: &Tables, subscribers: u64) -> R
         check_facilities(tx, &tables, subscribers, &mut sums).await?;
         Ok::<_, Error>(sums)
     };
-    Ok(pollster::block_on(database.try_run_with(options, check))?.value)
+    Ok(pollster::block_on(database.transaction().read_only(true).try_run(check))?.value)
 }
 
 fn wrong<T>(told: String) -> Result<T, Error> {

@@ -110,7 +110,7 @@ impl Tested {
         };
         let (name, workers) = (contender.name(), self.site.opening.workers);
         let driven = Driven::new(name, &self.database, workers, seed, make);
-        Box::new(driven.under(contender.run_options()))
+        Box::new(driven.isolation(contender.isolation()))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of small databases: population and draws follow the description, runs leave the tables
 //! consistent, and the check reports each violated rule.
 
-use braiddb::{Database, Error as Failure, Isolation, Options, RunOptions, Transaction};
+use braiddb::{Database, Error as Failure, Isolation, Options, Transaction};
 
 use super::client::Client;
 use super::consistency::{Sums, check};
@@ -112,8 +112,7 @@ fn run(
     transactions: u64,
 ) -> Sample {
     let make = |seed| client(tables, subscribers, seed, book);
-    let mut driven = Driven::new("", database, workers, SEED, make)
-        .under(RunOptions::default().isolation(isolation));
+    let mut driven = Driven::new("", database, workers, SEED, make).isolation(isolation);
     driven.round(Effort::Transactions(transactions)).unwrap()
 }
 

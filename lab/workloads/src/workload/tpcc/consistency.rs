@@ -1,6 +1,6 @@
 //! The consistency conditions of clause 3.3.2, each checked over all records.
 
-use braiddb::{Database, RunOptions, Transaction};
+use braiddb::{Database, Transaction};
 
 use super::schema::{Cardinalities, CustomerKey, DISTRICTS, DistrictKey, OrderKey, Tables};
 use crate::error::Error;
@@ -24,7 +24,6 @@ pub(crate) fn check(
     cardinalities: Cardinalities,
 ) -> Result<Totals, Error> {
     let tables = tables.clone();
-    let options = RunOptions::default().read_only(true);
     let check = async move |tx: &Transaction| {
         let mut books = Books::new(cardinalities);
         books.read_payments(tx, &tables).await?;
@@ -34,7 +33,7 @@ pub(crate) fn check(
         books.check_warehouses(tx, &tables).await?;
         Ok::<_, Error>(books.totals())
     };
-    Ok(pollster::block_on(database.try_run_with(options, check))?.value)
+    Ok(pollster::block_on(database.transaction().read_only(true).try_run(check))?.value)
 }
 
 /// Sums over the records of one district.

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use braiddb::{BulkTables, Database};
+use braiddb::Database;
+use braiddb::tables::BulkTables;
 
 use super::consistency::{self, Totals};
 use super::load::load;

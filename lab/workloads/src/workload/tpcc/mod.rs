@@ -158,7 +158,7 @@ impl Tested {
         let workers = self.site.opening.workers;
         let make = self.bed.terminals(workers, style);
         let driven = Driven::new(name, &self.bed.database, workers, seed, make);
-        self.counted(driven.under(contender.run_options()).time_one_in(4))
+        self.counted(driven.isolation(contender.isolation()).time_one_in(4))
     }
 
     /// Returns a subject on this database.

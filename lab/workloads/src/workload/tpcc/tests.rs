@@ -1,7 +1,7 @@
 //! Tests of small databases: runs at both isolation levels leave them consistent, and the check
 //! reports each violated condition.
 
-use braiddb::{Database, Error as Failure, Isolation, Key, Options, RunOptions, Table, Value};
+use braiddb::{Database, Error as Failure, Isolation, Key, Options, Table, Value};
 
 use super::consistency::check;
 use super::schema::{Customer, District, Order, OrderLine, Tables, Warehouse};
@@ -42,8 +42,7 @@ fn leaves_it_consistent(kept: Kept) {
         (Isolation::Snapshot, false),
     ] {
         let make = bed.terminals(workers, Style { projected, ..Style::default() });
-        let mut driven = Driven::new("", &bed.database, workers, SEED, make)
-            .under(RunOptions::default().isolation(isolation));
+        let mut driven = Driven::new("", &bed.database, workers, SEED, make).isolation(isolation);
         let sample = driven.round(Effort::Transactions(2_000)).unwrap();
         let of = |name: &str| {
             let kinds = sample.kinds.iter().filter(|kind| kind.name == name);

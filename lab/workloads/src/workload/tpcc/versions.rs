@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use braiddb::{Isolation, RunOptions, Transaction};
+use braiddb::{Isolation, Transaction};
 
 use super::terminal::{ROLLED_BACK, Style, Terminal};
 use super::{Kept, Shape, TpccBed, account, load_all};
@@ -64,8 +64,12 @@ impl Unversioned {
             }
             Ok::<_, braiddb::Error>((terminal, (counts, begin.elapsed())))
         };
-        let options = RunOptions::default().isolation(Isolation::Snapshot);
-        let run = self.bed.database.try_run_bulk_with(options, self.bed.written_tables(), body);
+        let run = self
+            .bed
+            .database
+            .transaction()
+            .isolation(Isolation::Snapshot)
+            .try_run_bulk(self.bed.written_tables(), body);
         let (terminal, ran) = pollster::block_on(run)?.value;
         self.terminal = terminal;
         Ok(ran)

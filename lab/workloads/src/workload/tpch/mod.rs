@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use braiddb::{Database, Durability, RunOptions, TableOptions};
+use braiddb::{Database, Durability, TableOptions};
 use clap::{Args, ValueEnum};
 use generate::{Generator, LINES_OF_ORDER, ORDERS};
 use queries::{Answer, Query};
@@ -154,9 +154,9 @@ impl Queries {
     fn run_one(refreshes: &Refreshes, query: Query) -> Result<(), Error> {
         let committed = refreshes.expected.committed();
         let tables = refreshes.tables.clone();
-        let options = RunOptions::default().read_only(true);
         let run = async move |tx: &braiddb::Transaction| query.run(tx, &tables).await;
-        let answer = pollster::block_on(refreshes.database.run_with(options, run))?.value;
+        let answer =
+            pollster::block_on(refreshes.database.transaction().read_only(true).run(run))?.value;
         match refreshes.expected.has(&answer, query, committed) {
             true => Ok(()),
             false => Err(Error::Wrong(format!(

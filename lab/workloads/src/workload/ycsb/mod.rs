@@ -8,7 +8,7 @@ mod transaction;
 use std::ops::Range;
 use std::sync::Arc;
 
-use braiddb::{Certifier, Database, Isolation, RunOptions, Table, Transaction};
+use braiddb::{Certifier, Database, Isolation, Table, Transaction};
 use clap::{Args, ValueEnum};
 use distribution::{Chooser, Distribution, key_of};
 use numbers::Numbers;
@@ -207,7 +207,7 @@ impl YcsbField {
         };
         let (workers, seed) = (settings.workers, settings.seed);
         let driven = Driven::new(&shape.name(level), &self.database, workers, seed, make);
-        Box::new(driven.under(RunOptions::default().isolation(isolation)))
+        Box::new(driven.isolation(isolation))
     }
 }
 
