@@ -173,16 +173,14 @@ fn of_page(text: &str) -> Vec<Sentence> {
 fn sentences(block: &mut Vec<Sentence>) -> Vec<Sentence> {
     let (mut found, mut has_ended): (Vec<Sentence>, bool) = (Vec::new(), true);
     for (number, line) in block.drain(..) {
-        for word in line.split_whitespace() {
-            let is_bullet = ["-", "*", "+"].contains(&word)
-                || word.strip_suffix('.').is_some_and(|digits| digits.parse::<u32>().is_ok());
-            if is_bullet {
-                has_ended = true;
-                continue;
-            }
+        let (bullet, item) = line.split_once(' ').unwrap_or((&line, ""));
+        let is_item = ["-", "*", "+"].contains(&bullet)
+            || bullet.strip_suffix('.').is_some_and(|digits| digits.parse::<u32>().is_ok());
+        for (place, word) in if is_item { item } else { &line }.split_whitespace().enumerate() {
             let may_begin = word.starts_with(|c: char| c.is_uppercase() || "`*\"([".contains(c));
+            let begins = is_item && place == 0 || has_ended && may_begin;
             match found.last_mut() {
-                Some((_, sentence)) if !(has_ended && may_begin) => {
+                Some((_, sentence)) if !begins => {
                     sentence.push(' ');
                     sentence.push_str(word);
                 }
