@@ -515,6 +515,18 @@ fn assert_clear(name: &str, prose: &Prose, limit: f64) {
 }
 
 #[test]
+fn front_pages_are_short() {
+    for (page, limit) in [("README.md", 120), ("ARCHITECTURE.md", 150)] {
+        let lines = fs::read_to_string(repository().join(page)).unwrap().lines().count();
+        assert!(lines <= limit, "{page} has {lines} lines, of {limit} at most");
+    }
+    // A blank line would end the HTML block in which rustdoc's front page embeds the picture.
+    let picture = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/braid.svg");
+    let picture = fs::read_to_string(picture).unwrap();
+    assert!(!picture.contains("\n\n"), "docs/braid.svg has a blank line");
+}
+
+#[test]
 fn strangers_understand_the_prose() {
     let mut found = Vec::new();
     for part in PAGES.into_iter().chain(["crates", "lab", "examples"]) {
