@@ -52,12 +52,13 @@ fn message(error: &anyhow::Error) -> String {
         Some(braiddb::Error::Options(said)) if said.contains("memory_budget") => {
             format!("{said}; --memory sets the budget here, in MiB")
         }
-        Some(braiddb::Error::Log(log)) => match &**log {
-            LogError::NotADatabase { path, .. } if has_nothing(path) => format!(
-                "{log}; say with --db or BRAID_DB where it is; braid import and braid put make one"
-            ),
-            LogError::NotADatabase { reason, .. } if reason.ends_with(place::IDENTITY) => {
-                format!("{log}; say with --db or BRAID_DB where it is")
+        Some(braiddb::Error::Directory(log)) => match &**log {
+            LogError::NotADatabase { path, reason } if has_nothing(path) => {
+                let advice = "braid import and braid put make one";
+                format!("{}; {advice}", not_a_database(path, reason))
+            }
+            LogError::NotADatabase { path, reason } if reason.ends_with(place::IDENTITY) => {
+                not_a_database(path, reason)
             }
             log => log.to_string(),
         },
@@ -69,6 +70,12 @@ fn message(error: &anyhow::Error) -> String {
         false => format!("{told}: {cause}"),
     });
     told.expect("an error is its own first cause")
+}
+
+/// Message of [`LogError::NotADatabase`] with the remedy for a command.
+fn not_a_database(path: &Path, reason: &str) -> String {
+    let path = path.display();
+    format!("{path} does not hold a database: {reason}; say with --db or BRAID_DB where it is")
 }
 
 /// Whether a database could be made there: there is nothing, or an empty directory.

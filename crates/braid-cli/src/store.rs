@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use braiddb::{Database, Durability, Error, LogError, OpenStage, Options, Table, Transaction};
+use braiddb::{
+    BusyWith, Database, Durability, Error, LogError, OpenStage, Options, Table, Transaction,
+};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -165,7 +167,7 @@ fn finish_removals(db: &Database) {
 pub fn once_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     loop {
         match ask() {
-            Err(Error::CheckpointUnderWay) => std::thread::sleep(Duration::from_millis(10)),
+            Err(Error::Busy(BusyWith::Checkpoint)) => std::thread::sleep(Duration::from_millis(10)),
             answer => return answer,
         }
     }
@@ -188,11 +190,14 @@ fn open(directory: &Path, options: Options) -> Result<Database> {
     });
     bar.finish_and_clear();
     match opened {
-        // It says where.
-        Err(Error::Log(log))
-            if matches!(*log, LogError::NotADatabase { .. } | LogError::Locked { .. }) =>
+        // The message already names the directory.
+        Err(error)
+            if matches!(
+                error.log_error(),
+                Some(LogError::NotADatabase { .. } | LogError::Locked { .. })
+            ) =>
         {
-            Err(Error::Log(log).into())
+            Err(error.into())
         }
         opened => {
             opened.with_context(|| format!("cannot open the database {}", directory.display()))

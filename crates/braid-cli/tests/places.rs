@@ -79,7 +79,7 @@ fn a_place_that_is_no_database_is_told_with_what_to_do() {
         said
     };
     for words in [&["get", "t", "a"][..], &["put", "t", "a", "1"], &["tables"], &["shell"]] {
-        assert!(said(words, &file).contains("it is a file; name a directory"));
+        assert!(said(words, &file).contains("it is a file; name another directory"));
     }
     let missing = said(&["get", "t", "a"], &braid.path("missing"));
     assert!(missing.contains("no such directory") && missing.contains("--db"), "{missing}");

@@ -58,7 +58,7 @@
 //! - Records that exceed the memory budget ([`Options::memory_budget`]) stay on disk, and reads
 //!   load them. Tables of [`TableOptions::paged`] also keep their index on disk.
 //! - An [`Error`](enum@Error) means that nothing was written, except [`Error::CommitUnknown`] and
-//!   [`Error::Failed`].
+//!   [`Error::Failed`]. [`Error::kind`](enum@Error) groups errors by remedy.
 //!
 //! # Guide
 //!
@@ -114,15 +114,16 @@ pub use braid_derive::Key;
 #[cfg(any(doc, doctest))]
 pub use database::guide;
 pub use database::{
-    AbortStats, Activity, Backup, BulkTables, Change, ChangeKind, ChangeSlot, ChangeToken,
-    ChangeTransaction, Changes, ChangesFrom, CheckReport, Checkpoint, Compaction, Contended,
-    Database, EncodedKey, Error, FeedTable, Handles, Index, IndexDescription, IndexEntries,
-    IndexKeys, IndexOptions, IndexProgress, IndexScan, IndexStage, InteractiveTransaction,
-    KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats, OpenProgress, OpenStage,
-    Options, Outcome, Overload, OwnedScan, PageStats, Recovery, Result, RunOptions, Savepoint,
-    Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table, TableContents,
-    TableDescription, TableOptions, TableSize, TokenError, Trace, TraceSlice, Transaction,
-    WeakDatabase, WorkerStats,
+    AbortStats, Activity, Backup, BulkTables, BusyWith, Change, ChangeKind, ChangeSlot,
+    ChangeToken, ChangeTransaction, Changes, ChangesError, ChangesFrom, CheckReport, Checkpoint,
+    Compaction, Contended, Database, EncodedKey, Error, ErrorKind, FeedTable, Handles, Index,
+    IndexDescription, IndexEntries, IndexError, IndexKeys, IndexOptions, IndexProgress, IndexScan,
+    IndexStage, InteractiveTransaction, KeyRange, Keys, LogBlock, LogPositions, MemoryBudget,
+    MemoryLimit, MemoryStats, Misuse, OpenProgress, OpenStage, Options, Outcome, Overload,
+    OwnedScan, PageStats, Recovery, Result, RunOptions, Savepoint, Scan, Snapshot, SourceRun,
+    StagedTable, Stats, SuspensionStats, Table, TableContents, TableDescription, TableOptions,
+    TableSize, TokenError, Trace, TraceSlice, Transaction, TransactionEnd, WeakDatabase,
+    WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

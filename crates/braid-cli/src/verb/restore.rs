@@ -181,15 +181,9 @@ fn check(store: &StoreArguments, copy: &Path, backup: &Path) -> Result<CheckRepo
 
 /// The file that is damaged, if that is what an error says, and how.
 fn damage(error: &anyhow::Error) -> Option<(&OsStr, &str)> {
-    error.chain().find_map(|cause| {
-        let log = match cause.downcast_ref() {
-            Some(Error::Log(log)) => log,
-            _ => return None,
-        };
-        match &**log {
-            LogError::Corrupt { path, reason, .. } => Some((path.file_name()?, reason.as_str())),
-            _ => None,
-        }
+    error.chain().find_map(|cause| match cause.downcast_ref().and_then(Error::log_error)? {
+        LogError::Corrupt { path, reason, .. } => Some((path.file_name()?, reason.as_str())),
+        _ => None,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
-use super::error::{Error, Result};
+use super::error::{BusyWith, Error, Misuse, Result};
 use super::options::{Outcome, RunOptions};
 use super::run::{Failed, Request, once_durable};
 use super::table::Table;
@@ -102,12 +102,12 @@ impl Database {
     /// - What it writes to these tables takes no memory for versions, and is logged as it is written. All of it is there in
     ///   the end, also after a crash, or nothing.
     /// - Others read these tables meanwhile, as of their own beginning, and do not write them: who tries is refused with
-    ///   [`Error::BulkUnderWay`], and [`Database::run`] tries again. It begins once those who have written
+    ///   [`BusyWith::BulkOperation`](crate::BusyWith), and [`Database::run`] tries again. It begins once those who have written
     ///   are over, and when all transactions see what the bulk operation before it on a table did.
     /// - `body` runs once: an error of the engine's ends it.
     /// - It has no savepoints to roll back to.
     /// - Until it is over, tables that it lists are not dropped, and their indexes neither created nor dropped
-    ///   ([`Error::IndexBusy`]).
+    ///   ([`BusyWith::TableChange`](crate::BusyWith)).
     /// - A serializable transaction that has read any of such a table and writes cannot commit after it.
     /// - A change feed gives it as one transaction, all of whose changes it has in memory then.
     ///
@@ -134,8 +134,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// The closure's; [`Error::NotPaged`]; [`Error::IndexBusy`]; [`Error::Conflict`] and [`Error::NotSerializable`], for what it
-    /// did to other tables; [`Error::WouldBlock`] from within a transaction, which it might wait for; as [`Database::run`].
+    /// The closure's; [`Misuse::NotPaged`](crate::Misuse); [`BusyWith::TableChange`](crate::BusyWith); [`Error::Conflict`] and [`Error::NotSerializable`], for what it
+    /// did to other tables; [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, which it might wait for; as [`Database::run`].
     pub fn run_bulk<T, F>(&self, tables: impl BulkTables, body: F) -> BulkRun<Result<T>>
     where
         F: AsyncFnOnce(&Transaction) -> Result<T> + Send + 'static,
@@ -170,7 +170,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run_bulk`]; [`Error::ReadOnly`] at the first write if the options say so.
+    /// As [`Database::run_bulk`]; [`Misuse::ReadOnlyTransaction`](crate::Misuse) at the first write if the options say so.
     pub fn try_run_bulk_with<T, E, F>(
         &self,
         options: RunOptions,
@@ -216,10 +216,10 @@ impl Database {
         self.refuse_if_read_only()?;
         let each = listed.into_iter().map(|ListedTable { name, records }| {
             if !self.shared.engine.owns(&records) {
-                return Err(Error::ForeignTable(name.to_string()));
+                return Err(Error::Misuse(Misuse::ForeignTable(name.to_string())));
             }
             if records.paged().is_none() {
-                return Err(Error::NotPaged(name.to_string()));
+                return Err(Error::Misuse(Misuse::NotPaged(name.to_string())));
             }
             Ok(records)
         });
@@ -230,7 +230,9 @@ impl Database {
 /// Why an operation does not begin, as its caller is told.
 fn cannot_begin(why: CannotBegin) -> Error {
     match why {
-        CannotBegin::IndexBusy(table) => Error::IndexBusy { table: table.to_string() },
+        CannotBegin::IndexBusy(table) => {
+            Error::Busy(BusyWith::TableChange { table: table.to_string() })
+        }
         CannotBegin::Gone(table) => Error::TableNotFound(table.to_string()),
         CannotBegin::Log(error) => error.into(),
         CannotBegin::Closing => Error::Closed,

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::Database;
 use super::drop::{DroppedTable, is_dropped_key};
-use super::error::{Error, Result};
+use super::error::{Error, Misuse, Result};
 use super::index::{IndexDescription, IndexStage, is_row_key};
 use super::table::Table;
 use super::table_options::{MIN_TTL, TableOptions, paged_needs_read_validation};
@@ -266,7 +266,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TableExists`], [`Error::TableName`], or as for a write.
+    /// [`Error::TableExists`], [`Misuse::TableName`](crate::Misuse), or as for a write.
     pub async fn create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
     where
         K: TableKey + ?Sized,
@@ -357,7 +357,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TableNotFound`]; [`Error::TableType`] if it was created with other types.
+    /// [`Error::TableNotFound`]; [`Misuse::TableType`](crate::Misuse) if it was created with other types.
     pub async fn open_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
     where
         K: TableKey + ?Sized,
@@ -374,7 +374,7 @@ impl Transaction {
         if let Err(advice) = reads {
             let requested = format!("{key_type} -> {value_type}");
             let (table, stored) = (name.to_owned(), description.types());
-            return Err(Error::TableType { table, stored, requested, advice });
+            return Err(Error::Misuse(Misuse::TableType { table, stored, requested, advice }));
         }
         // A transaction that cannot write leaves it to the next that can.
         if description.value_type != value_type && !self.core().is_read_only() {
@@ -565,12 +565,12 @@ pub(super) fn name_key(name: &str) -> &[u8] {
 
 pub(super) fn check_name(name: &str) -> Result<()> {
     let fits = (1..=MAX_NAME_BYTES).contains(&name.len()) && !is_reserved(name);
-    if fits { Ok(()) } else { Err(Error::TableName(name.to_owned())) }
+    if fits { Ok(()) } else { Err(Error::Misuse(Misuse::TableName(name.to_owned()))) }
 }
 
 pub(super) fn type_name(name: String) -> Result<String> {
     if name.len() > usize::from(u16::MAX) {
-        return Err(Error::Options(format!("a type name of {} bytes is too long", name.len())));
+        return Err(Misuse::TypeNameTooLong { bytes: name.len(), limit: u16::MAX.into() }.into());
     }
     Ok(name)
 }

@@ -112,7 +112,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WouldBlock`](crate::Error) from within a transaction; [`Error::ForeignTable`](crate::Error); as [`Database::run`].
+    /// [`Misuse::WouldBlock`](crate::Misuse) from within a transaction; [`Misuse::ForeignTable`](crate::Misuse); as [`Database::run`].
     pub async fn table_contents<K, V>(&self, table: &Table<K, V>) -> Result<TableContents>
     where
         K: TableKey + ?Sized,
@@ -120,7 +120,7 @@ impl Database {
     {
         refuse_on_worker()?;
         if !self.shared.engine.owns(&table.core) {
-            return Err(super::Error::ForeignTable(table.name().to_owned()));
+            return Err(super::Error::Misuse(super::Misuse::ForeignTable(table.name().to_owned())));
         }
         let records = table.core.clone();
         Ok(self.on_worker(async move || count_contents(&records).await).await?.into())

@@ -15,7 +15,7 @@
 use std::sync::Arc;
 
 use super::catalog::{TableDescription, check_name, name_key};
-use super::error::{Error, Result};
+use super::error::{BusyWith, Error, Result};
 use super::index::IndexStage;
 use super::run::commit_on_worker;
 use super::table::Table;
@@ -123,8 +123,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TableNotFound`]; [`Error::IndexBusy`] while an index of the table is created or dropped;
-    /// [`Error::WouldBlock`] from within a transaction, which it would wait for; as [`Database::run`].
+    /// [`Error::TableNotFound`]; [`BusyWith::TableChange`](crate::BusyWith) while an index of the table is created or dropped;
+    /// [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, which it would wait for; as [`Database::run`].
     pub async fn drop_table(&self, name: &str) -> Result<()> {
         refuse_on_worker()?;
         let name = name.to_owned();
@@ -147,7 +147,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::TableNotFound`]; [`Error::TableExists`] if there is another table of the new name;
-    /// [`Error::TableName`]; [`Error::IndexBusy`] while an index of the table is created or dropped; as
+    /// [`Misuse::TableName`](crate::Misuse); [`BusyWith::TableChange`](crate::BusyWith) while an index of the table is created or dropped; as
     /// [`Database::run`].
     pub async fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         check_name(to)?;
@@ -195,7 +195,7 @@ async fn find(name: &str) -> Result<(Arc<Records>, ChangingIndexes)> {
     let (found, _) = commit_on_worker(async |tx| tx.describe(name).await).await?;
     let found = found.ok_or_else(|| Error::TableNotFound(name.to_owned()))?;
     let table = WorkerTransactions::current().engine().table(TableId(found.id));
-    let busy = || Error::IndexBusy { table: name.to_owned() };
+    let busy = || Error::Busy(BusyWith::TableChange { table: name.to_owned() });
     let changing = ChangingIndexes::begin(&table).ok_or_else(busy)?;
     Ok((table, changing))
 }

@@ -1,506 +1,327 @@
-//! What can go wrong, as the user sees it.
+//! The error type of the public API.
 
-use std::ops::Bound;
-use std::path::PathBuf;
+mod contended;
+mod convert;
+mod details;
+mod kind;
+mod misuse;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use std::sync::Arc;
-use std::time::Duration;
 
-use super::changes::TokenError;
 use crate::log::LogError;
-use crate::record::{EncodedKey, ShowKey};
-use crate::transaction::{IndexError, NamedKeys, OperationError, TooLong};
-use crate::types::{DecodeError, EncodeError};
+use crate::record::EncodedKey;
+use crate::types::DecodeError;
 
-/// Any failure of the database: what went wrong, where, and what to do.
+pub use crate::transaction::IndexError;
+pub use contended::Contended;
+pub use details::{BusyWith, ChangesError, MemoryLimit, TransactionEnd};
+pub use kind::ErrorKind;
+pub use misuse::Misuse;
+
+/// A failed call, grouped by what the caller can do about it; see [`Error::kind`].
+///
+/// An error other than [`Error::CommitUnknown`] and [`Error::Failed`] means that the transaction
+/// wrote nothing: it is aborted, or its write did not happen.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Another transaction wrote a record this one needed, in every attempt; or one that others had kept from
-    /// committing for long was let past.
-    #[error("gave up after {attempts} attempts: {}", conflict(.record))]
+    /// Another transaction wrote a record first that this one was about to write, or the engine
+    /// aborted this one so that a starved transaction could commit.
+    ///
+    /// Written: nothing. Remedy: run the transaction again later.
+    #[error(
+        "the transaction gave up after {}: {}; run it again later",
+        count(*attempts), conflict(record)
+    )]
     Conflict {
-        /// How often the transaction was tried.
+        /// Number of attempts that failed.
         attempts: u32,
-        /// The record that the last attempt was to write; none if that was not what kept it from committing.
+        /// The record of the last attempt's conflict; `None` if a starved transaction was the
+        /// reason.
         record: Option<Box<Contended>>,
     },
-    /// What the transaction read was changed by others before it could commit, in every attempt. Read
-    /// less, in shorter transactions, or where write skew does no harm run it under
-    /// [`Isolation::Snapshot`](crate::Isolation).
+    /// Another transaction changed a record after this one read it and before it committed.
+    ///
+    /// Written: nothing. Remedy: run the transaction again later, read less in each transaction,
+    /// or use [`Isolation::Snapshot`](crate::Isolation) where write skew does no harm.
     #[error(
-        "gave up after {attempts} attempts: other transactions changed what was read of {read}"
+        "the transaction gave up after {}: other transactions changed {read} after it was read; \
+         run it again later, or read less in each transaction",
+        count(*attempts)
     )]
     NotSerializable {
-        /// How often the transaction was tried.
+        /// Number of attempts that failed.
         attempts: u32,
-        /// What the last attempt had read that was changed.
+        /// Records that the last attempt read and that have changed.
         read: Box<Contended>,
     },
-    /// A bulk operation ([`Database::run_bulk`](crate::Database::run_bulk)) has a table that the transaction was to write, in
-    /// every attempt.
+    /// Another operation uses the table or the files exclusively.
+    ///
+    /// Written: nothing. Remedy: call again when the other operation has finished.
+    #[error(transparent)]
+    Busy(#[from] BusyWith),
+    /// A worker has as many open transactions as `max_open` allows, or under
+    /// [`Overload::Shed`](crate::Overload) more transactions that wait for storage than
+    /// `cold_width` allows.
+    ///
+    /// Written: nothing. Remedy: try again later, or raise these options.
     #[error(
-        "a bulk operation changes table {table:?}, and others may only read it meanwhile; try again when it is over"
+        "a worker has too many transactions that are open or wait for storage; try again later, or \
+         raise max_open or cold_width"
     )]
-    BulkUnderWay {
-        /// The table's name.
-        table: String,
-    },
-    /// A transaction took more memory for versions of paged tables than it may. It cannot commit.
-    #[error(
-        "the transaction has changed so much of paged tables that its versions take {bytes} bytes of memory, and the \
-         limit is {limit}: use Database::run_bulk for changes of this size, or raise Options::version_bytes"
-    )]
-    VersionBytes {
-        /// Bytes that they took.
-        bytes: u64,
-        /// [`Options::version_bytes`](crate::Options::version_bytes).
-        limit: u64,
-    },
-    /// A bulk operation lists a table that is in memory.
-    #[error(
-        "table {0:?} is in memory, and bulk operations are on paged tables: write it in transactions of Database::run, or \
-         make it with TableOptions::paged"
-    )]
-    NotPaged(String),
-    /// A bulk operation did what it cannot, and is to be run again without.
-    #[error("a bulk operation is taken back as a whole: {0}")]
-    InBulk(&'static str),
-    /// A transaction that was begun as read-only is to write.
-    #[error("the transaction is read-only; run it without RunOptions::read_only to write")]
-    ReadOnly,
-    /// A database that was opened to be only read is to be changed.
-    #[error(
-        "the database was opened to be only read; open it without Options::read_only to change it, once no other \
-         process has it open"
-    )]
-    ReadOnlyDatabase,
-    /// A transaction cannot be rolled back to a savepoint.
-    #[error(
-        "the savepoint is not one of this transaction's, or an earlier one was rolled back to since; make \
-         another"
-    )]
-    SavepointOver,
-    /// `insert` met a record with the same key.
-    #[error("the key exists already; use put or update to change its record")]
+    Overloaded,
+
+    /// An insert found a record with the same key.
+    ///
+    /// Written: nothing. Remedy: call `put` or `update` to change the record.
+    #[error("a record with this key already exists; call put or update to change it")]
     KeyExists,
-    /// `update` met no record with the key.
-    #[error("no record has this key; use put or insert to make one")]
+    /// An update found no record with the key.
+    ///
+    /// Written: nothing. Remedy: call `put` or `insert` to create the record.
+    #[error("no record has this key; call put or insert to create it")]
     KeyNotFound,
-    /// The encoded key is longer than the limit.
-    #[error("a key of {bytes} bytes is too long: the limit is {limit} bytes")]
-    KeyTooLong {
-        /// Bytes of the encoded key.
-        bytes: usize,
-        /// Most bytes a key may have.
-        limit: usize,
-    },
-    /// The encoded value is longer than the limit.
-    #[error("a value of {bytes} bytes is too long: the limit is {limit} bytes")]
-    ValueTooLong {
-        /// Bytes of the encoded value.
-        bytes: usize,
-        /// Most bytes a value may have.
-        limit: usize,
-    },
-    /// A value could not be encoded.
-    #[error("the value cannot be encoded: {0}")]
-    Encode(#[from] EncodeError),
-    /// Stored bytes are not what the table's type says.
-    #[error("stored bytes do not decode: {0}")]
-    Decode(#[from] DecodeError),
-    /// The table holds as many records as a table can.
-    #[error("the table is full: {0}")]
-    TableFull(String),
-    /// `create_table` met a table of the same name.
-    #[error("table {0:?} exists already; open it instead")]
-    TableExists(String),
-    /// `open_table` met no table of this name.
-    #[error("there is no table {0:?}; create it first")]
-    TableNotFound(String),
-    /// A table was opened with other types than it was created with.
-    #[error("table {table:?} holds {stored}, but was opened as {requested}; {advice}")]
-    TableType {
-        /// The table's name.
-        table: String,
-        /// Key and value types it was created with.
-        stored: String,
-        /// Key and value types it was opened with.
-        requested: String,
-        /// What to do.
-        advice: String,
-    },
-    /// The name of a new table or index is empty, too long, or reserved.
+    /// A write gives a second record the same key in a unique index.
+    ///
+    /// Written: nothing, and the transaction can continue. Remedy: change the value, or delete the
+    /// other record.
     #[error(
-        "{0:?} cannot name a table or an index: names have 1 to 512 bytes and do not start with \"braid.\""
+        "another record has the key {key} in the unique index {index:?} of table {table:?}; change \
+         the value, or delete the other record"
     )]
-    TableName(String),
-    /// A table handle was used with a transaction of another database.
-    #[error("table {0:?} belongs to another database than the transaction")]
-    ForeignTable(String),
-    /// A write would give a second record a key that another record has in a unique index. Nothing of
-    /// it has happened.
-    #[error("another record has the key {key} in the unique index {index:?} of table {table:?}")]
     UniqueViolation {
-        /// The table's name.
+        /// Name of the table.
         table: String,
-        /// The index's name.
-        index: String,
-        /// The key, encoded as a part of a tuple.
-        key: EncodedKey,
-    },
-    /// A unique index cannot be created, because two records have the same key.
-    #[error(
-        "the index {index:?} of table {table:?} cannot be unique: the records {first} and {second} \
-         both have the key {key}",
-        first = records[0], second = records[1]
-    )]
-    DuplicateKey {
-        /// The table's name.
-        table: String,
-        /// The index's name.
+        /// Name of the index.
         index: String,
         /// The key in the index, encoded as a part of a tuple.
         key: EncodedKey,
-        /// The keys of the two records, encoded.
-        records: Box<[EncodedKey; 2]>,
     },
-    /// A table was written whose index is not attached since the database was opened.
-    #[error(
-        "table {table:?} cannot be written before its index {index:?} is attached: call \
-         Database::index with what gives its keys, or Database::drop_index"
-    )]
-    IndexDetached {
-        /// The table's name.
-        table: String,
-        /// The index's name.
-        index: String,
-    },
-    /// There is no index of this name, or it was dropped.
-    #[error("table {table:?} has no index {index:?}; create it first")]
-    IndexNotFound {
-        /// The table's name.
-        table: String,
-        /// The index's name.
-        index: String,
-    },
-    /// An index was created with other options, another version or another type of keys.
-    #[error(
-        "the index {index:?} of table {table:?} is {stored}, but {requested} was asked for; drop it \
-         and create it anew"
-    )]
-    IndexMismatch {
-        /// The table's name.
-        table: String,
-        /// The index's name.
-        index: String,
-        /// How it was created.
-        stored: String,
-        /// What was asked for.
-        requested: String,
-    },
-    /// An index of the table is being created or dropped.
-    #[error("an index of table {table:?} is being created or dropped; try again when that is done")]
-    IndexBusy {
-        /// The table's name.
-        table: String,
-    },
-    /// A key is to lead to one record, in an index that is not unique.
-    #[error("the index {0:?} is not unique; scan it instead")]
-    IndexNotUnique(String),
-    /// The function that gives an index its keys did not give those that it gave for the same value
-    /// before. The transaction cannot commit.
-    #[error(
-        "the function of index {index:?} of table {table:?} does not give the keys that it gave \
-         before; mend it, and create the index anew with another version"
-    )]
-    IndexInconsistent {
-        /// The table's name.
-        table: String,
-        /// The index's name.
-        index: String,
-    },
-    /// The options contradict each other or the machine.
-    #[error("the options do not fit: {0}")]
-    Options(String),
-    /// The database is closed, or closing.
-    #[error("the database is closed")]
-    Closed,
-    /// The engine found one of its own invariants broken, and has stopped: nothing is committed or
-    /// read any more. What was acknowledged before is on disk, as after a crash; a transaction whose
-    /// commit was waited for may be found there too. Opening the database anew recovers it.
-    #[error(
-        "the engine has failed and stopped: {message}; open the database again to go on, and please \
-         report this"
-    )]
-    Failed {
-        /// The message of the engine's panic.
-        message: String,
-    },
-    /// A user's code panicked: the closure of a transaction, which was aborted; or the inputs or the
-    /// reply of a source, which ended; what watched an opening; or what gives an index its keys, in a
-    /// write, which has not happened then.
-    #[error("the caller's own code panicked, in a closure given to the database: {0}")]
-    Panicked(String),
-    /// A call was made from within a transaction that would wait for this transaction itself, or block the
-    /// thread of the worker that is to run it.
-    #[error(
-        "within a transaction this call would wait for that transaction itself, or for its worker; make it \
-         outside"
-    )]
-    WouldBlock,
-    /// A worker has as many transactions open as it may have; or, under
-    /// [`Overload::Shed`](crate::Overload), as many that wait for storage.
-    #[error(
-        "too many transactions are open or wait for storage; try again later, or raise \
-         Options::max_open or Options::cold_width"
-    )]
-    Overloaded,
-    /// An interactive transaction is over: committed, aborted, or ended by an earlier error.
-    #[error("the transaction is over")]
-    TransactionOver,
-    /// An interactive transaction was open for longer than an option allows, and was aborted.
-    #[error(
-        "the transaction was aborted: it was open for longer than Options::{option} allows, which is \
-         {limit:?}; begin another one, and commit it sooner, or raise the option"
-    )]
-    TransactionExpired {
-        /// The option's name.
-        option: &'static str,
-        /// Its value.
-        limit: Duration,
-    },
-    /// What a change feed needs of the log was freed: it was behind by more than it may hold, or nobody held the log for
-    /// it. Begin with a snapshot.
-    #[error(
-        "what the feed needs of the log was freed; it is there from LSN {oldest} on; begin with a snapshot, and hold \
-         the log with a slot, or more of it"
-    )]
-    LogGone {
-        /// From which LSN on the log is there.
-        oldest: u64,
-    },
-    /// The token is of no use.
-    #[error(transparent)]
-    ChangeToken(#[from] TokenError),
-    /// There is no change slot of this name.
-    #[error("there is no change slot {0:?}; create it first")]
-    ChangeSlotNotFound(String),
-    /// `create_change_slot` met a slot of the same name.
-    #[error("the change slot {0:?} exists already; drop it first, or begin feeds with it")]
-    ChangeSlotExists(String),
-    /// A checkpoint is being written already.
-    #[error("a checkpoint is being written already; wait until it is done")]
-    CheckpointUnderWay,
-    /// The log failed after the transaction had drawn its place in it, and before it was known to
-    /// be durable: the transaction may be there when the database is opened again, or not, and all
-    /// or nothing of it. To find out, close the database, open it again once the cause is mended,
-    /// and read back what the transaction wrote.
+    /// No table has this name.
     ///
-    /// Every other error of a commit but [`Error::Failed`] says that nothing of the transaction is or
-    /// will be there.
+    /// Written: nothing. Remedy: create the table, or correct the name.
+    #[error("table {0:?} does not exist; create it first, or correct the name")]
+    TableNotFound(String),
+    /// A table of this name exists already.
+    ///
+    /// Written: nothing. Remedy: open the table, or choose another name.
+    #[error("table {0:?} already exists; open it, or choose another name")]
+    TableExists(String),
+    /// Options contradict each other or the machine.
+    ///
+    /// Written: nothing. Remedy: correct the option that the message names.
+    #[error("the options are invalid: {0}")]
+    Options(String),
+    /// The directory cannot be used as requested: it holds no database, is open elsewhere, has
+    /// another format version, or cannot take a backup.
+    ///
+    /// Written: nothing. Remedy: correct the path, or close the database elsewhere.
+    #[error(transparent)]
+    Directory(Arc<LogError>),
+    /// An index is missing, detached, defined differently, or contradicts its records.
+    ///
+    /// Written: nothing. Remedy: see [`IndexError`].
+    #[error(transparent)]
+    Index(#[from] IndexError),
+    /// A change feed cannot begin or continue, or a change slot is missing or exists already.
+    ///
+    /// Written: nothing. Remedy: see [`ChangesError`].
+    #[error(transparent)]
+    Changes(#[from] ChangesError),
+    /// The program calls the database in a way that cannot succeed.
+    ///
+    /// Written: nothing. Remedy: correct the call; see [`Misuse`].
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
+    /// Code of the caller panicked inside the database: a transaction's closure, a source's input
+    /// or reply, an observer of the opening, or an index's key function.
+    ///
+    /// Written: nothing of the transaction or the write that ran the code; a source ends. Remedy:
+    /// correct the code that panicked.
+    #[error("code of the caller panicked inside the database: {0}; correct the code that panicked")]
+    Panicked(String),
+
+    /// A file or a page is damaged: its bytes are not those that were written.
+    ///
+    /// Written: nothing. Remedy: open the database again if the message says so, otherwise restore
+    /// the file or the database from a backup.
+    #[error(transparent)]
+    Corrupt(Arc<LogError>),
+    /// Stored bytes are not an encoding of the table's key or value type.
+    ///
+    /// Written: nothing. Remedy: read the table with the types that wrote it, or check the
+    /// database for damage with [`Database::check`](crate::Database::check).
     #[error(
-        "the transaction may be committed or not: the log failed before its commit at LSN {lsn} \
-         was known to be durable; open the database again and read back what it wrote ({cause})"
+        "stored bytes cannot be decoded: {0}; read the table with the types that wrote it, or \
+         check the database for damage"
     )]
-    CommitUnknown {
-        /// Where in the log the commit is, if it is there.
-        lsn: u64,
-        /// How the log failed.
-        cause: Arc<LogError>,
-    },
-    /// There is no room on the disk for what was asked: nothing of it was written, and the database
-    /// goes on. Reads work, and so does everything once there is room on the file system again.
-    /// Deletions, checkpoints and compaction have some room of their own: delete records, in
-    /// transactions that do nothing else, and call [`Database::compact`](crate::Database::compact).
+    Decode(#[from] DecodeError),
+
+    /// The disk, or the user's quota, is full.
+    ///
+    /// Written: nothing; the database continues to serve reads, and accepts writes when space is
+    /// available again. Remedy: free space. Deletions, checkpoints and compaction use reserved
+    /// space: delete records in transactions that do nothing else, then call
+    /// [`Database::compact`](crate::Database::compact).
     #[error(transparent)]
     DiskFull(Arc<LogError>),
-    /// Of a database that was opened to be only read ([`Options::read_only`](crate::Options::read_only)), something was
-    /// to be read that the process which writes to it has freed meanwhile, or is changing too often. Nothing that was
-    /// read is wrong; open it again.
+    /// The memory limit of a transaction, of page frames or of the machine is reached.
+    ///
+    /// Written: nothing; a transaction that exceeds `version_bytes` cannot commit. Remedy: raise
+    /// the limit that the message names, or do less in one transaction.
+    #[error(transparent)]
+    MemoryFull(#[from] MemoryLimit),
+    /// The operating system refused to read, write or create a file or a thread.
+    ///
+    /// Written: nothing. After [`LogError::CannotGrow`] the database continues, and accepts writes
+    /// when the cause is removed. After another failure of the log it accepts no more writes.
+    /// Remedy: remove the cause, then open the database again.
+    #[error(transparent)]
+    Io(Arc<LogError>),
+
+    /// The log failed after the transaction's commit was placed in it and before the commit was
+    /// known to be durable.
+    ///
+    /// Written: either the whole transaction or nothing of it. Remedy: remove the cause, open the
+    /// database again, and read what the transaction wrote. Do not run it again unread.
+    #[error(
+        "the commit at LSN {lsn} may be durable or not: the log failed before the commit was known \
+         to be durable ({cause}); open the database again, and read what the transaction wrote"
+    )]
+    CommitUnknown {
+        /// Position of the commit in the log, if it is durable.
+        lsn: u64,
+        /// Failure of the log.
+        cause: Arc<LogError>,
+    },
+
+    /// The transaction has ended: it committed, aborted, failed earlier, or was open too long.
+    ///
+    /// Written: nothing by this call. Remedy: begin another transaction.
+    #[error(transparent)]
+    TransactionEnded(#[from] TransactionEnd),
+    /// A writer has freed or reused a file that this read-only database needs, or changes its
+    /// files too often; see [`Options::read_only`](crate::Options::read_only).
+    ///
+    /// Written: nothing; everything that was read is right. Remedy: open the database again.
     #[error(transparent)]
     Outdated(Arc<LogError>),
-    /// The log cannot be written or read. [`LogError::CannotGrow`] is a matter of the moment: what
-    /// needed room in the log was refused, nothing of it was written, and the database goes on.
-    #[error(transparent)]
-    Log(Arc<LogError>),
-    /// The operating system refused something.
-    #[error("{context}: {path}: {message}", path = path.display())]
-    Io {
-        /// What was being done.
-        context: &'static str,
-        /// To which file.
-        path: PathBuf,
-        /// What the operating system said.
+    /// The database is closed or closing.
+    ///
+    /// Written: nothing. Remedy: open the database again.
+    #[error("the database is closed; open it again")]
+    Closed,
+    /// The engine stopped because one of its own invariants does not hold. It neither commits nor
+    /// reads anymore.
+    ///
+    /// Written: every acknowledged transaction, as after a crash; a transaction whose commit was
+    /// pending may be durable too. Remedy: open the database again, which recovers it, and report
+    /// the message as a bug.
+    #[error(
+        "the engine stopped after an internal error: {message}; open the database again, and \
+         report this message as a bug"
+    )]
+    Failed {
+        /// Message of the engine's panic.
         message: String,
     },
 }
 
 impl Error {
-    /// Whether running the transaction again may succeed. After [`Error::CommitUnknown`] it must not
-    /// be run again unread: it may be there already.
+    /// Returns what the caller can do about this error.
+    ///
+    /// ```
+    /// use braiddb::{Error, ErrorKind};
+    ///
+    /// /// The status code of a service's answer.
+    /// fn status(error: &Error) -> u16 {
+    ///     match error.kind() {
+    ///         ErrorKind::Retry | ErrorKind::Ended => 503,
+    ///         ErrorKind::Call => 400,
+    ///         ErrorKind::Machine => 507,
+    ///         _ => 500,
+    ///     }
+    /// }
+    /// assert_eq!(status(&Error::KeyExists), 400);
+    /// assert_eq!(status(&Error::Overloaded), 503);
+    /// ```
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Error::Conflict { .. }
+            | Error::NotSerializable { .. }
+            | Error::Busy(_)
+            | Error::Overloaded => ErrorKind::Retry,
+            Error::KeyExists
+            | Error::KeyNotFound
+            | Error::UniqueViolation { .. }
+            | Error::TableNotFound(_)
+            | Error::TableExists(_)
+            | Error::Options(_)
+            | Error::Directory(_)
+            | Error::Index(_)
+            | Error::Changes(_)
+            | Error::Misuse(_)
+            | Error::Panicked(_) => ErrorKind::Call,
+            Error::Corrupt(_) | Error::Decode(_) => ErrorKind::Data,
+            Error::DiskFull(_) | Error::MemoryFull(_) | Error::Io(_) => ErrorKind::Machine,
+            Error::CommitUnknown { .. } => ErrorKind::Unknown,
+            Error::TransactionEnded(_)
+            | Error::Outdated(_)
+            | Error::Closed
+            | Error::Failed { .. } => ErrorKind::Ended,
+        }
+    }
+
+    /// Returns `true` if the same call may succeed later without any change: the kind is
+    /// [`ErrorKind::Retry`].
     ///
     /// ```
     /// assert!(braiddb::Error::Conflict { attempts: 1, record: None }.is_retryable());
     /// assert!(!braiddb::Error::KeyExists.is_retryable());
     /// ```
+    #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            Error::Conflict { .. }
-                | Error::NotSerializable { .. }
-                | Error::BulkUnderWay { .. }
-                | Error::Overloaded
-        )
+        self.kind() == ErrorKind::Retry
+    }
+
+    /// Returns the failure of a file or directory that this error reports or was caused by.
+    ///
+    /// ```
+    /// use braiddb::{Database, LogError, Options};
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let db = Database::open(directory.path(), Options::default().workers(1)).unwrap();
+    /// let second = Database::open(directory.path(), Options::default().workers(1)).unwrap_err();
+    /// assert!(matches!(second.log_error(), Some(LogError::Locked { .. })));
+    /// # drop(db);
+    /// ```
+    #[must_use]
+    pub fn log_error(&self) -> Option<&LogError> {
+        match self {
+            Error::Directory(error)
+            | Error::Corrupt(error)
+            | Error::DiskFull(error)
+            | Error::Io(error)
+            | Error::Outdated(error)
+            | Error::CommitUnknown { cause: error, .. } => Some(error),
+            _ => None,
+        }
     }
 }
 
-/// Whom a transaction met, for a message.
+/// Number of attempts, for a message.
+fn count(attempts: u32) -> String {
+    format!("{attempts} attempt{}", if attempts == 1 { "" } else { "s" })
+}
+
+/// Reason of a conflict, for a message.
 fn conflict(record: &Option<Box<Contended>>) -> String {
     match record {
-        Some(record) => format!("other transactions wrote the same records first: {record}"),
-        None => "one that others had kept from committing for long was let past".to_owned(),
-    }
-}
-
-impl Error {
-    pub(super) fn conflict(attempts: u32, record: Option<Box<NamedKeys>>) -> Self {
-        Error::Conflict { attempts, record: record.map(|record| Box::new((*record).into())) }
-    }
-}
-
-impl From<OperationError> for Error {
-    fn from(error: OperationError) -> Self {
-        match error {
-            OperationError::Conflict(record) => Error::conflict(1, record),
-            OperationError::TurnedAway => Error::conflict(1, None),
-            OperationError::NotSerializable(changed) => {
-                Error::NotSerializable { attempts: 1, read: Box::new((*changed).into()) }
-            }
-            OperationError::BulkUnderWay(table, _) => {
-                Error::BulkUnderWay { table: table.to_string() }
-            }
-            OperationError::BulkGivenUp => Error::InBulk(
-                "a write to a table with indexes was given up, or failed, before it had made all entries",
-            ),
-            OperationError::BulkSavepoint => {
-                Error::InBulk("there is no savepoint that it is rolled back to")
-            }
-            OperationError::VersionBytes(long) => {
-                let TooLong { bytes, limit } = *long;
-                Error::VersionBytes { bytes: bytes as u64, limit: limit as u64 }
-            }
-            OperationError::ReadOnly => Error::ReadOnly,
-            OperationError::ReadOnlyDatabase => Error::ReadOnlyDatabase,
-            OperationError::SavepointOver => Error::SavepointOver,
-            OperationError::ScanBegun => Error::Options(
-                "a scan that has begun does not turn round: call `rev` before its first record is read"
-                    .to_owned(),
-            ),
-            OperationError::KeyExists => Error::KeyExists,
-            OperationError::KeyNotFound => Error::KeyNotFound,
-            OperationError::KeyTooLong(bytes) => {
-                Error::KeyTooLong { bytes, limit: crate::index::MAX_KEY_BYTES }
-            }
-            OperationError::ValueTooLong(bytes) => {
-                Error::ValueTooLong { bytes, limit: crate::version::MAX_VALUE_BYTES }
-            }
-            OperationError::TooLongForPage(long) => {
-                let TooLong { bytes, limit } = *long;
-                Error::KeyTooLong { bytes, limit }
-            }
-            OperationError::Pages(error) => Error::TableFull(error.to_string()),
-            OperationError::TableFull(full) => Error::TableFull(full.to_string()),
-            OperationError::Index(error) => Error::from(*error),
-            OperationError::Panicked(message) => Error::Panicked(message.into()),
-            OperationError::Decode(error) => Error::Decode(*error),
-            OperationError::Unlogged => {
-                Error::Options("a checkpoint is of what is logged, and nothing is".to_owned())
-            }
-            OperationError::CheckpointUnderWay => Error::CheckpointUnderWay,
-            OperationError::Overloaded => Error::Overloaded,
-            OperationError::CommitUnknown { lsn, cause } => {
-                Error::CommitUnknown { lsn: lsn.0, cause }
-            }
-            OperationError::Refused(error) | OperationError::Storage(error) if error.is_full() => {
-                Error::DiskFull(error)
-            }
-            OperationError::Refused(error)
-            | OperationError::Log(error)
-            | OperationError::Storage(error) => Error::from(error),
-        }
-    }
-}
-
-impl From<IndexError> for Error {
-    fn from(error: IndexError) -> Self {
-        match error {
-            IndexError::UniqueViolation { table, index, key } => {
-                Error::UniqueViolation { table, index, key }
-            }
-            IndexError::IndexDetached { table, index } => Error::IndexDetached { table, index },
-            IndexError::IndexNotFound { table, index } => Error::IndexNotFound { table, index },
-            IndexError::IndexInconsistent { table, index } => {
-                Error::IndexInconsistent { table, index }
-            }
-            IndexError::DuplicateKey { table, index, key, records } => {
-                Error::DuplicateKey { table, index, key, records }
-            }
-        }
-    }
-}
-
-/// What a transaction lost to others: a record, or the records of a range, that it was to write or had read.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Contended {
-    /// The table's name.
-    pub table: String,
-    /// Between which keys, as they are encoded; both bounds are the key, if it was one.
-    pub keys: (Bound<Vec<u8>>, Bound<Vec<u8>>),
-    show_key: ShowKey,
-}
-
-impl From<NamedKeys> for Contended {
-    fn from(records: NamedKeys) -> Self {
-        let NamedKeys { table, keys, show_key } = records;
-        Self { table, keys, show_key }
-    }
-}
-
-/// Keys are shown as their type says ([`Key::shown`](crate::Key::shown)), or as their bytes.
-impl std::fmt::Display for Contended {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "table {:?}", self.table)?;
-        match &self.keys {
-            (Bound::Unbounded, Bound::Unbounded) => Ok(()),
-            (Bound::Included(low), Bound::Included(high)) if low == high => {
-                write!(f, ", key {}", self.show_key.show(low))
-            }
-            (low, high) => {
-                let key = |bound: &Bound<Vec<u8>>, unbounded: &str| match bound {
-                    Bound::Included(key) => self.show_key.show(key),
-                    Bound::Excluded(key) => format!("{} (left out)", self.show_key.show(key)),
-                    Bound::Unbounded => unbounded.to_owned(),
-                };
-                let (low, high) = (key(low, "the first"), key(high, "the last"));
-                write!(f, ", keys from {low} to {high}")
-            }
-        }
-    }
-}
-
-impl From<LogError> for Error {
-    fn from(error: LogError) -> Self {
-        Error::from(Arc::new(error))
-    }
-}
-
-impl From<Arc<LogError>> for Error {
-    fn from(error: Arc<LogError>) -> Self {
-        match *error {
-            LogError::Outdated { .. } => Error::Outdated(error),
-            _ => Error::Log(error),
-        }
+        Some(record) => format!("another transaction wrote {record} first"),
+        None => "the engine aborted it so that a starved transaction could commit".to_owned(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::error::{Error, Result};
+use super::error::{Misuse, Result};
 use super::table::Table;
 use super::transaction::{Transaction, encode, encode_for};
 use super::{Database, refuse_on_worker};
@@ -34,7 +34,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`] if the table's records do not expire; as [`Transaction::put`].
+    /// [`Misuse::NotExpiring`]; as [`Transaction::put`].
     pub async fn put_with_ttl<K, V>(
         &self,
         table: &Table<K, V>,
@@ -75,7 +75,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`] if the table's records do not expire; as [`Transaction::get`].
+    /// [`Misuse::NotExpiring`]; as [`Transaction::get`].
     pub async fn expires_at<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<SystemTime>>
     where
         K: TableKey + ?Sized,
@@ -96,9 +96,7 @@ impl Transaction {
         if records.expires() {
             return Ok(records);
         }
-        let name = table.name();
-        let advice = "it was created without TableOptions::ttl";
-        Err(Error::Options(format!("records of table {name:?} do not expire: {advice}")))
+        Err(Misuse::NotExpiring(table.name().to_owned()).into())
     }
 }
 
@@ -117,7 +115,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] from within a transaction, with which it might be in conflict; as [`Database::run`].
+    /// [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, with which it might be in conflict; as [`Database::run`].
     pub async fn sweep_expired(&self) -> Result<u64> {
         refuse_on_worker()?;
         self.on_worker(sweep_now).await

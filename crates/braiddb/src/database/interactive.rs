@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use futures_core::Stream;
 
 use super::Database;
-use super::error::{Error, Result};
+use super::error::{Error, Result, TransactionEnd};
 use super::options::RunOptions;
 use super::run::send;
 use super::transaction::Transaction;
@@ -83,7 +83,7 @@ struct Expired {
 
 impl From<Expired> for Error {
     fn from(Expired { option, limit }: Expired) -> Self {
-        Error::TransactionExpired { option, limit }
+        Error::TransactionEnded(TransactionEnd::Expired { option, limit })
     }
 }
 
@@ -162,10 +162,10 @@ impl Database {
     }
 
     /// As [`Database::begin`], for a transaction that only reads: it refuses to write
-    /// ([`Error::ReadOnly`]), and never fails because of others.
+    /// ([`Misuse::ReadOnlyTransaction`](crate::Misuse)), and never fails because of others.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options, Table};
+    /// # use braiddb::{Database, Error, Misuse, Options, Table};
     /// # pollster::block_on(async {
     /// # let db = Database::in_memory(Options::default().workers(1))?;
     /// let carts: Table<str, u64> = db.create_table("carts").await?;
@@ -173,7 +173,8 @@ impl Database {
     /// db.put(&carts, "ada", &1).await?;
     /// // As it was when it began.
     /// assert_eq!(tx.get(&carts, "ada").await?, None);
-    /// assert!(matches!(tx.put(&carts, "ada", &2).await, Err(Error::ReadOnly)));
+    /// let refused = tx.put(&carts, "ada", &2).await;
+    /// assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyTransaction))));
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
@@ -328,9 +329,9 @@ impl InteractiveTransaction {
     ///
     /// # Errors
     /// The step's own, after which the transaction goes on; [`Error::Panicked`] if it panicked, which
-    /// ends the transaction; [`Error::TransactionExpired`] if it was aborted because no step came for too long;
-    /// [`Error::Log`] in the place of either if the log fails before the answer
-    /// may leave; [`Error::TransactionOver`] if it is over, because an earlier step panicked
+    /// ends the transaction; [`TransactionEnd::Expired`](crate::TransactionEnd) if it was aborted because no step came for too long;
+    /// [`Error::Io`] in the place of either if the log fails before the answer
+    /// may leave; [`TransactionEnd::Finished`](crate::TransactionEnd) if it is over, because an earlier step panicked
     /// or the database was closed; [`Error::Failed`].
     pub async fn step<T, F>(&self, step: F) -> Result<T>
     where
@@ -416,7 +417,7 @@ impl InteractiveTransaction {
             return expired.into();
         }
         match super::ended(&self.failure) {
-            Error::Closed => Error::TransactionOver,
+            Error::Closed => Error::TransactionEnded(TransactionEnd::Finished),
             failed => failed,
         }
     }
@@ -439,8 +440,8 @@ impl InteractiveTransaction {
     ///
     /// # Errors
     /// [`Error::Conflict`] if one of its steps met one; [`Error::NotSerializable`] if others have changed
-    /// what it read; [`Error::TransactionOver`] if it was over
-    /// already; [`Error::Log`] if the log had failed; after these nothing of the transaction is there.
+    /// what it read; [`TransactionEnd::Finished`](crate::TransactionEnd) if it was over
+    /// already; [`Error::Io`] if the log had failed; after these nothing of the transaction is there.
     /// [`Error::CommitUnknown`] if the log failed during the commit, and [`Error::Failed`]: the
     /// transaction may be there or not.
     pub async fn commit(self) -> Result<u64> {
@@ -465,7 +466,7 @@ impl InteractiveTransaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TransactionOver`] if it was over already; [`Error::Failed`].
+    /// [`TransactionEnd::Finished`](crate::TransactionEnd) if it was over already; [`Error::Failed`].
     pub async fn abort(self) -> Result<()> {
         let (reply, result) = oneshot::channel();
         self.send(Request::Abort(reply))?;

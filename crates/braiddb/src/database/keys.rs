@@ -77,7 +77,7 @@ impl Transaction {
 
 impl<K: TableKey + ?Sized> Keys<'_, K> {
     /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
-    /// [`Error::Options`](crate::Error::Options).
+    /// [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

@@ -58,7 +58,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     ///
     /// # Errors
     /// [`Error::KeyExists`](crate::Error) if the table has a key by then, or it is given twice;
-    /// [`Error::WouldBlock`](crate::Error) from within a transaction, for which it might wait; the errors of
+    /// [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, for which it might wait; the errors of
     /// [`Transaction::insert`] and [`Database::run`].
     pub async fn load<R, KeyOf, ValueOf>(
         &self,

@@ -60,7 +60,10 @@ pub use changes::{
     FeedTable, TokenError,
 };
 pub use contents::TableContents;
-pub use error::{Contended, Error, Result};
+pub use error::{
+    BusyWith, ChangesError, Contended, Error, ErrorKind, IndexError, MemoryLimit, Misuse, Result,
+    TransactionEnd,
+};
 pub use index::{
     Index, IndexDescription, IndexEntries, IndexKeys, IndexOptions, IndexProgress, IndexScan,
     IndexStage,
@@ -96,7 +99,7 @@ use workers::Workers;
 
 use crate::durability::{self, RecoveryError, Watch};
 use crate::io::{self, SimulatedDisk};
-use crate::log::{self, ColdStore, Log, LogOptions};
+use crate::log::{self, ColdStore, Log, LogError, LogOptions};
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
 #[cfg(any(test, braid_simulation))]
@@ -104,7 +107,7 @@ use crate::sched::Width;
 use crate::sched::{self, Executor, ExecutorOptions, Failure};
 use crate::sync::clock;
 use crate::sync::thread::{self, Thread};
-use crate::transaction::{Durability, Engine, EngineOptions, OperationError, WorkerDriver};
+use crate::transaction::{Durability, Engine, EngineOptions, WorkerDriver};
 use crate::version::MAX_VALUE_BYTES;
 
 /// The width of a worker on a simulated disk, which must not depend on time.
@@ -186,8 +189,9 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`]; [`Error::Log`] if the directory is in use, is not a database's, is
-    /// damaged, or cannot be read or written; [`Error::Panicked`] if `watch` of
+    /// [`Error::Options`]; [`Error::Directory`] if the directory is in use or is not a database's;
+    /// [`Error::Corrupt`] if it is damaged; [`Error::Io`] if it cannot be read or written;
+    /// [`Error::Panicked`] if `watch` of
     /// [`Database::open_watched`] did.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
         Self::open_watched(directory, options, |_| {})
@@ -303,8 +307,8 @@ impl Database {
         let recovered = durability::recover(&engine, &files, catalog::table_id_of, reader, watch);
         let (recovered, pages) = recovered.map_err(|error| match error {
             RecoveryError::Log(error) => Error::from(error),
-            RecoveryError::Table(full) => Error::TableFull(full.to_string()),
-            RecoveryError::Pages(error) => Error::from(OperationError::from(error)),
+            RecoveryError::Table(full) => Error::from(full),
+            RecoveryError::Pages(error) => Error::from(error),
         })?;
         engine.log.resume_at(recovered.replayed.end)?;
         tracing::info!(?recovered, "recovered");
@@ -339,12 +343,12 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`], or what the operating system says when workers cannot be started.
+    /// [`Error::Options`]; [`Error::Io`] if workers cannot be started.
     pub fn in_memory(options: Options) -> Result<Self> {
         let options = options.durability(Durability::Volatile);
         options.check().map_err(Error::Options)?;
         if let MemoryBudget::Bytes(_) = options.memory_budget {
-            let message = "a database in memory only has nowhere to put what exceeds memory_budget";
+            let message = "memory_budget needs a directory to evict records to, and a database in memory has none; leave it out";
             return Err(Error::Options(message.to_owned()));
         }
         let options = options.read_only(false);
@@ -392,10 +396,10 @@ impl Database {
                 drop(unused_log);
             },
         );
-        let mut executor = executor.map_err(|error| Error::Io {
-            context: "starting the workers",
-            path: "".into(),
-            message: error.to_string(),
+        let mut executor = executor.map_err(|error| {
+            let files = engine.log.readable_files();
+            let path = files.as_ref().map_or("memory".as_ref(), |files| files.directory().path());
+            LogError::io("start workers for the database in", path, 0, error)
         })?;
         if let Some(disk) = disk {
             executor.settle_by(disk);
@@ -445,7 +449,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// The log's, if it failed before everything was on disk; [`Error::Failed`]; [`Error::WouldBlock`]
+    /// The log's, if it failed before everything was on disk; [`Error::Failed`]; [`Misuse::WouldBlock`](crate::Misuse)
     /// from within a transaction.
     pub fn close(&self) -> Result<()> {
         refuse_on_worker()?;
@@ -456,7 +460,7 @@ impl Database {
             return Err(failed);
         }
         match self.shared.engine.log.poisoned() {
-            Some(error) => Err(Error::Log(error)),
+            Some(error) => Err(error.into()),
             None => Ok(()),
         }
     }
@@ -504,7 +508,7 @@ fn engine(
 
 /// Refuses what would block a worker, from its own thread.
 fn refuse_on_worker() -> Result<()> {
-    if sched::on_worker() { Err(Error::WouldBlock) } else { Ok(()) }
+    if sched::on_worker() { Err(Error::Misuse(Misuse::WouldBlock)) } else { Ok(()) }
 }
 
 /// Runs a future on this thread, which sleeps while it waits.

@@ -105,7 +105,7 @@ pub struct Options {
     /// whatever the budget: 4 MiB of pages of 64 KiB.
     pub page_bytes: usize,
     /// Bytes of memory that one transaction may take for versions of records of [paged](crate::TableOptions::paged) tables,
-    /// and for what it is to log of them. Beyond, it fails with [`Error::VersionBytes`](crate::Error), which says what is
+    /// and for what it is to log of them. Beyond, it fails with [`MemoryLimit::Versions`](crate::MemoryLimit), which says what is
     /// made for such sizes: [`Database::run_bulk`](crate::Database::run_bulk). At least 4 KiB. Default, `None`: an eighth of the
     /// memory budget, 32 MiB at least, or without one no bound.
     pub version_bytes: Option<u64>,
@@ -119,7 +119,7 @@ pub struct Options {
     pub max_open: usize,
     /// How long an interactive transaction ([`Database::begin`](crate::Database::begin)) may wait for its
     /// next step: then it is aborted, and the next step fails with
-    /// [`Error::TransactionExpired`](crate::Error). So a handle that was leaked, or a client that went away,
+    /// [`TransactionEnd::Expired`](crate::TransactionEnd). So a handle that was leaked, or a client that went away,
     /// keeps no records from being changed. From a millisecond on; `None` for no limit. Default: 5 minutes.
     pub interactive_idle: Option<Duration>,
     /// How long after its beginning an interactive transaction may still be given steps, as
@@ -412,7 +412,7 @@ pub struct RunOptions {
     pub max_attempts: u32,
     /// What the transaction may notice of others. Default: [`Options::isolation`].
     pub isolation: Option<Isolation>,
-    /// Whether it only reads. It is refused writes ([`Error::ReadOnly`](crate::Error)), what it reads need
+    /// Whether it only reads. It is refused writes ([`Misuse::ReadOnlyTransaction`](crate::Misuse)), what it reads need
     /// not be noted, and it never fails because of others; it is serializable under either isolation.
     /// Default: no.
     pub read_only: bool,

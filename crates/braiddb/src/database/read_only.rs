@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use super::error::{Error, Result};
+use super::error::{Error, Misuse, Result};
 use super::{Database, Options};
 use crate::durability::Watch;
 use crate::io::SimulatedDisk;
@@ -25,7 +25,7 @@ impl Database {
     /// What it shows is the database as of one moment, a prefix of all commits: the newest checkpoint and the log that
     /// is found after it, up to the last transaction that is whole. It stays as it is; open it again to see what was
     /// committed since. A commit may be seen here a moment before its writer is told that it is durable. Every call
-    /// that would change the database fails with [`Error::ReadOnlyDatabase`].
+    /// that would change the database fails with [`Misuse::ReadOnlyDatabase`](crate::Misuse).
     ///
     /// Pages of paged tables that do not fit into [`Options::memory_budget`] are put into files without a name in the
     /// system's directory for temporary files (`TMPDIR`, or `/tmp`), which are gone when this is closed, or the process ends; where
@@ -37,7 +37,7 @@ impl Database {
     /// can come too late: then it fails with [`Error::Outdated`], and never gives anything else than what was committed.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Misuse, Options, Table};
     ///
     /// # pollster::block_on(async {
     /// # let directory = tempfile::tempdir()?;
@@ -49,7 +49,8 @@ impl Database {
     /// let report = Database::open_read_only(path)?;
     /// let users: Table<u64, str> = report.open_table("users").await?;
     /// assert_eq!(report.get(&users, &7).await?.as_deref(), Some("Ada"));
-    /// assert!(matches!(report.put(&users, &8, "Grace").await, Err(Error::ReadOnlyDatabase)));
+    /// let refused = report.put(&users, &8, "Grace").await;
+    /// assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyDatabase))));
     /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
     /// ```
     ///
@@ -77,12 +78,10 @@ impl Database {
         let mut before = None;
         for _ in 0..MAX_ATTEMPTS {
             let opened = Self::open_once(log_options.clone(), &options, simulated, watch);
-            let (Err(Error::Log(error)) | Err(Error::Outdated(error))) = &opened else {
-                return opened;
-            };
+            let error = opened.as_ref().err().and_then(Error::log_error);
             if !matches!(
-                **error,
-                LogError::Corrupt { .. } | LogError::Io { .. } | LogError::Outdated { .. }
+                error,
+                Some(LogError::Corrupt { .. } | LogError::Io { .. } | LogError::Outdated { .. })
             ) {
                 return opened;
             }
@@ -97,6 +96,10 @@ impl Database {
 
     /// Refuses what would change a database that is only read.
     pub(super) fn refuse_if_read_only(&self) -> Result<()> {
-        if self.shared.engine.read_only { Err(Error::ReadOnlyDatabase) } else { Ok(()) }
+        if self.shared.engine.read_only {
+            Err(Error::Misuse(Misuse::ReadOnlyDatabase))
+        } else {
+            Ok(())
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::error::Error;
+use super::error::{BusyWith, Error};
 use crate::rid::TableId;
 use crate::sched::{self, Cause};
 use crate::sync::{self, clock};
@@ -45,7 +45,9 @@ impl Lost {
         match self {
             Lost::ToWrite(record) => Error::conflict(attempts, record),
             Lost::ToTurnstile => Error::conflict(attempts, None),
-            Lost::ToBulk(table, _) => Error::BulkUnderWay { table: table.to_string() },
+            Lost::ToBulk(table, _) => {
+                Error::Busy(BusyWith::BulkOperation { table: table.to_string() })
+            }
             Lost::Certification(changed) => {
                 Error::NotSerializable { attempts, read: Box::new((*changed).into()) }
             }

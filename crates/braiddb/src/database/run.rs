@@ -65,7 +65,7 @@ impl Database {
     /// # Errors
     /// The closure's; [`Error::Conflict`] or [`Error::NotSerializable`] after the last attempt;
     /// [`Error::Panicked`];
-    /// [`Error::Closed`]; [`Error::Log`] if the log had failed: nothing of the transaction is there.
+    /// [`Error::Closed`]; [`Error::Io`] if the log had failed: nothing of the transaction is there.
     /// [`Error::CommitUnknown`] if the log failed during the commit, and [`Error::Failed`]: the
     /// transaction may be there or not, and is not run again.
     pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
@@ -247,7 +247,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run`]; [`Error::Options`] from within a transaction, where blocking would
+    /// As [`Database::run`]; [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, where blocking would
     /// stop the worker that is to run it.
     pub fn run_blocking<T, F>(&self, body: F) -> Result<T>
     where

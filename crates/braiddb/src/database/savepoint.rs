@@ -82,7 +82,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::SavepointOver`](crate::Error::SavepointOver) if the savepoint is another transaction's, or an
+    /// [`Misuse::SavepointEnded`](crate::Misuse) if the savepoint is another transaction's, or an
     /// earlier one was rolled back to since.
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         Ok(engine_call(|| self.core.rollback_to(savepoint.0))?)

@@ -37,7 +37,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     }
 
     /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
-    /// [`Error::Options`](crate::Error::Options).
+    /// [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -106,7 +106,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// ```
     ///
     /// # Errors
-    /// When stored bytes do not decode; [`Error::Log`](crate::Error::Log) when they cannot be read;
+    /// When stored bytes do not decode; [`Error::Io`](crate::Error::Io) when they cannot be read;
     /// [`Error::Overloaded`](crate::Error::Overloaded).
     pub async fn next(&mut self) -> Result<Option<(K::Decoded, V::Ref<'_>)>> {
         if !engine_code(self.core.next()).await? {

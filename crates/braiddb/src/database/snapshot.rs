@@ -7,7 +7,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::Database;
-use super::error::{Error, Result};
+use super::error::{Misuse, Result};
 use super::interactive::InteractiveTransaction;
 use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
@@ -62,7 +62,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::begin`]; [`Error::Options`] where
+    /// As [`Database::begin`]; [`Misuse::NeedsReadValidation`] where
     /// [`Certifier::SerialSafetyNet`](crate::Certifier) certifies, whose serial order has no snapshots.
     pub async fn snapshot(&self) -> Result<Snapshot> {
         self.refuse_snapshots()?;
@@ -75,8 +75,7 @@ impl Database {
     /// Refuses them where there are none.
     pub(super) fn refuse_snapshots(&self) -> Result<()> {
         if self.shared.engine.certifies_by_safety_net() {
-            let message = "snapshots are for databases that certify by read validation";
-            return Err(Error::Options(message.to_owned()));
+            return Err(Misuse::NeedsReadValidation { feature: "snapshots" }.into());
         }
         Ok(())
     }
@@ -101,7 +100,7 @@ impl Snapshot {
         self.lsn.0
     }
 
-    /// Runs `body` on the snapshot, once. Writes in it fail with [`Error::ReadOnly`]. If the future is dropped
+    /// Runs `body` on the snapshot, once. Writes in it fail with [`Misuse::ReadOnlyTransaction`](crate::Misuse). If the future is dropped
     /// after its first poll, `body` runs to its end all the same, before those that come after it.
     ///
     /// ```
@@ -126,8 +125,8 @@ impl Snapshot {
     /// ```
     ///
     /// # Errors
-    /// The closure's; [`Error::Panicked`] if it panicked, which ends the snapshot for all; [`Error::Conflict`] for
-    /// an index that was not built yet at the moment of the snapshot; [`Error::TransactionOver`] when the database
+    /// The closure's; [`Error::Panicked`](crate::Error) if it panicked, which ends the snapshot for all; [`Error::Conflict`](crate::Error) for
+    /// an index that was not built yet at the moment of the snapshot; [`TransactionEnd::Finished`](crate::TransactionEnd) when the database
     /// was closed; as [`InteractiveTransaction::step`].
     pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
     where

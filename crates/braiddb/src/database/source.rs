@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Database;
-use super::error::{Error, Result};
+use super::error::{Error, Misuse, Result};
 use super::options::{Outcome, RunOptions};
 use super::run::{Failed, attempts};
 use super::span::TransactionSpan;
@@ -85,7 +85,7 @@ impl SourceRun {
     /// ```
     ///
     /// # Errors
-    /// As [`SourceRun::done`]; [`Error::WouldBlock`] from within a transaction.
+    /// As [`SourceRun::done`]; [`Misuse::WouldBlock`](crate::Misuse) from within a transaction.
     pub fn wait(self) -> Result<()> {
         super::refuse_on_worker()?;
         super::block_on(self.done())
@@ -180,7 +180,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Closed`]; [`Error::Options`] if there is no such worker.
+    /// [`Error::Closed`]; [`Misuse::NoSuchWorker`](crate::Misuse).
     pub fn run_source<I, F>(&self, worker: usize, inputs: I, body: F) -> Result<SourceRun>
     where
         I: IntoIterator<Item: 'static, IntoIter: 'static> + Send + 'static,
@@ -246,9 +246,7 @@ impl Database {
         let workers = self.shared.engine.workers();
         if worker >= workers {
             let last = workers - 1;
-            return Err(Error::Options(format!(
-                "worker is {worker}, but must be between 0 and {last}"
-            )));
+            return Err(Misuse::NoSuchWorker { worker, last }.into());
         }
         let runtime = CallerRuntime::current();
         let first_error = Arc::new(OnceLock::new());

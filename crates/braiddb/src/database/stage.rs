@@ -64,7 +64,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TableName`]; [`Error::TableExists`]; as [`Database::run`].
+    /// [`Misuse::TableName`](crate::Misuse); [`Error::TableExists`]; as [`Database::run`].
     pub async fn stage_table<K, V>(&self, name: &str) -> Result<StagedTable<K, V>>
     where
         K: Key + ?Sized,
@@ -89,7 +89,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::stage_table`]; [`Error::Options`].
+    /// As [`Database::stage_table`]; [`Error::Options`];
+    /// [`Misuse::NeedsReadValidation`](crate::Misuse).
     pub async fn stage_table_with<K, V>(
         &self,
         name: &str,
@@ -149,7 +150,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TableExists`]; [`Error::TableNotFound`] if it was discarded; [`Error::WouldBlock`] from within a
+    /// [`Error::TableExists`]; [`Error::TableNotFound`] if it was discarded; [`Misuse::WouldBlock`](crate::Misuse) from within a
     /// transaction; as [`Database::run`].
     pub async fn publish(&self) -> Result<Table<K, V>> {
         refuse_on_worker()?;
@@ -183,7 +184,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] from within a transaction, which it would wait for; as [`Database::run`].
+    /// [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, which it would wait for; as [`Database::run`].
     pub async fn discard(&self) -> Result<()> {
         refuse_on_worker()?;
         let dropped = self.dropped();

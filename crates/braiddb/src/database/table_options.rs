@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::error::{Error, Result};
+use super::error::{Error, Misuse, Result};
 use crate::record;
 use crate::transaction::Engine;
 
@@ -125,13 +125,15 @@ impl TableOptions {
     /// Checks that an engine may have such a table.
     ///
     /// # Errors
-    /// [`Error::Options`].
+    /// [`Error::Options`]; [`Misuse::NeedsReadValidation`].
     pub(super) fn check(&self, engine: &Engine) -> Result<()> {
         if self.paged && !engine.may_have_pages() {
             return Err(paged_needs_read_validation());
         }
         if self.ttl.is_some_and(|ttl| ttl < MIN_TTL) {
-            return Err(Error::Options("ttl must be a millisecond or more".to_owned()));
+            return Err(Error::Options(
+                "ttl is shorter than one millisecond; choose a longer one".to_owned(),
+            ));
         }
         Ok(())
     }
@@ -154,7 +156,5 @@ impl TableOptions {
 }
 
 pub(super) fn paged_needs_read_validation() -> Error {
-    let message =
-        "paged tables are for databases that certify by read validation (Options::certifier)";
-    Error::Options(message.to_owned())
+    Misuse::NeedsReadValidation { feature: "paged tables" }.into()
 }

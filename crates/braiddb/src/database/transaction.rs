@@ -2,7 +2,7 @@
 
 use std::ops::Bound;
 
-use super::error::{Error, Result};
+use super::error::{Error, Misuse, Result};
 use super::scan::Scan;
 use super::table::{KeyRange, Table};
 use crate::index::MAX_KEY_BYTES;
@@ -109,7 +109,7 @@ impl Transaction {
         if self.engine().owns(table) {
             Error::TableNotFound(name.to_owned())
         } else {
-            Error::ForeignTable(name.to_owned())
+            Error::Misuse(Misuse::ForeignTable(name.to_owned()))
         }
     }
 
@@ -552,7 +552,7 @@ pub(super) fn check_key(records: &Records, key: &[u8]) -> Result<()> {
     let limit = records.paged().map_or(MAX_KEY_BYTES, PagedTable::max_key_bytes);
     match key.len() <= limit {
         true => Ok(()),
-        false => Err(Error::KeyTooLong { bytes: key.len(), limit }),
+        false => Err(Error::Misuse(Misuse::KeyTooLong { bytes: key.len(), limit })),
     }
 }
 
@@ -561,7 +561,7 @@ pub(super) fn encode_checked<K: TableKey + ?Sized>(key: &K) -> Result<KeyBuffer>
     let key = encode(key);
     match key.len() <= MAX_KEY_BYTES {
         true => Ok(key),
-        false => Err(Error::KeyTooLong { bytes: key.len(), limit: MAX_KEY_BYTES }),
+        false => Err(Error::Misuse(Misuse::KeyTooLong { bytes: key.len(), limit: MAX_KEY_BYTES })),
     }
 }
 

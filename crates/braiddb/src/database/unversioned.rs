@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 
 use super::Database;
-use super::error::{Error, Result};
+use super::error::{Error, Misuse, Result};
 use super::table::Table;
 use super::transaction::encode_checked;
 use crate::transaction::OperationError;
@@ -13,7 +13,7 @@ use crate::types::{Key, Value};
 /// measurements beside bulk operations only: the database is not to be kept.
 ///
 /// # Errors
-/// [`Error::NotPaged`]; [`Error::Closed`]; as a put of these keys and values; that a page cannot be had.
+/// [`Misuse::NotPaged`](crate::Misuse); [`Error::Closed`]; as a put of these keys and values; that a page cannot be had.
 pub async fn load_onto_pages<K, V, R, ValueOf>(
     database: &Database,
     table: &Table<K, V>,
@@ -27,7 +27,7 @@ where
 {
     let (records, name) = (table.core.clone(), table.name.clone());
     if records.paged().is_none() {
-        return Err(Error::NotPaged(name.to_string()));
+        return Err(Error::Misuse(Misuse::NotPaged(name.to_string())));
     }
     let done = database.shared.workers.start(move || async move {
         let pages = records.paged().expect("it is paged, as was seen");

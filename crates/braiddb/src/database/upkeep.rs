@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::error::{Error, Result};
+use super::error::{BusyWith, Error, Misuse, Result};
 use super::{Database, block_on, refuse_on_worker};
 use crate::durability::{self, Replayed};
 use crate::log::{BlockKind, LogError, LogFiles, Lsn};
@@ -118,7 +118,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::CheckpointUnderWay`], also of one that the database writes by itself; [`Error::Options`] if nothing is logged;
+    /// [`BusyWith::Checkpoint`](crate::BusyWith), also of one that the database writes by itself; [`Misuse::NoLog`](crate::Misuse);
     /// [`Error::Closed`]; [`Error::Failed`]; the device's.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
         self.refuse_if_read_only()?;
@@ -151,7 +151,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::checkpoint`]; [`Error::WouldBlock`] from within a transaction, which it would wait for.
+    /// As [`Database::checkpoint`]; [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, which it would wait for.
     pub async fn compact(&self) -> Result<Compaction> {
         refuse_on_worker()?;
         self.refuse_if_read_only()?;
@@ -206,14 +206,14 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
-    /// [`Error::CheckpointUnderWay`], also of one that the database writes by itself: ask again; [`Error::Closed`];
+    /// [`Misuse::NoLog`](crate::Misuse); [`Misuse::WouldBlock`](crate::Misuse) from within a transaction;
+    /// [`BusyWith::Checkpoint`](crate::BusyWith), also of one that the database writes by itself: ask again; [`Error::Closed`];
     /// [`Error::Failed`]; [`Error::Outdated`]; what keeps the check from going on. What it finds is in its result.
     pub fn check(&self) -> Result<CheckReport> {
         refuse_on_worker()?;
         // Nothing is freed meanwhile.
         let engine = &self.shared.engine;
-        let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
+        let _under_way = engine.checkpoints.begin().ok_or(Error::Busy(BusyWith::Checkpoint))?;
         let tables = block_on(self.on_worker(durability::check_tables));
         let log = &engine.log;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
@@ -294,15 +294,15 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
-    /// [`Error::CheckpointUnderWay`], as a check; [`Error::Closed`]; [`Error::Failed`]; [`Error::Log`] if the
+    /// [`Misuse::NoLog`](crate::Misuse); [`Misuse::WouldBlock`](crate::Misuse) from within a transaction;
+    /// [`BusyWith::Checkpoint`](crate::BusyWith), as a check; [`Error::Closed`]; [`Error::Failed`]; [`Error::Directory`] if the
     /// directory is not empty, or lies within the database's; the operating system's.
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<Backup> {
         refuse_on_worker()?;
         block_on(self.checkpoint())?;
         let engine = &self.shared.engine;
         // Nothing is freed meanwhile.
-        let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
+        let _under_way = engine.checkpoints.begin().ok_or(Error::Busy(BusyWith::Checkpoint))?;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         let files = engine.log.files().expect("a log with a checkpoint has files");
         let checkpoint = durability::checkpoint_name(engine.checkpoints.newest());
@@ -340,17 +340,16 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`] if nothing is logged; [`Error::WouldBlock`] from within a transaction;
-    /// [`Error::CheckpointUnderWay`], as a checkpoint may free what is to be read; [`Error::Closed`];
-    /// [`Error::Failed`]; [`Error::Log`] if there is no whole block.
+    /// [`Misuse::NoLog`](crate::Misuse); [`Misuse::WouldBlock`](crate::Misuse) from within a transaction;
+    /// [`BusyWith::Checkpoint`](crate::BusyWith), as a checkpoint may free what is to be read; [`Error::Closed`];
+    /// [`Error::Failed`]; [`Error::Corrupt`] if there is no whole block.
     pub fn log_blocks(&self, from: u64, most: usize) -> Result<(Vec<LogBlock>, u64)> {
         refuse_on_worker()?;
         let engine = &self.shared.engine;
-        let unlogged = || Error::Options("nothing is logged".to_owned());
-        let files = engine.log.readable_files().ok_or_else(unlogged)?;
+        let files = engine.log.readable_files().ok_or(Misuse::NoLog)?;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         // Nothing is freed meanwhile.
-        let _under_way = engine.checkpoints.begin().ok_or(Error::CheckpointUnderWay)?;
+        let _under_way = engine.checkpoints.begin().ok_or(Error::Busy(BusyWith::Checkpoint))?;
         let first = files.first_block(engine.checkpoints.newest());
         let until = engine.log.readable_until();
         let blocks = files.blocks(first.max(Lsn(from)), until, most);

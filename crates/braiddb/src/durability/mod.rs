@@ -30,7 +30,7 @@ use crate::record::TableFull;
 use crate::rid::TableId;
 use crate::transaction::Engine;
 
-/// Reason why a recovery failed.
+/// Failure of a recovery.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum RecoveryError {
     #[error(transparent)]

@@ -30,12 +30,12 @@ enum Backend {
     Simulated(SimulatedLock),
 }
 
-/// Error of a directory operation.
+/// A directory cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum DirectoryError {
-    #[error("{0} is already open, here or in another process; close it there first")]
+    #[error("{0} is already open, in this process or another; close it there first")]
     AlreadyOpen(PathBuf),
-    #[error("there is no directory {0}")]
+    #[error("the directory {0} does not exist")]
     Missing(PathBuf),
     #[error("cannot {action} {path}: {source}")]
     Io { action: &'static str, path: PathBuf, source: Arc<std::io::Error> },

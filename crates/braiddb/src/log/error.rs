@@ -1,4 +1,4 @@
-//! What can go wrong with the log, said so that a user knows where and what to do.
+//! Failures of the log and of the files and directories around it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,213 +10,219 @@ use crate::io::DirectoryError;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LogError {
-    /// The operating system refused a call.
+    /// The operating system refused a call on a file.
     #[error(
         "cannot {action} {path}{place}: {cause}{advice}",
         path = path.display(), place = place(*offset), advice = advice(cause)
     )]
     Io {
-        /// What was being done.
+        /// Call that was refused.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// At which of its bytes; 0 if at none.
+        /// Offset in the file, in bytes; 0 if the call has none.
         offset: u64,
-        /// What the operating system said.
+        /// Error of the operating system.
         cause: Arc<std::io::Error>,
     },
-    /// The log could not be extended. Nothing was written, and nothing is lost: what needs the space
-    /// is refused, reads go on, and so does everything else once the cause is gone.
+    /// The log could not be extended. Nothing was written and nothing is lost: the database refuses
+    /// commits that need space and serves reads, and accepts commits when the cause is removed.
     #[error(
         "the log cannot grow: cannot {action} {path}: {cause}; commits are refused until {remedy}",
         path = path.display(), remedy = remedy(cause)
     )]
     CannotGrow {
-        /// What was being done.
+        /// Call that was refused.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// Error of the operating system.
         cause: Arc<std::io::Error>,
     },
-    /// A checkpoint could not be written, as the disk has no room for it. The one before, and the log, stay as they are:
-    /// nothing is lost, and the database goes on.
+    /// The disk has no space for a checkpoint. The previous checkpoint and the log are unchanged:
+    /// nothing is lost, and the database continues.
     #[error(
-        "a checkpoint cannot be written: cannot {action} {path}{place}: {cause}; it takes about {needed} bytes, and the \
-         disk has {available}: free {missing} bytes at least, of other files, or delete records, then compact again",
-        path = path.display(), place = place(*offset), missing = needed.saturating_sub(*available).max(1)
+        "a checkpoint cannot be written: cannot {action} {path}{place}: {cause}; it needs about \
+         {needed} bytes and {available} are available, so free at least {missing} bytes of other \
+         files, or delete records, then compact again",
+        path = path.display(), place = place(*offset),
+        missing = needed.saturating_sub(*available).max(1)
     )]
     NoRoomForCheckpoint {
-        /// What was being done.
+        /// Call that was refused.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// At which of its bytes; 0 if at its beginning, or at none.
+        /// Offset in the file, in bytes; 0 if the call has none.
         offset: u64,
-        /// Bytes that the checkpoint takes, about.
+        /// Approximate size of the checkpoint, in bytes.
         needed: u64,
-        /// Bytes that the disk has for it once what was written of it is removed, with what is held back; a user's
-        /// share of the disk may be less.
+        /// Bytes that the disk has for it, including the reserve and the unfinished checkpoint; the
+        /// user's quota may be smaller.
         available: u64,
-        /// What the operating system said.
+        /// Error of the operating system.
         cause: Arc<std::io::Error>,
     },
-    /// Bytes that were durable are not what was written.
+    /// Bytes of a file are not those that were written and durable.
     #[error(
-        "the log is damaged in {path} at offset {offset}: {reason}; \
-         restore this file, or the database, from a backup",
+        "{path} is damaged at offset {offset}: {reason}; restore this file, or the database, from \
+         a backup",
         path = path.display()
     )]
     Corrupt {
         /// The damaged file.
         path: PathBuf,
-        /// Where in it, in bytes.
+        /// Offset of the damage, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The damage.
         reason: String,
     },
-    /// A page of a paged table is not what was written.
+    /// The bytes of a page of a paged table are not those that were written.
     #[error(
-        "a page of a paged table is damaged in {path} at offset {offset}: {reason}; \
-         close the database and open it again, which brings back what was logged since the newest checkpoint, and if the page \
-         is damaged then too, restore the database from a backup",
+        "a page of a paged table in {path} is damaged at offset {offset}: {reason}; close the \
+         database and open it again, which recovers pages that were logged since the newest \
+         checkpoint, and otherwise restore the database from a backup",
         path = path.display()
     )]
     DamagedPage {
         /// The damaged file.
         path: PathBuf,
-        /// Where in it, in bytes.
+        /// Offset of the damage, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The damage.
         reason: String,
     },
-    /// A value of a paged table that is too long for a page is not whole.
+    /// A piece of a value that spans several pages of a paged table is missing.
     #[error(
-        "a value of {bytes} bytes in a paged table is not whole: a piece of it is missing on its page; \
-         close the database and open it again, which brings it back from checkpoint and log"
+        "a value of {bytes} bytes in a paged table is incomplete because one of its pages lacks \
+         its piece; close the database and open it again, which recovers the value"
     )]
     ValueNotWhole {
-        /// Bytes that it has.
+        /// Length of the value, in bytes.
         bytes: usize,
     },
     /// The directory does not hold a database.
-    #[error("{path} does not hold a database: {reason}", path = path.display())]
+    #[error(
+        "{path} does not hold a database: {reason}; name another directory",
+        path = path.display()
+    )]
     NotADatabase {
         /// The directory.
         path: PathBuf,
-        /// What is missing.
+        /// Difference from a directory of a database.
         reason: String,
     },
-    /// A backup cannot be made in a directory.
+    /// The directory cannot take a backup.
     #[error(
-        "{path} cannot take a backup: {reason}; name a directory that is new or empty, outside of the database's",
+        "{path} cannot take a backup: {reason}; name a new or empty directory outside the \
+         database's directory",
         path = path.display()
     )]
     BackupTarget {
         /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// Reason for the refusal.
         reason: String,
     },
-    /// The database was written by another version of the engine.
+    /// A newer version of the engine wrote the database.
     #[error(
-        "{path} has format version {found}, this engine reads versions up to {expected}: \
-         open it with the engine that wrote it",
+        "{path} has format version {found}, and this engine reads versions up to {expected}; open \
+         it with the engine that wrote it",
         path = path.display()
     )]
     WrongVersion {
-        /// The file that says so.
+        /// File that records the version.
         path: PathBuf,
-        /// Its version.
+        /// Format version of the file.
         found: u32,
-        /// The newest that this engine reads.
+        /// Newest format version that this engine reads.
         expected: u32,
     },
-    /// The database is open already, in this process or another.
+    /// The database is already open, in this process or another.
     #[error(
-        "the database in {path} is already open, here or in another process; close it there first",
+        "the database in {path} is already open, in this process or another; close it there first",
         path = path.display()
     )]
     Locked {
         /// The directory.
         path: PathBuf,
     },
-    /// What was read when a database was opened only to be read is not there any more: compaction freed it. Nothing
-    /// that was read is wrong.
+    /// A writer has freed or reused a file that a read-only database needs. Everything that was
+    /// read is right.
     #[error(
-        "{path} was freed or used anew by the process that writes to the database, after this one opened it to \
-         read; open it again, which shows the database as it is then",
+        "the process that writes to the database has freed or reused {path} since this process \
+         opened the database read-only; open it again, which shows a newer state",
         path = path.display()
     )]
     Outdated {
         /// The file.
         path: PathBuf,
     },
-    /// A size no log can have.
-    #[error("{what} of {bytes} bytes is too large or too small: {limit}")]
+    /// A log segment or log ring cannot have this size.
+    #[error("{what} cannot have {bytes} bytes; the size must be {limit}")]
     Size {
-        /// Of what.
+        /// The log segment or log ring.
         what: &'static str,
-        /// The size asked for.
+        /// Requested size.
         bytes: u64,
-        /// What is allowed.
+        /// Sizes that are allowed.
         limit: String,
     },
 }
 
-/// Where in a file something failed, if anywhere.
+/// Offset of a failed call, for a message.
 fn place(offset: u64) -> String {
     if offset == 0 { String::new() } else { format!(" at offset {offset}") }
 }
 
-/// What to do when the operating system refused a call.
+/// Remedy for a call that the operating system refused.
 fn advice(cause: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match cause.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "; make room, then open the database again"
+            "; free disk space, then open the database again"
         }
         ErrorKind::ReadOnlyFilesystem => {
             "; mount the file system writable, then open the database again"
         }
-        ErrorKind::PermissionDenied => "; see to the permissions, then open the database again",
-        ErrorKind::NotADirectory => "; a part of this path is a file: name another place",
+        ErrorKind::PermissionDenied => "; correct the permissions, then open the database again",
+        ErrorKind::NotADirectory => "; a part of this path is a file: name another directory",
         _ if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-            "; raise the limit of open files (ulimit -n, LimitNOFILE), or let the program close some"
+            "; raise the limit of open files (ulimit -n, LimitNOFILE), or close other files"
         }
         _ if cause.raw_os_error() == Some(libc::EIO) => {
-            "; see to the disk, then open the database again"
+            "; check the disk, then open the database again"
         }
-        _ => "",
+        _ => "; remove the cause, then open the database again",
     }
 }
 
-/// What has to happen before a log that could not be extended can be.
+/// Condition under which a log that could not be extended can grow again.
 fn remedy(cause: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match cause.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "there is room on the file system: make some, or delete records and compact"
+            "the file system has space: free some, or delete records and compact"
         }
         ErrorKind::ReadOnlyFilesystem => "the file system is mounted writable",
         ErrorKind::PermissionDenied => "the permissions allow it",
         ErrorKind::IsADirectory | ErrorKind::AlreadyExists | ErrorKind::DirectoryNotEmpty => {
-            "what has the name is moved away"
+            "the file or directory of this name is moved away"
         }
         _ if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-            "more files may be open (ulimit -n, LimitNOFILE), or the program closes some"
+            "the limit of open files is raised (ulimit -n, LimitNOFILE), or other files are closed"
         }
-        _ => "the cause is gone",
+        _ => "the cause is removed",
     }
 }
 
-/// Whether a disk, or its user's share, is full.
+/// Returns `true` if the disk or the user's quota is full.
 pub(super) fn says_full(cause: &std::io::Error) -> bool {
     matches!(cause.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 impl LogError {
-    /// That the log could not be extended, for this reason.
+    /// Creates the error of a log that could not be extended.
     pub(super) fn cannot_grow(reason: Self) -> Self {
         match reason {
             Self::Io { action, path, cause, .. } => Self::CannotGrow { action, path, cause },
@@ -224,7 +230,8 @@ impl LogError {
         }
     }
 
-    /// That a checkpoint of `needed` bytes could not be written, for this reason, if that is a full disk.
+    /// Creates the error of a checkpoint of `needed` bytes if the disk is full; otherwise returns
+    /// this error.
     pub(crate) fn no_room_for_checkpoint(&self, needed: u64, available: u64) -> Self {
         match self {
             Self::Io { action, path, offset, cause } if says_full(cause) => {
@@ -236,15 +243,15 @@ impl LogError {
         }
     }
 
-    /// Whether there was no room on the disk, or within its user's share.
+    /// Returns `true` if the disk or the user's quota was full.
     ///
     /// ```
-    /// use braiddb::{Database, Error};
+    /// use braiddb::Error;
     ///
-    /// fn tell(db: &Database, error: &Error) -> String {
-    ///     match error {
-    ///         Error::Log(log) if log.is_full() => "the disk is full: free some room".to_owned(),
-    ///         error => error.to_string(),
+    /// fn message(error: &Error) -> String {
+    ///     match error.log_error() {
+    ///         Some(log) if log.is_full() => "the disk is full: free some space".to_owned(),
+    ///         _ => error.to_string(),
     ///     }
     /// }
     /// ```
@@ -258,7 +265,7 @@ impl LogError {
         }
     }
 
-    /// Whether something is not what was written.
+    /// Returns `true` if a file other than a page file is damaged.
     pub(crate) fn is_corrupt(&self) -> bool {
         matches!(self, Self::Corrupt { .. })
     }
@@ -283,7 +290,7 @@ impl From<DirectoryError> for LogError {
         match error {
             DirectoryError::AlreadyOpen(path) => Self::Locked { path },
             DirectoryError::Missing(path) => {
-                Self::NotADatabase { path, reason: "there is no such directory".into() }
+                Self::NotADatabase { path, reason: "no such directory exists".into() }
             }
             DirectoryError::Io { action, path, source } => {
                 Self::Io { action, path, offset: 0, cause: source }

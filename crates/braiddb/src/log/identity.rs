@@ -82,7 +82,7 @@ impl Identity {
             return Err(LogError::Size {
                 what: "a log segment",
                 bytes: segment_bytes,
-                limit: format!("a multiple of {SECTOR_BYTES} from {MIN_SEGMENT} up"),
+                limit: format!("a multiple of {SECTOR_BYTES}, at least {MIN_SEGMENT}"),
             });
         }
         let mut database = [0; 16];

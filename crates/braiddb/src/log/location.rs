@@ -32,10 +32,10 @@ pub(super) fn check(path: &Path, create: bool) -> Result<(), LogError> {
         |path: &Path| path.try_exists().map_err(|error| LogError::io("look at", path, 0, error));
     let exists = is_there(path)?;
     if exists && !path.is_dir() {
-        return refuse("it is a file; name a directory".to_owned());
+        return refuse("it is a file".to_owned());
     }
     if !exists {
-        return if create { Ok(()) } else { refuse("there is no such directory".to_owned()) };
+        return if create { Ok(()) } else { refuse("no such directory exists".to_owned()) };
     }
     if is_there(&path.join(META_NAME))? {
         return Ok(());
@@ -47,7 +47,7 @@ pub(super) fn check(path: &Path, create: bool) -> Result<(), LogError> {
         let name = entry.map_err(failed)?.file_name();
         if !name.to_str().is_some_and(is_own) {
             return refuse(format!(
-                "it holds other files, such as {}; name an empty directory or a new one",
+                "it holds files of another program, such as {}",
                 name.display()
             ));
         }

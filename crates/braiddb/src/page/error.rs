@@ -1,4 +1,4 @@
-//! Errors of page operations.
+//! Errors of operations on pages.
 
 use std::sync::Arc;
 
@@ -6,47 +6,39 @@ use super::map::PageId;
 use crate::latch::Restart;
 use crate::log::LogError;
 
-/// Error that a page operation returns to its caller.
+/// Failure of an operation on pages.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum PageError {
-    /// All frames are in use.
-    #[error(
-        "all {frames} frames for pages of {page_bytes} bytes are in use: raise the memory \
-         budget"
-    )]
+    /// All page frames are in use, and no page can be evicted.
+    #[error("all {frames} page frames of {page_bytes} bytes are in use")]
     OutOfFrames {
-        /// Total number of frames.
+        /// Number of page frames.
         frames: u64,
         /// Page size in bytes.
         page_bytes: usize,
     },
-    /// Other operations evicted the loaded pages repeatedly before this operation could use them.
-    #[error(
-        "{frames} frames for pages of {page_bytes} bytes are too few for the concurrent operations: \
-         pages were evicted repeatedly before an operation had all that it needed; raise the memory \
-         budget or run fewer operations at a time"
-    )]
+    /// Pages were evicted repeatedly before the operation that loaded them could use them.
+    #[error("{frames} page frames of {page_bytes} bytes are too few for the concurrent operations")]
     Contended {
-        /// Total number of frames.
+        /// Number of page frames.
         frames: u64,
         /// Page size in bytes.
         page_bytes: usize,
     },
     /// All page ids are in use.
-    #[error("all page ids are in use: the tables have too many pages")]
+    #[error("paged tables use every page id")]
     OutOfPageIds,
-    /// The operating system could not reserve address space for the frames.
-    #[error("no memory for {frames} frames of {page_bytes} bytes: {reason}")]
+    /// The operating system refused addresses for page frames.
+    #[error("the operating system refused {frames} page frames of {page_bytes} bytes: {reason}")]
     NoMemory {
         /// Number of frames that were requested.
         frames: u32,
         /// Page size in bytes.
         page_bytes: usize,
-        /// Error message of the operating system.
+        /// Message of the operating system.
         reason: String,
     },
-    /// A page could not be read, a page could not be written before its eviction, or the image that
-    /// was read is damaged or outdated.
+    /// A page could not be read or written back, or a page that was read is damaged.
     #[error("{0}")]
     Storage(Arc<LogError>),
 }
@@ -57,14 +49,14 @@ impl From<LogError> for PageError {
     }
 }
 
-/// Reason why a non-blocking attempt did not complete.
+/// Reason why an operation that does not wait stopped before its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupted {
-    /// Concurrent change: the caller restarts the operation.
+    /// A page changed concurrently: start again.
     Restart,
-    /// The page is not resident.
+    /// A page is not resident.
     Absent(PageId),
-    /// Fewer than `needed` frames are free.
+    /// Fewer page frames than this are free.
     OutOfFrames { needed: usize },
     /// No page id is free.
     OutOfPageIds,

@@ -23,12 +23,12 @@ const CHUNKS: usize = 26;
 #[cfg(loom)]
 const CHUNKS: usize = 2;
 
-/// The operating system has no memory, or no address space, for another chunk.
+/// The operating system refused memory or addresses for another chunk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no memory for {bytes} more bytes of record ids: {reason}")]
+#[error("the operating system refused {bytes} bytes for record ids: {reason}")]
 pub(crate) struct NoMemory {
-    bytes: usize,
-    reason: String,
+    pub(crate) bytes: usize,
+    pub(crate) reason: String,
 }
 
 /// A growable array of words, initially zero.

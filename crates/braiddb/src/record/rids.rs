@@ -14,13 +14,13 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 const STEP: u64 = if cfg!(braid_simulation) { 1 << 5 } else { 1 << 16 };
 const ENTRY_BYTES: u64 = size_of::<u64>() as u64;
 
-/// Reasons why a table has no id for another record.
+/// A table has no record id for another record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TableFull {
-    /// The table has used all its record ids.
-    #[error("the table is full: it holds {} records", IndirectionArray::CAPACITY)]
-    Capacity,
-    /// The operating system has no memory for more ids.
+    /// The table has used every record id.
+    #[error("the table holds {records} records, the maximum")]
+    Capacity { records: u64 },
+    /// The operating system refused memory for more record ids.
     #[error("the table cannot grow: {0}")]
     Memory(#[from] NoMemory),
 }
@@ -64,7 +64,7 @@ impl RidAllocator {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         if number >= IndirectionArray::CAPACITY {
             self.next.store(IndirectionArray::CAPACITY, Ordering::Relaxed);
-            return Err(TableFull::Capacity);
+            return Err(TableFull::Capacity { records: IndirectionArray::CAPACITY });
         }
         Ok(number)
     }
@@ -103,7 +103,7 @@ impl RidAllocator {
         rid: Rid,
     ) -> Result<(), TableFull> {
         if rid.number() >= IndirectionArray::CAPACITY {
-            return Err(TableFull::Capacity);
+            return Err(TableFull::Capacity { records: IndirectionArray::CAPACITY });
         }
         self.make_room(array, memory, rid.number())?;
         // Relaxed: recovery's threads are joined before anything else takes ids.

@@ -41,6 +41,11 @@ impl EncodedKey {
     pub(crate) fn of(table: &Records, key: &[u8]) -> Self {
         Self { bytes: key.to_vec(), show_key: table.show_key() }
     }
+
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn new(key: &[u8], show_key: ShowKey) -> Self {
+        Self { bytes: key.to_vec(), show_key }
+    }
 }
 
 impl std::ops::Deref for EncodedKey {

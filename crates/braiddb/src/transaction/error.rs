@@ -14,33 +14,33 @@ use crate::version::MAX_VALUE_BYTES;
 /// The failure of an operation on a transaction, or of its commit.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum OperationError {
-    /// Another transaction wrote the record first. The transaction must abort, and may be retried.
-    /// Names the record, if conflicts are to name their records.
+    /// Another transaction wrote the record first; this one must abort, and may be retried. Names
+    /// the record if the caller asked for names.
     #[error("another transaction wrote the record first")]
     Conflict(Option<Box<NamedKeys>>),
-    /// Another transaction changed what this one read. This one is aborted, and may be retried.
+    /// A record that the transaction read has changed; it is aborted, and may be retried.
     #[error("another transaction changed what this one read")]
     NotSerializable(Box<NamedKeys>),
-    /// Another transaction holds the priority token. This one is aborted, and may be retried.
-    #[error("another transaction holds the priority token")]
+    /// A starved transaction has the priority token; this one is aborted, and may be retried.
+    #[error("a starved transaction commits alone")]
     TurnedAway,
-    /// A bulk operation holds the table. The transaction must abort, and may be retried.
-    #[error("a bulk operation is changing table {0:?}")]
+    /// A bulk operation is changing the table; the transaction must abort, and may be retried.
+    #[error("a bulk operation changes table {0:?}")]
     BulkUnderWay(Arc<str>, TableId),
-    #[error("a write of a bulk operation was not completed")]
+    #[error("a write of a bulk operation was dropped before it was complete")]
     BulkGivenUp,
-    #[error("a bulk operation has no savepoints")]
+    #[error("bulk operations have no savepoints")]
     BulkSavepoint,
-    /// The transaction has too many bytes of versions on paged tables.
+    /// Versions of paged tables that the transaction wrote exceed their limit.
     #[error("the transaction has {} bytes of versions: the limit is {} bytes", .0.bytes, .0.limit)]
     VersionBytes(Box<TooLong>),
     #[error("the transaction is read-only")]
     ReadOnly,
     #[error("the database was opened read-only")]
     ReadOnlyDatabase,
-    #[error("the savepoint belongs to another transaction, or an earlier one was rolled back to")]
+    #[error("the savepoint belongs to another transaction, or is undone")]
     SavepointOver,
-    #[error("a scan cannot change direction after its first record")]
+    #[error("a scan cannot change its direction after it has begun")]
     ScanBegun,
     #[error("the key exists already")]
     KeyExists,
@@ -50,72 +50,148 @@ pub(crate) enum OperationError {
     KeyTooLong(usize),
     #[error("a value of {0} bytes is too long: the limit is {MAX_VALUE_BYTES} bytes")]
     ValueTooLong(usize),
-    /// A key does not fit on a page of its table; gives its length and the limit.
-    #[error("a key of {} bytes is too long for a paged table: the limit is {} bytes", .0.bytes, .0.limit)]
+    /// A key does not fit on a page of its table.
+    #[error(
+        "a key of {} bytes is too long for a paged table: the limit is {} bytes",
+        .0.bytes, .0.limit
+    )]
     TooLongForPage(Box<TooLong>),
-    /// Pages of a table could not be allocated or read.
+    /// A page frame or page id could not be allocated.
     #[error(transparent)]
     Pages(Box<PageError>),
     #[error(transparent)]
     TableFull(Box<TableFull>),
+    /// A write would give a second record a key of a unique index.
+    #[error("another record has the same key in a unique index")]
+    UniqueViolation(Box<UniqueViolation>),
     /// An error of a secondary index.
     #[error(transparent)]
     Index(#[from] Box<IndexError>),
     /// The key function of an index panicked.
-    #[error("user code panicked: {0}")]
+    #[error("code of the caller panicked: {0}")]
     Panicked(Box<str>),
-    /// A stored value could not be decoded as an index expects.
+    /// A stored value is not of the type that an index decodes.
     #[error(transparent)]
     Decode(Box<DecodeError>),
-    #[error("a record is not in the log")]
+    #[error("the database has no log")]
     Unlogged,
-    #[error("a checkpoint is being written already")]
+    #[error("another checkpoint, compaction, backup or check is running")]
     CheckpointUnderWay,
-    #[error("the worker has too many operations in progress")]
+    #[error("the worker has too many open transactions")]
     Overloaded,
-    /// The log failed after the commit had drawn its LSN: the commit may or may not be on disk.
+    /// The log failed after the commit had reserved its LSN; the commit may be durable or not.
     #[error("the log failed before the commit at LSN {lsn} was known to be durable: {cause}")]
     CommitUnknown { lsn: Lsn, cause: Arc<LogError> },
-    /// The log could not be extended. The affected write did not happen, and may be retried.
+    /// The log could not be extended; nothing was written, and the operation may be retried.
     #[error(transparent)]
     Refused(Arc<LogError>),
-    /// The log failed: nothing can be committed any more.
+    /// The log failed; no transaction can commit anymore.
     #[error("the log has failed: {0}")]
     Log(Arc<LogError>),
-    /// Storage could not be read, or a file other than the log could not be written.
+    /// A record or page could not be read from disk, or a file other than the log not be written.
     #[error("storage failed: {0}")]
     Storage(Arc<LogError>),
 }
 
-/// An exceeded size limit: of a key on a page, or of the versions of one transaction.
+/// A length and the limit that it exceeds: of a key on a page, or of a transaction's versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooLong {
     pub(crate) bytes: usize,
     pub(crate) limit: usize,
 }
 
-/// An error of a secondary index.
-#[derive(Clone, Debug, thiserror::Error)]
-pub(crate) enum IndexError {
-    /// A write would give a second record the same key in a unique index.
-    #[error("another record has the same key in the unique index {index:?} of table {table:?}")]
-    UniqueViolation { table: String, index: String, key: EncodedKey },
-    #[error("the index {index:?} of table {table:?} is not attached")]
-    IndexDetached { table: String, index: String },
-    #[error("table {table:?} has no index {index:?}")]
-    IndexNotFound { table: String, index: String },
-    /// The key function of an index returned keys that differ from those in the index.
-    #[error(
-        "the key function of index {index:?} of table {table:?} returned keys that differ from the index"
-    )]
-    IndexInconsistent { table: String, index: String },
-    /// Two records have the same key in a unique index that is being built.
-    #[error("two records have the same key in the unique index {index:?} of table {table:?}")]
-    DuplicateKey { table: String, index: String, key: EncodedKey, records: Box<[EncodedKey; 2]> },
+/// A key of a unique index that a second record was about to get.
+#[derive(Clone, Debug)]
+pub(crate) struct UniqueViolation {
+    pub(crate) table: String,
+    pub(crate) index: String,
+    pub(crate) key: EncodedKey,
 }
 
-/// Every operation returns this type through several layers of futures, so rare variants are boxed.
+/// Failure of a secondary index. Nothing was written.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum IndexError {
+    /// No index has this name, or it was dropped.
+    #[error("index {index:?} of table {table:?} does not exist; create it first")]
+    NotFound {
+        /// Name of the table.
+        table: String,
+        /// Name of the index.
+        index: String,
+    },
+    /// The program wrote to a table before it attached one of its indexes.
+    #[error(
+        "index {index:?} of table {table:?} is not attached, so the table cannot be written; call \
+         Database::index with its key function, or Database::drop_index"
+    )]
+    Detached {
+        /// Name of the table.
+        table: String,
+        /// Name of the index.
+        index: String,
+    },
+    /// The index was created with other options, another version or another type of keys.
+    #[error(
+        "index {index:?} of table {table:?} is {stored}, but {requested} was requested; drop the \
+         index and create it again, or request the stored definition"
+    )]
+    Mismatch {
+        /// Name of the table.
+        table: String,
+        /// Name of the index.
+        index: String,
+        /// Definition of the stored index.
+        stored: String,
+        /// Definition that was requested.
+        requested: String,
+    },
+    /// A single record was requested by a key of an index that is not unique.
+    #[error("index {index:?} of table {table:?} is not unique; scan it instead")]
+    NotUnique {
+        /// Name of the table.
+        table: String,
+        /// Name of the index.
+        index: String,
+    },
+    /// Two records have the same key in a unique index that is being created.
+    #[error(
+        "index {index:?} of table {table:?} cannot be unique because the records {first} and \
+         {second} both have the key {key}; change one of them, or create the index without unique",
+        first = records[0], second = records[1]
+    )]
+    DuplicateKey {
+        /// Name of the table.
+        table: String,
+        /// Name of the index.
+        index: String,
+        /// The key in the index, encoded as a part of a tuple.
+        key: EncodedKey,
+        /// Encoded keys of the two records.
+        records: Box<[EncodedKey; 2]>,
+    },
+    /// The key function returned other keys than before for the same value. The transaction cannot
+    /// commit.
+    #[error(
+        "the key function of index {index:?} of table {table:?} returned other keys than before \
+         for the same value; correct the function, and create the index again with another version"
+    )]
+    Inconsistent {
+        /// Name of the table.
+        table: String,
+        /// Name of the index.
+        index: String,
+    },
+}
+
+/// Every operation returns one through several layers of futures, so rare payloads are boxed.
 const _: () = assert!(size_of::<OperationError>() <= 24);
+
+impl From<UniqueViolation> for OperationError {
+    fn from(violation: UniqueViolation) -> Self {
+        Self::UniqueViolation(Box::new(violation))
+    }
+}
 
 impl From<IndexError> for OperationError {
     fn from(error: IndexError) -> Self {
@@ -145,22 +221,22 @@ impl From<DecodeError> for OperationError {
 }
 
 impl OperationError {
-    /// Returns whether the disk was full.
+    /// Returns `true` if the disk is full.
     pub(crate) fn is_disk_full(&self) -> bool {
         matches!(self, Self::Refused(error) | Self::Storage(error) if error.is_full())
     }
 
-    /// Returns whether a piece of a large value is missing.
+    /// Returns `true` if a piece of a value that spans several pages is missing.
     pub(crate) fn is_value_not_whole(&self) -> bool {
         matches!(self, Self::Storage(error) if matches!(**error, LogError::ValueNotWhole { .. }))
     }
 
-    /// Returns whether a page is damaged.
+    /// Returns `true` if a page is damaged.
     pub(crate) fn is_damaged_page(&self) -> bool {
         matches!(self, Self::Storage(error) if matches!(**error, LogError::DamagedPage { .. }))
     }
 
-    /// Wraps an error of reading storage, or of a file other than the log.
+    /// Creates the error of a failed read, or of a failed write to a file other than the log.
     pub(crate) fn storage(error: LogError) -> Self {
         Self::Storage(Arc::new(error))
     }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::context::Transaction;
-use super::error::{IndexError, OperationError};
+use super::error::{OperationError, UniqueViolation};
 use super::read::SeenRecord;
 use super::value_view::Found;
 use super::write::Intent;
@@ -274,8 +274,8 @@ impl Transaction {
         if !table.expires() {
             return Ok(false);
         }
-        let OperationError::Index(violation) = error else { return Ok(false) };
-        let IndexError::UniqueViolation { index, key, .. } = &**violation else { return Ok(false) };
+        let OperationError::UniqueViolation(violation) = error else { return Ok(false) };
+        let UniqueViolation { index, key, .. } = &**violation;
         let named = indexes.iter().find(|one| one.name() == index);
         let Some(index) = named else { return Ok(false) };
         let Some(owner) = self.owner_of(index, key).await? else { return Ok(false) };

@@ -40,7 +40,7 @@ impl Transaction {
         // for transactions that began before the index was marked.
         if index.is_dropped() {
             let (table, index) = (table.name().to_string(), index.name().to_owned());
-            return Err(IndexError::IndexNotFound { table, index }.into());
+            return Err(IndexError::NotFound { table, index }.into());
         }
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut scan = self.scan(table, Bounds { low, high: Bound::Unbounded });

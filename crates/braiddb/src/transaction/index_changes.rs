@@ -27,7 +27,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::context::Transaction;
-use super::error::{IndexError, OperationError};
+use super::error::{IndexError, OperationError, UniqueViolation};
 use super::index_keys::{Change, changes, detached};
 use super::large::{Draft, LargeRead, SeenAt, slot_value};
 use super::paged::check_fits;
@@ -444,7 +444,7 @@ impl Transaction {
             }
             let (table, index) = (table.name().to_string(), change.index.name().to_owned());
             let key = EncodedKey::of(entries, &change.entry);
-            Err(IndexError::UniqueViolation { table, index, key }.into())
+            Err(UniqueViolation { table, index, key }.into())
         }))
     }
 
@@ -528,7 +528,7 @@ impl Transaction {
 /// The error for a key function that returned different keys for the same value before.
 fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
     let (table, index) = (table.name().to_string(), index.name().to_owned());
-    IndexError::IndexInconsistent { table, index }.into()
+    IndexError::Inconsistent { table, index }.into()
 }
 
 /// Prefetches the path to an entry into the processor's caches.

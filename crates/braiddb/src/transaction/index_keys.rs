@@ -86,7 +86,7 @@ pub(super) fn keys_of(
 
 pub(super) fn detached(table: &Records, index: &Secondary) -> OperationError {
     let (table, index) = (table.name().to_string(), index.name().to_owned());
-    IndexError::IndexDetached { table, index }.into()
+    IndexError::Detached { table, index }.into()
 }
 
 /// The index keys of a record with this value, encoded as parts of tuples, in order.

@@ -77,7 +77,7 @@ impl Transaction {
     ) -> Result<(), OperationError> {
         if index.is_dropped() {
             let (table, index) = (table.name().to_string(), index.name().to_owned());
-            return Err(IndexError::IndexNotFound { table, index }.into());
+            return Err(IndexError::NotFound { table, index }.into());
         }
         if index.is_usable_at(self.begin()) { Ok(()) } else { Err(self.conflict()) }
     }

@@ -291,9 +291,7 @@ async fn sweep_batch(
                 | OperationError::TurnedAway
                 | OperationError::BulkUnderWay(..),
             ) => return Ok(conflict()),
-            Err(OperationError::Index(error))
-                if matches!(*error, IndexError::IndexDetached { .. }) =>
-            {
+            Err(OperationError::Index(error)) if matches!(*error, IndexError::Detached { .. }) => {
                 // Its index entries cannot be computed until the program attaches the index; then
                 // another sweep follows.
                 table.note_expiry(now);

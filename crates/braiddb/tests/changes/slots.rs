@@ -1,13 +1,14 @@
-//! What keeps the log for change feeds, how much of it, and that what compaction moves is in none.
+//! Log retention for change feeds: slots, their limits, and compaction, whose moved records appear
+//! in no feed.
 
 use crate::common::{Watched, once_free, with_limit};
 use braiddb::{
-    ChangeKind, ChangeTransaction, Changes, ChangesFrom, Compaction, Database, Error, Options,
-    Table,
+    ChangeKind, ChangeTransaction, Changes, ChangesError, ChangesFrom, Compaction, Database, Error,
+    Misuse, Options, Table,
 };
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 const SEGMENT_BYTES: u64 = 64 << 10;
 /// More than any test logs.
@@ -31,7 +32,7 @@ fn slot(name: &str) -> ChangesFrom {
     ChangesFrom::Slot(name.to_owned())
 }
 
-/// The keys that are given, one in each transaction, which must be updates or insertions.
+/// Returns the keys of the next transactions, each of which must be one update or insertion.
 fn keys(changes: &mut Changes, count: usize) -> Vec<u64> {
     let key = |transaction: ChangeTransaction| {
         assert_eq!(transaction.changes.len(), 1);
@@ -64,10 +65,10 @@ fn with_database(
 #[test]
 fn what_compaction_moves_is_not_given() {
     with_database(|db, table, directory| {
-        // Of what is in a segment, one record or two stay.
+        // One or two records of each segment stay live.
         let mixed =
             |round: u64| (0..400).map(move |n| if n % 16 == 0 { 1000 * round + n } else { n % 16 });
-        // As it was before there were feeds.
+        // The log from before the first feed.
         write(db, table, mixed(1));
         assert!(compact(db).moved > 0);
 
@@ -96,12 +97,12 @@ fn a_slot_holds_the_log_until_it_is_advanced() {
     with_database(|db, table, directory| {
         let first = block_on(db.create_change_slot("s", PLENTY)).unwrap();
         let exists = block_on(db.create_change_slot("s", 1));
-        assert!(matches!(exists, Err(Error::ChangeSlotExists(_))));
+        assert!(matches!(exists, Err(Error::Changes(ChangesError::SlotExists(_)))));
         for _ in 0..3 {
             write(db, table, 0..100);
             assert_eq!(compact(db).segments, 0);
         }
-        // Also in a copy, and when the database is opened again.
+        // Also in a copy, and after reopening.
         let copies = tempfile::tempdir().unwrap();
         let copy = copies.path().join("copy");
         once_free(|| db.backup(&copy)).unwrap();
@@ -121,15 +122,15 @@ fn a_slot_holds_the_log_until_it_is_advanced() {
             db.close().unwrap();
             let (db, _) = open(path);
             assert_eq!(keys(&mut db.changes(slot("s")), 1), [1]);
-            // It does not go back.
+            // A slot does not move backward.
             block_on(db.advance_change_slot("s", &first)).unwrap();
             assert_eq!(block_on(db.change_slots()).unwrap()[0].token, last);
             assert_eq!(keys(&mut db.changes(slot("s")), 1), [1]);
             block_on(db.drop_change_slot("s")).unwrap();
             let missing = block_on(db.changes(slot("s")).next());
-            assert!(matches!(missing, Err(Error::ChangeSlotNotFound(_))));
+            assert!(matches!(missing, Err(Error::Changes(ChangesError::SlotNotFound(_)))));
             let missing = block_on(db.drop_change_slot("s"));
-            assert!(matches!(missing, Err(Error::ChangeSlotNotFound(_))));
+            assert!(matches!(missing, Err(Error::Changes(ChangesError::SlotNotFound(_)))));
             assert!(block_on(db.change_slots()).unwrap().is_empty());
         }
     });
@@ -151,11 +152,13 @@ fn a_slot_that_holds_too_much_is_lost_and_says_so() {
             assert!(slots[0].lost && slots[0].behind_bytes > slots[0].max_bytes);
             for from in [slot("s"), ChangesFrom::Token(token)] {
                 let gone = block_on(db.changes(from).next());
-                let Err(Error::LogGone { oldest }) = gone else { panic!("{gone:?}") };
+                let Err(Error::Changes(ChangesError::LogGone { oldest })) = gone else {
+                    panic!("{gone:?}")
+                };
                 assert!(oldest > token.resume_lsn());
             }
             let gone = block_on(db.advance_change_slot("s", &token));
-            assert!(matches!(gone, Err(Error::LogGone { .. })));
+            assert!(matches!(gone, Err(Error::Changes(ChangesError::LogGone { .. }))));
         };
         check(db);
         db.close().unwrap();
@@ -188,7 +191,7 @@ fn a_feed_without_a_slot_holds_what_it_has_to_read_while_it_lives() {
         drop(begun);
         assert!(compact(db).segments > 0);
         let gone = block_on(db.changes(token.into()).next());
-        assert!(matches!(gone, Err(Error::LogGone { .. })), "{gone:?}");
+        assert!(matches!(gone, Err(Error::Changes(ChangesError::LogGone { .. }))), "{gone:?}");
         // Some of it was read ahead.
         let gone = loop {
             match block_on(bounded.next()) {
@@ -196,7 +199,7 @@ fn a_feed_without_a_slot_holds_what_it_has_to_read_while_it_lives() {
                 ended => break ended,
             }
         };
-        assert!(matches!(gone, Err(Error::LogGone { .. })), "{gone:?}");
+        assert!(matches!(gone, Err(Error::Changes(ChangesError::LogGone { .. }))), "{gone:?}");
         assert!(matches!(block_on(bounded.next()), Ok(None)));
     });
 }
@@ -211,7 +214,7 @@ fn who_holds_more_than_he_may_goes_on_as_long_as_nothing_of_it_is_freed() {
         write(db, table, written.iter().copied());
         assert_eq!(compact(db).segments, 0, "held by one of the slots");
         assert_eq!(keys(&mut bounded, 300), written);
-        // As many bytes as the slot holds, rather than a feed without one.
+        // The limit of the slot applies, not the default limit of a feed without a slot.
         assert_eq!(keys(&mut db.changes(slot("all")), 300), written);
         db.close().unwrap();
         let (db, _) = open(directory.path());
@@ -237,7 +240,10 @@ fn the_table_of_slots_is_no_users() {
         assert!(matches!(opened, Err(Error::TableNotFound(_))));
         assert!(matches!(block_on(db.drop_table("braid.slots")), Err(Error::TableNotFound(_))));
         for name in ["", &"x".repeat(513)] {
-            assert!(matches!(block_on(db.create_change_slot(name, 1)), Err(Error::Options(_))));
+            assert!(matches!(
+                block_on(db.create_change_slot(name, 1)),
+                Err(Error::Misuse(Misuse::SlotName(_)))
+            ));
         }
     });
 }

@@ -1,14 +1,14 @@
-//! Checkpoints: what they hold, what is replayed after them, and what becomes of damaged ones.
+//! Checkpoints: their contents, the replay after them, and damaged ones.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{Checkpoint, Database, Error, LogError, Options, Table, Transaction};
+use braiddb::{Checkpoint, Database, Error, LogError, Misuse, Options, Table, Transaction};
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 const MIB: u64 = 1 << 20;
@@ -58,7 +58,7 @@ fn churn(db: &Database, table: &Table<str, u64>, worker: usize, seed: u64, count
     db.run_source(worker, 0..count, body).unwrap().wait().unwrap();
 }
 
-/// Takes checkpoints until transactions committed while one was being written; returns that one.
+/// Writes checkpoints until transactions committed during one. Returns that one.
 fn checkpoint_beside_commits(db: &Database, directory: &Path) -> Checkpoint {
     let unfinished = directory.join("checkpoint.new");
     let mut beside_commits = false;
@@ -139,7 +139,7 @@ fn checkpoints_are_written_as_the_log_grows() {
         }
         let expected = contents(&db, &table);
         assert!(db.stats().lsn.checkpoint > MIB, "{:?}", db.stats().lsn);
-        // Transactions that checkpoints begin for themselves are counted nowhere.
+        // Internal transactions of checkpoints are not counted.
         assert_eq!(db.stats().aborted.dropped, 0);
         db.close().unwrap();
         drop((db, table));
@@ -223,10 +223,9 @@ fn a_damaged_checkpoint_is_an_error_and_the_log_stands_without_it() {
             damaged[place] ^= 0x20;
             std::fs::write(&path, &damaged).unwrap();
             let error = Database::open(directory.path(), options()).unwrap_err();
-            let Error::Log(error) = error else { panic!("byte {place}: {error}") };
-            let named = match &*error {
-                LogError::Corrupt { path, .. } | LogError::WrongVersion { path, .. } => path,
-                other => panic!("byte {place}: {other}"),
+            let named = match error.log_error() {
+                Some(LogError::Corrupt { path, .. } | LogError::WrongVersion { path, .. }) => path,
+                _ => panic!("byte {place}: {error}"),
             };
             assert_eq!(named, &path, "byte {place}");
         }
@@ -244,7 +243,7 @@ fn a_damaged_checkpoint_is_an_error_and_the_log_stands_without_it() {
 fn nothing_to_checkpoint_in_memory() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
-        assert!(matches!(block_on(db.checkpoint()), Err(Error::Options(_))));
+        assert!(matches!(block_on(db.checkpoint()), Err(Error::Misuse(Misuse::NoLog))));
     });
 }
 
@@ -262,12 +261,12 @@ fn a_check_finds_what_was_damaged_behind_a_checkpoint() {
         once_free(|| block_on(db.checkpoint())).unwrap();
         db.close().unwrap();
         drop((db, table));
-        // Behind the checkpoint, where opening does not look.
+        // Damage before the checkpoint, where opening does not read.
         let path = directory.path().join("wal-0000000000000000.seg");
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         let mut sector = [0; 4096];
         file.read_exact_at(&mut sector, 40 * 4096).unwrap();
-        // Where the sector's first record is; further on may be what fills it up.
+        // The sector's first record is here; later bytes may be padding.
         sector[50] ^= 8;
         file.write_all_at(&sector, 40 * 4096).unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();

@@ -1,5 +1,5 @@
-//! Bulk operations on paged tables: all or nothing, seen by nobody before, and by snapshots never; without memory for
-//! versions.
+//! Bulk operations on paged tables: atomic, invisible before their commit, never visible to older
+//! snapshots, and without memory for versions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,8 +7,8 @@ use std::path::Path;
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
 use braiddb::{
-    Database, Error, Index, IndexKeys, IndexOptions, Options, RunOptions, Snapshot, Table,
-    TableOptions, Transaction,
+    BusyWith, Database, Error, Index, IndexKeys, IndexOptions, MemoryLimit, Misuse, Options,
+    RunOptions, Snapshot, Table, TableOptions, Transaction,
 };
 use pollster::block_on;
 
@@ -18,7 +18,7 @@ const KEYS: u64 = 400;
 type Records = Table<u64, [u8]>;
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// Few frames, so that pages with marks leave memory and come back.
+/// Few frames, so that marked pages are evicted and loaded again.
 fn options() -> Options {
     Options::default().workers(2).page_frames(Some(24)).log_segment_bytes(1 << 20)
 }
@@ -47,7 +47,7 @@ fn seen_by(snapshot: &Snapshot, table: &Records) -> Model {
     block_on(snapshot.run(async move |tx| contents_in(tx, &table).await)).unwrap()
 }
 
-/// How an operation ends.
+/// The end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Commit,
@@ -56,7 +56,7 @@ enum End {
     Dropped,
 }
 
-/// Does things at random to a table, in a transaction of any kind, and to the model.
+/// Makes random changes to a table, in a transaction of any kind, and to the model.
 async fn change(
     tx: &Transaction,
     table: &Records,
@@ -95,7 +95,7 @@ async fn change(
     Ok(())
 }
 
-/// A bulk operation that ends so; what is there then.
+/// Runs a bulk operation with this end. Returns the expected contents.
 fn bulk(db: &Database, table: &Records, before: &Model, seed: u64, end: End) -> Model {
     let (inner, mut model) = (table.clone(), before.clone());
     let (told, came_to) = std::sync::mpsc::channel();
@@ -132,7 +132,8 @@ fn bulk(db: &Database, table: &Records, before: &Model, seed: u64, end: End) -> 
     }
 }
 
-/// Operations of both kinds one after the other; snapshots from before, between them, and during them see what they saw.
+/// Runs operations of both kinds one after the other. Snapshots from before, between and during
+/// them must keep their contents.
 fn agrees_with_a_model(
     db: &Database,
     table: &Records,
@@ -142,7 +143,7 @@ fn agrees_with_a_model(
     let mut snapshots: Vec<(Snapshot, Model)> = Vec::new();
     let mut random = fastrand::Rng::with_seed(seeds.start);
     for seed in seeds {
-        // A bulk operation waits for who does not see the last one.
+        // A bulk operation waits for transactions that do not see the last one.
         if random.u8(..3) > 0 {
             snapshots.clear();
         }
@@ -213,7 +214,7 @@ fn a_database_in_memory_has_bulk_operations() {
     });
 }
 
-/// The contents of a table, and those that its index leads to.
+/// Returns the contents of a table, and the contents found through its index.
 async fn both_contents(
     tx: &Transaction,
     table: &Records,
@@ -272,7 +273,7 @@ fn a_unique_index_refuses_a_second_record_of_a_bulk_operation() {
             }
             let taken = tx.insert(&inner, &200, &1007).await;
             assert!(matches!(taken, Err(Error::UniqueViolation { .. })), "{taken:?}");
-            // Free again once its record has another value.
+            // The key is free once its record has another value.
             tx.put(&inner, &7, &5000).await?;
             tx.insert(&inner, &200, &1007).await?;
             tx.put(&inner, &200, &1007).await?;
@@ -291,7 +292,7 @@ fn a_unique_index_refuses_a_second_record_of_a_bulk_operation() {
     });
 }
 
-/// An operation that waits for a word, behind closed gates; it has written to the table.
+/// Starts an operation that waits for a message behind closed gates, after it wrote to the table.
 fn waiting(
     db: &Database,
     table: &Table<u64, u64>,
@@ -328,13 +329,16 @@ fn others_read_and_do_not_write_the_table_meanwhile() {
         let refused = db.run_with(once, async move |tx| tx.put(&inner, &3, &3).await);
         let refused = block_on(refused).unwrap_err();
         assert!(
-            matches!(&refused, Error::BulkUnderWay { table } if table == "numbers"),
+            matches!(&refused, Error::Busy(BusyWith::BulkOperation { table }) if table == "numbers"),
             "{refused:?}"
         );
         assert!(refused.is_retryable());
-        assert!(matches!(block_on(db.drop_table("numbers")), Err(Error::IndexBusy { .. })));
+        assert!(matches!(
+            block_on(db.drop_table("numbers")),
+            Err(Error::Busy(BusyWith::TableChange { .. }))
+        ));
         block_on(db.put(&other, &3, &3)).unwrap();
-        // One that tries again succeeds when it is over.
+        // A transaction that retries succeeds after the operation has ended.
         let (later, inner) = (db.clone(), table.clone());
         let writer = std::thread::spawn(move || block_on(later.put(&inner, &3, &3)));
         go_on.send(()).unwrap();
@@ -352,7 +356,7 @@ fn what_read_such_a_table_before_does_not_write_after_it() {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Table<u64, u64> = create_table(&db, "numbers", true);
         let other: Table<u64, u64> = create_table(&db, "others", true);
-        // A record that it changes, and one that is not there.
+        // A record that the operation changes, and one that does not exist.
         for keys in [1..2, 50..51] {
             let tx = block_on(db.begin()).unwrap();
             for key in keys {
@@ -368,7 +372,7 @@ fn what_read_such_a_table_before_does_not_write_after_it() {
             };
             assert!(matches!(committed, Err(Error::NotSerializable { .. })), "{committed:?}");
         }
-        // One that only read is not turned back, and sees the same to its end.
+        // A read-only transaction does not fail and sees the same contents to its end.
         let tx = block_on(db.begin()).unwrap();
         assert_eq!(block_on(tx.get(&table, &1)).unwrap(), Some(100));
         let inner = table.clone();
@@ -395,7 +399,10 @@ fn an_operation_larger_than_memory_takes_none_for_versions() {
             Ok(())
         });
         let refused = block_on(regular).unwrap_err();
-        assert!(matches!(refused, Error::VersionBytes { limit: 262_144, .. }), "{refused:?}");
+        assert!(
+            matches!(refused, Error::MemoryFull(MemoryLimit::Versions { limit: 262_144, .. })),
+            "{refused:?}"
+        );
         assert!(refused.to_string().contains("run_bulk"));
         let before = db.stats().memory.versions;
         let write = |value: u8| {
@@ -434,19 +441,22 @@ fn what_cannot_be_done_is_told() {
         let hot: Table<u64, u64> = create_table(&db, "hot", false);
         let paged: Table<u64, u64> = create_table(&db, "paged", true);
         let told = block_on(db.run_bulk((&paged, &hot), async |_| Ok(()))).unwrap_err();
-        assert!(matches!(&told, Error::NotPaged(name) if name == "hot"), "{told:?}");
+        assert!(
+            matches!(&told, Error::Misuse(Misuse::NotPaged(name)) if name == "hot"),
+            "{told:?}"
+        );
         let other = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let told = block_on(other.run_bulk(&paged, async |_| Ok(()))).unwrap_err();
-        assert!(matches!(told, Error::ForeignTable(_)), "{told:?}");
+        assert!(matches!(told, Error::Misuse(Misuse::ForeignTable(_))), "{told:?}");
         let told =
             block_on(db.run_bulk(&paged, async |tx| tx.rollback_to(&tx.savepoint()))).unwrap_err();
-        assert!(matches!(told, Error::InBulk(_)), "{told:?}");
-        // Within a transaction it might wait for that.
+        assert!(matches!(told, Error::Misuse(Misuse::BulkSavepoint)), "{told:?}");
+        // Refused within a transaction, because it could wait for that transaction.
         let (inner, table) = (db.clone(), paged.clone());
         let told = block_on(db.run(async move |_| inner.run_bulk(&table, async |_| Ok(())).await))
             .unwrap_err();
-        assert!(matches!(told, Error::WouldBlock), "{told:?}");
-        // Other tables are written as ever, by the same commit.
+        assert!(matches!(told, Error::Misuse(Misuse::WouldBlock)), "{told:?}");
+        // The same commit writes other tables as usual.
         let (a, b) = (paged.clone(), hot.clone());
         let both = db.run_bulk([&paged, &paged], async move |tx| {
             tx.put(&a, &1, &1).await?;
@@ -469,7 +479,7 @@ fn what_cannot_be_done_is_told() {
     });
 }
 
-/// Two tables in both orders, by many threads at once, beside transactions that write both.
+/// Many threads operate on two tables in both orders, while transactions write both.
 #[test]
 fn operations_on_the_same_tables_take_turns() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,13 +1,13 @@
-//! Every option at its extremes: refused with its name, its value and its limits, or a database
-//! with it opens, works, closes and opens again.
+//! Tests every option at its limits. A refused value is reported with its name, value and limits.
+//! With an accepted value the database opens, works, closes and reopens.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
 use braiddb::{
-    Certifier, Database, DeviceKind, Durability, Error, Isolation, Options, Overload, Policy,
-    RunOptions, Table, TableOptions, Transaction, Width,
+    BusyWith, Certifier, Database, DeviceKind, Durability, Error, Isolation, MemoryLimit, Misuse,
+    Options, Overload, Policy, RunOptions, Table, TableOptions, Transaction, Width,
 };
 use pollster::block_on;
 
@@ -20,11 +20,11 @@ struct Case {
     field: &'static str,
     value: u64,
     set: Set,
-    /// The least and the greatest value, where this one is refused.
+    /// The minimum and maximum if this value is refused.
     refused: Option<[u64; 2]>,
 }
 
-/// Values of a field at and beyond its limits; `odd` are within them, and refused all the same.
+/// Returns the values of a field at and beyond its limits; `odd` are within the limits but refused.
 fn cases(
     field: &'static str,
     [least, most]: [u64; 2],
@@ -68,7 +68,7 @@ fn all_cases() -> Vec<Case> {
     lists.into_iter().flatten().collect()
 }
 
-/// The options whose extremes other tests are about: of this file, where nothing else is said.
+/// The options whose limits other tests check: in this file, unless noted.
 const ELSEWHERE: [&str; 14] = [
     "memory_budget",
     "page_frames",
@@ -81,18 +81,18 @@ const ELSEWHERE: [&str; 14] = [
     "isolation",
     "certifier",
     "device",
-    // Those of tables that expire.
+    // Options of tables that expire.
     "wall_clock",
-    // Those of opening again, and of databases that are only read.
+    // Options of reopening, and of read-only databases.
     "create",
     "read_only",
 ];
 
-/// The options that there are, by what is printed of them.
+/// Returns all options, from their debug output.
 fn all_fields() -> Vec<String> {
     let printed = format!("{:#?}", Options::default());
     let fields = printed.lines().filter_map(|line| {
-        // Those of what an option holds are further in.
+        // Fields of nested values are indented deeper.
         let field =
             line.strip_prefix("    ").filter(|field| !field.starts_with([' ', '}', ')']))?;
         Some(field.split_once(':').expect("a field and its value").0.to_owned())
@@ -106,7 +106,7 @@ fn every_option_has_its_test() {
         let mut tested: Vec<&str> = all_cases().iter().map(|case| case.field).collect();
         tested.dedup();
         tested.extend(ELSEWHERE);
-        // Of builds for experiments, and for simulations.
+        // Options of builds for experiments and for simulations.
         tested
             .extend(cfg!(any(feature = "experiment", braid_simulation)).then_some("hole_tracker"));
         tested.extend(cfg!(braid_simulation).then_some("log_room_bytes"));
@@ -117,13 +117,13 @@ fn every_option_has_its_test() {
     });
 }
 
-/// Opens, writes, reads, checkpoints and closes; then opens again and reads.
+/// Opens, writes, reads, checkpoints and closes; then reopens and reads.
 fn works(options: &Options) {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..2_u64 {
         let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let table: Records = block_on(db.open_or_create_table("records")).unwrap();
-        // There are none beside the serial safety net.
+        // The serial safety net does not support paged tables.
         let pages: Option<Records> = (options.certifier == Certifier::ReadValidation).then(|| {
             let paged = TableOptions::default().paged();
             block_on(db.open_or_create_table_with("pages", paged)).unwrap()
@@ -139,8 +139,8 @@ fn works(options: &Options) {
             db.run_blocking(both).unwrap();
         }
         match block_on(db.checkpoint()) {
-            // One that was due by itself does as well.
-            Ok(_) | Err(Error::CheckpointUnderWay) => {}
+            // An automatic checkpoint is equally good.
+            Ok(_) | Err(Error::Busy(BusyWith::Checkpoint)) => {}
             Err(error) => panic!("{error}"),
         }
         let found = db.run_blocking(async move |tx: &Transaction| {
@@ -204,7 +204,7 @@ fn every_option_at_its_extremes() {
     });
 }
 
-/// Budgets that leave nothing beside the ring, which is told of, and the least and the greatest that leave something.
+/// Reports budgets that leave no memory after the ring. Accepts the minimum and the maximum.
 #[test]
 fn memory_budgets_at_their_extremes() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -230,7 +230,8 @@ fn memory_budgets_at_their_extremes() {
     });
 }
 
-/// Beyond its bytes a transaction on paged tables fails, and says so; one with few versions does not.
+/// A transaction on paged tables fails with an error when it exceeds its version bytes. One with
+/// few versions succeeds.
 #[test]
 fn the_least_version_bytes_are_enough_for_some_records() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -249,7 +250,9 @@ fn the_least_version_bytes_are_enough_for_some_records() {
         };
         put(0..10).unwrap();
         let refused = put(10..1000);
-        let Err(Error::VersionBytes { limit, .. }) = refused else { panic!("{refused:?}") };
+        let Err(Error::MemoryFull(MemoryLimit::Versions { limit, .. })) = refused else {
+            panic!("{refused:?}")
+        };
         assert_eq!(limit, 4 << 10);
         assert_eq!(block_on(db.count(&table, ..)).unwrap(), 10);
         // The longest value is one version.
@@ -322,9 +325,8 @@ fn numbers_of_requests_at_their_extremes() {
         }
         for worker in [2, usize::MAX] {
             let refused = db.run_source(worker, 0..1, async |_, _| Ok(())).unwrap_err();
-            let Error::Options(told) = refused else { panic!("{refused}") };
-            let whole = format!("worker is {worker}, but must be between 0 and 1");
-            assert_eq!(told, whole);
+            let Error::Misuse(told) = refused else { panic!("{refused}") };
+            assert_eq!(told, Misuse::NoSuchWorker { worker, last: 1 });
         }
         db.run_source(1, 0..1, async |_, _| Ok(())).unwrap().wait().unwrap();
         let interactive = block_on(db.begin()).unwrap();
@@ -344,7 +346,7 @@ fn numbers_of_requests_at_their_extremes() {
     });
 }
 
-/// Values of a page, or several.
+/// Writes values of one or several pages.
 fn fill(table: &Records, db: &Database, keys: std::ops::Range<u64>) -> Result<(), Error> {
     for key in keys {
         let (table, bytes) = (table.clone(), if key % 10 == 0 { 20_000 } else { 900 });
@@ -354,7 +356,8 @@ fn fill(table: &Records, db: &Database, keys: std::ops::Range<u64>) -> Result<()
     Ok(())
 }
 
-/// With any number of frames, a paged table works, or says that it needs more: it neither panics nor hangs.
+/// With any number of frames, a paged table works or reports that it needs more. It neither panics
+/// nor hangs.
 #[test]
 fn any_number_of_page_frames() {
     with_limit(LIMIT_SECONDS, |limit| {
@@ -396,7 +399,7 @@ fn any_number_of_page_frames() {
     });
 }
 
-/// Each policy on each device, with the other choices in turn.
+/// Tests each policy on each device, with the other choices in turn.
 #[test]
 fn choices_together() {
     with_limit(LIMIT_SECONDS, |limit| {

@@ -45,7 +45,8 @@ impl Search {
         for (bug, is_scheduled) in chosen(names)? {
             let start = Instant::now();
             plant(Some(bug));
-            let found = if is_scheduled { self.schedules.first_finding(self.end) } else { self.crash() };
+            let found =
+                if is_scheduled { self.schedules.first_finding(self.end) } else { self.crash() };
             plant(None);
             let Some((seed, shown)) = found else {
                 unfound.push(bug);

@@ -75,8 +75,8 @@ impl Source {
 
 fn is_locked(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        let Some(Error::Log(log)) = cause.downcast_ref() else { return false };
-        matches!(**log, LogError::Locked { .. })
+        let log = cause.downcast_ref().and_then(Error::log_error);
+        matches!(log, Some(LogError::Locked { .. }))
     })
 }
 

@@ -14,7 +14,7 @@ use super::token::ChangeToken;
 use super::wanted::Wanted;
 use crate::database::retry::back_off;
 use crate::database::workers::Workers;
-use crate::database::{Database, Error, Result};
+use crate::database::{Database, Error, Result, TransactionEnd};
 use crate::log::{LogHold, LogWatch, Lsn};
 use crate::sync::Mutex;
 use crate::transaction::WorkerTransactions;
@@ -38,7 +38,7 @@ impl Source {
     /// An error of a step of the snapshot's transaction, which nobody ends but the end of the database.
     fn unless_ended(&self, error: Error) -> Error {
         match error {
-            Error::TransactionOver => self.workers.ended(),
+            Error::TransactionEnded(TransactionEnd::Finished) => self.workers.ended(),
             error => error,
         }
     }

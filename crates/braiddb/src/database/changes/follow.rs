@@ -14,7 +14,7 @@ use super::token::{ChangeToken, TokenError, check_in_log};
 use super::wanted::Wanted;
 use crate::database::expiry::moment;
 use crate::database::run::read_on_worker;
-use crate::database::{Error, Result};
+use crate::database::{ChangesError, Error, Result};
 use crate::log::{Block, BlockFollower, BlockKind, LogHold, Lsn, RecordKind, RecordView};
 use crate::planted::{Bug, is_planted};
 use crate::record::{EXPIRY_BYTES, split_expiry};
@@ -144,7 +144,7 @@ impl Follower {
     /// Follows the log as far as it is durable, or for a while.
     ///
     /// # Errors
-    /// [`Error::LogGone`]; the log's; when the catalog does not decode.
+    /// [`ChangesError::LogGone`](crate::ChangesError); the log's; when the catalog does not decode.
     pub(super) async fn follow(&mut self) -> Result<Found> {
         let worker = WorkerTransactions::current();
         let engine = worker.engine();
@@ -186,7 +186,7 @@ impl Follower {
         if self.position == begin
             && let Some(error) = engine.log.poisoned()
         {
-            return Err(Error::Log(error));
+            return Err(error.into());
         }
         if self.position >= engine.log.durable() {
             // It may be long until there is more.
@@ -237,7 +237,7 @@ impl Follower {
     fn gone(&self) -> Error {
         let files = WorkerTransactions::current().engine().log.files();
         let oldest = files.expect("a log of which something is held").oldest();
-        Error::LogGone { oldest: oldest.0 }
+        Error::Changes(ChangesError::LogGone { oldest: oldest.0 })
     }
 
     /// What a transaction did to the tables of the feed; `None` if nothing.

@@ -34,7 +34,7 @@ pub use wanted::FeedTable;
 use wanted::Wanted;
 
 use super::Database;
-use super::error::{Error, Result};
+use super::error::{ChangesError, Error, Misuse, Result};
 use super::unfold::unfold;
 use crate::log::{LogFiles, LogFreed, LogHold, Lsn};
 use crate::transaction::Engine;
@@ -141,9 +141,9 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Of the stream: [`Error::LogGone`] if what it needs of the log was freed; [`Error::ChangeToken`];
-    /// [`Error::ChangeSlotNotFound`]; [`Error::Options`] if nothing is logged, and for a snapshot as
-    /// [`Database::snapshot`], [`Error::Overloaded`] among it, which does not end the stream; [`Error::ReadOnlyDatabase`]; [`Error::Closed`]; [`Error::Failed`]; [`Error::Log`].
+    /// Of the stream: [`ChangesError::LogGone`](crate::ChangesError) if what it needs of the log was freed; [`ChangesError::Token`](crate::ChangesError);
+    /// [`ChangesError::SlotNotFound`](crate::ChangesError); [`Misuse::NoLog`](crate::Misuse), and for a snapshot as
+    /// [`Database::snapshot`], [`Error::Overloaded`] among it, which does not end the stream; [`Misuse::ReadOnlyDatabase`](crate::Misuse); [`Error::Closed`]; [`Error::Failed`]; [`Error::Io`]; [`Error::Corrupt`].
     pub fn changes(&self, from: ChangesFrom) -> Changes {
         let progress = Progress::default();
         let source = match self.begin_feed(&from, progress.clone()) {
@@ -185,7 +185,8 @@ impl Database {
             let (token, most) = slots.start(name, files)?;
             match begin_at(engine, files, token, most.max(HELD_BYTES)) {
                 // It was advanced in between, and what it does not need any more is gone.
-                Err(Error::LogGone { .. }) if slots.start(name, files)?.0 != token => {}
+                Err(Error::Changes(ChangesError::LogGone { .. }))
+                    if slots.start(name, files)?.0 != token => {}
                 begun => return begun,
             }
         }
@@ -195,9 +196,7 @@ impl Database {
     fn followed_log(&self) -> Result<LogFiles> {
         self.refuse_if_read_only()?;
         let engine = &self.shared.engine;
-        let unlogged =
-            || Error::Options("changes are read from the log, and nothing is logged".to_owned());
-        let files = engine.log.files().ok_or_else(unlogged)?;
+        let files = engine.log.files().ok_or(Misuse::NoLog)?;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         files.allow_moved()?;
         Ok(files)
@@ -227,7 +226,7 @@ fn begin_at(
     check_token(engine, files, &token)?;
     match files.hold(token.resume, most) {
         Ok(hold) => Ok((token, hold)),
-        Err(LogFreed { oldest }) => Err(Error::LogGone { oldest: oldest.0 }),
+        Err(LogFreed { oldest }) => Err(Error::Changes(ChangesError::LogGone { oldest: oldest.0 })),
     }
 }
 
@@ -269,7 +268,7 @@ impl Changes {
     }
 
     /// Bytes of log that the feed holds at most, from what it has to read next to the end; to be called before the feed is polled. Default:
-    /// a gibibyte. A feed that is behind by more, and whose log is freed, ends with [`Error::LogGone`].
+    /// a gibibyte. A feed that is behind by more, and whose log is freed, ends with [`ChangesError::LogGone`](crate::ChangesError).
     ///
     /// ```
     /// # use braiddb::{ChangesFrom, Database, Error, Options, Table};

@@ -11,7 +11,7 @@ use super::token::{ChangeToken, check_in_log};
 use super::{begin_now, check_token};
 use crate::database::TableOptions;
 use crate::database::run::commit_on_worker;
-use crate::database::{Database, Error, Result, Table, Transaction};
+use crate::database::{ChangesError, Database, Error, Misuse, Result, Table, Transaction};
 use crate::log::{LogFiles, LogHold, Lsn};
 use crate::sync::Mutex;
 use crate::transaction::WorkerTransactions;
@@ -32,7 +32,7 @@ pub struct ChangeSlot {
     /// Bytes of log from where it is to the end.
     pub behind_bytes: u64,
     /// Whether some of the log was freed that it needs: it would have held more than [`ChangeSlot::max_bytes`]. A feed of
-    /// it fails with [`Error::LogGone`].
+    /// it fails with [`ChangesError::LogGone`](crate::ChangesError).
     pub lost: bool,
 }
 
@@ -150,7 +150,9 @@ impl Slots {
     /// Where the slot of a name is, and how many bytes it holds at most.
     pub(super) fn start(&self, name: &str, files: &LogFiles) -> Result<(ChangeToken, u64)> {
         let state = self.0.lock();
-        let row = state.row(name).ok_or_else(|| Error::ChangeSlotNotFound(name.to_owned()))?;
+        let row = state
+            .row(name)
+            .ok_or_else(|| Error::Changes(ChangesError::SlotNotFound(name.to_owned())))?;
         Ok((row.token(files.database()), row.max_bytes))
     }
 
@@ -222,7 +224,7 @@ impl Database {
     /// Makes a slot: from this moment on, the log is held for feeds that begin with it ([`ChangesFrom::Slot`](super::ChangesFrom)), also when
     /// none is there and after a restart, until the slot is advanced or dropped; its token. It holds `max_bytes` of log at
     /// most. Once it would be more, and the log is to be compacted, the slot is lost: the log is freed, and feeds of the
-    /// slot fail with [`Error::LogGone`].
+    /// slot fail with [`ChangesError::LogGone`](crate::ChangesError).
     ///
     /// If the future is dropped, the slot is made all the same. With its first feed or slot a database becomes one of format
     /// version 3 ([`Database::changes`]).
@@ -245,12 +247,12 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ChangeSlotExists`]; [`Error::Options`] if nothing is logged, or the name has no bytes or more than 512; as
+    /// [`ChangesError::SlotExists`](crate::ChangesError); [`Misuse::NoLog`](crate::Misuse);
+    /// [`Misuse::SlotName`](crate::Misuse); as
     /// [`Database::run`].
     pub async fn create_change_slot(&self, name: &str, max_bytes: u64) -> Result<ChangeToken> {
         if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
-            let message = format!("a slot's name has 1 to {MAX_NAME_BYTES} bytes");
-            return Err(Error::Options(message));
+            return Err(Misuse::SlotName(name.to_owned()).into());
         }
         let files = self.followed_log()?;
         let (slots, name) = (self.shared.slots.clone(), name.to_owned());
@@ -279,7 +281,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ChangeSlotNotFound`]; [`Error::ChangeToken`]; [`Error::LogGone`] if the slot is lost; as
+    /// [`ChangesError::SlotNotFound`](crate::ChangesError); [`ChangesError::Token`](crate::ChangesError); [`ChangesError::LogGone`](crate::ChangesError) if the slot is lost; as
     /// [`Database::run`].
     pub async fn advance_change_slot(&self, name: &str, token: &ChangeToken) -> Result<()> {
         let files = self.followed_log()?;
@@ -305,7 +307,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ChangeSlotNotFound`]; as [`Database::run`].
+    /// [`ChangesError::SlotNotFound`](crate::ChangesError); as [`Database::run`].
     pub async fn drop_change_slot(&self, name: &str) -> Result<()> {
         self.refuse_if_read_only()?;
         let (slots, name) = (self.shared.slots.clone(), name.to_owned());
@@ -393,7 +395,7 @@ async fn create(
     worker.wait_durable(lsn).await?;
     if let Some(number) = there {
         slots.publish(&name, number);
-        return Err(Error::ChangeSlotExists(name));
+        return Err(Error::Changes(ChangesError::SlotExists(name)));
     }
     slots.enter(name, Slot { row, created: lsn, hold: Some(hold) });
     Ok(token)
@@ -409,7 +411,7 @@ async fn advance(
     let advance = async |tx: &Transaction| {
         let (table, row) = tx.slot(name).await?;
         if slots.is_lost(name, row.number) {
-            return Err(Error::LogGone { oldest: files.oldest().0 });
+            return Err(Error::Changes(ChangesError::LogGone { oldest: files.oldest().0 }));
         }
         let advanced = row.advanced(token);
         if advanced != row {
@@ -448,7 +450,7 @@ impl Transaction {
     }
 
     async fn slot(&self, name: &str) -> Result<(Table<str, [u8]>, SlotRow)> {
-        let not_found = || Error::ChangeSlotNotFound(name.to_owned());
+        let not_found = || Error::Changes(ChangesError::SlotNotFound(name.to_owned()));
         let found = self.describe_any(TABLE).await?.ok_or_else(not_found)?;
         let table: Table<str, [u8]> = self.handle(&found);
         let row = SlotRow::decode(self.get(&table, name).await?.ok_or_else(not_found)?)?;

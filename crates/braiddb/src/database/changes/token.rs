@@ -56,45 +56,46 @@ pub struct ChangeToken {
     pub(super) sum: u32,
 }
 
-/// Why a token is of no use.
+/// A change token cannot be used with this database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// It is not a token, or not what it was.
-    #[error("the token is damaged; begin with another one, or with a snapshot")]
+    /// The bytes or the text are not a token.
+    #[error("the change token is damaged; begin with another token, or with a snapshot")]
     Damaged,
-    /// It is of another database.
-    #[error("the token is of another database; use it with that one")]
+    /// The token was created by another database.
+    #[error("the change token belongs to another database; use it with that database")]
     OtherDatabase,
-    /// The log ends before. The database may have been restored from a backup that is older than the token.
+    /// The log ends before the token's LSN, for example because the database was restored from an
+    /// older backup.
     #[error(
-        "the token is of LSN {token}, but the log ends at {end}; if the database was restored from an older backup, \
-         begin with a snapshot"
+        "the change token is for LSN {token}, but the log ends at {end}; begin with a snapshot if \
+         the database was restored from an older backup"
     )]
     AheadOfLog {
-        /// The token's LSN.
+        /// LSN of the token.
         token: u64,
-        /// Where the log ends.
+        /// LSN of the end of the log.
         end: u64,
     },
-    /// No block of the log starts where the token says. The database may have been restored from a backup that is older than
-    /// the token, and have gone on since; or the log is damaged there, which a check tells.
+    /// No block of the log begins at the token's LSN: the database was restored from an older backup
+    /// and has written since, or the log is damaged, which a check finds.
     #[error(
-        "no block of the log starts at LSN {token}, where the token says so; if the database was restored from an \
-         older backup, begin with a snapshot, else check the database"
+        "no block of the log begins at LSN {token} of the change token; begin with a snapshot if \
+         the database was restored from an older backup, otherwise check the database for damage"
     )]
     NotInLog {
-        /// The token's LSN.
+        /// LSN of the token.
         token: u64,
     },
-    /// The log has something else where the token says what was given last. The database was restored from a backup that is
-    /// older than the token, and has gone on since.
+    /// The log has another block at the token's LSN: the database was restored from an older backup
+    /// and has written since.
     #[error(
-        "at LSN {token} the log has something else than what was given when the token was made: the database was restored \
-         from an older backup, and went on; begin with a snapshot"
+        "the log at LSN {token} is not the one that the change token was created from, because the \
+         database was restored from an older backup; begin with a snapshot"
     )]
     OtherLog {
-        /// The token's LSN.
+        /// LSN of the token.
         token: u64,
     },
 }

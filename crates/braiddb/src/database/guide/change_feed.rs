@@ -139,4 +139,4 @@
 //!
 //! While the tables of a feed are quiet, nothing comes that has a token. [`Changes::token`](crate::Changes::token), looked at while the
 //! feed waits, moves on past what is committed to other tables, and advances the slot as well. A slot that falls behind by more than it
-//! may hold is lost, and its feed fails with [`Error::LogGone`](crate::Error::LogGone): drop it, and begin with a snapshot again.
+//! may hold is lost, and its feed fails with [`ChangesError::LogGone`](crate::ChangesError): drop it, and begin with a snapshot again.

@@ -46,8 +46,16 @@
 //! # Ok::<_, TransferError>(()) }).unwrap();
 //! ```
 //!
-//! Three errors of the engine deserve an arm of their own in a service:
-//! [`Error::Conflict`](crate::Error::Conflict) and [`Error::NotSerializable`](crate::Error::NotSerializable) come
-//! after many attempts, and mean "too much at once on the same records"; try later.
-//! [`Error::CommitUnknown`](crate::Error::CommitUnknown) means that the disk failed during the commit: the
-//! transaction may be there after the next opening, so look before you repeat it.
+//! [`Error::kind`](crate::Error::kind) groups the errors of the engine by what the program can do:
+//!
+//! | [`ErrorKind`](crate::ErrorKind) | errors | remedy |
+//! |---|---|---|
+//! | `Retry` | `Conflict`, `NotSerializable`, `Busy`, `Overloaded` | run the transaction again later; after many attempts the load on the same records is too high |
+//! | `Call` | `KeyExists`, `TableNotFound`, `Misuse` and others | correct the call or its input |
+//! | `Data` | `Corrupt`, `Decode` | open the database again, or restore it from a backup |
+//! | `Machine` | `DiskFull`, `MemoryFull`, `Io` | free space or memory, or correct the machine |
+//! | `Unknown` | `CommitUnknown` | open the database again, and read what the transaction wrote before you repeat it |
+//! | `Ended` | `TransactionEnded`, `Outdated`, `Closed`, `Failed` | begin another transaction, or open the database again |
+//!
+//! Only a transaction that ended with [`Error::CommitUnknown`](crate::Error::CommitUnknown) or
+//! [`Error::Failed`](crate::Error::Failed) may be in the database after the next opening.

@@ -36,13 +36,13 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! Whatever would change the database is refused with [`Error::ReadOnlyDatabase`](crate::Error::ReadOnlyDatabase): writes,
+//! Whatever would change the database is refused with [`Misuse::ReadOnlyDatabase`](crate::Misuse): writes,
 //! `create_table`, and `open_or_create_table` of a table that is not there. So a program that is to work both ways opens its
 //! tables by `open_table`, and takes [`Error::TableNotFound`](crate::Error::TableNotFound) for a database that the service has
 //! not filled yet:
 //!
 //! ```
-//! use braiddb::{Database, Error, Options, Table};
+//! use braiddb::{Database, Error, Misuse, Options, Table};
 //!
 //! # pollster::block_on(async {
 //! # let directory = tempfile::tempdir().unwrap();
@@ -51,11 +51,12 @@
 //! # service.create_table::<u64, u64>("orders").await?;
 //! let report = Database::open_read_only(directory)?;
 //! let orders: Table<u64, u64> = report.open_table("orders").await?;
-//! assert!(matches!(report.put(&orders, &1, &250).await, Err(Error::ReadOnlyDatabase)));
+//! let refused = report.put(&orders, &1, &250).await;
+//! assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyDatabase))));
 //! let customers = report.open_table::<u64, str>("customers").await;
 //! assert!(matches!(customers, Err(Error::TableNotFound(_))));
 //! let customers = report.open_or_create_table::<u64, str>("customers").await;
-//! assert!(matches!(customers, Err(Error::ReadOnlyDatabase)));
+//! assert!(matches!(customers, Err(Error::Misuse(Misuse::ReadOnlyDatabase))));
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!

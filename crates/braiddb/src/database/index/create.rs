@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::row::{IndexDescription, IndexStage, row_bounds, row_key};
 use super::{Index, IndexKeys, IndexOptions, IndexProgress, erase};
 use crate::database::catalog::{Row, check_name, type_name};
-use crate::database::error::{Error, Result};
+use crate::database::error::{BusyWith, Error, IndexError, Misuse, Result};
 use crate::database::options::RunOptions;
 use crate::database::table::Table;
 use crate::database::transaction::Transaction;
@@ -39,7 +39,7 @@ impl Database {
     /// the write fails with [`Error::Panicked`] and has not happened.
     ///
     /// To be called at each opening before the table is written: until then, writes to it fail with
-    /// [`Error::IndexDetached`].
+    /// [`IndexError::Detached`](crate::IndexError).
     ///
     /// An index is created while transactions go on. Those that are active when this begins are waited
     /// for, so an interactive transaction that is open holds it up. If the future is dropped, what was
@@ -67,10 +67,10 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::IndexMismatch`] if it was created with other options or another type of keys;
-    /// [`Error::DuplicateKey`] if it is to be unique and two records have the same key: then there is no
-    /// index; [`Error::IndexBusy`] while an index of the table is created or dropped; [`Error::TableName`];
-    /// [`Error::Panicked`] if `extract` did; [`Error::Decode`]; [`Error::WouldBlock`] from within a transaction,
+    /// [`IndexError::Mismatch`](crate::IndexError) if it was created with other options or another type of keys;
+    /// [`IndexError::DuplicateKey`](crate::IndexError) if it is to be unique and two records have the same key: then there is no
+    /// index; [`BusyWith::TableChange`](crate::BusyWith) while an index of the table is created or dropped; [`Misuse::TableName`](crate::Misuse);
+    /// [`Error::Panicked`] if `extract` did; [`Error::Decode`]; [`Misuse::WouldBlock`](crate::Misuse) from within a transaction,
     /// which building it would wait for; as [`Database::run`].
     pub async fn index<S, K, V, F>(
         &self,
@@ -151,7 +151,7 @@ impl Database {
         watch: impl FnMut(IndexProgress),
     ) -> Result<Arc<Secondary>> {
         if !self.shared.engine.owns(table) {
-            return Err(Error::ForeignTable(wanted.table));
+            return Err(Error::Misuse(Misuse::ForeignTable(wanted.table)));
         }
         let found = {
             let (table_id, name) = (wanted.table_id, wanted.name.clone());
@@ -168,7 +168,7 @@ impl Database {
             return Ok(listed);
         }
         refuse_on_worker()?;
-        let busy = || Error::IndexBusy { table: wanted.table.clone() };
+        let busy = || Error::Busy(BusyWith::TableChange { table: wanted.table.clone() });
         let mut changing = ChangingIndexes::begin(table).ok_or_else(busy)?;
         let row = loop {
             let row = self.declare_index(table, &wanted).await?;
@@ -181,7 +181,7 @@ impl Database {
         let (listed, row) = self.list_index(table, row, code).await?;
         match row.stage {
             IndexStage::Building => match self.build_index(table, &listed, &row, watch).await {
-                Err(duplicate @ Error::DuplicateKey { .. }) => {
+                Err(duplicate @ Error::Index(IndexError::DuplicateKey { .. })) => {
                     self.remove_index(&row, changing).await?;
                     return Err(duplicate);
                 }
@@ -339,7 +339,7 @@ fn check_definition(stored: &IndexDescription, wanted: &IndexDescription) -> Res
         return Ok(());
     }
     let (table, index) = (wanted.table.clone(), wanted.name.clone());
-    Err(Error::IndexMismatch { table, index, stored, requested })
+    Err(Error::Index(IndexError::Mismatch { table, index, stored, requested }))
 }
 
 impl Transaction {
@@ -374,8 +374,7 @@ impl Transaction {
         }
         // It would outlive a staged table that is discarded.
         if self.is_listed_as_dropped(wanted.table_id).await? {
-            let message = "a staged table has indexes once it is published";
-            return Err(Error::Options(message.to_owned()));
+            return Err(Misuse::IndexOnStagedTable(wanted.table.clone()).into());
         }
         let (catalog, key) = (self.catalog(), row_key(wanted.table_id, &wanted.name));
         let row = |id: TableId| (key, IndexDescription { id: id.0, ..wanted.clone() }.encode());
@@ -410,7 +409,7 @@ impl Transaction {
         let now = self.index_row(row.table_id, &row.name).await?;
         now.filter(|now| now.id == row.id && now.stage <= last).ok_or_else(|| {
             let (table, index) = (row.table.clone(), row.name.clone());
-            Error::IndexNotFound { table, index }
+            Error::Index(IndexError::NotFound { table, index })
         })
     }
 

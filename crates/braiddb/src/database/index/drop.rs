@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::row::{IndexDescription, IndexStage};
-use crate::database::error::{Error, Result};
+use crate::database::error::{BusyWith, Error, IndexError, Misuse, Result};
 use crate::database::run::commit_on_worker;
 use crate::database::table::Table;
 use crate::database::{Database, refuse_on_worker};
@@ -34,8 +34,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::IndexNotFound`]; [`Error::IndexBusy`] while an index of the table is created or dropped;
-    /// [`Error::WouldBlock`] from within a transaction, which it would wait for; as [`Database::run`].
+    /// [`IndexError::NotFound`](crate::IndexError); [`BusyWith::TableChange`](crate::BusyWith) while an index of the table is created or dropped;
+    /// [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, which it would wait for; as [`Database::run`].
     pub async fn drop_index<K, V>(&self, table: &Table<K, V>, name: &str) -> Result<()>
     where
         K: TableKey + ?Sized,
@@ -44,7 +44,7 @@ impl Database {
         refuse_on_worker()?;
         let table_name = table.name().to_owned();
         if !self.shared.engine.owns(&table.core) {
-            return Err(Error::ForeignTable(table_name));
+            return Err(Error::Misuse(Misuse::ForeignTable(table_name)));
         }
         let (table, name) = (table.core.clone(), name.to_owned());
         self.on_worker(async move || drop_index(&table, table_name, name).await).await
@@ -67,12 +67,12 @@ impl Database {
 }
 
 async fn drop_index(table: &Arc<Records>, table_name: String, name: String) -> Result<()> {
-    let busy = || Error::IndexBusy { table: table_name.clone() };
+    let busy = || Error::Busy(BusyWith::TableChange { table: table_name.clone() });
     let _changing = ChangingIndexes::begin(table).ok_or_else(busy)?;
     let (row, _) = commit_on_worker(async |tx| tx.index_row(table.id.0, &name).await).await?;
     match row {
         Some(row) => remove_index(table, &row).await,
-        None => Err(Error::IndexNotFound { table: table_name, index: name }),
+        None => Err(Error::Index(IndexError::NotFound { table: table_name, index: name })),
     }
 }
 
@@ -80,7 +80,7 @@ async fn remove_index(table: &Records, index: &IndexDescription) -> Result<()> {
     let row = IndexDescription { stage: IndexStage::Dropping, ..index.clone() };
     match commit_on_worker(async |tx| tx.put_row(&row).await).await {
         // It had been dropped before the database was opened, and its deletion came to its end just now.
-        Err(Error::IndexNotFound { .. }) => return Ok(()),
+        Err(Error::Index(IndexError::NotFound { .. })) => return Ok(()),
         put => _ = put?,
     }
     let worker = WorkerTransactions::current();
@@ -95,7 +95,7 @@ async fn remove_index(table: &Records, index: &IndexDescription) -> Result<()> {
     }
     // So every transaction that begins later sees that it is not listed.
     match commit_on_worker(async |tx| tx.put_row(&row).await).await {
-        Err(Error::IndexNotFound { .. }) => return Ok(()),
+        Err(Error::Index(IndexError::NotFound { .. })) => return Ok(()),
         put => _ = put?,
     }
     if worker.wait_for_grace_period().await? {

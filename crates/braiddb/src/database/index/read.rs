@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 
 use super::Index;
-use crate::database::error::{Error, Result};
+use crate::database::error::{IndexError, Result};
 use crate::database::table::KeyRange;
 use crate::database::transaction::{Transaction, after_prefix, starting_with};
 use crate::sched::engine_code;
@@ -102,7 +102,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::IndexNotFound`] if the index was dropped; [`Error::Conflict`] if the transaction began
+    /// [`IndexError::NotFound`](crate::IndexError) if the index was dropped; [`Error::Conflict`](crate::Error) if the transaction began
     /// before the index was built, to be tried again; when the table belongs to another database.
     pub fn scan_by<S, K, V>(
         &self,
@@ -220,7 +220,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::IndexNotUnique`]; as [`Transaction::scan_by`] and [`Transaction::get`].
+    /// [`IndexError::NotUnique`](crate::IndexError); as [`Transaction::scan_by`] and [`Transaction::get`].
     pub async fn get_by<S, K, V>(
         &self,
         index: &Index<S, K, V>,
@@ -233,7 +233,8 @@ impl Transaction {
     {
         let table = self.records(&index.table)?;
         if !index.core.is_unique() {
-            return Err(Error::IndexNotUnique(index.name().to_owned()));
+            let table = table.name().to_string();
+            return Err(IndexError::NotUnique { table, index: index.name().to_owned() }.into());
         }
         self.core().check_usable(table, &index.core)?;
         let part = part_of(key);
@@ -260,7 +261,7 @@ impl Transaction {
 
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V> {
     /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
-    /// [`Error::Options`].
+    /// [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -355,7 +356,7 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
 
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
-    /// [`Error::Options`].
+    /// [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexOptions, Options, Table};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Index, IndexDescription, IndexKeys, IndexOptions, IndexStage, erase};
 use crate::common::{PART_SECONDS, with_limit};
-use crate::database::{Database, Error, Options, Table, TableOptions, Transaction};
+use crate::database::{BusyWith, Database, Error, Options, Table, TableOptions, Transaction};
 use crate::io::{CrashCounts, SimulatedDisk};
 use crate::sync::Mutex;
 
@@ -141,7 +141,7 @@ fn reopen(disk: &SimulatedDisk, seed: u64, number: u64, unique: bool) -> Option<
         match attach(&db, &table, unique) {
             Ok(index) => break index,
             // What was dropped is being deleted.
-            Err(Error::IndexBusy { .. }) => write(&db, &table, &mut random),
+            Err(Error::Busy(BusyWith::TableChange { .. })) => write(&db, &table, &mut random),
             Err(other) => panic!("{other:?}"),
         }
     };

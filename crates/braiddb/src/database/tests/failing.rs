@@ -11,7 +11,8 @@ use futures_util::FutureExt;
 use pollster::block_on;
 
 use super::super::{
-    Database, Error, Options, Outcome, Result, RunOptions, Table, TableOptions, Transaction,
+    BusyWith, Database, Error, Options, Outcome, Result, RunOptions, Table, TableOptions,
+    Transaction,
 };
 use crate::common::{Watched, with_limit};
 use crate::transaction::PanicPoint;
@@ -41,7 +42,7 @@ fn until_failed(
     std::thread::spawn(move || {
         loop {
             match act(&db) {
-                Ok(()) | Err(Error::CheckpointUnderWay | Error::Conflict { .. }) => {}
+                Ok(()) | Err(Error::Busy(BusyWith::Checkpoint) | Error::Conflict { .. }) => {}
                 Err(error) => return error,
             }
         }
@@ -277,7 +278,7 @@ fn a_database_in_memory_fails_for_all_too() {
                 db.run_blocking(async move |tx| {
                     tx.get(&table, &1).await?;
                     tx.put(&table, &fastrand::u64(..), &1).await?;
-                    if fastrand::bool() { Ok(()) } else { Err(Error::CheckpointUnderWay) }
+                    if fastrand::bool() { Ok(()) } else { Err(Error::Busy(BusyWith::Checkpoint)) }
                 })
             };
             let message = format!("planted in {point:?}");

@@ -107,7 +107,7 @@ pub(super) fn wait_until(db: &Database, is_so: impl Fn() -> bool) {
 
 /// Whether the disk's fault is told.
 pub(super) fn is_of_disk(error: &Error) -> bool {
-    matches!(error, Error::Log(error) if matches!(**error, LogError::Io { .. }))
+    matches!(error.log_error(), Some(LogError::Io { .. }))
 }
 
 /// Calls operations on one task's keys again and again, each dropped after one more poll, until it is ready and the

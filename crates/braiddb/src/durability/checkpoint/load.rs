@@ -204,7 +204,7 @@ impl From<&'static str> for ChunkError {
 impl From<TableFull> for ChunkError {
     fn from(full: TableFull) -> Self {
         match full {
-            TableFull::Capacity => ChunkError::Damaged("a record id is larger than any"),
+            TableFull::Capacity { .. } => ChunkError::Damaged("a record id is larger than any"),
             TableFull::Memory(_) => ChunkError::Table(full),
         }
     }

@@ -9,18 +9,18 @@ use super::{ENTRIES_AT, ENTRY_WORDS, KeyBytes, Page, PageKind, PageWord, SlotFla
 /// Bytes at the start that the checksum does not cover: the checksum field.
 const CHECKSUM_BYTES: usize = 4;
 
-/// Damage of an image.
+/// Damage of a page image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::page) enum PageDamage {
-    #[error("its checksum is {found:#010x}, not {expected:#010x}")]
+    #[error("the checksum is {found:#010x}, not {expected:#010x}")]
     Checksum { expected: u32, found: u32 },
-    #[error("it is an older image of the page: its checksum is {found:#010x}")]
+    #[error("the page has an older image, with the checksum {found:#010x}")]
     OlderImage { found: u32 },
-    #[error("its header has page number {found}, not {expected}")]
+    #[error("the page has the number {found}, not {expected}")]
     AnotherPage { expected: u64, found: u64 },
-    #[error("it is of no known kind")]
+    #[error("the page has an unknown kind")]
     Kind,
-    #[error("its entries, cells and fences are out of bounds")]
+    #[error("the entries, cells and fences do not fit on the page")]
     Bounds,
 }
 

@@ -9,7 +9,7 @@ use super::Transaction;
 use crate::record::EncodedKey;
 use crate::record::Records;
 use crate::sched::{self, Cause};
-use crate::transaction::error::{IndexError, OperationError};
+use crate::transaction::error::{IndexError, OperationError, UniqueViolation};
 use crate::transaction::index_keys::{Change, changes, detached};
 use crate::transaction::write::Intent;
 
@@ -107,7 +107,7 @@ impl Transaction {
             }
             let (table, index) = (table.name().to_string(), change.index.name().to_owned());
             let key = EncodedKey::of(change.index.entries(), &change.entry);
-            return Ok(Some(IndexError::UniqueViolation { table, index, key }.into()));
+            return Ok(Some(UniqueViolation { table, index, key }.into()));
         }
         Ok(None)
     }
@@ -128,7 +128,7 @@ impl Transaction {
             };
             if !self.write_record(index.entries(), entry, written).await? && !change.gained {
                 let (table, index) = (table.name().to_string(), index.name().to_owned());
-                return Err(IndexError::IndexInconsistent { table, index }.into());
+                return Err(IndexError::Inconsistent { table, index }.into());
             }
             self.worker().counters().index_entries.add(1);
         }

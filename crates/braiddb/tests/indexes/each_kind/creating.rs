@@ -1,9 +1,9 @@
-//! Indexes that are created, opened again and dropped.
+//! Creation, reopening and drop of indexes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use braiddb::{Database, Error, IndexOptions, IndexStage, Options, Transaction};
+use braiddb::{Database, Error, IndexError, IndexOptions, IndexStage, Options, Transaction};
 use pollster::block_on;
 
 use super::numbers::{
@@ -24,19 +24,22 @@ fn an_index_is_there_again_after_opening_once_it_is_attached() {
                 assert_eq!((&*rows[0].table, &*rows[0].name), ("records", "numbers"));
                 let detached = write(&db, &table, &[(1, Some("1"))]).unwrap_err();
                 assert!(
-                    matches!(&detached, Error::IndexDetached { table, index }
+                    matches!(&detached, Error::Index(IndexError::Detached { table, index })
                         if table == "records" && index == "numbers"),
                     "{detached:?}"
                 );
                 for wrong in [options.version(4), options.unique(true)] {
                     let refused = attach(&db, &table, wrong).unwrap_err();
-                    assert!(matches!(refused, Error::IndexMismatch { .. }), "{refused:?}");
+                    assert!(
+                        matches!(refused, Error::Index(IndexError::Mismatch { .. })),
+                        "{refused:?}"
+                    );
                 }
                 let other = block_on(db.index(&table, "numbers", options, |_, keys| {
                     keys.push("a key of another type");
                 }));
-                assert!(matches!(other, Err(Error::IndexMismatch { .. })));
-                // Reading needs nothing.
+                assert!(matches!(other, Err(Error::Index(IndexError::Mismatch { .. }))));
+                // Reading needs no index function.
                 let records = table.clone();
                 let read = async move |tx: &Transaction| Ok(tx.get(&records, &0).await?.is_some());
                 assert!(db.run_blocking(read).unwrap());
@@ -84,9 +87,9 @@ fn a_dropped_index_is_gone_and_gives_its_space_back() {
         assert!(block_on(db.indexes()).unwrap().is_empty());
         let by = index.clone();
         let gone = db.run_blocking(async move |tx| scan(tx, &by, ALL, false).await).unwrap_err();
-        assert!(matches!(gone, Error::IndexNotFound { .. }), "{gone:?}");
+        assert!(matches!(gone, Error::Index(IndexError::NotFound { .. })), "{gone:?}");
         let again = block_on(db.drop_index(&table, "numbers")).unwrap_err();
-        assert!(matches!(again, Error::IndexNotFound { .. }), "{again:?}");
+        assert!(matches!(again, Error::Index(IndexError::NotFound { .. })), "{again:?}");
         write(&db, &table, &[(1, Some("panic is nobody's any more"))]).unwrap();
         // Deleted records are reclaimed some turns later.
         let freed = || dropped_space(&db) < empty + (indexed - empty) / 2;
@@ -99,7 +102,7 @@ fn a_dropped_index_is_gone_and_gives_its_space_back() {
         assert!(freed() || super::PAGED, "{empty}, {indexed}, {}", dropped_space(&db));
         write(&db, &table, &[(1, Some("6 7"))]).unwrap();
         if super::PAGED {
-            // The memory of pages is kept for pages to come.
+            // The memory of pages is kept for later pages.
             for round in 0..8 {
                 attach(&db, &table, IndexOptions::default().version(round)).unwrap();
                 block_on(db.drop_index(&table, "numbers")).unwrap();
@@ -108,14 +111,18 @@ fn a_dropped_index_is_gone_and_gives_its_space_back() {
         }
         let options = IndexOptions::default().unique(true).version(1);
         let duplicate = attach(&db, &table, options).unwrap_err();
-        assert!(matches!(duplicate, Error::DuplicateKey { .. }), "{duplicate:?}");
+        assert!(
+            matches!(duplicate, Error::Index(IndexError::DuplicateKey { .. })),
+            "{duplicate:?}"
+        );
         assert!(block_on(db.indexes()).unwrap().is_empty(), "nothing is left of it");
         let index = attach(&db, &table, IndexOptions::default().version(1)).unwrap();
         assert_eq!(check_now(&db, &table, &index), 2999 * 5 + 2);
     });
 }
 
-/// Who wrote before an index was listed is waited for: its entries are made once it is over.
+/// The creation waits for transactions that wrote before the index was listed, and creates their
+/// entries afterwards.
 #[test]
 fn who_is_active_when_an_index_is_created_is_waited_for() {
     with_limit(60, |_| {
@@ -132,7 +139,7 @@ fn who_is_active_when_an_index_is_created_is_waited_for() {
                 block_on(db.index_watched(&table, "numbers", options, extract, watch)).unwrap()
             })
         };
-        // Long enough for a creation that does not wait to be told, most of the time.
+        // Usually long enough for a creation without the wait to complete.
         std::thread::sleep(std::time::Duration::from_millis(200));
         assert!(!filling.load(Ordering::SeqCst), "the writer is active");
         block_on(writer.commit()).unwrap();
