@@ -58,7 +58,7 @@
 //! - Records that exceed the memory budget ([`Options::memory_budget`]) stay on disk, and reads
 //!   load them. Tables of [`TableOptions::paged`] also keep their index on disk.
 //! - An [`Error`](enum@Error) means that nothing was written, except [`Error::CommitUnknown`] and
-//!   [`Error::Failed`]. [`Error::kind`](enum@Error) groups errors by remedy.
+//!   [`Error::Failed`]. [`Error::kind`] groups errors by remedy.
 //!
 //! # Guide
 //!
