@@ -1,14 +1,36 @@
-//! Braid: an embedded, multi-version transactional storage engine that hides every wait.
+//! Braid is an embedded database: a transactional key-value store that runs inside a Rust service.
+//! Many tasks write at the same time, transactions are serializable, and a commit returns when it
+//! is on disk. One worker thread per core *braids* thousands of transactions: when one of them
+//! waits for memory, for the disk, or for its commit, the worker runs another.
 //!
-//! One thread a core braids many transactions: whenever one would wait for a cache line, for the
-//! disk, or for its commit to be durable, the thread runs another.
+#![cfg_attr(doc, doc = concat!("<div>", include_str!("../docs/braid.svg"), "</div>\n"))]
+//!
+//! # Install
+//!
+//! Braid needs Linux, Rust 1.95 and a C compiler. Until it is on crates.io:
+//!
+//! ```text
+//! cargo add braiddb --git https://github.com/braiddb/braid
+//! ```
+//!
+//! | feature | adds | default |
+//! |---|---|---|
+//! | `derive` | `#[derive(Key)]` for enums and structs | yes |
+//! | `tokio` | timers, channels and tasks of the caller's tokio runtime inside transactions | yes |
+//! | `json`, `messagepack` | values in formats that name their fields: `Json<T>`, `MessagePack<T>` | |
+//! | `uuid`, `chrono` | keys of the types `uuid::Uuid` and `chrono::DateTime<Utc>` | |
+//! | `metrics` | `Database::record_metrics`: all counters, for Prometheus and other exporters | |
+//!
+//! # First program
 //!
 //! ```
 //! use braiddb::{Database, Error, Options, Table};
 //!
+//! // `Database::open(path, options)` opens or creates a database on disk.
 //! let db = Database::in_memory(Options::default())?;
 //! let cities: Table<str, u64> = db.run_blocking(async |tx| tx.create_table("cities").await)?;
 //!
+//! // A transaction is a closure. Braid runs it again after a conflict, so it owns what it uses.
 //! let table = cities.clone();
 //! db.run_blocking(async move |tx| {
 //!     tx.put(&table, "Ljubljana", &285_604).await?;
@@ -20,34 +42,37 @@
 //! # Ok::<_, Error>(())
 //! ```
 //!
-//! The [`guide`] has a page for each task:
+//! # Concepts
+//!
+//! - A [`Database`] is a directory with a log, or memory only. One process writes to it;
+//!   [`Options::read_only`] opens it in others. Handles are cheap to clone.
+//! - A [`Table`] maps typed keys to typed values. Keys implement [`trait@Key`], values implement
+//!   [`Value`]; serde types are values by [`Postcard`] and [`Schema`]. An [`Index`] finds records
+//!   by a part of their values.
+//! - A [`Transaction`] reads the database as of one moment and commits all of its writes or none.
+//!   [`Database::run`] runs it from any executor, [`Database::run_blocking`] from any thread, and
+//!   both retry it after conflicts. An error or a dropped future aborts it.
+//! - [`Isolation`] states what concurrent transactions may observe of one another,
+//!   [`Durability`] when a commit returns.
+//! - A [`Snapshot`] is a view of the database as of one moment, which any thread may read.
+//! - Records that exceed the memory budget ([`Options::memory_budget`]) stay on disk, and reads
+//!   load them. Tables of [`TableOptions::paged`] also keep their index on disk.
+//! - An [`Error`](enum@Error) means that nothing was written, except [`Error::CommitUnknown`] and
+//!   [`Error::Failed`]. [`Error::kind`] groups errors by remedy.
+//!
+//! # Guide
+//!
+//! The [`guide`] has one page for each task:
 //!
 //! | task | page |
 //! |---|---|
-//! | run transactions as closures | [closures](guide::closures) |
-//! | use your own error types | [errors](guide::errors) |
-//! | return pages of results, write conditionally | [results](guide::results) |
-//! | use your own key types | [keys](guide::keys) |
-//! | change the types of stored values | [changing types](guide::changing_types) |
-//! | use tokio and other executors, cancel, set deadlines | [executors](guide::executors) |
-//! | keep a transaction open across requests | [sessions](guide::sessions) |
-//! | read a snapshot for a report or an export | [snapshots](guide::snapshots) |
-//! | read a database that a service has open | [read-only](guide::read_only) |
-//! | follow committed changes | [change feed](guide::change_feed) |
-//! | expire records | [expiry](guide::expiry) |
-//! | load or change very many records | [bulk](guide::bulk) |
-//! | monitor a database and shut it down | [operation](guide::operation) |
-//!
-//! | feature | what it adds | default |
-//! |---|---|---|
-//! | `derive` | `#[derive(Key)]` for enums and structs | yes |
-//! | `tokio` | timers, channels and spawned tasks of the caller's tokio runtime work inside transactions | yes |
-//! | `json`, `messagepack` | values in formats that name their fields: `Json<T>`, `MessagePack<T>` beside [`Postcard`] | |
-//! | `uuid`, `chrono` | keys of the types `uuid::Uuid` and `chrono::DateTime<Utc>` | |
-//! | `metrics` | `Database::record_metrics`: all figures for the facade `metrics`, for Prometheus and others | |
-//!
-//! Layers, each importing only those below it: `database`, `durability`, `transaction`, `page`, `record`,
-//! `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `rid`, `memory`, `latch` and `sync`.
+//! | write transactions | [closures](guide::closures), [errors](guide::errors), [results and conditional writes](guide::results) |
+//! | choose types | [keys](guide::keys), [values whose types change](guide::changing_types) |
+//! | call Braid from async code | [executors, cancellation, deadlines](guide::executors), [transactions that span requests](guide::sessions) |
+//! | read much | [snapshots](guide::snapshots), [reading the database of another process](guide::read_only) |
+//! | follow or expire records | [change feeds](guide::change_feed), [expiry](guide::expiry) |
+//! | load or change many records | [bulk operations](guide::bulk) |
+//! | run a service | [operation: monitoring, backups, shutdown](guide::operation) |
 
 // Shared test code names the crate `braiddb`, in unit tests and in integration tests.
 #[cfg(all(test, not(loom)))]

@@ -3,17 +3,21 @@
 //! - Every file has a description, and every public method has an example.
 //! - Unsafe code and weak orderings have a written argument.
 //! - Every test that may hang has a time limit and prints the state of its databases.
+//! - Prose is clear, and the front pages are short.
 
 #[path = "house/comments.rs"]
 mod comments;
 #[path = "house/examples.rs"]
 mod examples;
+#[path = "house/prose.rs"]
+mod prose;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use comments::Argued;
 use examples::Documented;
+use prose::Prose;
 
 /// Layers from top to bottom; a layer may use itself and lower layers.
 const LAYERS: [&str; 19] = [
@@ -39,26 +43,46 @@ const LAYERS: [&str; 19] = [
 ];
 const MAX_FILE_LINES: usize = 600;
 const MAX_FUNCTION_LINES: usize = 80;
+/// Most unclear sentences per 1000 words, in all comments, error messages and pages.
+const MAX_SIGNALS: f64 = 10.0;
+/// The same, in each of [`PAGES`].
+const MAX_SIGNALS_OF_PAGES: f64 = 2.0;
+/// Pages that a newcomer reads; folders count as one.
+const PAGES: [&str; 5] =
+    ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs"];
+
+/// Returns the folder of the repository.
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
 
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
+    files(directory, &["rs"], found);
+}
+
+/// Adds the files below a folder whose names have one of these extensions.
+fn files(directory: &Path, extensions: &[&str], found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        let has = |extension: &&str| path.extension().is_some_and(|found| found == *extension);
+        // Build output is no source.
+        if path.is_dir() && !path.ends_with("target") {
+            files(&path, extensions, found);
+        } else if extensions.iter().any(has) {
             found.push(path);
         }
     }
 }
 
-/// Returns the files in one folder of each crate.
+/// Returns the files in one folder of each crate, including those of the laboratory.
 fn of_all_crates(folder: &str) -> Vec<(PathBuf, String)> {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = Vec::new();
-    for entry in fs::read_dir(crates).unwrap() {
-        let source = entry.unwrap().path().join(folder);
-        if source.is_dir() {
-            sources(&source, &mut found);
+    for crates in ["crates", "lab"] {
+        for entry in fs::read_dir(repository().join(crates)).unwrap() {
+            let source = entry.unwrap().path().join(folder);
+            if source.is_dir() {
+                sources(&source, &mut found);
+            }
         }
     }
     assert!(found.len() > 50, "{} files in {folder}", found.len());
@@ -432,7 +456,7 @@ fn integration_tests_have_time_limits() {
     sources(&tests, &mut files);
     for path in files {
         // This program opens no database.
-        if path.file_name().is_some_and(|name| name == "house.rs") {
+        if path.ends_with("house.rs") || path.starts_with(tests.join("house")) {
             continue;
         }
         let text = fs::read_to_string(&path).unwrap();
@@ -462,8 +486,8 @@ fn tests_of_what_is_built_on_the_engine_have_time_limits() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut looked_at = 0;
     for (path, text) in all_sources().into_iter().chain(all_tests()) {
-        // The peers are a separate workspace.
-        if path.starts_with(root) || path.iter().any(|part| part == "braid-peers") {
+        // Tests of the comparison run the other databases too, which have no time limits.
+        if path.starts_with(root) || path.starts_with(repository().join("lab/peers")) {
             continue;
         }
         let (free, count) = free_of(&text);
@@ -484,11 +508,67 @@ fn tests_of_what_is_built_on_the_engine_have_time_limits() {
     assert!(looked_at >= 4, "only {looked_at} tests looked at");
 }
 
+/// Fails if too many sentences of some prose are unclear, and shows the first ones.
+fn assert_clear(name: &str, prose: &Prose, limit: f64) {
+    let shown = &prose.signals[..prose.signals.len().min(40)];
+    let rate = prose.rate();
+    assert!(
+        rate <= limit,
+        "{name}: {rate:.1} unclear sentences per 1000 words, of {limit} at most (see \
+         docs/internals/writing.md):\n{}",
+        shown.join("\n")
+    );
+}
+
+#[test]
+fn front_pages_are_short() {
+    for (page, limit) in [("README.md", 120), ("ARCHITECTURE.md", 150)] {
+        let lines = fs::read_to_string(repository().join(page)).unwrap().lines().count();
+        assert!(lines <= limit, "{page} has {lines} lines, of {limit} at most");
+    }
+    // A blank line would end the HTML block in which rustdoc's front page embeds the picture.
+    let picture = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/braid.svg");
+    let picture = fs::read_to_string(picture).unwrap();
+    assert!(!picture.contains("\n\n"), "docs/braid.svg has a blank line");
+}
+
+#[test]
+fn strangers_understand_the_prose() {
+    let mut found = Vec::new();
+    for part in PAGES.into_iter().chain(["crates", "lab", "examples"]) {
+        let path = repository().join(part);
+        match path.is_dir() {
+            true => files(&path, &["rs", "md"], &mut found),
+            false => found.push(path),
+        }
+    }
+    let read = |path: &PathBuf| {
+        let text = fs::read_to_string(path).unwrap();
+        Prose::of(path.strip_prefix(repository()).unwrap(), &text)
+    };
+    let mut files: Vec<_> = found.iter().map(|path| (path, read(path))).collect();
+    // The worst files first.
+    files.sort_by_key(|(_, prose)| std::cmp::Reverse(prose.signals.len()));
+    let total = |folder: &str| {
+        let mut total = Prose::default();
+        let folder = repository().join(folder);
+        for (_, prose) in files.iter().filter(|(path, _)| path.starts_with(&folder)) {
+            total += prose.clone();
+        }
+        total
+    };
+    for page in PAGES {
+        assert_clear(page, &total(page), MAX_SIGNALS_OF_PAGES);
+    }
+    let all = total("");
+    assert!(all.words > 100_000, "only {} words", all.words);
+    assert_clear("all files", &all, MAX_SIGNALS);
+}
+
 /// The program in the comparison with other stores is the program that is run.
 #[test]
 fn the_small_program_stands_in_the_docs_as_it_is() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let read = |file: &str| fs::read_to_string(root.join(file)).unwrap();
+    let read = |file: &str| fs::read_to_string(repository().join(file)).unwrap();
     let (program, compared) = (read("examples/small.rs"), read("docs/compared.md"));
     let begin = program.find("use std::path::Path;").unwrap();
     let end = program.find("#[tokio::main]").unwrap();

@@ -38,13 +38,17 @@ fn empty() -> libc::cpu_set_t {
 
 #[cfg(all(test, target_os = "linux", not(loom)))]
 mod tests {
+    use crate::common::{PART_SECONDS, with_limit};
+
     #[test]
     fn a_thread_stays_on_the_core_it_is_given() {
-        let last = *super::cores().last().expect("a thread may run on some core");
-        let after = std::thread::spawn(move || {
-            super::stay_on(last);
-            super::cores()
+        with_limit(PART_SECONDS, |_| {
+            let last = *super::cores().last().expect("a thread may run on some core");
+            let after = std::thread::spawn(move || {
+                super::stay_on(last);
+                super::cores()
+            });
+            assert_eq!(after.join().expect("the thread ends"), [last]);
         });
-        assert_eq!(after.join().expect("the thread ends"), [last]);
     }
 }
