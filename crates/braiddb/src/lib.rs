@@ -36,7 +36,7 @@
 //! | `uuid`, `chrono` | keys of the types `uuid::Uuid` and `chrono::DateTime<Utc>` | |
 //! | `metrics` | `Database::record_metrics`: all figures for the facade `metrics`, for Prometheus and others | |
 //!
-//! Layers, each importing only those below it: `database`, `durability`, `transaction`, `page`, `record`,
+//! Layers, each importing only those below it: `database`, `durability`, `transaction`, `record`, `page`,
 //! `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `rid`, `memory`, `latch` and `sync`.
 
 // What tests of this crate and those beside it share names it as these do.
@@ -87,16 +87,20 @@ pub use database::{
     Options, Outcome, Overload, OwnedScan, PageStats, Recovery, Result, RunOptions, Savepoint,
     Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table, TableContents,
     TableDescription, TableOptions, TableSize, TokenError, Trace, TraceSlice, Transaction,
-    WeakDatabase, WorkerStats,
+    Tuning, WeakDatabase, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;
-#[cfg(any(test, feature = "experiment", braid_simulation))]
+#[cfg(feature = "experiment")]
 pub use log::HoleTracker;
 pub use log::{LogError, LogStats};
 pub use page::MAX_PAGED_KEY_BYTES;
-pub use sched::{Cause as WaitCause, Policy, Width};
-pub use transaction::{Certifier, Durability, Isolation, WallClock};
+#[cfg(feature = "experiment")]
+pub use sched::Policy;
+pub use sched::{Cause as WaitCause, Width};
+#[cfg(feature = "experiment")]
+pub use transaction::Certifier;
+pub use transaction::{Durability, Isolation, WallClock};
 #[cfg(feature = "json")]
 pub use types::Json;
 #[cfg(feature = "messagepack")]

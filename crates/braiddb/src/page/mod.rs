@@ -5,8 +5,6 @@
 //! (`evict`, `write_back`, `zone`); what is on it is in `layout`, `tree` makes maps of pages, `versions` is what lies beside a record while
 //! somebody may need it, `large` has the values that are too long for a page, `listing` is what a checkpoint has of them, `table` puts all that together, and `tidy` takes away what is left.
 
-#![expect(dead_code, reason = "some of it is for tests, and some fields only keep what they hold")]
-
 mod bulk;
 mod cleanup;
 mod error;

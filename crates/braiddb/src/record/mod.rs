@@ -2,6 +2,7 @@
 //! record ids to version chains, and the rules by which chains are read and extended
 //! (MosaicDB §2.1, CoroBase §2; first updater wins).
 
+#[cfg(feature = "experiment")]
 mod access;
 mod certify;
 #[cfg(all(test, loom))]
@@ -25,6 +26,7 @@ mod secondary;
 mod show_key;
 mod write;
 
+#[cfg(feature = "experiment")]
 pub(crate) use access::wait;
 pub(crate) use cold::ColdVersion;
 pub(crate) use contents::Contents;

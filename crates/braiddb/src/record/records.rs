@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+#[cfg(feature = "experiment")]
 use super::access::AccessStamps;
 use super::count::RecordCount;
 use super::expiry::Lifetime;
@@ -50,6 +51,7 @@ pub(crate) struct Records {
     pub(super) secondaries: Secondaries,
     array: IndirectionArray,
     /// Who last read its records, where the serial safety net certifies.
+    #[cfg(feature = "experiment")]
     access: Option<Box<AccessStamps>>,
     rids: RidAllocator,
     count: RecordCount,
@@ -91,6 +93,7 @@ impl Records {
             show_key,
             secondaries,
             array,
+            #[cfg(feature = "experiment")]
             access: None,
             rids,
             count: RecordCount::default(),
@@ -122,6 +125,7 @@ impl Records {
     }
 
     /// The table with access stamps.
+    #[cfg(feature = "experiment")]
     pub(crate) fn with_access_stamps(mut self) -> Self {
         self.access = Some(Box::default());
         self
@@ -261,6 +265,7 @@ impl Records {
     /// When there are no more, or no memory for more.
     pub(crate) fn take_rid(&self) -> Result<Rid, TableFull> {
         let rid = self.rids.take(&self.array, &self.memory)?;
+        #[cfg(feature = "experiment")]
         self.make_room_for_readers(rid).inspect_err(|_| self.rids.give_back(rid))?;
         Ok(rid)
     }
@@ -271,9 +276,12 @@ impl Records {
     /// When the table cannot have such an id, or there is no memory for it.
     pub(crate) fn raise_rid(&self, rid: Rid) -> Result<(), TableFull> {
         self.rids.raise(&self.array, &self.memory, rid)?;
-        self.make_room_for_readers(rid)
+        #[cfg(feature = "experiment")]
+        self.make_room_for_readers(rid)?;
+        Ok(())
     }
 
+    #[cfg(feature = "experiment")]
     fn make_room_for_readers(&self, rid: Rid) -> Result<(), TableFull> {
         if let Some(access) = &self.access {
             access.grow(rid.number())?;
@@ -281,6 +289,7 @@ impl Records {
         Ok(())
     }
 
+    #[cfg(feature = "experiment")]
     pub(super) fn access_stamps(&self) -> Option<&AccessStamps> {
         self.access.as_deref()
     }

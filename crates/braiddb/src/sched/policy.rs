@@ -6,10 +6,13 @@
 #[non_exhaustive]
 pub enum Policy {
     /// One transaction at a time, from its beginning to its end.
+    #[cfg(feature = "experiment")]
     Sequential,
     /// A batch at a time: none is admitted before the whole batch has concluded (MosaicDB §4.2).
+    #[cfg(feature = "experiment")]
     Batch,
     /// A fixed number of slots; a transaction that ends leaves its slot to the next (MosaicDB §4.3).
+    #[cfg(feature = "experiment")]
     Pipeline,
     /// A short queue of transactions that use memory beside a long one of those that wait
     /// (MosaicDB §4.3, Algorithm 1).
@@ -46,10 +49,14 @@ pub(super) struct Load {
 impl Policy {
     /// Whether a new task may start.
     pub(super) fn admits(self, load: Load, width: usize, cold_width: usize) -> bool {
+        #[cfg(feature = "experiment")]
         let running = load.hot + load.cold + load.staged;
         match self {
+            #[cfg(feature = "experiment")]
             Policy::Sequential => running == 0,
+            #[cfg(feature = "experiment")]
             Policy::Batch => load.batch_open && running < width,
+            #[cfg(feature = "experiment")]
             Policy::Pipeline => running < width,
             Policy::DualQueue => load.hot + load.staged < width && load.cold < cold_width,
         }
@@ -66,6 +73,7 @@ impl Policy {
     /// Whether a resumed task may join the hot queue.
     pub(super) fn takes_back(self, load: Load, width: usize) -> bool {
         match self {
+            #[cfg(feature = "experiment")]
             Policy::Sequential | Policy::Batch | Policy::Pipeline => true,
             // As jobs, those that were resumed do not wait for the end of long ones.
             Policy::DualQueue => load.hot.saturating_sub(load.long.min(MAX_LONG_ENTRIES)) < width,

@@ -18,7 +18,9 @@ use super::group::WorkerGroup;
 use super::local::{Cause, STEPS_ALONE, WorkerLocal};
 use super::mailbox::Mailbox;
 use super::panics::drop_contained;
-use super::policy::{Policy, Width};
+#[cfg(feature = "experiment")]
+use super::policy::Policy;
+use super::policy::Width;
 use super::queues::Queues;
 use super::slot::{BoxedTask, NoTask, Task};
 use super::source::{ErasedSource, NoSource, Source};
@@ -258,6 +260,7 @@ impl<'w> Worker<'w> {
 
     fn width(&self) -> usize {
         match (self.options.policy, self.options.hot_width) {
+            #[cfg(feature = "experiment")]
             (Policy::Sequential, _) => 1,
             (_, Width::Fixed(width)) => width,
             (_, Width::Auto) => self.tuner.width().min(self.contention.bound()),

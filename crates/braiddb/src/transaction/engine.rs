@@ -16,9 +16,12 @@ use super::evict::LOOK_BYTES;
 use super::expiry::{SteadyClock, WallClock};
 use super::fault::PlantedPanic;
 use super::garbage::GarbageList;
-use super::isolation::{Certifier, Isolation};
+#[cfg(feature = "experiment")]
+use super::isolation::Certifier;
+use super::isolation::Isolation;
 use super::page_share::{SHRINK, Use};
 use super::recent_commits::{RecentChange, RecentCommits};
+#[cfg(feature = "experiment")]
 use super::safety_net::SafetyNet;
 use super::starvation_guard::Turnstile;
 use super::sweep::Sweeps;
@@ -80,6 +83,7 @@ pub(crate) struct EngineOptions {
     pub(crate) interactive_idle: Option<Duration>,
     /// How long after its beginning it may be given steps.
     pub(crate) interactive_age: Option<Duration>,
+    #[cfg(feature = "experiment")]
     pub(crate) certifier: Certifier,
     /// Bytes that tables, indexes and the log's ring may take together.
     pub(crate) memory_budget: Option<u64>,
@@ -144,6 +148,7 @@ pub(crate) struct Engine {
     pub(crate) watch: Arc<LogWatch>,
     pub(super) turnstile: CachePadded<Turnstile>,
     /// What certifies, if not read validation.
+    #[cfg(feature = "experiment")]
     pub(super) safety_net: Option<SafetyNet>,
     /// Snapshots that are open.
     snapshots: AtomicU32,
@@ -206,6 +211,7 @@ impl Engine {
             watch: Arc::default(),
             turnstile: CachePadded::default(),
             snapshots: AtomicU32::new(0),
+            #[cfg(feature = "experiment")]
             safety_net: (options.certifier == Certifier::SerialSafetyNet)
                 .then(|| SafetyNet::new(workers)),
             recent: (0..workers).map(|_| CachePadded::default()).collect(),
@@ -233,7 +239,11 @@ impl Engine {
         let make = || {
             let evicts = self.budget.is_some();
             let table = Records::new(id, self.memory.clone(), self.store.clone(), evicts);
-            if self.safety_net.is_some() { table.with_access_stamps() } else { table }
+            #[cfg(feature = "experiment")]
+            if self.safety_net.is_some() {
+                return table.with_access_stamps();
+            }
+            table
         };
         self.tables.get_or_make(id, make)
     }
@@ -259,7 +269,10 @@ impl Engine {
 
     /// Whether transactions are certified by the serial safety net.
     pub(crate) fn certifies_by_safety_net(&self) -> bool {
-        self.safety_net.is_some()
+        #[cfg(feature = "experiment")]
+        return self.safety_net.is_some();
+        #[cfg(not(feature = "experiment"))]
+        false
     }
 
     /// Whether tables may have their records on pages: the safety net has no access stamps of them.

@@ -18,6 +18,7 @@ pub enum Isolation {
 }
 
 /// How serializable transactions are certified; the same for all of one database, as long as it is open.
+#[cfg(feature = "experiment")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -41,8 +42,10 @@ pub(crate) enum Mode {
     /// What it reads is noted, and certified if it writes.
     Serializable,
     /// What it reads is noted, and certified by the serial safety net.
+    #[cfg(feature = "experiment")]
     SafetyNet,
     /// As `SafetyNet`, and it refuses to write.
+    #[cfg(feature = "experiment")]
     SafetyNetReadOnly,
     /// What it reads is not noted.
     Snapshot,
@@ -54,20 +57,28 @@ impl Mode {
     /// Whether what the transaction reads is noted.
     #[inline(always)]
     pub(super) fn notes(self) -> bool {
-        self as u8 <= Mode::SafetyNetReadOnly as u8
+        (self as u8) < Mode::Snapshot as u8
     }
 
     pub(super) fn is_read_only(self) -> bool {
-        matches!(self, Mode::SafetyNetReadOnly | Mode::ReadOnly)
+        match self {
+            #[cfg(feature = "experiment")]
+            Mode::SafetyNetReadOnly => true,
+            mode => mode == Mode::ReadOnly,
+        }
     }
 
     /// Whether the serial safety net certifies it.
     #[inline(always)]
     pub(super) fn is_safety_net(self) -> bool {
-        matches!(self, Mode::SafetyNet | Mode::SafetyNetReadOnly)
+        #[cfg(feature = "experiment")]
+        return matches!(self, Mode::SafetyNet | Mode::SafetyNetReadOnly);
+        #[cfg(not(feature = "experiment"))]
+        false
     }
 
     /// The same in a database that certifies by the serial safety net.
+    #[cfg(feature = "experiment")]
     #[cold]
     pub(super) fn under_safety_net(self) -> Self {
         match self {
