@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use braiddb::{Database, Durability, Error, Options, Table, TableOptions, Transaction};
+use braiddb::{Database, Durability, Error, Options, Table, TableOptions, Transaction, Tuning};
 
 /// How long entries live of which nothing else is said.
 const TTL: Duration = Duration::from_mins(10);
@@ -93,7 +93,8 @@ mod tests {
                 let clock = WallClock::new(move || {
                     UNIX_EPOCH + Duration::from_millis(now.load(Ordering::SeqCst))
                 });
-                let options = Options::default().workers(2).wall_clock(clock);
+                let options =
+                    Options::default().workers(2).tuning(Tuning::default().wall_clock(clock));
                 let cache = Cache::open(options, directory.path()).await.unwrap();
                 working_on(&cache.db);
                 for number in 1..2000_u64 {

@@ -86,8 +86,8 @@ pub use database::{
     KeyRange, Keys, LogBlock, LogPositions, MemoryBudget, MemoryStats, OpenProgress, OpenStage,
     Options, Outcome, Overload, OwnedScan, PageStats, Recovery, Result, RunOptions, Savepoint,
     Scan, Snapshot, SourceRun, StagedTable, Stats, SuspensionStats, Table, TableContents,
-    TableDescription, TableOptions, TableSize, TokenError, Trace, TraceSlice, Transaction,
-    Tuning, WeakDatabase, WorkerStats,
+    TableDescription, TableOptions, TableSize, TokenError, Trace, TraceSlice, Transaction, Tuning,
+    WeakDatabase, WorkerStats,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;

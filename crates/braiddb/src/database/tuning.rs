@@ -361,9 +361,8 @@ impl Tuning {
             && !((MIN_LOG_RING_BYTES..=MAX_LOG_RING_BYTES).contains(&(bytes as u64))
                 && bytes.is_power_of_two())
         {
-            let allowed = format!(
-                "a power of two between {MIN_LOG_RING_BYTES} and {MAX_LOG_RING_BYTES}"
-            );
+            let allowed =
+                format!("a power of two between {MIN_LOG_RING_BYTES} and {MAX_LOG_RING_BYTES}");
             return Err(refused("log_ring_bytes", bytes, &allowed, "None, 64 MiB"));
         }
         if let Some(bytes) = self.log_segment_bytes

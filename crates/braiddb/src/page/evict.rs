@@ -73,9 +73,9 @@ pub(super) struct Search<'p> {
 
 /// Result of one clock sweep.
 #[derive(Debug)]
-pub(super) enum Swept<'s> {
-    /// A page, which has left.
-    Left(FreeFrame<'s>),
+pub(super) enum Swept {
+    /// A page was evicted, and its frame is free.
+    Left,
     /// Pages to be written.
     Dirty(WriteBatch),
     /// Pages are being written, which are to leave then, and the hand has gone round in vain, or as many writes are under way as
@@ -108,7 +108,7 @@ enum FrameOutcome<'s> {
 
 impl PageSpace {
     /// Moves the hand until it comes by a page that may leave, or by enough dirty ones; not too far at once.
-    pub(super) fn sweep(self: &Arc<Self>, pager: &mut Pager, search: &mut Search<'_>) -> Swept<'_> {
+    pub(super) fn sweep(self: &Arc<Self>, pager: &mut Pager, search: &mut Search<'_>) -> Swept {
         let (frames, _) = self.transit.with_memory();
         let all = ROUNDS * frames;
         let writes = self.transit.writes();
@@ -147,7 +147,8 @@ impl PageSpace {
             match self.examine(self.frame(number), pager, search) {
                 FrameOutcome::Left(frame) => {
                     (*search.passed, pager.in_vain) = (0, 0);
-                    return Swept::Left(frame);
+                    drop(frame);
+                    return Swept::Left;
                 }
                 FrameOutcome::Busy => busy = true,
                 FrameOutcome::Nothing => {}
@@ -266,8 +267,7 @@ impl PageSpace {
                     return none;
                 }
                 match self.sweep(&mut pager, &mut search) {
-                    // Parked as it is dropped.
-                    Swept::Left(_) => gone += 1,
+                    Swept::Left => gone += 1,
                     Swept::Dirty(batch) => break batch,
                     Swept::Written | Swept::Busy | Swept::Nothing => return none,
                 }

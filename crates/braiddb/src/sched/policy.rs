@@ -42,8 +42,6 @@ pub(super) struct Load {
     pub(super) staged: usize,
     /// Of the hot and the staged ones, those that have run for long.
     pub(super) long: usize,
-    /// Whether the current batch still takes tasks.
-    pub(super) batch_open: bool,
 }
 
 impl Policy {
@@ -55,9 +53,7 @@ impl Policy {
             #[cfg(feature = "experiment")]
             Policy::Sequential => running == 0,
             #[cfg(feature = "experiment")]
-            Policy::Batch => load.batch_open && running < width,
-            #[cfg(feature = "experiment")]
-            Policy::Pipeline => running < width,
+            Policy::Batch | Policy::Pipeline => running < width,
             Policy::DualQueue => load.hot + load.staged < width && load.cold < cold_width,
         }
     }
@@ -68,6 +64,12 @@ impl Policy {
     pub(super) fn admits_beside_long(self, load: Load, width: usize, cold_width: usize) -> bool {
         let short = (load.hot + load.staged).saturating_sub(load.long.min(MAX_LONG_ENTRIES));
         self == Policy::DualQueue && short < width && load.cold < cold_width
+    }
+
+    /// Whether a new task may start in the current batch.
+    #[cfg(feature = "experiment")]
+    pub(super) fn admits_to_batch(self, batch_open: bool) -> bool {
+        self != Policy::Batch || batch_open
     }
 
     /// Whether a resumed task may join the hot queue.
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
 
     fn load(hot: usize, cold: usize) -> Load {
-        Load { hot, cold, staged: 0, long: 0, batch_open: true }
+        Load { hot, cold, staged: 0, long: 0 }
     }
 
     #[test]
@@ -98,9 +100,9 @@ mod tests {
         assert!(Policy::DualQueue.admits(load(7, 1), 8, 64));
         assert!(!Policy::DualQueue.admits(load(8, 1), 8, 64));
         assert!(!Policy::DualQueue.admits(load(1, 64), 8, 64));
-        let closed = Load { batch_open: false, ..load(3, 1) };
-        assert!(!Policy::Batch.admits(closed, 8, 64));
         assert!(Policy::Batch.admits(load(3, 1), 8, 64));
+        assert!(Policy::Batch.admits_to_batch(true) && !Policy::Batch.admits_to_batch(false));
+        assert!(Policy::DualQueue.admits_to_batch(false));
     }
 
     #[test]

@@ -11,16 +11,14 @@ use super::read_set::NamedKeys;
 use crate::index::LeafEntry;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::reclaim::{self, OperationGuard};
-use crate::record::Records;
-use crate::rid::Rid;
+use crate::reclaim;
 use crate::sched::{self, run_now};
 
 /// How many records ahead an entry is prefetched, and the version it leads to.
 const ENTRIES_AHEAD: usize = 16;
 const HEADS_AHEAD: usize = 8;
 /// Entries of the index that are looked at together.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 /// Read sets that are larger are looked at before the commit LSN is drawn too, since the log waits for
 /// whoever has drawn one.
 pub(super) const LARGE_READ_SET: usize = if cfg!(braid_simulation) { 4 } else { 4096 };
@@ -102,25 +100,6 @@ impl Transaction {
             value.is_some_and(|value| sched::contain(|| same(value)).unwrap_or(false))
         });
         if unchanged { Ok(()) } else { Err(self.reads().name_projection(number)) }
-    }
-
-    /// Calls `each` with what every entry of a range leads to.
-    pub(super) fn entries_of_range(
-        &self,
-        number: usize,
-        operation: &OperationGuard,
-        mut each: impl FnMut(&Records, Rid),
-    ) {
-        let cursor = self.reads().with_range(number, |table, low, high| {
-            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
-            let table = unsafe { table.get() };
-            (table, table.index.cursor(low, high, false))
-        });
-        let Some((table, mut cursor)) = cursor else { return };
-        let mut entries = Vec::<LeafEntry<'_>>::new();
-        while run_now(cursor.next_batch(operation, &mut entries, BATCH)) {
-            entries.iter().for_each(|entry| each(table, entry.rid));
-        }
     }
 
     /// Reads a range again. What was entered in the index meanwhile counts, and so does every record of

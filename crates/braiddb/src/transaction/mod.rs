@@ -75,10 +75,10 @@ pub(crate) use expiry::unexpired_at;
 pub(crate) use fault::PanicPoint;
 pub(crate) use index_check::check_index;
 pub(crate) use index_scan::{Hit, IndexScan};
-pub(crate) use isolation::Mode;
 #[cfg(feature = "experiment")]
 pub use isolation::Certifier;
 pub use isolation::Isolation;
+pub(crate) use isolation::Mode;
 pub(crate) use read::SeenRecord;
 pub(crate) use read_set::NamedKeys;
 pub(crate) use scan::{Bounds, Direction, Scan};

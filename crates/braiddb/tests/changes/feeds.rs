@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::common::{Watched, with_limit};
 use braiddb::{
     Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesFrom, Database, Durability,
-    Error, IndexOptions, Options, Table, TableOptions, TokenError,
+    Error, IndexOptions, Options, Table, TableOptions, TokenError, Tuning,
 };
 use pollster::block_on;
 
@@ -13,7 +13,7 @@ use pollster::block_on;
 const LIMIT_SECONDS: u64 = 300;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(256 << 10)
+    Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(256 << 10))
 }
 
 fn open(directory: &tempfile::TempDir) -> Database {

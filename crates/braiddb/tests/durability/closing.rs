@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::common::{Watched, with_limit};
 use braiddb::{
     Database, Durability, Error, Options, Outcome, Policy, Result, RunOptions, SourceRun, Table,
-    Transaction,
+    Transaction, Tuning,
 };
 use pollster::block_on;
 
@@ -23,7 +23,7 @@ type Records = Table<u64, u64>;
 const LIMIT_SECONDS: u64 = 120;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(1 << 20)
+    Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(1 << 20))
 }
 
 /// Opens a database in a directory, or in memory; one whose hang is told.
@@ -105,7 +105,9 @@ async fn give_way_for_ever() {
 fn closing_ends_what_wakes_itself() {
     with_limit(LIMIT_SECONDS, |_| {
         for policy in [Policy::DualQueue, Policy::Batch, Policy::Pipeline, Policy::Sequential] {
-            let db = Database::in_memory(options().policy(policy)).unwrap().watched();
+            let db = Database::in_memory(options().tune(|tuning| tuning.policy(policy)))
+                .unwrap()
+                .watched();
             let (begins, begun) = channel();
             let waiting: Vec<_> = (0..4)
                 .map(|_| {

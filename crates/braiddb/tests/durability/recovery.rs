@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{Database, Error, LogError, Options, Recovery, Table};
+use braiddb::{Database, Error, LogError, Options, Recovery, Table, Tuning};
 use pollster::block_on;
 
 /// Many times what a test takes.
@@ -15,7 +15,9 @@ const SEGMENT_BYTES: u64 = 128 << 10;
 const KEYS: u64 = 500;
 
 fn options() -> Options {
-    Options::default().workers(1).log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(u64::MAX)
+    Options::default()
+        .workers(1)
+        .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(u64::MAX))
 }
 
 /// A database whose every key holds the number of the last round that wrote it.

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 /// What stands above methods that are for no user of the library.
-const OF_NO_USER: [&str; 3] = ["#[doc(hidden)]", "#[cfg(any(test", "#[cfg(braid_"];
-/// The type whose setters a macro makes of a list of its fields.
-const SET: &str = "Options";
+const OF_NO_USER: [&str; 4] =
+    ["#[doc(hidden)]", "#[cfg(any(test", "#[cfg(braid_", "#[cfg(feature = \"experiment\")]"];
+/// The types whose setters a macro makes of a list of fields.
+const WITH_SETTERS: [&str; 2] = ["Options", "Tuning"];
 
 /// A public method, and what is written above it.
 struct Method {
@@ -61,8 +62,8 @@ impl Documented {
                 }
             } else if let Some(name) = is_outer.then(|| implemented(code)).flatten() {
                 owner = (exported.contains(&name) && !hidden).then_some((name, false));
-            } else if let Some(setters) = code.strip_prefix("setters! {") {
-                owner = (setters.is_empty() && !hidden).then(|| (SET.to_owned(), false));
+            } else if let Some(setters) = code.strip_prefix("setters! { ") {
+                owner = (!hidden).then(|| (identifier(setters), false));
             } else if let Some((owner, is_trait)) = &owner
                 && line.len() - code.len() == 4
                 && let Some(name) = method(code, *is_trait).or_else(|| setter(owner, code))
@@ -165,7 +166,8 @@ fn method(line: &str, of_trait: bool) -> Option<String> {
 /// The setter that a line of a list of fields makes.
 fn setter(owner: &str, line: &str) -> Option<String> {
     let (field, kind) = line.split_once(": ")?;
-    (owner == SET && identifier(field) == field && kind.ends_with(',')).then(|| field.to_owned())
+    (WITH_SETTERS.contains(&owner) && identifier(field) == field && kind.ends_with(','))
+        .then(|| field.to_owned())
 }
 
 /// Whether a line goes on with an attribute that began above.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{Database, Error, Options, Table, Transaction};
+use braiddb::{Database, Error, Options, Table, Transaction, Tuning};
 use futures_util::future::join;
 
 type Numbers = Table<u64, [u8]>;
@@ -20,10 +20,12 @@ const RECORDS: u64 = 600;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     // Few frames, so that what is not decided leaves memory.
-    let options = Options::default()
-        .log_segment_bytes(64 << 10)
-        .checkpoint_bytes(48 << 10)
-        .page_frames(Some(12));
+    let options = Options::default().tuning(
+        Tuning::default()
+            .log_segment_bytes(64 << 10)
+            .checkpoint_bytes(48 << 10)
+            .page_frames(Some(12)),
+    );
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom, Database, Options, Table};
+use braiddb::{
+    ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom, Database, Options, Table, Tuning,
+};
 
 /// Far more than a test takes, on a loaded machine.
 const LIMIT_SECONDS: u64 = 600;
@@ -25,7 +27,8 @@ struct Known {
 }
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
-    let options = Options::default().log_segment_bytes(16 << 10).checkpoint_bytes(32 << 10);
+    let options = Options::default()
+        .tuning(Tuning::default().log_segment_bytes(16 << 10).checkpoint_bytes(32 << 10));
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 

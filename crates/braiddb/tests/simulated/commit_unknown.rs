@@ -9,7 +9,9 @@ use std::task::{Context, Waker};
 
 use crate::common::{Watched, with_limit};
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk};
-use braiddb::{Database, Error, LogError, Options, Outcome, RunOptions, Table, Transaction};
+use braiddb::{
+    Database, Error, LogError, Options, Outcome, RunOptions, Table, Transaction, Tuning,
+};
 
 const LIMIT_SECONDS: u64 = 600;
 
@@ -41,7 +43,7 @@ struct Seen {
 }
 
 fn options() -> Options {
-    Options::default().log_segment_bytes(64 << 10).max_open(64)
+    Options::default().tuning(Tuning::default().log_segment_bytes(64 << 10).max_open(64))
 }
 
 fn request(db: &Database, table: &Records, request: Request) -> Told {

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk};
-use braiddb::{Database, Error, Options, RunOptions, Table, Transaction, Width};
+use braiddb::{Database, Error, Options, RunOptions, Table, Transaction, Tuning, Width};
 use scenes::{Scene, Script};
 
 const SEEDS: Range<u64> = 0..20;
@@ -322,7 +322,8 @@ fn is_paged(seed: u64) -> bool {
 }
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
-    let options = Options::default().hot_width(Width::Fixed(4)).max_open(64);
+    let options =
+        Options::default().tuning(Tuning::default().hot_width(Width::Fixed(4)).max_open(64));
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 

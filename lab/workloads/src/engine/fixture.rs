@@ -1,6 +1,6 @@
 //! A bed: a database opened in one way with a table of records, kept while subjects run on it.
 
-use braiddb::{Certifier, Database, Durability, Options, Policy, Table, Width};
+use braiddb::{Certifier, Database, Durability, Options, Policy, Table, Tuning, Width};
 
 use super::load;
 use crate::error::Error;
@@ -59,13 +59,12 @@ impl Opening {
 
     /// The engine's options for it.
     pub(crate) fn options(self) -> Options {
-        Options::default()
-            .workers(self.workers)
+        let tuning = Tuning::default()
             .pin(self.pin)
             .policy(self.policy)
             .hot_width(self.width)
-            .durability(self.durability)
-            .certifier(self.certifier)
+            .certifier(self.certifier);
+        Options::default().workers(self.workers).durability(self.durability).tuning(tuning)
     }
 }
 

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use adya::{Valid, Workload};
 use anyhow::{Context, Result, bail, ensure};
-use braiddb::{Database, Error, MemoryBudget, Options, Stats};
+use braiddb::{Database, Error, MemoryBudget, Options, Stats, Tuning};
 use serde::Serialize;
 
 use crate::harness::progress::Progress;
@@ -130,14 +130,12 @@ impl Command {
     }
 
     fn options(&self, budget: MemoryBudget) -> Options {
-        Options::default()
-            .workers(self.workers)
-            .pin(false)
+        let tuning = Tuning::default()
             .log_ring_bytes(RING)
             .log_segment_bytes(4 << 20)
-            .memory_budget(budget)
-            // By this command only, so that files can be copied while none are written.
-            .checkpoint_bytes(u64::MAX)
+            // Only this command writes checkpoints, so that it can copy files while none is written.
+            .checkpoint_bytes(u64::MAX);
+        Options::default().workers(self.workers).memory_budget(budget).tuning(tuning)
     }
 
     /// One database, and one history of lists and one of registers.

@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use braiddb::simulation::{CrashCounts, FaultCounts, Faults, SimulatedDisk};
-use braiddb::{Database, Error, HoleTracker, Options, Policy, Width};
+use braiddb::{Database, Error, HoleTracker, Options, Policy, Tuning, Width};
 use serde::Serialize;
 
 use super::crash::{Crash, Witness};
@@ -134,7 +134,7 @@ fn generation(
     let options = options(&mut random);
     disk.set_faults(faults(&mut random));
     // The other policies admit nobody beside a batch, so that no transaction can run another.
-    let nests = options.policy == Policy::DualQueue;
+    let nests = options.tuning.policy == Policy::DualQueue;
     let in_recovery = match Database::open_simulated(disk, options, random.u64(..)) {
         Ok(db) => {
             let in_recovery = witness.crashes();
@@ -330,19 +330,22 @@ fn options(random: &mut fastrand::Rng) -> Options {
     // By a generator of their own, so that what else a seed draws stays as it was.
     let sizes = [4 << 10, 4 << 10, 8 << 10, 16 << 10];
     let page_bytes = fastrand::Rng::with_seed(!random.get_seed()).choice(sizes).expect("some");
-    Options::default()
+    // The order of the draws is part of what a seed means.
+    let tuning = Tuning::default()
         .policy(policies[random.usize(0..policies.len())])
         .hot_width(Width::Fixed(random.usize(1..12)))
         .max_open(64)
         .log_segment_bytes(segments[random.usize(0..segments.len())])
         .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
-        // Hardly more than the log's ring takes: everything is evicted as soon as it can be.
-        .log_ring_bytes(64 << 20)
-        .memory_budget(random.bool().then_some((64 << 20) + 1))
+        .log_ring_bytes(64 << 20);
+    // Hardly more than the log ring takes: every record is evicted as soon as possible.
+    let budget = random.bool().then_some((64 << 20) + 1);
+    let tuning = tuning
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
         .page_bytes(page_bytes)
-        // Fewer than there are pages, soon; some more than one operation needs.
-        .page_frames((random.u32(0..4) > 0).then(|| random.u32(10..20)))
+        // A few more than one operation needs, and soon fewer than the pages.
+        .page_frames((random.u32(0..4) > 0).then(|| random.u32(10..20)));
+    Options::default().memory_budget(budget).tuning(tuning)
 }
 
 /// Half of the runs are on a disk that only delays; the others meet errors too.

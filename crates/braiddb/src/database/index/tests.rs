@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Index, IndexDescription, IndexKeys, IndexOptions, IndexStage, erase};
 use crate::common::{PART_SECONDS, with_limit};
-use crate::database::{Database, Error, Options, Table, TableOptions, Transaction};
+use crate::database::{Database, Error, Options, Table, TableOptions, Transaction, Tuning};
 use crate::io::{CrashCounts, SimulatedDisk};
 use crate::sync::Mutex;
 
@@ -17,7 +17,7 @@ const RECORDS: u64 = 60;
 const MAX_CRASHES: usize = 40;
 
 fn options() -> Options {
-    Options::default().log_segment_bytes(64 << 10)
+    Options::default().tuning(Tuning::default().log_segment_bytes(64 << 10))
 }
 
 fn digits(mut value: u64, keys: &mut IndexKeys<'_, u64>) {

@@ -11,7 +11,7 @@ use futures_util::FutureExt;
 use pollster::block_on;
 
 use super::super::{
-    Database, Error, Options, Outcome, Result, RunOptions, Table, TableOptions, Transaction,
+    Database, Error, Options, Outcome, Result, RunOptions, Table, TableOptions, Transaction, Tuning,
 };
 use crate::common::{Watched, with_limit};
 use crate::transaction::PanicPoint;
@@ -22,7 +22,7 @@ type Records = Table<u64, u64>;
 const LIMIT_SECONDS: u64 = 120;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(1 << 20)
+    Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(1 << 20))
 }
 
 fn is_failed<T: std::fmt::Debug>(result: Result<T>, message: &str) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pollster::block_on;
 
-use super::super::{Database, Error, Options, Table, TableOptions};
+use super::super::{Database, Error, Options, Table, TableOptions, Tuning};
 use crate::common::{Limit, Watched, with_limit};
 use crate::io::{CrashCounts, Faults, SimulatedDisk};
 use crate::log::LogError;
@@ -26,7 +26,8 @@ type Records = Table<u64, [u8]>;
 type Model = BTreeMap<u64, u64>;
 
 fn options() -> Options {
-    Options::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 40)
+    Options::default()
+        .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 40))
 }
 
 fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Records) {

@@ -123,6 +123,7 @@ impl<W: PageWord> Page<'_, W> {
     ///
     /// # Panics
     /// If the page has no room, or the value has another length than the flags say.
+    #[cfg(test)]
     pub(in crate::page) fn insert(self, place: usize, key: &[u8], value: &[u8], flags: SlotFlags) {
         self.insert_cell(place, key, (value, value.len()), flags);
     }
@@ -176,11 +177,13 @@ impl<W: PageWord> Page<'_, W> {
     ///
     /// # Panics
     /// If the page has no room for one that takes more.
+    #[cfg(test)]
     pub(in crate::page) fn overwrite(self, place: usize, value: &[u8], flags: SlotFlags) {
         self.overwrite_cell(place, (value, value.len()), flags);
     }
 
-    /// The same, given what the cell is to have of the value, and the length of the whole.
+    /// Replaces the value of a slot, given the part in its cell and the length of the whole: in place, if the
+    /// new value takes no more words than the old one.
     ///
     /// # Panics
     /// If the page has no room for one that takes more, or the cell has another length than the flags say.

@@ -55,15 +55,11 @@ struct Visited<R> {
 }
 
 impl PageCursor<'_> {
-    /// Shows the next slots of the range, `most` at most and all of one leaf, to `look`, and moves behind
-    /// them; `None` if there are none. Their places are in key order in reverse too. As
-    /// [`PageTree::read`], it may show what means nothing, but returns what was said of slots that are
-    /// there.
-    ///
-    /// Dropping the future loses nothing: the cursor moves when the call ends.
+    /// As `peek`, and moves behind the slots. Dropping the future does not move the cursor.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// If a page cannot be loaded.
+    #[cfg(test)]
     pub(crate) async fn next<R>(
         &mut self,
         most: usize,
@@ -76,10 +72,15 @@ impl PageCursor<'_> {
         Ok(found)
     }
 
-    /// As `next`, and stays before the slots until they are passed.
+    /// Calls `look` with the next slots of the range, `most` at most and all on one leaf, and returns its result;
+    /// `None` at the end of the range. The places are in key order also for a reverse cursor. The cursor stays before
+    /// the slots until they are passed.
+    ///
+    /// As in [`PageTree::read_if_in_memory`], `look` may see inconsistent bytes, but only the result of a call that
+    /// saw a valid leaf is returned.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// If a page cannot be loaded.
     pub(crate) async fn peek<R>(
         &mut self,
         most: usize,

@@ -7,7 +7,9 @@ use smallvec::SmallVec;
 use super::leaf::LeafView;
 use super::{PageTree, start_again};
 use crate::latch::{LatchVersion, Restart};
-use crate::page::error::{Interrupted, PageError};
+use crate::page::error::Interrupted;
+#[cfg(test)]
+use crate::page::error::PageError;
 use crate::page::frame::ResidentPage;
 use crate::page::layout::{KeyBytes, Page, Shape, Slot, Suffix};
 use crate::page::map::PageId;
@@ -75,12 +77,11 @@ pub(super) struct Step<'t> {
 pub(super) type Path<'t> = SmallVec<[Step<'t>; 8]>;
 
 impl PageTree {
-    /// Looks at the leaf in whose range `key` is, and at the key's slot: calls `look` between taking the
-    /// leaf's version and validating it, until it is valid, and returns what it said then. Before that,
-    /// what it is shown means nothing: any mixture of bytes within the page.
+    /// As `read_if_in_memory`, and loads pages.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// If a page cannot be loaded.
+    #[cfg(test)]
     pub(crate) async fn read<R>(
         &self,
         key: &[u8],
@@ -94,10 +95,12 @@ impl PageTree {
         }
     }
 
-    /// The same, as far as all of it is in memory: it suspends for cache lines, and waits for no page.
+    /// Reads the leaf whose range contains `key`: calls `look` with the leaf and the key's slot between taking the
+    /// leaf's version and validating it, until validation succeeds, and returns the result of the last call. Earlier
+    /// calls may see any mixture of bytes within the page. Suspends for cache lines, and never waits for a page.
     ///
     /// # Errors
-    /// When a page cannot be had now; never `Restart`.
+    /// If a page is not in memory; never `Restart`.
     pub(crate) async fn read_if_in_memory<R>(
         &self,
         key: &[u8],

@@ -20,8 +20,8 @@ use crate::page::versions::Mapping;
 pub(in crate::page) struct PagesToFree {
     /// Each with its level.
     pages: Vec<(PageId, u8)>,
-    /// Counts what hangs on their frames, and outlives it.
-    memory: Option<Arc<MemoryCounters>>,
+    /// Keeps the counters of the versions on the pages' frames until these are freed.
+    _memory: Option<Arc<MemoryCounters>>,
 }
 
 /// Some that a task works at; what is left of them is left to another when this is dropped.
@@ -41,7 +41,7 @@ impl PageTree {
     /// frames, which `memory` counts.
     pub(in crate::page) fn free_all(self, memory: Option<Arc<MemoryCounters>>) {
         let level = self.levels().saturating_sub(1) as u8;
-        let mut all = PagesToFree { pages: vec![(self.root, level)], memory };
+        let mut all = PagesToFree { pages: vec![(self.root, level)], _memory: memory };
         if all.free(&self.space).is_err() {
             self.space.to_free.lock().push(all);
         }

@@ -185,7 +185,7 @@ impl<'t> LatchedLeaf<'t> {
         self.insert_value(place, key, SlotValue::Here(value), flags);
     }
 
-    /// The same with a value that may lie elsewhere.
+    /// Replaces the value of a slot with one that may be stored outside the page.
     ///
     /// # Panics
     /// If there is no room.
@@ -208,11 +208,12 @@ impl<'t> LatchedLeaf<'t> {
     ///
     /// # Panics
     /// If there is no room.
+    #[cfg(test)]
     pub(in crate::page) fn overwrite(&mut self, place: usize, value: &[u8], flags: SlotFlags) {
         self.overwrite_value(place, SlotValue::Here(value), flags);
     }
 
-    /// The same with a value that may lie elsewhere.
+    /// Replaces the value of a slot with one that may be stored outside the page.
     ///
     /// # Panics
     /// If there is no room.
