@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use braiddb::{Database, Durability, Error, Options, Table, TableOptions, Transaction, Tuning};
+use braiddb::{Database, Durability, Error, Options, Table, TableOptions, Transaction};
 
 /// How long entries live of which nothing else is said.
 const TTL: Duration = Duration::from_mins(10);
@@ -77,7 +77,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::UNIX_EPOCH;
 
-    use braiddb::WallClock;
+    use braiddb::{Tuning, WallClock};
     use tokio::runtime::Runtime;
 
     use super::*;

@@ -1,4 +1,4 @@
-//! Parts of the engine by themselves, to be measured; in builds with `--cfg feature = "experiment"` only.
+//! Single parts of the engine for measurements, in builds with the feature `experiment`.
 //!
 //! ```
 //! use braiddb::HoleTracker;

@@ -36,8 +36,9 @@
 //! | `uuid`, `chrono` | keys of the types `uuid::Uuid` and `chrono::DateTime<Utc>` | |
 //! | `metrics` | `Database::record_metrics`: all figures for the facade `metrics`, for Prometheus and others | |
 //!
-//! Layers, each importing only those below it: `database`, `durability`, `transaction`, `record`, `page`,
-//! `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `rid`, `memory`, `latch` and `sync`.
+//! Layers, each importing only those below it: `database`, `durability`, `transaction`, `record`,
+//! `page`, `index`, `version`, `reclaim`, `log`, `sched`, `io`, then `types`, `rid`, `memory`,
+//! `latch` and `sync`.
 
 // What tests of this crate and those beside it share names it as these do.
 #[cfg(all(test, not(loom)))]

@@ -48,12 +48,12 @@ pub enum Error {
     /// A transaction took more memory for versions of paged tables than it may. It cannot commit.
     #[error(
         "the transaction has changed so much of paged tables that its versions take {bytes} bytes of memory, and the \
-         limit is {limit}: use Database::run_bulk for changes of this size, or raise Options::version_bytes"
+         limit is {limit}: use Database::run_bulk for changes of this size, or raise Tuning::version_bytes"
     )]
     VersionBytes {
         /// Bytes that they took.
         bytes: u64,
-        /// [`Options::version_bytes`](crate::Options::version_bytes).
+        /// [`Tuning::version_bytes`](crate::Tuning::version_bytes).
         limit: u64,
     },
     /// A bulk operation lists a table that is in memory.
@@ -252,7 +252,7 @@ pub enum Error {
     /// [`Overload::Shed`](crate::Overload), as many that wait for storage.
     #[error(
         "too many transactions are open or wait for storage; try again later, or raise \
-         Options::max_open or Options::cold_width"
+         Tuning::max_open or Tuning::cold_width"
     )]
     Overloaded,
     /// An interactive transaction is over: committed, aborted, or ended by an earlier error.

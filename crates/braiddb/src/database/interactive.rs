@@ -156,7 +156,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Closed`]; [`Error::Overloaded`] at once, if the worker has as many open as it may have
-    /// ([`Options::max_open`](crate::Options::max_open)).
+    /// ([`Tuning::max_open`](crate::Tuning::max_open)).
     pub async fn begin(&self) -> Result<InteractiveTransaction> {
         self.begin_with(RunOptions::default()).await
     }

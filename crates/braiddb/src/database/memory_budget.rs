@@ -8,19 +8,19 @@
 use std::fs;
 use std::path::Path;
 
-/// Bytes of memory that records, indexes and the log's ring may take together.
+/// Limit of the memory for records, indexes and the log ring together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryBudget {
-    /// Half of the memory that the machine has when the database is opened, or that the process's
-    /// control group (version 2 or 1) allows it, if that is less; 256 MiB where neither can be told. A
-    /// database in memory only, which can put nothing elsewhere, has no bound.
+    /// Half of the memory of the machine when the database is opened, or of the limit of the
+    /// process's control group (version 2 or 1), if that is less. If neither is known, 256 MiB in
+    /// addition to the log ring. An in-memory database has no limit, because it cannot evict.
     #[default]
     Automatic,
-    /// So many bytes; more than the log's ring takes
-    /// ([`Options::log_ring_bytes`](crate::Options::log_ring_bytes)).
+    /// This number of bytes, more than the log ring takes
+    /// ([`Tuning::log_ring_bytes`](crate::Tuning::log_ring_bytes)).
     Bytes(u64),
-    /// No bound.
+    /// No limit.
     Unlimited,
 }
 
@@ -80,13 +80,13 @@ impl MemoryBudget {
         let least = ring.least(MIN_RING);
         let instead = match (ring_bytes > least, least > MIN_RING) {
             (true, _) => ", or a smaller ring",
-            // What each may have under way at once makes it so large.
+            // The blocks that each worker may have in flight require a ring of this size.
             (false, true) => ", or fewer workers",
             (false, false) => "",
         };
         Err(format!(
-            "memory_budget is {bytes} bytes{origin}, and the log's ring alone takes {ring_bytes} \
-             (log_ring_bytes): set a budget that leaves room for records beside the ring{instead}"
+            "memory_budget is {bytes} bytes{origin}, but the log ring alone takes {ring_bytes} \
+             (log_ring_bytes): set a larger budget{instead}"
         ))
     }
 }
@@ -94,7 +94,7 @@ impl MemoryBudget {
 /// How large the log's ring is to be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingSize {
-    /// What [`Options::log_ring_bytes`](crate::Options::log_ring_bytes) says.
+    /// [`Tuning::log_ring_bytes`](crate::Tuning::log_ring_bytes).
     pub(super) asked: Option<u64>,
     /// What the workers may have under way at once.
     pub(super) under_way: u64,
@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(of(MemoryBudget::Unlimited, Some(1)), Ok(None));
         assert_eq!(of(MemoryBudget::Bytes(ring + 1), Some(1)), Ok(Some(ring + 1)));
         let message = of(MemoryBudget::Bytes(ring), Some(8 * GIB)).unwrap_err();
-        assert!(message.contains("memory_budget is 67108864 bytes, and"), "{message}");
+        assert!(message.contains("memory_budget is 67108864 bytes, but"), "{message}");
         assert!(message.contains("takes 67108864 (log_ring_bytes)"), "{message}");
         let message = of(MemoryBudget::Automatic, Some(100 * MIB)).unwrap_err();
         assert!(message.contains("52428800 bytes, half of the 104857600"), "{message}");

@@ -349,7 +349,8 @@ impl Database {
         let options = options.durability(Durability::Volatile);
         options.validate().map_err(Error::Options)?;
         if let MemoryBudget::Bytes(_) = options.memory_budget {
-            let message = "a database in memory only has nowhere to put what exceeds memory_budget";
+            let message = "memory_budget is set, but an in-memory database cannot evict records \
+                           to disk: omit memory_budget, or open a directory";
             return Err(Error::Options(message.to_owned()));
         }
         let options = options.read_only(false);

@@ -91,7 +91,7 @@ impl Activity {
 }
 
 impl Database {
-    /// What each worker did lately, as far as [`Options::trace`](crate::Options::trace) has it kept, up to its last turn at
+    /// What each worker did lately, as far as [`Tuning::trace`](crate::Tuning::trace) has it kept, up to its last turn at
     /// housekeeping: which slots it polled and what their transactions waited for. May be called at any time, from any
     /// thread, after [`Database::close`] too.
     ///

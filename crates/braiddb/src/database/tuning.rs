@@ -42,7 +42,8 @@ const DEFAULT_FLUSH_UNIT_BYTES: u64 = 64 << 10;
 /// ```
 /// use braiddb::{Options, Tuning};
 ///
-/// let options = Options::default().workers(1).tuning(Tuning::default().log_segment_bytes(1 << 20));
+/// let tuning = Tuning::default().log_segment_bytes(1 << 20);
+/// let options = Options::default().workers(1).tuning(tuning);
 /// assert_eq!(options.tuning.log_segment_bytes, Some(1 << 20));
 /// ```
 ///
@@ -125,10 +126,10 @@ pub struct Tuning {
     /// Number of open transactions per worker, 64 to 16 384. Default: 16 384.
     ///
     /// This many transactions may run or wait for the engine; further requests wait in order.
-    /// As many again may wait for something outside the engine: a future of the caller, a nested
-    /// [`Database::run`](crate::Database::run), or the next step of an interactive transaction.
-    /// Such waits delay no request, because they may depend on one. Beyond both limits, a request
-    /// fails immediately with [`Error::Overloaded`](crate::Error) and may be retried. So does
+    /// The same number of others may wait for something outside the engine: a future of the
+    /// caller, a nested [`Database::run`](crate::Database::run), or the next step of an
+    /// interactive transaction. These delay no request, because they may depend on one. Beyond
+    /// both limits, a request fails immediately with [`Error::Overloaded`](crate::Error) and may be retried. So does
     /// [`Database::begin`](crate::Database::begin) beyond this many interactive transactions.
     ///
     /// Lower it to reject overload earlier and to use less memory.

@@ -108,7 +108,7 @@ pub(crate) struct LogOptions {
     pub(crate) tracker: HoleTracker,
     /// While one flush is under way, the next gathers this many bytes.
     pub(crate) flush_unit: u64,
-    /// See [`crate::Options::log_room_bytes`].
+    /// See [`crate::Tuning::log_room_bytes`].
     #[cfg(braid_simulation)]
     pub(crate) room_bytes: u64,
 }

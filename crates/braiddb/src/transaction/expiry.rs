@@ -24,20 +24,20 @@ use crate::sync::statistic::{AtomicU64, Ordering};
 use crate::types::KeyBuffer;
 use crate::version::MAX_VALUE_BYTES;
 
-/// The clock by which records expire ([`Options::wall_clock`](crate::Options)). Default: the system's.
+/// Clock by which records expire ([`Tuning::wall_clock`](crate::Tuning)). Default: the system clock.
 ///
 /// ```
 /// use std::sync::Arc;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use std::time::{Duration, UNIX_EPOCH};
 ///
-/// use braiddb::{Options, WallClock};
+/// use braiddb::{Options, Tuning, WallClock};
 ///
 /// // One that a test puts forward.
 /// let seconds = Arc::new(AtomicU64::new(1_000_000_000));
 /// let shown = seconds.clone();
 /// let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_secs(shown.load(Ordering::SeqCst)));
-/// let options = Options::default().wall_clock(clock);
+/// let options = Options::default().tuning(Tuning::default().wall_clock(clock));
 /// # _ = (options, seconds);
 /// ```
 #[derive(Clone, Default)]

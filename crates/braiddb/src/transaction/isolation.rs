@@ -17,7 +17,7 @@ pub enum Isolation {
     Snapshot,
 }
 
-/// How serializable transactions are certified; the same for all of one database, as long as it is open.
+/// Certifier of serializable transactions, fixed while a database is open.
 #[cfg(feature = "experiment")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -1,9 +1,8 @@
 //! Finding the contiguous prefix of filled blocks (ELEDA §3.2): blocks are reserved in order and
 //! filled in any order, and only what has no hole before it may go to disk.
 //!
-//! Five ways to do it behind one interface. In-flight marks measure best and are the log's. The others
-//! are there to be measured against them (`braid bench trackers`): they are in tests, and in builds made
-//! for experiments or simulations.
+//! Five trackers share one interface. In-flight marks measure best, and the log uses them. The
+//! feature `experiment` adds the others for comparison (`bench trackers`).
 
 #[cfg(feature = "experiment")]
 mod bitmap;

@@ -182,8 +182,8 @@ impl<W: PageWord> Page<'_, W> {
         self.overwrite_cell(place, (value, value.len()), flags);
     }
 
-    /// Replaces the value of a slot, given the part in its cell and the length of the whole: in place, if the
-    /// new value takes no more words than the old one.
+    /// Replaces the value of a slot, given the part in its cell and the length of the whole: in
+    /// place, if the new value takes no more words than the old one.
     ///
     /// # Panics
     /// If the page has no room for one that takes more, or the cell has another length than the flags say.
