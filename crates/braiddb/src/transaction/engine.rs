@@ -267,14 +267,6 @@ impl Engine {
         self.snapshots.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether transactions are certified by the serial safety net.
-    pub(crate) fn certifies_by_safety_net(&self) -> bool {
-        #[cfg(feature = "experiment")]
-        return self.safety_net.is_some();
-        #[cfg(not(feature = "experiment"))]
-        false
-    }
-
     /// Whether tables may have their records on pages: the safety net has no access stamps of them.
     pub(crate) fn may_have_pages(&self) -> bool {
         !self.certifies_by_safety_net()

@@ -1,5 +1,7 @@
 //! What a transaction is protected from.
 
+use super::engine::Engine;
+
 /// What transactions that run side by side may notice of one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -86,6 +88,16 @@ impl Mode {
             Mode::ReadOnly => Mode::SafetyNetReadOnly,
             other => other,
         }
+    }
+}
+
+impl Engine {
+    /// Whether the serial safety net certifies transactions.
+    pub(crate) fn certifies_by_safety_net(&self) -> bool {
+        #[cfg(feature = "experiment")]
+        return self.safety_net.is_some();
+        #[cfg(not(feature = "experiment"))]
+        false
     }
 }
 
