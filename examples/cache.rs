@@ -1,5 +1,5 @@
-//! An embedded cache: entries live for a time of their own, are unseen as soon as that is over, and are swept by
-//! the database.
+//! An embedded cache. Each entry has a time to live and becomes invisible when it expires. The
+//! database sweeps expired entries.
 //!
 //!     cargo run -p braid-examples --example cache
 
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use braiddb::{Database, Durability, Error, Options, Table, TableOptions, Transaction};
 
-/// How long entries live of which nothing else is said.
+/// The default time to live.
 const TTL: Duration = Duration::from_mins(10);
 
-/// A cache of bytes under texts.
+/// A cache that maps text to bytes.
 #[derive(Clone)]
 struct Cache {
     db: Database,
@@ -19,7 +19,7 @@ struct Cache {
 
 impl Cache {
     async fn open(options: Options, directory: &std::path::Path) -> Result<Self, Error> {
-        // What is cached may be lost: no answer waits for the disk.
+        // A cache may lose entries, so no call waits for the disk.
         let db = Database::open(directory, options.durability(Durability::Relaxed))?;
         let expiring = TableOptions::default().ttl(TTL);
         let open =
@@ -57,7 +57,7 @@ async fn main() -> anyhow::Result<()> {
     tokio::time::sleep(Duration::from_millis(60)).await;
     let (even, odd) = (cache.get("page 4").await?, cache.get("page 5").await?);
     println!("page 4 is {}, page 5 is {}", told(&even), told(&odd));
-    // The workers do so by themselves, a little later.
+    // The workers also sweep, a little later.
     println!("{} entries were swept", cache.db.sweep_expired().await?);
     cache.db.close()?;
     Ok(())
@@ -102,12 +102,12 @@ mod tests {
                     let value = number.to_le_bytes().to_vec();
                     cache.set_for(&number.to_string(), value, live).await.unwrap();
                 }
-                // One lives longer than it was first said to.
+                // Writing an entry again extends its life.
                 cache.set("7", vec![7]).await.unwrap();
                 time.fetch_add(1500, Ordering::SeqCst);
                 assert_eq!(cache.get("1500").await.unwrap(), None);
                 assert_eq!(cache.get("1501").await.unwrap(), Some(1501_u64.to_le_bytes().to_vec()));
-                // Some may have been swept already.
+                // The workers may have swept some entries already.
                 cache.db.sweep_expired().await.unwrap();
                 while cache.db.stats().expired_swept < 1499 {
                     cache.db.sweep_expired().await.unwrap();

@@ -1,5 +1,6 @@
-//! A job queue: jobs are taken by workers for a while, finished or, if their worker does not come back, taken by another.
-//! A job and what it did are one transaction, so that each is done exactly once.
+//! A job queue. A worker leases a job and finishes it. If the worker does not finish in time,
+//! another worker can take the job. Finishing a job and its result are one transaction, so each job
+//! is done exactly once.
 //!
 //!     cargo run -p braid-examples --example queue
 
@@ -7,16 +8,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use braiddb::{Database, Error, Isolation, Options, RunOptions, Table};
 
-/// Jobs by the time from which they may be taken (milliseconds) and their number.
+/// Jobs, keyed by the time from which they may be taken (milliseconds) and by number.
 #[derive(Clone)]
 struct Queue {
     db: Database,
     jobs: Table<(u64, u64), str>,
-    /// How often each text was worked on: what the jobs do.
+    /// The result of the jobs: how often each text was processed.
     done: Table<str, u64>,
 }
 
-/// A job that is taken, until its time is over.
+/// A job that a worker has leased.
 #[derive(Debug, PartialEq)]
 struct Taken {
     key: (u64, u64),
@@ -35,10 +36,12 @@ impl Queue {
         self.db.insert(&self.jobs, &(0, number), text).await
     }
 
-    /// Takes one of the jobs that are due first; it is due again after `lease`, if it is not finished by then.
+    /// Takes one of the jobs that are due first. It is due again after `lease` if it is not
+    /// finished by then.
     ///
-    /// Any of a few, so that workers do not all want the same one. A snapshot is isolation enough: of two who delete a
-    /// job one meets a conflict, and it matters to nobody which others there were.
+    /// Chooses randomly among the first few, so that workers rarely choose the same job. Snapshot
+    /// isolation is sufficient: if two workers delete the same job, one gets a conflict and
+    /// retries. Changes of the other candidates do not matter.
     async fn take(&self, now: u64, lease: Duration) -> Result<Option<Taken>, Error> {
         const CHOICE: usize = 64;
         let queue = self.clone();
@@ -61,7 +64,8 @@ impl Queue {
         Ok(take.await?.value)
     }
 
-    /// Does a job and ends it, at once; `false` if its time was over and another took it.
+    /// Processes and finishes a job in one transaction. Returns `false` if the lease expired and
+    /// another worker took the job.
     async fn finish(&self, taken: &Taken) -> Result<bool, Error> {
         let (queue, key, text) = (self.clone(), taken.key, taken.text.clone());
         let finish = async move |tx: &braiddb::Transaction| {
@@ -79,7 +83,7 @@ fn clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
-/// Takes and finishes jobs until there are none; how many they were.
+/// Takes and finishes jobs until the queue is empty. Returns the number of finished jobs.
 async fn work(queue: Queue) -> Result<u64, Error> {
     let mut finished = 0;
     while let Some(taken) = queue.take(clock(), Duration::from_secs(30)).await? {
@@ -105,7 +109,8 @@ async fn main() -> anyhow::Result<()> {
     for worker in workers {
         finished += worker.await??;
     }
-    // Each was taken and finished in a durable transaction of its own; those of all workers share flushes.
+    // Each job was taken and finished in two durable transactions; the workers' transactions share
+    // flushes.
     let rate = finished as f64 / began.elapsed().as_secs_f64();
     println!("{WORKERS} workers did {finished} jobs, {rate:.0} a second");
     queue.db.close()?;
@@ -135,7 +140,7 @@ mod tests {
                 for number in 0..JOBS {
                     queue.push(number, &format!("colour {}", number % 7)).await.unwrap();
                 }
-                // A worker that takes a job and comes back too late.
+                // A worker that takes a job and finishes too late.
                 let lost = queue.take(0, Duration::from_millis(1)).await.unwrap().unwrap();
                 let workers: Vec<_> = (0..8).map(|_| tokio::spawn(work(queue.clone()))).collect();
                 let mut finished = 0;

@@ -1,5 +1,5 @@
-//! Accounts behind HTTP, with axum: transfers, pages of results, transactions that span requests, an export as a
-//! stream, figures for Prometheus, and an orderly end.
+//! A bank service over HTTP, with axum: transfers, pages of results, transactions that span
+//! requests, a streamed export, metrics for Prometheus, and a graceful shutdown.
 //!
 //!     cargo run -p braid-examples --example service -- /tmp/accounts 127.0.0.1:8080
 //!     curl -X PUT  localhost:8080/accounts/1 -H 'content-type: application/json' -d '{"owner": "Ada", "cents": 500}'
@@ -35,18 +35,18 @@ impl Schema for Account {
     const NAME: &'static str = "account";
 }
 
-/// What all requests share.
+/// The state that all requests share.
 struct Bank {
     db: Database,
     accounts: Table<u64, Postcard<Account>>,
-    /// Transactions whose steps come in requests of their own.
+    /// Interactive transactions whose steps arrive in separate requests.
     sessions: Mutex<HashMap<u64, Arc<InteractiveTransaction>>>,
     next_session: AtomicU64,
-    /// What the program's figures are gathered with; those of other crates that use `metrics` too.
+    /// Collects the metrics of the program, including those of other crates that use `metrics`.
     figures: PrometheusHandle,
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Debug)]
 enum Failure {
     NoAccount(u64),
@@ -74,7 +74,7 @@ impl IntoResponse for Failure {
             Failure::Overdrawn { missing } => {
                 (StatusCode::UNPROCESSABLE_ENTITY, format!("{missing} cents are missing"))
             }
-            // Too much at once: to be tried again by the client.
+            // The service is overloaded: the client should try again.
             Failure::Database(error) if error.is_retryable() => {
                 (StatusCode::SERVICE_UNAVAILABLE, error.to_string())
             }
@@ -94,7 +94,7 @@ struct Transfer {
     cents: u64,
 }
 
-/// Both accounts change, or none; whoever meets a conflict is tried again.
+/// Changes both accounts or none. After a conflict the database retries the transaction.
 async fn transfer(
     State(bank): State<Arc<Bank>>,
     Json(Transfer { from, to, cents }): Json<Transfer>,
@@ -135,7 +135,7 @@ fn twenty() -> u64 {
     20
 }
 
-/// A page of accounts, from behind the last one of the page before.
+/// Returns a page of accounts after the last one of the page before.
 async fn list(
     State(bank): State<Arc<Bank>>,
     Query(page): Query<Page>,
@@ -152,7 +152,7 @@ async fn list(
     Ok(Json(found.await?))
 }
 
-/// Begins a transaction that later requests go on with.
+/// Begins a transaction that later requests continue.
 async fn begin(State(bank): State<Arc<Bank>>) -> Result<Json<u64>, Failure> {
     let id = bank.next_session.fetch_add(1, Ordering::Relaxed);
     let transaction = Arc::new(bank.db.begin().await?);
@@ -161,13 +161,14 @@ async fn begin(State(bank): State<Arc<Bank>>) -> Result<Json<u64>, Failure> {
 }
 
 impl Bank {
-    /// The transaction of a session.
+    /// Returns the transaction of a session.
     fn session(&self, id: u64) -> Result<Arc<InteractiveTransaction>, Failure> {
         let open = self.sessions.lock().expect("not poisoned").get(&id).cloned();
         open.ok_or(Failure::NoSession(id))
     }
 
-    /// What a step of a session came to. A session is forgotten once its transaction is over: it was left alone for too long.
+    /// Converts the result of a session's step. Forgets a session after its transaction was aborted
+    /// because it was idle for too long.
     fn came_to<T>(&self, id: u64, result: braiddb::Result<T>) -> Result<T, Failure> {
         use braiddb::Error;
         if let Err(Error::TransactionExpired { .. } | Error::TransactionOver) = result {
@@ -202,7 +203,7 @@ async fn commit_session(
 ) -> Result<StatusCode, Failure> {
     let open = bank.sessions.lock().expect("not poisoned").remove(&session);
     let transaction = open.ok_or(Failure::NoSession(session))?;
-    // Another request of the session may be under way.
+    // Another request may be using the session.
     let transaction = Arc::try_unwrap(transaction).map_err(|shared| {
         bank.sessions.lock().expect("not poisoned").insert(session, shared);
         Failure::SessionBusy
@@ -211,8 +212,8 @@ async fn commit_session(
     Ok(StatusCode::OK)
 }
 
-/// All accounts as of one moment, a line of JSON each, however many there are: a client that reads slowly holds a
-/// snapshot, and no memory for what it has not read.
+/// Exports all accounts of one snapshot, one line of JSON each. A client that reads slowly keeps
+/// the snapshot open, but unread data uses no memory.
 async fn export(State(bank): State<Arc<Bank>>) -> Result<Response, Failure> {
     let snapshot = bank.db.snapshot().await?;
     let (mut lines, body) = futures_channel::mpsc::channel::<Result<String, std::io::Error>>(64);
@@ -224,7 +225,7 @@ async fn export(State(bank): State<Arc<Bank>>) -> Result<Response, Failure> {
             while let Some(record) = records.next().await {
                 let line = serde_json::to_string(&record?).unwrap_or_default() + "\n";
                 if lines.send(Ok(line)).await.is_err() {
-                    // The client went away.
+                    // The client closed the connection.
                     break;
                 }
             }
@@ -238,7 +239,7 @@ async fn export(State(bank): State<Arc<Bank>>) -> Result<Response, Failure> {
     Ok((headers, Body::from_stream(body)).into_response())
 }
 
-/// What Prometheus asks for every few seconds.
+/// Returns the metrics that Prometheus reads every few seconds.
 async fn metrics(State(bank): State<Arc<Bank>>) -> String {
     bank.db.record_metrics("accounts");
     bank.figures.render()
@@ -283,15 +284,15 @@ async fn main() -> anyhow::Result<()> {
     serve(listener, bank, ended).await
 }
 
-/// Serves until `ended`, answers the requests that are under way, and closes the database. Sessions that are left open are
-/// aborted.
+/// Serves until `ended`, answers the requests in progress, and closes the database. Open sessions
+/// are aborted.
 async fn serve(
     listener: tokio::net::TcpListener,
     bank: Arc<Bank>,
     ended: impl Future<Output = ()> + Send + 'static,
 ) -> anyhow::Result<()> {
     axum::serve(listener, router(bank.clone())).with_graceful_shutdown(ended).await?;
-    // Closing waits: not on a thread that runs other tasks.
+    // `close` blocks, so it runs on a thread for blocking tasks.
     tokio::task::spawn_blocking(move || bank.db.close()).await??;
     Ok(())
 }
@@ -310,7 +311,7 @@ mod tests {
     use super::*;
     use crate::common::{PART_SECONDS, with_limit, working_on};
 
-    /// What a request is answered.
+    /// Sends a request and returns the response.
     async fn ask(router: &Router, method: &str, path: &str, body: &str) -> (StatusCode, String) {
         let request = Request::builder()
             .method(method)
@@ -379,14 +380,14 @@ mod tests {
         let (_, session) = ask(&app, "POST", "/sessions", "").await;
         bank.db.close().unwrap();
         assert_eq!(transfer(1, 2, 1).await, StatusCode::INTERNAL_SERVER_ERROR);
-        // A session whose transaction is over is forgotten.
+        // The service forgets a session after its transaction ends.
         let path = format!("/sessions/{session}/accounts/1");
         assert_eq!(ask(&app, "GET", &path, "").await.0, StatusCode::GONE);
         assert_eq!(ask(&app, "GET", &path, "").await.0, StatusCode::NOT_FOUND);
         an_export_is_answered_whole_before_the_end(directory.path(), bank.figures.clone()).await;
     }
 
-    /// The service is told to end while a client reads an export.
+    /// The service shuts down while a client reads an export.
     async fn an_export_is_answered_whole_before_the_end(
         directory: &std::path::Path,
         figures: PrometheusHandle,
@@ -410,7 +411,7 @@ mod tests {
         let answer = String::from_utf8(answer).unwrap();
         assert_eq!(answer.lines().filter(|line| line.starts_with('[')).count(), 31, "{answer}");
         serving.await.unwrap().unwrap();
-        // It is closed: somebody else may open it.
+        // The database is closed, so it can be opened again.
         Database::open(directory, Options::default()).unwrap().close().unwrap();
     }
 }

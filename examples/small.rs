@@ -1,5 +1,5 @@
-//! The smallest program that does something: opens a database, moves money, reads a range, counts. The same program with
-//! other stores stands in `docs/compared.md`.
+//! A minimal program: opens a database, moves money, reads a range, and counts. `docs/compared.md`
+//! has the same program with other stores.
 //!
 //!     cargo run -p braid-examples --example small
 

@@ -1,5 +1,6 @@
-//! The implementation of `braiddb::Key` for a shape. Fields are encoded as the parts of a tuple are: all but the last so
-//! that their end can be told, the last plainly where the key stands alone or last.
+//! Generates the implementation of `braiddb::Key` for a shape. Fields are encoded like the parts of
+//! a tuple. All except the last use the encoding with a detectable end. The last one uses the plain
+//! encoding if the key is alone or last.
 
 use proc_macro2::{Ident, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -9,7 +10,7 @@ use syn::{Fields, Member, Type};
 
 use super::shape::{Kind, Shape};
 
-/// Where a key stands.
+/// The position of a key.
 #[derive(Clone, Copy, PartialEq)]
 enum Place {
     /// Alone, or last in a tuple.
@@ -18,7 +19,7 @@ enum Place {
     Before,
 }
 
-/// The implementation.
+/// Returns the implementation.
 pub fn of(shape: &Shape<'_>) -> TokenStream {
     let ident = shape.ident;
     let type_name = type_name(shape);
@@ -59,13 +60,14 @@ pub fn of(shape: &Shape<'_>) -> TokenStream {
     }
 }
 
-/// A method of `Key` of a field's type. What it asks of the type is told at the type.
+/// Returns the path of a `Key` method for a field's type. The compiler reports unmet trait bounds
+/// at the type.
 fn method(kind: &Type, name: &str) -> TokenStream {
     let name = Ident::new(name, kind.span());
     quote_spanned!(kind.span()=> <#kind as ::braiddb::Key>::#name)
 }
 
-/// A struct's has the types of its fields, of which none can change.
+/// A struct's name includes the types of its fields, because none of them can change.
 fn type_name(shape: &Shape<'_>) -> TokenStream {
     let name = &shape.name;
     match &shape.kind {
@@ -80,14 +82,14 @@ fn type_name(shape: &Shape<'_>) -> TokenStream {
     }
 }
 
-/// What the fields are called in Rust, and in the implementation.
+/// Returns the names of the fields in Rust and in the implementation.
 fn bindings(fields: &Fields) -> (Vec<Member>, Vec<Ident>) {
     let members: Vec<Member> = fields.members().collect();
     let names = (0..members.len()).map(|place| format_ident!("field_{place}")).collect();
     (members, names)
 }
 
-/// As `Debug` would, with the fields as keys are shown; unknown if one of them is.
+/// Formats like `Debug`, with the fields formatted like keys; unknown if a field is.
 fn shown(shape: &Shape<'_>) -> TokenStream {
     let arm = |path: TokenStream, ident: &Ident, fields: &Fields| {
         let (members, names) = bindings(fields);
@@ -147,7 +149,7 @@ fn encode(shape: &Shape<'_>, place: Place) -> TokenStream {
             arms.collect()
         }
     };
-    // Without fields and number there is nothing to append.
+    // Without fields and number, nothing is appended.
     quote! {
         let _ = &out;
         match self { #(#arms),* }
@@ -177,7 +179,7 @@ fn decode(shape: &Shape<'_>, place: Place) -> TokenStream {
     }
 }
 
-/// The value whose fields are in `bytes`; with what follows them, if something may.
+/// Returns the value with its fields in `bytes`, and the bytes after it if the place allows any.
 fn decode_fields(path: TokenStream, fields: &Fields, place: Place) -> TokenStream {
     let (members, names) = bindings(fields);
     let value = quote!(#path { #(#members: #names),* });

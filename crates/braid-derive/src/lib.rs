@@ -1,4 +1,5 @@
-//! `#[derive(Key)]`, which `braiddb` exports: its documentation says what the encoding is, and what may change.
+//! `#[derive(Key)]`, which `braiddb` re-exports. Its documentation specifies the encoding and the
+//! allowed changes of a type.
 
 mod implementation;
 mod shape;
@@ -8,10 +9,10 @@ mod tests;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Makes an enum or a struct a key of tables.
+/// Derives `Key`, so that an enum or a struct can be the key of tables.
 ///
-/// The catalog knows the type by the name that `#[key(name = "...")]` gives it, so that the type can be renamed and
-/// moved. Every field is a key itself, of an owned type.
+/// `#[key(name = "...")]` gives the name of the type in the catalog, so that the Rust type can be
+/// renamed and moved. Every field must be a key too, of an owned type.
 ///
 /// ```
 /// use braiddb::{Database, Error, Key, Options, Table};
@@ -36,27 +37,31 @@ use syn::{DeriveInput, parse_macro_input};
 ///
 /// # Order
 ///
-/// Keys compare as the standard library's derived `Ord` compares them, if those of the fields compare so: structs field
-/// by field, in the order in which the fields are written; enums by their variants first, then by the fields.
+/// Keys have the order of the derived `Ord` of the standard library, if the fields do: structs
+/// compare field by field, in the order of declaration. Enums compare by variant first, then by
+/// field.
 ///
 /// # What is stored, and what may change
 ///
-/// A variant is stored as a byte, its number, and its fields after it; a struct as its fields. Numbers are those of
-/// Rust: the number after `=`, else one more than that of the variant before, from 0. They must be from 0 to 255 and ascend
-/// as the variants are written. (Rust wants `#[repr(u8)]` on enums with fields that have numbers.)
+/// A variant is stored as one byte, its number, followed by its fields. A struct is stored as its
+/// fields. Variant numbers are those of Rust: the number after `=`, or else one more than the
+/// number of the variant before, from 0. They must be from 0 to 255 and ascend in the order of
+/// declaration. (Rust requires `#[repr(u8)]` for enums that have both fields and explicit numbers.)
 ///
-/// While there are tables with such keys,
-/// - types, variants and fields may be renamed and moved, as long as `#[key(name = "...")]` stays;
-/// - variants may be added, with numbers of their own: at the end, or, where numbers are written, between others.
-///   A program that does not know a variant that it reads is told so by an error;
-/// - a variant that no record has may go, if those after it keep their numbers;
-/// - numbers, and the types, count and order of fields, must stay. For a struct the catalog knows the types of its fields,
-///   so that a change of them is told when a table is opened; for an enum it does not, for variants may be added: a
-///   variant whose fields change reads other keys than were written, and nobody tells.
+/// While tables with such keys exist:
+/// - Types, variants and fields may be renamed and moved, as long as `#[key(name = "...")]` stays.
+/// - Variants may be added with new numbers: at the end, or between others if the numbers are
+///   explicit. A program that reads a variant it does not know gets an error.
+/// - A variant that no record uses may be removed, if the later variants keep their numbers.
+/// - Numbers, and the types, count and order of fields, must stay. The catalog stores the field
+///   types of a struct, so opening the table reports a change. It does not store those of an enum,
+///   because variants may be added. If the fields of a variant change, Braid reads wrong keys and
+///   cannot detect it.
 ///
-/// Tables that were made with keys of another type, a tuple or an implementation by hand, stay tables of that type, though
-/// the encoding may be the same: the catalog compares names. Structs have no prefixes to be scanned by, and are looked up
-/// whole and owned; a tuple has both (`KeyPrefix`, `TableKey`).
+/// A table created with keys of another type (a tuple, or a manual implementation) keeps that type.
+/// This holds even if the encoding is the same, because the catalog compares names. Structs have no
+/// prefixes for scans, and look-ups need a whole, owned key. A tuple supports both (`KeyPrefix`,
+/// `TableKey`).
 #[proc_macro_derive(Key, attributes(key))]
 pub fn derive_key(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

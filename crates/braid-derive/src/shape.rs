@@ -1,26 +1,27 @@
-//! What is to be encoded: a type's name for the catalog, and its fields or its variants with their numbers.
+//! The shape of a key type: its name for the catalog, and its fields or its variants with their
+//! numbers.
 
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Expr, Fields, Ident, Lit, LitStr, Result, Variant};
 
-/// Names of the engine's own types of keys, which a program's must not have.
+/// Names of the engine's key types, which other types must not use.
 const TAKEN: [&str; 17] = [
     "u8", "u16", "u32", "u64", "u128", "i8", "i16", "i32", "i64", "i128", "f32", "f64", "bool",
     "str", "bytes", "uuid", "char",
 ];
 
-/// A type that is to be a key.
+/// A type that derives `Key`.
 pub struct Shape<'a> {
-    /// What Rust calls it.
+    /// The name in Rust.
     pub ident: &'a Ident,
-    /// What the catalog calls it.
+    /// The name in the catalog.
     pub name: String,
     pub kind: Kind<'a>,
 }
 
 pub enum Kind<'a> {
     Struct(&'a Fields),
-    /// In ascending order of their numbers.
+    /// In ascending order of numbers.
     Enum(Vec<Case<'a>>),
 }
 
@@ -33,10 +34,10 @@ pub struct Case<'a> {
 }
 
 impl<'a> Shape<'a> {
-    /// What `input` describes.
+    /// Parses the shape of `input`.
     ///
     /// # Errors
-    /// What is missing or cannot be a key, at its place.
+    /// Reports, at its position, what is missing or cannot be a key.
     pub fn of(input: &'a DeriveInput) -> Result<Self> {
         if let Some(first) = input.generics.params.first() {
             let message = "`Key` cannot be derived for a generic type, for its name in the catalog would not say of \
@@ -58,7 +59,7 @@ impl<'a> Shape<'a> {
     }
 }
 
-/// The variants with their numbers.
+/// Returns the variants with their numbers.
 fn cases<'a>(variants: impl Iterator<Item = &'a Variant>) -> Result<Vec<Case<'a>>> {
     let (mut cases, mut next) = (Vec::new(), 0);
     for variant in variants {
@@ -85,7 +86,7 @@ fn cases<'a>(variants: impl Iterator<Item = &'a Variant>) -> Result<Vec<Case<'a>
 
 fn number(written: &Expr) -> Result<u64> {
     match written {
-        // As macros pass them on.
+        // Macros pass expressions in such groups.
         Expr::Group(group) => return number(&group.expr),
         Expr::Paren(inside) => return number(&inside.expr),
         _ => {}
@@ -101,7 +102,7 @@ fn number(written: &Expr) -> Result<u64> {
     ))
 }
 
-/// The name in `#[key(name = "...")]`.
+/// Returns the name in `#[key(name = "...")]`.
 fn name(input: &DeriveInput) -> Result<String> {
     let mut name = None::<LitStr>;
     for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("key")) {
@@ -135,7 +136,7 @@ fn name(input: &DeriveInput) -> Result<String> {
     Ok(name)
 }
 
-/// Refuses `#[key(...)]` on variants and fields, where it says nothing.
+/// Rejects `#[key(...)]` on variants and fields, where it has no meaning.
 fn refuse_inside(input: &DeriveInput) -> Result<()> {
     let fields = |fields: &Fields| fields.iter().try_for_each(|field| refuse(&field.attrs));
     match &input.data {

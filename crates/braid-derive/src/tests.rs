@@ -1,4 +1,4 @@
-//! What cannot be a key is refused in words that say what to do.
+//! Tests that the derive rejects types that cannot be keys, with messages that state the remedy.
 
 use quote::quote;
 

@@ -1,14 +1,15 @@
-//! What the compiler says about programs that do not compile: that it names what is missing, and what to do. Here, as what
-//! this crate needs is soon checked once more for it.
+//! Tests the compiler's messages for wrong programs: they must name the missing part and the
+//! remedy. The tests are in this crate because few dependencies need a second check for them.
 //!
-//! `TRYBUILD=overwrite cargo test -p braid-derive --test messages` writes what it says now, to be read before it is kept.
+//! `TRYBUILD=overwrite cargo test -p braid-derive --test messages` updates the expected messages;
+//! review them before you commit them.
 
 #[path = "../../braiddb/tests/common/mod.rs"]
 mod common;
 
 use common::with_limit;
 
-/// Far more than it takes to check the crate and what it depends on, on a loaded machine.
+/// Far more than the time to check the crate and its dependencies on a loaded machine.
 const LIMIT_SECONDS: u64 = 900;
 
 #[test]

@@ -1,4 +1,4 @@
-//! Single parts of the engine for measurements, in builds with the feature `experiment`.
+//! Parts of the engine to be measured separately; only in builds with `feature = "experiment"`.
 //!
 //! ```
 //! use braiddb::HoleTracker;

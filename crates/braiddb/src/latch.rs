@@ -1,9 +1,9 @@
-//! The latch and version of a node or a page, in one word (optimistic lock coupling).
+//! Latch: lock and version of a node or a page in one word (optimistic lock coupling).
 //!
-//! Bit 0: latched. Bit 1: obsolete, for good. Above: a version that every change raises.
-//! Protocol: a reader takes the version, reads, and validates that the word has not changed; what
-//! it read means nothing before. A writer raises the version while it holds the latch. A latch is
-//! never held across a suspension, so waiting for one is short.
+//! Bit 0: latched. Bit 1: obsolete, permanently. The higher bits are a version that every change
+//! increments. Protocol: a reader loads the version, reads, and validates that the word has not
+//! changed; data read before that is unreliable. A writer increments the version while it holds the
+//! latch. A latch is never held across a suspension, so waits are short.
 
 use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicU64, Ordering, fence};
@@ -12,18 +12,18 @@ use crate::sync::{spin_loop, yield_thread};
 const LATCHED: u64 = 1;
 const OBSOLETE: u64 = 2;
 const VERSION: u64 = 4;
-/// Spins before the thread gives way: the holder may have been taken off its core.
+/// Spins before the thread yields: the holder may have been preempted.
 const SPINS: u32 = 100;
 
-/// A version of a node, as a reader took it.
+/// A version of a node, as loaded by a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LatchVersion(u64);
 
-/// The node has changed, or is no part of the tree any more: start again.
+/// Error: the node has changed, or has left the tree. The operation must start again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Restart;
 
-/// The word.
+/// The latch word.
 #[derive(Debug)]
 #[repr(transparent)]
 pub(crate) struct Latch(AtomicU64);
@@ -33,16 +33,16 @@ impl Latch {
         Self(AtomicU64::new(VERSION))
     }
 
-    /// What a word of zeros is: free, at its first version.
+    /// The value of a zeroed word: free, at its first version.
     #[cfg(loom)]
     pub(crate) fn zero() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// Waits until the node is not latched, and takes its version.
+    /// Waits until the node is not latched, and loads its version.
     #[inline(always)]
     pub(crate) fn version(&self) -> Result<LatchVersion, Restart> {
-        // Acquire pairs with the Release in the drop of `Latched`: what is read next is not older.
+        // Acquire pairs with the Release in the drop of `Latched`: later reads are not older.
         let word = self.0.load(Ordering::Acquire);
         if word & (LATCHED | OBSOLETE) == 0 {
             return Ok(LatchVersion(word));
@@ -78,14 +78,14 @@ impl Latch {
         }
     }
 
-    /// Whether nothing has changed since `version` was taken.
+    /// Checks that nothing has changed since `version` was loaded.
     #[inline(always)]
     pub(crate) fn validate(&self, version: LatchVersion) -> Result<(), Restart> {
         if is_planted(Bug::OptimisticReadNotValidated) {
             return Ok(());
         }
-        // Acquire pairs with the Release fence in `acquire`: if a read before this fence saw a store made
-        // under a latch, the load below sees the latch word that came before that store.
+        // Acquire pairs with the Release fence in `acquire`: if a read before this fence saw a
+        // store made under a latch, the load below sees the latch word that came before that store.
         if !is_planted(Bug::ValidatedWithoutFence) {
             fence(Ordering::Acquire);
         }
@@ -93,12 +93,12 @@ impl Latch {
         if self.0.load(Ordering::Relaxed) == version.0 { Ok(()) } else { Err(Restart) }
     }
 
-    /// Latches the node if it has not changed since `version` was taken.
+    /// Latches the node if it has not changed since `version` was loaded.
     pub(crate) fn acquire(&self, version: LatchVersion) -> Result<Latched<'_>, Restart> {
         assert_eq!(version.0 & (LATCHED | OBSOLETE), 0);
         let latched = version.0 | LATCHED;
-        // Acquire pairs with the Release in the drop of `Latched`: the last writer's changes are seen. Relaxed on
-        // failure: the caller starts again.
+        // Acquire pairs with the Release in the drop of `Latched`: the last writer's changes are
+        // seen. Relaxed on failure: the caller starts again.
         let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
         if self.0.compare_exchange(version.0, latched, success, failure).is_err() {
             return Err(Restart);
@@ -108,9 +108,10 @@ impl Latch {
         Ok(Latched { latch: self, word: version.0 })
     }
 
-    /// Latches a node that no other thread knows yet.
+    /// Latches a node that is not shared yet.
     pub(crate) fn acquire_unshared(&self) -> Latched<'_> {
-        // Relaxed, both: nobody else is there; the link that makes it known is stored with Release.
+        // Relaxed, both: no other thread has access; the link that shares it is stored with
+        // Release.
         let word = self.0.load(Ordering::Relaxed);
         assert_eq!(word & (LATCHED | OBSOLETE), 0);
         self.0.store(word | LATCHED, Ordering::Relaxed);
@@ -118,17 +119,17 @@ impl Latch {
     }
 }
 
-/// A latch that is held; let go of when dropped, with nothing changed unless `changed` was called.
+/// A held latch, released when dropped. The version changes only if `changed` was called.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Latched<'n> {
     latch: &'n Latch,
-    /// What the latch word becomes.
+    /// The latch word after the release.
     word: u64,
 }
 
 impl Latched<'_> {
-    /// The node is about to change: readers of the version before will start again.
+    /// Announces a change of the node: readers of the previous version will start again.
     pub(crate) fn changed(&mut self) {
         self.word += VERSION;
     }
@@ -138,7 +139,7 @@ impl Latched<'_> {
         LatchVersion(self.word)
     }
 
-    /// The node is no part of the tree any more.
+    /// Marks the node as removed from the tree.
     pub(crate) fn obsolete(&mut self) {
         self.word = (self.word + VERSION) | OBSOLETE;
     }

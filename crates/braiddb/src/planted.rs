@@ -1,10 +1,10 @@
-//! Mistakes that can be made on purpose, to prove that the simulation finds them, or the models. Without
-//! `--cfg braid_simulation` and `--cfg loom` none of this is in the engine.
+//! Planted bugs, which prove that the simulation or the models find them. Builds without `--cfg
+//! braid_simulation` and `--cfg loom` do not contain them.
 
 #[cfg(all(braid_simulation, not(loom)))]
 use crate::sync::statistic::{AtomicUsize, Ordering};
 
-/// One mistake.
+/// A bug that can be planted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 #[allow(missing_docs, reason = "each is described by its name, where it is planted")]
@@ -87,7 +87,7 @@ pub enum Bug {
 
 #[cfg(braid_simulation)]
 impl Bug {
-    /// Those that crashes find.
+    /// Bugs in durability, which simulated crashes find.
     pub const DURABILITY: [Self; 8] = [
         Self::SkippedSync,
         Self::EarlyAcknowledgement,
@@ -99,7 +99,7 @@ impl Bug {
         Self::FreedLiveSegment,
     ];
 
-    /// Those of the recovery of paged tables.
+    /// Bugs in the recovery of paged tables.
     pub const PAGES: [Self; 9] = [
         Self::VersionNotDurable,
         Self::CheckpointBeforeTablesListed,
@@ -112,7 +112,8 @@ impl Bug {
         Self::UndecidedSlotListed,
     ];
 
-    /// Those of answers other than values, ahead of what they depend on: crashes find them too.
+    /// Bugs that return results other than values before what they depend on is durable; simulated
+    /// crashes find them too.
     pub const ANSWERS: [Self; 5] = [
         Self::TombstoneNotNoted,
         Self::RefusalNotNoted,
@@ -121,7 +122,7 @@ impl Bug {
         Self::StepBeforeDurable,
     ];
 
-    /// Those of pages that leave memory and are loaded: schedules of several workers find them.
+    /// Bugs in eviction and loading of pages; schedules of several workers find them.
     pub const PAGING: [Self; 8] = [
         Self::PlaceBeforeImage,
         Self::PageLeavesThoughChanged,
@@ -133,7 +134,7 @@ impl Bug {
         Self::OrphanDropped,
     ];
 
-    /// Those that only a serializable transaction suffers from.
+    /// Bugs that affect only serializable transactions.
     pub const CERTIFICATION: [Self; 9] = [
         Self::CertifiedBeforeDraw,
         Self::CertifiedBesideCommitting,
@@ -146,7 +147,7 @@ impl Bug {
         Self::ReadersNotAwaited,
     ];
 
-    /// Those of secondary indexes, while they are created and dropped.
+    /// Bugs in creation and dropping of secondary indexes.
     pub const INDEXES: [Self; 4] = [
         Self::GracePeriodSkipped,
         Self::MissingEntryNotBuried,
@@ -154,13 +155,13 @@ impl Bug {
         Self::UnbuiltTakenForReady,
     ];
 
-    /// Those of change feeds.
+    /// Bugs in change feeds.
     pub const FEEDS: [Self; 2] = [Self::FedAheadOfDurable, Self::FreedHeldSegment];
 
-    /// Those of bulk operations, which schedules of several workers find.
+    /// Bugs in bulk operations; schedules of several workers find them.
     pub const BULK: [Self; 2] = [Self::BulkNotCertified, Self::OldBulkMarksLeft];
 
-    /// Those that schedules of several workers find.
+    /// Bugs in concurrency; schedules of several workers find them.
     pub const CONCURRENCY: [Self; 15] = [
         Self::SignalLoweredAfterLook,
         Self::OtherWorkersNotWoken,
@@ -186,11 +187,11 @@ static PLANTED: AtomicUsize = AtomicUsize::new(0);
 /// Plants a bug in this process, or none.
 #[cfg(all(braid_simulation, not(loom)))]
 pub fn plant(bug: Option<Bug>) {
-    // Relaxed: planted before anything runs that it is to break.
+    // Relaxed: planted before the code that it breaks runs.
     PLANTED.store(bug.map_or(0, |bug| bug as usize), Ordering::Relaxed);
 }
 
-/// Whether a bug is planted.
+/// Returns whether a bug is planted.
 #[inline(always)]
 pub(crate) fn is_planted(bug: Bug) -> bool {
     #[cfg(all(braid_simulation, not(loom)))]
@@ -205,13 +206,13 @@ pub(crate) fn is_planted(bug: Bug) -> bool {
     }
 }
 
-/// In models a bug is planted for a whole process, by its environment: a model that fails may take the
-/// process with it.
+/// In models a bug is planted for a whole process, through its environment, because a failing model
+/// may abort the process.
 #[cfg(loom)]
 mod modelled {
     use crate::sync::OnceLock;
 
-    /// Holds the number of the bug that is planted.
+    /// Environment variable with the number of the planted bug.
     pub(crate) const VARIABLE: &str = "BRAID_PLANTED";
 
     pub(crate) fn planted() -> usize {

@@ -1,4 +1,4 @@
-//! The whole engine on a disk that lies, the same way each time from the same seed.
+//! The whole engine on a simulated disk with crashes and faults; a seed replays its run.
 //!
 //! ```
 //! use braiddb::simulation::{CrashCounts, SimulatedDisk};
@@ -9,7 +9,7 @@
 //! let crashed = Arc::new(Mutex::new(None));
 //! let found = crashed.clone();
 //! disk.watch(move |moment| {
-//!     // What is on the disk if the machine fails at this operation.
+//!     // The contents of the disk if the machine fails at this operation.
 //!     *found.lock().unwrap() = Some(moment.crash(7, &mut CrashCounts::default()));
 //! });
 //! let db = Database::open_simulated(&disk, Options::default(), 1)?;

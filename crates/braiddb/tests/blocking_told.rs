@@ -1,4 +1,5 @@
-//! A closure that blocks its worker's thread is told to whoever listens to `tracing`: once a worker.
+//! A closure that blocks its worker's thread is reported as a `tracing` warning, once for each
+//! worker.
 
 mod common;
 
@@ -14,13 +15,13 @@ use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 
 const LIMIT_SECONDS: u64 = 120;
-/// More than what is worth telling.
+/// Longer than the threshold for the warning.
 const BLOCKED: Duration = Duration::from_millis(600);
 const BLOCKED_LONGER: Duration = Duration::from_millis(900);
 
 static WARNINGS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps the messages of warnings.
+/// Records the messages of warnings.
 struct Listener;
 
 struct Message<'m>(&'m mut String);
@@ -73,7 +74,7 @@ fn a_closure_that_blocks_its_thread_is_told_once() {
             .unwrap();
         };
         block(BLOCKED);
-        // It is told when the worker comes to its housekeeping.
+        // The worker warns in its next housekeeping.
         while warnings().is_empty() {
             yield_now();
         }
@@ -84,7 +85,7 @@ fn a_closure_that_blocks_its_thread_is_told_once() {
         while db.stats().workers[0].longest_stretch < BLOCKED_LONGER {
             yield_now();
         }
-        // The worker is over, and whatever it had to tell is told.
+        // The workers have ended, so all warnings were recorded.
         db.close().unwrap();
         assert_eq!(warnings().len(), 1, "{:?}", warnings());
     });

@@ -1,7 +1,8 @@
-//! A database of many segments in a process that may open few files: it works as with any limit, and
-//! where the limit may be raised, it is.
+//! A database of many segments in a process with a low limit of open files. It works with any
+//! limit, and raises the limit if permitted.
 //!
-//! Limits are a process's, so each test runs itself again as a child that sets its own.
+//! The limit belongs to the process, so each test runs itself again as a child process with its own
+//! limit.
 
 mod common;
 
@@ -13,17 +14,17 @@ use braiddb::{Database, DeviceKind, Error, Options, Table, Tuning};
 use common::{Watched, once_free, with_limit};
 use pollster::block_on;
 
-/// Names the directory, in a child.
+/// The environment variable with the directory, in a child.
 const DIRECTORY: &str = "BRAID_TEST_DIRECTORY";
-/// Names the device, in a child.
+/// The environment variable with the device, in a child.
 const DEVICE: &str = "BRAID_TEST_DEVICE";
-/// Longest life of a child.
+/// The maximum life of a child.
 const PATIENCE: Duration = Duration::from_secs(240);
 const SEGMENT_BYTES: u64 = 64 << 10;
 /// Bytes of a value: about eight records fill a segment.
 const VALUE_BYTES: usize = 8000;
 
-/// Runs the test of this name as a child, with a temporary directory.
+/// Runs the test with this name as a child, with a temporary directory.
 fn in_child(test: &str, device: &str) {
     let directory = tempfile::tempdir().unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -114,7 +115,7 @@ fn read(db: &Database, table: &Table<u64, [u8]>, keys: u64, round: impl Fn(u64) 
     source.unwrap().wait().unwrap();
 }
 
-/// Everything a database does, with far more segments than descriptors.
+/// Uses all features of a database, with far more segments than descriptors.
 fn everything(directory: &Path, keys: u64) {
     let (home, copy) = (directory.join("home"), directory.join("copy"));
     let (db, table) = open(&home);
@@ -123,7 +124,7 @@ fn everything(directory: &Path, keys: u64) {
     assert!(segments > keys / 10, "{segments} segments");
     read(&db, &table, keys, |_| 1);
     once_free(|| block_on(db.checkpoint())).unwrap();
-    // Most of what each segment holds dies.
+    // Most records of each segment become garbage.
     for round in [2, 3] {
         write(&db, &table, (0..keys).filter(|key| key % 5 != 0), round);
     }
@@ -133,7 +134,7 @@ fn everything(directory: &Path, keys: u64) {
     read(&db, &table, keys, round);
     let checked = once_free(|| db.check()).unwrap();
     assert!(checked.problems.is_empty(), "{:?}", checked.problems);
-    // A value that takes some 250 segments, flushed at once.
+    // A value that takes some 250 segments, written in one flush.
     let (large, bytes) = (table.clone(), vec![9u8; 16 << 20]);
     let put = db.run_blocking(async move |tx| tx.put(&large, &u64::MAX, &bytes).await);
     put.unwrap();
@@ -152,8 +153,8 @@ fn everything(directory: &Path, keys: u64) {
     }
 }
 
-/// The directory, if this is the child.
-/// A child's is shorter than its parent's patience, so that it says in which state it hung.
+/// Returns the time limit. A child has a shorter one than its parent's patience, so that it prints
+/// its state when it hangs.
 fn limit_seconds() -> u64 {
     if child().is_some() { 200 } else { 600 }
 }
@@ -170,7 +171,7 @@ fn a_limit_far_below_the_number_of_segments() {
             return in_child("a_limit_far_below_the_number_of_segments", "blocking");
         };
         set_limit(64, 64);
-        // Each segment costs the blocking device several waits for the disk.
+        // With the blocking device each segment costs several waits for the disk.
         let blocking = options().tuning.device == DeviceKind::Blocking;
         everything(directory.as_ref(), if blocking { 1500 } else { 4000 });
         let (db, _) = open(&Path::new(&directory).join("home"));
@@ -208,17 +209,18 @@ fn a_program_that_leaves_no_descriptor() {
         set_limit(128, 128);
         let (db, table) = open(directory.as_ref());
         write(&db, &table, 0..500, 1);
-        // The program takes all that is left.
+        // The program opens all remaining descriptors.
         let mut taken = Vec::new();
         while let Ok(file) = std::fs::File::open("/dev/null") {
             taken.push(file);
         }
         assert!(taken.len() > 30, "{}", taken.len());
-        // The database goes on with those it has.
+        // The database continues with the descriptors it has.
         read(&db, &table, 500, |_| 1);
         write(&db, &table, 0..500, 2);
         read(&db, &table, 500, |_| 2);
-        // What needs more of them says so, and works when there are some again.
+        // Operations that need more descriptors fail with an error, and work when some are free
+        // again.
         let error = Database::open(Path::new(&directory).join("other"), options()).unwrap_err();
         assert!(error.to_string().contains("limit of open files"), "{error}");
         assert!(matches!(error, Error::Log(_)), "{error}");

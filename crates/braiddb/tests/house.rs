@@ -1,6 +1,8 @@
-//! Holds the house in order: layers import only layers below, files and functions stay short,
-//! every file says what it is, every public method has an example, unsafe code and weak orderings are argued for,
-//! every test that may hang has a time limit and then prints the state of its databases.
+//! Checks the conventions of the source code:
+//! - Layers import only lower layers; files and functions are short.
+//! - Every file has a description, and every public method has an example.
+//! - Unsafe code and weak orderings have a written argument.
+//! - Every test that may hang has a time limit and prints the state of its databases.
 
 #[path = "house/comments.rs"]
 mod comments;
@@ -13,7 +15,7 @@ use std::path::{Path, PathBuf};
 use comments::Argued;
 use examples::Documented;
 
-/// Layers from the top down; a layer may name itself and what stands below it.
+/// Layers from top to bottom; a layer may use itself and lower layers.
 const LAYERS: [&str; 19] = [
     "experiment",
     "simulation",
@@ -49,7 +51,7 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The files in one folder of each crate.
+/// Returns the files in one folder of each crate.
 fn of_all_crates(folder: &str) -> Vec<(PathBuf, String)> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut found = Vec::new();
@@ -67,14 +69,14 @@ fn all_sources() -> Vec<(PathBuf, String)> {
     of_all_crates("src")
 }
 
-/// The files of integration tests, but for programs that are not to compile.
+/// Returns the files of integration tests, except programs that must not compile.
 fn all_tests() -> Vec<(PathBuf, String)> {
     let mut tests = of_all_crates("tests");
     tests.retain(|(path, _)| !path.components().any(|part| part.as_os_str() == "messages"));
     tests
 }
 
-/// The layer of a file below `crates/braiddb/src`: its first folder, or its own name.
+/// Returns the layer of a file below `crates/braiddb/src`: its first folder, or its own name.
 fn layer(path: &Path) -> Option<usize> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let first = path.strip_prefix(root).ok()?.components().next()?;
@@ -150,7 +152,7 @@ fn public_methods_have_examples() {
     assert!(missing.is_empty(), "without an example:\n{}", missing.join("\n"));
 }
 
-/// Sees to it that all that is to be argued for is, in all files of these.
+/// Checks that every place in these files that needs a written argument has one.
 fn assert_argued(files: &[(PathBuf, String)], least: usize, look: impl Fn(&str) -> Argued) {
     let (mut places, mut missing) = (0, Vec::new());
     for (path, text) in files {
@@ -199,8 +201,8 @@ fn orderings_are_argued_for() {
     assert_argued(&files, 500, comments::orderings);
 }
 
-/// What only `crate::sync` takes from elsewhere: all others take it from there, so that models and
-/// controlled schedules meet every access.
+/// Primitives that only `crate::sync` may import from elsewhere. All other modules import them from
+/// there, so that models and controlled schedules intercept every access.
 const BEHIND_THE_DOOR: [&str; 15] = [
     "std::sync::atomic",
     "std::sync::mpsc",
@@ -219,10 +221,10 @@ const BEHIND_THE_DOOR: [&str; 15] = [
     "Instant::now",
 ];
 
-/// The names in `use std::sync::{...}` that are no primitives.
+/// The names in `use std::sync::{...}` that are not primitives.
 const NO_PRIMITIVES: [&str; 2] = ["Arc", "Weak"];
 
-/// Why a line takes a primitive past the door, if it does.
+/// Returns the primitive that a line imports without `crate::sync`, if any.
 fn bypass(line: &str) -> Option<String> {
     let code = line.split("//").next().unwrap();
     if let Some(found) = BEHIND_THE_DOOR.into_iter().find(|bypass| code.contains(bypass)) {
@@ -242,7 +244,7 @@ fn primitives_come_through_one_door() {
     let mut looked_at = 0;
     for (path, text) in all_sources() {
         let Ok(inside) = path.strip_prefix(&source) else { continue };
-        // Tests and models drive what is behind the door from outside.
+        // Tests and models run the code behind `crate::sync` from outside.
         let drives = ["tests", "tests.rs", "model.rs"];
         let apart = inside.iter().any(|part| drives.iter().any(|drive| part == *drive));
         if inside.starts_with("sync") || apart {
@@ -250,7 +252,7 @@ fn primitives_come_through_one_door() {
         }
         looked_at += 1;
         let lines: Vec<&str> = text.lines().collect();
-        // Tests at the end of a file; a declaration of a module of tests hides nothing behind it.
+        // Tests are at the end of a file; a module declaration for tests hides no code after it.
         let is_of_tests = |number: usize| {
             lines[number].starts_with("#[cfg(all(test") && lines[number + 1].ends_with(" {")
         };
@@ -264,7 +266,7 @@ fn primitives_come_through_one_door() {
     assert!(looked_at > 100, "only {looked_at} files looked at");
 }
 
-/// The functions of a file, and their lines.
+/// Returns the functions of a file with their lines.
 fn functions(text: &str) -> Vec<(String, String)> {
     let lines: Vec<&str> = text.lines().collect();
     let mut found = Vec::new();
@@ -280,7 +282,7 @@ fn functions(text: &str) -> Vec<(String, String)> {
     found
 }
 
-/// Whether a body calls a function of this name.
+/// Returns true if a body calls a function with this name.
 fn calls(body: &str, name: &str) -> bool {
     body.match_indices(name).any(|(place, _)| {
         let before = body[..place].chars().next_back();
@@ -288,7 +290,8 @@ fn calls(body: &str, name: &str) -> bool {
     })
 }
 
-/// The tests of a file that do something, or call a function of the file that does.
+/// Returns the tests of a file that satisfy `do_something`, or that call a function of the file
+/// that does.
 fn tests_that(text: &str, do_something: impl Fn(&str) -> bool) -> Vec<String> {
     let functions = functions(text);
     let mut found: Vec<&str> = Vec::new();
@@ -306,40 +309,42 @@ fn tests_that(text: &str, do_something: impl Fn(&str) -> bool) -> Vec<String> {
     tests(text).filter(|name| found.contains(&name.as_str())).collect()
 }
 
-/// The tests of a file.
+/// Returns the tests of a file.
 fn tests(text: &str) -> impl Iterator<Item = String> {
     text.split("#[test]").skip(1).filter_map(first_name)
 }
 
-/// The tests of a file that nothing bounds in time: neither they nor what they call uses `with_limit`.
+/// Returns the tests of a file without a time limit: neither they nor the functions they call use
+/// `with_limit`.
 fn without_limit(text: &str) -> Vec<String> {
     let limited = tests_that(text, |body| calls(body, "with_limit"));
     tests(text).filter(|name| !limited.contains(name)).collect()
 }
 
-/// The name of the first function of a text.
+/// Returns the name of the first function in a text.
 fn first_name(text: &str) -> Option<String> {
     let (_, name) = text.split_once("fn ")?;
     Some(identifier(name))
 }
 
-/// The identifier that a text starts with.
+/// Returns the identifier at the beginning of a text.
 fn identifier(text: &str) -> String {
     text.chars().take_while(|c| is_of_identifier(*c)).collect()
 }
 
-/// Whether it is of an identifier, or of a macro's parameter that stands for one.
+/// Returns true for a character of an identifier, or of a macro parameter in its place.
 fn is_of_identifier(c: char) -> bool {
     c.is_alphanumeric() || c == '_' || c == '$'
 }
 
-/// Whether a line says that a file's tests run threads, or wait: such a test may hang.
+/// Returns true if a line shows that tests of the file use threads or wait, so that they may hang.
 fn may_wait(text: &str) -> bool {
     let waits = ["thread::", "block_on(", "run_now(", "Executor::start", ".recv()", ".join()"];
     waits.iter().any(|wait| text.contains(wait))
 }
 
-/// The files of unit tests and no models, which loom bounds by itself, and what of each are tests.
+/// Returns the files of unit tests, with the test code of each. Excludes models, because loom
+/// bounds them.
 fn unit_tests() -> Vec<(PathBuf, String)> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let ours = all_sources().into_iter().filter(|(path, _)| path.starts_with(&source));
@@ -371,7 +376,8 @@ fn unit_tests_that_may_wait_have_time_limits() {
     assert!(looked_at > 80, "only {looked_at} tests looked at");
 }
 
-/// The databases that a file opens, where that is to succeed, and does not name to its time limit.
+/// Returns the number of databases that a file opens successfully without passing them to its time
+/// limit.
 fn unwatched(text: &str) -> usize {
     let ways = ["open(", "in_memory(", "open_simulated(", "open_watched("];
     let calls = ways.iter().flat_map(|way| {
@@ -402,7 +408,7 @@ fn tests_print_the_state_of_their_databases_when_time_runs_out() {
     let mut files = Vec::new();
     sources(&root.join("tests"), &mut files);
     sources(&root.join("src/database/tests"), &mut files);
-    // Programs that do not compile, and this one, open none.
+    // Programs that must not compile, and this one, open no database.
     files.retain(|path| {
         !path.components().any(|part| part.as_os_str() == "messages") && !path.ends_with("house.rs")
     });
@@ -437,11 +443,11 @@ fn integration_tests_have_time_limits() {
     assert!(looked_at > 150, "only {looked_at} tests looked at");
 }
 
-/// What a test of the other crates does that has an engine at work, in its own process.
+/// Code in tests of other crates that runs an engine in the test process.
 const RUNS_AN_ENGINE: [&str; 5] =
     ["Database::open", "Database::in_memory", "Stage::default(", ".measure()", "command.round("];
 
-/// In the other crates, tests that have an engine at work have time limits, and so have all tests of examples.
+/// In the other crates, tests that run an engine have time limits, and so do all tests of examples.
 #[test]
 fn tests_of_what_is_built_on_the_engine_have_time_limits() {
     let runs_one = |body: &str| RUNS_AN_ENGINE.iter().any(|word| body.contains(word));
@@ -456,7 +462,7 @@ fn tests_of_what_is_built_on_the_engine_have_time_limits() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut looked_at = 0;
     for (path, text) in all_sources().into_iter().chain(all_tests()) {
-        // What Braid is compared with is a workspace of its own.
+        // The peers are a separate workspace.
         if path.starts_with(root) || path.iter().any(|part| part == "braid-peers") {
             continue;
         }
@@ -478,7 +484,7 @@ fn tests_of_what_is_built_on_the_engine_have_time_limits() {
     assert!(looked_at >= 4, "only {looked_at} tests looked at");
 }
 
-/// What is compared with other stores is the program that is run.
+/// The program in the comparison with other stores is the program that is run.
 #[test]
 fn the_small_program_stands_in_the_docs_as_it_is() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

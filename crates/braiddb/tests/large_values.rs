@@ -1,6 +1,6 @@
-//! Values as large as they may be, far more of them than the memory there is: reading them takes no more
-//! than the budget and a few values, and what it took is given back to the operating system. Alone in its
-//! process, whose memory it measures.
+//! Values of the maximum size, many more than fit into memory: reading them uses no more than the
+//! budget and a few values, and the memory is returned to the operating system. This test is alone
+//! in its process, whose memory it measures.
 
 #![cfg(not(braid_simulation))]
 
@@ -14,7 +14,7 @@ use common::{Watched, with_limit};
 use pollster::block_on;
 
 const MIB: u64 = 1 << 20;
-/// Of the log's ring; what a budget leaves beyond it is for records.
+/// The size of the log's ring; the rest of a budget is for records.
 const RING: u64 = 64 * MIB;
 const BUDGET: u64 = RING + 100 * MIB;
 const VALUES: u64 = 40;
@@ -32,7 +32,7 @@ fn resident(db: &Database) -> u64 {
     db.stats().memory.resident
 }
 
-/// Runs `work`, and returns the most memory that the process had meanwhile.
+/// Runs `work` and returns the maximum resident memory during it.
 fn most_resident(db: &Database, work: impl FnOnce()) -> u64 {
     let over = AtomicBool::new(false);
     let most = AtomicU64::new(0);
@@ -49,8 +49,8 @@ fn most_resident(db: &Database, work: impl FnOnce()) -> u64 {
     most.into_inner()
 }
 
-/// Waits until the process has no more memory than that; the time limit of the test says when it takes
-/// too long.
+/// Waits until the process uses no more memory than `most`; the time limit of the test bounds the
+/// wait.
 fn wait_for_resident(db: &Database, most: u64) {
     while resident(db) > most {
         std::thread::sleep(Duration::from_millis(5));
@@ -94,7 +94,8 @@ fn large_values_take_no_more_than_the_budget_and_memory_comes_back() {
         assert!(most < before + bound, "{most} bytes at most, {before} before: {:?}", db.stats());
         wait_for_resident(&db, before + BUDGET - RING);
 
-        // What a transaction keeps is its own affair; but when it is over, that comes back too.
+        // A transaction may keep as much memory as it wants, but it must free that memory at its
+        // end.
         const KEPT: u64 = 20;
         let watched = db.clone();
         let kept = db.run_blocking(async move |tx| {

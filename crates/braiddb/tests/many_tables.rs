@@ -1,5 +1,5 @@
-//! Tables by the thousand, and tables that never come to be: each takes little, and what its creator
-//! takes back leaves nothing behind.
+//! Thousands of tables, and tables whose creation aborts: each uses little memory, and an aborted
+//! creation leaves nothing behind.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn in_memory() -> Database {
     Database::in_memory(Options::default().workers(2)).unwrap().watched()
 }
 
-/// The process's addresses in use and its resident memory, in bytes.
+/// Returns the process's used address space and its resident memory, in bytes.
 fn process_bytes() -> [u64; 2] {
     const PAGE_BYTES: u64 = 4096;
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
@@ -27,7 +27,7 @@ fn process_bytes() -> [u64; 2] {
     std::array::from_fn(|_| pages.next().unwrap())
 }
 
-/// Waits until nothing that was taken back is left, by the transactions it takes, not by time.
+/// Waits until nothing of the aborted creations is left, bounded by transactions, not by time.
 fn settle(db: &Database, is_settled: impl Fn(&Database) -> bool) {
     for _ in 0..100_000 {
         db.run_blocking(async |tx| tx.tables().await).unwrap();
@@ -39,7 +39,7 @@ fn settle(db: &Database, is_settled: impl Fn(&Database) -> bool) {
     panic!("something is left: {:?}", db.stats());
 }
 
-/// Creates a table with `records` records, and takes all of it back.
+/// Creates a table with `records` records, and rolls everything back.
 async fn create_in_vain(tx: &Transaction, records: u64) -> Result<Numbers, Error> {
     let table: Numbers = tx.create_table("in vain").await?;
     for key in 0..records {
@@ -69,13 +69,13 @@ fn aborted_creations_leave_nothing() {
             [memory.versions, memory.index_nodes, memory.keys]
         };
         let (before, [addresses, _]) = (used(&db), process_bytes());
-        // Some with records, of which few are many.
+        // Some have records, and few have many.
         aborted_creations(&db, CREATIONS, |number| match number % 5000 {
             0 => 70_000,
             number => number % 3,
         });
         settle(&db, |db| used(db) == before);
-        // The catalog's, whose ids were not free again at once.
+        // The catalog's memory, whose ids were not immediately free again.
         assert!(db.stats().memory.indirection < 64 << 10, "{:?}", db.stats().memory);
         let [now, _] = process_bytes();
         assert!(now < addresses + (8 << 30), "{addresses} bytes of addresses became {now}");
@@ -112,7 +112,7 @@ fn thousands_of_tables_take_little_and_are_there_after_reopening() {
         }
         let ([now, _], memory) = (process_bytes(), db.stats().memory);
         assert!(now < addresses + (4 << 30), "{addresses} bytes of addresses became {now}");
-        // A table's root, the first entries of its array, its record, what the catalog says of it.
+        // A table's root, the first entries of its array, its record, and its catalog entry.
         let each =
             (memory.versions + memory.index_nodes + memory.keys + memory.indirection) / TABLES;
         assert!(each < 2500, "{each} bytes a table: {memory:?}");
@@ -134,7 +134,7 @@ fn thousands_of_tables_take_little_and_are_there_after_reopening() {
     });
 }
 
-/// A handle may leave the closure that creates its table; it is of use once that has committed.
+/// A handle may leave the closure that creates its table; it is usable after the commit.
 #[test]
 fn a_table_is_its_creators_alone_until_it_commits() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -162,7 +162,8 @@ fn a_table_is_its_creators_alone_until_it_commits() {
         let kept = table.clone();
         assert_eq!(db.run_blocking(async move |tx| tx.get(&kept, &1).await).unwrap(), Some(1));
 
-        // One whose creator aborts stays of no use, also when another one has its id and its name.
+        // A handle of an aborted creation stays unusable, even if another table has its id and its
+        // name.
         let (smuggled, inside) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
         let out = smuggled.clone();
         let aborted = db.run_blocking(async move |tx| {
@@ -181,7 +182,7 @@ fn a_table_is_its_creators_alone_until_it_commits() {
     });
 }
 
-/// Checkpoints, compactions and evictions come by tables that are taken back at the same time.
+/// Checkpoints, compactions and evictions run while table creations roll back.
 #[test]
 fn creations_are_taken_back_beside_those_who_come_by_all_tables() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -223,7 +224,7 @@ fn creations_are_taken_back_beside_those_who_come_by_all_tables() {
     });
 }
 
-/// The numbers that a process must manage; prints what each table takes.
+/// The numbers that a process must support; prints the memory of each table.
 #[test]
 #[ignore = "takes minutes"]
 fn a_hundred_thousand_tables_and_a_million_aborted_creations() {

@@ -1,4 +1,4 @@
-//! The figures of a database, as Prometheus gets them, are those of its statistics.
+//! The Prometheus metrics of a database are equal to its statistics.
 
 mod common;
 
@@ -11,7 +11,7 @@ use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 300;
 
-/// Each line's name with its labels, and its value.
+/// Returns the name with labels, and the value, of each line.
 fn figures(text: &str) -> BTreeMap<String, f64> {
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines
@@ -80,7 +80,7 @@ fn metrics_are_what_the_statistics_say() {
         };
         assert!(finished(0) + finished(1) >= 300.0);
         assert_eq!(figure(r#"braid_retries_total{database="other"}"#), 0.0);
-        // Each is described, and has a value for each database.
+        // Each metric has a description and a value for each database.
         for name in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
             let (name, _) = name.split_once(' ').unwrap();
             assert!(text.contains(&format!("# HELP {name} ")), "{name}");
@@ -91,7 +91,7 @@ fn metrics_are_what_the_statistics_say() {
         }
         one.close().unwrap();
         other.close().unwrap();
-        // What is closed has figures still.
+        // A closed database still has metrics.
         metrics::with_local_recorder(&recorder, || one.record_metrics("one"));
     });
 }

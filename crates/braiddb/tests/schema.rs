@@ -32,7 +32,7 @@ mod before {
 
 use before::Account;
 
-/// The same type under another name, in another module.
+/// The same type with another name, in another module.
 #[derive(Serialize, Deserialize, Debug, PartialEq)]
 struct Renamed {
     owner: String,
@@ -43,7 +43,7 @@ impl Schema for Renamed {
     const NAME: &'static str = "account";
 }
 
-/// A field more, and nothing said.
+/// One more field, without any annotation.
 #[derive(Serialize, Deserialize, Debug, PartialEq)]
 struct Forgotten {
     owner: String,
@@ -55,7 +55,7 @@ impl Schema for Forgotten {
     const NAME: &'static str = "account";
 }
 
-/// A field more, and a version that reads none but itself.
+/// One more field, and a version that reads only itself.
 #[derive(Serialize, Deserialize, Debug, PartialEq)]
 struct Raised {
     owner: String,
@@ -68,7 +68,7 @@ impl Schema for Raised {
     const VERSION: u32 = 2;
 }
 
-/// A field more, and the older version is read.
+/// One more field, and a version that also reads the older one.
 #[derive(Serialize, Deserialize, Debug, PartialEq, Clone)]
 struct Upgraded {
     owner: String,
@@ -100,7 +100,7 @@ fn filled() -> Database {
     db
 }
 
-/// What opening the table with another type says.
+/// Returns the error of opening the table with another type.
 fn refused<T: Schema>(db: &Database) -> String {
     match block_on(db.open_table::<u64, Postcard<T>>("accounts")) {
         Err(error @ Error::TableType { .. }) => error.to_string(),
@@ -153,7 +153,7 @@ fn an_older_version_is_read_compared_and_replaced() {
         old.close().unwrap();
 
         let new = open();
-        // Whoever cannot write can open and read it.
+        // A read-only program can open and read it.
         let read = new.run_with(RunOptions::default().read_only(true), async |tx| {
             let table: Table<u64, Postcard<Upgraded>> = tx.open_table("accounts").await?;
             tx.contains(&table, &8).await
@@ -172,7 +172,7 @@ fn an_older_version_is_read_compared_and_replaced() {
         assert!(set.unwrap());
         assert_eq!(block_on(new.get(&table, &7)).unwrap(), Some(replaced.clone()));
         assert_eq!(block_on(new.get(&table, &8)).unwrap(), Some(upgraded));
-        // It is noted that a newer program was here, for good.
+        // The catalog records permanently that a newer program was here.
         new.close().unwrap();
         let old = open();
         let told = refused::<Account>(&old);
@@ -182,7 +182,7 @@ fn an_older_version_is_read_compared_and_replaced() {
     });
 }
 
-/// An enum that postcard would write, and not read.
+/// An enum that postcard can write but not read.
 #[derive(Serialize, Deserialize, Debug, PartialEq)]
 #[serde(tag = "kind")]
 enum Tagged {
@@ -194,7 +194,7 @@ impl Schema for Tagged {
     const NAME: &'static str = "shape";
 }
 
-/// A type around another: what is within is what is compared.
+/// A type around another: the inner type is compared.
 #[derive(Serialize, Deserialize, Debug, PartialEq)]
 struct Wrapped(Account);
 
@@ -215,7 +215,7 @@ fn what_could_not_be_read_again_is_refused() {
     });
 }
 
-/// The catalog's names of types are on disk: they stay as they are.
+/// The catalog stores names of types on disk, so they must not change.
 #[test]
 fn names_of_composed_types_stay() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -233,7 +233,7 @@ fn names_of_composed_types_stay() {
     });
 }
 
-/// A value of no version that the type knows is told, and no other value.
+/// A value of an unknown version is reported; other values are read.
 #[test]
 fn unknown_versions_and_cut_values_are_errors() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,5 +1,5 @@
-//! Transactions as spans of the program's tracing: how they end, after how many attempts, what they waited for, whose
-//! they are; and subscribers that panic.
+//! Transactions as tracing spans: their end, attempts, waits and parents; and subscribers that
+//! panic.
 
 mod common;
 
@@ -17,14 +17,14 @@ use tracing::{Event, Metadata, Subscriber};
 
 const LIMIT_SECONDS: u64 = 120;
 
-/// What was told of a span.
+/// The recorded data of a span.
 #[derive(Clone, Debug, Default)]
 struct Told {
     name: &'static str,
     target: &'static str,
     parent: Option<u64>,
     fields: BTreeMap<&'static str, String>,
-    /// Events within it.
+    /// Events within the span.
     events: usize,
     closed: bool,
 }
@@ -35,7 +35,7 @@ impl Told {
     }
 }
 
-/// Keeps all that it is told.
+/// Records everything that it receives.
 #[derive(Default)]
 struct Listener {
     spans: Mutex<Vec<Told>>,
@@ -67,7 +67,7 @@ impl Listener {
         }
     }
 
-    /// The transactions below a span of the test's.
+    /// Returns the transactions below a span of the test.
     fn transactions(&self, parent: u64) -> Vec<Told> {
         let spans = self.spans.lock().unwrap();
         let of = |told: &&Told| told.name == "transaction" && told.parent == Some(parent);
@@ -138,7 +138,7 @@ impl Subscriber for Shared {
     }
 }
 
-/// The one listener of this program.
+/// Returns the listener of this program.
 fn listener() -> &'static Arc<Listener> {
     static LISTENER: OnceLock<Arc<Listener>> = OnceLock::new();
     LISTENER.get_or_init(|| {
@@ -148,7 +148,7 @@ fn listener() -> &'static Arc<Listener> {
     })
 }
 
-/// Runs `act` in a span of its own, whose number it is given.
+/// Runs `act` in a new span and passes the span's number to it.
 fn in_span<T>(act: impl FnOnce(u64) -> T) -> T {
     listener();
     let span = tracing::info_span!("test");
@@ -168,7 +168,7 @@ fn database(directory: Option<&std::path::Path>) -> (Database, Records) {
     (db, table)
 }
 
-/// One test: all share the program's listener, which panics for a while.
+/// A single test, because all would share the program's listener, which panics for a while.
 #[test]
 fn spans_tell_how_transactions_went() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -212,7 +212,7 @@ fn committed_and_rolled_back() {
     db.close().unwrap();
 }
 
-/// A transaction that meets a conflict twice, because another one writes the record meanwhile.
+/// A transaction with two conflicts, because another transaction writes the record each time.
 fn attempts_are_counted() {
     let (db, table) = database(None);
     let told = in_span(|test| {
@@ -220,7 +220,7 @@ fn attempts_are_counted() {
         let run = db.run(async move |tx| {
             tx.get(&of, &1).await?;
             if tx.attempt() <= 2 {
-                // A transaction of its own, of another caller, between this one's read and its write.
+                // A separate transaction of another caller, between this one's read and its write.
                 let (of, attempt) = (of.clone(), u64::from(tx.attempt()));
                 other.run(async move |tx| tx.put(&of, &1, &attempt).await).await?;
             }
@@ -243,7 +243,7 @@ fn dropped_and_closed() {
         let mut run = Box::pin(run);
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(run.as_mut().poll(&mut context).is_pending());
-        // It has begun once one that was sent after it is over.
+        // The run has begun when a later one has ended.
         block_on(db.put(&table, &1, &1)).unwrap();
         drop(run);
         let waits = db.run(async |_| -> Result<(), Error> { std::future::pending().await });
@@ -281,7 +281,8 @@ fn a_subscriber_that_panics_concerns_nobody() {
     std::panic::set_hook(Box::new(|_| ()));
     let of = table.clone();
     let run = {
-        // Made while it behaves: how often the caller's own thread calls it is the caller's.
+        // Created while the listener does not panic: calls on the caller's own thread are the
+        // caller's responsibility.
         let run = db.run(async move |tx| tx.put(&of, &3, &4).await);
         let mut run = Box::pin(run);
         listener().panics.store(true, Ordering::SeqCst);

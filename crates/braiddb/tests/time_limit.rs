@@ -1,4 +1,5 @@
-//! The tests' own time limit: what is too slow fails and prints its state, what ends in time does not.
+//! The time limit of tests: a test that exceeds it fails and prints its state, a test that ends in
+//! time does not.
 
 mod common;
 
@@ -7,7 +8,7 @@ use std::panic::catch_unwind;
 use braiddb::{Database, Options};
 use common::{Watched, doing, with_limit, working_on};
 
-/// One that is opened where nothing is known of a limit.
+/// Opens a database in code without access to the limit.
 fn of_code_under_test() -> Database {
     Database::in_memory(Options::default().workers(2)).expect("in memory")
 }
@@ -45,7 +46,7 @@ fn a_test_that_hangs_fails_with_its_state() {
     assert!(message.contains("state: waiting for ever"), "{message}");
     assert!(message.contains("at work: parking"), "{message}");
     assert_eq!(message.matches("versions_waiting").count(), 2, "{message}");
-    // A thread that waits.
+    // A waiting thread.
     assert!(message.lines().any(|line| line.starts_with("test: S in ")), "{message}");
 }
 

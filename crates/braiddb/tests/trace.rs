@@ -1,4 +1,4 @@
-//! Traces: what each slot ran and waited for, in order, with nothing missing between, and bounded.
+//! Traces: the activities and waits of each slot, in order, without gaps, in bounded memory.
 
 mod common;
 
@@ -15,7 +15,7 @@ const TRANSACTIONS: u64 = 200;
 
 type Records = Table<u64, u64>;
 
-/// As many transactions, side by side, each of which writes a record.
+/// Runs concurrent transactions, each of which writes a record.
 fn write_all(db: &Database) {
     let table: Records = block_on(db.open_or_create_table("records")).unwrap();
     let writes = (0..TRANSACTIONS).map(|number| {
@@ -30,7 +30,7 @@ fn write_all(db: &Database) {
     }
 }
 
-/// The slices of each worker and slot, in the order in which they began.
+/// Returns the slices of each worker and slot, in order of their beginnings.
 fn lanes(trace: &Trace) -> BTreeMap<(usize, Option<usize>), Vec<TraceSlice>> {
     let mut lanes = BTreeMap::<_, Vec<_>>::new();
     for slice in trace.slices() {
@@ -43,7 +43,7 @@ fn end(slice: &TraceSlice) -> Duration {
     slice.begin + slice.length
 }
 
-/// Asserts that none begins before the one ahead of it has ended.
+/// Asserts that no slice begins before the previous one has ended.
 fn assert_one_after_the_other(slices: &[TraceSlice]) {
     for pair in slices.windows(2) {
         assert!(end(&pair[0]) <= pair[1].begin, "{pair:?}");
@@ -71,7 +71,7 @@ fn a_trace_says_what_each_slot_ran_and_waited_for() {
             for pair in slices.windows(2) {
                 let [former, latter] = [pair[0], pair[1]];
                 match former.activity {
-                    // It waits at once, and goes on at once: no moment of it is missing.
+                    // Its wait begins immediately and so does its resumption: the trace has no gap.
                     Activity::Runs => {
                         assert!(matches!(latter.activity, Activity::Waits(_)), "{pair:?}");
                         assert_eq!(end(&former), latter.begin);
@@ -131,7 +131,7 @@ fn a_trace_shows_what_is_being_waited_for() {
         std::thread::scope(|scope| {
             scope.spawn(|| assert!(matches!(block_on(waits), Err(Error::Closed))));
             while !db.trace().slices().iter().any(waits_outside) {
-                // What comes next makes the worker take a turn.
+                // The next operation makes the worker take a turn.
                 block_on(db.put(&table, &1, &1)).unwrap();
             }
             db.close().unwrap();
@@ -187,8 +187,8 @@ fn a_trace_is_written_for_viewers() {
     });
 }
 
-/// What a caller waits for no more ends; what the database's end drops is told to be dropped, and its slot is idle from
-/// then on.
+/// A wait ends when its caller drops it. For transactions that the closing database drops, the
+/// trace records the drop, and their slot is idle from then on.
 #[test]
 fn waits_end_where_transactions_are_dropped() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -200,7 +200,7 @@ fn waits_end_where_transactions_are_dropped() {
         let table: Records = block_on(db.open_or_create_table("records")).unwrap();
         let never = || db.run(async |_| -> Result<(), Error> { std::future::pending().await });
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        // What is sent after it is over once it has begun, and waits.
+        // When a later request has ended, the earlier one has begun and waits.
         let put = || block_on(db.put(&table, &1, &1)).unwrap();
         let mut given_up = Box::pin(never());
         assert!(given_up.as_mut().poll(&mut context).is_pending());
@@ -211,7 +211,7 @@ fn waits_end_where_transactions_are_dropped() {
         put();
         let waits = |slice: &&TraceSlice| slice.activity == Activity::Waits(WaitCause::Foreign);
         let mut before = db.trace();
-        // The worker comes to the end of the first wait by and by.
+        // The worker ends the first wait after some time.
         while !before.slices().iter().any(|slice| waits(&slice)) {
             put();
             before = db.trace();
@@ -238,7 +238,7 @@ fn waits_end_where_transactions_are_dropped() {
     });
 }
 
-/// Traces taken by several threads while transactions come and go and the database is closed.
+/// Several threads take traces while transactions run and the database is closed.
 #[test]
 fn traces_are_bounded_and_in_order_while_the_database_is_closed() {
     const MOST: usize = 500;

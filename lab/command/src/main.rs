@@ -1,4 +1,4 @@
-//! The `braid-lab` command: measures Braid, attacks it, and checks what its transactions saw.
+//! The `braid-lab` command: benchmarks Braid, runs crash tests, and checks isolation.
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use tracing::level_filters::LevelFilter;
 #[derive(Debug, Parser)]
 #[command(name = "braid-lab", version, max_term_width = 100)]
 struct Arguments {
-    /// Print results as JSON, one document a line.
+    /// Print results as JSON, one document on each line.
     #[arg(long, global = true)]
     json: bool,
 
@@ -23,20 +23,20 @@ enum Verb {
     /// Measure the engine on this machine.
     #[cfg(not(braid_simulation))]
     Bench(braid_workloads::bench::Command),
-    /// Kill a database under load over and over, and check that it loses nothing.
+    /// Kill a database under load repeatedly, and check that it loses nothing.
     #[cfg(not(braid_simulation))]
     Torture(braid_workloads::torture::Command),
     /// Check the isolation of many concurrent transactions with an independent checker.
     #[cfg(not(braid_simulation))]
     Histories(braid_workloads::histories::Command),
-    /// Crash a simulated disk at its operations, and check what is recovered.
+    /// Crash a simulated disk at its operations, and check the recovered state.
     #[cfg(braid_simulation)]
     Simulate(braid_workloads::simulate::Command),
 }
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    // Simulated disks fail all the time, and the engine logs each failure.
+    // Simulated disks fail often, and the engine logs each failure.
     let level = if cfg!(braid_simulation) { LevelFilter::OFF } else { LevelFilter::WARN };
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)

@@ -1,4 +1,4 @@
-//! The `braid-lab` command as a user runs it.
+//! Tests of the `braid-lab` command.
 
 #![cfg(not(braid_simulation))]
 
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use assert_cmd::Command;
 
-/// Far more than any command of a test takes, on a loaded machine.
+/// Several times the duration of a test's commands, even on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The program, which is killed when its time has passed.
+/// Returns the program, which is killed after the time limit.
 fn program() -> Command {
     let mut command = Command::cargo_bin("braid-lab").unwrap();
     command.timeout(LIMIT);
@@ -26,7 +26,8 @@ fn torture_finds_nothing_lost() {
     assert!(report["acknowledged"].as_u64() > Some(0));
 }
 
-/// TPC-C is killed while it runs: its consistency conditions hold, and what was acknowledged is there.
+/// After kills during TPC-C, its consistency conditions hold and all acknowledged transactions are
+/// present.
 #[test]
 fn torture_of_tpcc_leaves_it_consistent() {
     let mut command = program();

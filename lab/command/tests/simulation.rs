@@ -1,4 +1,4 @@
-//! Simulations, in builds that have them.
+//! Tests of the simulation command, in builds that have it.
 
 #![cfg(braid_simulation)]
 
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use assert_cmd::Command;
 
-/// Far more than any command of a test takes, on a loaded machine.
+/// Several times the duration of a test's commands, even on a loaded machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The program, which is killed when its time has passed.
+/// Returns the program, which is killed after the time limit.
 fn program() -> Command {
     let mut command = Command::cargo_bin("braid-lab").unwrap();
     command.timeout(LIMIT);

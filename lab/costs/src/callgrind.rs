@@ -1,7 +1,7 @@
-//! What the measured process asks of callgrind, which runs it: nothing is counted but what stands between
-//! two requests. Without callgrind the requests do nothing.
+//! Client requests of the measured process to callgrind. Callgrind counts only the instructions
+//! between two requests. Without callgrind the requests have no effect.
 //!
-//! Requests are a sequence of instructions that changes nothing and that valgrind recognises
+//! A request is a sequence of instructions that changes nothing and that valgrind recognises
 //! (`valgrind.h`, `callgrind.h`).
 
 use std::ffi::CString;
@@ -15,8 +15,9 @@ const STOP_INSTRUMENTATION: u64 = TOOL + 5;
 #[cfg(target_arch = "x86_64")]
 fn request(number: u64, argument: u64) {
     let arguments = [number, argument, 0, 0, 0, 0];
-    // SAFETY: the rotations add up to none and the exchange is of a register with itself, so the processor
-    // does nothing. Valgrind reads the six words that `rax` points to, and writes its answer to `rdx`.
+    // SAFETY: the rotations add up to none and the exchange is of a register with itself, so the
+    // processor state does not change. Valgrind reads the six words that `rax` points to, and
+    // writes its answer to `rdx`.
     unsafe {
         std::arch::asm!(
             "rol rdi, 3",
@@ -35,22 +36,22 @@ fn request(_number: u64, _argument: u64) {
     panic!("costs are counted on x86-64 only")
 }
 
-/// Begins to observe what is executed; before, the process runs at a multiple of the speed.
+/// Starts the instrumentation; without it the process runs many times faster.
 pub(crate) fn start() {
     request(START_INSTRUMENTATION, 0);
 }
 
-/// Observes nothing from here on.
+/// Stops the instrumentation.
 pub(crate) fn stop() {
     request(STOP_INSTRUMENTATION, 0);
 }
 
-/// Counts from zero.
+/// Resets the counters.
 pub(crate) fn zero() {
     request(ZERO_STATS, 0);
 }
 
-/// Writes what was counted to a file, with this name.
+/// Writes the counters to a file under this name.
 pub(crate) fn dump(name: &str) {
     let name = CString::new(name).expect("names have no zero bytes");
     request(DUMP_STATS_AT, name.as_ptr() as u64);

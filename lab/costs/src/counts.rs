@@ -1,4 +1,4 @@
-//! What callgrind counted, read from its files.
+//! Counters of callgrind, read from its files.
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,18 +6,18 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-/// Counts of one item, or its share of them.
+/// The counts of one item, or of a part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counts {
     pub(crate) instructions: f64,
-    /// Misses of the nearest data cache.
+    /// Misses of the first-level data cache.
     pub(crate) near_misses: f64,
-    /// Misses of the last cache: data that came from memory.
+    /// Misses of the last-level cache: data loaded from memory.
     pub(crate) far_misses: f64,
 }
 
 impl Counts {
-    /// The share of one of so many.
+    /// Divides the counts by `count`.
     pub(crate) fn scaled(self, count: u64) -> Self {
         let share = |total: f64| total / count as f64;
         Self {
@@ -27,7 +27,7 @@ impl Counts {
         }
     }
 
-    /// What is left without another's.
+    /// Subtracts other counts.
     pub(crate) fn without(self, other: Self) -> Self {
         Self {
             instructions: self.instructions - other.instructions,
@@ -37,7 +37,7 @@ impl Counts {
     }
 }
 
-/// What an item costs under each isolation.
+/// The cost of an item at each isolation level.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Costs {
     pub(crate) name: String,
@@ -45,7 +45,7 @@ pub(crate) struct Costs {
     pub(crate) serializable: Counts,
 }
 
-/// The counts in all files of a directory, by their names.
+/// Reads the counts in all files of a directory, by name.
 pub(crate) fn read_all(directory: &Path) -> Result<HashMap<String, Counts>> {
     let mut all = HashMap::new();
     for entry in fs::read_dir(directory)? {
@@ -59,14 +59,14 @@ pub(crate) fn read_all(directory: &Path) -> Result<HashMap<String, Counts>> {
     Ok(all)
 }
 
-/// The name and the counts of a file; `None` if it was not written at a request.
+/// Returns the name and the counts of a file; `None` if no client request wrote it.
 fn parse(text: &str) -> Result<Option<(String, Counts)>> {
     let line = |start: &str| text.lines().find_map(|line| line.strip_prefix(start));
     let Some(name) = line("desc: Trigger: Client Request: ") else { return Ok(None) };
-    let events = line("events: ").context("a file of counts says what was counted")?;
-    let totals = line("totals: ").context("a file of counts ends with their totals")?;
+    let events = line("events: ").context("a counts file names its events")?;
+    let totals = line("totals: ").context("a counts file ends with totals")?;
     let totals: Vec<f64> = totals.split_whitespace().map(str::parse).collect::<Result<_, _>>()?;
-    // Zeros at the end are left out.
+    // Callgrind omits zeros at the end.
     let of = |event: &str| {
         let place = events.split_whitespace().position(|one| one == event);
         place.and_then(|place| totals.get(place)).copied().unwrap_or(0.0)

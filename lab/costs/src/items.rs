@@ -1,6 +1,7 @@
-//! What is counted: transactions of one kind, run by a worker from a source as a stored procedure's would be.
-//! The source's own iterator says where counting begins and ends, on the worker's thread; so what is counted
-//! is the worker's, and nothing else happens in the process meanwhile.
+//! The measured items: transactions of one kind, which a worker runs from a source like those of a
+//! stored procedure. The source's iterator starts and stops the counting on the worker's thread.
+//! Therefore the counts contain only the worker's instructions, and nothing else runs in the
+//! process during that time.
 
 use anyhow::Result;
 use braiddb::{
@@ -10,28 +11,30 @@ use braiddb::{
 
 use crate::callgrind;
 
-/// Transactions before counting begins: caches are warm by then, and what is reused has been made.
+/// The number of transactions before counting begins, which warm the caches and allocate reused
+/// memory.
 const WARM_UP: u64 = 400;
-/// Transactions that are counted.
+/// The number of counted transactions.
 pub(crate) const COUNTED: u64 = 1000;
-/// Operations of a transaction.
+/// The number of operations in a transaction.
 const OPERATIONS: u64 = 10;
-/// Records of a scan.
+/// The number of records in a scan.
 const SCANNED: u64 = 100;
-/// Records that fit the caches, so that nothing is suspended; and so many that every level is.
+/// A number of records that fits the caches, so that no operation suspends; and a number so large
+/// that operations suspend on every level.
 const FEW: u64 = 20_000;
 const MANY: u64 = 300_000;
-/// Transactions that are interleaved.
+/// The number of interleaved transactions.
 const WIDTH: usize = 8;
 
 /// How the engine runs the transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Setting {
-    /// One after the other, on few records.
+    /// One transaction at a time, on few records.
     Sequential,
     /// Interleaved, on many records.
     Braided,
-    /// One after the other, on few records, and logged; nobody waits for the disk.
+    /// One transaction at a time, on few records, logged without waiting for the disk.
     Logged,
 }
 
@@ -40,7 +43,7 @@ trait Procedure: Copy + Default + Send + 'static {
     async fn run(self, tx: &Transaction, table: &Table<u64, u64>, keys: Keys) -> Result<(), Error>;
 }
 
-/// Keys of one transaction. Even ones have a record, odd ones have none until one is inserted.
+/// Keys of one transaction. Even keys have a record; odd keys have none until one is inserted.
 #[derive(Clone, Copy, Debug)]
 struct Keys {
     number: u64,
@@ -59,7 +62,7 @@ impl Keys {
         })
     }
 
-    /// No key twice: the factor is prime, and divides no number of records.
+    /// Distinct keys: the factor is prime and does not divide the number of records.
     fn absent(self) -> impl Iterator<Item = u64> {
         const SPREAD: u64 = 7919;
         let (first, records) = (self.number * OPERATIONS, self.records);
@@ -132,16 +135,16 @@ procedures! {
     }
 }
 
-/// What a figure stands for.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Per {
     /// A whole transaction.
     Transaction,
-    /// One of this many operations, without what a transaction that does nothing costs.
+    /// One of this number of operations, without the cost of an empty transaction.
     Operation(u64),
 }
 
-/// A kind of transaction, how it is run, and what its figure stands for.
+/// A kind of transaction, its setting, and the unit of its figure.
 pub(crate) struct Item {
     pub(crate) name: &'static str,
     pub(crate) per: Per,
@@ -151,7 +154,7 @@ pub(crate) struct Item {
 
 const ONE: Per = Per::Operation(OPERATIONS);
 
-/// All that is counted, under each isolation.
+/// All items, each measured at both isolation levels.
 pub(crate) const ITEMS: [Item; 16] = {
     use Setting::{Braided, Logged, Sequential};
     [
@@ -182,12 +185,12 @@ const fn item<P: Procedure>(name: &'static str, setting: Setting, per: Per) -> I
 }
 
 impl Item {
-    /// The transaction that does nothing, run in the same way.
+    /// Returns the name of the empty transaction with the same setting.
     pub(crate) fn empty(&self) -> &'static str {
         if self.setting == Setting::Braided { EMPTY_BRAIDED } else { EMPTY }
     }
 
-    /// Counts it, and has callgrind write the counts under a name.
+    /// Counts the item and makes callgrind write the counts under a name.
     pub(crate) fn count(&self, isolation: Isolation, name: &str) -> Result<()> {
         (self.run)(self, isolation, name)
     }
@@ -235,7 +238,7 @@ fn run<P: Procedure>(item: &Item, isolation: Isolation, name: &str) -> Result<()
     Ok(())
 }
 
-/// Numbers of transactions, which begin and end the count as they are drawn.
+/// Returns numbers of transactions. Drawing them starts and stops the counting.
 fn counted(name: String) -> impl Iterator<Item = u64> {
     (0..WARM_UP + COUNTED + WARM_UP / 10).inspect(move |number| match *number {
         0 => callgrind::start(),

@@ -1,9 +1,9 @@
-//! Counts the instructions and the simulated cache misses of each operation of the engine, which no noise
-//! of the machine changes, and holds them against a table (`docs/costs.md`).
+//! Counts the instructions and the simulated cache misses of each operation of the engine and
+//! compares them with a table (`docs/costs.md`). Noise of the machine does not affect these counts.
 //!
-//! `braid-costs` shows them, `--check` fails where one has left the table, `--update` writes the table. The
-//! program runs itself under callgrind (valgrind must be installed), and must be built as the engine is for
-//! its users: `cargo run --release -p braid-costs`.
+//! `cargo costs` prints the counts. `--check` fails if a count is outside its tolerance, `--update`
+//! writes the table. The program runs itself under callgrind (valgrind must be installed), and must
+//! be built with optimisations.
 
 mod callgrind;
 mod counts;
@@ -19,9 +19,9 @@ use braiddb::Isolation;
 use crate::counts::{Costs, Counts};
 use crate::items::{ITEMS, Item};
 
-/// The argument with which the program runs itself.
+/// The argument for the measured process.
 const MEASURED: &str = "measured";
-/// Caches that are simulated, whatever the machine has: bytes, ways, bytes of a line.
+/// The simulated caches, the same on every machine: bytes, associativity, bytes of a line.
 const CACHES: [&str; 3] = ["--I1=32768,8,64", "--D1=49152,12,64", "--LL=33554432,16,64"];
 
 fn main() -> Result<()> {
@@ -37,19 +37,19 @@ fn main() -> Result<()> {
     }
 }
 
-/// Where the table stands.
+/// Returns the path of the table.
 fn table_file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/costs.md")
 }
 
-/// What callgrind calls the counts of an item.
+/// Returns the name of an item's counts in callgrind.
 fn label(item: &Item, isolation: Isolation) -> String {
     format!("{}, {isolation:?}", item.name)
 }
 
 const ISOLATIONS: [Isolation; 2] = [Isolation::Snapshot, Isolation::Serializable];
 
-/// The measured process.
+/// Runs the items in the measured process.
 fn run_all() -> Result<()> {
     for item in &ITEMS {
         for isolation in ISOLATIONS {
@@ -59,9 +59,9 @@ fn run_all() -> Result<()> {
     Ok(())
 }
 
-/// Runs the measured process, and reads what callgrind wrote.
+/// Runs the measured process and reads the counts.
 fn count(keep: Option<&Path>) -> Result<Vec<Costs>> {
-    ensure!(!cfg!(debug_assertions), "build it as the engine is for its users: --release");
+    ensure!(!cfg!(debug_assertions), "build with optimisations: use `cargo costs`");
     let directory = tempfile::tempdir()?;
     let directory = keep.unwrap_or(directory.path());
     let output = directory.join("counts");
@@ -109,7 +109,7 @@ fn check(costs: &[Costs]) -> Result<()> {
     print!("{}", table::text(costs));
     if !wrong.is_empty() {
         bail!(
-            "costs have left {}; if that is meant, write it anew with --update:\n{}",
+            "costs differ from {}; if this is intended, update it with --update:\n{}",
             file.display(),
             wrong.join("\n")
         );

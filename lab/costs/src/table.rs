@@ -1,4 +1,4 @@
-//! The table of costs: a page of the project's docs, written and read by this program alone.
+//! The table of costs, a page of the documentation that only this program writes.
 
 use std::fmt::Write;
 use std::fs;
@@ -8,24 +8,24 @@ use anyhow::{Context, Result, ensure};
 
 use crate::counts::{Costs, Counts};
 
-/// By how much a count of instructions may be off, as a share of it.
+/// The tolerance for instruction counts, as a share.
 const INSTRUCTIONS_OFF: f64 = 0.05;
-/// The same for cache misses, which depend on where memory happens to lie; and so many more or fewer of
-/// them are never too many.
+/// The tolerance for cache misses, which depend on memory addresses; and an absolute number of
+/// misses that is always tolerated.
 const MISSES_OFF: f64 = 0.25;
 const FEW_MISSES: f64 = 2.0;
 
 const HEAD: &str = "# What operations cost
 
-Instructions and simulated cache misses of each operation, counted by callgrind on one worker: figures
-that no noise of the machine changes. Written by `cargo run --release -p braid-costs -- --update`; `.ci/run`
-fails if an item needs 5 % more or fewer instructions than it says here (`-- --check`), so that a change of what
-an operation costs is a change of this page. What the figures are is told in
+Instructions and simulated cache misses of each operation, counted by callgrind on one worker. Noise
+of the machine does not affect these figures. `cargo costs --update` writes this page. `.ci/run` runs
+`cargo costs --check`, which fails if an item needs 5 % more or fewer instructions than stated here.
+Every change of the cost of an operation is therefore a change of this page. The figures are explained in
 [benchmarks.md](benchmarks.md#what-a-transaction-costs).
 
 ";
 
-/// The table, as the page has it.
+/// Returns the text of the table.
 pub(crate) fn text(costs: &[Costs]) -> String {
     let mut text = String::from(
         "| operation | instructions, snapshot | instructions, serializable \
@@ -80,7 +80,7 @@ fn parse(page: &str) -> Result<Vec<Costs>> {
     rows.map(row).collect()
 }
 
-/// What has left the table, a line each.
+/// Returns a line for each count outside its tolerance.
 pub(crate) fn differences(table: &[Costs], now: &[Costs]) -> Vec<String> {
     let names = |costs: &[Costs]| costs.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
     if names(table) != names(now) {
@@ -123,7 +123,11 @@ mod tests {
         assert_eq!(table, costs(1000.0, 20.0));
         assert!(differences(&table, &costs(1049.0, 24.0)).is_empty());
         assert_eq!(differences(&table, &costs(1051.0, 20.0)).len(), 2);
-        assert_eq!(differences(&table, &costs(949.0, 20.0)).len(), 2, "a gain is to be kept");
+        assert_eq!(
+            differences(&table, &costs(949.0, 20.0)).len(),
+            2,
+            "a gain must be recorded too"
+        );
         assert_eq!(differences(&table, &costs(1000.0, 26.0)).len(), 2);
         assert_eq!(differences(&table, &[]).len(), 1);
     }

@@ -1,5 +1,6 @@
-//! Whether the stores agree: the same calls must have the same answers everywhere, which a model foretells; and after
-//! a measurement everything must be there that was committed, once.
+//! Checks that the stores agree: the same calls must return the same answers everywhere, as
+//! predicted by a model. After a measurement every committed transaction must be present exactly
+//! once.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,7 +15,7 @@ use crate::drive::Loaded;
 use crate::store::{Kind, Setup};
 use crate::tpcc::{self, Access, Trade, run_at_once};
 
-/// What a store is: values by keys.
+/// The model of a store: values by key.
 struct Model(BTreeMap<u64, Vec<u8>>);
 
 impl Model {
@@ -33,7 +34,7 @@ impl Model {
             Call::Read(keys) => keys.iter().for_each(|key| answer.add(*key, &self.0[key])),
             Call::Modify(keys) => {
                 for key in &**keys {
-                    let value = self.0.get_mut(key).expect("only what is there is drawn");
+                    let value = self.0.get_mut(key).expect("only existing keys are drawn");
                     answer.add(*key, value);
                     increment(value);
                 }
@@ -60,11 +61,11 @@ impl Model {
     }
 }
 
-/// Runs the same `calls` calls on each store and on a model; closes each store, opens it again, and looks whether
-/// everything is still there.
+/// Runs the same `calls` calls on each store and on a model. Closes and reopens each store, and
+/// checks that all records are present.
 ///
 /// # Errors
-/// [`Error::Wrong`] for the first answer that differs.
+/// Returns [`Error::Wrong`] for the first answer that differs.
 pub fn agree(kinds: &[Kind], directory: &Path, synced: bool, calls: u64) -> Result<(), Error> {
     const RECORDS: u64 = 500;
     for kind in kinds {
@@ -84,10 +85,11 @@ pub fn agree(kinds: &[Kind], directory: &Path, synced: bool, calls: u64) -> Resu
     Ok(())
 }
 
-/// Runs the same `calls` of TPC-C's transactions on each store and on a model, and compares all rows in the end.
+/// Runs the same `calls` of TPC-C's transactions on each store and on a model, and compares all
+/// rows at the end.
 ///
 /// # Errors
-/// [`Error::Wrong`] for the first answer that differs, or if the rows do not fit one another.
+/// Returns [`Error::Wrong`] for the first answer that differs, or if the rows are inconsistent.
 pub fn agree_on_trades(kinds: &[Kind], directory: &Path, calls: u64) -> Result<(), Error> {
     const RECORDS: u64 = 1_000;
     for kind in kinds {
@@ -100,7 +102,7 @@ pub fn agree_on_trades(kinds: &[Kind], directory: &Path, calls: u64) -> Result<(
         let mut draws = Calls::new(Work::Trades, RECORDS, 7);
         let drawn = (0..calls).map(|_| draws.draw()).chain([Call::EVERYTHING]);
         let wrote = same_answers(&loaded, &mut model, drawn)?;
-        // Relaxed: there is one thread.
+        // Relaxed: only one thread runs.
         loaded.modifications.store(wrote, Ordering::Relaxed);
         trades_are_complete(&loaded)?;
         loaded.store.close().map_err(failed)?;
@@ -108,7 +110,7 @@ pub fn agree_on_trades(kinds: &[Kind], directory: &Path, calls: u64) -> Result<(
     Ok(())
 }
 
-/// How a store of so few records is set up, for one client.
+/// Returns the setup of a small store for one client.
 fn small(kind: Kind, directory: &Path, synced: bool, records: u64) -> Setup {
     let value_bytes = 100;
     Setup {
@@ -124,10 +126,10 @@ fn small(kind: Kind, directory: &Path, synced: bool, records: u64) -> Setup {
     }
 }
 
-/// Runs the same calls on a store and on a model; returns how many of them wrote.
+/// Runs the same calls on a store and on a model. Returns the number of calls that wrote.
 ///
 /// # Errors
-/// [`Error::Wrong`] for the first answer that differs; the store's.
+/// Returns [`Error::Wrong`] for the first answer that differs, or the store's error.
 fn same_answers(
     loaded: &Loaded,
     model: &mut Model,
@@ -148,10 +150,10 @@ fn same_answers(
     Ok(wrote)
 }
 
-/// Fills a store, which is empty, with what TPC-C begins with.
+/// Fills an empty store with the initial rows of TPC-C.
 ///
 /// # Errors
-/// The store's.
+/// Returns the store's error.
 pub fn fill_with_trades(loaded: &Loaded) -> Result<(), Failure> {
     let mut client = loaded.store.client()?;
     for trade in tpcc::Scale::of(loaded.records).fill() {
@@ -160,12 +162,13 @@ pub fn fill_with_trades(loaded: &Loaded) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Looks whether a store's rows fit one another, and are what those of TPC-C's transactions that wrote have left.
+/// Checks that a store's rows are consistent with each other and with the number of TPC-C
+/// transactions that wrote.
 ///
 /// # Errors
-/// [`Error::Wrong`] if not.
+/// Returns [`Error::Wrong`] if not.
 pub fn trades_are_complete(loaded: &Loaded) -> Result<(), Error> {
-    // Relaxed: those who added to it have been waited for.
+    // Relaxed: the threads that added to it were waited for.
     let wrote = loaded.modifications.load(Ordering::Relaxed);
     let check = Call::Trade(Trade::Check(tpcc::Scale::of(loaded.records)));
     let reply = loaded.store.client().and_then(|mut client| client.run(&check));
@@ -173,21 +176,22 @@ pub fn trades_are_complete(loaded: &Loaded) -> Result<(), Error> {
     match (records, sum) == (wrote, 0) {
         true => Ok(()),
         false => Err(Error::Wrong(format!(
-            "{}: {wrote} transactions wrote, and the rows are what {records} have left; {sum} do not fit, such as {digest:x}",
+            "{}: {wrote} transactions wrote, but the rows contain the writes of {records}; {sum} rows are inconsistent, such as {digest:x}",
             loaded.name
         ))),
     }
 }
 
-/// Looks whether all records of a store are there, and every modification that was committed, once.
+/// Checks that all records of a store are present, and that every committed modification was
+/// applied exactly once.
 ///
 /// # Errors
-/// [`Error::Wrong`] if not.
+/// Returns [`Error::Wrong`] if not.
 pub fn complete(loaded: &Loaded) -> Result<(), Error> {
     let client = loaded.store.client();
     let reply = client.and_then(|mut client| client.run(&Call::EVERYTHING));
     let answer = reply.map_err(|failure| loaded.failed(failure))?.answer;
-    // Relaxed: those who added to it have been waited for.
+    // Relaxed: the threads that added to it were waited for.
     let modifications = loaded.modifications.load(Ordering::Relaxed);
     let sum = sum_after(loaded.records, modifications);
     match (answer.records, answer.sum) == (loaded.records, sum) {

@@ -1,12 +1,12 @@
-//! What a call answers, or why it fails.
+//! Answers and errors of calls.
 
-/// The bytes of a counter: no value is shorter.
+/// The size of a counter, and the minimum size of a value.
 pub const COUNTER_BYTES: usize = 8;
 
-/// Why a store refused or failed.
+/// The error of a store.
 pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// What a call answers: how many records it met, the sum of their counters, and a digest of all.
+/// The answer to a call: the number of records, the sum of their counters, and a digest of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
     pub records: u64,
@@ -15,7 +15,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// One more record, as it was before the call.
+    /// Adds one record, in its state before the call.
     #[inline]
     pub fn add(&mut self, key: u64, value: &[u8]) {
         let counter = counter(value);
@@ -26,10 +26,10 @@ impl Answer {
     }
 }
 
-/// A value's counter.
+/// Returns a value's counter.
 ///
 /// # Panics
-/// When it is shorter than a counter: no store was given such a value.
+/// Panics if the value is shorter than a counter. No store contains such a value.
 #[inline]
 pub fn counter(value: &[u8]) -> u64 {
     let bytes = value[..COUNTER_BYTES].try_into().expect("it has so many bytes");
@@ -43,7 +43,7 @@ pub fn increment(value: &mut [u8]) {
     value[..COUNTER_BYTES].copy_from_slice(&next.to_le_bytes());
 }
 
-/// A record that was loaded is not there, or has another value.
+/// A loaded record is missing or has another value.
 #[derive(Debug)]
 pub struct Missing(pub u64);
 

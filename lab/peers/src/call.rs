@@ -1,8 +1,8 @@
-//! Calls, and values: the same for every store, so that answers can be compared.
+//! Calls and values: the same for every store, so that answers can be compared.
 //!
-//! A value begins with a counter, which is the record's number when it is loaded; the rest follows from the key and does
-//! not compress. A modification reads a value, adds one to its counter and writes it back. So the sum of all counters
-//! tells how many modifications are there.
+//! A value begins with a counter, which is the record's number when it is loaded. The rest follows
+//! from the key and does not compress. A modification reads a value, adds one to its counter and
+//! writes it back. Therefore the sum of all counters gives the number of committed modifications.
 
 use std::sync::Mutex;
 
@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use crate::answer::COUNTER_BYTES;
 use crate::tpcc::{self, Trade};
 
-/// Records that one call reads or modifies at most.
+/// The maximum number of records that one call reads or modifies.
 pub const MOST: usize = 10;
 
-/// Keys of one call.
+/// The keys of one call.
 #[derive(Clone, Copy, Debug)]
 pub struct Keys {
     keys: [u64; MOST],
@@ -30,24 +30,24 @@ impl std::ops::Deref for Keys {
     }
 }
 
-/// What one transaction does.
+/// One transaction.
 #[derive(Clone, Copy, Debug)]
 pub enum Call {
-    /// Reads records, all of which are there.
+    /// Reads existing records.
     Read(Keys),
     /// Adds one to the counters of records.
     Modify(Keys),
-    /// Reads the records from a key on, in order, so many at most.
+    /// Reads records from a key on, in order, up to a limit.
     Scan { from: u64, limit: u64 },
     /// A transaction of TPC-C.
     Trade(Trade),
 }
 
-/// Names of the kinds of calls, as tables show them.
+/// Names of the kinds of calls in tables.
 pub const KINDS: [&str; 3] = ["reads", "modifications", "scans"];
 
 impl Call {
-    /// Its place in `KINDS`.
+    /// Returns the index in `KINDS`.
     pub fn kind(&self) -> usize {
         match self {
             Self::Read(_) => 0,
@@ -57,32 +57,34 @@ impl Call {
         }
     }
 
-    /// Whether it writes nothing.
+    /// Returns true if the call writes nothing.
     pub fn only_reads(&self) -> bool {
         self.kind() != 1
     }
 
-    /// All records.
+    /// Reads all records.
     pub const EVERYTHING: Self = Self::Scan { from: 0, limit: u64::MAX };
 }
 
-/// What transactions do, by shares.
+/// The mix of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Work {
-    /// So many uniformly drawn records a transaction; of a hundred transactions so many only read.
+    /// This number of uniform records in each transaction; this percentage of transactions only
+    /// reads.
     Points { records: usize, read_percent: u8 },
-    /// One record a transaction, drawn with YCSB's skew (theta 0.99); of a hundred transactions so many only read.
+    /// One record in each transaction, with YCSB's skew (theta 0.99); this percentage of
+    /// transactions only reads.
     Skewed { read_percent: u8 },
-    /// Scans of so many records from a uniformly drawn one on.
+    /// Scans of this number of records from a uniform start.
     Scans { records: u64 },
     /// TPC-C's mix.
     Trades,
-    /// All of these, but TPC-C's, for comparing answers.
+    /// All of these except TPC-C's, for comparing answers.
     Everything,
 }
 
 impl Work {
-    /// Whether no transaction writes.
+    /// Returns true if no transaction writes.
     pub fn only_reads(self) -> bool {
         matches!(
             self,
@@ -92,12 +94,12 @@ impl Work {
         )
     }
 
-    /// Whether some transactions read and others write.
+    /// Returns true if some transactions read and others write.
     pub fn is_mixed(self) -> bool {
         !self.only_reads() && !matches!(self, Self::Points { read_percent: 0, .. })
     }
 
-    /// Records that one modifying transaction modifies.
+    /// Returns the number of records that one modifying transaction modifies.
     pub fn modified_by_one(self) -> u64 {
         match self {
             Self::Points { records, .. } => records as u64,
@@ -119,7 +121,7 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// On a store of so many records.
+    /// Returns calls on a store with this number of records.
     pub fn new(work: Work, records: u64, seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(!seed);
         let skewed = matches!(work, Work::Skewed { .. }).then(|| skewed(records, seed));
@@ -132,7 +134,7 @@ impl Calls {
         }
     }
 
-    /// The next one.
+    /// Draws the next call.
     #[inline]
     pub fn draw(&mut self) -> Call {
         match self.work {
@@ -166,18 +168,19 @@ impl Calls {
     }
 }
 
-/// Draws of so many records with YCSB's skew. Adding up the frequencies takes long, so the last ones are kept.
+/// Returns draws with YCSB's skew over this number of records. Summing the frequencies takes long,
+/// so the last distribution is cached.
 fn skewed(records: u64, seed: u64) -> Skewed {
     const THETA: f64 = 0.99;
     static LAST: Mutex<Option<(u64, Skewed)>> = Mutex::new(None);
-    let mut last = LAST.lock().expect("nobody panics while it is locked");
+    let mut last = LAST.lock().expect("no thread panics while it is locked");
     match &*last {
         Some((of, skewed)) if *of == records => skewed.with_seed(seed),
         _ => last.insert((records, Skewed::below(records, THETA, seed))).1.clone(),
     }
 }
 
-/// Makes `value` that of a loaded record.
+/// Sets `value` to that of a loaded record.
 pub fn fill(record: u64, bytes: usize, value: &mut Vec<u8>) {
     value.clear();
     value.extend_from_slice(&record.to_le_bytes());
@@ -186,7 +189,7 @@ pub fn fill(record: u64, bytes: usize, value: &mut Vec<u8>) {
     random.fill(&mut value[COUNTER_BYTES..]);
 }
 
-/// The sum of all counters of a store with so many records after so many modifications.
+/// Returns the sum of all counters of a store with this number of records and modifications.
 pub fn sum_after(records: u64, modifications: u64) -> u64 {
     (records * (records.max(1) - 1) / 2).wrapping_add(modifications)
 }

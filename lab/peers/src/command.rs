@@ -1,4 +1,4 @@
-//! The command: which comparison, at which scale, told in which form.
+//! The command: selects the comparison, the scale and the form of the output.
 
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -16,8 +16,9 @@ use crate::inside::Job;
 
 /// Compare Braid with other embedded databases on this machine.
 ///
-/// Every comparison runs its subjects in one run: rounds in which each runs once, in turn, and medians over the rounds.
-/// Before, all stores are asked the same and must answer the same; afterwards, all that was committed must be there.
+/// A comparison runs its subjects in one run of several rounds. In each round every subject runs
+/// once, in turn; the results are medians over the rounds. Before, all stores must return the same
+/// answers to the same calls. Afterwards, all committed transactions must be present.
 #[derive(Parser, Clone, Debug)]
 #[command(version)]
 pub struct Program {
@@ -32,7 +33,7 @@ pub struct Program {
     #[arg(long, global = true)]
     json: bool,
 
-    /// Exit with a failure when a bar is missed.
+    /// Exit with a failure if a bar is missed.
     #[arg(long, global = true)]
     check: bool,
 }
@@ -47,18 +48,18 @@ enum Comparison {
         after_help = "Give --dir to choose the disk; the system's temporary directory may be memory."
     )]
     Commit(commit::CommitArguments),
-    /// TPC-C, as far as keys alone allow it, in memory.
+    /// TPC-C in memory, reduced to access by key.
     Tpcc(tpcc::TpccArguments),
-    /// Data four times the memory.
+    /// Data four times as large as memory.
     #[command(
         after_help = "Needs the right to make control groups (root), for equal memory, and 20 GB of disk; give --dir to choose it."
     )]
     Larger(larger::LargerArguments),
-    /// The time that opening takes.
+    /// The time to open a store.
     Open(opening::OpenArguments),
-    /// Bytes of disk and memory a record.
+    /// Bytes of disk and memory for a record.
     Space(space::SpaceArguments),
-    /// A job that this program gives itself.
+    /// An internal job of this program.
     #[command(hide = true)]
     Inside {
         /// As JSON.
@@ -67,11 +68,12 @@ enum Comparison {
 }
 
 impl Program {
-    /// Runs the comparison and writes its reports to standard output. Progress goes to standard error, if that is a
-    /// terminal.
+    /// Runs the comparison and writes its reports to standard output. Progress is written to
+    /// standard error if that is a terminal.
     ///
     /// # Errors
-    /// When a store fails or answers wrongly, or a file cannot be written; and where bars were missed, under `--check`.
+    /// Fails if a store fails or answers wrongly, or a file cannot be written; and, under
+    /// `--check`, if bars were missed.
     pub fn run(self) -> anyhow::Result<()> {
         let mut out = BufWriter::new(std::io::stdout().lock());
         if let Comparison::Inside { job } = &self.comparison {

@@ -1,5 +1,6 @@
-//! Clients as subjects of a comparison: threads, each of which makes one call after the other, for every store; for
-//! Braid also requests that are awaited together on one thread, and stored procedures, which its workers draw.
+//! Clients as subjects of a comparison. For every store: threads, each of which makes one call
+//! after the other. For Braid also: requests that one thread awaits together, and stored procedures
+//! that its workers draw.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -17,7 +18,7 @@ use crate::call::{Call, Calls, KINDS, Work};
 use crate::store::{Reply, Store};
 use crate::stores::braid::{Braid, run_options};
 
-/// A store under test, and how often its records were modified since it was loaded.
+/// A store under test, and the number of modifications since it was loaded.
 #[derive(Clone)]
 pub struct Loaded {
     pub name: &'static str,
@@ -27,26 +28,26 @@ pub struct Loaded {
 }
 
 impl Loaded {
-    /// Just loaded, or opened again since.
+    /// Returns a store that was just loaded, or reopened since.
     pub fn new(name: &'static str, store: Box<dyn Store>, records: u64) -> Self {
         Self { name, store: store.into(), records, modifications: Arc::default() }
     }
 
-    /// A failure of this store.
+    /// Returns an error of this store.
     pub fn failed(&self, source: Failure) -> Error {
         Error::Subject { name: self.name.to_owned(), source }
     }
 }
 
-/// What clients do, and how many of them.
+/// The work and the number of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
     pub work: Work,
     pub clients: usize,
     pub seed: u64,
-    /// Whether threads stay on cores, if there are enough.
+    /// True if threads are bound to cores, if the machine has enough.
     pub pin: bool,
-    /// Every so many calls of a client one is timed.
+    /// One call of a client in this number is timed.
     pub timed_one_in: u32,
 }
 
@@ -79,13 +80,13 @@ fn counted(inner: impl Subject + 'static, loaded: &Loaded, work: Work) -> Box<dy
     Box::new(Counted { inner, work, modifications: loaded.modifications.clone() })
 }
 
-/// So many threads, each with a client of its own.
+/// Returns a subject with one thread for each client.
 pub fn threads(loaded: &Loaded, load: Load) -> Box<dyn Subject> {
     let name = format!("{}, {}", loaded.name, clients(load.clients));
     counted(Threads { name, loaded: loaded.clone(), load, round: 0 }, loaded, load.work)
 }
 
-/// `1 client`, `64 clients`.
+/// Returns `1 client`, `64 clients`.
 pub fn clients(count: usize) -> String {
     format!("{count} client{}", if count == 1 { "" } else { "s" })
 }
@@ -131,15 +132,15 @@ impl Subject for Threads {
                 Ok(result) => result,
                 Err(_) => Err("a client's thread panicked".into()),
             });
-            // All are waited for before a failure is told.
+            // Waits for all before it reports a failure.
             joined.collect::<Vec<_>>().into_iter().collect()
         });
         Ok(sum(tallies.map_err(|failure| loaded.failed(failure))?, load.timed_one_in))
     }
 }
 
-/// Requests that are awaited together on one thread: as many clients as there are, each of which makes its next call
-/// when it has the answer to the last. `None` if the store is not Braid.
+/// Returns a subject of requests that one thread awaits together: one for each client, which makes
+/// its next call after the answer to the last. `None` if the store is not Braid.
 pub fn requests(loaded: &Loaded, load: Load) -> Option<Box<dyn Subject>> {
     loaded.store.braid()?;
     let name = format!("{}, {}", loaded.name, clients(load.clients));
@@ -181,7 +182,8 @@ impl Subject for Requests {
     }
 }
 
-/// Stored procedures on so many of Braid's workers. `None` if the store is not Braid.
+/// Returns a subject of stored procedures on this number of Braid's workers. `None` if the store is
+/// not Braid.
 pub fn procedures(loaded: &Loaded, load: Load, workers: usize) -> Option<Box<dyn Subject>> {
     let braid: &Braid = loaded.store.braid()?;
     let plural = if workers == 1 { "" } else { "s" };
@@ -211,7 +213,7 @@ fn share_of(effort: Effort, client: usize, clients: usize) -> Effort {
     }
 }
 
-/// One client's calls of one round.
+/// The calls of one client in one round.
 struct Tally {
     calls: Calls,
     started: Instant,
@@ -220,7 +222,7 @@ struct Tally {
     conflicts: u64,
     kinds: [(u64, Latencies); KINDS.len()],
     timer: Latencies,
-    /// From the first call to the last one's answer.
+    /// The time from the first call to the last answer.
     elapsed: Duration,
 }
 
@@ -245,7 +247,7 @@ impl Tally {
         }
     }
 
-    /// The next call, and its beginning if it is timed.
+    /// Returns the next call, and its start if it is timed.
     fn next(&mut self) -> Option<(Call, Option<Instant>)> {
         if self.left == 0 || self.end.is_some_and(|end| Instant::now() >= end) {
             self.elapsed = self.started.elapsed();
@@ -264,7 +266,7 @@ impl Tally {
     }
 }
 
-/// The sample of all clients together.
+/// Returns the sample of all clients together.
 fn sum(tallies: Vec<Tally>, timed_one_in: u32) -> Sample {
     let elapsed = tallies.iter().map(|tally| tally.elapsed).max().unwrap_or_default();
     let mut sample = Sample::plain(0, elapsed, Latencies::one_in(timed_one_in));
@@ -284,7 +286,8 @@ fn sum(tallies: Vec<Tally>, timed_one_in: u32) -> Sample {
             sample.transactions += count;
             sample.latencies.merge(latencies);
         }
-        // Only reads, scans and modifications together conflict, and only the latter fail of it.
+        // Conflicts occur only if reads, scans and modifications run together, and only
+        // modifications fail because of them.
         sample.kinds[1].conflicts += tally.conflicts;
     }
     sample

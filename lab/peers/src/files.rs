@@ -1,4 +1,5 @@
-//! The files of a store: what they take of the disk and of the page cache, and how they leave the latter.
+//! The files of a store: their size on disk and in the page cache, and their removal from the page
+//! cache.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +7,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Calls `each` with every file below `directory`, and its length and blocks.
+/// Calls `each` with every file below `directory`, its length and its blocks.
 fn for_each(
     directory: &Path,
     each: &mut dyn FnMut(&Path, u64, u64) -> io::Result<()>,
@@ -14,7 +15,7 @@ fn for_each(
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
         let metadata = match std::fs::symlink_metadata(&path) {
-            // Stores remove files of theirs at any time.
+            // Stores may remove files at any time.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             found => found?,
         };
@@ -27,10 +28,10 @@ fn for_each(
     Ok(())
 }
 
-/// What the files below `directory` take of the disk.
+/// Returns the disk space of the files below `directory`.
 ///
 /// # Errors
-/// When the directory cannot be read.
+/// Fails if the directory cannot be read.
 pub fn disk_bytes(directory: &Path) -> io::Result<u64> {
     let mut sum = 0;
     for_each(directory, &mut |_, _, blocks| {
@@ -40,10 +41,10 @@ pub fn disk_bytes(directory: &Path) -> io::Result<u64> {
     Ok(sum)
 }
 
-/// What is in the page cache of the files below `directory`.
+/// Returns the bytes of the files below `directory` in the page cache.
 ///
 /// # Errors
-/// When a file cannot be read or mapped.
+/// Fails if a file cannot be read or mapped.
 pub fn cached_bytes(directory: &Path) -> io::Result<u64> {
     let mut sum = 0;
     for_each(directory, &mut |path, length, _| {
@@ -57,7 +58,7 @@ pub fn cached_bytes(directory: &Path) -> io::Result<u64> {
 
 fn cached(file: &File, length: usize) -> io::Result<u64> {
     const PAGE: usize = 4096;
-    // SAFETY: a new mapping, of which nothing is read or written: only asked for.
+    // SAFETY: a new mapping whose contents are never read or written.
     let map = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
@@ -75,7 +76,7 @@ fn cached(file: &File, length: usize) -> io::Result<u64> {
     // SAFETY: the mapping has `length` bytes, and `pages` a byte for each page of it.
     let status = unsafe { libc::mincore(map, length, pages.as_mut_ptr()) };
     let failed = (status != 0).then(io::Error::last_os_error);
-    // SAFETY: it was mapped above, and nobody else knows of it.
+    // SAFETY: it was mapped above, and no other code uses the mapping.
     unsafe { libc::munmap(map, length) };
     match failed {
         Some(error) => Err(error),
@@ -83,10 +84,10 @@ fn cached(file: &File, length: usize) -> io::Result<u64> {
     }
 }
 
-/// Writes what is in the page cache of the files below `directory`, and lets it go.
+/// Writes the files below `directory` to disk and drops them from the page cache.
 ///
 /// # Errors
-/// When a file cannot be synced.
+/// Fails if a file cannot be synced.
 pub fn forget(directory: &Path) -> io::Result<()> {
     for_each(directory, &mut |path, _, _| {
         let file = File::open(path)?;

@@ -1,5 +1,5 @@
-//! A control group that bounds the memory of a process together with the page cache it fills: the only bound that is
-//! the same for stores with caches of their own and for stores that live in the page cache.
+//! A control group that limits the memory of a process together with its page cache. Only this
+//! limit is equal for stores with their own cache and for stores that use the page cache.
 
 use std::path::{Path, PathBuf};
 
@@ -9,15 +9,15 @@ pub struct Group {
     path: PathBuf,
 }
 
-/// Where the groups for memory are, and what its limit is called, by version of the interface.
+/// The directories of memory groups and the names of their limits, by version of the interface.
 const PLACES: [(&str, &str); 2] =
     [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
 
 impl Group {
-    /// A new group with this limit in bytes, or without one, called by `name`.
+    /// Creates a group `name` with this limit in bytes, or without a limit.
     ///
     /// # Errors
-    /// Why there can be none, in words: usually rights.
+    /// Returns the reason as text; usually missing rights.
     pub fn new(name: &str, limit: Option<u64>) -> Result<Self, String> {
         let (parent, file) = PLACES
             .into_iter()
@@ -30,7 +30,7 @@ impl Group {
         let path = Path::new(parent).join(name);
         let said = |error: std::io::Error| format!("{}: {error}", path.display());
         std::fs::create_dir(&path).map_err(said)?;
-        // From here on it is removed, whatever happens.
+        // From here on `drop` removes it in any case.
         let group = Self { path: path.clone() };
         if let Some(limit) = limit {
             std::fs::write(path.join(file), limit.to_string()).map_err(said)?;
@@ -38,7 +38,7 @@ impl Group {
         Ok(group)
     }
 
-    /// What a process writes its number to, to be in the group.
+    /// Returns the file to which a process writes its number to enter the group.
     pub fn entrance(&self) -> PathBuf {
         self.path.join("cgroup.procs")
     }
@@ -46,7 +46,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // The last process may still be on its way out.
+        // The last process may still be exiting.
         for _ in 0..50 {
             if std::fs::remove_dir(&self.path).is_ok() {
                 return;

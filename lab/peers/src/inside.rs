@@ -1,4 +1,4 @@
-//! A job on one store in a process of its own, so that its memory can be bounded and told from that of others.
+//! A job on one store in a separate process, so that its memory can be limited and measured.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,14 +17,14 @@ use crate::files;
 use crate::group::Group;
 use crate::store::{Kind, Setup};
 
-/// What is to be done.
+/// A job.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     pub kind: Kind,
     pub setup: Setup,
     pub records: u64,
     pub task: Task,
-    /// Where the process enters its control group, if there is one.
+    /// The file through which the process enters its control group, if any.
     pub entrance: Option<PathBuf>,
 }
 
@@ -32,35 +32,35 @@ pub struct Job {
 pub enum Task {
     /// Loads the store.
     Load,
-    /// Loads the store, reads everything once, and tells what memory that takes.
+    /// Loads the store, scans it once, and measures its memory.
     Weigh,
-    /// Opens it, warms up, and measures.
+    /// Opens the store, warms up, and measures.
     Measure { work: Work, clients: usize, seed: u64, warm_up: f64, seconds: f64 },
-    /// Looks whether everything is there after so many modifications.
+    /// Checks that all records are present after this number of modifications.
     Check { modifications: u64 },
 }
 
-/// What came of it.
+/// The results of a job.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Done {
     pub settings: String,
     pub transactions: u64,
     pub conflicts: u64,
     pub seconds: f64,
-    /// Modifications committed, those of the warm-up included.
+    /// Committed modifications, including those of the warm-up.
     pub modifications: u64,
-    /// Of the process, without files.
+    /// Anonymous memory of the process.
     pub anonymous_bytes: u64,
-    /// Of the store's files, in the page cache.
+    /// The store's files in the page cache.
     pub cached_bytes: u64,
     pub disk_bytes: u64,
 }
 
 impl Job {
-    /// Does it in this process.
+    /// Runs the job in this process.
     ///
     /// # Errors
-    /// When the store fails or answers wrongly.
+    /// Fails if the store fails or answers wrongly.
     pub fn run(&self) -> Result<Done, Failure> {
         if let Some(entrance) = &self.entrance {
             std::fs::write(entrance, std::process::id().to_string())?;
@@ -78,7 +78,7 @@ impl Job {
             }
             Task::Measure { .. } => self.measure(&loaded, &mut done)?,
             Task::Check { modifications } => {
-                // Relaxed: there is one thread.
+                // Relaxed: only one thread runs.
                 loaded.modifications.store(modifications, Ordering::Relaxed);
                 complete(&loaded)?;
             }
@@ -101,16 +101,17 @@ impl Job {
         done.transactions = sample.transactions;
         done.conflicts = sample.conflicts;
         done.seconds = sample.elapsed.as_secs_f64();
-        // Relaxed: whoever added to it is over.
+        // Relaxed: the threads that added to it have ended.
         done.modifications = loaded.modifications.load(Ordering::Relaxed);
         done.anonymous_bytes = anonymous_bytes().unwrap_or(0);
         Ok(())
     }
 
-    /// Does it in a process of its own, `program`, in a control group with the setup's budget, if there can be one.
+    /// Runs the job in a separate process of `program`, in a control group with the setup's budget
+    /// if possible.
     ///
     /// # Errors
-    /// When the process fails; what it said then is in the error.
+    /// Fails if the process fails; the error contains its output.
     pub fn send(mut self, program: &Path) -> Result<Done, Error> {
         let name = format!("braid-peers-{}-{}", std::process::id(), self.kind.name());
         let group = Group::new(&name, self.setup.budget).ok();
@@ -135,18 +136,18 @@ impl Job {
 }
 
 impl Done {
-    /// How long it was measured.
+    /// Returns the duration of the measurement.
     pub fn elapsed(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
 }
 
-/// Why no control group can be made, if none can.
+/// Returns the reason why no control group can be created, if any.
 pub fn no_group() -> Option<String> {
     Group::new(&format!("braid-peers-{}-try", std::process::id()), Some(64 << 20)).err()
 }
 
-/// Memory of this process that no file is behind.
+/// Returns the anonymous memory of this process.
 fn anonymous_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;

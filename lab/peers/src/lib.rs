@@ -1,9 +1,15 @@
-//! Braid beside other embedded databases: LMDB, redb, fjall and SQLite, each set up as its own documentation
-//! advises, all under the same calls in one run.
+//! Comparison of Braid with other embedded databases: LMDB, redb, fjall, RocksDB and SQLite. Each
+//! is set up as its own documentation advises, and all get the same calls in one run.
 //!
-//! Layers, each importing only those below it: `command`, `comparison` (one file each), `inside` (jobs in processes of
-//! their own) beside `agree` (whether stores give the same answers), `drive` (clients as subjects), `stores` (one file
-//! each), `store` (what they have in common), `call`, `tpcc`, `answer`; beside them `files` and `group`.
+//! Layers, each importing only those below it:
+//!
+//! - `command`.
+//! - `comparison`: one file for each comparison.
+//! - `inside`: jobs in separate processes; and `agree`: checks that stores return the same answers.
+//! - `drive`: clients as subjects.
+//! - `stores`: one file for each store.
+//! - `store`: the common interface of stores.
+//! - `call`, `tpcc` and `answer`; and next to them `files` and `group`.
 
 mod agree;
 mod answer;

@@ -1,4 +1,5 @@
-//! What Braid and its peers have in common: a store of records of 8 bytes and some, which clients call.
+//! The common interface of Braid and its peers: a store that maps 8-byte keys to values, which
+//! clients call.
 
 use std::path::PathBuf;
 
@@ -10,61 +11,62 @@ use crate::call::Call;
 use crate::stores;
 use crate::stores::braid::Braid;
 
-/// What a call met, and how often it was tried in vain before.
+/// The answer to a call, and the number of failed attempts before it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reply {
     pub answer: Answer,
     pub conflicts: u64,
 }
 
-/// A store that is open. Every call is one transaction, serializable, and when it returns its commit is as durable as
-/// the [`Setup`] says.
+/// An open store. Every call is one serializable transaction. When it returns, its commit is as
+/// durable as the [`Setup`] requires.
 pub trait Store: Send + Sync {
-    /// How it is set up, in words: everything that is not its default, and why.
+    /// Describes the setup: every setting that is not the default, and the reason.
     fn settings(&self) -> String;
-    /// Fills the store, which is empty, in the order of the keys; then lets it do what it does for data that stays.
+    /// Fills an empty store in key order, then runs the store's maintenance for loaded data.
     fn load(&self, records: u64) -> Result<(), Failure>;
-    /// A client, which makes one call after the other on the thread that asked for it.
+    /// Returns a client, which makes one call after the other on the calling thread.
     fn client(&self) -> Result<Box<dyn Client + '_>, Failure>;
-    /// The engine, if it is Braid, which takes calls in other ways too.
+    /// Returns the engine if it is Braid, which also accepts calls in other ways.
     fn braid(&self) -> Option<&Braid> {
         None
     }
-    /// Ends it; no client is left. Others end when they are dropped.
+    /// Closes the store after all clients are dropped. Other stores close when they are dropped.
     fn close(&self) -> Result<(), Failure> {
         Ok(())
     }
 }
 
-/// Who calls a store.
+/// A client of a store.
 pub trait Client {
-    /// Runs a transaction, again if it met a conflict.
+    /// Runs a transaction, and retries after a conflict.
     fn run(&mut self, call: &Call) -> Result<Reply, Failure>;
 }
 
-/// How a store is opened.
+/// The options for opening a store.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setup {
-    /// Where it is, or is to be.
+    /// The directory, which may not exist yet.
     pub directory: PathBuf,
     pub value_bytes: usize,
-    /// Bytes of keys and values, once it is loaded.
+    /// Bytes of keys and values after loading.
     pub data_bytes: u64,
-    /// Whether a call returns only when its commit is on disk; else nobody waits for the disk.
+    /// True if a call returns only when its commit is on disk; otherwise calls do not wait for the
+    /// disk.
     pub synced: bool,
-    /// Bytes that the process and the page cache for it may take; `None` for as many as the data needs.
+    /// The maximum bytes of the process and its page cache; `None` for as much as the data needs.
     pub budget: Option<u64>,
-    /// Clients that call it at the same time, at most.
+    /// The maximum number of concurrent clients.
     pub clients: usize,
-    /// Of Braid: worker threads, and whether they stay on cores.
+    /// For Braid: worker threads, and true if they are bound to cores.
     pub workers: usize,
     pub pin: bool,
-    /// Of Braid: whether its records are those of a paged table.
+    /// For Braid: true if its table is paged.
     pub paged: bool,
 }
 
 impl Setup {
-    /// For a cache that holds all of the data with what a store has around it.
+    /// Returns the size of a cache that holds all data with a store's overhead.
     pub fn ample_cache(&self) -> u64 {
         (self.data_bytes * 4).max(64 << 20)
     }
@@ -84,7 +86,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As tables show it.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Braid => "Braid",
@@ -97,7 +99,7 @@ impl Kind {
         }
     }
 
-    /// Opens the store of that kind, which is made if it is not there.
+    /// Opens or creates the store of this kind.
     pub fn open(self, setup: &Setup) -> Result<Box<dyn Store>, Failure> {
         std::fs::create_dir_all(&setup.directory)?;
         Ok(match self {

@@ -1,10 +1,10 @@
-//! Each comparison runs, tiny, and tells what it compared.
+//! Runs each comparison at a tiny scale and checks the subjects in its report.
 
 use std::process::Command;
 
 use serde_json::Value;
 
-/// The longest that a tiny comparison may take, however loaded the machine is.
+/// The maximum duration of a tiny comparison on any loaded machine.
 const LIMIT_SECONDS: &str = "600";
 
 fn run(arguments: &[&str]) -> Value {
@@ -26,7 +26,7 @@ fn run(arguments: &[&str]) -> Value {
     document
 }
 
-/// The names of a report's subjects, each of which did something.
+/// Returns the names of a report's subjects, each of which ran transactions.
 fn subjects(report: &Value) -> Vec<String> {
     let measured = report["measured"].as_array().unwrap();
     let name = |subject: &Value| {

@@ -1,8 +1,8 @@
-//! Why a measurement could not be made or told.
+//! Errors of measurements and of their reports.
 
 use std::path::PathBuf;
 
-/// What stops a workload.
+/// An error that stops a workload.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -14,25 +14,25 @@ pub enum Error {
     File {
         /// The file or directory.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A chart could not be drawn.
     #[error("cannot draw {path}: {reason}")]
     Chart {
-        /// Where it was to go.
+        /// The path of the chart.
         path: PathBuf,
-        /// What the drawing library said.
+        /// The error of the drawing library.
         reason: String,
     },
-    /// The input file is not what the workload understands.
+    /// The workload cannot parse the input file.
     #[error("{path}, line {line}: {reason}")]
     Input {
         /// The input file.
         path: PathBuf,
         /// One-based line number.
         line: u64,
-        /// What is wrong there.
+        /// The error in that line.
         reason: String,
     },
     /// The workload would not fit into memory.
@@ -41,19 +41,19 @@ pub enum Error {
          use fewer --records"
     )]
     Memory {
-        /// Records asked for.
+        /// The requested number of records.
         records: u64,
-        /// Memory needed, for people.
+        /// The memory needed, as text for people.
         needed: String,
-        /// Memory available, for people.
+        /// The available memory, as text for people.
         available: String,
     },
-    /// Something that is compared with the engine failed.
+    /// A system that the engine is compared with failed.
     #[error("{name}: {source}")]
     Subject {
-        /// What failed, and at what.
+        /// The system and its operation.
         name: String,
-        /// What it said.
+        /// The error of that system.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A result contradicts what the engine promised; the figures are worthless.
@@ -68,7 +68,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Names the file that `source` is about.
+    /// Returns a function that adds the path of the file to an I/O error.
     pub fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { path, source }

@@ -1,6 +1,7 @@
-//! Histories: what transactions were told, held against the serial order that the database tells. A
-//! transaction that wrote stands at its commit LSN; one that did not, where it read: before all that
-//! committed at that LSN or later. Every answer must be the one that a map gives in that order.
+//! Histories: checks the answers that transactions received against the serial order of the
+//! database. A transaction that wrote has its place at its commit LSN. A transaction that wrote
+//! nothing has its place at its snapshot: before all transactions that committed at that LSN or
+//! later. A map that replays the transactions in this order must give the same answers.
 
 mod graph;
 #[cfg(all(test, not(braid_simulation)))]
@@ -11,79 +12,79 @@ use std::collections::BTreeMap;
 use braiddb::{Error, Index, IndexKeys, Table, Transaction};
 use fastrand::Rng;
 
-/// What one operation was told.
+/// The answer to one operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A look-up.
+    /// A look-up: the key and its value.
     Got(u64, Option<u64>),
-    /// Whether a key has a record.
+    /// The existence of a record with this key.
     Contains(u64, bool),
-    /// The first records of a range, from one of its ends.
+    /// A scan of the first records of a range, from one end.
     Scanned {
         /// The lowest key of the range.
         low: u64,
-        /// The highest.
+        /// The highest key of the range.
         high: u64,
-        /// Whether from the highest on.
+        /// True if the scan starts at the highest key.
         reverse: bool,
-        /// How many were asked for.
+        /// The maximum number of records.
         limit: usize,
-        /// What was met.
+        /// The records of the scan.
         records: Vec<(u64, u64)>,
     },
-    /// The records with one key in an index, from one of its ends.
+    /// A scan of the records with one key in an index, from one end.
     FoundBy {
-        /// The index's key: see [`index_key`].
+        /// The key in the index: see [`index_key`].
         key: u64,
-        /// Whether from the last one on.
+        /// True if the scan starts at the last record.
         reverse: bool,
-        /// All of them.
+        /// All the records with this key.
         records: Vec<(u64, u64)>,
     },
     /// A write that always succeeds.
     Put(u64, u64),
-    /// An insertion, and whether it was refused.
+    /// An insertion, and true if it was refused.
     Inserted(u64, u64, bool),
-    /// An update, and whether it was refused.
+    /// An update, and true if it was refused.
     Updated(u64, u64, bool),
-    /// A deletion, and whether there was a record.
+    /// A deletion, and true if the record existed.
     Deleted(u64, bool),
-    /// A savepoint was made.
+    /// A new savepoint.
     Saved,
-    /// What came after the last savepoint was taken back.
+    /// A rollback to the last savepoint.
     RolledBack,
 }
 
-/// Which transactions a history is of.
+/// The kind of transactions in a history.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {
-    /// Keys are below this.
+    /// The exclusive upper bound of keys.
     pub keys: u64,
-    /// Operations of one transaction, at most.
+    /// The maximum number of operations in one transaction.
     pub operations: usize,
-    /// Whether it only reads.
+    /// True if transactions only read.
     pub read_only: bool,
 }
 
-/// How many keys the index of a history has.
+/// The number of keys in the index of a history.
 const INDEX_KEYS: u64 = 3;
 
-/// The key of a value in the index of a history.
+/// Returns the index key of a value.
 #[must_use]
 pub fn index_key(value: u64) -> u64 {
     value % INDEX_KEYS
 }
 
-/// Gives the index of a history its keys.
+/// Adds the index key of a value to `keys`.
 pub fn extract(value: u64, keys: &mut IndexKeys<'_, u64>) {
     keys.push(&index_key(value));
 }
 
-/// Carries out one transaction, which `random` chooses; what it was told. If the table has the index that
-/// [`extract`] gives its keys, it reads by that too.
+/// Runs one transaction that `random` chooses and returns the answers. The transaction also reads
+/// by the index if the table has the index that [`extract`] defines.
 ///
 /// # Errors
-/// Those of its operations that are no answers.
+/// Errors of operations that are not answers.
 pub async fn transaction(
     tx: &Transaction,
     table: &Table<u64, u64>,
@@ -114,7 +115,8 @@ pub async fn transaction(
             },
             12 | 13 => Answer::Deleted(key, tx.delete(table, &key).await?),
             14 => {
-                // An insertion that is taken back at once: only its success tells something.
+                // A rollback follows this insertion immediately: only the success of the insertion
+                // is an answer.
                 let here = tx.savepoint();
                 answers.push(Answer::Saved);
                 answers.push(insert(tx, table, key, value).await?);
@@ -199,11 +201,11 @@ async fn find_by(
     Ok(Answer::FoundBy { key, reverse, records })
 }
 
-/// The transactions of a history that committed, in the order in which they were told to have.
+/// The committed transactions of a history, in the order of their acknowledgements.
 #[derive(Clone, Debug, Default)]
 pub struct History(Vec<Entry>);
 
-/// A transaction that committed.
+/// A committed transaction.
 #[derive(Clone, Debug)]
 struct Entry {
     begin: u64,
@@ -212,37 +214,39 @@ struct Entry {
 }
 
 impl History {
-    /// Adds a transaction that saw what was committed before one LSN, and committed at another, or wrote
-    /// nothing.
+    /// Adds a transaction with a snapshot before `snapshot_lsn` that committed at `commit_lsn` or
+    /// wrote nothing.
     pub fn add(&mut self, snapshot_lsn: u64, commit_lsn: u64, answers: Vec<Answer>) {
         self.0.push(Entry { begin: snapshot_lsn, commit: commit_lsn, answers });
     }
 
-    /// How many transactions committed.
+    /// Returns the number of committed transactions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none did.
+    /// Returns true if no transaction committed.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The transactions that committed before an LSN.
+    /// Keeps only the transactions that committed before an LSN.
     #[must_use]
     pub fn before(mut self, lsn: u64) -> Self {
         self.0.retain(|entry| entry.commit < lsn);
         self
     }
 
-    /// Replays the history in its order, on top of `state`, which becomes what it leaves.
+    /// Replays the history in serial order on `state`, which receives the final state.
     ///
     /// # Errors
-    /// The first answer that does not fit, and what it should have been answered from.
+    /// Returns the first answer that differs from the answer of `state`, with the records that it
+    /// should reflect.
     pub fn replay(mut self, state: &mut BTreeMap<u64, u64>) -> Result<(), String> {
-        // Of those with one LSN, those that wrote nothing read before it.
+        // Among transactions with the same LSN, those that wrote nothing come first: they read
+        // before it.
         self.0.sort_by_key(|entry| (entry.commit, wrote(&entry.answers)));
         for Entry { commit: lsn, answers, .. } in self.0 {
             let mut saved = None;
@@ -260,12 +264,16 @@ impl History {
 }
 
 impl History {
-    /// Looks whether `found` is what a crash may leave after the first `told` transactions were told: what
-    /// those leave that committed up to some LSN. All that were told to have committed are among them; and
-    /// what others were told that only read, up to a later LSN, is still so: it stood on what is there.
+    /// Checks that `found` is a state that a crash may leave after the first `told` transactions
+    /// received their answers.
+    ///
+    /// - The state must be the result of all commits up to some LSN.
+    /// - All acknowledged commits must be among them.
+    /// - Answers of read-only transactions with a later snapshot must remain true: the commits that
+    ///   they read were durable.
     ///
     /// # Errors
-    /// Why it is not.
+    /// Returns the reason why it is not.
     pub fn recovered(self, told: usize, found: &BTreeMap<u64, u64>) -> Result<(), String> {
         let mut told = self.0.clone().into_iter().take(told).collect::<Vec<_>>();
         let readers = told.extract_if(.., |entry| !wrote(&entry.answers)).collect::<Vec<_>>();
@@ -289,7 +297,7 @@ impl History {
             }
             let Some(Entry { answers, .. }) = writers.next() else {
                 return Err(format!(
-                    "{found:?} was recovered: no commits up to one LSN leave that and all that was told"
+                    "{found:?} was recovered: no commits up to one LSN give this state and all answers"
                 ));
             };
             for (key, value) in graph::written(answers) {
@@ -302,7 +310,8 @@ impl History {
     }
 }
 
-/// Whether a transaction logs anything. One that took back all that it wrote does not.
+/// Returns true if a transaction logs anything. A transaction that rolled back all its writes logs
+/// nothing.
 fn wrote(answers: &[Answer]) -> bool {
     let (mut wrote, mut saved) = (false, false);
     for answer in answers {
@@ -319,7 +328,7 @@ fn wrote(answers: &[Answer]) -> bool {
     wrote
 }
 
-/// Whether an answer is that of a map, which it changes.
+/// Returns true if the map `state` gives the same answer; applies the change to the map.
 fn fits(
     answer: &Answer,
     state: &mut BTreeMap<u64, u64>,
@@ -430,10 +439,10 @@ mod tests {
         };
         assert!(left(0, &[]) && left(0, &[(1, 1)]) && left(0, &[(1, 1), (2, 2)]));
         assert!(!left(0, &[(2, 2)]), "the earlier one is missing");
-        assert!(!left(1, &[]), "somebody was told what it read");
-        // That one was not told of the other record.
+        assert!(!left(1, &[]), "a read of it was acknowledged");
+        // The client did not receive an answer that includes the other record.
         assert!(left(1, &[(1, 1)]) && left(1, &[(1, 1), (2, 2)]));
-        assert!(!left(2, &[(1, 1)]), "somebody was told that it committed");
+        assert!(!left(2, &[(1, 1)]), "its commit was acknowledged");
     }
 
     #[test]

@@ -1,12 +1,19 @@
 //! Workloads, crash campaigns and simulations of Braid: the library behind `braid-lab`.
 //!
-//! Layers, each importing only those below it: `bench` (the command), `workload` (one file each),
-//! `engine` (databases under test and how they are driven) beside `reference` (bare baselines),
-//! `scale` (arguments and settings), `harness` (measuring and telling), `random` and `error`. Apart
-//! from them are `history`, which holds what transactions were told against a serial order, `histories`, which
-//! lets an independent checker search them for cycles, `torture`, and `simulate`, which replaces
-//! all the others in builds with `--cfg braid_simulation`. What measures and tells, and what drives the engine, is public for `braid-peers`, which compares
-//! Braid with other databases.
+//! Layers, each importing only those below it:
+//!
+//! - `bench`: the command.
+//! - `workload`: one file for each workload.
+//! - `engine`: databases under test and the code that drives them; and `reference`: bare baselines.
+//! - `scale`: arguments and settings.
+//! - `harness`: measurement and reports.
+//! - `random` and `error`.
+//!
+//! Other modules: `history` checks answers of transactions against a serial order. `histories`
+//! records histories for an independent checker of cycles. `torture` kills processes. `simulate`
+//! replaces all other modules in builds with `--cfg braid_simulation`. The modules that measure,
+//! report and drive the engine are public for `braid-peers`, which compares Braid with other
+//! databases.
 
 #[cfg(not(braid_simulation))]
 pub mod bench;

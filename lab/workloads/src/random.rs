@@ -1,6 +1,7 @@
-//! Uniform record numbers, the same generator and the same keys on every side of a comparison.
+//! Uniform record numbers: the same generator and the same keys on every side of a comparison.
 
-/// The key of record number `record`: ascending, with gaps, so that misses can be asked for too.
+/// Returns the key of record number `record`. Keys ascend with gaps, so that misses can be drawn
+/// too.
 #[inline]
 pub fn key_of(record: u64) -> u64 {
     record * 7 + 1
@@ -14,38 +15,38 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// Below `records`, which must not be 0.
+    /// Draws numbers below `records`, which must not be 0.
     pub fn below(records: u64, seed: u64) -> Self {
         assert!(records > 0, "nothing to draw from");
         Self { generator: fastrand::Rng::with_seed(seed), records }
     }
 
-    /// The same records, drawn anew.
+    /// Returns the same distribution with a new seed.
     pub fn with_seed(&self, seed: u64) -> Self {
         Self::below(self.records, seed)
     }
 
-    /// A record number.
+    /// Returns a record number.
     #[inline]
     pub fn record(&mut self) -> u64 {
         self.generator.u64(0..self.records)
     }
 
-    /// The key of a uniformly drawn record.
+    /// Returns the key of a uniformly drawn record.
     #[inline]
     pub fn key(&mut self) -> u64 {
         key_of(self.record())
     }
 
-    /// The keys of `N` uniformly drawn records.
+    /// Returns the keys of `N` uniformly drawn records.
     #[inline]
     pub fn keys<const N: usize>(&mut self) -> [u64; N] {
         std::array::from_fn(|_| self.key())
     }
 }
 
-/// Ranks of which few are drawn often: the `k`-th about `1 / k^theta` times as often as the first (Gray et al.,
-/// SIGMOD 1994, as YCSB has it).
+/// Skewed ranks: the `k`-th is drawn about `1 / k^theta` times as often as the first (Gray et al.,
+/// SIGMOD 1994, as in YCSB).
 #[derive(Clone, Copy, Debug)]
 pub struct Zipfian {
     items: u64,
@@ -55,14 +56,14 @@ pub struct Zipfian {
 }
 
 impl Zipfian {
-    /// Of more than 2 items, with `theta` between 0 and 1.
+    /// Returns a distribution over more than 2 items, with `theta` between 0 and 1.
     pub fn over(items: u64, theta: f64) -> Self {
         assert!(items > 2 && (0.0..1.0).contains(&theta), "{items} items, theta {theta}");
         let zeta = zeta(items, theta);
         Self { items, theta, zeta, eta: eta(items, theta, zeta) }
     }
 
-    /// The same of more items.
+    /// Extends the distribution to more items.
     pub fn grow_to(&mut self, items: u64) {
         if items > self.items {
             let more = self.items + 1..=items;
@@ -72,7 +73,7 @@ impl Zipfian {
         }
     }
 
-    /// The rank for a number from 0 to 1 that was drawn uniformly: how many are more frequent.
+    /// Returns the rank for a uniform number from 0 to 1: the number of more frequent items.
     #[inline]
     pub fn rank(&self, drawn: f64) -> u64 {
         let scaled = drawn * self.zeta;
@@ -93,8 +94,8 @@ fn eta(items: u64, theta: f64, zeta: f64) -> f64 {
     (1.0 - (2.0 / items as f64).powf(1.0 - theta)) / (1.0 - half / zeta)
 }
 
-/// The sum of `1 / k^theta` for `k` from 1 to `items`: the first terms, then Euler and Maclaurin's formula, whose
-/// error is beyond a double's digits by then.
+/// Returns the sum of `1 / k^theta` for `k` from 1 to `items`: the first terms exactly, the rest by
+/// the Euler-Maclaurin formula, whose error is then below the precision of a double.
 fn zeta(items: u64, theta: f64) -> f64 {
     const SUMMED: u64 = 100_000;
     let term = |k: f64| k.powf(-theta);
@@ -108,7 +109,7 @@ fn zeta(items: u64, theta: f64) -> f64 {
     first + integral + (term(to) - term(from)) / 2.0
 }
 
-/// Draws record numbers so; which of them are frequent is scattered.
+/// Draws record numbers with this skew; the frequent ones are scattered.
 #[derive(Clone, Debug)]
 pub struct Skewed {
     generator: fastrand::Rng,
@@ -116,18 +117,18 @@ pub struct Skewed {
 }
 
 impl Skewed {
-    /// Below `records`, which must be more than 2, with `theta` between 0 and 1.
+    /// Draws numbers below `records`, which must be more than 2, with `theta` between 0 and 1.
     pub fn below(records: u64, theta: f64, seed: u64) -> Self {
         let generator = fastrand::Rng::with_seed(seed);
         Self { generator, zipfian: Zipfian::over(records, theta) }
     }
 
-    /// The same distribution, drawn anew.
+    /// Returns the same distribution with a new seed.
     pub fn with_seed(&self, seed: u64) -> Self {
         Self { generator: fastrand::Rng::with_seed(seed), ..*self }
     }
 
-    /// The key of a record that is drawn so.
+    /// Returns the key of a record drawn with this skew.
     pub fn key(&mut self) -> u64 {
         let rank = self.zipfian.rank(self.generator.f64());
         key_of(rank.wrapping_mul(0x9e37_79b9_7f4a_7c15) % self.zipfian.items)
@@ -161,7 +162,7 @@ mod tests {
             let apart = (zeta(3_000_000, theta) / summed - 1.0).abs();
             assert!(apart < 1e-9, "theta {theta}: {apart}");
         }
-        // The constant that YCSB has for its ten billion items.
+        // YCSB's constant for its ten billion items.
         assert!((zeta(10_000_000_000, 0.99) - 26.469_028_201_783_02).abs() < 1e-6);
         let mut grown = Zipfian::over(1_000, 0.9);
         grown.grow_to(5_000);

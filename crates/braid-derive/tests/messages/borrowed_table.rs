@@ -1,4 +1,4 @@
-//! A table that a closure borrows, and should own: a clone costs a reference count.
+//! A table that a closure borrows but must own: a clone costs a reference count.
 
 use braiddb::{Database, Error, Table};
 

@@ -1,4 +1,4 @@
-//! `#[derive(Key)]` without the name that the catalog is to know it by, and on what is no key.
+//! `#[derive(Key)]` without the name for the catalog, and on types that cannot be keys.
 
 use braiddb::Key;
 

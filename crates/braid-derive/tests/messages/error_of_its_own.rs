@@ -1,4 +1,4 @@
-//! `run` with a closure whose error is of a type of its own, for which there is `try_run`.
+//! `run` with a closure that returns a custom error type, which needs `try_run`.
 
 use braiddb::{Database, Table};
 

@@ -1,4 +1,4 @@
-//! An enum as a key, that does not derive `Key`.
+//! An enum as a key that does not derive `Key`.
 
 use braiddb::{Database, Error, Table};
 

@@ -1,4 +1,4 @@
-//! What is lent for as long as the transaction lasts, taken out of it.
+//! A borrowed value that leaves its transaction.
 
 use braiddb::{Database, Error, Table};
 

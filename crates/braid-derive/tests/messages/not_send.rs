@@ -1,4 +1,4 @@
-//! What another thread must not have, in a closure that runs on a worker.
+//! A value that is not `Send` in a closure that runs on a worker.
 
 use std::rc::Rc;
 

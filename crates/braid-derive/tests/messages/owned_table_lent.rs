@@ -1,4 +1,4 @@
-//! Tables that `run_on` is given themselves, where it takes references.
+//! Owned tables as arguments of `run_on`, which needs references.
 
 use braiddb::{Database, Error, Table};
 

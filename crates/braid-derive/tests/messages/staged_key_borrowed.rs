@@ -1,4 +1,4 @@
-//! A staged table whose keys are borrowed: these are owned.
+//! A staged table with borrowed keys; they must be owned.
 
 use braiddb::{Database, Error};
 

@@ -1,4 +1,4 @@
-//! A table with `&str` as its keys, which is one of `str`.
+//! A table with `&str` as the key type instead of `str`.
 
 use braiddb::{Database, Error, Table};
 

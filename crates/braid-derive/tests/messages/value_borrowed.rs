@@ -1,4 +1,4 @@
-//! A table of references to text, in place of text.
+//! A table of `&str` values instead of `str`.
 
 use braiddb::{Database, Error, Table};
 

@@ -1,4 +1,4 @@
-//! A struct as a value, without the format in which it is stored.
+//! A struct as a value without a storage format.
 
 use braiddb::{Database, Error, Table};
 

@@ -1,4 +1,4 @@
-//! A type that serde knows, and Braid's catalog does not.
+//! A type that serde supports but Braid's catalog does not.
 
 use braiddb::{Database, Error, Postcard, Table};
 use serde::{Deserialize, Serialize};

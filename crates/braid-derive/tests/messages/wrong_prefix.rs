@@ -1,4 +1,4 @@
-//! A prefix that no key of the table begins with.
+//! A prefix that does not match the table's key type.
 
 use braiddb::{Database, Error, Table};
 

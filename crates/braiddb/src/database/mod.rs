@@ -40,6 +40,7 @@ mod tests;
 mod trace;
 mod transaction;
 mod tuning;
+mod unfold;
 #[cfg(feature = "experiment")]
 mod unversioned;
 mod upkeep;

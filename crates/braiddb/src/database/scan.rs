@@ -4,11 +4,10 @@ use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow};
 
 use futures_core::Stream;
-use futures_util::StreamExt;
-use futures_util::stream::unfold;
 
 use super::error::Result;
 use super::table::Table;
+use super::unfold::unfold;
 use crate::sched::engine_code;
 use crate::transaction::{self, Bounds, Direction};
 use crate::types::{KeyBuffer, TableKey, Value};
@@ -202,8 +201,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     pub fn into_stream(
         self,
     ) -> impl Stream<Item = Result<(K::Decoded, V::Owned)>> + use<'tx, K, V> {
-        unfold(Some(self), async |scan| {
-            let mut scan = scan?;
+        unfold(self, async |mut scan: Self| {
             let item = match scan.next().await {
                 Ok(None) => return None,
                 Ok(Some((key, value))) => Ok((key, V::into_owned(value))),
@@ -211,7 +209,6 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
             };
             Some((item, Some(scan)))
         })
-        .fuse()
     }
 
     /// The next key as it is stored.

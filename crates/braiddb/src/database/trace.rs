@@ -96,9 +96,10 @@ impl Database {
     /// thread, after [`Database::close`] too.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, Tuning};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1).trace(10_000))?;
+    /// let tuning = Tuning::default().trace(10_000);
+    /// let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
     /// let names: Table<str, u64> = db.run_blocking(async |tx| tx.create_table("names").await)?;
     /// db.run_blocking(async move |tx| tx.put(&names, "ada", &1815).await)?;
     /// db.close()?;
@@ -121,9 +122,10 @@ impl Trace {
     /// All slices, by worker; those of a worker in the order in which they ended.
     ///
     /// ```
-    /// use braiddb::{Activity, Database, Error, Options};
+    /// use braiddb::{Activity, Database, Error, Options, Tuning};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1).trace(1000))?;
+    /// let tuning = Tuning::default().trace(1000);
+    /// let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
     /// db.run_blocking(async |tx| tx.tables().await)?;
     /// db.close()?;
     /// let trace = db.trace();
@@ -145,7 +147,8 @@ impl Trace {
     /// # use braiddb::{Database, Error, Options};
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let path = directory.path().join("trace.json");
-    /// let db = Database::in_memory(Options::default().workers(1).trace(1000))?;
+    /// let tuning = Tuning::default().trace(1000);
+    /// let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
     /// db.trace().write_chrome(std::io::BufWriter::new(std::fs::File::create(path).unwrap())).unwrap();
     /// # Ok::<_, Error>(())
     /// ```

@@ -1,11 +1,12 @@
-//! Checking a database: every block of its log, and that every key leads to its own record.
+//! Database check: verifies every block of the log, and that every key points to its record.
 //!
-//! Indexes that are attached are held against their tables. Of records of paged tables it is checked that all are found on
-//! their pages, in order, and their values whole; what is durable of them is checked with the checkpoint's chunks.
+//! Attached indexes are compared with their tables. For paged tables, the check verifies that all
+//! records are on their pages, in order, and that their values are complete. Their durable images
+//! are verified with the checkpoint's chunks.
 //!
-//! A few keys at a time are looked up in a snapshot of their own, which is over before their records are
-//! read: so a check holds no old version back, however long it takes. The caller keeps segments of the
-//! log from being freed.
+//! Keys are looked up a few at a time, each time in a new snapshot that ends before the records are
+//! read. So a check does not prevent old versions from being freed, regardless of its duration. The
+//! caller keeps segments of the log from being freed.
 
 use std::ops::Bound;
 use std::rc::Rc;
@@ -20,34 +21,36 @@ use crate::transaction::{Bounds, OperationError, WorkerTransactions, check_index
 use crate::types::KeyBuffer;
 use crate::version::Address;
 
-/// Keys looked up in one snapshot.
+/// Number of keys looked up in one snapshot.
 const BATCH: usize = 32;
-/// Records of a paged table passed in one snapshot, and bytes of their values after which it ends.
+/// Maximum number of a paged table's records read in one snapshot, and maximum bytes of their
+/// values.
 const PAGED_BATCH: u64 = 512;
 const PAGED_BATCH_BYTES: usize = 1 << 20;
 /// Bytes of records read at a time, unless a single one is larger.
 const READ_BYTES: usize = 1 << 20;
 
-/// What a check of the tables found.
+/// Result of a check of the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checked {
     pub(crate) records: u64,
-    /// What is wrong, and where.
+    /// Description and location of each problem.
     pub(crate) problems: Vec<String>,
 }
 
-/// A key, and where its record is.
+/// A key with the location of its record.
 struct Listed {
     key: KeyBuffer,
     rid: Rid,
     address: Address,
 }
 
-/// Checks every record of the database whose worker's thread this is, as it is committed when the check
-/// reaches it: what its key leads to in the log is whole, and is the record of that key.
+/// Checks every record of the database to which the current worker thread belongs, in the version
+/// that is committed when the check reaches it. The record in the log must be intact and must
+/// belong to its key.
 ///
 /// # Errors
-/// `Unlogged` if the database logs nothing.
+/// `Unlogged` if the database has no log.
 pub(crate) async fn check_tables() -> Result<Checked, OperationError> {
     let worker = WorkerTransactions::current();
     let store = worker.engine().log.cold_store().ok_or(OperationError::Unlogged)?;
@@ -74,7 +77,7 @@ async fn check_table(
 ) -> Result<(), OperationError> {
     let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);
     while let Some(listed) = list(worker, table, &mut cursor).await? {
-        // What is read must be on disk.
+        // Records must be on disk before they are read.
         if let Some(last) = listed.iter().map(|one| one.address.lsn()).max() {
             worker.wait_durable(last).await?;
         }
@@ -90,7 +93,7 @@ async fn check_table(
     Ok(())
 }
 
-/// Goes over the records of a paged table.
+/// Checks the records of a paged table.
 async fn check_paged_table(
     worker: &Rc<WorkerTransactions>,
     table: &Records,
@@ -110,7 +113,7 @@ async fn check_paged_table(
                         break;
                     }
                     Err(error) if error.is_value_not_whole() => {
-                        // What is wrong is the next record's value: passed without it.
+                        // The next record's value is damaged: it is skipped.
                         let mut keys = transaction.scan(table, behind(last.as_ref()));
                         keys.set_keys_only();
                         if keys.load().await? {
@@ -122,7 +125,7 @@ async fn check_paged_table(
                         }
                         break;
                     }
-                    // Which keys it has is not known: the rest of the table is passed.
+                    // The keys of the damaged page are unknown: the rest of the table is skipped.
                     Err(error) if error.is_damaged_page() => {
                         let name = table.name();
                         checked.problems.push(format!("table {:?}: {error}", &*name));
@@ -134,7 +137,7 @@ async fn check_paged_table(
                 if last.as_ref().is_some_and(|last| **last >= **key) {
                     let (name, key) = (table.name(), table.show_key().show(key));
                     checked.problems.push(format!(
-                        "table {:?} has the key {key} on a page behind one of later keys",
+                        "table {:?} has the key {key} on a page after a greater key",
                         &*name
                     ));
                     return Ok(());
@@ -153,7 +156,7 @@ async fn check_paged_table(
     }
 }
 
-/// All keys behind one.
+/// Returns the bounds of all keys above one.
 fn behind(key: Option<&KeyBuffer>) -> Bounds {
     let low = key.cloned().map_or(Bound::Unbounded, Bound::Excluded);
     Bounds { low, high: Bound::Unbounded }
@@ -182,7 +185,7 @@ async fn list(
     Ok(more.then_some(listed))
 }
 
-/// How many records, from the first on, are read at a time.
+/// Returns the number of records to read at a time, from the first one.
 fn count_to_read(listed: &[Listed]) -> usize {
     let mut bytes = 0;
     let within = |one: &&Listed| {
@@ -192,7 +195,7 @@ fn count_to_read(listed: &[Listed]) -> usize {
     listed.iter().take_while(within).count().max(1)
 }
 
-/// What is wrong with a record, if anything.
+/// Returns the problem of a record, if it has one.
 async fn check_record(store: &ColdStore, table: &Records, listed: &Listed) -> Option<String> {
     let Listed { key, rid, address } = listed;
     let record = match store.read(address.lsn(), address.read_bytes()).await {
@@ -203,6 +206,6 @@ async fn check_record(store: &ColdStore, table: &Records, listed: &Listed) -> Op
     let same = (found.table, found.rid, found.key) == (table.id, *rid, &**key);
     (!same).then(|| {
         let (name, key, lsn) = (table.name(), table.show_key().show(key), address.lsn());
-        format!("table {:?}: the key {key} leads to another record, at LSN {lsn}", &*name)
+        format!("table {:?}: the key {key} points to another record, at LSN {lsn}", &*name)
     })
 }

@@ -1,5 +1,6 @@
-//! Records of paged tables that are to be replayed, a batch at a time, in the order of their keys: a table may be larger than
-//! memory, and each leaf is then loaded and written once for all of a batch's records that fall to it.
+//! Replay batches: records of paged tables are applied a batch at a time, in key order. A table may
+//! be larger than memory. With batches, each leaf is loaded and written once for all of a batch's
+//! records in its range.
 
 use super::RecoveryError;
 use super::recovered_pages::{PageMemoryWatch, RecoveringPages};
@@ -8,16 +9,17 @@ use crate::rid::TableId;
 use crate::sync::thread;
 use crate::transaction::Engine;
 
-/// Bytes of a batch, whatever the budget.
+/// Minimum and maximum bytes of a batch, regardless of the memory budget.
 const MIN_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 4 << 10 } else { 1 << 20 };
 const MAX_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 4 << 10 } else { 64 << 20 };
-/// Threads that apply a batch: a thread waits for each page that it loads, so there are several for a core.
+/// Number of threads per core that apply a batch. Each waits for the pages that it loads, so
+/// several are used.
 const THREADS_PER_CORE: usize = if cfg!(braid_simulation) { 1 } else { 8 };
 const MAX_CORES: usize = 8;
-/// Records that are worth a thread.
+/// Minimum number of records for a thread.
 const MIN_SHARE: usize = if cfg!(any(test, braid_simulation)) { 8 } else { 512 };
 
-/// Records that were put or deleted by their keys, as they came.
+/// Records that were put or deleted by key, in log order.
 pub(super) struct KeyBatch {
     entries: Vec<Entry>,
     /// Keys and values, one after the other.
@@ -25,12 +27,12 @@ pub(super) struct KeyBatch {
     most_bytes: usize,
 }
 
-/// Where a record lies in the batch's bytes.
+/// Position of a record in the batch's bytes.
 struct Entry {
     table: TableId,
     key_bytes: u32,
     start: usize,
-    /// None if it was deleted.
+    /// `None` if the record was deleted.
     value_bytes: Option<u32>,
 }
 
@@ -46,7 +48,7 @@ impl Entry {
 }
 
 impl KeyBatch {
-    /// An empty one; `room` is what it may take of memory, if that is bounded.
+    /// Creates an empty batch; `room` is the memory that it may take, if that is bounded.
     pub(super) fn new(room: Option<u64>) -> Self {
         let most_bytes = room.unwrap_or(MAX_BYTES).clamp(MIN_BYTES, MAX_BYTES) as usize;
         Self { entries: Vec::new(), bytes: Vec::new(), most_bytes }
@@ -64,28 +66,28 @@ impl KeyBatch {
         self.bytes.extend_from_slice(value.unwrap_or_default());
     }
 
-    /// Whether it is to be applied before more is added.
+    /// Returns whether the batch must be applied before another record is added.
     pub(super) fn is_full(&self) -> bool {
         self.bytes.len() + self.entries.len() * size_of::<Entry>() >= self.most_bytes
     }
 
-    /// Brings the newest record of each key to its table's pages, by several threads, each of which has a range of the keys.
-    /// The batch is empty afterwards.
+    /// Applies the newest record of each key to its table's pages, by several threads with disjoint
+    /// key ranges. The batch is empty afterwards.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// When a page is not available.
     pub(super) fn apply(
         &mut self,
         engine: &Engine,
         pages: &RecoveringPages<'_>,
     ) -> Result<(), RecoveryError> {
         let Self { entries, bytes, .. } = self;
-        // The sort is stable: of one key, the newest comes first then, and stays.
+        // The sort is stable: the newest record of a key is the first one, and is kept.
         entries.reverse();
         entries.sort_by(|a, b| (a.table, a.key(bytes)).cmp(&(b.table, b.key(bytes))));
         entries.dedup_by(|a, b| (a.table, a.key(bytes)) == (b.table, b.key(bytes)));
         let cores = thread::available_parallelism().map_or(1, usize::from).min(MAX_CORES);
-        // Each needs some pages at once.
+        // Each thread needs several pages at the same time.
         let ahead = engine.pages().map_or(0, |pages| pages.most_ahead());
         let threads = (cores * THREADS_PER_CORE).min(ahead.max(cores));
         let share = entries.len().div_ceil(threads).max(MIN_SHARE);
@@ -96,7 +98,7 @@ impl KeyBatch {
                 let apply = move || apply_some(engine, pages, some, bytes);
                 match thread::spawn_scoped(scope, apply) {
                     Ok(applier) => appliers.push(applier),
-                    // There may be no more threads: then this one does it.
+                    // If the thread cannot be started, this thread applies the records.
                     Err(_) => done = done.and(apply()),
                 }
             }

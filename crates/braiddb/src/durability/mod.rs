@@ -1,5 +1,6 @@
-//! Recovery, from the disk to tables: the newest checkpoint, then the log after it. What each thing
-//! that can be on disk leads to is a table in `ARCHITECTURE.md`, held by `tests/durability/recovery.rs`.
+//! Durability: recovery, checkpoints and compaction. Recovery loads the newest checkpoint and then
+//! replays the log after it. `ARCHITECTURE.md` has a table of on-disk states and their recovery,
+//! which `tests/durability/recovery.rs` tests.
 
 mod check;
 mod checkpoint;
@@ -29,7 +30,7 @@ use crate::record::TableFull;
 use crate::rid::TableId;
 use crate::transaction::Engine;
 
-/// Why a recovery failed.
+/// Reason why a recovery failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum RecoveryError {
     #[error(transparent)]
@@ -40,30 +41,30 @@ pub(crate) enum RecoveryError {
     Pages(#[from] PageError),
 }
 
-/// How far a recovery is.
+/// Progress of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecoveryStep {
-    /// So many records of the checkpoint's are loaded.
+    /// Number of records of the checkpoint that are loaded.
     Checkpoint { loaded: u64, records: u64 },
-    /// So many bytes of the log are read; there may be less than `bytes` of it.
+    /// Number of bytes of the log that are read; the log may be shorter than `bytes`.
     Log { read: u64, bytes: u64 },
 }
 
-/// The id of the table, or of an index's entries, that a row of the catalog is of, by its key and value.
+/// Returns the id of the table or index that a catalog row defines, from the row's key and value.
 pub(crate) type TableIdOf = fn(&[u8], &[u8]) -> Option<TableId>;
 
-/// Called with how far a recovery is.
+/// Callback that receives the progress of a recovery.
 pub(crate) type Watch<'w> = &'w mut dyn FnMut(RecoveryStep);
 
-/// What a recovery did.
+/// Result of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Recovered {
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) replayed: Replayed,
 }
 
-/// Brings the engine's tables, which are empty, to the state that is on disk. Paged tables are returned: which
-/// of them there are is for the catalog to say.
+/// Recovers the engine's tables, which are empty, from the disk. Paged tables are returned, because
+/// the catalog defines which of them exist.
 ///
 /// # Errors
 /// When something cannot be read, or is damaged.

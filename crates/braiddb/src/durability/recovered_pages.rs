@@ -1,9 +1,11 @@
-//! Paged tables while a checkpoint is loaded and the log replayed, and until they are listed.
+//! Recovered paged tables: state while a checkpoint is loaded and the log is replayed, until the
+//! catalog lists the tables.
 //!
-//! Both bring records of paged tables back by their keys, to trees that no table has yet. Afterwards the
-//! catalog says which tables there are; what is left belonged to tables that are gone, and is empty. So it does
-//! not matter what had a table's id before, should it have been used again. Checkpoints leave tables out whose creator took
-//! them back; should records be left under an id that is not listed all the same, it is not given to another table.
+//! Loading and replay write records by key into trees that belong to no table yet. Afterwards the
+//! catalog defines the existing tables. The remaining trees belonged to tables that no longer
+//! exist, and are empty. So it does not matter if a table id was used by an earlier table.
+//! Checkpoints omit tables whose creation was rolled back. If records remain under an id that is
+//! not listed, the id is not assigned to another table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,21 +19,21 @@ use crate::sched::run_now;
 use crate::sync::{Mutex, OnceLock, RwLock};
 use crate::transaction::Engine;
 
-/// Trees of pages by the tables that they are of.
+/// Trees of pages, by table.
 pub(super) struct RecoveringPages<'r> {
     engine: &'r Engine,
     files: &'r LogFiles,
     trees: RwLock<BTreeMap<TableId, Arc<PagedTable>>>,
-    /// Where the pages are, and the number above all ids, once the checkpoint says so.
+    /// The page space and the upper bound of page ids, if the checkpoint lists leaves.
     leaves: OnceLock<(Arc<PageSpace>, u64)>,
-    /// Large values that belong to no record once the log is replayed.
+    /// Large values that belong to no record after the replay.
     unowned: Mutex<Vec<(TableId, LargeRef)>>,
 }
 
-/// Bytes of records that are brought back until it is looked again whether pages take more memory than they may.
+/// Bytes of records that are replayed between two checks of the pages' memory limit.
 const LOOK_BYTES: usize = 64 << 10;
 
-/// Who looks after the memory that pages take, while a thread brings records back.
+/// Periodic check of the pages' memory limit, while a thread replays records.
 pub(super) struct PageMemoryWatch<'e> {
     engine: &'e Engine,
     bytes: usize,
@@ -42,7 +44,7 @@ impl<'e> PageMemoryWatch<'e> {
         Self { engine, bytes: 0 }
     }
 
-    /// A record of so many bytes is brought back; returns whether that was time to look.
+    /// Counts the bytes of a replayed record. Returns whether a check was due.
     pub(super) fn count(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
         let is_due = self.bytes >= LOOK_BYTES;
@@ -54,7 +56,7 @@ impl<'e> PageMemoryWatch<'e> {
     }
 }
 
-/// What was recovered of paged tables, and is not listed yet.
+/// Recovered paged tables that are not listed yet.
 #[derive(Debug, Default)]
 pub(crate) struct RecoveredPages(BTreeMap<TableId, PagedTable>);
 
@@ -64,48 +66,49 @@ impl<'r> RecoveringPages<'r> {
         Self { engine, files, trees, leaves, unowned }
     }
 
-    /// Says where the pages are whose leaves the checkpoint lists, and that all ids are below `id_limit`; `false` if that makes
-    /// no sense, or was said before.
+    /// Sets the page space whose leaves the checkpoint lists, and the upper bound of page ids.
+    /// Returns `false` if the bound is too large, or was set before.
     pub(super) fn begin_leaves(&self, space: &Arc<PageSpace>, id_limit: u64) -> bool {
         space.begin_loading(id_limit) && self.leaves.set((space.clone(), id_limit)).is_ok()
     }
 
-    /// The checkpoint is loaded.
+    /// Ends the loading of the checkpoint.
     pub(super) fn finish_loading(&self) {
         if let Some((space, id_limit)) = self.leaves.get() {
             space.finish_loading(*id_limit);
         }
     }
 
-    /// Where the pages are, if the checkpoint lists leaves.
+    /// Returns the page space, if the checkpoint lists leaves.
     pub(super) fn leaves_begun(&self) -> Option<&Arc<PageSpace>> {
         self.leaves.get().map(|(space, _)| space)
     }
 
-    /// Adds a table whose leaves the checkpoint lists, with large values that belong to no record once the log is replayed.
+    /// Adds a table whose leaves the checkpoint lists, with large values that belong to no record
+    /// after the replay.
     pub(super) fn add_table(&self, id: TableId, pages: PagedTable, unowned: Vec<LargeRef>) {
         let before = self.trees.write().insert(id, Arc::new(pages));
         assert!(before.is_none(), "tables are listed once, before anything is replayed");
         self.unowned.lock().extend(unowned.into_iter().map(|large| (id, large)));
     }
 
-    /// That the operating system refused a thread.
+    /// Returns the error for a thread that could not be started.
     pub(super) fn no_threads(&self, error: std::io::Error) -> RecoveryError {
         LogError::io("start a thread to recover", self.files.directory().path(), 0, error).into()
     }
 
-    /// Looks whether there may be a record of a paged table at `lsn`.
+    /// Checks whether a record of a paged table may exist at `lsn`.
     ///
     /// # Errors
-    /// `Corrupt`, if the database has no paged tables by its version.
+    /// `Corrupt`, if the database's format version does not allow paged tables.
     pub(super) fn expect(&self, lsn: Lsn) -> Result<(), RecoveryError> {
         self.files.unexpected_paged(lsn).map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Gives a key of a paged table this value, or takes its record away.
+    /// Sets the value of a key in a paged table, or removes its record.
     ///
     /// # Errors
-    /// That there are no pages.
+    /// When no pages are available.
     pub(super) fn replay(
         &self,
         table: TableId,
@@ -119,10 +122,10 @@ impl<'r> RecoveringPages<'r> {
         Ok(run_now(tree.replay(key, value))?)
     }
 
-    /// The records of a table.
+    /// Returns the tree of a table, created if necessary.
     ///
     /// # Errors
-    /// That there are no pages.
+    /// When no pages are available.
     pub(super) fn tree(&self, id: TableId) -> Result<Arc<PagedTable>, PageError> {
         if let Some(tree) = self.trees.read().get(&id) {
             return Ok(tree.clone());
@@ -135,10 +138,10 @@ impl<'r> RecoveringPages<'r> {
         Ok(trees.entry(id).or_insert(tree).clone())
     }
 
-    /// The trees, when everything is replayed.
+    /// Returns the trees, after everything is replayed.
     ///
     /// # Errors
-    /// When a page cannot be had; the operating system's.
+    /// When a page is not available; errors of the operating system.
     pub(super) fn into_recovered(self) -> Result<RecoveredPages, RecoveryError> {
         for (id, unowned) in self.unowned.lock().drain(..) {
             let tree = self.trees.read().get(&id).cloned();
@@ -151,38 +154,40 @@ impl<'r> RecoveringPages<'r> {
             None if self.files.is_read_only() => {}
             None => remove_zones(self.files)?,
         }
-        let own = |(id, tree)| (id, Arc::into_inner(tree).expect("nobody replays any more"));
+        let own = |(id, tree)| (id, Arc::into_inner(tree).expect("replay has ended"));
         let trees = std::mem::take(&mut *self.trees.write());
         Ok(RecoveredPages(trees.into_iter().map(own).collect()))
     }
 }
 
 impl RecoveredPages {
-    /// Lists a table that is paged by the catalog, with the records that were recovered of it.
+    /// Lists a table that is paged according to the catalog, with its recovered records.
     ///
     /// # Errors
-    /// When there are no pages for it.
+    /// When no pages are available for it.
     pub(crate) fn list(&mut self, engine: &Engine, id: TableId) -> Result<(), PageError> {
         let pages = self.0.remove(&id).map_or_else(|| run_now(engine.empty_pages(id)), Ok)?;
         engine.list_recovered(id, pages);
         Ok(())
     }
 
-    /// Gives up what was recovered of a table that was dropped, if it was paged: nobody can have begun to use it. Its pages are
-    /// free at once, but for those to which the newest checkpoint leads. Returns whether there were any.
+    /// Frees the pages of a dropped table, if it was paged; it cannot be in use yet. They are free
+    /// immediately, except for those that the newest checkpoint lists. Returns whether the table
+    /// had pages.
     pub(crate) fn give_up(&mut self, id: TableId) -> bool {
         self.0.remove(&id).is_some()
     }
 
-    /// Whether there are pages of tables that are gone, when all that there are were listed.
+    /// Returns whether pages of nonexistent tables remain, after all existing tables were listed.
     pub(crate) fn has_unlisted(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Tables of which records are left, when all that there are were listed: the log leads to none.
+    /// Returns the tables that still have records, after all existing tables were listed. No
+    /// catalog row references them.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// When a page is not available.
     pub(crate) fn unlisted(&self) -> Result<Vec<TableId>, PageError> {
         let mut left = Vec::new();
         for (id, pages) in &self.0 {

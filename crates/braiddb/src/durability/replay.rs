@@ -1,21 +1,21 @@
-//! Replay: every committed transaction in the log, applied to the tables by several threads.
+//! Replay: applies every committed transaction in the log to the tables, by several threads.
 //!
-//! One thread reads blocks; each of the others applies the records whose key falls to it, so what
-//! happened to one key is applied in order. No record is brought to memory: entries get addresses.
-//! A record id that was freed and taken by another key may fall to two threads: the later record
-//! stays, whichever thread comes last.
+//! One thread reads blocks. Each other thread applies the records whose keys are hashed to it, so
+//! changes of one key are applied in order. No record is loaded into memory: entries receive
+//! addresses. If a record id was freed and reused for another key, two threads may apply records
+//! with that id. The record with the later LSN is kept, in either order.
 //!
-//! Records of paged tables are brought back by their keys, many at a time (`key_batch`), to pages that no table has yet, on
-//! top of what the checkpoint has of them.
+//! Records of paged tables are applied by key, in batches (`key_batch`). They are written to pages
+//! that belong to no table yet, on top of the checkpoint's contents.
 //!
-//! | block | what replay does |
+//! | block | action of replay |
 //! |---|---|
 //! | commit, no parts | applies its records |
-//! | part | keeps it until its commit block comes, or, if that is too much, where it starts |
-//! | commit naming a first part | applies the parts kept under it, in order, then its own records |
-//! | part whose commit never comes | forgets it: the transaction did not commit |
-//! | moved | as a commit without parts, and is not counted as a transaction |
-//! | skip | nothing |
+//! | part | keeps it until its commit block; above a memory limit, keeps only its position |
+//! | commit naming a first part | applies the parts of the transaction, in order, then its own records |
+//! | part without a commit | discards it: the transaction did not commit |
+//! | moved | like a commit without parts, but not counted as a transaction |
+//! | skip | none |
 
 use std::collections::BTreeMap;
 
@@ -33,33 +33,33 @@ use crate::sync::{Mutex, thread};
 use crate::transaction::Engine;
 use crate::version::{Address, Stamp, VersionRef};
 
-/// Blocks on their way to each thread.
+/// Number of blocks that are queued for each thread.
 const BLOCKS_AHEAD: usize = 256;
-/// Bytes of log between two words of how far it is.
+/// Bytes of the log between two progress reports.
 const PROGRESS_BYTES: u64 = 1 << 20;
-/// Bytes of blocks that are kept of transactions whose commit has not come: of what is beyond, as bulk operations may be, the
-/// parts are read again when it comes.
+/// Maximum bytes of blocks that are kept for transactions without a commit yet. Beyond that, for
+/// example in bulk operations, parts are read again when the commit is found.
 const KEPT_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 8 << 10 } else { 64 << 20 };
-/// Locks that keep two threads from setting one record at once.
+/// Number of locks, which keep two threads from setting one record at the same time.
 const STRIPES: usize = 1024;
 
-/// What a replay did.
+/// Result of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Replayed {
     pub(crate) transactions: u64,
     pub(crate) records: u64,
-    /// Bytes that transactions logged whose commit never came.
+    /// Bytes that were logged by transactions without a commit.
     pub(crate) uncommitted_bytes: u64,
-    /// Where it started.
+    /// LSN at which replay started.
     pub(crate) start: Lsn,
-    /// Where the log ends.
+    /// End of the log.
     pub(crate) end: Lsn,
 }
 
-/// Applies what the reader reads to the engine's tables, and to `pages`.
+/// Applies the blocks of the reader to the engine's tables, and to `pages`.
 ///
 /// # Errors
-/// The log's: it cannot be read, or is damaged before its end.
+/// When the log cannot be read, or is damaged before its end.
 pub(super) fn replay(
     engine: &Engine,
     pages: &RecoveringPages<'_>,
@@ -96,13 +96,14 @@ pub(super) fn replay(
     Ok(replayed)
 }
 
-/// Where what was committed goes: records of paged tables to a batch, the others, in their blocks, to every thread.
+/// Destination of committed blocks: records of paged tables are added to a batch, and blocks with
+/// other records are sent to every thread.
 struct Committed<'r> {
     engine: &'r Engine,
     pages: &'r RecoveringPages<'r>,
     appliers: Vec<SyncSender<Block>>,
     batch: KeyBatch,
-    /// Records that went to the batch.
+    /// Number of records that were added to the batch.
     by_key: u64,
 }
 
@@ -122,14 +123,15 @@ impl Committed<'_> {
             }
         }
         for applier in self.appliers.iter().filter(|_| has_others) {
-            // A thread that failed has hung up; its error is reported when it is joined.
+            // A thread that failed has closed its channel; its error is reported when it is joined.
             _ = applier.send(block.clone());
         }
         Ok(())
     }
 }
 
-/// Gives committed blocks away, in commit order; returns how many commits there were, and what was logged without one.
+/// Distributes committed blocks in commit order. Returns the number of commits, and the bytes
+/// without a commit.
 fn distribute(
     reader: &mut LogReader,
     committed: &mut Committed<'_>,
@@ -167,19 +169,19 @@ fn distribute(
     Ok(Replayed { transactions, uncommitted_bytes: parts.bytes(), ..Replayed::default() })
 }
 
-/// Parts of transactions whose commit has not come, by where they start. In order, so that of two with as many bytes the same
-/// is forgotten each time.
+/// Parts of transactions without a commit yet, by their start. Ordered, so that the choice between
+/// two with equal bytes is deterministic.
 #[derive(Default)]
 struct Parts {
     by_start: BTreeMap<Lsn, TransactionParts>,
-    /// Bytes of blocks that are kept.
+    /// Bytes of the blocks that are kept.
     kept_bytes: u64,
 }
 
-/// What a transaction logged so far.
+/// Parts that a transaction has logged so far.
 struct TransactionParts {
     bytes: u64,
-    /// `None` if that is too much: they are read again.
+    /// `None` above the memory limit: the blocks are read again.
     blocks: Option<Vec<Block>>,
 }
 
@@ -190,7 +192,7 @@ impl TransactionParts {
 }
 
 impl Parts {
-    /// Bytes of all.
+    /// Returns the bytes of all parts.
     fn bytes(&self) -> u64 {
         self.by_start.values().map(|parts| parts.bytes).sum()
     }
@@ -211,7 +213,7 @@ impl Parts {
         }
     }
 
-    /// Gives the parts of a transaction, whose commit has come, to `each`.
+    /// Passes the parts of a transaction, whose commit was found, to `each`.
     fn take(
         &mut self,
         first: Lsn,
@@ -235,7 +237,7 @@ impl Parts {
     }
 }
 
-/// One thread's share of the keys.
+/// State of one thread, which applies its share of the keys.
 struct Share<'r> {
     engine: &'r Engine,
     catalog: TableIdOf,
@@ -245,7 +247,7 @@ struct Share<'r> {
 }
 
 impl Share<'_> {
-    /// Applies its records of all blocks; returns how many there were.
+    /// Applies this thread's records of all blocks; returns their number.
     fn apply_all(&self, blocks: &Receiver<Block>) -> Result<u64, RecoveryError> {
         let participation = self.engine.domain.participate();
         let (mut applied, mut memory) = (0, PageMemoryWatch::new(self.engine));
@@ -257,7 +259,7 @@ impl Share<'_> {
                 if record.table == CATALOG
                     && let Some(id) = (self.catalog)(record.key, record.value)
                 {
-                    // The row may be deleted by what follows.
+                    // A later record may delete the row.
                     self.engine.raise_table_id(id);
                 }
                 let operation = reclaim::enter();
@@ -290,7 +292,8 @@ impl Share<'_> {
             RecordKind::Insert | RecordKind::Update => {
                 self.set(table, rid, lsn, Some(Address::new(lsn, record.value.len())));
                 if record.kind == RecordKind::Insert {
-                    // The key's last record, if the index still leads to it, is long deleted.
+                    // If the index still has another record for the key, that record was deleted
+                    // long ago.
                     if let Some(old) =
                         run_now(table.index.get(key, operation)).filter(|old| *old != rid)
                     {
@@ -306,8 +309,8 @@ impl Share<'_> {
         }
     }
 
-    /// Sets what a record's newest log entry at `lsn` left, unless a later one was here first: the
-    /// record's address, or for a deletion a tombstone that only records its position.
+    /// Stores the effect of a record's log entry at `lsn`, unless a later entry was applied
+    /// already: the record's address, or for a deletion a tombstone with its LSN.
     fn set(&self, table: &Records, rid: Rid, lsn: Lsn, address: Option<Address>) {
         let _exclusive = self.stripes[rid.number() as usize % STRIPES].lock();
         let before = table.array().load(rid);
@@ -332,7 +335,7 @@ impl Share<'_> {
     }
 }
 
-/// Takes back the ids of records that are deleted, and of those that never were; counts the others.
+/// Frees the ids of deleted records and unused ids, and counts the other records.
 fn give_back_ids(engine: &Engine) {
     for table in engine.tables() {
         engine.raise_table_id(table.id);
@@ -345,7 +348,7 @@ fn give_back_ids(engine: &Engine) {
                 IndirectionEntry::Version(tombstone) => {
                     table.array().clear(rid);
                     table.rids().give_back(rid);
-                    // SAFETY: unlinked, and nobody else is there: replay's threads are gone.
+                    // SAFETY: unlinked, and the threads of the replay have ended.
                     unsafe { tombstone.free(table.memory()) };
                 }
             }

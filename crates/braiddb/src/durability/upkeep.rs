@@ -1,5 +1,5 @@
-//! What keeps recovery short and the disk small: checkpoints, and compaction after them, one at a
-//! time, as tasks among the transactions.
+//! Upkeep tasks: checkpoints, which shorten recovery, and subsequent compaction, which reduces disk
+//! usage. One runs at a time, as a task among the transactions.
 
 use super::checkpoint::{self, Checkpoint, Written};
 use super::compact::{self, Compacted};
@@ -7,10 +7,10 @@ use crate::page::HolesFrom;
 use crate::sched::{self, Cause, Job};
 use crate::transaction::{OperationError, WorkerTransactions};
 
-/// Writes a checkpoint of the database whose worker's thread this is.
+/// Writes a checkpoint of the database to which the current worker thread belongs.
 ///
 /// # Errors
-/// `Unlogged` if the database logs nothing; `CheckpointUnderWay`; the device's.
+/// `Unlogged` if the database has no log; `CheckpointUnderWay`; errors of the device.
 pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
@@ -19,11 +19,11 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
     Ok(sched::upkeep(checkpoint::write(&files)).await?.checkpoint)
 }
 
-/// Writes a checkpoint, frees segments of the log that hold little that is alive, and keeps none of
-/// their files for the log to come, nor much room of places that are free in the files of pages.
+/// Writes a checkpoint and frees segments of the log with few live records. Keeps no spare segment
+/// files, and little disk space for free places in zone files.
 ///
 /// # Errors
-/// As [`checkpoint()`].
+/// The errors of [`checkpoint()`].
 pub(crate) async fn compact() -> Result<Compacted, OperationError> {
     compact_as(true).await
 }
@@ -33,12 +33,12 @@ async fn compact_as(waits_for_snapshots: bool) -> Result<Compacted, OperationErr
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     while files.remove_spare() {
-        // A file system may take milliseconds for it.
+        // A file system may take milliseconds to remove a file.
         sched::yield_now(Cause::Memory).await;
     }
     if let Some(pages) = engine.pages() {
         let mut from = HolesFrom::default();
-        // Closing waits for this.
+        // Closing the database waits for this task.
         while !engine.checkpoints.stopping()
             && let Some(bytes) = pages.give_back_between(&mut from)
         {
@@ -51,11 +51,11 @@ async fn compact_as(waits_for_snapshots: bool) -> Result<Compacted, OperationErr
     Ok(compacted)
 }
 
-/// The same for what an earlier opening left, once a checkpoint that is under way is over: it may have begun before something
-/// was deleted. Snapshots that are open are not waited for.
+/// Compacts what an earlier opening left, after a checkpoint in progress ends, because that may
+/// have begun before a deletion. Does not wait for open snapshots.
 ///
 /// # Errors
-/// As [`checkpoint()`]; `CheckpointUnderWay` only if the database is closing.
+/// The errors of [`checkpoint()`]; `CheckpointUnderWay` only if the database is closing.
 pub(crate) async fn compact_in_turn() -> Result<Compacted, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     loop {
@@ -68,8 +68,9 @@ pub(crate) async fn compact_in_turn() -> Result<Compacted, OperationError> {
     }
 }
 
-/// Writes a checkpoint, and frees segments of the log that hold little that is alive. Unless that was asked for,
-/// snapshots that are open are not waited for, which may be held for ever, and keep others from upkeep.
+/// Writes a checkpoint, and frees segments of the log with few live records. Waits for open
+/// snapshots only on an explicit request, because they may be held forever and would prevent other
+/// upkeep.
 async fn keep_small(waits_for_snapshots: bool) -> Result<Compacted, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
@@ -86,13 +87,13 @@ async fn keep_small(waits_for_snapshots: bool) -> Result<Compacted, OperationErr
     Ok(compacted)
 }
 
-/// A task that does so, and says in the program's trace if it could not.
+/// Returns a task that does this, and logs a warning if it fails.
 pub(crate) fn job() -> Job {
     Box::new(|| {
         Box::pin(async {
             match sched::upkeep(keep_small(false)).await {
                 Ok(_) | Err(OperationError::CheckpointUnderWay) => {}
-                Err(error) => tracing::warn!("no checkpoint could be written: {error}"),
+                Err(error) => tracing::warn!("cannot write a checkpoint: {error}"),
             }
         })
     })

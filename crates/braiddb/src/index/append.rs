@@ -1,4 +1,4 @@
-//! Building an index from keys in order, by one thread that alone knows it: recovery.
+//! Index construction from keys in order, by one thread that has exclusive access: during recovery.
 
 use std::cmp::Ordering as Order;
 
@@ -11,40 +11,41 @@ use super::tree::Index;
 use crate::rid::Rid;
 use crate::sync::atomic::Ordering;
 
-/// Appends entries to an index that nobody else uses.
+/// Appends entries to an index to which it has exclusive access.
 ///
-/// Invariant: `spine[l]` is the rightmost node of level `l`, latched as long as it is; the last one is
-/// the root.
+/// Invariant: `spine[l]` is the rightmost node of level `l`, and is latched while it is the
+/// rightmost. The last one is the root.
 #[derive(Debug)]
 pub(crate) struct Appender<'i> {
     index: &'i Index,
     spine: SmallVec<[LatchedNode<'i>; 8]>,
 }
 
-/// A key does not come after the one before it.
+/// Error: a key is not greater than the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutOfOrder;
 
 impl Index {
-    /// An appender to this index, which is empty, and which nobody else uses until it is dropped.
+    /// Returns an appender to this index, which must be empty and must not be used otherwise until
+    /// the appender is dropped.
     pub(crate) fn appender(&self) -> Appender<'_> {
-        // Relaxed: nobody else is there.
+        // Relaxed: exclusive access.
         let root = NodeRef(self.root.load(Ordering::Relaxed));
-        // SAFETY: nodes are freed only when they are unlinked, which an appender never does, or with
-        // the index, which is borrowed.
+        // SAFETY: nodes are freed only when they are unlinked, which an appender never does, or
+        // with the index, which is borrowed.
         let root = unsafe { root.hold() };
         assert_eq!((root.level(), root.count()), (0, 0), "the index is empty");
         let version = root.latch.version().expect("the root is not obsolete");
-        let root = root.acquire(version).expect("nobody else uses the index");
+        let root = root.acquire(version).expect("the appender has exclusive access");
         Appender { index: self, spine: SmallVec::from_iter([root]) }
     }
 }
 
 impl<'i> Appender<'i> {
-    /// Maps `key`, which is larger than all before, to `rid`.
+    /// Maps `key`, which is larger than all previous keys, to `rid`.
     ///
     /// # Errors
-    /// When it is not larger; then nothing is changed.
+    /// When it is not larger; then nothing has changed.
     pub(crate) fn append(&mut self, key: &[u8], rid: Rid) -> Result<(), OutOfOrder> {
         assert!(key.len() <= super::MAX_KEY_BYTES);
         let key = SearchKey::new(key);
@@ -88,7 +89,7 @@ impl<'i> Appender<'i> {
             return;
         }
         let right = self.allocate(level as u64);
-        // Its first child's separator stands above it.
+        // The separator of its first child is stored in its parent.
         right.insert_at(0, 0, child.0, Word::NONE);
         self.link(level + 1, separator, right.reference());
         self.spine[level] = right;

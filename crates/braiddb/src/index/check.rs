@@ -1,4 +1,5 @@
-//! Checking a whole tree against its invariants, for tests that have it to themselves.
+//! Consistency check of a whole tree, for tests. No other thread may change the tree during the
+//! check.
 
 use std::cmp::Ordering as Order;
 
@@ -7,15 +8,15 @@ use super::node::{HeldNode, NodeRef};
 use super::tree::Index;
 use crate::sync::atomic::Ordering;
 
-/// The range of a node's keys: from the first, up to and without the second; `None` is no bound.
+/// Range of a node's keys: includes the first key and excludes the second; `None` is no bound.
 type Range = (Option<Vec<u8>>, Option<Vec<u8>>);
 
 impl Index {
-    /// Panics if the tree is not in order. Nobody changes it meanwhile.
+    /// Panics if the tree violates an invariant. The tree must not change during the call.
     pub(super) fn check(&self) {
-        // Relaxed: nobody changes it.
+        // Relaxed: no thread changes it.
         let root = NodeRef(self.root.load(Ordering::Relaxed));
-        // SAFETY: nobody changes the tree, so nothing of it is freed.
+        // SAFETY: no thread changes the tree, so none of its nodes is freed.
         let root = unsafe { root.hold() };
         let mut nodes = vec![0; root.level() as usize + 1];
         check_node(root, &(None, None), &mut nodes);
@@ -26,7 +27,7 @@ impl Index {
 fn check_node(node: HeldNode<'_>, (low, high): &Range, nodes: &mut [u64]) {
     nodes[node.level() as usize] += 1;
     let count = node.count();
-    let version = node.latch.version().expect("what is linked is not obsolete");
+    let version = node.latch.version().expect("a linked node is not obsolete");
     let first = usize::from(node.level() > 0);
     assert!(count >= first, "an inner node has children");
     let keys: Vec<_> =
@@ -37,7 +38,7 @@ fn check_node(node: HeldNode<'_>, (low, high): &Range, nodes: &mut [u64]) {
     for (place, key) in (first..).zip(&keys) {
         let search = SearchKey::new(key);
         let order = node.key(place).compared_with(&search);
-        assert_eq!(order, Order::Equal, "a head and a word tell the key");
+        assert_eq!(order, Order::Equal, "a head and a word define the key");
         assert_eq!(node.lower_bound(&search), (place, true), "a search finds it");
     }
     if node.level() == 0 {
@@ -45,7 +46,7 @@ fn check_node(node: HeldNode<'_>, (low, high): &Range, nodes: &mut [u64]) {
     }
     let bound = |place: usize| place.checked_sub(1).and_then(|place| keys.get(place)).cloned();
     for place in 0..count {
-        let child = node.child(place, version).expect("nobody changes the tree");
+        let child = node.child(place, version).expect("no thread changes the tree");
         assert_eq!(child.level(), node.level() - 1, "leaves are equally deep");
         let range =
             (bound(place).or_else(|| low.clone()), bound(place + 1).or_else(|| high.clone()));

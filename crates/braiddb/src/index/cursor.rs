@@ -1,9 +1,9 @@
-//! Cursors: the entries of a range, a leaf at a time, forward or in reverse.
+//! Cursors: iteration over the entries of a key range, one leaf at a time, forward or in reverse.
 //!
-//! A cursor holds no place in the tree between leaves, only a key: where to go on. It descends to
-//! the leaf there, copies the entries, and takes as its next key the end of the leaf's range,
-//! which the separators on the way told. So it survives splits and removals of any kind: what is
-//! in its range for the whole scan is met once, in order.
+//! Between leaves a cursor keeps only the key at which it continues. It descends to the leaf of
+//! that key and copies the leaf's entries. The next key is the end of the leaf's range, according
+//! to the separators on the path. So a cursor tolerates splits and removals: a key that is in the
+//! range during the whole scan is visited once, in key order.
 
 use std::ops::Bound;
 
@@ -21,7 +21,7 @@ use crate::types::KeyBuffer;
 type Bytes = SmallVec<[u8; 24]>;
 const CACHE_LINE_BYTES: usize = 64;
 
-/// An entry of a leaf, as a cursor copied it under an operation guard that lasts for `'g`.
+/// An entry of a leaf, which a cursor copied under an operation guard that lasts for `'g`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeafEntry<'g> {
     key: HeldKey<'g>,
@@ -29,7 +29,7 @@ pub(crate) struct LeafEntry<'g> {
 }
 
 impl LeafEntry<'_> {
-    /// The key.
+    /// Returns the key.
     #[inline(always)]
     pub(crate) fn key(&self) -> KeyBuffer {
         let mut buffer = KeyBuffer::new();
@@ -46,21 +46,22 @@ impl LeafEntry<'_> {
     }
 }
 
-/// A position in a range of an index.
+/// Position in a key range of an index.
 #[derive(Debug)]
 pub(crate) struct Cursor<'i> {
     index: &'i Index,
-    /// Where the next leaf's entries start, in scan direction; `None` at the end.
+    /// Start of the next leaf's entries, in scan direction; `None` at the end.
     next: Option<Bound<Bytes>>,
-    /// The same behind the entries that were peeked at.
+    /// Position after the entries of the last peek.
     after: Option<Bound<Bytes>>,
-    /// Where the range ends, in scan direction.
+    /// End of the range, in scan direction.
     end: Bound<Bytes>,
     reverse: bool,
 }
 
 impl Index {
-    /// A cursor over the keys between two bounds, from the lower to the upper one, or in reverse.
+    /// Returns a cursor over the keys between two bounds, from the lower to the upper one, or in
+    /// reverse.
     pub(crate) fn cursor(
         &self,
         low: Bound<&[u8]>,
@@ -73,29 +74,29 @@ impl Index {
     }
 }
 
-/// Where a visit to a leaf ended.
+/// Reason why a visit to a leaf ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stopped {
-    /// At as many entries as were asked for; the leaf has more.
+    /// The requested number of entries was copied; the leaf has more.
     Full,
-    /// At the end of the leaf.
+    /// End of the leaf.
     LeafEnd,
-    /// At an entry beyond the end of the range.
+    /// An entry beyond the end of the range.
     RangeEnd,
 }
 
-/// What one leaf gave.
+/// Result of a visit to one leaf.
 struct Visited {
-    /// The end of the leaf's range in scan direction; `None` if nothing comes after it.
+    /// End of the leaf's range in scan direction; `None` if the tree has no keys beyond it.
     fence: Option<Bytes>,
     stopped: Stopped,
 }
 
 impl Cursor<'_> {
-    /// Copies the next entries, `most` at most and all from one leaf, to `out`, and moves behind
-    /// them; `false` if there are none.
+    /// Copies the next entries, at most `most` and all from one leaf, to `out`, and moves past
+    /// them. Returns `false` at the end.
     ///
-    /// Dropping the future loses nothing: the cursor moves when the call ends.
+    /// Dropping the future loses no entries: the cursor moves when the call ends.
     pub(crate) async fn next_batch<'g>(
         &mut self,
         operation: &'g OperationGuard,
@@ -109,7 +110,7 @@ impl Cursor<'_> {
         found
     }
 
-    /// As `next_batch`, and stays before the entries until they are passed.
+    /// Like `next_batch`, but does not move until the entries are passed.
     pub(crate) async fn peek<'g>(
         &mut self,
         operation: &'g OperationGuard,
@@ -140,17 +141,17 @@ impl Cursor<'_> {
         false
     }
 
-    /// Moves behind all of the entries that `peek` just gave.
+    /// Moves past all entries of the last `peek`.
     pub(crate) fn pass_all(&mut self) {
         self.next = self.after.take();
     }
 
-    /// Moves behind that of the entries that `peek` just gave whose key is `key`.
+    /// Moves past the entry with key `key`, which was among the entries of the last `peek`.
     pub(crate) fn pass_to(&mut self, key: &[u8]) {
         self.next = Some(Bound::Excluded(Bytes::from_slice(key)));
     }
 
-    /// Whether keys from `fence` on can still be in the range.
+    /// Returns whether the range may contain keys beyond `fence`.
     fn may_go_on(&self, fence: &[u8]) -> bool {
         match &self.end {
             Bound::Unbounded => true,
@@ -189,8 +190,8 @@ impl Cursor<'_> {
         }
     }
 
-    /// The child in which the scan goes on, and the end of that child's range in scan direction if
-    /// this node tells it. Means nothing until validated.
+    /// Returns the child in which the scan continues, and the end of that child's range in scan
+    /// direction if this node defines it. Meaningless until validated.
     fn child_place(&self, node: HeldNode<'_>, start: &Bound<Bytes>) -> (usize, Option<Bytes>) {
         let last = node.count().saturating_sub(1);
         let place = match start {
@@ -198,7 +199,8 @@ impl Cursor<'_> {
             Bound::Unbounded => 0,
             Bound::Included(key) | Bound::Excluded(key) => {
                 let (place, equal) = node.lower_bound(&SearchKey::new(key));
-                // Below an excluded upper bound that is a separator lies the child before it.
+                // If an excluded upper bound equals a separator, the scan continues in the child
+                // before it.
                 let inside = equal && !(self.reverse && matches!(start, Bound::Excluded(_)));
                 if inside { place } else { place.saturating_sub(1) }
             }
@@ -211,8 +213,8 @@ impl Cursor<'_> {
         (place, boundary.map(|place| key_at(node, place)))
     }
 
-    /// Copies a leaf's first `most` entries in the range, in scan direction. They mean nothing until
-    /// validated.
+    /// Copies a leaf's first `most` entries in the range, in scan direction. They are meaningless
+    /// until validated.
     fn copy_leaf<'g>(
         &self,
         node: HeldNode<'g>,
@@ -246,7 +248,7 @@ impl Cursor<'_> {
         for place in places {
             let key = node.key(place);
             if key.word() == Word::NONE {
-                // A place that is being emptied: validation will fail.
+                // The place is being emptied, so validation will fail.
                 continue;
             }
             if self.is_beyond_end(key) {
@@ -272,7 +274,7 @@ impl Cursor<'_> {
     }
 }
 
-/// Where a scan goes on behind an entry.
+/// Returns the position after an entry.
 fn behind(entry: &LeafEntry<'_>) -> Bound<Bytes> {
     let mut key = Bytes::new();
     entry.copy_key(&mut key);

@@ -1,7 +1,7 @@
-//! Inserting, and splitting what is full.
+//! Insertion, and splits of full nodes.
 //!
-//! A full node is split before anything is inserted below it, from the top down: so a split always
-//! finds room for its separator in the parent, and holds two latches at most.
+//! A full node is split before an insertion below it, from the top down. So a split always finds
+//! room for its separator in the parent, and holds two latches at most.
 
 use super::key::{HeldKey, KeyCell, SearchKey, Word};
 use super::node::{FANOUT, LatchedNode, NodeRef};
@@ -11,18 +11,18 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 
-/// The lower end of a new right sibling's range.
+/// Lower end of a new right sibling's range.
 pub(super) struct Separator {
     pub(super) head: u64,
     pub(super) word: Word,
 }
 
 impl Index {
-    /// Maps `key` to `rid`, unless it is mapped already. Does not suspend: a look-up before has
-    /// prefetched the path.
+    /// Maps `key` to `rid`, unless it is mapped already. Does not suspend, because an earlier
+    /// lookup has prefetched the path.
     ///
     /// # Errors
-    /// The record id that `key` is mapped to.
+    /// The record id to which `key` is mapped.
     pub(crate) fn insert(
         &self,
         key: &[u8],
@@ -62,7 +62,7 @@ impl Index {
         Ok(Ok(()))
     }
 
-    /// The word of a leaf's entry.
+    /// Returns the word of a leaf's entry.
     pub(super) fn leaf_word(&self, key: &SearchKey<'_>, rid: Rid) -> Word {
         if key.is_long() {
             Word::long(KeyCell::allocate(&self.memory, key.bytes, rid.number()))
@@ -71,8 +71,8 @@ impl Index {
         }
     }
 
-    /// Splits the node at a depth of a path, or first the lowest ancestor that has no room for
-    /// another separator.
+    /// Splits the node at a depth of a path. If its parent is full, splits the parent instead, and
+    /// so on upwards.
     fn split(&self, path: &Path<'_>, depth: usize, key: &SearchKey<'_>) -> Result<(), Restart> {
         let full = path[depth];
         let Some(above) = depth.checked_sub(1) else { return self.split_root(full, key) };
@@ -93,7 +93,7 @@ impl Index {
     }
 
     fn split_root(&self, full: Step<'_>, key: &SearchKey<'_>) -> Result<(), Restart> {
-        // It is still the root: a root that stops being one changes its version.
+        // It is still the root, because a root that is replaced changes its version.
         let mut node = full.node.acquire(full.version)?;
         if !is_planted(Bug::SplitUnnoticedByReaders) {
             node.changed();
@@ -107,9 +107,9 @@ impl Index {
         Ok(())
     }
 
-    /// Moves the upper part of a full node to a new right sibling. When `key` comes after all entries,
-    /// the part is as small as can be: loading in key order fills its nodes. `place` is that of the
-    /// child that is to be split.
+    /// Moves the upper part of a full node to a new right sibling. If `key` is greater than all
+    /// entries, the part is as small as possible, so that loading in key order fills its nodes.
+    /// `place` is the place of the child that is being split.
     fn split_latched(
         &self,
         node: &LatchedNode<'_>,
@@ -138,12 +138,12 @@ impl Index {
         (right.release(), separator)
     }
 
-    /// The separator between a key and the next one, whose bytes are `right`.
+    /// Returns the separator between a key and the next one, whose bytes are `right`.
     pub(super) fn separator_after(&self, left: HeldKey<'_>, right: &[u8]) -> Separator {
         left.with_bytes(|left| self.separator(left, right))
     }
 
-    /// The shortest key above `left` that is not above `right`.
+    /// Returns the shortest key above `left` that is at most `right`.
     fn separator(&self, left: &[u8], right: &[u8]) -> Separator {
         assert!(left < right, "entries are sorted");
         let common = left.iter().zip(right).take_while(|(l, r)| l == r).count();

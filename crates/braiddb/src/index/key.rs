@@ -1,7 +1,7 @@
-//! Keys as nodes hold them: a head of eight bytes, and a word that tells the rest.
+//! Keys in nodes: a head of eight bytes, and a word that defines the rest.
 //!
-//! The head is the key's first eight bytes, big-endian, padded with zeros, so that heads compare
-//! as keys do. The word beside it holds a tag in its top byte:
+//! The head is the key's first eight bytes, big-endian and padded with zeros, so that heads compare
+//! in key order. The word has a tag in its top byte:
 //!
 //! | tag | key | lower 56 bits |
 //! |---|---|---|
@@ -9,8 +9,8 @@
 //! | 1..=9 | inline, of length tag − 1 | the record id (leaf) or 0 (separator) |
 //! | 10 | longer than eight bytes | the address of its [`KeyCell`] |
 //!
-//! Order: by head; among equal heads by tag; among long keys with equal heads by their bytes.
-//! That is the order of the keys: an inline key with a long key's head is its proper prefix.
+//! Order: by head; among equal heads by tag; among long keys with equal heads by their bytes. That
+//! is the order of the keys, because an inline key with a long key's head is its proper prefix.
 
 use std::alloc::Layout;
 use std::cmp::Ordering as Order;
@@ -21,7 +21,8 @@ use crate::memory::{Kind, MemoryCounters};
 use crate::reclaim;
 use crate::rid::Rid;
 
-/// The longest key a table takes, encoded, in bytes. [`MAX_PAGED_KEY_BYTES`](crate::MAX_PAGED_KEY_BYTES) is that of paged tables.
+/// Maximum length of a table's encoded key, in bytes.
+/// [`MAX_PAGED_KEY_BYTES`](crate::MAX_PAGED_KEY_BYTES) is the maximum of paged tables.
 pub const MAX_KEY_BYTES: usize = 2048;
 
 const TAG_SHIFT: u32 = 56;
@@ -30,7 +31,7 @@ const LONG: u64 = 10;
 const EIGHT_BYTES: u64 = 9;
 const _: () = assert!(Rid::LIMIT <= PAYLOAD_MASK);
 
-/// What stands beside a head: see the module's table.
+/// Word next to a head; the table in the module documentation defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Word(pub(super) u64);
 
@@ -57,7 +58,7 @@ impl Word {
         self.0 & PAYLOAD_MASK
     }
 
-    /// The long key, if it is one.
+    /// Returns the cell of a long key.
     pub(super) fn cell(self) -> Option<KeyCell> {
         let address = (self.0 & PAYLOAD_MASK) as *mut KeyHeader;
         (self.tag() == LONG).then(|| KeyCell(NonNull::new(address).expect("a long key's address")))
@@ -71,7 +72,7 @@ struct KeyHeader {
     bytes: u64,
 }
 
-/// A long key's own memory: record id, length, bytes. It never changes.
+/// Memory of a long key: record id, length, bytes. It never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct KeyCell(NonNull<KeyHeader>);
 
@@ -94,18 +95,18 @@ impl KeyCell {
     /// Frees the cell.
     ///
     /// # Safety
-    /// Allocated with the same counters; nobody else can reach it; freed once.
+    /// Allocated with the same counters; unreachable for other threads; freed once.
     pub(super) unsafe fn free(self, memory: &MemoryCounters) {
-        // SAFETY: alive until here.
+        // SAFETY: allocated until here.
         let layout = Self::layout(unsafe { self.bytes() }.len());
         // SAFETY: allocated with this layout; the rest is the caller's contract.
         unsafe { memory.free(Kind::Key, self.0.cast(), layout) }
     }
 
-    /// Frees the cell once no operation can hold it any more.
+    /// Frees the cell after no operation can hold it any more.
     ///
     /// # Safety
-    /// Allocated with the same counters; nothing leads to it any more; retired once.
+    /// Allocated with the same counters; no longer referenced; retired once.
     pub(super) unsafe fn retire(self, memory: &MemoryCounters) {
         // SAFETY: allocated as long as this thread does not turn (the caller's contract).
         let layout = Self::layout(unsafe { self.bytes() }.len());
@@ -113,25 +114,25 @@ impl KeyCell {
         unsafe { reclaim::retire_block(memory, Kind::Key, self.0.cast(), layout) }
     }
 
-    /// The whole key.
+    /// Returns the whole key.
     ///
     /// # Safety
     /// The cell is not freed for `'a`.
     unsafe fn bytes<'a>(self) -> &'a [u8] {
         // SAFETY: initialised by `allocate` before its address was published, never changed, and
-        // alive by the caller's contract.
+        // allocated by the caller's contract.
         unsafe {
             let bytes = self.0.as_ref().bytes as usize;
             std::slice::from_raw_parts(self.0.add(1).cast::<u8>().as_ptr(), bytes)
         }
     }
 
-    /// The record id.
+    /// Returns the record id.
     ///
     /// # Safety
     /// The cell is not freed before the call ends.
     unsafe fn rid(self) -> Rid {
-        // SAFETY: initialised before its address was published, never changed, and alive by the
+        // SAFETY: initialised before its address was published, never changed, and allocated by the
         // caller's contract.
         Rid::new(unsafe { self.0.as_ref() }.rid)
     }
@@ -142,7 +143,7 @@ impl KeyCell {
     }
 }
 
-/// A key that is searched for.
+/// A key to search for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SearchKey<'a> {
     pub(super) head: u64,
@@ -171,7 +172,7 @@ impl<'a> SearchKey<'a> {
     }
 }
 
-/// The key of an entry as a node holds it, whose cell, if it has one, stays allocated for `'n`.
+/// Key of an entry in a node. Its cell, if it has one, stays allocated for `'n`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldKey<'n> {
     head: u64,
@@ -180,7 +181,7 @@ pub(super) struct HeldKey<'n> {
 }
 
 impl<'n> HeldKey<'n> {
-    /// The key that `head` and `word` hold.
+    /// Creates the key from its head and word.
     ///
     /// # Safety
     /// The word's cell, if it has one, is not freed for `'n`.
@@ -198,26 +199,26 @@ impl<'n> HeldKey<'n> {
         self.word
     }
 
-    /// The record id, if this is the key of a leaf's entry.
+    /// Returns the record id of a leaf's entry.
     #[inline(always)]
     pub(super) fn rid(self) -> Rid {
         match self.word.cell() {
             None => Rid::new(self.word.payload()),
-            // SAFETY: alive for `'n` (the type's invariant).
+            // SAFETY: allocated for `'n` (the type's invariant).
             Some(cell) => unsafe { cell.rid() },
         }
     }
 
-    /// The key's bytes, if they are eight.
+    /// Returns the key's bytes, if it has exactly eight.
     #[inline(always)]
     pub(super) fn whole(self) -> Option<[u8; 8]> {
         (self.word.tag() == EIGHT_BYTES).then(|| self.head.to_be_bytes())
     }
 
-    /// Hands the key's bytes to `look`.
+    /// Passes the key's bytes to `look`.
     pub(super) fn with_bytes<R>(self, look: impl FnOnce(&[u8]) -> R) -> R {
         match self.word.cell() {
-            // SAFETY: alive for `'n` (the type's invariant).
+            // SAFETY: allocated for `'n` (the type's invariant).
             Some(cell) => look(unsafe { cell.bytes() }),
             None => {
                 let bytes = self.head.to_be_bytes();
@@ -226,12 +227,12 @@ impl<'n> HeldKey<'n> {
         }
     }
 
-    /// How a key that is searched for compares with this one.
+    /// Compares a searched key with this one.
     #[inline]
     pub(super) fn compared_with(self, key: &SearchKey<'_>) -> Order {
         let order = key.head.cmp(&self.head).then_with(|| key.tag.cmp(&self.word.tag()));
         match self.word.cell() {
-            // SAFETY: alive for `'n` (the type's invariant).
+            // SAFETY: allocated for `'n` (the type's invariant).
             Some(cell) if order == Order::Equal => key.bytes.cmp(unsafe { cell.bytes() }),
             _ => order,
         }

@@ -1,4 +1,4 @@
-//! Looking a key up: the path that everything else is measured against.
+//! Lookup of a key: the most performance-critical path of the index.
 
 use super::key::{HeldKey, SearchKey};
 use super::node::HeldNode;
@@ -9,7 +9,7 @@ use crate::rid::Rid;
 use crate::sched;
 
 impl Index {
-    /// The record id of `key`; it stays that record's at least as long as the guard lasts.
+    /// Returns the record id of `key`. The id is not reused at least as long as the guard lasts.
     #[inline]
     pub(crate) async fn get(&self, key: &[u8], operation: &OperationGuard) -> Option<Rid> {
         let key = SearchKey::new(key);
@@ -20,10 +20,10 @@ impl Index {
         }
     }
 
-    /// Takes each node's version only after suspending for its lines: between the version and its
-    /// validation nothing suspends, so that tasks of one worker that work on the same leaf do not
-    /// make each other start again. What holds across the suspension is the parent's version, which
-    /// only splits and removals of nodes change.
+    /// Takes each node's version only after the suspension for its cache lines. No suspension
+    /// occurs between a version and its validation, so tasks of one worker on the same leaf do not
+    /// restart each other. Across a suspension only the parent's version must stay valid, and only
+    /// splits and removals of nodes change it.
     #[inline]
     async fn try_get(
         &self,
@@ -39,7 +39,7 @@ impl Index {
                 sched::suspend_memory().await;
             }
             let version = node.latch.version()?;
-            // The node has its range for as long as the link to it has not changed.
+            // The node keeps its range as long as the link to it has not changed.
             match parent {
                 Some((parent, version)) => parent.latch.validate(version)?,
                 None => self.check_root(node)?,

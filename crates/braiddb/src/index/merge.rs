@@ -1,12 +1,13 @@
-//! Merging what has become sparse: two neighbours whose entries fit well into one node become one.
+//! Node merge: two sparse neighbours whose entries fit well in one node become one node.
 //!
-//! Keys are removed one at a time, and looking at neighbours costs cache lines. So a leaf looks when its
-//! entries have become few by certain counts: of two neighbours that were not merged, the entries
-//! together are at most fourteen fewer now than when one of them last looked.
+//! Keys are removed one at a time, and reading neighbours costs cache lines. So a leaf tries a
+//! merge only when its number of entries has fallen to certain counts. Two neighbours that were not
+//! merged have in total at most fourteen fewer entries now than when one of them last tried.
 //!
-//! A merge latches the parent, the left node and the right one. The right one's entries go to the left
-//! one, which takes over the range; the right one is obsolete, unchanged, and freed after the grace
-//! period. So a reader of either starts again, unless it was done with the node before.
+//! A merge latches the parent, the left node and the right node. The entries of the right node move
+//! to the left node, which takes over the range. The right node becomes obsolete, is not changed,
+//! and is freed after the grace period. So a reader of either node restarts, unless it had finished
+//! with the node before.
 
 use super::key::{SearchKey, Word};
 use super::node::{FANOUT, LatchedNode};
@@ -15,21 +16,21 @@ use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 
-/// Entries that a merged node has at most: it is not to be split again at once.
+/// Maximum number of entries of a merged node, so that it is not split again soon.
 const MERGED_MOST: usize = FANOUT / 4 * 3;
-/// Entries that a node may have and look for a neighbour.
+/// Maximum number of entries of a node that tries a merge.
 const SPARSE: usize = FANOUT / 2;
-/// A sparse leaf looks whenever its entries are a multiple of this, or fewer.
+/// A sparse leaf tries a merge whenever its number of entries is a multiple of this, or less.
 const STEP: usize = FANOUT.div_ceil(8);
 
-/// Whether a leaf from which a key was removed is to look for a neighbour to merge with.
+/// Returns whether a leaf tries a merge after a key was removed from it.
 pub(super) fn should_look(count: usize) -> bool {
     count <= SPARSE && (count.is_multiple_of(STEP) || count < STEP)
 }
 
 impl Index {
-    /// Merges the node of a level in whose range `key` is with a neighbour, if they fit well into one;
-    /// then its parent, which has lost a child, and so on.
+    /// Merges the node of a level whose range contains `key` with a neighbour, if they fit well in
+    /// one node; then its parent, which has lost a child, and so on.
     pub(super) fn merge_from(
         &self,
         mut level: u64,
@@ -46,7 +47,8 @@ impl Index {
         while self.try_lower_root(operation) != Ok(false) {}
     }
 
-    /// Whether the node of a level in whose range `key` is was merged with a neighbour.
+    /// Tries to merge the node of a level whose range contains `key` with a neighbour. Returns
+    /// whether it did.
     fn try_merge(
         &self,
         level: u64,
@@ -55,7 +57,7 @@ impl Index {
     ) -> Result<bool, Restart> {
         let path = self.path(key, operation)?;
         let Some(above) = path.iter().position(|step| step.node.level() == level + 1) else {
-            // It is the root.
+            // The node is the root.
             return Ok(false);
         };
         let parent = path[above];
@@ -70,7 +72,7 @@ impl Index {
         Ok(false)
     }
 
-    /// Whether the child at the place `left` of a parent was merged with the next one.
+    /// Tries to merge the child at `place` with the next one. Returns whether it did.
     fn try_merge_pair(&self, parent: Step<'_>, place: usize) -> Result<bool, Restart> {
         if place + 1 >= parent.node.count() {
             parent.node.latch.validate(parent.version)?;
@@ -97,14 +99,15 @@ impl Index {
         if let Some(word) = absorb(&parent, place, &left, &right) {
             self.retire_key(word);
         }
-        // SAFETY: the parent alone led to it, and was latched when that link was removed.
+        // SAFETY: the parent had the only reference to it, and was latched when that link was
+        // removed.
         unsafe { self.retire_node(right) };
         Ok(true)
     }
 }
 
 /// Moves all entries of `right` to the end of `left`, the child of `parent` at `place`, and unlinks
-/// `right`, the next child. Returns the separator's word if nothing leads to it any more.
+/// `right`, the next child. Returns the separator's word if it is no longer referenced.
 fn absorb(
     parent: &LatchedNode<'_>,
     place: usize,
@@ -114,7 +117,7 @@ fn absorb(
     let separator = parent.key(place + 1);
     let start = left.count();
     for from in 0..right.count() {
-        // An inner node's first separator stands for the lower end of its range.
+        // The first separator of an inner node represents the lower end of its range.
         let key = match (right.level(), from) {
             (1.., 0) => separator,
             _ => right.key(from),

@@ -1,9 +1,10 @@
-//! The index: a B+tree from byte-string keys to record ids, built to be read in few cache lines.
+//! Index: a B+tree from byte-string keys to record ids, optimised for few cache lines per lookup.
 //!
-//! With latency hidden, a look-up costs what its cache lines cost, not its steps. So a node keeps
-//! one line of hints; a look-up reads that line, then one line of key heads and one of values
-//! (three lines in two hops; Masstree's 8-byte slices, without its layers). Concurrency is
-//! optimistic lock coupling: readers validate versions, writers latch, nobody suspends with a latch.
+//! When latency is hidden, the cost of a lookup is its number of cache lines, not its number of
+//! steps. So each node has one line of hints. A lookup reads that line, then one line of key heads
+//! and one of values: three lines in two dependent accesses. This is similar to Masstree's 8-byte
+//! slices, without its layers. Concurrency control is optimistic lock coupling: readers validate
+//! versions, writers latch nodes, and no task suspends while it holds a latch.
 
 mod append;
 #[cfg(all(test, not(loom)))]

@@ -1,5 +1,5 @@
-//! A loom model of merges: the real code, on the smallest tree that can be merged, in which one thread
-//! makes two leaves one and the root goes, beside one that reads or inserts.
+//! Loom models of merges. They run the engine's code on the smallest tree that can be merged. One
+//! thread merges two leaves and removes the root while another reads or inserts.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::reclaim::{self, Domain, OperationGuard};
 use crate::rid::Rid;
 use crate::sched::run_now;
 
-/// Two leaves below a root: the key 1, and from the separator 3 on the key 5.
+/// Creates a tree with two leaves below a root: key 1, and key 5 from the separator 3.
 fn two_leaves(memory: Arc<MemoryCounters>) -> Index {
     let index = Index::new(memory);
     let operation = reclaim::enter();
@@ -35,7 +35,7 @@ fn two_leaves(memory: Arc<MemoryCounters>) -> Index {
     index
 }
 
-/// Runs `other` beside a merge of the two leaves.
+/// Runs `other` concurrently with a merge of the two leaves.
 fn beside_a_merge(other: fn(&Index, &OperationGuard)) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(2);
@@ -63,7 +63,7 @@ fn beside_a_merge(other: fn(&Index, &OperationGuard)) {
     });
 }
 
-/// The keys that a scan meets.
+/// Returns the keys that a scan visits.
 fn scan(index: &Index, operation: &OperationGuard, reverse: bool) -> Vec<u64> {
     let (mut cursor, mut batch, mut found) =
         (index.cursor(Bound::Unbounded, Bound::Unbounded, reverse), Vec::new(), Vec::new());

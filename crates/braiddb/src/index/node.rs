@@ -1,24 +1,27 @@
-//! Nodes: their layout, how they are held while they are looked at, and the changes made under a
-//! latch.
+//! Index nodes: layout, access under a guard, and changes under a latch.
 //!
 //! ```text
 //! line  0      latch word, 6 hints: the heads of entries 8, 16, … 48; count
-//! line  1      nothing, so that the lines of a group are a pair
-//! lines 2-15   7 groups of 8 entries: a line of heads, in key order, past the last entry all ones; and one of words: a leaf's
-//!              key words with record ids, an inner node's children
+//! line  1      unused, so that the lines of a group are a pair
+//! lines 2-15   7 groups of 8 entries: a line of heads, in key order, all ones past the last entry;
+//!              and a line of words: key words with record ids (leaf) or children (inner node)
 //! lines 16-22  inner nodes only: 56 key words of the separators
 //! ```
 //!
-//! A leaf has 1 KiB, an inner node is given 2, and each lies at a multiple of its size: so none crosses the end of a page of the
-//! operating system's, and a look-up, which reads the first line and a group, has one address translated for each node.
+//! A leaf takes 1 KiB and an inner node 2 KiB, aligned to its size. So no node crosses the end of a
+//! memory page. A lookup reads the first line and one group of each node, and needs one address
+//! translation for them.
 //!
-//! Invariants: entries are sorted and distinct. In an inner node, child `i` holds the keys from
-//! separator `i` up to, not including, separator `i + 1`; separator 0 stands for minus infinity
-//! within the node's own range. A child's address carries its level in its low six bits.
+//! Invariants:
 //!
-//! Contents are atomics because readers do not latch: they read Relaxed and validate. Words that
-//! lead to other memory are stored with Release and loaded with Acquire, so that what they lead to
-//! is initialised even for a reader that will fail its validation.
+//! - Entries are sorted and distinct.
+//! - In an inner node, child `i` has the keys from separator `i` up to, but excluding, separator `i
+//!   + 1`. Separator 0 represents minus infinity within the node's range.
+//! - A child's address has its level in its low six bits.
+//!
+//! Contents are atomics because readers do not latch: they read Relaxed and validate. Words with
+//! addresses are stored with Release and loaded with Acquire. So the memory at that address is
+//! initialised even for a reader whose validation will fail.
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -32,14 +35,14 @@ use crate::reclaim::{self, OperationGuard};
 use crate::sync;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Entries of a node; few in models and simulations, where nodes are to be split and merged over a few
-/// keys.
+/// Number of entries of a node; few in models and simulations, so that few keys suffice for splits
+/// and merges.
 pub(super) const FANOUT: usize = match (cfg!(loom), cfg!(braid_simulation)) {
     (true, _) => 4,
     (_, true) => 8,
     _ => 56,
 };
-/// Entries of a group; their heads and their words are one cache line each.
+/// Number of entries of a group; their heads and their words are one cache line each.
 pub(super) const GROUP: usize = if cfg!(any(loom, braid_simulation)) { 2 } else { 8 };
 const LINE_BYTES: usize = 64;
 
@@ -54,7 +57,7 @@ pub(super) struct Node {
     pub(super) groups: [Group; FANOUT / GROUP],
 }
 
-/// Entries for the first of which there is a hint.
+/// A group of entries; the head of its first entry is a hint.
 #[derive(Debug)]
 #[cfg_attr(not(any(loom, braid_simulation)), repr(C, align(128)))]
 #[cfg_attr(any(loom, braid_simulation), repr(C))]
@@ -71,7 +74,7 @@ impl Group {
         }
     }
 
-    /// The head and the word at a place, to be moved.
+    /// Returns the head and the word at a place, for a move.
     #[inline(always)]
     fn get(&self, at: usize) -> (u64, u64) {
         // Relaxed: the node is latched.
@@ -99,14 +102,14 @@ const _: () = {
     assert!(size_of::<InnerNode>() <= 2 << 10);
 };
 
-/// The address of a node and its level; leaves are level 0.
+/// Address of a node and its level; leaves are level 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NodeRef(pub(super) u64);
 
 const LEVEL_MASK: u64 = LINE_BYTES as u64 - 1;
 
 impl NodeRef {
-    /// A new, empty node.
+    /// Allocates an empty node.
     pub(super) fn allocate(memory: &MemoryCounters, level: u64) -> Self {
         assert!(level <= LEVEL_MASK);
         let block = memory.allocate(Kind::Node, Self::layout(level));
@@ -128,20 +131,20 @@ impl NodeRef {
         Self(block.as_ptr() as u64 | level)
     }
 
-    /// Frees the node, not what it leads to.
+    /// Frees the node, but nothing that it references.
     ///
     /// # Safety
-    /// Allocated with the same counters; nobody can reach it any more; freed once.
+    /// Allocated with the same counters; unreachable; freed once.
     pub(super) unsafe fn free(self, memory: &MemoryCounters) {
         let block = NonNull::new(self.pointer().cast_mut().cast()).expect("never null");
         // SAFETY: allocated with this layout; the rest is the caller's contract.
         unsafe { memory.free(Kind::Node, block, Self::layout(self.level())) }
     }
 
-    /// Frees the node, not what it leads to, once no operation can hold it any more.
+    /// Frees the node, but nothing that it references, after no operation can hold it any more.
     ///
     /// # Safety
-    /// Allocated with the same counters; nothing leads to it any more; retired once.
+    /// Allocated with the same counters; no longer referenced; retired once.
     pub(super) unsafe fn retire(self, memory: &MemoryCounters) {
         let block = NonNull::new(self.pointer().cast_mut().cast()).expect("never null");
         // SAFETY: allocated with this layout; the rest is the caller's contract.
@@ -150,7 +153,7 @@ impl NodeRef {
 
     fn layout(level: u64) -> Layout {
         let whole = if level == 0 { Layout::new::<Node>() } else { Layout::new::<InnerNode>() };
-        // Those of models and simulations are small, and are to stay so: their budgets are for few of them.
+        // Nodes of models and simulations stay small, because their memory budgets assume that.
         if cfg!(any(loom, braid_simulation)) {
             return whole;
         }
@@ -158,7 +161,7 @@ impl NodeRef {
         Layout::from_size_align(size, size).expect("a power of two")
     }
 
-    /// Bytes of a node at a level.
+    /// Returns the size of a node at a level in bytes.
     pub(super) fn bytes(level: u64) -> u64 {
         Self::layout(level).size() as u64
     }
@@ -173,11 +176,11 @@ impl NodeRef {
         (self.0 & !LEVEL_MASK) as *const Node
     }
 
-    /// The node, to be looked at.
+    /// Returns the node, for access.
     ///
     /// # Safety
-    /// The node was linked when the reference was loaded, and the caller has held an operation
-    /// guard since before, or owns the tree, for all of `'n`.
+    /// The node was linked when the reference was loaded. The caller has held an operation guard
+    /// since before, or owns the tree, for all of `'n`.
     #[inline(always)]
     pub(super) unsafe fn hold<'n>(self) -> HeldNode<'n> {
         HeldNode { reference: self, held: PhantomData }
@@ -186,9 +189,10 @@ impl NodeRef {
 
 /// A node that stays allocated for `'n`.
 ///
-/// Invariant: it was reached through validated links under an operation guard that lasts for `'n`, or
-/// belongs to a tree that its owner alone uses. So what it leads to is allocated for `'n` too, even if
-/// it was unlinked meanwhile: a long key is retired after the node that led to it, or with it.
+/// Invariant: it was reached through validated links under an operation guard that lasts for `'n`,
+/// or belongs to a tree to which the caller has exclusive access. So everything that it references
+/// is allocated for `'n` too, even if it is unlinked during that time. In particular, a long key is
+/// retired after the node that referenced it, or together with it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldNode<'n> {
     reference: NodeRef,
@@ -196,7 +200,7 @@ pub(super) struct HeldNode<'n> {
 }
 
 impl<'n> HeldNode<'n> {
-    /// The address and level that links hold.
+    /// Returns the address and level, as links store them.
     #[inline(always)]
     pub(super) fn reference(self) -> NodeRef {
         self.reference
@@ -207,7 +211,7 @@ impl<'n> HeldNode<'n> {
         self.reference.level()
     }
 
-    /// The node itself.
+    /// Returns the node's contents.
     #[inline(always)]
     pub(super) fn node(self) -> &'n Node {
         // SAFETY: a node's first word is its latch.
@@ -216,7 +220,7 @@ impl<'n> HeldNode<'n> {
         unsafe { &*self.reference.pointer() }
     }
 
-    /// The separators' words of an inner node.
+    /// Returns the words of an inner node's separators.
     fn tails(self) -> &'n [AtomicU64; FANOUT] {
         assert!(self.level() > 0, "leaves have no separators");
         // SAFETY: allocated for `'n` (the type's invariant), and as `InnerNode`, as all nodes above
@@ -224,21 +228,21 @@ impl<'n> HeldNode<'n> {
         unsafe { &(*self.reference.pointer().cast::<InnerNode>()).tails }
     }
 
-    /// The key of an entry of a leaf, or a separator of an inner node. Means nothing until validated,
-    /// unless latched.
+    /// Returns the key of a leaf's entry, or a separator of an inner node. Meaningless until
+    /// validated, unless latched.
     #[inline(always)]
     pub(super) fn key(self, place: usize) -> HeldKey<'n> {
-        // Acquire: see the module's invariants.
+        // Acquire: pairs with the Release in `store`; the module's invariants give the reason.
         let word = match self.level() {
             0 => self.word(place),
             _ => self.tails()[place].load(Ordering::Acquire),
         };
-        // SAFETY: a long key that a node leads to is allocated as long as the node may be looked at
-        // (this type's invariant).
+        // SAFETY: a long key that a node references is allocated as long as the node may be
+        // accessed (this type's invariant).
         unsafe { HeldKey::new(self.head(place), Word(word)) }
     }
 
-    /// The child at `place`, if the node has not changed since `version` was taken.
+    /// Returns the child at `place`, if the node has not changed since `version` was taken.
     #[inline(always)]
     pub(super) fn child(self, place: usize, version: LatchVersion) -> Result<Self, Restart> {
         let child = self.child_reference(place);
@@ -264,7 +268,7 @@ impl Deref for HeldNode<'_> {
     }
 }
 
-/// A node that nobody else changes: its latch is held until this is dropped.
+/// A node that the holder may change exclusively: its latch is held until this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(super) struct LatchedNode<'n> {
@@ -273,26 +277,27 @@ pub(super) struct LatchedNode<'n> {
 }
 
 impl<'n> LatchedNode<'n> {
-    /// A new, empty node, linked nowhere yet.
+    /// Allocates an empty node that is not linked yet.
     pub(super) fn allocate(memory: &MemoryCounters, level: u64) -> Self {
         let reference = NodeRef::allocate(memory, level);
-        // SAFETY: nobody else knows the node; it is freed, as all nodes, only once it was linked.
+        // SAFETY: no other thread knows the node; it is freed, as all nodes, only after it was
+        // linked.
         let node = unsafe { reference.hold::<'n>() };
         let latched = node.node().latch.acquire_unshared();
         Self { node, latched }
     }
 
-    /// Lets go of the latch; for a new node, before it is linked.
+    /// Releases the latch; for a new node, before it is linked.
     pub(super) fn release(self) -> NodeRef {
         self.node.reference
     }
 
-    /// The node is about to change: readers of the version before will start again.
+    /// Announces a change of the node: readers of the previous version restart.
     pub(super) fn changed(&mut self) {
         self.latched.changed();
     }
 
-    /// The node is no part of the tree any more.
+    /// Marks the node as removed from the tree.
     pub(super) fn obsolete(&mut self) {
         self.latched.obsolete();
     }
@@ -326,7 +331,7 @@ impl<'n> LatchedNode<'n> {
         self.refresh_hints(place);
     }
 
-    /// Moves the entries from `from` on to `right`, which is empty.
+    /// Moves the entries from `from` upwards to `right`, which is empty.
     pub(super) fn move_tail(&self, from: usize, right: &LatchedNode<'_>) {
         let count = self.count();
         for place in from..count {
@@ -342,7 +347,7 @@ impl<'n> LatchedNode<'n> {
         assert_eq!(right.count(), count - from);
     }
 
-    /// Gives entry `place` of an inner node another separator.
+    /// Replaces the separator of entry `place` in an inner node.
     pub(super) fn set_separator(&self, place: usize, head: u64, tail: Word) {
         store(self.head_at(place), head);
         store(&self.tails()[place], tail.0);
@@ -360,7 +365,7 @@ impl<'n> Deref for LatchedNode<'n> {
 }
 
 impl Node {
-    /// Entries of the node; a reader validates before it trusts it.
+    /// Returns the number of entries; a reader validates before it relies on it.
     #[inline(always)]
     pub(super) fn count(&self) -> usize {
         // Relaxed: validated, or latched.
@@ -377,7 +382,7 @@ impl Node {
         &self.groups[place / GROUP].words[place % GROUP]
     }
 
-    /// Moves the heads and words from `place` on, of `count` entries, one place up.
+    /// Moves the heads and words from `place` upwards, of `count` entries, one place up.
     fn open_place(&self, place: usize, count: usize) {
         let (first, last) = (place / GROUP, count / GROUP);
         for number in (first..=last).rev() {
@@ -393,7 +398,7 @@ impl Node {
         }
     }
 
-    /// Moves the heads and words behind `place`, of `count` entries, one place down.
+    /// Moves the heads and words after `place`, of `count` entries, one place down.
     fn close_place(&self, place: usize, count: usize) {
         let (first, last) = (place / GROUP, (count - 1) / GROUP);
         for number in first..=last {
@@ -421,27 +426,27 @@ impl Node {
         self.head_at(place).load(Ordering::Relaxed)
     }
 
-    /// A leaf's key word, or an inner node's child.
+    /// Returns a leaf's key word, or an inner node's child.
     #[inline(always)]
     pub(super) fn word(&self, place: usize) -> u64 {
-        // Acquire: see the module's invariants.
+        // Acquire: pairs with the Release in `store`; the module's invariants give the reason.
         self.word_at(place).load(Ordering::Acquire)
     }
 
-    /// An inner node's child. Means nothing until validated, unless latched.
+    /// Returns an inner node's child. Meaningless until validated, unless latched.
     #[inline(always)]
     pub(super) fn child_reference(&self, place: usize) -> NodeRef {
         NodeRef(self.word(place))
     }
 
-    /// The lines of heads and words of a group, to be prefetched.
+    /// Returns the addresses of a group's lines of heads and words, for a prefetch.
     #[inline(always)]
     pub(super) fn group_lines(&self, group: usize) -> [*const AtomicU64; 2] {
         let group = &self.groups[group];
         [&raw const group.heads[0], &raw const group.words[0]]
     }
 
-    /// Brings the hints up to date for entries from `place` on.
+    /// Recomputes the hints for entries from `place` upwards.
     fn refresh_hints(&self, place: usize) {
         for group in (place / GROUP).max(1)..FANOUT / GROUP {
             store(&self.hints[group - 1], self.head(group * GROUP));
@@ -450,7 +455,7 @@ impl Node {
 }
 
 fn store(word: &AtomicU64, value: u64) {
-    // Release: see the module's invariants.
+    // Release: pairs with the Acquire in `word` and `key`; the module's invariants give the reason.
     word.store(value, Ordering::Release);
 }
 

@@ -1,4 +1,4 @@
-//! Removing, and unlinking what is empty. What is only sparse is merged (`merge`).
+//! Removal, and unlinking of empty leaves. Sparse nodes are merged (`merge`).
 
 use super::key::{SearchKey, Word};
 use super::merge;
@@ -29,7 +29,8 @@ impl Index {
         true
     }
 
-    /// `None` if the key is not mapped to `rid`; else how many entries its leaf has left.
+    /// Returns `None` if the key is not mapped to `rid`; otherwise the number of entries left in
+    /// its leaf.
     fn try_remove(
         &self,
         key: &SearchKey<'_>,
@@ -52,8 +53,8 @@ impl Index {
         Ok(Some(node.count()))
     }
 
-    /// Unlinks the leaf in whose range `key` is, if it is empty, with the inner nodes that lead
-    /// nowhere else. Its range goes to a neighbour.
+    /// Unlinks the leaf whose range contains `key`, if it is empty, with those of its ancestors
+    /// that have no other child. A neighbour takes over its range.
     fn try_unlink(&self, key: &SearchKey<'_>, operation: &OperationGuard) -> Result<(), Restart> {
         let path = self.path(key, operation)?;
         let count = |depth: usize| path[depth].node.count();
@@ -61,7 +62,7 @@ impl Index {
         if count(leaf) > 0 {
             return Ok(());
         }
-        // The lowest ancestor with another child keeps standing.
+        // The lowest ancestor with another child is kept.
         let Some(above) = (0..leaf).rev().find(|&depth| count(depth) > 1) else { return Ok(()) };
         let mut ancestor = path[above].node.acquire(path[above].version)?;
         let mut unlinked = Vec::with_capacity(leaf - above);
@@ -72,7 +73,7 @@ impl Index {
         unlinked.iter_mut().for_each(LatchedNode::obsolete);
         let place = path[above].place;
         if place == 0 {
-            // The next child takes over the range, from its very start.
+            // The next child takes over the range, including its lower end.
             self.retire_key(ancestor.key(1).word());
             ancestor.remove_at(0);
             ancestor.set_separator(0, 0, Word::NONE);
@@ -81,13 +82,14 @@ impl Index {
             ancestor.remove_at(place);
         }
         for node in unlinked {
-            // SAFETY: the ancestor alone led to the uppermost of them, and each of them alone to the next.
+            // SAFETY: the ancestor had the only reference to the uppermost of them, and each of
+            // them the only reference to the next.
             unsafe { self.retire_node(node) };
         }
         Ok(())
     }
 
-    /// Makes a root's only child the root; whether it had only one.
+    /// Replaces a root that has only one child by that child. Returns whether it did.
     pub(super) fn try_lower_root(&self, operation: &OperationGuard) -> Result<bool, Restart> {
         let (root, version) = self.root(operation)?;
         if root.level() == 0 || root.count() > 1 {
@@ -99,15 +101,15 @@ impl Index {
         }
         root.obsolete();
         self.set_root(root.child_reference(0));
-        // SAFETY: no link leads to the old root any more.
+        // SAFETY: the old root is no longer linked.
         unsafe { self.retire_node(root) };
         Ok(true)
     }
 
-    /// Hands a long key's memory to reclamation.
+    /// Retires a long key's memory.
     pub(super) fn retire_key(&self, word: Word) {
         if let Some(cell) = word.cell() {
-            // SAFETY: unlinked by the caller under the latch, which only one can do.
+            // SAFETY: unlinked by the caller under the latch, which only one task can do.
             unsafe { cell.retire(&self.memory) };
         }
     }

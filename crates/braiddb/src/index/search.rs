@@ -1,4 +1,4 @@
-//! Searching a node.
+//! Search within a node.
 
 use std::cmp::Ordering as Order;
 
@@ -6,7 +6,7 @@ use super::key::{HeldKey, SearchKey};
 use super::node::{GROUP, HeldNode, Node};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// How many of some sorted words are at most `head`, counted without branches.
+/// Returns the number of sorted words that are at most `head`, counted without branches.
 #[inline(always)]
 fn count_at_most<const N: usize>(words: &[AtomicU64; N], head: u64) -> usize {
     let mut count = 0;
@@ -18,14 +18,14 @@ fn count_at_most<const N: usize>(words: &[AtomicU64; N], head: u64) -> usize {
 }
 
 impl Node {
-    /// The group in which the last entry with a head of at most `head` stands.
+    /// Returns the group with the last entry whose head is at most `head`.
     #[inline(always)]
     pub(super) fn group(&self, head: u64) -> usize {
         count_at_most(&self.hints, head)
     }
 
-    /// The last entry of a group with a head of at most `head`; `None` if the group's first is
-    /// larger already, which can be only in group 0.
+    /// Returns the last entry of a group with a head of at most `head`. Returns `None` if the
+    /// group's first head is larger, which is possible only in group 0.
     #[inline(always)]
     pub(super) fn place_in(&self, group: usize, head: u64) -> Option<usize> {
         (group * GROUP + count_at_most(&self.groups[group].heads, head)).checked_sub(1)
@@ -33,8 +33,9 @@ impl Node {
 }
 
 impl<'n> HeldNode<'n> {
-    /// The first entry whose key is at least `key` (at most, count); `true` if it is equal. Means
-    /// nothing until validated, unless latched; so do the answers of the functions below.
+    /// Returns the first entry whose key is at least `key`, or the number of entries. The second
+    /// result is `true` if the keys are equal. The results of this and the following functions are
+    /// meaningless until validated, unless latched.
     pub(super) fn lower_bound(self, key: &SearchKey<'_>) -> (usize, bool) {
         let (mut low, mut high) = (0, self.count());
         while low < high {
@@ -48,12 +49,12 @@ impl<'n> HeldNode<'n> {
         (low, false)
     }
 
-    /// The child of an inner node in whose range `key` is.
+    /// Returns the child of an inner node whose range contains `key`.
     #[inline(always)]
     pub(super) fn child_place(self, key: &SearchKey<'_>, group: usize) -> usize {
         match self.place_in(group, key.head) {
             Some(place) if self.head(place) < key.head => place,
-            // A tie of heads: the separators themselves decide.
+            // Equal heads: the separators themselves decide.
             _ => self.child_place_exact(key),
         }
     }
@@ -62,12 +63,13 @@ impl<'n> HeldNode<'n> {
     fn child_place_exact(self, key: &SearchKey<'_>) -> usize {
         match self.lower_bound(key) {
             (place, true) => place,
-            // Separator 0 is below every key, so only a node being changed gives 0 here.
+            // Separator 0 is below every key, so the result is 0 here only for a node that is being
+            // changed.
             (place, false) => place.saturating_sub(1),
         }
     }
 
-    /// The entry of `key` in a leaf, given its head's group.
+    /// Returns the entry of `key` in a leaf, given its head's group.
     #[inline(always)]
     pub(super) fn find(self, key: &SearchKey<'_>, group: usize) -> Option<HeldKey<'n>> {
         let place = self.place_in(group, key.head)?;

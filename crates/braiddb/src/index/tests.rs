@@ -1,4 +1,4 @@
-//! The index against `BTreeMap`, alone and under concurrent change.
+//! Tests of the index against `BTreeMap`, single-threaded and with concurrent changes.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -134,19 +134,19 @@ proptest! {
     }
 }
 
-/// A domain for so many threads, and an empty index.
+/// Creates a domain for `threads` threads, and an empty index.
 fn empty(threads: usize) -> (Arc<Domain>, Index) {
     let memory = Arc::new(MemoryCounters::new());
     (Arc::new(Domain::new(threads, memory.clone())), Index::new(memory))
 }
 
-/// A domain in which this thread participates, and an empty index.
+/// Creates a domain in which this thread participates, and an empty index.
 fn alone() -> (Participation, Index) {
     let (domain, index) = empty(1);
     (domain.participate(), index)
 }
 
-/// One key in 64 is kept, by whatever order the others go in.
+/// One key in 64 is kept, and the others are removed in several orders.
 #[test]
 fn sparse_nodes_are_merged() {
     with_limit(PART_SECONDS, |_| {
@@ -173,7 +173,7 @@ fn sparse_nodes_are_merged() {
     });
 }
 
-/// Keys come in at one end and go at the other, or some way behind it.
+/// Keys are inserted at one end and removed at the other, or some distance behind.
 #[test]
 fn a_queue_leaves_no_nodes_behind() {
     with_limit(PART_SECONDS, |_| {
@@ -195,8 +195,8 @@ fn a_queue_leaves_no_nodes_behind() {
     });
 }
 
-/// Nodes fill, become sparse and are merged beside scans in both directions: each scan meets every key
-/// that stays, once and in order.
+/// Nodes fill, become sparse and are merged during scans in both directions. Each scan must visit
+/// every permanent key, once and in order.
 #[test]
 fn scans_beside_merges_and_splits_meet_what_stays() {
     with_limit(PART_SECONDS, |_| {
@@ -277,8 +277,8 @@ fn loading_in_order_fills_nodes() {
     });
 }
 
-/// Each thread owns keys that interleave with the others' in every leaf, and knows what must be
-/// there; scans beside it must see each key that nobody touches exactly once.
+/// The keys of the threads interleave in every leaf, and each thread knows the contents of its
+/// keys. Concurrent scans must see each unchanged key exactly once.
 #[test]
 fn threads_do_not_disturb_each_other() {
     with_limit(PART_SECONDS, |_| {

@@ -1,4 +1,4 @@
-//! The tree: its root, what it counts, how it is descended.
+//! Index tree: its root, its counters, and the descent to a leaf.
 
 use std::sync::Arc;
 
@@ -12,44 +12,46 @@ use crate::memory::MemoryCounters;
 use crate::reclaim::OperationGuard;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Levels whose nodes take less than this stay in the caches and are not suspended on.
+/// Levels smaller than this stay in the processor's caches, so a descent does not suspend for their
+/// nodes.
 const CACHED_BYTES: u64 = 2 << 20;
 const MAX_LEVELS: usize = 16;
 
-/// An index: a map from keys to record ids that many workers read and change at once.
+/// An index: an ordered map from keys to record ids that many workers read and change concurrently.
 ///
-/// Invariant: every key is in the one leaf to which its descent from the root leads. Every call takes
-/// the caller's operation guard: what it reaches through validated links stays allocated meanwhile.
+/// Invariant: every key is in the one leaf that its descent from the root reaches. Every call takes
+/// the caller's operation guard. Everything that it reaches through validated links stays allocated
+/// as long as the guard lasts.
 #[derive(Debug)]
 pub(crate) struct Index {
     pub(super) root: AtomicU64,
-    /// Bit `l` is set while level `l` is too large to stay cached.
+    /// Bit `l` is set while level `l` is too large for the processor's caches.
     cold_levels: AtomicU64,
     nodes: CachePadded<[AtomicU64; MAX_LEVELS]>,
     pub(super) memory: Arc<MemoryCounters>,
 }
 
-/// A node on the way from the root to a leaf, and the child that was taken.
+/// A node on the path from the root to a leaf, and the child on that path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step<'g> {
     pub(super) node: HeldNode<'g>,
     pub(super) version: LatchVersion,
-    /// The child's place; in a leaf, where the key is or would be.
+    /// Place of the child; in a leaf, the place of the key or of its insertion.
     pub(super) place: usize,
 }
 
-/// The way from the root to a leaf; the last step is the leaf.
+/// Path from the root to a leaf; the last step is the leaf.
 pub(super) type Path<'g> = SmallVec<[Step<'g>; 8]>;
 
 impl Index {
-    /// An empty index.
+    /// Creates an empty index.
     pub(crate) fn new(memory: Arc<MemoryCounters>) -> Self {
         let root = NodeRef::allocate(&memory, 0);
         let nodes = std::array::from_fn(|level| AtomicU64::new(u64::from(level == 0))).into();
         Self { root: AtomicU64::new(root.0), cold_levels: AtomicU64::new(0), nodes, memory }
     }
 
-    /// The root and its version.
+    /// Returns the root and its version.
     #[inline(always)]
     pub(super) fn root<'g>(
         &self,
@@ -64,28 +66,28 @@ impl Index {
         Ok((root, version))
     }
 
-    /// Whether `node` is the root: one that was split or removed before its version was taken is
-    /// no root any more.
+    /// Returns an error unless `node` is still the root. A root that was split or removed before
+    /// its version was taken is not the root any more.
     #[inline(always)]
     pub(super) fn check_root(&self, node: HeldNode<'_>) -> Result<(), Restart> {
         // Acquire pairs with the Release in `set_root`.
         if self.root.load(Ordering::Acquire) == node.reference().0 { Ok(()) } else { Err(Restart) }
     }
 
-    /// Makes `root` the root; the caller holds the latch of the one before.
+    /// Replaces the root; the caller holds the latch of the previous one.
     pub(super) fn set_root(&self, root: NodeRef) {
-        // Release pairs with the Acquire in `root`: the node is whole.
+        // Release pairs with the Acquire in `root`: the node is initialised.
         self.root.store(root.0, Ordering::Release);
     }
 
-    /// Whether nodes of this level are probably not cached.
+    /// Returns whether nodes of this level are probably not in the processor's caches.
     #[inline(always)]
     pub(super) fn is_cold(&self, level: u64) -> bool {
         // Relaxed: a hint.
         self.cold_levels.load(Ordering::Relaxed) >> level & 1 != 0
     }
 
-    /// Counts nodes of a level, and decides whether it stays cached.
+    /// Counts nodes of a level, and decides whether the level fits in the caches.
     pub(super) fn count_nodes(&self, level: u64, change: i64) {
         // Relaxed: statistics and hints.
         let nodes = &self.nodes[level as usize];
@@ -99,21 +101,22 @@ impl Index {
         }
     }
 
-    /// Levels of the tree, and the bytes of its nodes, about: others may split and merge some meanwhile.
+    /// Returns the number of levels, and the approximate bytes of the nodes: concurrent operations
+    /// may split and merge nodes.
     pub(crate) fn size(&self) -> (u64, u64) {
         let nodes = self.nodes_by_level();
         let bytes = (0..).zip(&nodes).map(|(level, nodes)| nodes * NodeRef::bytes(level)).sum();
         (nodes.len() as u64, bytes)
     }
 
-    /// Nodes on each level, leaves first.
+    /// Returns the number of nodes on each level, leaves first.
     pub(super) fn nodes_by_level(&self) -> Vec<u64> {
         // Relaxed: statistics.
         let counts = self.nodes.iter().map(|nodes| nodes.load(Ordering::Relaxed));
         counts.take_while(|count| *count > 0).collect()
     }
 
-    /// The way to the leaf in whose range `key` is, without suspensions.
+    /// Returns the path to the leaf whose range contains `key`, without suspending.
     pub(super) fn path<'g>(
         &self,
         key: &SearchKey<'_>,
@@ -131,16 +134,16 @@ impl Index {
             let child = node.child(place, version)?;
             path.push(Step { node, version, place });
             let child_version = child.latch.version()?;
-            // The child has its range for as long as the link to it has not changed.
+            // The child keeps its range as long as the link to it has not changed.
             node.latch.validate(version)?;
             (node, version) = (child, child_version);
         }
     }
 
-    /// Hands a node to reclamation that was made obsolete, and lets go of its latch.
+    /// Retires an obsolete node, and releases its latch.
     ///
     /// # Safety
-    /// No link leads to the node any more, and it is retired once.
+    /// The node is no longer linked, and it is retired once.
     pub(super) unsafe fn retire_node(&self, node: LatchedNode<'_>) {
         let node = node.release();
         self.count_nodes(node.level(), -1);
@@ -148,27 +151,28 @@ impl Index {
         unsafe { node.retire(&self.memory) };
     }
 
-    /// Frees a node and all below it.
+    /// Frees a node and all nodes below it.
     fn free_all(&self, node: NodeRef) {
-        // SAFETY: the tree is being dropped: nobody else reaches its nodes, and this one is freed below.
+        // SAFETY: the tree is being dropped: no other thread reaches its nodes, and this one is
+        // freed below.
         let here = unsafe { node.hold() };
         for place in 0..here.count() {
             if node.level() > 0 {
                 self.free_all(here.child_reference(place));
             }
             if let Some(cell) = here.key(place).word().cell() {
-                // SAFETY: each cell belongs to one entry, which nobody looks at any more.
+                // SAFETY: each cell belongs to one entry, which is no longer accessed.
                 unsafe { cell.free(&self.memory) };
             }
         }
-        // SAFETY: no node that is left leads to it, and its own entries were freed.
+        // SAFETY: no remaining node references it, and its own entries were freed.
         unsafe { node.free(&self.memory) };
     }
 }
 
 impl Drop for Index {
     fn drop(&mut self) {
-        // Relaxed: nobody else is there.
+        // Relaxed: exclusive access.
         self.free_all(NodeRef(self.root.load(Ordering::Relaxed)));
     }
 }

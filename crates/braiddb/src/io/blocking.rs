@@ -1,5 +1,5 @@
-//! The device for places where io_uring is forbidden: every operation is performed at once, in
-//! `submit`, by the thread that asks for it.
+//! Blocking device, for systems where io_uring is forbidden. The submitting thread performs every
+//! operation immediately, in `submit`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl BlockingDevice {
     }
 }
 
-/// Makes one call; bytes moved or a negative error number.
+/// Makes one call. Returns the bytes moved, or a negative error number.
 fn perform(descriptor: i32, call: &Call) -> i32 {
     let answer = match *call {
         // SAFETY: the transfer owns `bytes` writable bytes at `pointer`, exclusively.
@@ -72,12 +72,13 @@ impl Device for BlockingDevice {
         if self.completed.is_empty() {
             let mut event =
                 libc::pollfd { fd: self.event.descriptor(), events: libc::POLLIN, revents: 0 };
-            // Rounded up: a wait of less than a millisecond is none otherwise, and spins.
+            // Rounded up, because a wait of less than a millisecond would return immediately and
+            // spin.
             let milliseconds = timeout.map_or(-1, |timeout| {
                 i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX)
             });
-            // SAFETY: one descriptor, which lives through the call. An error, or an interruption,
-            // is a wake-up without a reason, which callers expect.
+            // SAFETY: one descriptor, which stays valid through the call. An error, or an
+            // interruption, is a spurious wake-up, which callers expect.
             unsafe { libc::poll(&raw mut event, 1, milliseconds) };
             self.event.take();
         }

@@ -1,5 +1,6 @@
-//! Memory aligned to sectors, owned. Every read from storage takes some: from the system's allocator,
-//! which puts its free lists in order for blocks as large as these, that costs up to half a millisecond.
+//! Sector-aligned buffers. Every read from storage allocates one. The system's allocator
+//! consolidates its free lists for blocks of this size, which takes up to half a millisecond, so
+//! buffers come from the engine's allocator.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -7,7 +8,7 @@ use std::ptr::NonNull;
 use super::SECTOR_BYTES;
 use crate::memory;
 
-/// A zeroed, sector-aligned run of bytes whose length is a multiple of the sector size.
+/// A zeroed, sector-aligned buffer whose length is a multiple of the sector size.
 pub(crate) struct AlignedBuffer {
     pointer: NonNull<u8>,
     bytes: usize,
@@ -19,7 +20,7 @@ unsafe impl Send for AlignedBuffer {}
 unsafe impl Sync for AlignedBuffer {}
 
 impl AlignedBuffer {
-    /// `bytes` rounded up to whole sectors (at least one), all zero.
+    /// Allocates `bytes` rounded up to whole sectors (at least one), all zero.
     pub(crate) fn zeroed(bytes: usize) -> Self {
         let bytes = bytes.max(1).next_multiple_of(SECTOR_BYTES);
         Self { pointer: memory::allocate_uncounted(Self::layout(bytes)), bytes }
@@ -33,15 +34,15 @@ impl AlignedBuffer {
 impl std::ops::Deref for AlignedBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the allocation holds `bytes` initialised bytes and is owned by `self`.
+        // SAFETY: the allocation has `bytes` initialised bytes and is owned by `self`.
         unsafe { std::slice::from_raw_parts(self.pointer.as_ptr(), self.bytes) }
     }
 }
 
 impl std::ops::DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the allocation holds `bytes` initialised bytes and is owned by `self`, to which `&mut self` is
-        // the only access.
+        // SAFETY: the allocation has `bytes` initialised bytes and is owned by `self`, to which
+        // `&mut self` is the only access.
         unsafe { std::slice::from_raw_parts_mut(self.pointer.as_ptr(), self.bytes) }
     }
 }

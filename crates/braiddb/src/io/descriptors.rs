@@ -1,17 +1,23 @@
-//! The files that are kept open: a database has a file a segment, a process has a limit of descriptors.
+//! File descriptor pool: a database has one file per segment, and a process has a limit of
+//! descriptors.
 //!
-//! A [`PooledFile`] is a file by its path. Its descriptor is opened when an operation needs it, and
-//! kept afterwards; when the process holds as many as it may, those that were not used lately are
-//! closed, whatever database they belong to. Half of what the operating system allows is left to
-//! the program around the databases. Before anything is closed, the soft limit is raised to the
-//! hard one, once in the life of the process.
+//! A [`PooledFile`] is identified by its path. Its descriptor is opened when an operation needs it,
+//! and kept open afterwards. When the pool is full, files that were not used recently are closed,
+//! of any database in the process. Half of the operating system's limit is left to the rest of the
+//! program. Before the first file is closed, the soft limit is raised to the hard limit, once per
+//! process.
 //!
-//! A file that is opened to be read only is locked shared as long as it has a descriptor, which changes nothing on
-//! disk: by that the process which writes to the database sees that it is read.
+//! A file that is opened for reading only has a shared lock as long as it has a descriptor. The
+//! lock does not change the disk. It shows the process that writes to the database that the file is
+//! being read.
 //!
-//! Invariants: an operation holds the [`Descriptor`] it uses, so it is closed only when no operation
-//! uses it; a file is reopened only as what it was, by device and inode; `open` counts the
-//! descriptors there are, those in use by files that were closed meanwhile included.
+//! Invariants:
+//!
+//! - An operation holds the [`Descriptor`] that it uses, so a descriptor is closed only when no
+//!   operation uses it.
+//! - A file is reopened only if the device and inode are the same.
+//! - `open` counts all descriptors, including those that operations still use after their file was
+//!   closed.
 
 use std::collections::VecDeque;
 use std::fs::TryLockError;
@@ -25,9 +31,9 @@ use super::OpenMode;
 use crate::sync::statistic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, Once};
 
-/// Kept open however low the limit is.
+/// Number of descriptors that may stay open regardless of the limit.
 const MIN_CAPACITY: u64 = 8;
-/// Entries of closed files the queue may have beyond those of open ones before they are swept out.
+/// Number of stale queue entries that are tolerated before the queue is swept.
 const MAX_STALE: u64 = 64;
 
 static POOL: Pool = Pool {
@@ -36,7 +42,7 @@ static POOL: Pool = Pool {
     reopened: AtomicU64::new(0),
 };
 
-/// The open files of all databases of the process.
+/// Open files of all databases of the process.
 struct Pool {
     /// Files with a descriptor, in the order in which they are considered for closing.
     queue: Mutex<VecDeque<Weak<PooledFile>>>,
@@ -44,16 +50,16 @@ struct Pool {
     reopened: AtomicU64,
 }
 
-/// What the pool has done.
+/// Statistics of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PoolStats {
-    /// Descriptors held now.
+    /// Number of open descriptors.
     pub(crate) open: u64,
-    /// Files that were opened again after they had been closed.
+    /// Number of files that were opened again after they had been closed.
     pub(crate) reopened: u64,
 }
 
-/// What the process's pool of open files holds and has done.
+/// Returns the statistics of the process's pool of open files.
 pub(crate) fn pool_stats() -> PoolStats {
     // Relaxed: statistics.
     PoolStats {
@@ -68,7 +74,7 @@ pub(super) fn close_all_idle() {
     POOL.close_idle(u64::MAX);
 }
 
-/// An open descriptor, counted while it lives.
+/// An open descriptor, which is counted until it is dropped.
 #[derive(Debug)]
 pub(super) struct Descriptor(std::fs::File);
 
@@ -90,16 +96,16 @@ impl Descriptor {
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // Relaxed: see `new`.
+        // Relaxed: a count, as in `new`.
         POOL.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-/// A file by its path, open while it is used and there is room.
+/// A file identified by its path; open while it is used, and afterwards while the pool has room.
 #[derive(Debug)]
 pub(super) struct PooledFile {
     path: PathBuf,
-    /// How it is opened again.
+    /// Mode for reopening.
     mode: OpenMode,
     /// Device and inode.
     identity: (u64, u64),
@@ -109,13 +115,14 @@ pub(super) struct PooledFile {
 }
 
 impl PooledFile {
-    /// Opens a file to read and write, unless the mode says otherwise, past the page cache where the file
-    /// system allows.
+    /// Opens a file for reading and writing, unless the mode is read-only. Uses direct I/O where
+    /// the file system supports it.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// Errors of `open(2)`.
     pub(super) fn open(path: &Path, mode: OpenMode) -> io::Result<Arc<Self>> {
-        let descriptor = POOL.open_file(path, mode, false)?.expect("opened whatever is in use");
+        let descriptor =
+            POOL.open_file(path, mode, false)?.expect("opened even if all others are in use");
         let metadata = descriptor.file().metadata()?;
         let mode = if mode == OpenMode::ReadOnly { OpenMode::ReadOnly } else { OpenMode::Existing };
         let file = Arc::new(Self {
@@ -129,7 +136,8 @@ impl PooledFile {
         Ok(file)
     }
 
-    /// The same file, under the path that it was renamed to. The earlier one cannot be opened again.
+    /// Returns the same file under the path to which it was renamed. The previous `PooledFile`
+    /// cannot be reopened.
     pub(super) fn renamed(&self, path: &Path) -> Arc<Self> {
         let descriptor = self.descriptor.lock().clone();
         let open = descriptor.is_some();
@@ -146,41 +154,43 @@ impl PooledFile {
         file
     }
 
-    /// The descriptor, opened again if it was closed.
+    /// Returns the descriptor, reopened if it was closed.
     ///
     /// # Errors
-    /// As `open(2)`; if another file has the path now.
+    /// Errors of `open(2)`; or another file has the path now.
     pub(super) fn descriptor(self: &Arc<Self>) -> io::Result<Arc<Descriptor>> {
-        self.acquire(false).map(|descriptor| descriptor.expect("opened whatever is in use"))
+        self.acquire(false)
+            .map(|descriptor| descriptor.expect("opened even if all others are in use"))
     }
 
-    /// The descriptor, opened again if it was closed; `None` if that must wait until operations
-    /// under way give theirs back.
+    /// Returns the descriptor, reopened if it was closed. Returns `None` if that must wait until
+    /// operations in flight release their descriptors.
     ///
     /// # Errors
-    /// As [`Self::descriptor`].
+    /// The errors of [`Self::descriptor`].
     pub(super) fn descriptor_if_room(self: &Arc<Self>) -> io::Result<Option<Arc<Descriptor>>> {
         self.acquire(true)
     }
 
-    /// Whether others have the file open to read only: they hold its lock shared.
+    /// Returns whether others have the file open for reading only: they have a shared lock on it.
     pub(super) fn is_read_elsewhere(self: &Arc<Self>) -> bool {
         let Ok(descriptor) = self.descriptor() else { return false };
         match descriptor.file().try_lock() {
             Ok(()) => {
-                // Held for a moment only: who comes after it sees for itself whether the file is another one by then.
+                // Held only briefly. A reader that fails to lock the file in this moment checks the
+                // file's header anyway.
                 _ = descriptor.file().unlock();
                 false
             }
             Err(TryLockError::WouldBlock) => true,
-            // A file system without locks: as above.
+            // A file system without locks; readers check the file's header.
             Err(TryLockError::Error(_)) => false,
         }
     }
 
     fn acquire(self: &Arc<Self>, may_wait: bool) -> io::Result<Option<Arc<Descriptor>>> {
-        // Relaxed: only says what was used lately. Looked at first, so that a file that is used all
-        // the time is not written to.
+        // Relaxed: a hint of recent use. Loaded first, so that the flag of a frequently used file
+        // is not stored again.
         if self.used.load(Ordering::Relaxed) == 0 {
             self.used.store(1, Ordering::Relaxed);
         }
@@ -193,7 +203,7 @@ impl PooledFile {
         };
         let metadata = descriptor.file().metadata()?;
         if (metadata.dev(), metadata.ino()) != self.identity {
-            return Err(io::Error::other("another file has been put in its place"));
+            return Err(io::Error::other("another file has replaced it"));
         }
         let descriptor = Arc::new(descriptor);
         *held = Some(descriptor.clone());
@@ -204,12 +214,12 @@ impl PooledFile {
         Ok(Some(descriptor))
     }
 
-    /// Takes the descriptor away if no operation uses it.
+    /// Takes the descriptor if no operation uses it.
     fn release_idle(&self) -> Released {
         let Some(mut held) = self.descriptor.try_lock() else { return Released::InUse };
         match held.take() {
             None => Released::Closed,
-            // Others are made under the lock only, so there is none and will be none.
+            // Clones are made under the lock only, so no other exists or can be created.
             Some(descriptor) if Arc::strong_count(&descriptor) == 1 => Released::Idle(descriptor),
             Some(descriptor) => {
                 *held = Some(descriptor);
@@ -219,28 +229,28 @@ impl PooledFile {
     }
 }
 
-/// What became of an attempt to take a file's descriptor away.
+/// Result of an attempt to take a file's descriptor.
 enum Released {
-    /// It is the caller's to close.
+    /// The caller closes it.
     Idle(Arc<Descriptor>),
     InUse,
-    /// There was none.
+    /// The file had no descriptor.
     Closed,
 }
 
 impl Pool {
-    /// Notes that a file has a descriptor.
+    /// Records that a file has a descriptor.
     fn enter(&self, file: &Arc<PooledFile>) {
         let mut queue = self.queue.lock();
-        // Relaxed: a bound of the memory of files that are gone.
+        // Relaxed: bounds the memory of entries of dropped files.
         if queue.len() as u64 > 2 * self.open.load(Ordering::Relaxed) + MAX_STALE {
             queue.retain(|file| file.strong_count() > 0);
         }
         queue.push_back(Arc::downgrade(file));
     }
 
-    /// Opens a file, if need be after closing others. Where all others are in use, it is opened
-    /// nonetheless, unless the caller may wait.
+    /// Opens a file, after closing others if necessary. If all others are in use, it is opened
+    /// anyway, unless the caller may wait.
     fn open_file(
         &self,
         path: &Path,
@@ -274,19 +284,19 @@ impl Pool {
         }
     }
 
-    /// Closes up to `most` files that no operation uses, those first that were not used lately; how
-    /// many there were.
+    /// Closes up to `most` files that no operation uses, least recently used first. Returns their
+    /// number.
     fn close_idle(&self, most: u64) -> u64 {
         let mut idle = Vec::new();
         let mut queue = self.queue.lock();
-        // The first time around may only find that all were used.
+        // The first round may find that all were used.
         for _ in 0..2 * queue.len() {
             if idle.len() as u64 == most {
                 break;
             }
             let Some(entry) = queue.pop_front() else { break };
             let Some(file) = entry.upgrade() else { continue };
-            // Relaxed: see `PooledFile::acquire`.
+            // Relaxed: a hint, as in `PooledFile::acquire`.
             if file.used.swap(0, Ordering::Relaxed) == 1 {
                 queue.push_back(entry);
                 continue;
@@ -298,37 +308,37 @@ impl Pool {
             }
         }
         drop(queue);
-        // Closed here, without the lock.
+        // The descriptors are closed here, without the lock.
         idle.len() as u64
     }
 }
 
-/// Whether a process, or the machine, has as many files open as it may.
+/// Returns whether the process, or the system, has reached its limit of open files.
 fn is_out_of_descriptors(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// How many descriptors the process may have, and how many it could allow itself.
+/// Returns the soft and the hard limit of descriptors.
 fn limits() -> Option<libc::rlimit> {
     let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: writes to the struct, which lives through the call.
+    // SAFETY: writes to the struct, which stays valid through the call.
     let asked = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) };
     (asked == 0).then_some(limits)
 }
 
-/// How many descriptors the pool may hold.
+/// Returns the maximum number of descriptors in the pool.
 fn capacity() -> u64 {
     limits().map_or(MIN_CAPACITY, |limits| (limits.rlim_cur / 2).max(MIN_CAPACITY))
 }
 
-/// Raises the soft limit to the hard one, the first time it is called; whether it did.
+/// Raises the soft limit to the hard limit, on the first call. Returns whether it did.
 fn raise_limit() -> bool {
     static RAISED: Once = Once::new();
     let mut raised = false;
     RAISED.call_once(|| {
         let Some(libc::rlimit { rlim_cur: soft, rlim_max: hard }) = limits() else { return };
         let limits = libc::rlimit { rlim_cur: hard, rlim_max: hard };
-        // SAFETY: reads the struct, which lives through the call.
+        // SAFETY: reads the struct, which stays valid through the call.
         let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits) };
         raised = soft < hard && set == 0;
         if raised {
@@ -339,14 +349,15 @@ fn raise_limit() -> bool {
             tracing::warn!(
                 "the log has more segments than the limit of {soft} open files allows to keep \
                  open: files are closed and opened again as they are needed; a higher limit \
-                 (ulimit -n, LimitNOFILE) saves that"
+                 (ulimit -n, LimitNOFILE) avoids that"
             );
         }
     });
     raised
 }
 
-/// Opens a file to read and write, unless the mode says otherwise, past the page cache where the file system allows.
+/// Opens a file for reading and writing, unless the mode is read-only. Uses direct I/O where the
+/// file system supports it.
 fn open_direct(path: &Path, mode: OpenMode) -> io::Result<std::fs::File> {
     let mut options = std::fs::OpenOptions::new();
     options.read(true).write(mode != OpenMode::ReadOnly);
@@ -367,8 +378,8 @@ fn open_direct(path: &Path, mode: OpenMode) -> io::Result<std::fs::File> {
         opened => opened,
     }?;
     if mode == OpenMode::ReadOnly {
-        // Tells the process that writes to the database, if there is one, not to use the file anew. It is no
-        // harm if it cannot be told: what is read is held against the file's header.
+        // Shows the process that writes to the database not to reuse the file. A failure is
+        // harmless, because readers compare what they read with the file's header.
         _ = opened.try_lock_shared();
     }
     Ok(opened)

@@ -1,8 +1,9 @@
-//! A database's directory: made, locked, listed, its files opened, renamed, removed.
+//! Database directory: creation, locking and listing, and opening, renaming and removal of its
+//! files.
 //!
-//! Invariant: while a [`Directory`] lives and is not unlocked, its `LOCK` file is locked, so no other
-//! process, and no other part of this one, works in it; unless it was opened to be read only, then nothing in it is
-//! changed through it, nor locked.
+//! Invariant: while a [`Directory`] exists and is not unlocked, its `LOCK` file is locked, so no
+//! other process, and no other part of this process, uses it. A directory that was opened for
+//! reading only is not locked, and nothing in it is changed through this type.
 
 use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use super::simulated::{SimulatedDisk, SimulatedLock};
 use super::{File, OpenMode};
 use crate::sync::Mutex;
 
-/// The file that is locked while a database in the directory is open.
+/// File that is locked while a database in the directory is open.
 pub(crate) const LOCK_NAME: &str = "LOCK";
 
 /// An open, locked directory.
@@ -29,7 +30,7 @@ enum Backend {
     Simulated(SimulatedLock),
 }
 
-/// Why a directory cannot be used.
+/// Error of a directory operation.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum DirectoryError {
     #[error("{0} is already open, here or in another process; close it there first")]
@@ -47,12 +48,13 @@ impl DirectoryError {
 }
 
 impl Directory {
-    /// Opens and locks a directory; makes it, and those above it, if `create`.
+    /// Opens and locks a directory; creates it and its parents if `create` is true.
     ///
     /// # Errors
-    /// `AlreadyOpen` if it is locked, `Missing` if it is not there and is not to be made.
+    /// `AlreadyOpen` if it is locked; `Missing` if it does not exist and `create` is false.
     pub(crate) fn open(path: &Path, create: bool) -> Result<Self, DirectoryError> {
-        // Files are opened by their paths as long as the directory is, wherever the program goes.
+        // Files are opened by their paths later, so the path must not depend on the working
+        // directory.
         let path =
             std::path::absolute(path).map_err(|error| DirectoryError::io("find", path, error))?;
         let path = path.as_path();
@@ -91,10 +93,10 @@ impl Directory {
         Ok(Self { handle, read_only: false, backend })
     }
 
-    /// Opens a directory that is only read; others may change it meanwhile.
+    /// Opens a directory for reading only; others may change it concurrently.
     ///
     /// # Errors
-    /// `Missing`; the operating system's.
+    /// `Missing`; errors of the operating system.
     pub(crate) fn open_read_only(path: &Path) -> Result<Self, DirectoryError> {
         let path =
             std::path::absolute(path).map_err(|error| DirectoryError::io("find", path, error))?;
@@ -119,7 +121,8 @@ impl Directory {
         Ok(Self { handle, read_only: false, backend: Backend::Simulated(lock) })
     }
 
-    /// The same, to be only read. On a simulated disk it is locked, so that nobody writes meanwhile.
+    /// Opens the directory of a simulated disk for reading only. It is locked, so that it is not
+    /// written concurrently.
     ///
     /// # Errors
     /// `AlreadyOpen`.
@@ -127,7 +130,7 @@ impl Directory {
         Ok(Self { read_only: true, ..Self::open_simulated(disk)? })
     }
 
-    /// Refuses what would change a directory that is only read.
+    /// Returns an error if the directory is open for reading only.
     fn may_change(&self, action: &'static str, path: &Path) -> Result<(), DirectoryError> {
         if self.read_only {
             let refused = std::io::ErrorKind::ReadOnlyFilesystem.into();
@@ -136,7 +139,7 @@ impl Directory {
         Ok(())
     }
 
-    /// Lets others lock the directory, in which nothing is done through this one any more.
+    /// Releases the lock of the directory, which must not be used through this value any more.
     pub(crate) fn unlock(&self) {
         match &self.backend {
             Backend::Real { lock } => drop(lock.lock().take()),
@@ -148,13 +151,13 @@ impl Directory {
         self.handle.path()
     }
 
-    /// The directory as a file, whose sync makes names durable.
+    /// Returns the directory as a file, whose sync makes names durable.
     pub(crate) fn handle(&self) -> &Arc<File> {
         &self.handle
     }
 
-    /// Opens a file of the directory to read and write, or only to read if the directory is only read, past the
-    /// page cache where that can be.
+    /// Opens a file of the directory for reading and writing, or for reading only if the directory
+    /// is. Uses direct I/O where possible.
     pub(crate) fn open_file(&self, name: &str, mode: OpenMode) -> Result<File, DirectoryError> {
         let path = self.path().join(name);
         let mode = match mode {
@@ -176,7 +179,8 @@ impl Directory {
         opened.map_err(|error| DirectoryError::io(action, &path, error))
     }
 
-    /// Makes a file without a name, which is gone when it is closed; not in this directory, which may be only read.
+    /// Creates a file without a name, which is deleted when it is closed. It is not in this
+    /// directory, which may be read-only.
     pub(crate) fn open_scratch(&self) -> Result<File, DirectoryError> {
         let made = match &self.backend {
             Backend::Real { .. } => File::scratch(),
@@ -185,7 +189,7 @@ impl Directory {
         made.map_err(|error| DirectoryError::io("make a file in", &std::env::temp_dir(), error))
     }
 
-    /// Gives a file another name, taking it from the file that has it.
+    /// Renames a file, and replaces a file that has the new name.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), DirectoryError> {
         let path = self.path().join(from);
         self.may_change("rename", &path)?;
@@ -196,7 +200,8 @@ impl Directory {
         renamed.map_err(|error| DirectoryError::io("rename", &path, error))
     }
 
-    /// Gives an open file another name, taking it from the file that has it; the file by that name.
+    /// Renames an open file, and replaces a file that has the new name. Returns the file under its
+    /// new name.
     pub(crate) fn rename_file(&self, file: &File, to: &str) -> Result<File, DirectoryError> {
         let path = file.path();
         let from = path.file_name().and_then(std::ffi::OsStr::to_str);
@@ -221,8 +226,8 @@ impl Directory {
         self.handle.sync().map_err(|error| DirectoryError::io("sync", self.path(), error))
     }
 
-    /// Bytes that are free on the file system, for others than the system's administrator;
-    /// [`u64::MAX`] if it does not say.
+    /// Returns the bytes that unprivileged users can still allocate on the file system;
+    /// [`u64::MAX`] if unknown.
     pub(crate) fn available_bytes(&self) -> u64 {
         match &self.backend {
             Backend::Real { .. } => self.handle.available_bytes(),
@@ -230,7 +235,7 @@ impl Directory {
         }
     }
 
-    /// The names in the directory that are text, sorted.
+    /// Returns the names in the directory that are valid text, sorted.
     pub(crate) fn list(&self) -> Result<Vec<String>, DirectoryError> {
         let failed = |error| DirectoryError::io("list", self.path(), error);
         let mut names = Vec::new();

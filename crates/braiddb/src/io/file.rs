@@ -1,9 +1,9 @@
-//! A file opened for aligned transfers.
+//! Files for aligned transfers.
 //!
-//! Direct transfers (`O_DIRECT`) go past the page cache. Where a file system refuses them the file
-//! is opened without, and that is said once per process. The calls here block, and are for what is
-//! outside the hot path; everything else goes through a [`super::Device`]. A file has a descriptor
-//! while it is used and the process may have one more (`descriptors`).
+//! Direct transfers (`O_DIRECT`) bypass the page cache. If a file system does not support them, the
+//! file is opened without, and a warning is logged once per process. The calls here block and are
+//! used outside the hot path only; everything else uses a [`super::Device`]. A file has a
+//! descriptor while it is used, and as long as the descriptor pool has room (`descriptors`).
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
@@ -15,7 +15,7 @@ use super::SECTOR_BYTES;
 use super::descriptors::{Descriptor, PooledFile};
 use super::simulated::Node;
 
-/// A file that was opened, and the path it was opened by, which errors name.
+/// An opened file, with the path by which it was opened, for error messages.
 #[derive(Debug)]
 pub(crate) struct File {
     kind: Kind,
@@ -24,13 +24,13 @@ pub(crate) struct File {
 
 #[derive(Debug)]
 enum Kind {
-    /// Open as long as this lives: a directory.
+    /// Open as long as this value exists: a directory or a scratch file.
     Unpooled(std::fs::File),
     Pooled(Arc<PooledFile>),
     Simulated(Node),
 }
 
-/// A file's descriptor, open while this lives and the [`File`] does.
+/// A file's descriptor, open as long as this value and the [`File`] exist.
 #[derive(Debug)]
 pub(super) enum OpenDescriptor {
     Unpooled(RawFd),
@@ -46,31 +46,32 @@ impl OpenDescriptor {
     }
 }
 
-/// What a file that is being opened is expected to be.
+/// Expected state of a file that is being opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenMode {
     /// The file exists.
     Existing,
-    /// The file is made, or emptied if it exists.
+    /// The file is created, or truncated if it exists.
     Emptied,
-    /// The file exists, or is made.
+    /// The file exists, or is created.
     ExistingOrNew,
-    /// The file exists, and is only read.
+    /// The file exists, and is opened for reading only.
     ReadOnly,
 }
 
 impl File {
-    /// Wraps an open file, or directory.
+    /// Wraps an open file or directory.
     pub(super) fn unpooled(file: std::fs::File, path: PathBuf) -> Self {
         Self { kind: Kind::Unpooled(file), path }
     }
 
-    /// A file, or the directory, of a simulated disk.
+    /// Creates a handle for a file, or the directory, of a simulated disk.
     pub(super) fn simulated(node: Node, path: PathBuf) -> Self {
         Self { kind: Kind::Simulated(node), path }
     }
 
-    /// Whether others, in this process or another, have the file open to read only (`descriptors`).
+    /// Returns whether others, in this process or another, have the file open for reading only
+    /// (`descriptors`).
     pub(crate) fn is_read_elsewhere(&self) -> bool {
         match &self.kind {
             Kind::Pooled(file) => file.is_read_elsewhere(),
@@ -78,25 +79,26 @@ impl File {
         }
     }
 
-    /// Opens a file to read and write, unless the mode says otherwise, past the page cache where the file
-    /// system allows.
+    /// Opens a file for reading and writing, unless the mode is read-only. Uses direct I/O where
+    /// the file system supports it.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// Errors of `open(2)`.
     pub(super) fn open_direct(path: &Path, mode: OpenMode) -> std::io::Result<Self> {
         let kind = Kind::Pooled(PooledFile::open(path, mode)?);
         Ok(Self { kind, path: path.to_owned() })
     }
 
-    /// The path the file was opened by.
+    /// Returns the path by which the file was opened.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The operating system's handle, for the devices that reach it, opened again if it was closed.
+    /// Returns the operating system's descriptor, for the devices that use it; reopened if it was
+    /// closed.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// Errors of `open(2)`.
     pub(super) fn descriptor(&self) -> std::io::Result<OpenDescriptor> {
         match &self.kind {
             Kind::Unpooled(file) => Ok(OpenDescriptor::Unpooled(file.as_raw_fd())),
@@ -105,10 +107,10 @@ impl File {
         }
     }
 
-    /// The same; `None` if opening it again must wait until operations under way are over.
+    /// Like `descriptor`, but returns `None` if reopening must wait for operations in flight.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// Errors of `open(2)`.
     pub(super) fn descriptor_if_room(&self) -> std::io::Result<Option<OpenDescriptor>> {
         match &self.kind {
             Kind::Pooled(file) => Ok(file.descriptor_if_room()?.map(OpenDescriptor::Pooled)),
@@ -116,7 +118,7 @@ impl File {
         }
     }
 
-    /// What the file is on its simulated disk.
+    /// Returns the file's node on its simulated disk.
     #[cfg(any(test, braid_simulation))]
     pub(super) fn node(&self) -> &Node {
         match &self.kind {
@@ -125,7 +127,7 @@ impl File {
         }
     }
 
-    /// Bytes of the file.
+    /// Returns the length of the file in bytes.
     pub(crate) fn length(&self) -> std::io::Result<u64> {
         match &self.kind {
             Kind::Unpooled(file) => Ok(file.metadata()?.len()),
@@ -134,7 +136,8 @@ impl File {
         }
     }
 
-    /// Reads from a sector on; returns how much there was before the end of the file.
+    /// Reads from a sector boundary. Returns the bytes read, which are fewer at the end of the
+    /// file.
     pub(crate) fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
@@ -150,7 +153,7 @@ impl File {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            // Only the end of a file cuts a direct read inside a sector.
+            // A direct read ends within a sector only at the end of the file.
             if !done.is_multiple_of(SECTOR_BYTES) {
                 break;
             }
@@ -158,7 +161,7 @@ impl File {
         Ok(done)
     }
 
-    /// Reads from a sector on; an end of the file before all is read is an error.
+    /// Reads from a sector boundary. Returns an error if the file ends before the buffer is full.
     pub(crate) fn read_exact_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<()> {
         if self.read_at(buffer, offset)? < buffer.len() {
             return Err(std::io::ErrorKind::UnexpectedEof.into());
@@ -175,7 +178,7 @@ impl File {
         }
     }
 
-    /// Makes what was written, or the names in a directory, durable.
+    /// Makes written data, or the names in a directory, durable.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
         match &self.kind {
             Kind::Unpooled(file) => file.sync_all(),
@@ -184,7 +187,7 @@ impl File {
         }
     }
 
-    /// Bytes that are free on the file system of a directory; [`u64::MAX`] if it does not say.
+    /// Returns the free bytes on the file system of a directory; [`u64::MAX`] if unknown.
     pub(super) fn available_bytes(&self) -> u64 {
         match &self.kind {
             Kind::Unpooled(file) => available_bytes(file).unwrap_or(u64::MAX),
@@ -192,7 +195,7 @@ impl File {
         }
     }
 
-    /// Cuts the file to a length, and gives back the space after it.
+    /// Truncates the file to a length, and frees the space after it.
     pub(crate) fn truncate(&self, bytes: u64) -> std::io::Result<()> {
         match &self.kind {
             Kind::Unpooled(file) => file.set_len(bytes),
@@ -201,10 +204,11 @@ impl File {
         }
     }
 
-    /// Gives back the space of a part of the file, of whole sectors, which reads as zeros from then on. The length stays.
+    /// Deallocates the space of a part of the file, in whole sectors, which reads as zeros
+    /// afterwards. The length does not change.
     ///
     /// # Errors
-    /// The operating system's; `Unsupported` if the file system cannot do that.
+    /// Errors of the operating system; `Unsupported` if the file system cannot do that.
     pub(crate) fn give_back(&self, part: Range<u64>) -> std::io::Result<()> {
         match &self.kind {
             Kind::Unpooled(file) => give_back(file, part),
@@ -213,7 +217,8 @@ impl File {
         }
     }
 
-    /// The parts of the file that have space on the disk, in order; all of it if the file system does not say.
+    /// Returns the parts of the file that have space on the disk, in order; the whole file if
+    /// unknown.
     pub(crate) fn parts_with_space(&self) -> std::io::Result<Vec<Range<u64>>> {
         match &self.kind {
             Kind::Unpooled(file) => parts_with_space(file),
@@ -222,7 +227,7 @@ impl File {
         }
     }
 
-    /// The same file, under the path that it was renamed to.
+    /// Returns the same file under the path to which it was renamed.
     pub(super) fn renamed(&self, path: PathBuf) -> std::io::Result<Self> {
         match &self.kind {
             Kind::Unpooled(file) => Ok(Self::unpooled(file.try_clone()?, path)),
@@ -231,7 +236,7 @@ impl File {
         }
     }
 
-    /// Gives a file at least a length, and asks for the space.
+    /// Extends a file to at least this length, and allocates the space.
     pub(crate) fn allocate(&self, bytes: u64) -> std::io::Result<()> {
         match &self.kind {
             Kind::Unpooled(file) => allocate(file, bytes),
@@ -241,10 +246,10 @@ impl File {
     }
 }
 
-/// Bytes that are free on a file system, for others than the system's administrator.
+/// Returns the bytes that unprivileged users can still allocate on a file system.
 fn available_bytes(file: &std::fs::File) -> Option<u64> {
     let mut said = std::mem::MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: writes to the struct, which lives through the call.
+    // SAFETY: writes to the struct, which stays valid through the call.
     if unsafe { libc::fstatvfs(file.as_raw_fd(), said.as_mut_ptr()) } != 0 {
         return None;
     }
@@ -277,7 +282,7 @@ fn give_back(file: &std::fs::File, part: Range<u64>) -> std::io::Result<()> {
 
 fn parts_with_space(file: &std::fs::File) -> std::io::Result<Vec<Range<u64>>> {
     let find = |from: u64, what| {
-        // SAFETY: takes no pointers. Nobody uses the file's position.
+        // SAFETY: takes no pointers. The file's position is not used otherwise.
         let found = unsafe { libc::lseek(file.as_raw_fd(), from as libc::off_t, what) };
         u64::try_from(found).map_err(|_| std::io::Error::last_os_error())
     };
@@ -290,9 +295,9 @@ fn parts_with_space(file: &std::fs::File) -> std::io::Result<Vec<Range<u64>>> {
                 from = end;
             }
             Err(error) => match error.raw_os_error() {
-                // There is none behind.
+                // No data follows.
                 Some(libc::ENXIO) => return Ok(parts),
-                // The file system does not say.
+                // The file system does not support the query.
                 Some(libc::EINVAL | libc::EOPNOTSUPP) => {
                     let all = 0..file.metadata()?.len();
                     return Ok(Vec::from([all]));

@@ -1,8 +1,8 @@
-//! Input and output: one interface to the disk, several devices behind it.
+//! Input and output: one interface to the disk, with several devices that implement it.
 //!
-//! A worker owns one [`Device`]. Operations are submitted with a token and come back as
-//! [`Completion`]s carrying that token; an operation owns its buffers and its file from submission
-//! to completion, whatever becomes of the future that asked for it (MosaicDB §4.1).
+//! A worker owns one [`Device`]. Operations are submitted with a token and return as
+//! [`Completion`]s with that token. An operation owns its buffers and its file from submission to
+//! completion, even if the future that requested it is dropped (MosaicDB §4.1).
 
 mod blocking;
 mod buffer;
@@ -33,10 +33,10 @@ pub(crate) use simulated::SimulatedDisk;
 #[cfg(any(test, braid_simulation))]
 pub use simulated::{CrashCounts, FaultCounts, Faults, Moment, SimulatedDisk};
 
-/// Every direct transfer starts, ends and lies in memory at a multiple of this many bytes.
+/// Alignment in bytes of offset, length and memory of every direct transfer.
 pub(crate) const SECTOR_BYTES: usize = 4096;
 
-/// What a device can be asked to do.
+/// Operation of a device.
 #[derive(Debug)]
 pub(crate) enum Operation {
     /// Reads `buffer.len()` bytes at `offset`.
@@ -47,13 +47,13 @@ pub(crate) enum Operation {
     Sync { file: Arc<File> },
 }
 
-/// Memory to be written, kept alive and unchanged by its owner until the write completes.
+/// Memory to be written. Its owner keeps it allocated and unchanged until the write completes.
 #[derive(Debug)]
 pub(crate) enum WriteSource {
-    /// A buffer of the operation's own.
+    /// A buffer that belongs to the operation.
     Buffer(AlignedBuffer),
-    /// Sector-aligned bytes of a shared mapping (the log's ring) that stay as they are until the
-    /// write completes; the `Arc` keeps the mapping alive.
+    /// Sector-aligned bytes of a shared mapping (the log's ring) that do not change until the write
+    /// completes; the `Arc` keeps the mapping allocated.
     Mapped {
         #[expect(dead_code, reason = "held so that the mapping stays, never read")]
         mapping: Arc<dyn std::any::Any + Send + Sync>,
@@ -66,47 +66,48 @@ pub(crate) enum WriteSource {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MappedPointer(pub(crate) *const u8);
 
-// SAFETY: the pointer is only read through by the device that owns the operation, while the
-// mapping's `Arc`, which is `Send + Sync`, is held beside it.
+// SAFETY: the pointer is only read through by the device that owns the operation, while it holds
+// the mapping's `Arc`, which is `Send + Sync`.
 unsafe impl Send for MappedPointer {}
 
-/// The end of an operation.
+/// Result of an operation.
 #[derive(Debug)]
 pub(crate) struct Completion {
-    /// The token given at submission.
+    /// Token given at submission.
     pub(crate) token: u64,
-    /// Bytes moved: all that were asked for, except a read that meets the end of the file.
+    /// Number of bytes moved: all requested bytes, except for a read that reaches the end of the
+    /// file.
     pub(crate) result: std::io::Result<usize>,
-    /// The buffer of a `Read`, given back.
+    /// Buffer of a `Read`.
     pub(crate) buffer: Option<AlignedBuffer>,
 }
 
-/// Wakes a worker out of [`Device::wait`]; callable from any thread, at any time.
+/// Wakes a worker from [`Device::wait`]; callable from any thread, at any time.
 pub(crate) trait Notify: Send + Sync {
     /// Makes the current or the next `wait` return soon.
     fn notify(&self);
 }
 
-/// One worker's way to the disk.
+/// Disk access of one worker.
 pub(crate) trait Device: Send {
-    /// Takes an operation; it may start only at the next `poll` or `wait`.
+    /// Accepts an operation; it may start only at the next `poll` or `wait`.
     fn submit(&mut self, operation: Operation, token: u64);
 
-    /// Starts what was submitted and hands over what has completed, without blocking; no system
+    /// Starts submitted operations and delivers completed ones, without blocking. Makes no system
     /// call when nothing is outstanding.
     fn poll(&mut self, deliver: &mut dyn FnMut(Completion));
 
     /// Like `poll`, but sleeps in the kernel until a completion, a wake-up or `timeout`.
     fn wait(&mut self, timeout: Option<Duration>, deliver: &mut dyn FnMut(Completion));
 
-    /// Operations submitted and not yet delivered.
+    /// Returns the number of operations submitted and not yet delivered.
     fn outstanding(&self) -> usize;
 
-    /// The handle that wakes this device's `wait`.
+    /// Returns the handle that wakes this device's `wait`.
     fn notifier(&self) -> Arc<dyn Notify>;
 }
 
-/// Which device reaches the disk.
+/// Kind of device for disk access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -123,7 +124,7 @@ pub enum DeviceKind {
 /// Opens a device for one worker.
 ///
 /// # Errors
-/// When the kernel refuses it; `Auto` then makes do with blocking calls, and says so once.
+/// When the kernel refuses it. `Auto` then uses blocking calls, and logs a warning once.
 pub(crate) fn open_device(kind: DeviceKind) -> std::io::Result<Box<dyn Device>> {
     match kind {
         DeviceKind::Uring => Ok(Box::new(uring::UringDevice::new()?)),

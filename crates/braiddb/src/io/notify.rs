@@ -1,6 +1,6 @@
-//! The event a sleeping device listens to.
+//! Wake-up event of a sleeping device.
 //!
-//! An eventfd counts; a notification that comes before the wait is found by the wait.
+//! An eventfd is a counter, so a wait also detects a notification that preceded it.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -11,7 +11,7 @@ use super::Notify;
 pub(super) struct Event(OwnedFd);
 
 impl Event {
-    /// A new event; reads of it block unless `nonblocking`.
+    /// Creates an event; reads of it block unless `nonblocking` is true.
     pub(super) fn new(nonblocking: bool) -> std::io::Result<Self> {
         let flags = libc::EFD_CLOEXEC | if nonblocking { libc::EFD_NONBLOCK } else { 0 };
         // SAFETY: takes no pointers.
@@ -19,7 +19,7 @@ impl Event {
         if descriptor < 0 {
             return Err(std::io::Error::last_os_error());
         }
-        // SAFETY: just made, owned by nobody else.
+        // SAFETY: just created, and has no other owner.
         Ok(Self(unsafe { OwnedFd::from_raw_fd(descriptor) }))
     }
 
@@ -27,7 +27,7 @@ impl Event {
         self.0.as_raw_fd()
     }
 
-    /// Takes the notifications so far; whether there were any.
+    /// Consumes the notifications so far. Returns whether any existed.
     pub(super) fn take(&self) -> bool {
         let mut count = 0u64;
         // SAFETY: reads 8 bytes into `count`.

@@ -1,5 +1,5 @@
-//! Files without a name, for what is of use only as long as the process holds them open: they are gone with it, however
-//! it ends. They are in the system's directory for temporary files, `TMPDIR` or `/tmp`.
+//! Scratch files: files without a name, which exist only as long as the process has them open,
+//! however it ends. They are in the system's directory for temporary files, `TMPDIR` or `/tmp`.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -9,23 +9,23 @@ use std::path::Path;
 use super::File;
 use crate::sync::statistic::{AtomicU64, Ordering};
 
-/// What a file that is made under a name, where there are none without, is called until it has none; with the
-/// process's number and one that it uses once.
+/// Name prefix for systems without unnamed files. The process id and a unique number follow it, and
+/// the name is removed immediately.
 const PREFIX: &str = "braid-scratch";
 
 impl File {
-    /// Makes a file without a name, to read and write, past the page cache where the file system allows. It keeps its
-    /// descriptor.
+    /// Creates a file without a name for reading and writing. Uses direct I/O where the file system
+    /// supports it. The file keeps its descriptor.
     ///
     /// # Errors
-    /// As `open(2)`.
+    /// Errors of `open(2)`.
     pub(super) fn scratch() -> io::Result<Self> {
         Self::scratch_in(&std::env::temp_dir())
     }
 
     fn scratch_in(directory: &Path) -> io::Result<Self> {
         let file = match nameless(directory, libc::O_DIRECT) {
-            // Not past the page cache there.
+            // The file system does not support direct I/O.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => nameless(directory, 0),
             made => made,
         };
@@ -33,12 +33,12 @@ impl File {
     }
 }
 
-/// A file without a name, or one that loses its name at once.
+/// Creates a file without a name, or with a name that is removed immediately.
 fn nameless(directory: &Path, flags: i32) -> io::Result<std::fs::File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).mode(0o600);
     match options.clone().custom_flags(libc::O_TMPFILE | flags).open(directory) {
-        // The file system, or the kernel, has none without a name.
+        // The file system or the kernel does not support files without a name.
         Err(error)
             if matches!(
                 error.raw_os_error(),
@@ -48,7 +48,7 @@ fn nameless(directory: &Path, flags: i32) -> io::Result<std::fs::File> {
     }
     static USED: AtomicU64 = AtomicU64::new(0);
     loop {
-        // Relaxed: only that each has another.
+        // Relaxed: only uniqueness matters.
         let number = USED.fetch_add(1, Ordering::Relaxed);
         let path = directory.join(format!("{PREFIX}-{}-{number}", std::process::id()));
         match options.clone().create_new(true).custom_flags(flags).open(&path) {

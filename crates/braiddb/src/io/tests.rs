@@ -1,4 +1,4 @@
-//! Both devices against real files.
+//! Tests of both devices with real files.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,7 +38,7 @@ fn what_is_written_is_read() {
         let directory = tempfile::tempdir().unwrap();
         both(|device| {
             let file = new_file(&directory, "f");
-            // More than the ring holds at once.
+            // More operations than the ring has entries.
             for sector in 0..600u64 {
                 device.submit(
                     write(&file, sector * 4096, sector as u8, 4096, sector % 50 == 0),
@@ -102,7 +102,7 @@ fn notifications_wake_the_wait() {
         both(|device| {
             let notifier = device.notifier();
             let begin = Instant::now();
-            // Before the wait: found by it.
+            // A notification before the wait is detected by the wait.
             notifier.notify();
             device.wait(Some(Duration::from_secs(20)), &mut |_| panic!("nothing was submitted"));
             for _ in 0..3 {
@@ -227,7 +227,7 @@ fn another_file_in_a_closed_ones_place_is_not_taken_for_it() {
         let (file, other) = (new_file(&directory, "file"), directory.path().join("other"));
         std::fs::write(&other, vec![1u8; SECTOR_BYTES]).unwrap();
         std::fs::rename(&other, file.path()).unwrap();
-        // Closed while it is not used: other tests may keep the pool from doing it at once.
+        // The file is closed while it is not used; other tests may delay that.
         let mut buffer = AlignedBuffer::zeroed(SECTOR_BYTES);
         let deadline = Instant::now() + Duration::from_secs(60);
         let error = loop {

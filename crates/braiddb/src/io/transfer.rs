@@ -1,18 +1,20 @@
-//! An operation under way: what of it is done, and what is to be asked of the kernel next.
+//! Transfer: an operation in progress, with its completed bytes and its next kernel call.
 //!
-//! Both devices drive operations through this: short transfers are continued, an end of file ends
-//! a read, a write that makes no progress is an error. The operation, with its file and memory, is
-//! owned here from submission to completion; so is the file's descriptor, from the first call on.
+//! Both devices perform operations through this type. It continues short transfers, ends a read at
+//! the end of the file, and reports a write without progress as an error. It owns the operation,
+//! with its file and memory, from submission to completion, and the file's descriptor from the
+//! first call on.
 
 use std::os::fd::RawFd;
 
 use super::file::OpenDescriptor;
 use super::{Completion, File, Operation, SECTOR_BYTES, WriteSource};
 
-/// The kernel takes lengths as 32 bits, and moves at most a little less than 2 GiB at once.
+/// Maximum bytes of one call. The kernel takes lengths as 32 bits, and moves slightly less than 2
+/// GiB at a time.
 const MAX_CALL: usize = 1 << 30;
 
-/// One operation and the bytes of it that are done.
+/// One operation with the number of its completed bytes.
 #[derive(Debug)]
 pub(super) struct Transfer {
     operation: Operation,
@@ -30,7 +32,7 @@ pub(super) enum Call {
 }
 
 impl WriteSource {
-    /// The first byte, and how many.
+    /// Returns the address and the number of bytes.
     pub(super) fn bytes(&self) -> (*const u8, usize) {
         match self {
             Self::Buffer(buffer) => (buffer.as_ptr(), buffer.len()),
@@ -52,11 +54,11 @@ impl Transfer {
         }
     }
 
-    /// The file's descriptor, kept open from now on; `None` if `may_wait`, and the process can have no
-    /// more of them before other operations are over.
+    /// Returns the file's descriptor, which stays open from then on. Returns `None` if `may_wait`
+    /// is true and the process cannot open another file before other operations end.
     ///
     /// # Errors
-    /// As `open(2)`, if the file was closed meanwhile.
+    /// Errors of `open(2)`, if the file was closed in the interim.
     pub(super) fn open(&mut self, may_wait: bool) -> std::io::Result<Option<RawFd>> {
         if self.descriptor.is_none() {
             self.descriptor = match may_wait {
@@ -67,7 +69,7 @@ impl Transfer {
         Ok(self.descriptor.as_ref().map(OpenDescriptor::number))
     }
 
-    /// What is left to write, and where.
+    /// Returns the file, offset and bytes that are still to be written.
     #[cfg(any(test, braid_simulation))]
     pub(super) fn unwritten(&self) -> Option<(&File, u64, &[u8])> {
         let Operation::Write { file, offset, source, .. } = &self.operation else { return None };
@@ -77,7 +79,7 @@ impl Transfer {
         Some((file, *offset + self.done as u64, &bytes[self.done..]))
     }
 
-    /// What is left to ask of the kernel.
+    /// Returns the next call to the kernel.
     pub(super) fn call(&mut self) -> Call {
         let done = self.done;
         match &mut self.operation {
@@ -89,7 +91,7 @@ impl Transfer {
             }
             Operation::Write { offset, source, sync, .. } => {
                 let (pointer, bytes) = source.bytes();
-                assert!(done <= bytes, "no more is written than there is");
+                assert!(done <= bytes, "at most all bytes are written");
                 let offset = *offset + done as u64;
                 // SAFETY: `done` is within the source.
                 let pointer = unsafe { pointer.add(done) };
@@ -100,8 +102,8 @@ impl Transfer {
         }
     }
 
-    /// Takes the kernel's answer, bytes or a negative error number; the operation's result once
-    /// it is over, `None` if it goes on.
+    /// Processes the kernel's answer, bytes or a negative error number. Returns the operation's
+    /// result when it has ended, and `None` if it continues.
     pub(super) fn advance(&mut self, answer: i32) -> Option<std::io::Result<usize>> {
         if answer < 0 {
             if -answer == libc::EINTR || -answer == libc::EAGAIN {
@@ -114,9 +116,9 @@ impl Transfer {
             Operation::Sync { .. } => Some(Ok(0)),
             Operation::Read { buffer, .. } => {
                 self.done += moved;
-                assert!(self.done <= buffer.len(), "no more is read than was asked for");
-                // Only the end of a file cuts a transfer inside a sector; the rest of a direct
-                // read could not be asked for.
+                assert!(self.done <= buffer.len(), "at most the requested bytes are read");
+                // A transfer ends within a sector only at the end of a file. Direct I/O could not
+                // request the rest of the sector.
                 let over = moved == 0
                     || self.done == buffer.len()
                     || !self.done.is_multiple_of(SECTOR_BYTES);
@@ -125,11 +127,12 @@ impl Transfer {
             Operation::Write { source, .. } => {
                 let (_, bytes) = source.bytes();
                 self.done += moved;
-                assert!(self.done <= bytes, "no more is written than was asked for");
+                assert!(self.done <= bytes, "at most the requested bytes are written");
                 if self.done == bytes {
                     return Some(Ok(bytes));
                 }
-                // A direct write goes on at a sector: what was cut is written again.
+                // A direct write continues at a sector boundary: an incomplete sector is written
+                // again.
                 let before = self.done - moved;
                 self.done -= self.done % SECTOR_BYTES;
                 (self.done <= before).then(|| Err(std::io::ErrorKind::WriteZero.into()))
@@ -137,7 +140,7 @@ impl Transfer {
         }
     }
 
-    /// Gives back what the operation owned.
+    /// Returns the completion, with the buffer of a read.
     pub(super) fn finish(self, result: std::io::Result<usize>) -> Completion {
         let buffer = match self.operation {
             Operation::Read { buffer, .. } => Some(buffer),

@@ -1,19 +1,19 @@
-//! Builds without simulations have no simulated disk: its types are there, and have no values.
+//! Placeholder types for builds without a simulated disk; they have no values.
 
 use std::ops::Range;
 use std::path::PathBuf;
 
 use super::{Device, File, OpenMode};
 
-/// A disk that never is.
+/// Uninhabited type of a simulated disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SimulatedDisk {}
 
-/// A file of a disk that never is.
+/// Uninhabited type of a simulated file.
 #[derive(Clone, Debug)]
 pub(super) enum Node {}
 
-/// The right to use its directory.
+/// Uninhabited type of a directory lock.
 #[derive(Debug)]
 pub(super) enum SimulatedLock {}
 

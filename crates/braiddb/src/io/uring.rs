@@ -1,12 +1,16 @@
-//! The io_uring device: submissions are batched into one system call, completions are found in
+//! io_uring device: submissions are batched into one system call, and completions are read from
 //! shared memory.
 //!
-//! Invariants: a transfer sits in `transfers` from `submit` until its completion is delivered, so
-//! the kernel never touches freed memory; `in_kernel` of them, at most [`RING_ENTRIES`], were
-//! handed to the kernel, the rest wait in `queued`, or in `failed` if their file cannot be opened. A
-//! transfer waits for a descriptor only while others of the same device are in the kernel, whose
-//! completion lets it go on. A read of the event is in the ring whenever the thread sleeps, so a
-//! notification is a completion like any other.
+//! Invariants:
+//!
+//! - A transfer is in `transfers` from `submit` until its completion is delivered, so the kernel
+//!   never accesses freed memory.
+//! - `in_kernel` of the transfers, at most [`RING_ENTRIES`], are in the kernel. The others wait in
+//!   `queued`, or in `failed` if their file cannot be opened.
+//! - A transfer waits for a descriptor only while others of the same device are in the kernel. The
+//!   completion of one of these allows it to continue.
+//! - Whenever the thread sleeps, a read of the event is in the ring, so a notification is a normal
+//!   completion.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,33 +23,33 @@ use super::notify::Event;
 use super::transfer::{Call, Transfer};
 use super::{Completion, Device, Notify, Operation};
 
-/// Operations the kernel is given at a time; completions have room for twice as many.
+/// Maximum number of operations in the kernel; the completion ring has room for twice as many.
 const RING_ENTRIES: u32 = 256;
-/// Names the read of the event; other completions are named by their transfer's place.
+/// Token of the event's read; other completions have the index of their transfer.
 const EVENT: u64 = u64::MAX;
 
-/// One worker's ring.
+/// Ring of one worker.
 pub(super) struct UringDevice {
     ring: IoUring,
     transfers: Vec<Option<Transfer>>,
     free: Vec<usize>,
     queued: VecDeque<usize>,
-    /// Transfers that are over because their file cannot be opened, to be delivered.
+    /// Transfers whose file cannot be opened; their errors are delivered next.
     failed: Vec<(usize, std::io::Error)>,
     in_kernel: usize,
     outstanding: usize,
     event: Arc<Event>,
-    /// Where the read of the event puts its count; boxed, as the kernel writes to it.
+    /// Destination of the event's read; boxed, because the kernel writes to it.
     event_count: Box<u64>,
     event_armed: bool,
-    /// A notification came outside of `wait`; the next `wait` returns at once.
+    /// A notification arrived outside `wait`; the next `wait` returns immediately.
     notified: bool,
 }
 
 impl UringDevice {
     pub(super) fn new() -> std::io::Result<Self> {
-        // Completions wait for the thread to enter the kernel, which a flag tells it to do,
-        // instead of interrupting it.
+        // With these flags, completions are processed when the thread enters the kernel. A flag in
+        // shared memory requests that, instead of an interrupt.
         let cooperative =
             IoUring::builder().setup_coop_taskrun().setup_taskrun_flag().build(RING_ENTRIES);
         let ring = match cooperative {
@@ -70,7 +74,7 @@ impl UringDevice {
         })
     }
 
-    /// The kernel's form of a transfer's next call.
+    /// Returns the submission entry of a transfer's next call.
     fn entry(transfer: &mut Transfer, descriptor: Fd, place: usize) -> squeue::Entry {
         let entry = match transfer.call() {
             Call::Read { pointer, bytes, offset } => {
@@ -104,7 +108,7 @@ impl UringDevice {
                 }
             };
             let entry = Self::entry(transfer, descriptor, place);
-            // SAFETY: file and memory live in `transfers` until the completion.
+            // SAFETY: file and memory stay in `transfers` until the completion.
             if unsafe { self.ring.submission().push(&entry) }.is_err() {
                 return;
             }
@@ -121,7 +125,7 @@ impl UringDevice {
         let entry = opcode::Read::new(descriptor, (&raw mut *self.event_count).cast(), 8)
             .build()
             .user_data(EVENT);
-        // SAFETY: `event_count` and the event live until the ring is gone: `drop` waits.
+        // SAFETY: `event_count` and the event outlive the ring: `drop` waits.
         self.event_armed = unsafe { self.ring.submission().push(&entry) }.is_ok();
     }
 
@@ -138,7 +142,7 @@ impl UringDevice {
         deliver(transfer.finish(result));
     }
 
-    /// Delivers what has completed; continues what was cut short.
+    /// Delivers completed transfers, and continues short ones.
     fn reap(&mut self, deliver: &mut dyn FnMut(Completion)) {
         for (place, error) in std::mem::take(&mut self.failed) {
             self.finish(place, Err(error), deliver);
@@ -187,7 +191,8 @@ impl Device for UringDevice {
         }
         self.push();
         if self.must_enter() {
-            // Errors (busy, interrupted) leave the submissions where they are, for the next time.
+            // After an error (busy, interrupted) the submissions stay in the ring for the next
+            // call.
             _ = self.ring.submit();
         }
         self.reap(deliver);
@@ -204,7 +209,7 @@ impl Device for UringDevice {
             self.reap(deliver);
             return;
         }
-        // Errors (timed out, busy, interrupted) are wake-ups without a reason.
+        // Errors (timed out, busy, interrupted) are spurious wake-ups.
         _ = match timeout {
             None => self.ring.submit_and_wait(1),
             Some(timeout) => {
@@ -228,8 +233,8 @@ impl Device for UringDevice {
 
 impl Drop for UringDevice {
     fn drop(&mut self) {
-        // The kernel may still write to the transfers' memory: it is given back only when all of
-        // them are over, which all of them will be.
+        // The kernel may still write to the transfers' memory, so it is freed only after all
+        // transfers have ended, which each of them will.
         while self.outstanding > 0 {
             self.wait(None, &mut drop);
         }

@@ -5,11 +5,9 @@
 //! the record's own checksum, and then the block's header, its own field taken as zero; the body of
 //! a skip block holds no records. `docs/format.md` has the table.
 
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
 use super::Lsn;
 use super::record::sum_records;
+use crate::types::{OnDisk, U16, U32, U64, on_disk};
 
 /// Blocks start and end at multiples of this.
 pub(crate) const BLOCK_ALIGNMENT: usize = 8;
@@ -21,24 +19,24 @@ pub(crate) const COMMON_BLOCK_BYTES: usize = 1 << 20;
 /// No block is larger.
 pub(crate) const LARGE_BLOCK_BYTES: usize = 24 << 20;
 
-/// The first bytes of every block.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct BlockHeader {
-    /// The block's position.
-    pub(crate) lsn: U64,
-    /// The position of the transaction's first part; 0 if it has none.
-    pub(crate) first_part: U64,
-    /// Bytes of the block, this header included.
-    pub(crate) length: U32,
-    /// CRC-32C.
-    pub(crate) checksum: U32,
-    /// How far before `lsn` the log was known to be durable when the block was filled.
-    pub(crate) durable_distance: U32,
-    pub(crate) record_count: U16,
-    pub(crate) kind: u8,
-    /// Zero.
-    pub(crate) reserved: u8,
+on_disk! {
+    /// The first bytes of every block.
+    pub(crate) struct BlockHeader {
+        /// The block's position.
+        pub(crate) lsn: U64,
+        /// The position of the transaction's first part; 0 if it has none.
+        pub(crate) first_part: U64,
+        /// Bytes of the block, this header included.
+        pub(crate) length: U32,
+        /// CRC-32C.
+        pub(crate) checksum: U32,
+        /// How far before `lsn` the log was known to be durable when the block was filled.
+        pub(crate) durable_distance: U32,
+        pub(crate) record_count: U16,
+        pub(crate) kind: u8,
+        /// Zero.
+        pub(crate) reserved: u8,
+    }
 }
 
 const _: () = assert!(size_of::<BlockHeader>() == HEADER_BYTES);
@@ -96,7 +94,7 @@ impl BlockHeader {
     /// The header at the start of `bytes` if it can be that of a block at `lsn`; says nothing about
     /// the checksum.
     pub(crate) fn plausible(bytes: &[u8], lsn: Lsn) -> Option<(&Self, BlockKind)> {
-        let (header, _) = Self::ref_from_prefix(bytes).ok()?;
+        let (header, _) = Self::ref_from_prefix(bytes)?;
         let length = header.length.get() as usize;
         let first_part = Lsn(header.first_part.get());
         let kind = match header.kind {

@@ -1,5 +1,6 @@
 //! Reading single records from segments: the log as the store of what is not in memory.
 
+use crate::types::OnDisk;
 use std::sync::{Arc, Weak};
 
 use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordView, split_record};
@@ -7,7 +8,6 @@ use super::segment::Segments;
 use super::{LARGE_BLOCK_BYTES, LogError, Lsn, WeakLogFiles};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
 use crate::sched;
-use zerocopy::FromBytes;
 
 /// The durable part of a log, as records at positions. It does not keep the log open: those who
 /// read are transactions, which do.
@@ -54,7 +54,7 @@ impl ColdSpan {
 
 /// The record that `bytes` start with, if all of it is there and its checksum is right.
 fn whole_record(bytes: &[u8]) -> Option<RecordView<'_>> {
-    let (header, _) = RecordHeader::ref_from_prefix(bytes).ok()?;
+    let (header, _) = RecordHeader::ref_from_prefix(bytes)?;
     let (record, _) = split_record(bytes)?;
     header.verifies(bytes).then_some(record)
 }

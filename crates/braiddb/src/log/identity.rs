@@ -5,11 +5,9 @@
 //! if and only if it holds that file. The version that it says is raised, durably, before anything is logged
 //! that programs which know only the one before would take for something else.
 
+use crate::types::{OnDisk, U32, U64, on_disk};
 use std::ops::RangeInclusive;
 use std::path::Path;
-
-use zerocopy::little_endian::{U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
@@ -58,21 +56,21 @@ pub(crate) struct Identity {
     pub(crate) page_bytes: usize,
 }
 
-/// The first bytes of `braid.meta` and of every segment; zeros follow, to the end of the sector.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct FileHeader {
-    pub(crate) magic: [u8; 8],
-    pub(crate) version: U32,
-    /// CRC-32C of the sector, this field taken as zero.
-    pub(crate) checksum: U32,
-    pub(crate) database: [u8; 16],
-    pub(crate) segment_bytes: U64,
-    /// The LSN of a segment's first byte after this sector, or that of a checkpoint; 0 in
-    /// `braid.meta`.
-    pub(crate) start: U64,
-    /// Numbers that each kind of file uses as it likes.
-    pub(crate) own: [U64; OWN_NUMBERS],
+on_disk! {
+    /// The first bytes of `braid.meta` and of every segment; zeros follow, to the end of the sector.
+    pub(crate) struct FileHeader {
+        pub(crate) magic: [u8; 8],
+        pub(crate) version: U32,
+        /// CRC-32C of the sector, this field taken as zero.
+        pub(crate) checksum: U32,
+        pub(crate) database: [u8; 16],
+        pub(crate) segment_bytes: U64,
+        /// The LSN of a segment's first byte after this sector, or that of a checkpoint; 0 in
+        /// `braid.meta`.
+        pub(crate) start: U64,
+        /// Numbers that each kind of file uses as it likes.
+        pub(crate) own: [U64; OWN_NUMBERS],
+    }
 }
 
 const FILE_HEADER_BYTES: usize = size_of::<FileHeader>();
@@ -247,7 +245,8 @@ fn parse_header(
     path: &Path,
     magic: [u8; 8],
 ) -> Result<FileHeader, LogError> {
-    let (header, _) = FileHeader::read_from_prefix(sector).expect("a sector holds a header");
+    let (header, _) = FileHeader::ref_from_prefix(sector).expect("a sector holds a header");
+    let header = *header;
     if header.magic != magic {
         return Err(damaged(path, "it does not start with its magic number"));
     }

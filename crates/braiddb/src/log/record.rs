@@ -2,28 +2,26 @@
 //!
 //! Invariant: a record starts and ends at a multiple of 8, padded with zeros.
 
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
 use super::block::BLOCK_ALIGNMENT;
 use crate::rid::{Rid, TableId};
+use crate::types::{OnDisk, U16, U32, U64, on_disk};
 
 /// Bytes of a record's header.
 pub(crate) const RECORD_HEADER_BYTES: usize = 24;
 
-/// The first bytes of every record; key and value follow.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-pub(crate) struct RecordHeader {
-    pub(crate) rid: U64,
-    pub(crate) table: U32,
-    pub(crate) value_bytes: U32,
-    pub(crate) key_bytes: U16,
-    pub(crate) kind: u8,
-    /// Zero.
-    pub(crate) reserved: u8,
-    /// CRC-32C of the record, this field taken as zero and the padding left out.
-    pub(crate) checksum: U32,
+on_disk! {
+    /// The first bytes of every record; key and value follow.
+    pub(crate) struct RecordHeader {
+        pub(crate) rid: U64,
+        pub(crate) table: U32,
+        pub(crate) value_bytes: U32,
+        pub(crate) key_bytes: U16,
+        pub(crate) kind: u8,
+        /// Zero.
+        pub(crate) reserved: u8,
+        /// CRC-32C of the record, this field taken as zero and the padding left out.
+        pub(crate) checksum: U32,
+    }
 }
 
 const _: () = assert!(size_of::<RecordHeader>() == RECORD_HEADER_BYTES);
@@ -122,7 +120,7 @@ pub(crate) struct RecordView<'b> {
 pub(crate) fn sum_records(body: &[u8], records: usize) -> Option<u32> {
     let (mut rest, mut sum) = (body, 0);
     for _ in 0..records {
-        let (header, _) = RecordHeader::ref_from_prefix(rest).ok()?;
+        let (header, _) = RecordHeader::ref_from_prefix(rest)?;
         let (_, after) = split_record(rest)?;
         if !header.verifies(rest) {
             return None;
@@ -135,7 +133,7 @@ pub(crate) fn sum_records(body: &[u8], records: usize) -> Option<u32> {
 
 /// Splits the first record off the bytes; `None` if they do not start with a record.
 pub(crate) fn split_record(bytes: &[u8]) -> Option<(RecordView<'_>, &[u8])> {
-    let (header, rest) = RecordHeader::ref_from_prefix(bytes).ok()?;
+    let (header, rest) = RecordHeader::ref_from_prefix(bytes)?;
     let (key_bytes, value_bytes) =
         (usize::from(header.key_bytes.get()), header.value_bytes.get() as usize);
     let padded = record_bytes(key_bytes, value_bytes) - RECORD_HEADER_BYTES;

@@ -3,8 +3,6 @@
 //! Invariant: the bytes `[lsn, lsn + bytes)` of the ring belong to the reservation alone until it
 //! is finished. One that is dropped unfinished becomes a skip block: the log never has a hole.
 
-use zerocopy::IntoBytes;
-
 use super::Lsn;
 use super::block::{BLOCK_ALIGNMENT, BlockHeader, BlockKind, HEADER_BYTES};
 use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, record_bytes};
@@ -12,6 +10,7 @@ use super::ring::Ring;
 use super::space::Space;
 use super::tracker::LogTracker;
 use crate::rid::{Rid, TableId};
+use crate::types::OnDisk;
 
 /// Room for one block.
 #[derive(Debug)]

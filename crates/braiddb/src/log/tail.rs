@@ -18,6 +18,7 @@
 //! the sector of `p`. Nothing acknowledged is in that sector, or its flush would be complete and end
 //! at a sector.
 
+use crate::types::OnDisk;
 use std::sync::Arc;
 
 use super::block::{BLOCK_ALIGNMENT, BlockHeader, BlockKind, HEADER_BYTES};
@@ -26,7 +27,6 @@ use super::segment::Segments;
 use super::{LogError, Lsn, MAX_RING};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
 use crate::planted::{Bug, is_planted};
-use zerocopy::IntoBytes;
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 const READ_BYTES: u64 = 1 << 20;

@@ -1,5 +1,6 @@
-//! Bytes that grow, in the engine's own allocator: what was taken is given back after a peak, and eviction sees it
-//! meanwhile. The program's allocator may keep it for good (glibc's kept 200 MiB that a load had needed).
+//! Growable byte buffer in the engine's own allocator. Its memory is returned after a peak, and
+//! eviction counts it until then. The program's allocator may keep such memory (glibc kept 200 MiB
+//! that a load had needed).
 
 use std::alloc::Layout;
 use std::fmt;
@@ -8,17 +9,17 @@ use std::ptr::NonNull;
 
 use super::{allocate_unset, free_uncounted};
 
-/// Bytes that grow. What they take is counted by whoever has them.
+/// Growable byte buffer. Its owner counts its memory.
 ///
-/// Invariant: `block` has room for `capacity` bytes, of which the first `len` were written; it dangles if `capacity`
-/// is zero.
+/// Invariant: `block` has room for `capacity` bytes, of which the first `len` were written; it
+/// dangles if `capacity` is zero.
 pub(crate) struct Buffer {
     block: NonNull<u8>,
     len: usize,
     capacity: usize,
 }
 
-// SAFETY: it owns its block, whose bytes are reached through it alone.
+// SAFETY: it owns its block, whose bytes are reachable only through it.
 unsafe impl Send for Buffer {}
 // SAFETY: a shared reference to it only reads.
 unsafe impl Sync for Buffer {}
@@ -33,8 +34,8 @@ impl Buffer {
         if len > self.capacity {
             self.set_capacity(len.max(2 * self.capacity).max(Self::MIN_BYTES));
         }
-        // SAFETY: there is room for `len` bytes from the block's start on, and `bytes` lie elsewhere, as the
-        // block is borrowed exclusively.
+        // SAFETY: the block has room for `len` bytes, and `bytes` do not overlap it, as the block
+        // is borrowed exclusively.
         unsafe {
             self.block
                 .add(self.len)
@@ -43,12 +44,12 @@ impl Buffer {
         self.len = len;
     }
 
-    /// Forgets all but the first `len` bytes.
+    /// Removes all bytes after the first `len`.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
 
-    /// Forgets all, and gives back the block if it has room for more than `most` bytes.
+    /// Removes all bytes, and frees the block if its capacity exceeds `most` bytes.
     pub(crate) fn clear_keeping(&mut self, most: usize) {
         self.len = 0;
         if self.capacity > most {
@@ -56,7 +57,7 @@ impl Buffer {
         }
     }
 
-    /// Moves what there is to a block of another size, which is at least `len`.
+    /// Moves the contents to a block of another size, which is at least `len`.
     fn set_capacity(&mut self, capacity: usize) {
         let layout =
             |bytes| Layout::array::<u8>(bytes).expect("no more bytes than there are addresses");
@@ -67,7 +68,7 @@ impl Buffer {
         // SAFETY: both have room for `len` bytes (or `len` is zero), and a new block overlaps no other.
         unsafe { block.copy_from_nonoverlapping(self.block, self.len) };
         if self.capacity > 0 {
-            // SAFETY: allocated here with this layout, and no longer led to.
+            // SAFETY: allocated here with this layout, and no longer referenced.
             unsafe { free_uncounted(self.block, layout(self.capacity)) };
         }
         (self.block, self.capacity) = (block, capacity);

@@ -1,8 +1,9 @@
-//! Memory for versions, index nodes and keys, counted by kind; and for transfers, not counted.
+//! Allocation of versions, index nodes and keys, counted by kind; and of transfer buffers, not
+//! counted.
 //!
 //! mimalloc serves it (size classes without per-block headers, huge pages by default, fast frees
-//! from other threads); the host program's global allocator is left alone. The system allocator
-//! takes its place under `--cfg braid_system_allocator` (sanitizers see into it) and loom.
+//! from other threads). The host program's global allocator is not changed. Builds with `--cfg
+//! braid_system_allocator` (sanitizers see into it) and loom use the system allocator instead.
 //!
 //! Counters are sharded by thread: an allocation costs one uncontended relaxed add.
 
@@ -23,7 +24,7 @@ pub(crate) use reserved::{Reserved, Zero};
 use crate::sync::Mutex;
 use crate::sync::statistic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-/// What a block of memory holds.
+/// Kind of contents of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Kind {
@@ -33,11 +34,11 @@ pub(crate) enum Kind {
     Node,
     /// Keys longer than eight bytes, held outside the nodes.
     Key,
-    /// Copies of values that transactions and scans were handed.
+    /// Copies of values that were returned to transactions and scans.
     Copy,
-    /// Records that are being read from the log, from before their buffers are there.
+    /// Records that are being read from the log, counted before their buffers are allocated.
     Reading,
-    /// Changes of records on pages, with their before-images, and what leads to them.
+    /// Changes of records on pages, with their before-images, and the chains that link them.
     Change,
 }
 
@@ -49,16 +50,16 @@ impl Kind {
 const KINDS: usize = Kind::ALL.len();
 const SHARDS: usize = 64;
 
-/// Bytes in use by kind, one per database.
+/// Bytes in use by kind, one set of counters per database.
 ///
-/// Invariant: the sum over shards of a kind equals the bytes allocated and not yet freed
-/// through this counter; a single shard may be negative when another thread frees.
+/// Invariant: the sum over shards of a kind equals the bytes allocated and not yet freed through
+/// this counter; a single shard may be negative when another thread frees.
 #[derive(Debug)]
 pub(crate) struct MemoryCounters {
     shards: Box<[CachePadded<[AtomicI64; KINDS]>]>,
     /// Bytes of indirection arrays, which grow by large steps.
     arrays: CachePadded<AtomicU64>,
-    /// What was freed in a controlled schedule, or in a model.
+    /// Blocks that were freed in a controlled schedule, or in a model.
     #[cfg(any(braid_simulation, loom))]
     quarantine: crate::sync::quarantine::Quarantine,
 }
@@ -67,7 +68,7 @@ pub(crate) struct MemoryCounters {
 static ALL: Mutex<Vec<Weak<MemoryCounters>>> = Mutex::new(Vec::new());
 
 impl MemoryCounters {
-    /// Those of another database.
+    /// Creates the counters of a database.
     pub(crate) fn of_database() -> Arc<Self> {
         backend::prepare();
         let counters = Arc::new(Self::new());
@@ -99,18 +100,19 @@ impl MemoryCounters {
         Kind::ALL.into_iter().map(|kind| self.bytes(kind)).sum()
     }
 
-    /// Bytes that this thread has allocated, less those that it has freed, perhaps among a few others'.
+    /// Bytes that this thread has allocated, less those that it has freed. A few other threads may
+    /// share the counter.
     pub(crate) fn of_this_thread(&self) -> i64 {
         // Relaxed: a statistic, ordered with nothing.
         self.shards[shard()].iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
     }
 
-    /// Bytes that the allocator has from the operating system for what is in use here: of what it has
-    /// for all databases, the same share as of what they have in use. A host program that uses the same
-    /// allocator counts as a waste of at most as much again.
+    /// Bytes that the allocator took from the operating system for these counters: a share of its
+    /// total, in proportion to the bytes in use of all databases. A host program that uses the same
+    /// allocator counts as overhead, at most as much again.
     pub(crate) fn taken(&self) -> u64 {
         if crate::sync::takes_part() {
-            // What other databases do is no part of a schedule.
+            // Other databases must not influence a schedule.
             return self.in_use();
         }
         let mut all = ALL.lock();
@@ -121,19 +123,19 @@ impl MemoryCounters {
         (taken as u64).clamp(mine, 2 * mine)
     }
 
-    /// Bytes of indirection arrays, which are in none of the kinds.
+    /// Bytes of indirection arrays, which belong to no kind.
     pub(crate) fn array_bytes(&self) -> u64 {
         // Relaxed: a statistic, ordered with nothing.
         self.arrays.load(Ordering::Relaxed)
     }
 
-    /// Counts what an indirection array grew by.
+    /// Counts growth of an indirection array.
     pub(crate) fn add_array_bytes(&self, bytes: u64) {
         // Relaxed: a statistic, ordered with nothing.
         self.arrays.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Counts an indirection array of so many bytes out.
+    /// Subtracts the bytes of an indirection array.
     pub(crate) fn remove_array_bytes(&self, bytes: u64) {
         // Relaxed: a statistic, ordered with nothing.
         self.arrays.fetch_sub(bytes, Ordering::Relaxed);
@@ -141,7 +143,7 @@ impl MemoryCounters {
 
     /// Allocates `layout` for `kind`; aborts the process as `Vec` does when memory is exhausted.
     pub(crate) fn allocate(&self, kind: Kind, layout: Layout) -> NonNull<u8> {
-        assert!(layout.size() > 0, "an empty block has no address of its own");
+        assert!(layout.size() > 0, "an empty block has no address");
         self.count(kind, layout.size() as i64);
         backend::allocate(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
     }
@@ -149,8 +151,8 @@ impl MemoryCounters {
     /// Frees a block.
     ///
     /// # Safety
-    /// `block` came from `allocate` of the same counters with the same `kind` and `layout`, nobody
-    /// uses it any more, and it is freed once.
+    /// `block` came from `allocate` of the same counters with the same `kind` and `layout`, is no
+    /// longer used, and is freed once.
     pub(crate) unsafe fn free(&self, kind: Kind, block: NonNull<u8>, layout: Layout) {
         self.count(kind, -(layout.size() as i64));
         #[cfg(any(braid_simulation, loom))]
@@ -162,7 +164,7 @@ impl MemoryCounters {
         unsafe { backend::free(block, layout) }
     }
 
-    /// Counts bytes that are allocated otherwise, or are about to be; fewer, if negative.
+    /// Counts bytes that are allocated elsewhere, or are about to be; subtracts if negative.
     pub(crate) fn count(&self, kind: Kind, bytes: i64) {
         // Relaxed: a statistic, ordered with nothing.
         self.shards[shard()][kind as usize].fetch_add(bytes, Ordering::Relaxed);
@@ -172,36 +174,36 @@ impl MemoryCounters {
 #[cfg(any(braid_simulation, loom))]
 impl Drop for MemoryCounters {
     fn drop(&mut self) {
-        // SAFETY: blocks of the backend, which nobody has used since they were freed.
+        // SAFETY: blocks of the backend, not used since they were freed.
         self.quarantine.release(|block, layout| unsafe { backend::free(block, layout) });
     }
 }
 
-/// Allocates `layout`, all zero and not counted; aborts the process as `Vec` does when memory is
+/// Allocates `layout`, zeroed and not counted; aborts the process like `Vec` if memory is
 /// exhausted.
 pub(crate) fn allocate_uncounted(layout: Layout) -> NonNull<u8> {
-    assert!(layout.size() > 0, "an empty block has no address of its own");
+    assert!(layout.size() > 0, "an empty block has no address");
     backend::allocate_zeroed(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
 }
 
-/// Allocates `layout`, not set to anything and not counted; aborts the process as `Vec` does when memory is
+/// Allocates `layout`, uninitialised and not counted; aborts the process like `Vec` if memory is
 /// exhausted.
 fn allocate_unset(layout: Layout) -> NonNull<u8> {
-    assert!(layout.size() > 0, "an empty block has no address of its own");
+    assert!(layout.size() > 0, "an empty block has no address");
     backend::allocate(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
 }
 
-/// Frees such a block.
+/// Frees a block that was allocated uncounted.
 ///
 /// # Safety
-/// `block` came from [`allocate_uncounted`] or [`allocate_unset`] with the same `layout`, nobody uses it any more, and it is
-/// freed once.
+/// `block` came from [`allocate_uncounted`] or [`allocate_unset`] with the same `layout`, is no
+/// longer used, and is freed once.
 pub(crate) unsafe fn free_uncounted(block: NonNull<u8>, layout: Layout) {
     // SAFETY: the caller's contract is the backend's contract.
     unsafe { backend::free(block, layout) }
 }
 
-/// Gives free memory, this thread's and what belongs to no thread, back to the operating system.
+/// Returns free memory of this thread, and unowned free memory, to the operating system.
 pub(crate) fn give_back() {
     backend::give_back();
 }
@@ -212,7 +214,7 @@ fn shard() -> usize {
         // Relaxed: only uniqueness matters, and `fetch_add` gives it.
         static SHARD: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
     }
-    // Which of the system's threads plays a part of a schedule, and what it played before, is chance.
+    // The assignment of system threads to the threads of a schedule is random.
     match crate::sync::number_in_schedule() {
         Some(number) => number % SHARDS,
         None => SHARD.with(|shard| *shard),
@@ -236,15 +238,15 @@ mod backend {
         NonNull::new(block.cast())
     }
 
-    /// The option's place among mimalloc's, of which there are so many.
+    /// The option's index in mimalloc's option list, whose length is asserted below.
     const PAGE_RECLAIM_ON_FREE: libmimalloc_sys::mi_option_t = 35;
-    const _: () =
-        assert!(libmimalloc_sys::_mi_option_last == 47, "look for the option's new place");
+    const _: () = assert!(libmimalloc_sys::_mi_option_last == 47, "check the option's new index");
 
-    /// Lets pages in which a block was freed be anybody's. Kept for who freed it, and so allocates less
-    /// than it frees when work shifts to other workers, they grew to half of what is in use.
+    /// Lets any thread reclaim pages in which a block was freed. By default they stay with the
+    /// thread that freed it. If work moves to other workers, that thread allocates less than it
+    /// frees, and its pages grew to half of the memory in use.
     pub(super) fn prepare() {
-        // SAFETY: an option that may be set at any time; what the environment says stays.
+        // SAFETY: the option may be set at any time; a setting in the environment has precedence.
         unsafe { libmimalloc_sys::mi_option_set_default(PAGE_RECLAIM_ON_FREE, -1) };
     }
 
@@ -254,7 +256,7 @@ mod backend {
         let (mut times, mut sizes, mut faults) = ([0; 3], [0; 3], 0);
         let [elapsed, user, system] = &mut times;
         let [resident, most_resident, most_committed] = &mut sizes;
-        // SAFETY: all are places for one number each.
+        // SAFETY: every pointer references one number of the right type.
         unsafe {
             libmimalloc_sys::mi_process_info(
                 elapsed,
@@ -276,7 +278,7 @@ mod backend {
     }
 
     /// # Safety
-    /// The block came from this backend, nobody uses it any more, and it is freed once.
+    /// The block came from this backend, is no longer used, and is freed once.
     pub(super) unsafe fn free(block: NonNull<u8>, _layout: Layout) {
         // SAFETY: the block came from mimalloc and is not used again.
         unsafe { libmimalloc_sys::mi_free(block.as_ptr().cast()) }
@@ -302,13 +304,13 @@ mod backend {
 
     pub(super) fn give_back() {}
 
-    /// Of the system's allocator this is not known.
+    /// The system allocator does not report this.
     pub(super) fn committed(in_use: u64) -> u64 {
         in_use
     }
 
     /// # Safety
-    /// The block came from this backend with this layout, nobody uses it any more, and it is freed once.
+    /// The block came from this backend with this layout, is no longer used, and is freed once.
     pub(super) unsafe fn free(block: NonNull<u8>, layout: Layout) {
         // SAFETY: the block came from the system's allocator with this layout and is not used again.
         unsafe { std::alloc::dealloc(block.as_ptr(), layout) }

@@ -1,15 +1,16 @@
-//! Runs of memory that are reserved as a whole: addresses cost nothing until they are used, nothing ever
-//! moves, and large pages save page walks.
+//! Reserved arrays: address space is reserved for the whole array and costs nothing until it is
+//! used. Elements never move, and huge pages save page walks.
 
 #[cfg(loom)]
 pub(crate) use modelled::Reserved;
 #[cfg(not(loom))]
 pub(crate) use ordinary::{HUGE_PAGE_BYTES, Reserved, map, unmap};
 
-/// What memory of zeros is a value of, with nothing to be dropped.
+/// Types for which zeroed memory is a valid value without a destructor.
 ///
 /// # Safety
-/// All bytes zero are such a value, the one that `zero`, which models need, makes; it needs no drop.
+/// Zero bytes are a valid value, equal to the one that `zero` (for models) returns, and need no
+/// drop.
 pub(crate) unsafe trait Zero {
     #[cfg(loom)]
     fn zero() -> Self;
@@ -42,7 +43,7 @@ mod ordinary {
 
     pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 
-    /// So many values, zero at first, in one mapping.
+    /// An array of a fixed number of values, initially zero, in one mapping.
     #[derive(Debug)]
     pub(crate) struct Reserved<T: Zero> {
         start: NonNull<T>,
@@ -52,12 +53,12 @@ mod ordinary {
 
     // SAFETY: it owns its values, and hands out shared references only.
     unsafe impl<T: Zero + Send> Send for Reserved<T> {}
-    // SAFETY: a shared one hands out shared references only, and its values are `Sync`.
+    // SAFETY: a shared reference hands out only shared references, and its values are `Sync`.
     unsafe impl<T: Zero + Sync> Sync for Reserved<T> {}
 
     impl<T: Zero> Reserved<T> {
         /// # Errors
-        /// The operating system's, when it has no such run of addresses.
+        /// Those of the operating system, if it has no such range of addresses.
         pub(crate) fn new(count: usize) -> Result<Self> {
             const { assert!(size_of::<T>() > 0 && align_of::<T>() <= HUGE_PAGE_BYTES) };
             let start = map(Self::bytes(count))?.cast();
@@ -69,12 +70,12 @@ mod ordinary {
             bytes.max(1).next_multiple_of(HUGE_PAGE_BYTES)
         }
 
-        /// A number of values from one on.
+        /// The `count` values from `first` on.
         #[inline(always)]
         pub(crate) fn run(&self, first: usize, count: usize) -> &[T] {
             assert!(first <= self.count && count <= self.count - first);
-            // SAFETY: within the mapping (asserted), which lives as long as `self`; zeros are values
-            // (`Zero`), and nobody has other than shared references to them.
+            // SAFETY: within the mapping (asserted), which lives as long as `self`; zeros are
+            // values (`Zero`), and only shared references to them exist.
             unsafe { std::slice::from_raw_parts(self.start.add(first).as_ptr(), count) }
         }
 
@@ -89,39 +90,40 @@ mod ordinary {
     }
 
     impl Reserved<AtomicU64> {
-        /// Gives the memory of a number of words from one on, which mean nothing any more, back to the operating
-        /// system, as far as they are whole pages of its; they are zero then. It may bring it back by itself as a part of a large
-        /// page, unless it is kept from that ([`Self::keep_small`]).
+        /// Returns the memory of a range of unused words to the operating system, as far as it
+        /// consists of whole system pages; these words are zero afterwards. The system may allocate
+        /// the memory again as part of a huge page, unless [`Self::keep_small`] prevents that.
         pub(crate) fn discard(&self, first: usize, count: usize) {
             let run = self.run(first, count);
             let (start, end) = (run.as_ptr() as usize, run.as_ptr_range().end as usize);
             let page_bytes = page_bytes();
             let (start, end) = (start.next_multiple_of(page_bytes), end & !(page_bytes - 1));
             if start < end {
-                // SAFETY: within our own mapping, of words that are read and written as atomics only; what they are
-                // after this is a value of theirs. A refusal costs memory only, so the result is of no interest.
+                // SAFETY: within our own mapping, of words that are accessed only as atomics; zero
+                // is a valid value. A failure costs only memory, so the result is ignored.
                 unsafe { libc::madvise(start as *mut _, end - start, libc::MADV_DONTNEED) };
             }
         }
     }
 
     impl<T: Zero> Reserved<T> {
-        /// Keeps the operating system from making large pages of what holds the first `count` values, and perhaps some more, from here on:
-        /// it makes them also of what is there in part, and so brings back what was given back to it. How many values that are.
+        /// Disables huge pages for the first `count` values, and perhaps some more. The system
+        /// would otherwise merge partly used ranges, and so allocate returned memory again. Returns
+        /// the number of affected values.
         pub(crate) fn keep_small(&self, count: usize) -> usize {
             let run = self.run(0, count);
             let (start, bytes) = (self.start.as_ptr() as usize, size_of_val(run));
             let bytes = bytes.next_multiple_of(HUGE_PAGE_BYTES);
-            // SAFETY: advice about our own mapping, which is of whole large pages; it changes no contents. A refusal costs
-            // memory only, so the result is of no interest.
+            // SAFETY: advice about our own mapping, in whole huge pages; it changes no contents. A
+            // failure costs only memory, so the result is ignored.
             unsafe { libc::madvise(start as *mut _, bytes, libc::MADV_NOHUGEPAGE) };
             bytes / size_of::<T>()
         }
     }
 
-    /// The least that the operating system takes back: it takes back all of a page of its of which it is given a part.
+    /// Size of a system page, the smallest unit of memory that can be returned.
     fn page_bytes() -> usize {
-        // SAFETY: asks for a constant of the system's.
+        // SAFETY: reads a system constant.
         let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
         usize::try_from(bytes)
             .ok()
@@ -135,10 +137,11 @@ mod ordinary {
         }
     }
 
-    /// A zeroed mapping that starts on a large page, for `bytes` that are a multiple of one.
+    /// Maps zeroed memory that starts at a huge-page boundary; `bytes` is a multiple of the
+    /// huge-page size.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Those of the operating system.
     pub(crate) fn map(bytes: usize) -> Result<NonNull<u8>> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -148,26 +151,26 @@ mod ordinary {
         if start == libc::MAP_FAILED {
             return Err(Error::last_os_error());
         }
-        // What stands before and after the whole pages is given back.
+        // Unmaps the parts before and after the whole huge pages.
         let start = start as usize;
         let aligned = start.next_multiple_of(HUGE_PAGE_BYTES);
         unmap(start, aligned - start);
         unmap(aligned + bytes, start + all - aligned - bytes);
-        // Simulations open many small databases, of whose large pages they would use little.
+        // Simulations open many small databases, which would use little of a huge page.
         if !cfg!(braid_simulation) {
-            // SAFETY: advice about our own mapping; it changes no contents. A refusal costs speed only,
-            // so the result is of no interest.
+            // SAFETY: advice about our own mapping; it changes no contents. A failure costs only
+            // speed, so the result is ignored.
             unsafe { libc::madvise(aligned as *mut _, bytes, libc::MADV_HUGEPAGE) };
         }
         Ok(NonNull::new(aligned as *mut u8).expect("the kernel never maps address 0"))
     }
 
-    /// Unmaps a part of our own mappings that nobody uses any more.
+    /// Unmaps an unused part of our own mappings.
     pub(crate) fn unmap(start: usize, bytes: usize) {
         if bytes == 0 {
             return;
         }
-        // SAFETY: mapped by `map`, whose caller uses it no more.
+        // SAFETY: mapped by `map`, whose caller no longer uses it.
         let result = unsafe { libc::munmap(start as *mut _, bytes) };
         assert_eq!(result, 0, "unmapping our own mapping: {}", Error::last_os_error());
     }
@@ -179,7 +182,7 @@ mod modelled {
 
     use super::Zero;
 
-    /// Loom's atomics are made one by one.
+    /// Loom's atomics are created one by one.
     #[derive(Debug)]
     pub(crate) struct Reserved<T: Zero>(Box<[T]>);
 
@@ -227,7 +230,7 @@ mod tests {
     fn words_that_were_discarded_are_zero_and_may_be_used_again() {
         let words = Reserved::<AtomicU64>::new(1 << 20).unwrap();
         (0..2048).for_each(|place| words.at(place).store(7, Ordering::Relaxed));
-        // Of what is no whole page of the operating system's nothing is given back.
+        // Parts of a system page are not returned.
         words.discard(500, 1000);
         let left: Vec<usize> =
             (0..2048).filter(|place| words.at(*place).load(Ordering::Relaxed) == 7).collect();
@@ -236,7 +239,7 @@ mod tests {
         words.at(600).store(8, Ordering::Relaxed);
         assert_eq!(words.at(600).load(Ordering::Relaxed), 8);
     }
-    /// What `/proc/self/smaps` says of the mapping that an address is in.
+    /// Reads the flags of the mapping that contains an address from `/proc/self/smaps`.
     #[cfg(target_os = "linux")]
     fn flags_at(address: usize) -> Vec<String> {
         let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -251,10 +254,11 @@ mod tests {
                 return flags.split_whitespace().map(str::to_owned).collect();
             }
         }
-        panic!("there is no mapping at {address:x}");
+        panic!("no mapping at {address:x}");
     }
 
-    /// What was given back to the operating system would come back as a part of a large page.
+    /// Memory returned to the operating system would otherwise be allocated again as part of a huge
+    /// page.
     #[cfg(target_os = "linux")]
     #[test]
     fn what_is_kept_small_is_not_made_large() {
@@ -264,7 +268,7 @@ mod tests {
             flags_at(std::ptr::from_ref(words.at(place)) as usize).iter().any(|one| one == flag)
         };
         if !has(0, "hg") {
-            // The system has no large pages, or the test runs where none are asked for.
+            // The system has no huge pages, or they are not requested in this environment.
             return;
         }
         assert_eq!(words.keep_small(HUGE_PAGE_WORDS + 1), 2 * HUGE_PAGE_WORDS);

@@ -1,9 +1,9 @@
-//! What is left of records on pages when nobody needs it any more: chains of versions, slots of deleted records, and leaves on
-//! which next to nothing is.
+//! Leaf cleanup: removes unused version chains, slots of deleted records, and nearly empty leaves.
 //!
-//! Who ends the last use of such a thing does not wait for pages. What it cannot do now it is told ([`Untidy`]), for a task of its
-//! worker to do, which can wait (`transaction/leaf_cleanup.rs`). Nothing is taken for what it was when that was told: each attempt
-//! looks again.
+//! The task that ends the last use of a chain or slot does not wait for pages. It receives the work
+//! that it cannot do now as an [`Untidy`]. A task of its worker that can wait does this work later
+//! (`transaction/leaf_cleanup.rs`). Each attempt examines the leaf again, because it may have
+//! changed.
 
 use super::error::{Interrupted, PageError};
 use super::layout::{Slot, SlotFlags};
@@ -15,21 +15,21 @@ use crate::planted::{Bug, is_planted};
 use crate::types::KeyBuffer;
 use crate::version::StatusTable;
 
-/// What is to be done to the leaf of a key by who can wait for pages.
+/// Cleanup of the leaf of a key, for a task that can wait for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Untidy {
-    /// To take off chains that nobody needs.
+    /// Remove chains that no transaction needs.
     Chains,
-    /// To merge what is sparse, from this level on: next to nothing was on the leaf.
+    /// Merge sparse pages from this level upwards, because the leaf was nearly empty.
     Sparse(u8),
 }
 
 impl PagedTable {
-    /// Takes back what aborted transactions wrote to a record, and what is left of settled ones beside it; what is to be
-    /// done to its leaf then.
+    /// Rolls back what aborted transactions wrote to a record, and removes empty chains from its
+    /// leaf. Returns the cleanup that the leaf then needs.
     ///
     /// # Errors
-    /// When a page is not in memory: see [`Self::mend`].
+    /// When a page is not resident: see [`Self::mend`].
     pub(crate) fn roll_back(
         &self,
         key: &[u8],
@@ -43,17 +43,18 @@ impl PagedTable {
         Ok(is_to_go.then_some(Untidy::Sparse(0)))
     }
 
-    /// Takes the chains off the leaf of `key` that nobody needs any more, and the slots of deleted records, and merges the leaf
-    /// if it is sparse; what is to be done besides.
+    /// Removes unused chains and the slots of deleted records from the leaf of `key`, and merges
+    /// the leaf if it is sparse. Returns the cleanup that remains.
     pub(crate) fn prune(&self, key: &[u8]) -> Option<Untidy> {
         let mut untidy = Untidy::Chains;
         self.tidy_leaf(key, &mut untidy).is_err().then_some(untidy)
     }
 
-    /// Does what is to be done to the leaf of a key, as far as pages are in memory; what is left is in `untidy`.
+    /// Cleans up the leaf of a key, as far as pages are resident. `untidy` is updated to the
+    /// cleanup that remains.
     ///
     /// # Errors
-    /// When a page is not in memory: see [`Self::mend`].
+    /// When a page is not resident: see [`Self::mend`].
     pub(crate) fn tidy_leaf(&self, key: &[u8], untidy: &mut Untidy) -> Result<(), Interrupted> {
         loop {
             if let Untidy::Sparse(level @ 1..) = untidy {
@@ -81,7 +82,7 @@ impl PagedTable {
                 match self.tree().space().prune_absent(self.tree().leaf_id(key)?) {
                     Some(false) => return Ok(()),
                     Some(true) => *untidy = Untidy::Sparse(0),
-                    // It is in memory by now.
+                    // The page is resident by now.
                     None => continue,
                 }
             }
@@ -89,19 +90,19 @@ impl PagedTable {
         }
     }
 
-    /// Pages on each level, leaves first.
+    /// Returns the number of pages on each level, leaves first.
     #[cfg(test)]
     pub(crate) fn pages_by_level(&self) -> Vec<u64> {
         self.tree().pages_by_level()
     }
 
-    /// What [`Self::tidy_leaf`] needs at once.
+    /// Returns the needs of [`Self::tidy_leaf`].
     pub(crate) fn needs_to_tidy(&self) -> Needs {
         self.tree().needs_to_merge()
     }
 
-    /// What waits until what interrupted an operation on the table is there, with what it needed before, and gives both. It does
-    /// not keep the table.
+    /// Returns a future that waits until the pages and frames that interrupted an operation are
+    /// available, together with those in `needs`. It does not keep the table alive.
     pub(crate) fn mend(
         &self,
         mut needs: Needs,
@@ -115,7 +116,7 @@ impl PagedTable {
     }
 }
 
-/// Takes empty chains off a leaf, with the slots of deleted records.
+/// Removes empty chains from a leaf, and the slots of deleted records.
 pub(super) fn prune_on(leaf: &mut LatchedLeaf<'_>) {
     let word = leaf.mapping();
     let mut gone = Vec::<KeyBuffer>::new();
@@ -136,18 +137,21 @@ pub(super) fn prune_on(leaf: &mut LatchedLeaf<'_>) {
             unreachable!("a record with a chain has a slot")
         };
         let flags = leaf.flags(place);
-        // What a bulk operation has marked stays for those who see what was before.
+        // Slots with marks of a bulk operation stay, because some transactions still see their
+        // before-images.
         if flags.has(SlotFlags::DELETED) && !flags.is_marked() {
             leaf.remove(place);
         } else {
             leaf.set_flags(place, flags.without(SlotFlags::VERSIONED));
         }
     }
-    // No room stays for undoing what is gone: else a leaf with few records, or none, might have none for another.
+    // The bytes reserved for undoing removed changes are released. Otherwise a nearly empty leaf
+    // might have no room for another record.
     leaf.reserve_for_undo();
 }
 
-/// Removes all records without versions: the mistake of who takes a leaf for what it was.
+/// Removes all records without versions. A planted bug: the leaf is emptied on the assumption that
+/// it is still empty.
 fn remove_settled(leaf: &mut LatchedLeaf<'_>) {
     for place in (0..leaf.count()).rev() {
         if !leaf.flags(place).has(SlotFlags::VERSIONED) {

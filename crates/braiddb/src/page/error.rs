@@ -1,4 +1,4 @@
-//! Why pages cannot be had.
+//! Errors of page operations.
 
 use std::sync::Arc;
 
@@ -6,47 +6,47 @@ use super::map::PageId;
 use crate::latch::Restart;
 use crate::log::LogError;
 
-/// What an operation on pages tells its caller.
+/// Error that a page operation returns to its caller.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum PageError {
-    /// All frames are taken.
+    /// All frames are in use.
     #[error(
-        "all {frames} frames for pages of {page_bytes} bytes are in use: a larger memory budget gives \
-         more"
+        "all {frames} frames for pages of {page_bytes} bytes are in use: raise the memory \
+         budget"
     )]
     OutOfFrames {
-        /// Frames there are.
+        /// Total number of frames.
         frames: u64,
-        /// Bytes of a page.
+        /// Page size in bytes.
         page_bytes: usize,
     },
-    /// Pages that were loaded left again and again before they were of use.
+    /// Other operations evicted the loaded pages repeatedly before this operation could use them.
     #[error(
-        "{frames} frames for pages of {page_bytes} bytes are too few for all that is done at once: pages that an \
-         operation needs left again and again before it had all of them; a larger memory budget gives more frames, or \
-         try again with fewer operations at a time"
+        "{frames} frames for pages of {page_bytes} bytes are too few for the concurrent operations: \
+         pages were evicted repeatedly before an operation had all that it needed; raise the memory \
+         budget or run fewer operations at a time"
     )]
     Contended {
-        /// Frames there are.
+        /// Total number of frames.
         frames: u64,
-        /// Bytes of a page.
+        /// Page size in bytes.
         page_bytes: usize,
     },
-    /// All page ids are taken.
-    #[error("there are no more page ids: tables take more pages than can be told apart")]
+    /// All page ids are in use.
+    #[error("all page ids are in use: the tables have too many pages")]
     OutOfPageIds,
-    /// The operating system has no addresses for frames.
+    /// The operating system could not reserve address space for the frames.
     #[error("no memory for {frames} frames of {page_bytes} bytes: {reason}")]
     NoMemory {
-        /// Frames that were asked for.
+        /// Number of frames that were requested.
         frames: u32,
-        /// Bytes of a page.
+        /// Page size in bytes.
         page_bytes: usize,
-        /// What the operating system says.
+        /// Error message of the operating system.
         reason: String,
     },
-    /// A page could not be read, or not written so that another could take its place; or what was read is not
-    /// what was written.
+    /// A page could not be read, a page could not be written before its eviction, or the image that
+    /// was read is damaged or outdated.
     #[error("{0}")]
     Storage(Arc<LogError>),
 }
@@ -57,14 +57,14 @@ impl From<LogError> for PageError {
     }
 }
 
-/// Why something that does not wait came to no end.
+/// Reason why a non-blocking attempt did not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interrupted {
-    /// What it met has changed: start again.
+    /// Concurrent change: the caller restarts the operation.
     Restart,
-    /// A page is not in memory.
+    /// The page is not resident.
     Absent(PageId),
-    /// Not so many frames are free.
+    /// Fewer than `needed` frames are free.
     OutOfFrames { needed: usize },
     /// No page id is free.
     OutOfPageIds,

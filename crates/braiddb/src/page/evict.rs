@@ -1,12 +1,16 @@
-//! Eviction: which pages leave memory when a frame is needed.
+//! Eviction: selection of pages that are removed from memory when a frame is needed.
 //!
-//! There is no thread for it: who needs a frame and finds none free moves the clock's hand over the frames.
-//! A page that was of use since the hand last came by stays; one whose image is on disk leaves at once; of
-//! others some are collected, and written together (`write_back`), and leave when that is done. Inner pages leave as
-//! leaves do: each descent notes that those on its way are of use, so they stay as long as what is below them is.
+//! No thread is dedicated to eviction. A task that needs a frame and finds none free moves the
+//! clock hand over the frames. A page that was used since the last pass stays. A clean page is
+//! evicted immediately. Dirty pages are collected, written together (`write_back`), and evicted
+//! after the write. Inner pages are evicted like leaves. Each descent marks the pages on its path
+//! as used, so an inner page stays resident as long as its leaves are in use.
 //!
-//! Invariants: a page leaves under the pager's lock only, and none does that is held (`gather`). A page that leaves
-//! gives its mapping table to the orphans before the map says its place.
+//! Invariants:
+//!
+//! - A page is evicted only under the pager's lock, and a held page is never evicted
+//!   (`resident_set`).
+//! - An evicted page hands its mapping table to the orphans before the map contains its place.
 
 use std::sync::Arc;
 
@@ -22,24 +26,26 @@ use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
 use crate::sync::statistic;
 
-/// Rounds of the hand until a page that was of use at its beginning is met again, and one more.
+/// Rounds of the clock hand before a search gives up: two to find a page that was marked as used at
+/// first, and one more.
 const ROUNDS: u64 = 3;
-/// Frames that the hand passes in one stretch at most.
+/// Maximum number of frames that one sweep passes.
 const STRETCH: u64 = 1 << 10;
-/// Dirty pages that it passes in one stretch while no more writes may begin.
+/// Maximum number of dirty pages that one sweep passes while no further write may begin.
 const MAX_UNWRITTEN: u32 = 64;
 
-/// What decides which pages leave.
+/// State of the clock algorithm.
 #[derive(Debug, Default)]
 pub(super) struct Pager {
-    /// The clock's hand: how many of the frames that have memory it has not passed in this round.
+    /// Clock hand: number of frames with memory that it has not passed in this round.
     hand: usize,
-    /// Frames of dirty pages that it came by, to be written together.
+    /// Frames of dirty pages that the hand has passed, to be written together.
     dirty: Vec<u32>,
-    /// Frames that it has passed since a page left, or a write ended; and how many writes had ended then.
+    /// Frames passed since the last eviction or the last end of a write, and the number of ended
+    /// writes at that time.
     in_vain: u64,
     writes_ended: u64,
-    /// Pages that stay for now, each as often as somebody holds it.
+    /// Pages that must stay resident, with one entry for each holder.
     held: Vec<PageId>,
 }
 
@@ -63,42 +69,44 @@ impl Pager {
 /// Parameters and progress of one search for a free frame.
 #[derive(Debug)]
 pub(super) struct Search<'p> {
-    /// Pages that are not to leave for it.
+    /// Pages that the search does not evict.
     pub(super) keep: &'p [PageId],
-    /// Only pages that need not be written are to leave.
+    /// If true, only clean pages are evicted.
     pub(super) clean_only: bool,
-    /// Frames that the hand has passed in vain, in one stretch or several.
+    /// Frames passed without success, in one or several sweeps.
     pub(super) passed: &'p mut u64,
 }
 
 /// Result of one clock sweep.
 #[derive(Debug)]
 pub(super) enum Swept {
-    /// A page was evicted, and its frame is free.
+    /// A page was evicted; this is its frame.
     Left,
-    /// Pages to be written.
+    /// Dirty pages for the caller to write.
     Dirty(WriteBatch),
-    /// Pages are being written, which are to leave then, and the hand has gone round in vain, or as many writes are under way as
-    /// may be and next to nothing that it comes by is clean. To go on would only take from others that they were of use.
+    /// The caller waits for page writes in flight, whose pages will be evicted. Either the hand has
+    /// completed a round without success, or the maximum number of writes is in flight and the hand
+    /// finds almost only dirty pages. Moving further would only clear marks of use.
     Written,
-    /// Pages that were changing, or came to be of use; or there are more to be looked at.
+    /// The sweep ended early, or passed pages that were changing or in use. Another sweep may
+    /// succeed.
     Busy,
-    /// No page that may leave but what others are writing.
+    /// No page may be evicted, except for those that are being written.
     Nothing,
 }
 
-/// Result of giving memory of frames back.
+/// Result of returning memory of frames to the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shrunk {
-    /// No frames have memory that may not.
+    /// No frame has memory beyond the limit.
     Enough,
-    /// Some was given back, or will be when pages are written.
+    /// Some memory was returned, or will be when page writes end.
     Some,
-    /// Nothing can be done now.
+    /// No memory can be returned now.
     Nothing,
 }
 
-/// Result of looking at one frame, as the hand passes it.
+/// Result of examining one frame.
 enum FrameOutcome<'s> {
     Left(FreeFrame<'s>),
     Dirty,
@@ -107,7 +115,8 @@ enum FrameOutcome<'s> {
 }
 
 impl PageSpace {
-    /// Moves the hand until it comes by a page that may leave, or by enough dirty ones; not too far at once.
+    /// Moves the hand until it evicts a page or collects enough dirty pages, at most `STRETCH`
+    /// frames.
     pub(super) fn sweep(self: &Arc<Self>, pager: &mut Pager, search: &mut Search<'_>) -> Swept {
         let (frames, _) = self.transit.with_memory();
         let all = ROUNDS * frames;
@@ -119,14 +128,15 @@ impl PageSpace {
             return Swept::Written;
         }
         let mut unwritten = 0;
-        // Of few pages not all leave at once.
+        // Limits the batch, so that a small pool does not evict all of its pages at the same time.
         let most = (frames as usize / 8).clamp(1, RUN_SLOTS);
         let (mut busy, mut batch, mut ahead) = (false, None, SmallVec::new().into_iter());
         for step in 0..STRETCH {
             if *search.passed >= all {
                 break;
             }
-            // Dirty pages that were of no use give way before clean ones that were.
+            // After a full round, unused dirty pages are evicted before clean pages that are in
+            // use.
             if batch.is_none() && step > 0 && step.is_multiple_of(frames) {
                 batch = self.batch(pager, search);
             }
@@ -152,20 +162,21 @@ impl PageSpace {
                 }
                 FrameOutcome::Busy => busy = true,
                 FrameOutcome::Nothing => {}
-                // There may be clean ones behind it, but not for as far as the hand can go.
+                // Clean pages may follow, but the hand does not search for them indefinitely.
                 FrameOutcome::Dirty if !writes.may_begin => {
                     unwritten += 1;
                     if unwritten == MAX_UNWRITTEN {
                         return Swept::Written;
                     }
                 }
-                // One that was met before is not kept for long though clean ones can be had.
+                // A dirty page that the hand passes a second time is not delayed further, even if
+                // clean pages exist.
                 FrameOutcome::Dirty if pager.dirty.contains(&number) => {
                     batch = self.batch(pager, search)
                 }
                 FrameOutcome::Dirty => {
                     pager.dirty.push(number);
-                    // More, if fewer frames have memory than when some of them were met.
+                    // The list may be longer if the number of frames with memory has shrunk since.
                     if pager.dirty.len() >= most {
                         batch = self.batch(pager, search);
                     }
@@ -189,7 +200,7 @@ impl PageSpace {
         pager: &Pager,
         search: &Search<'_>,
     ) -> FrameOutcome<'s> {
-        // Hints at first; what counts is seen under a version.
+        // Hints at first; the decision is made under a latch version.
         let Some(id) = page.held() else { return FrameOutcome::Nothing };
         if search.keep.contains(&id) || page.frame.is_being_written() {
             return FrameOutcome::Nothing;
@@ -197,7 +208,7 @@ impl PageSpace {
         if page.frame.take_use() || pager.holds(id) {
             return FrameOutcome::Busy;
         }
-        // Not waited for: who has it latched may be about to take the pager's lock.
+        // Not waited for: the holder of the latch may be about to take the pager's lock.
         let Some(version) = page.frame.latch.version_now() else { return FrameOutcome::Busy };
         if page.held() != Some(id) {
             return FrameOutcome::Busy;
@@ -214,7 +225,7 @@ impl PageSpace {
         }
     }
 
-    /// The dirty pages that the hand came by, as far as they are to be written still, and may be now.
+    /// Builds a batch of the collected dirty pages that still need a write and may be written now.
     fn batch(self: &Arc<Self>, pager: &mut Pager, search: &Search<'_>) -> Option<WriteBatch> {
         if search.clean_only || pager.dirty.is_empty() {
             return None;
@@ -227,18 +238,20 @@ impl PageSpace {
             (is_due && !page.frame.is_being_written()).then_some((page.frame, number, version))
         });
         let first = pages.next()?;
-        // Under way before any page is marked: who finds one marked waits for its end.
+        // The batch is in flight before any page is marked, so a task that finds a mark waits for
+        // its end.
         let mut batch = WriteBatch::new(self.clone())?;
         for (frame, number, version) in std::iter::once(first).chain(pages) {
             // Marked under the pager's lock only.
-            assert!(frame.begin_writing(), "looked at above");
+            assert!(frame.begin_writing(), "checked above");
             batch.push(number, version);
         }
         Some(batch)
     }
 
-    /// Gives memory of frames back that is more than they may have, of `most` at most. Pages leave for that, and
-    /// some are written for which that is to be done, if they `may`; none for a while after such a write has failed.
+    /// Returns memory of frames above the limit to the operating system, of at most `most` frames.
+    /// Evicts pages for that. Writes dirty pages first if `may` is true and no page write has
+    /// failed recently.
     pub(crate) fn shrink(self: &Arc<Self>, most: usize, may: bool) -> Shrunk {
         let mut gone = 0;
         while gone < most
@@ -262,7 +275,8 @@ impl PageSpace {
                     return Shrunk::Some;
                 }
                 let none = if gone > 0 { Shrunk::Some } else { Shrunk::Nothing };
-                // As many leave by themselves when they are written, or it is looked at again then.
+                // The pages in flight cover the surplus; those that stay are handled by a later
+                // call.
                 if self.transit.surplus_is_being_written() {
                     return none;
                 }
@@ -275,12 +289,12 @@ impl PageSpace {
         };
         match dirty.write() {
             Ok(_) => Shrunk::Some,
-            // Noted already.
+            // The error was already recorded.
             Err(_) => Shrunk::Nothing,
         }
     }
 
-    /// Whether there is a page in memory that is not one of these.
+    /// Returns whether a page that is not in `keep` is resident.
     pub(super) fn has_page_but(&self, keep: &[PageId]) -> bool {
         let is_one =
             |number: &u32| self.frame(*number).held().is_some_and(|id| !keep.contains(&id));
@@ -297,15 +311,16 @@ impl PageSpace {
         }
     }
 
-    /// Takes the chains off the mapping table of a page that nobody needs any more, if the page is not in memory; `None` if it
-    /// is, else whether nothing is left on the page by that.
+    /// Removes chains that no transaction needs from the mapping table of a page that is not
+    /// resident. Returns `None` if the page is resident. Otherwise returns whether the page has no
+    /// records left.
     pub(super) fn prune_absent(&self, id: PageId) -> Option<bool> {
         let is_absent =
             || matches!(self.map.get(id), Whereabouts::Loading | Whereabouts::OnDisk(_));
         self.orphans.prune(id, is_absent)
     }
 
-    /// Lets a page leave whose image is in `place`, and is the page as it is.
+    /// Evicts a page whose image at `place` equals the page.
     pub(super) fn leave<'s>(
         &'s self,
         mut latched: LatchedPage<'s>,
@@ -332,7 +347,7 @@ impl PageSpace {
     }
 }
 
-/// Whether all slots of a page are of deleted records.
+/// Returns whether all slots of a leaf belong to deleted records.
 fn has_deleted_only(page: Page<'_>) -> bool {
     let is_deleted = |place| page.flags(place).has(SlotFlags::DELETED);
     page.level() == 0 && (0..page.count()).all(is_deleted)
@@ -349,7 +364,8 @@ mod tests {
     use crate::rid::TableId;
     use crate::sched::run_now;
 
-    /// A space over a simulated disk with room for 256 frames, and a tree of so many records in it, all dirty.
+    /// Creates a space over a simulated disk with room for 256 frames, and a tree with `records`
+    /// records on dirty pages.
     fn dirty_tree(records: u64) -> (Log, Arc<PageSpace>, PageTree) {
         let disk = SimulatedDisk::new(1);
         let options = LogOptions { disk: Some(disk), ..LogOptions::new("x", 1) };
@@ -366,7 +382,7 @@ mod tests {
         (log, space, tree)
     }
 
-    /// The dirty pages that the hand comes by first.
+    /// Returns the dirty pages that the hand collects first.
     fn first_batch(space: &Arc<PageSpace>) -> WriteBatch {
         let mut pager = Pager::default();
         let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
@@ -398,8 +414,8 @@ mod tests {
         });
     }
 
-    /// Who finds that the hand has gone round in vain while pages are being written takes no use from others by moving it on; once a
-    /// write has ended it moves again.
+    /// After a full round without success, a search clears no marks of use while pages are being
+    /// written. After the end of a write, the hand moves again.
     #[test]
     fn the_hand_rests_while_pages_are_written() {
         with_limit(PART_SECONDS, |_| {
@@ -426,8 +442,8 @@ mod tests {
         });
     }
 
-    /// While as many writes are under way as may be, who comes by dirty pages alone waits for the end of one, and leaves the hand to
-    /// others soon.
+    /// While the maximum number of writes is in flight, a search that finds only dirty pages soon
+    /// stops, and its task waits for the end of a write.
     #[test]
     fn the_hand_rests_where_dirty_pages_cannot_be_written() {
         with_limit(PART_SECONDS, |_| {
@@ -447,14 +463,14 @@ mod tests {
             assert_eq!(sweep(), (false, true, 2 * u64::from(MAX_UNWRITTEN)));
             space.transit.end_write(0);
             assert_eq!(sweep(), (true, false, 0));
-            // One was begun, and ended, as it was dropped.
+            // A batch was begun, and ended when it was dropped.
             while space.transit.begin_write() {}
             assert!(!sweep().0);
         });
     }
 
-    /// A dirty page that the hand comes by at the end of a round is written, wherever the hand stood, and however many
-    /// frames of the rounds it had passed already.
+    /// A dirty page that the hand meets at the end of a round is written, for every position of the
+    /// hand and every number of frames passed before.
     #[test]
     fn dirty_pages_that_are_met_at_the_end_of_a_round_are_written() {
         with_limit(PART_SECONDS, |_| {
@@ -481,8 +497,8 @@ mod tests {
         });
     }
 
-    /// Dirty pages that the hand came by when more frames had memory are more than are then written at once: they
-    /// are written with what it comes by next, and are not more than places in a run.
+    /// More dirty pages are collected than a write may have after the pool has shrunk. A write
+    /// still has at most as many pages as a run has places.
     #[test]
     fn a_write_has_no_more_pages_than_a_run_has_places_when_frames_have_become_fewer() {
         with_limit(PART_SECONDS, |_| {

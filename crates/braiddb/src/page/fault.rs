@@ -1,14 +1,19 @@
-//! Page faults: a page that is not in memory is read by its worker, for whoever needs it.
+//! Page faults: loading of pages that are not resident.
 //!
-//! Who finds the page's place in the map says that it is loading, and has the image read. The read runs detached
-//! (`sched/storage.rs`): it finishes even if every operation that waits for it is dropped. The image then lies with the
-//! load, and takes no frame, until one of those who need the page has a frame for it and publishes the page (`gather`), in
-//! one stretch with going on; or until nobody needs it any more: then the page is in its place again. So an operation
-//! that is not polled keeps nothing from others.
+//! The task that finds a page's place in the map marks the page as loading and starts the read of
+//! its image. The read runs detached (`sched/storage.rs`), so it finishes even if every operation
+//! that waits for it is dropped. The load then keeps the image and occupies no frame. An operation
+//! that needs the page and has a frame for it publishes the page (`resident_set`) and continues
+//! without suspending. If no operation needs the page any more, the load is discarded and the page
+//! stays on disk. So an operation that is not polled does not delay others.
 //!
-//! Invariants: a page that is loading is listed under the lock of its shard, by which it is said that it is
-//! loading, and that it is no more. Who needs it is counted under the load's lock, and leaves its waker under
-//! it; under it the image comes, and the outcome is told: none is lost. Of the two locks, the shard's is taken first.
+//! Invariants:
+//!
+//! - A loading page is listed in its shard. The map entry changes to and from *loading* under the
+//!   lock of that shard.
+//! - The number of operations that need the page, their wakers, the image and the outcome are
+//!   protected by the load's lock, so no wake-up is lost.
+//! - The shard's lock is taken before the load's lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,19 +34,19 @@ use crate::sync::statistic::Ordering;
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// The loads under way of a space, by page.
+/// Loads in progress of a space, by page.
 #[derive(Debug)]
 pub(super) struct Loads(Box<[ModelMutex<BTreeMap<PageId, Listed>>]>);
 
-/// A load under way.
+/// A load in progress.
 #[derive(Debug)]
 struct Listed {
     load: Arc<Load>,
-    /// Nothing leads to the page any more: it is given back when the load has ended.
+    /// The page was freed: its id and place are released when the load ends.
     freed: bool,
 }
 
-/// What those share who need a page that is loading.
+/// State of a load that is shared by all operations that need the page.
 #[derive(Debug)]
 struct Load {
     id: PageId,
@@ -52,34 +57,35 @@ struct Load {
 #[derive(Debug)]
 struct LoadState {
     stage: Stage,
-    /// How many need the page.
+    /// Number of operations that need the page.
     wanted: usize,
     waiters: Vec<RemoteWaiter>,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// The image is being read, or somebody who needs the page is publishing it.
+    /// The image is being read, or an operation is publishing the page.
     Busy,
     /// The image has been read.
     Read(AlignedBuffer),
-    /// It is over; an error is that of all who wait.
+    /// The load has ended; all waiters receive its error.
     Over(Result<(), PageError>),
 }
 
-/// A share in a load, of an operation that needs the page. An image that was read stays as long as there is one.
+/// Share of one operation in a load. The image that was read is kept as long as any share exists.
 #[derive(Debug)]
 pub(super) struct Wanted {
     space: Arc<PageSpace>,
     load: Arc<Load>,
 }
 
-/// The read of an image. If it is dropped before its end, the page is in its place again.
+/// Read of an image in progress. If it is dropped before its end, the page stays on disk.
 struct Reading {
     space: Arc<PageSpace>,
     load: Arc<Load>,
     is_over: bool,
-    /// Room for the image, whatever becomes of who has asked for it.
+    /// Admission for the bytes of the image. The read keeps it even if the operation that started
+    /// it is dropped.
     _admitted: Option<Admitted>,
 }
 
@@ -94,7 +100,7 @@ impl Loads {
 }
 
 impl LoadState {
-    /// Moves the load on to a stage; returns who waits for that, to be woken.
+    /// Advances the load to a stage. Returns the waiters, which the caller wakes.
     fn advance_stage(&mut self, stage: Stage) -> Vec<RemoteWaiter> {
         self.stage = stage;
         let waiters = std::mem::take(&mut self.waiters);
@@ -103,15 +109,15 @@ impl LoadState {
 }
 
 impl Wanted {
-    /// The page.
+    /// Returns the id of the page.
     pub(super) fn id(&self) -> PageId {
         self.load.id
     }
 
-    /// Waits until the image has been read, or the load is over.
+    /// Waits until the image has been read, or the load has ended.
     ///
     /// # Errors
-    /// The load's, when it is over.
+    /// The error of the load, after it has ended.
     pub(super) async fn image(&self) -> Result<(), PageError> {
         wait_remotely(Cause::Storage, |waiter| {
             let mut state = self.load.state.lock();
@@ -127,20 +133,20 @@ impl Wanted {
         .await
     }
 
-    /// Whether the image has been read, and the page is not published.
+    /// Returns whether the image has been read and the page is not published yet.
     pub(super) fn has_image(&self) -> bool {
         matches!(self.load.state.lock().stage, Stage::Read(_))
     }
 
-    /// Whether the load is over.
+    /// Returns whether the load has ended.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.load.state.lock().stage, Stage::Over(_))
     }
 
-    /// Publishes the page in a frame, if nobody else has done so.
+    /// Publishes the page in a frame, unless another operation has done so.
     ///
     /// # Errors
-    /// When the image is not what was written.
+    /// When the image is not the one that was written.
     pub(super) fn publish(&self, frame: FreeFrame<'_>) -> Result<(), PageError> {
         let image = {
             let mut state = self.load.state.lock();
@@ -194,14 +200,15 @@ impl Reading {
 impl Drop for Reading {
     fn drop(&mut self) {
         if !self.is_over {
-            // Who waits looks again, and loads it if it still needs it.
+            // The waiters look again, and load the page if they still need it.
             self.space.end_load(&self.load, Ok(()));
         }
     }
 }
 
 impl PageSpace {
-    /// A share in the load of a page, which begins if need be; `None` if the page is in memory, or gone.
+    /// Returns a share in the load of a page, and starts the load if necessary. Returns `None` if
+    /// the page is resident or free.
     pub(super) fn want(
         self: &Arc<Self>,
         id: PageId,
@@ -213,7 +220,7 @@ impl PageSpace {
             match self.map.get(id) {
                 Whereabouts::Free | Whereabouts::Frame(_) => return None,
                 Whereabouts::Loading => {
-                    let listed = shard.get(&id).expect("what is loading is listed");
+                    let listed = shard.get(&id).expect("a loading page is listed");
                     listed.load.state.lock().wanted += 1;
                     return Some(wanted(listed.load.clone()));
                 }
@@ -234,7 +241,7 @@ impl PageSpace {
         Some(wanted)
     }
 
-    /// Fills a frame with the image of a page that is loading, and says that the page is there.
+    /// Fills a frame with the image of a loading page, and makes the page resident.
     fn publish(
         &self,
         load: &Arc<Load>,
@@ -262,7 +269,7 @@ impl PageSpace {
             self.counters.inner_loaded.fetch_add(1, Ordering::Relaxed);
         }
         let mut shard = self.loads.shard(id).lock();
-        let listed = shard.remove(&id).expect("listed as long as it is loading");
+        let listed = shard.remove(&id).expect("a loading page is listed");
         if listed.freed {
             latched.empty();
             self.give_back(id, place);
@@ -281,7 +288,7 @@ impl PageSpace {
         Ok(())
     }
 
-    /// The page is in its place as before.
+    /// Ends a load without a resident page: the page stays on disk.
     fn end_load(&self, load: &Load, outcome: Result<(), PageError>) {
         let mut shard = self.loads.shard(load.id).lock();
         let waiters = load.state.lock().advance_stage(Stage::Over(outcome));
@@ -290,7 +297,7 @@ impl PageSpace {
         waiters.into_iter().for_each(RemoteWaiter::wake);
     }
 
-    /// The same, of an image that was read, if nobody needs the page by now.
+    /// Discards an image that was read, if no operation needs the page by now.
     fn end_unwanted(&self, load: &Load) {
         let mut shard = self.loads.shard(load.id).lock();
         {
@@ -299,13 +306,13 @@ impl PageSpace {
                 return;
             }
             let waiters = state.advance_stage(Stage::Over(Ok(())));
-            assert!(waiters.is_empty(), "who waits needs the page");
+            assert!(waiters.is_empty(), "every waiter needs the page");
         }
         self.unlist(&mut shard, load);
     }
 
     fn unlist(&self, shard: &mut BTreeMap<PageId, Listed>, load: &Load) {
-        let listed = shard.remove(&load.id).expect("listed as long as it is loading");
+        let listed = shard.remove(&load.id).expect("a loading page is listed");
         if listed.freed {
             self.give_back(load.id, load.place);
         } else {
@@ -313,15 +320,15 @@ impl PageSpace {
         }
     }
 
-    /// Gives a page back that is not in memory, to which nothing leads any more, and what hung on its frame to
-    /// `free`; `false` if it is in memory.
+    /// Frees a page that is not resident and is unreachable. Passes its mapping table to `free`.
+    /// Returns `false` if the page is resident.
     pub(super) fn free_absent(&self, id: PageId, free: impl FnOnce(u64)) -> bool {
         let mut shard = self.loads.shard(id).lock();
         match self.map.get(id) {
             Whereabouts::Frame(_) => false,
             Whereabouts::Free => unreachable!("a page is freed once"),
             Whereabouts::Loading => {
-                shard.get_mut(&id).expect("what is loading is listed").freed = true;
+                shard.get_mut(&id).expect("a loading page is listed").freed = true;
                 self.orphans.take(id, free);
                 true
             }
@@ -340,8 +347,8 @@ impl PageSpace {
     }
 }
 
-/// Puts onto a page that was loaded what is true in memory only: which slots have chains, and what is to be kept free.
-/// Takes off what is of no use: slots of deleted records that have none.
+/// Restores the state of a loaded page that exists only in memory: flags of slots with chains, and
+/// the reserved bytes. Removes the slots of deleted records that have no chain.
 fn settle(latched: &mut LatchedPage<'_>) {
     if latched.page.level() > 0 {
         return;
@@ -358,7 +365,8 @@ fn settle(latched: &mut LatchedPage<'_>) {
     }
     let is_left = |place: usize| {
         let flags = page.flags(place);
-        // What a bulk operation has marked is for who knows what became of it.
+        // Slots with marks of a bulk operation stay, because only a caller that knows the outcome
+        // of that operation may interpret them.
         flags.has(SlotFlags::DELETED) && !flags.has(SlotFlags::VERSIONED) && !flags.is_marked()
     };
     for place in (0..page.count()).rev() {

@@ -1,13 +1,16 @@
-//! Frames: where pages are while they are in memory, and what is known of them there.
+//! Frames: resident pages and their state in memory.
 //!
-//! A frame is a line that is never unmapped and whose latch's version never goes back; its page lies in
-//! another array, at the frame's number. Frames are used again for other pages. So whoever has come to
-//! a frame by a page id takes the latch's version, looks whether the frame still holds that page, and
-//! validates the version in the end.
+//! A frame is one cache line that is never unmapped, and the version of its latch never decreases.
+//! The frame with number `n` has its page at position `n` of a separate array. Frames are reused
+//! for other pages. A reader that reaches a frame by a page id therefore takes the latch's version
+//! and checks that the frame still holds that page. At the end it validates the version.
 //!
-//! Invariants: the page id, the shape, the place and what hangs on the frame change only while it is latched. A
-//! free frame holds page 0, so nobody latches it but who has taken it: whoever latches a frame has seen its page's
-//! id under the version that it latches with.
+//! Invariants:
+//!
+//! - The page id, the shape, the place and the mapping table of a frame change only under its
+//!   latch.
+//! - A free frame holds page 0. Only the task that has taken a free frame latches it. Every other
+//!   task latches a frame under a version at which it has seen its page's id there.
 
 use std::ops::Deref;
 
@@ -18,36 +21,38 @@ use crate::memory::Zero;
 use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// What is known of a page in memory.
+/// State of a resident page.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(in crate::page) struct Frame {
     pub(in crate::page) latch: Latch,
-    /// The page it holds; 0: none.
+    /// Id of the page in this frame; 0 if the frame is empty.
     page: AtomicU64,
-    /// What leads to the page's versions (`versions`); 0: it has none.
+    /// Address of the page's mapping table of versions (`versions`); 0 if the page has none.
     mapping: AtomicU64,
-    /// The page's shape, a line sooner.
+    /// Copy of the page's shape, which saves a reader one cache miss.
     shape: AtomicU64,
-    /// 1: there is a change that no image has.
+    /// 1 if the page has a change that no image contains.
     dirty: AtomicU64,
-    /// Bytes of the page that are kept free so that what is undecided can be undone.
+    /// Free bytes of the page that are reserved to undo uncommitted changes.
     reserved_bytes: AtomicU64,
-    /// The word of the place of the newest image; 0: there is none. It is the page itself while it is not dirty.
+    /// Word of the place of the newest image; 0 if no image exists. The image equals the page while
+    /// the page is clean.
     place: AtomicU64,
-    /// Relaxed, all accesses: hints, but for the mark of writers, of whom one alone sets it, and which tells
-    /// nothing of the page.
+    /// Relaxed, all accesses: `USED` is a hint. `BEING_WRITTEN` is set by one writer only and does
+    /// not publish any state of the page.
     marks: AtomicU64,
 }
 
-/// The page was looked at since the clock's hand last came by.
+/// The page was accessed since the clock hand last passed it.
 const USED: u64 = 1;
 /// An image of the page is being written.
 const BEING_WRITTEN: u64 = 2;
 
 const _: () = assert!(cfg!(loom) || size_of::<Frame>() == 64, "a frame is a line");
 
-// SAFETY: words and a latch, which is one; of all zeros the latch is free and the frame empty.
+// SAFETY: the fields are atomic words and a latch, which is a word. All zeros are a free latch and
+// an empty frame.
 unsafe impl Zero for Frame {
     #[cfg(loom)]
     fn zero() -> Self {
@@ -66,28 +71,29 @@ unsafe impl Zero for Frame {
 }
 
 impl Frame {
-    /// Whether it holds a page. A hint, while others may change that.
+    /// Returns whether the frame holds a page. A hint, while others may change that.
     pub(super) fn holds_page(&self) -> bool {
         // Relaxed: a hint.
         self.page.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the page has changes that no image has. A hint, as above.
+    /// Returns whether the page is dirty: it has changes that no image contains. A hint, while
+    /// others may change that.
     pub(super) fn is_dirty(&self) -> bool {
-        // Relaxed: a hint, unless it is validated with the page's version.
+        // Relaxed: a hint, unless the caller validates it with the page's version.
         self.dirty.load(Ordering::Relaxed) != 0
     }
 
-    /// Notes that the page is of use.
+    /// Marks the page as recently used.
     #[inline(always)]
     pub(super) fn note_use(&self) {
-        // Not stored if it is there: the line stays shared.
+        // A set mark is not stored again, so the cache line stays shared.
         if self.marks.load(Ordering::Relaxed) & USED == 0 {
             self.marks.fetch_or(USED, Ordering::Relaxed);
         }
     }
 
-    /// Whether the page was of use since the last call.
+    /// Clears the mark of recent use and returns whether it was set.
     pub(super) fn take_use(&self) -> bool {
         let used = self.marks.load(Ordering::Relaxed) & USED != 0;
         if used {
@@ -96,17 +102,17 @@ impl Frame {
         used
     }
 
-    /// Whether the page was of use since the last call of [`Self::take_use`].
+    /// Returns whether the page was used since the last call of [`Self::take_use`].
     pub(super) fn is_used(&self) -> bool {
         self.marks.load(Ordering::Relaxed) & USED != 0
     }
 
-    /// Marks an image of the page as being written; `false` if one is already.
+    /// Marks the page as being written. Returns `false` if the mark was already set.
     pub(super) fn begin_writing(&self) -> bool {
         self.marks.fetch_or(BEING_WRITTEN, Ordering::Relaxed) & BEING_WRITTEN == 0
     }
 
-    /// Takes back the mark that the caller has set.
+    /// Removes the mark that the caller has set.
     pub(super) fn end_writing(&self) {
         self.marks.fetch_and(!BEING_WRITTEN, Ordering::Relaxed);
     }
@@ -116,17 +122,17 @@ impl Frame {
     }
 }
 
-/// A frame with its page, which may hold another one by now.
+/// A frame with its page. The frame may be reused for another page at any time.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::page) struct ResidentPage<'s> {
-    /// The frame's number.
+    /// Number of the frame.
     pub(in crate::page) number: u32,
     pub(in crate::page) frame: &'s Frame,
     pub(in crate::page) page: Page<'s>,
 }
 
 impl<'s> ResidentPage<'s> {
-    /// The version under which the frame holds page `id`.
+    /// Returns the latch version under which the frame holds page `id`.
     #[inline(always)]
     pub(in crate::page) fn version(self, id: PageId) -> Result<LatchVersion, Restart> {
         let version = self.frame.latch.version()?;
@@ -136,52 +142,56 @@ impl<'s> ResidentPage<'s> {
         if is_it { Ok(version) } else { Err(Restart) }
     }
 
-    /// The page id that the frame holds, if it holds one. Means nothing until validated, unless latched.
+    /// Returns the id of the page in the frame, if the frame holds one. Meaningless until
+    /// validated, unless latched.
     pub(in crate::page) fn held(self) -> Option<PageId> {
         // Relaxed: validated, or latched.
         let number = self.frame.page.load(Ordering::Relaxed);
         (number != 0).then(|| PageId::new(number))
     }
 
-    /// Whether nothing has changed since `version` was taken.
+    /// Returns an error if the frame has changed since `version` was taken.
     #[inline(always)]
     pub(in crate::page) fn validate(self, version: LatchVersion) -> Result<(), Restart> {
         self.frame.latch.validate(version)
     }
 
-    /// What a search needs to know first. Means nothing until validated, unless latched.
+    /// Returns the properties of the page that a search reads first. Meaningless until validated,
+    /// unless latched.
     #[inline(always)]
     pub(in crate::page) fn shape(self) -> Shape {
         // Relaxed: validated, or latched.
         Shape::from_word(self.frame.shape.load(Ordering::Relaxed))
     }
 
-    /// What leads to the page's versions.
+    /// Returns the word that points to the page's mapping table of versions.
     #[inline(always)]
     pub(in crate::page) fn mapping(self) -> u64 {
-        // Acquire pairs with the Release in `set_mapping`: what it leads to is initialised even for a
-        // reader that will fail its validation.
+        // Acquire pairs with the Release in `set_mapping`: the mapping table is initialised even
+        // for a reader whose validation will fail.
         self.frame.mapping.load(Ordering::Acquire)
     }
 
-    /// Whether all that is on the page is committed, and seen by everybody: nothing leads to versions, and no bulk operation
-    /// has marked it. Means nothing until validated, unless latched.
+    /// Returns whether everything on the page is committed and visible to all transactions: it has
+    /// no version chains and no marks of a bulk operation. Meaningless until validated, unless
+    /// latched.
     pub(in crate::page) fn is_settled(self) -> bool {
         self.mapping() == 0 && self.page.bulk_epoch() == 0
     }
 
-    /// Whether a checkpoint may have an image of the page as it is. Means nothing until validated, unless latched.
+    /// Returns whether a checkpoint may list an image of the page in its current state. Meaningless
+    /// until validated, unless latched.
     pub(in crate::page) fn may_be_listed(self) -> bool {
         self.is_settled() || is_planted(Bug::UnsettledImageListed)
     }
 
-    /// Bytes that are kept free.
+    /// Returns the free bytes that are reserved for undoing changes.
     pub(in crate::page) fn reserved_bytes(self) -> usize {
         // Relaxed: validated, or latched.
         self.frame.reserved_bytes.load(Ordering::Relaxed) as usize
     }
 
-    /// Latches the frame if nothing has changed since `version` was taken.
+    /// Latches the frame if it has not changed since `version` was taken.
     pub(in crate::page) fn acquire(
         self,
         version: LatchVersion,
@@ -191,7 +201,7 @@ impl<'s> ResidentPage<'s> {
     }
 }
 
-/// A page that nobody else changes: its latch is held until this is dropped.
+/// A page that the holder may change exclusively: its latch is held until this is dropped.
 #[derive(Debug)]
 #[must_use]
 pub(in crate::page) struct LatchedPage<'s> {
@@ -201,13 +211,13 @@ pub(in crate::page) struct LatchedPage<'s> {
 }
 
 impl<'s> LatchedPage<'s> {
-    /// The frame with its page.
+    /// Returns the frame with its page.
     pub(in crate::page) fn resident(&self) -> ResidentPage<'s> {
         self.resident
     }
 
-    /// The page, or what hangs on its frame, is about to change: readers of the version before will
-    /// start again, and no image has the change.
+    /// Announces a change of the page or of its frame's mapping table. Readers of the previous
+    /// version restart, and the page becomes dirty.
     pub(in crate::page) fn changed(&mut self) {
         self.raise_version();
         // Relaxed, both: latched.
@@ -216,7 +226,7 @@ impl<'s> LatchedPage<'s> {
         }
     }
 
-    /// Readers of the version before will start again.
+    /// Makes readers of the previous version restart.
     pub(in crate::page) fn raise_version(&mut self) {
         if !self.is_changed {
             self.is_changed = true;
@@ -224,12 +234,13 @@ impl<'s> LatchedPage<'s> {
         }
     }
 
-    /// The version that the page will have when its latch is let go of, if nothing else is done to it before.
+    /// Returns the version that the page has after its latch is released, if nothing else changes
+    /// it before.
     pub(in crate::page) fn version_after(&self) -> LatchVersion {
         self.latched.version_after()
     }
 
-    /// Takes off what hangs on the frame, of a page that is about to leave.
+    /// Detaches the mapping table from the frame of a page that is about to be evicted.
     pub(in crate::page) fn take_mapping(&mut self) -> u64 {
         self.raise_version();
         let word = self.mapping();
@@ -237,13 +248,13 @@ impl<'s> LatchedPage<'s> {
         word
     }
 
-    /// The place of the newest image.
+    /// Returns the place of the newest image.
     pub(in crate::page) fn place(&self) -> Option<DiskPlace> {
         // Relaxed: latched.
         DiskPlace::from_word(self.frame.place.load(Ordering::Relaxed))
     }
 
-    /// Notes that the image in `place` is the page as it is; the place of the image before.
+    /// Records that the image at `place` equals the page. Returns the place of the previous image.
     pub(in crate::page) fn set_written(&mut self, place: DiskPlace) -> Option<DiskPlace> {
         let before = self.place();
         // Relaxed, both: latched.
@@ -252,7 +263,7 @@ impl<'s> LatchedPage<'s> {
         before
     }
 
-    /// Hangs something else on the frame.
+    /// Sets the frame's mapping table.
     pub(in crate::page) fn set_mapping(&self, word: u64) {
         assert!(self.is_changed);
         // Release pairs with the Acquire in `mapping`.
@@ -264,13 +275,13 @@ impl<'s> LatchedPage<'s> {
         self.frame.reserved_bytes.store(bytes as u64, Ordering::Relaxed);
     }
 
-    /// The page id the frame holds.
+    /// Returns the id of the page in the frame.
     pub(in crate::page) fn id(&self) -> PageId {
         // Relaxed: latched.
         PageId::new(self.frame.page.load(Ordering::Relaxed))
     }
 
-    /// Makes the empty frame that of a page.
+    /// Assigns a new page to the empty frame.
     pub(super) fn hold(&mut self, id: PageId) {
         // Relaxed, here and below: latched.
         assert_eq!(self.frame.page.load(Ordering::Relaxed), 0, "the frame is free");
@@ -279,7 +290,7 @@ impl<'s> LatchedPage<'s> {
         self.frame.note_use();
     }
 
-    /// Makes the empty frame that of a page that is about to be read from an image.
+    /// Assigns a page to the empty frame, before the page is read from its image.
     pub(super) fn hold_image(&mut self, id: PageId, place: DiskPlace) {
         // Relaxed, here and below: latched.
         assert_eq!(self.frame.page.load(Ordering::Relaxed), 0, "the frame is free");
@@ -289,7 +300,7 @@ impl<'s> LatchedPage<'s> {
         self.frame.note_use();
     }
 
-    /// Empties the frame; nothing hangs on it any more.
+    /// Empties the frame, which has no mapping table any more.
     pub(super) fn empty(mut self) {
         self.raise_version();
         assert_eq!(self.mapping(), 0, "versions have moved away");
@@ -313,7 +324,7 @@ impl<'s> Deref for LatchedPage<'s> {
 impl Drop for LatchedPage<'_> {
     fn drop(&mut self) {
         if self.is_changed {
-            // Relaxed: latched until after this.
+            // Relaxed: the latch is held until after this.
             self.frame.shape.store(self.page.shape().word(), Ordering::Relaxed);
         }
     }

@@ -1,72 +1,82 @@
-//! Free frames, and what brings about by itself that there are more, or that more pages may leave memory: loads,
-//! writes, structure changes under way. Who needs a frame and finds neither a free one nor a page that may leave waits
-//! for the end of any of them, or until more frames may have memory.
+//! Free-frame pool: allocation, the memory limit, and waiters for a free frame.
 //!
-//! How many frames may have memory is a limit that the memory budget moves (`transaction/page_share.rs`). While there are more, those
-//! that come free are *parked*: their memory is given back. Some pages always have frames: beyond the budget, if need be.
+//! An operation that finds neither a free frame nor a page that it may evict waits. The end of a
+//! load, of a page write or of a structure change wakes it, and so does a raised limit.
 //!
-//! Invariants: a frame below `next` holds a page, is its taker's, is free or is parked; not more than one of these.
-//! Those that are not parked are in `live`, each at its position there: the clock's hand (`evict`) comes by these only.
+//! The memory budget sets a limit for the number of frames with memory
+//! (`transaction/page_share.rs`). Above the limit, a freed frame is *parked*: its memory is
+//! returned to the operating system. A minimum number of frames may always have memory, even beyond
+//! the budget.
+//!
+//! Invariants:
+//!
+//! - A frame with a number below `next` is in exactly one state: it holds a page, belongs to the
+//!   task that took it, is free, or is parked.
+//! - Frames that are not parked are in `live`, each at its entry in `positions`. The clock hand
+//!   (`evict`) visits only these.
 
 use smallvec::SmallVec;
 
 use crate::sched::{Cause, RemoteWaiter, wait_remotely};
 use crate::sync::ModelMutex;
 
-/// Writes of pages under way at a time, each of a run of places at most: a mebibyte of pages of 4 KiB.
+/// Maximum number of concurrent page writes. Each writes at most one run of places: 1 MiB of pages
+/// of 4 KiB.
 const MAX_WRITES: usize = 16;
 
-/// Numbers of frames that are copied under the lock at a time.
+/// Number of frame numbers that are copied under the lock at a time.
 const SOME: usize = 64;
 
-/// Frames that may have memory, whatever the memory budget says: as many as a few operations need.
+/// Number of frames that may have memory regardless of the memory budget; enough for a few
+/// operations.
 const MIN_FRAMES: u32 = if cfg!(braid_simulation) { 16 } else { 64 };
 
-/// The free frames of a space, and what is under way.
+/// Free frames of a space, and counters of the activities that may free more.
 #[derive(Debug)]
 pub(super) struct Transit(ModelMutex<State>);
 
 #[derive(Debug)]
 struct State {
-    /// Frames that held a page before.
+    /// Free frames that have memory.
     free: Vec<u32>,
-    /// Those whose memory was given back.
+    /// Parked frames: their memory was returned to the operating system.
     parked: Vec<u32>,
-    /// All others that were taken once, in no order, and where in this each frame is, or was.
+    /// All other frames that were ever taken, unordered. `positions` has the current or last
+    /// position of each frame in `live`.
     live: Vec<u32>,
     positions: Vec<u32>,
-    /// The least number of a frame that was never taken, of so many.
+    /// Lowest frame number that was never taken; `frames` is the total number of frames.
     next: u32,
     frames: u32,
-    /// How many may have memory.
+    /// Maximum number of frames with memory.
     limit: u32,
     under_way: usize,
-    /// Of which are writes of pages, and of how many pages.
+    /// Number of page writes among them, and the number of pages in those writes.
     writes: usize,
     pages_written: u32,
     writes_ended: u64,
-    /// How much has ended.
+    /// Number of activities that have ended.
     ended: u64,
     waiters: Vec<RemoteWaiter>,
 }
 
-/// Writes of pages.
+/// Summary of the page writes in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writes {
-    /// Whether any are under way.
+    /// True if any page write is in flight.
     pub(super) any: bool,
-    /// Whether there may be one more.
+    /// True if another write may begin.
     pub(super) may_begin: bool,
-    /// How many have ended.
+    /// Number of writes that have ended.
     pub(super) ended: u64,
 }
 
-/// Something under way; those who wait are woken when it is dropped.
+/// Guard of an activity that may free frames; dropping it wakes all waiters.
 #[derive(Debug)]
 pub(super) struct UnderWay<'t>(&'t Transit);
 
 impl Transit {
-    /// All of so many frames are free.
+    /// Creates a pool in which all `frames` frames are free.
     pub(super) fn new(frames: u32) -> Self {
         Self(ModelMutex::new(State {
             free: Vec::new(),
@@ -94,8 +104,9 @@ impl Transit {
         self.0.lock().under_way += 1;
     }
 
-    /// The same, of a write, which ends with [`Self::end_write`]; `false` if there are too many: each has a copy of its
-    /// pages in memory. Who needs a frame then waits for the end of one of them.
+    /// Counts the begin of a page write, which ends with [`Self::end_write`]. Returns `false` if
+    /// too many writes are in flight, because each holds a copy of its pages in memory. A task that
+    /// needs a frame then waits for the end of a write.
     pub(super) fn begin_write(&self) -> bool {
         let mut state = self.0.lock();
         let may = state.writes < MAX_WRITES;
@@ -131,7 +142,8 @@ impl Transit {
         waiters.into_iter().for_each(RemoteWaiter::wake);
     }
 
-    /// A free frame, if there is one; what becomes of it is under way.
+    /// Takes a free frame, if one exists. The guard counts as an activity until the frame is used
+    /// or returned.
     pub(super) fn take(&self) -> Option<(u32, UnderWay<'_>)> {
         let mut state = self.0.lock();
         let number = match state.free.pop() {
@@ -143,12 +155,12 @@ impl Transit {
         Some((number, UnderWay(self)))
     }
 
-    /// Gives a frame back that holds no page.
+    /// Returns an empty frame that has memory to the pool.
     pub(super) fn give_back(&self, number: u32) {
         self.0.lock().free.push(number);
     }
 
-    /// Gives such a frame back, whose memory was given back.
+    /// Returns an empty frame whose memory was released.
     pub(super) fn park(&self, number: u32) {
         let state = &mut *self.0.lock();
         let position = state.positions[number as usize];
@@ -159,11 +171,13 @@ impl Transit {
         state.parked.push(number);
     }
 
-    /// Some of the frames that are not parked: those at the positions before `position`, from there down, or from the last, if there are
-    /// fewer; and how many there are behind them, with themselves. None if there are none.
+    /// Returns up to `SOME` frames that are not parked, in descending order of their positions,
+    /// starting below `position`. It starts at the last frame if `position` is 0 or beyond the end.
+    /// The first result is the number of frames from the start downwards. The list is empty if all
+    /// frames are parked.
     ///
-    /// Who goes on downwards passes over none: where one is parked, one that was passed takes its position, and
-    /// what comes to life is at the end.
+    /// A caller that moves downwards skips no frame: a frame that replaces a parked one was already
+    /// visited, and newly taken frames are appended at the end.
     pub(super) fn live_before(&self, position: usize) -> (usize, SmallVec<[u32; SOME]>) {
         let state = self.0.lock();
         let end = match position {
@@ -174,31 +188,32 @@ impl Transit {
         (end, state.live[begin..end].iter().rev().copied().collect())
     }
 
-    /// A free frame that is one more than may have memory, to be parked.
+    /// Takes a free frame that exceeds the limit, so that the caller can park it.
     pub(super) fn take_surplus(&self) -> Option<u32> {
         let mut state = self.0.lock();
         if state.surplus() > 0 { state.free.pop() } else { None }
     }
 
-    /// Whether more frames have memory than may have some.
+    /// Returns whether more frames have memory than the limit allows.
     pub(super) fn has_surplus(&self) -> bool {
         self.0.lock().surplus() > 0
     }
 
-    /// Whether they are no more than pages that are being written, most of which leave then.
+    /// Returns whether the pages that are being written cover the surplus. Most of them are evicted
+    /// when their write ends.
     pub(super) fn surplus_is_being_written(&self) -> bool {
         let state = self.0.lock();
         state.surplus() <= state.pages_written
     }
 
-    /// The writes of pages that are under way.
+    /// Returns a summary of the page writes in flight.
     pub(super) fn writes(&self) -> Writes {
         let state = self.0.lock();
         let (any, may_begin) = (state.pages_written > 0, state.writes < MAX_WRITES);
         Writes { any, may_begin, ended: state.writes_ended }
     }
 
-    /// Lets so many frames have memory. If these are more than before, those look again who wait for one.
+    /// Sets the maximum number of frames with memory. Wakes the waiters if the limit rises.
     pub(super) fn set_limit(&self, limit: u32) {
         let waiters = {
             let mut state = self.0.lock();
@@ -209,8 +224,8 @@ impl Transit {
         waiters.into_iter().for_each(RemoteWaiter::wake);
     }
 
-    /// Raises the limit of frames that may have memory as far as `needed` ones take, when nothing else helps; returns whether
-    /// there are so many frames.
+    /// Raises the limit so that `needed` frames can be taken, as a last resort. Returns whether the
+    /// pool has enough frames.
     pub(super) fn raise_limit_for(&self, needed: usize) -> bool {
         let mut state = self.0.lock();
         let limit = state.with_memory() as usize + needed.saturating_sub(state.free.len());
@@ -221,32 +236,32 @@ impl Transit {
         there_are
     }
 
-    /// Frames that were taken once; the others never held a page.
+    /// Returns the number of frames that were ever taken; the others never held a page.
     pub(super) fn frames_taken(&self) -> u64 {
         self.0.lock().next.into()
     }
 
-    /// Frames whose memory was given back.
+    /// Returns the number of parked frames.
     pub(super) fn parked(&self) -> u64 {
         self.0.lock().parked.len() as u64
     }
 
-    /// Frames that have memory, and how many may have some.
+    /// Returns the number of frames with memory, and its limit.
     pub(super) fn with_memory(&self) -> (u64, u64) {
         let state = self.0.lock();
         (state.with_memory().into(), state.limit().into())
     }
 
-    /// How much has ended.
+    /// Returns the number of activities that have ended.
     pub(super) fn ended(&self) -> u64 {
         self.0.lock().ended
     }
 
-    /// Waits until more has ended than `seen`, or `needed` frames are free; `false` if that is not so, and nothing is
-    /// under way.
+    /// Waits until more activities have ended than `seen`, or `needed` frames are free. Returns
+    /// `false` immediately if neither is true and no activity is in flight.
     ///
-    /// None waits for ever: what is under way was counted when this looked, under the lock under which the waiter
-    /// was left; and its end wakes all.
+    /// No waiter is lost: it registers under the same lock under which it saw an activity in
+    /// flight, and the end of each activity wakes all waiters.
     pub(super) async fn wait_since(&self, seen: u64, needed: usize) -> bool {
         wait_remotely(Cause::Storage, |waiter| {
             let mut state = self.0.lock();
@@ -260,7 +275,7 @@ impl Transit {
         .await
     }
 
-    /// Waits until something is over that is under way, or `needed` frames are free.
+    /// Waits until `is_over` returns true for an activity in flight, or `needed` frames are free.
     pub(super) async fn wait_for(&self, is_over: impl Fn() -> bool, needed: usize) {
         wait_remotely(Cause::Storage, |waiter| {
             let mut state = self.0.lock();
@@ -273,14 +288,14 @@ impl Transit {
         .await;
     }
 
-    /// Whether so many frames are free.
+    /// Returns whether `needed` frames are free.
     pub(super) fn has(&self, needed: usize) -> bool {
         self.0.lock().has(needed)
     }
 }
 
 impl State {
-    /// How many frames may have memory.
+    /// Returns the maximum number of frames with memory.
     fn limit(&self) -> u32 {
         self.limit.max(MIN_FRAMES).min(self.frames)
     }
@@ -289,12 +304,12 @@ impl State {
         self.live.len() as u32
     }
 
-    /// How many more have memory than may have some.
+    /// Returns the number of frames with memory beyond the limit.
     fn surplus(&self) -> u32 {
         self.with_memory().saturating_sub(self.limit())
     }
 
-    /// Takes a frame that has no memory; there is one, for the limit is not beyond them.
+    /// Takes a frame without memory. One exists, because the limit is at most the number of frames.
     fn bring_to_life(&mut self) -> u32 {
         let number = self.parked.pop().unwrap_or_else(|| {
             self.next += 1;
@@ -306,7 +321,7 @@ impl State {
         number
     }
 
-    /// Frames that have no memory, and may have some.
+    /// Returns the number of frames that may still be given memory.
     fn room(&self) -> u32 {
         self.limit().saturating_sub(self.with_memory())
     }
@@ -329,7 +344,7 @@ mod tests {
 
     use super::*;
 
-    /// The frames that a hand comes by in one round.
+    /// Returns the frames that a clock hand visits in one round.
     fn round(transit: &Transit) -> Vec<u32> {
         let (mut passed, mut hand) = (Vec::new(), 0);
         loop {

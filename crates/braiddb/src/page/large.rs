@@ -1,14 +1,20 @@
-//! Values that are too long for a page: each is split into pieces of less than a quarter of a page, which lie in a tree of
-//! pages of their own, by the number of the value and that of the piece.
+//! Large values: values that are too long for a page are split into pieces of less than a quarter
+//! of a page.
 //!
-//! A record's slot has the value's number and its length ([`LargeRef`]), and so has a change, of the value before. Slots
-//! and changes say who sees which value; pieces have no versions. They are written before a slot leads to them, never
-//! changed, and removed when nobody can come to see the value any more.
+//! The pieces are stored in a separate tree of pages. Their key is the value's number and the
+//! piece's index. A record's slot stores the number and length of the value ([`LargeRef`]), and so
+//! does a change for its before-image. Slots and changes define which transactions see a value;
+//! pieces have no versions. Pieces are written before a slot references them, never changed, and
+//! removed when no transaction can see the value any more.
 //!
-//! Invariants: a number is given once. The pieces of a value are written by one task, or by recovery, before a slot has
-//! its number, and removed once, after the last transaction that could see it has ended: when the change is
-//! collected whose before-image it is, or when the write that left it is taken back, or written over by its own
-//! transaction, before anybody else could see it.
+//! Invariants:
+//!
+//! - A number is assigned once.
+//! - One task, or recovery, writes the pieces of a value before a slot contains its number.
+//! - Pieces are removed once, after the last transaction that could see the value has ended. One of
+//!   three events triggers the removal: the change with this before-image is collected; the write
+//!   of the value is rolled back; or the writing transaction overwrites the value before it
+//!   commits.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -28,35 +34,39 @@ use crate::sync::Mutex;
 use crate::sync::statistic::{AtomicBool, AtomicU64, Ordering};
 
 const KEY_BYTES: usize = WORD_BYTES + size_of::<u32>();
-/// So much less than the longest value of a page a piece has: so four of them lie on one.
+/// Number of bytes by which a piece is shorter than the longest inline value, so that four pieces
+/// fit on a page.
 const LESS_BYTES: usize = 64;
-/// On their pages, the table's number has this bit besides: who comes back from a suspension tells by number and fences
-/// whether a page is the one that it left, and ids of pages go from one tree of a table to the other.
+/// Flag in the table number on pages of pieces. A task that resumes after a suspension recognises
+/// its page by the table number and the fences. The flag is necessary because page ids move between
+/// the two trees of a table.
 const PIECES: u32 = 1 << 31;
-/// Pieces that are read of one leaf; it does not have more.
+/// Maximum number of pieces read from one leaf; no leaf has more.
 const MAX_ON_LEAF: usize = 64;
-/// Leaves that are read in one stretch at most.
+/// Maximum number of leaves read without suspending.
 const LEAVES_AT_ONCE: usize = 32;
 
-/// The large values of a table.
+/// Large values of a table.
 #[derive(Debug)]
 pub(crate) struct LargeValues {
     /// Present until this is dropped.
     tree: Option<PageTree>,
     next: AtomicU64,
     piece_bytes: usize,
-    /// Values that nobody sees any more, whose pieces are to be removed.
+    /// Values that no transaction sees any more, whose pieces must be removed.
     removal_queue: Mutex<Vec<LargeRef>>,
-    /// Whether there may be some in the queue.
+    /// True if the queue may have values.
     any_queued: AtomicBool,
     unowned: Mutex<Unowned>,
 }
 
-/// Values that no slot leads to, as far as those know who wrote them: their pieces are being written, or are to be removed.
+/// Values that no slot references, as far as their writers know: their pieces are being written or
+/// must be removed.
 #[derive(Debug, Default)]
 struct Unowned {
     now: BTreeSet<LargeRef>,
-    /// All that were since a checkpoint began to list the table, while it does.
+    /// While a checkpoint lists the table: all values that were unowned at any time since its
+    /// start.
     since: Option<Vec<LargeRef>>,
 }
 
@@ -68,18 +78,18 @@ impl Unowned {
     }
 }
 
-/// How far a value has been read.
+/// Progress of reading a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// To the end, or as far as it was asked for.
+    /// Read to the end, or to the requested length.
     All,
-    /// There is more.
+    /// More pieces follow.
     More,
-    /// The next piece is not there: the value was removed.
+    /// The next piece does not exist: the value was removed.
     Gone,
 }
 
-/// A value being read, from its first piece on.
+/// Reader of a value, from its first piece.
 #[derive(Debug)]
 pub(crate) struct LargeReader<'t> {
     values: &'t LargeValues,
@@ -97,18 +107,18 @@ fn key(number: u64, piece: u32) -> [u8; KEY_BYTES] {
 }
 
 impl LargeValues {
-    /// None yet, of a table.
+    /// Creates an empty store for a table.
     ///
     /// # Errors
-    /// When there is no page for them.
+    /// When no page is available for it.
     pub(super) async fn create(space: Arc<PageSpace>, id: TableId) -> Result<Self, PageError> {
         Self::create_from(space, id, 1).await
     }
 
-    /// The same; the first one gets this number.
+    /// Creates an empty store whose first value gets the number `next`.
     ///
     /// # Errors
-    /// When there is no page for them.
+    /// When no page is available for it.
     pub(super) async fn create_from(
         space: Arc<PageSpace>,
         id: TableId,
@@ -118,12 +128,12 @@ impl LargeValues {
         Ok(Self::of_tree(tree, next))
     }
 
-    /// What the pages of pieces of a table's values say that they are of.
+    /// Returns the table id that pages with pieces of a table's values contain.
     pub(super) fn pieces_of(table: TableId) -> TableId {
         TableId(table.0 | PIECES)
     }
 
-    /// The values whose pieces are in a tree; the next one gets this number.
+    /// Creates the store from a tree of pieces; the next value gets the number `next`.
     pub(super) fn of_tree(tree: PageTree, next: u64) -> Self {
         let most = tree.max_inline_value_bytes();
         let piece_bytes = if most > 4 * LESS_BYTES { most - LESS_BYTES } else { most };
@@ -136,17 +146,18 @@ impl LargeValues {
         self.tree.as_ref().expect("present until it is dropped")
     }
 
-    /// What their pieces take, and how many pieces there are.
+    /// Returns the number of pieces and their bytes.
     pub(crate) fn stored(&self) -> Stored {
         self.tree().stored()
     }
 
-    /// Pages that their pieces are on.
+    /// Returns the number of leaf pages with pieces.
     pub(crate) fn leaves(&self) -> u64 {
         self.tree().pages_by_level()[0]
     }
 
-    /// A name for a value of so many bytes, whose pieces are to be written; unowned until a slot leads to it.
+    /// Assigns a number to a value of `bytes` bytes, before its pieces are written. The value is
+    /// unowned until a slot references it.
     pub(crate) fn name(&self, bytes: usize) -> LargeRef {
         let bytes = u32::try_from(bytes).expect("values are bounded far below");
         let mut unowned = self.unowned.lock();
@@ -156,24 +167,25 @@ impl LargeValues {
         large
     }
 
-    /// Notes that a value is to be removed.
+    /// Records that a value must be removed.
     pub(crate) fn note_unowned(&self, large: LargeRef) {
         self.unowned.lock().add(large);
     }
 
-    /// Notes that a slot leads to a value, or that its pieces are removed.
+    /// Records that a slot references the value, or that its pieces are removed.
     pub(crate) fn note_settled(&self, large: LargeRef) {
         self.unowned.lock().now.remove(&large);
     }
 
-    /// Begins to list values that a slot which a checkpoint has leads to no more, or not yet.
+    /// Starts to collect values that a checkpoint must not list, because the slots that it lists
+    /// may not reference them.
     pub(crate) fn begin_listing(&self) {
         let mut unowned = self.unowned.lock();
         unowned.since = Some(unowned.now.iter().copied().collect());
     }
 
-    /// Those that were unowned since [`Self::begin_listing`], if that was called, at any time; and the number that the next
-    /// value gets.
+    /// Returns the values that were unowned at any time since [`Self::begin_listing`], if that was
+    /// called, and the number of the next value.
     pub(crate) fn end_listing(&self) -> (Option<Vec<LargeRef>>, u64) {
         let mut unowned = self.unowned.lock();
         // Relaxed: written under the lock.
@@ -183,7 +195,7 @@ impl LargeValues {
     /// Removes a value, and waits for pages.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// When a page is not available.
     pub(crate) async fn remove(&self, large: LargeRef) -> Result<(), PageError> {
         for piece in 0..self.pieces(large) {
             self.remove_piece(large, piece).await?;
@@ -191,17 +203,17 @@ impl LargeValues {
         Ok(())
     }
 
-    /// Queues a value that nobody sees any more, for whoever takes the queue to remove its pieces.
+    /// Queues a value that no transaction sees any more, for removal of its pieces.
     pub(super) fn queue_for_removal(&self, large: LargeRef) {
         self.note_unowned(large);
         self.removal_queue.lock().push(large);
-        // Relaxed: who misses it is followed by others.
+        // Relaxed: a task that misses the flag is followed by others.
         self.any_queued.store(true, Ordering::Relaxed);
     }
 
-    /// Takes all queued values, which nobody sees any more; the caller is to have their pieces removed.
+    /// Takes all values from the removal queue; the caller removes their pieces.
     pub(crate) fn take_removal_queue(&self) -> Vec<LargeRef> {
-        // Relaxed: see `queue_for_removal`.
+        // Relaxed: `queue_for_removal` gives the reason.
         if !self.any_queued.load(Ordering::Relaxed) {
             return Vec::new();
         }
@@ -210,21 +222,21 @@ impl LargeValues {
         std::mem::take(&mut removal_queue)
     }
 
-    /// How many pieces a value has.
+    /// Returns the number of pieces of a value.
     pub(crate) fn pieces(&self, large: LargeRef) -> u32 {
         large.bytes().div_ceil(self.piece_bytes) as u32
     }
 
-    /// The bytes of a piece.
+    /// Returns the bytes of a piece.
     fn piece<'v>(&self, value: &'v [u8], piece: u32) -> &'v [u8] {
         let from = piece as usize * self.piece_bytes;
         &value[from..value.len().min(from + self.piece_bytes)]
     }
 
-    /// Writes one piece of a value, if that can be done without waiting for a page; it does not suspend if it is `now`.
+    /// Writes one piece of a value without waiting for a page. Does not suspend if `now` is true.
     ///
     /// # Errors
-    /// When a page cannot be had now; then nothing is done.
+    /// When a page is not available now; then nothing has changed.
     pub(crate) async fn put_piece(
         &self,
         large: LargeRef,
@@ -249,7 +261,7 @@ impl LargeValues {
     /// Writes a value, and waits for pages.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// When a page is not available.
     pub(super) async fn put(&self, value: &[u8]) -> Result<LargeRef, PageError> {
         let large = self.name(value.len());
         for piece in 0..self.pieces(large) {
@@ -264,10 +276,10 @@ impl LargeValues {
         Ok(large)
     }
 
-    /// Removes a piece of a value, if it is there, and what is left of its leaf, if that is nothing.
+    /// Removes a piece of a value, if it exists, and merges its leaf if the leaf becomes sparse.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// When a page is not available.
     pub(crate) async fn remove_piece(&self, large: LargeRef, piece: u32) -> Result<(), PageError> {
         let key = key(large.number, piece);
         let is_sparse = {
@@ -283,7 +295,7 @@ impl LargeValues {
         Ok(())
     }
 
-    /// Reads a value, so many bytes of it at least.
+    /// Returns a reader of the first `most` bytes of a value; it may read some more.
     pub(crate) fn reader(&self, large: LargeRef, most: usize) -> LargeReader<'_> {
         let last = self.pieces(large).saturating_sub(1);
         let (low, high) = (key(large.number, 0), key(large.number, last));
@@ -293,12 +305,12 @@ impl LargeValues {
         LargeReader { values: self, cursor, wanted, next: 0, bytes: Vec::new() }
     }
 
-    /// What an operation on one leaf needs at once.
+    /// Returns the needs of an operation on one leaf.
     pub(crate) fn needs(&self) -> Needs {
         self.tree().needs(0)
     }
 
-    /// Bytes of a page.
+    /// Returns the page size in bytes.
     pub(crate) fn page_bytes(&self) -> usize {
         self.tree().space().page_bytes()
     }
@@ -310,9 +322,9 @@ impl Drop for LargeValues {
     }
 }
 
-/// Pieces that lie next to each other on a leaf.
+/// Adjacent pieces on a leaf.
 struct Run {
-    /// The first one's number; `None` if they do not follow one another.
+    /// Index of the first piece; `None` if the indexes are not consecutive.
     first: Option<u32>,
     pieces: u32,
     bytes: Vec<u8>,
@@ -339,11 +351,11 @@ impl Run {
 }
 
 impl LargeReader<'_> {
-    /// Reads on, through some leaves, as far as they are in memory: it waits for no page, and does not suspend if it is
-    /// `now`.
+    /// Continues reading through several resident leaves. Does not wait for a page, and does not
+    /// suspend if `now` is true.
     ///
     /// # Errors
-    /// When a page cannot be had now; what was read stays.
+    /// When a page is not available now; the bytes read so far are kept.
     pub(crate) async fn read_on(&mut self, now: bool) -> Result<Progress, NotNow> {
         for _ in 0..LEAVES_AT_ONCE {
             if self.bytes.len() >= self.wanted {
@@ -352,7 +364,7 @@ impl LargeReader<'_> {
             let met = self.cursor.peek_if_in_memory(MAX_ON_LEAF, now, Run::copy).await;
             let run = match met {
                 Ok(run) => run,
-                // It stands behind a leaf in which there was nothing.
+                // The cursor has passed an empty leaf.
                 Err(Interrupted::Restart) => continue,
                 Err(why) => return Err(NotNow::new(self.values.tree().space(), why)),
             };
@@ -369,19 +381,19 @@ impl LargeReader<'_> {
         Ok(Progress::More)
     }
 
-    /// What interrupts those who come next to leaves that are on disk, behind the one in which this goes on: `most` at
-    /// most, and no more than there are frames for beside others.
+    /// Returns up to `most` of the next leaves that are on disk, after the current leaf, for a
+    /// prefetch. `most` is reduced to the frames that one operation may use ahead of need.
     pub(crate) fn absent_ahead(&self, most: usize) -> SmallVec<[Interrupted; 4]> {
         let most = most.min(self.values.tree().space().most_ahead());
         self.cursor.leaves_ahead(most).into_iter().map(Interrupted::Absent).collect()
     }
 
-    /// Bytes that were read so far.
+    /// Returns the number of bytes read so far.
     pub(crate) fn bytes_read(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The value, read to its end.
+    /// Returns the bytes that were read.
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }

@@ -1,9 +1,16 @@
-//! Pages: records and index of tables that may exceed memory (`docs/paged.md`).
+//! Page storage for tables that may exceed memory (`docs/paged.md`).
 //!
-//! A page is found by its id, which one word leads to the frame that holds it (`map`, `frame`, `space`), or to its
-//! place on disk, from which it is loaded when it is needed (`fault`, `gather`), and to which it goes when another is
-//! (`evict`, `write_back`, `zone`); what is on it is in `layout`, `tree` makes maps of pages, `versions` is what lies beside a record while
-//! somebody may need it, `large` has the values that are too long for a page, `listing` is what a checkpoint has of them, `table` puts all that together, and `tidy` takes away what is left.
+//! One word per page maps its id to a frame or to a place on disk (`map`, `frame`, `space`). Three
+//! parts move pages between memory and disk:
+//!
+//! - `fault` and `resident_set` load the pages that an operation needs.
+//! - `evict` and `write_back` free frames and write dirty pages.
+//! - `zone` manages the files that hold page images.
+//!
+//! `layout` defines the bytes of a page, and `tree` builds ordered maps of pages. `versions` keeps
+//! the version chains of records, and `large` stores values that exceed a page. `listing` produces
+//! the page lists of checkpoints, `bulk` implements bulk operations, and `cleanup` removes empty
+//! chains and merges sparse leaves. `table` combines these parts into a paged table.
 
 mod bulk;
 mod cleanup;

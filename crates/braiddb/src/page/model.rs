@@ -1,5 +1,5 @@
-//! Loom models of pages that leave memory and are loaded: the real code, but for the files, on a tree of one leaf, beside
-//! readers, writers, and others that load and evict.
+//! Loom models of eviction and page faults concurrent with readers and writers. They run the
+//! engine's code, except for the files, on a tree with one leaf.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::sched::run_now;
 
 const KEY: [u8; 1] = [7];
 const TABLE: TableId = TableId(1);
-/// One until the page is looked for, one until it is found.
+/// One preemption before the page is looked up, and one before it is found.
 const PREEMPTIONS: usize = 2;
 
-/// A tree of one leaf with one record, which has the value 1, and a chain.
+/// Tree of one leaf with one record, which has the value 1 and a chain.
 struct Model {
     tree: PageTree,
     mapping: u64,
@@ -48,12 +48,12 @@ impl Model {
         Arc::new(Self { tree, mapping, _memory: memory })
     }
 
-    /// Lets the leaf leave memory, if it can now.
+    /// Evicts the leaf, if possible now.
     fn evict(&self) {
         run_now(self.tree.space().evict_one()).unwrap();
     }
 
-    /// The value; its chain is with it.
+    /// Returns the value, after checking that the page has its chain.
     fn read(&self) -> u8 {
         let read = self.tree.read(&KEY, |leaf, slot| {
             let Slot::At(place) = slot else { return None };
@@ -68,7 +68,7 @@ impl Model {
         value.expect("the value has a byte")
     }
 
-    /// Gives the leaf back, to which nothing leads any more, if it is not in memory; its chains are with it.
+    /// Frees the unreachable leaf, if it is not resident, and checks its mapping table.
     fn free(&self) {
         let mut mapping = None;
         if self.tree.space().free_absent(self.tree.root(), |word| mapping = Some(word)) {
@@ -85,7 +85,8 @@ impl Model {
 
 impl Drop for Model {
     fn drop(&mut self) {
-        // SAFETY: nobody uses the table any more; it hangs on a page, or is with the orphans, of which neither frees it.
+        // SAFETY: no thread uses the table any more. A page or the orphans reference it, and
+        // neither frees it.
         unsafe { Mapping::free(self.mapping) };
     }
 }
@@ -126,7 +127,7 @@ fn model_of_paging_a_page_given_back_beside_an_eviction() {
     beside(Model::evict, Model::free, |_| ());
 }
 
-/// One of them loads the page, and the other waits for it, or both find it.
+/// One reader loads the page and the other waits for it, or both find it.
 #[test]
 fn model_of_paging_readers_of_an_absent_page() {
     check(PREEMPTIONS, || {
@@ -141,7 +142,7 @@ fn model_of_paging_readers_of_an_absent_page() {
     });
 }
 
-/// Each rule taken away by itself is missed by a model.
+/// Each planted bug makes a model fail.
 #[test]
 fn model_of_paging_each_mistake_is_found() {
     let (read, write) = (

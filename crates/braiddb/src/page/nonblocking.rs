@@ -1,5 +1,6 @@
-//! Operations on records of a paged table that do not suspend, for who does several of them in one stretch. Where a
-//! page that one needs is not in memory, or no frame is free, it says so and has done nothing.
+//! Non-suspending operations on records of a paged table, for a caller that runs several of them
+//! without suspending. An operation fails without effect if a page that it needs is not resident,
+//! or no frame is free.
 
 use super::error::{Interrupted, PageError};
 use super::space::PageSpace;
@@ -12,12 +13,12 @@ use crate::reclaim::OperationGuard;
 use crate::sync::statistic::{AtomicU64, Ordering};
 use crate::version::{Undecided, View};
 
-/// Why an operation has not been done.
+/// Reason why an operation was not done.
 #[derive(Debug)]
 pub(crate) enum NotNow {
-    /// It may be later, once what interrupted it is there.
+    /// The caller retries after the missing pages or frames are available.
     Interrupted(Interrupted),
-    /// A page cannot be had.
+    /// A page cannot be provided.
     Failed(PageError),
 }
 
@@ -30,7 +31,7 @@ impl NotNow {
     }
 }
 
-/// In tests and simulations, makes some writes say that they cannot be done now: that is rare otherwise.
+/// Interrupts some writes in tests and simulations, because such interruptions are rare otherwise.
 #[derive(Debug, Default)]
 pub(super) struct Interruptions {
     #[cfg(any(test, braid_simulation))]
@@ -38,16 +39,17 @@ pub(super) struct Interruptions {
 }
 
 impl Interruptions {
-    /// Whether a write is to be interrupted.
+    /// Returns whether the next write is interrupted.
     #[cfg(any(test, braid_simulation))]
     fn interrupts(&self) -> bool {
-        /// Half as many writes in a row are not interrupted, so what consists of many comes to its end.
+        /// At least half of each period passes without interruption, so an operation with many
+        /// writes completes.
         const PERIOD: u64 = 1 << 10;
         // Relaxed: counts only.
         (self.writes.fetch_add(1, Ordering::Relaxed) % PERIOD).is_power_of_two()
     }
 
-    /// Whether a write is to be interrupted.
+    /// Returns whether the next write is interrupted.
     #[cfg(not(any(test, braid_simulation)))]
     fn interrupts(&self) -> bool {
         false
@@ -55,11 +57,12 @@ impl Interruptions {
 }
 
 impl PagedTable {
-    /// Prefetches the path to the leaf of a key into the processor's caches, and sees to it that there is room for a value,
-    /// if the leaf is in memory; the room may be taken when this returns.
+    /// Prefetches the path to the leaf of a key into the processor's caches, and splits the leaf if
+    /// it lacks room for the value. Only if the leaf is resident. Another task may use the room
+    /// after this returns.
     ///
     /// # Errors
-    /// When a page cannot be had now.
+    /// When a page is not available now.
     pub(crate) async fn prefetch_path(
         &self,
         key: &[u8],
@@ -70,10 +73,11 @@ impl PagedTable {
         latched.map(drop).map_err(|interrupted| self.not_now(interrupted))
     }
 
-    /// As [`read`](Self::read), without suspensions.
+    /// Like [`read`](Self::read), without suspending.
     ///
     /// # Errors
-    /// When it cannot be done now. Within, while another worker decides what is seen.
+    /// When it cannot be done now. The inner result is an error while another worker decides the
+    /// outcome of the version that `view` would see.
     pub(crate) fn read_now(
         &self,
         key: &[u8],
@@ -92,10 +96,11 @@ impl PagedTable {
         }
     }
 
-    /// As [`write`](Self::write), without suspensions.
+    /// Like [`write`](Self::write), without suspending.
     ///
     /// # Errors
-    /// When it cannot be done now; then nothing is done. Within, when the transaction may not write the record.
+    /// When it cannot be done now; then nothing has changed. The inner result is an error if the
+    /// transaction may not write the record.
     pub(crate) fn write_now<E>(
         &self,
         key: &[u8],

@@ -1,5 +1,5 @@
-//! Records of a paged table as recovery brings them back from the log: they are on the pages alone, without versions,
-//! since nobody reads before recovery has ended.
+//! Recovery of records of paged tables from the log. Records are written to pages without versions,
+//! because no reader runs before recovery has ended.
 
 use super::error::PageError;
 use super::layout::{Slot, SlotFlags};
@@ -8,10 +8,11 @@ use super::tree::Room;
 use super::value::SlotValue;
 
 impl PagedTable {
-    /// Gives a key this value, or takes its record away. Several threads may, each for keys of its own.
+    /// Sets the value of a key, or removes its record. Several threads may call this for disjoint
+    /// keys.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// When a page is not available.
     pub(crate) async fn replay(&self, key: &[u8], value: Option<&[u8]>) -> Result<(), PageError> {
         let value = match value {
             Some(value) if value.len() > self.max_inline_value_bytes() => {
@@ -48,10 +49,10 @@ impl PagedTable {
         }
     }
 
-    /// Whether it has no record, not even a deleted one.
+    /// Returns whether the table has no record, not even a deleted one.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// When a page is not available.
     pub(crate) async fn is_empty(&self) -> Result<bool, PageError> {
         use std::ops::Bound::Unbounded;
         let mut cursor = self.tree().cursor(Unbounded, Unbounded, false);

@@ -1,21 +1,28 @@
-//! Bringing together what an operation needs at once that has met a page which is not in memory, or no free frame.
+//! Resident set: loads and holds all pages and frames that one operation needs at the same time.
 //!
-//! An operation that is interrupted tells what by (`Needs`), waits until all of it is there, and goes on, in the same
-//! stretch: nothing suspends from when all of it is there until its attempt has ended, and until then the pages are
-//! *held*, and do not leave. While it waits it has nothing that another could need: no frame, no
-//! mark, no page; only images that were read, which others publish as well. For these its caller has admitted it
-//! ([`Admitted`]), as many bytes as it may need at once, before any is asked for: so none waits for more while it has some.
+//! An interrupted operation reports its missing pages and frames (`Needs`) and waits until all of
+//! them are available. It then continues without suspending until its attempt ends. During the
+//! attempt the pages are *held*: they are not evicted. While it waits, an operation holds nothing
+//! that another could need: no frame, no mark and no page. It holds only images that were read,
+//! which others may publish too. Its caller admits the maximum bytes of these images before the
+//! first read ([`Admitted`]). So no operation waits for more admission while it holds some.
 //!
-//! What is needed of a tree at once is the way from its root, page by page: each attempt meets the next page of it that is
-//! absent, and those that it met before stay with it. So a leaf and the page above it do not evict each other for ever.
+//! In a tree, an operation needs the path from the root, page by page. Each attempt meets the next
+//! absent page of the path, and the set keeps the pages that it met before. So a leaf and its
+//! parent cannot evict each other forever.
 //!
-//! That this comes to an end: an attempt made with all that is known to be needed finds that, and more pages or frames if
-//! it needs more; those are a few. It waits for images, which come, and stay as long as it wants them;
-//! for writes, which end, and of which there are only so many as pages were changed; and for those
-//! who hold pages, who do not suspend. What it waited for may be gone again when all is there only if others have
-//! published pages, or taken frames, and each of these had an attempt of its own with what it needs. So if there are frames for what one
-//! operation needs, one of them gets on. That it is not always another
-//! is not said: after so many attempts there is an error.
+//! Termination:
+//!
+//! - An attempt with all pages and frames that are known to be needed succeeds, or reports a few
+//!   more.
+//! - The operation waits for images, which arrive and are kept as long as it wants them. It waits
+//!   for page writes, which end and are bounded by the number of changed pages. It waits for
+//!   holders of pages, which do not suspend.
+//! - A page or frame for which it waited can be lost again only if other operations published pages
+//!   or took frames. Each of these had an attempt with everything it needed.
+//!
+//! Therefore, if the frames suffice for one operation, some operation makes progress. Fairness is
+//! not guaranteed: after `MAX_ATTEMPTS` attempts an operation fails.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -33,37 +40,39 @@ use super::write_back::WriteBatch;
 use crate::sched::{self, Cause};
 use crate::sync::statistic::Ordering;
 
-/// Attempts after which an operation that needs pages fails.
+/// Maximum number of attempts of an operation that needs pages.
 const MAX_ATTEMPTS: u32 = 10_000;
-/// Times that an operation forgets what it met, as there are too few frames for all of it, and some may be of no use any more.
+/// Maximum number of times that an operation forgets earlier pages. It does so when the frames are
+/// too few for all of them, because some may be unnecessary by now.
 const MAX_NARROWED: u32 = 8;
 
-/// Room for the images that an operation may need at once: given back when it has gathered, and all reads that it began
-/// are over.
+/// Admission for the images that an operation may need at the same time. It is released after the
+/// operation has its pages and all reads that it began have ended.
 pub(crate) type Admitted = Rc<dyn Any>;
 
-/// Pages that an operation needs at once.
+/// Pages that an operation needs at the same time.
 type Pages = SmallVec<[PageId; 4]>;
 
-/// What an operation needs at once, as far as it has met it.
+/// Pages and frames that an operation needs at the same time, as far as its attempts have met them.
 #[derive(Debug)]
 pub(crate) struct Needs {
-    /// Those that it met last, first; of those it met before, as many as it may need.
+    /// Most recently met pages first; limited to the number that the operation may need.
     pages: Pages,
     most_pages: usize,
     frames: usize,
     attempts: u32,
-    /// Times that there were too few frames for all that it was known to need, of which some may be of no use any more.
+    /// Number of times that the frames were too few for all pages known to be needed, some of which
+    /// may be unnecessary by now.
     narrowed: u32,
 }
 
 impl Needs {
-    /// Nothing yet; so many pages at once at most.
+    /// Creates empty needs, with a maximum number of pages at the same time.
     pub(crate) fn new(most_pages: usize) -> Self {
         Self { pages: Pages::new(), most_pages, frames: 0, attempts: 0, narrowed: 0 }
     }
 
-    /// The same, and so many pages more.
+    /// Returns a copy that allows `more` pages in addition.
     pub(crate) fn and(&self, more: usize) -> Self {
         let most_pages = self.most_pages.saturating_add(more);
         let (attempts, narrowed) = (self.attempts, self.narrowed);
@@ -75,14 +84,15 @@ impl Needs {
         if self.attempts > MAX_ATTEMPTS { Err(space.contended()) } else { Ok(()) }
     }
 
-    /// Pages that are needed at once, with what interrupted the last attempt; not less.
+    /// Returns the maximum number of pages that are needed, including those that interrupted the
+    /// last attempt.
     pub(super) fn pages_with(&self, interrupted: &[Interrupted]) -> usize {
         let absent = |why: &&Interrupted| matches!(why, Interrupted::Absent(_));
         let more = interrupted.iter().filter(absent).count();
         (self.pages.len() + more).min(self.most_pages)
     }
 
-    /// Adds what interrupted the last attempt.
+    /// Adds the causes that interrupted the last attempt.
     pub(crate) fn add(&mut self, interrupted: &[Interrupted]) {
         self.frames = 0;
         for why in interrupted {
@@ -99,7 +109,7 @@ impl Needs {
     }
 }
 
-/// Pages that do not leave until this is dropped. Not kept over a suspension.
+/// Pages that are not evicted until this is dropped. Never kept across a suspension.
 #[derive(Debug)]
 pub(crate) struct HeldPages {
     space: Arc<PageSpace>,
@@ -114,27 +124,28 @@ impl Drop for HeldPages {
     }
 }
 
-/// What came of trying to bring all together in one stretch.
+/// Result of one try to hold all pages and frames without suspending.
 enum Gathered {
     All(HeldPages),
-    /// A page has left meanwhile.
+    /// A page was evicted since its load.
     Absent,
-    /// These are to be written.
+    /// Dirty pages that must be written first.
     Dirty(WriteBatch),
-    /// Pages are being written that are to leave.
+    /// The caller waits for page writes in flight, whose pages will be evicted.
     Written,
-    /// Others are about to do something.
+    /// Other tasks are changing pages or taking frames.
     Busy,
-    /// Nothing may leave.
+    /// No page may be evicted.
     Nothing,
 }
 
 impl PageSpace {
-    /// Makes an operation that was interrupted, and does not suspend, go on with what it needs, until it is not
-    /// interrupted. Boxed, so that looking up what is in memory does not carry the state of reading what is not.
+    /// Repeats a non-suspending attempt of an interrupted operation, with the pages and frames that
+    /// it needs, until it is not interrupted. The future is boxed, so that lookups of resident
+    /// pages do not carry the state of page reads.
     ///
     /// # Errors
-    /// When that cannot be had.
+    /// When the pages or frames cannot be provided.
     #[cold]
     pub(in crate::page) fn retry<'s, R: 's>(
         self: &'s Arc<Self>,
@@ -154,10 +165,11 @@ impl PageSpace {
         })
     }
 
-    /// Waits until what interrupted an operation is there, with what it needed before.
+    /// Waits until the pages and frames that interrupted an operation are available, together with
+    /// those in `needs`.
     ///
     /// # Errors
-    /// When that cannot be, or it was interrupted too often.
+    /// When they cannot be provided, or the operation was interrupted too often.
     pub(in crate::page) async fn gather(
         self: &Arc<Self>,
         needs: &mut Needs,
@@ -168,7 +180,7 @@ impl PageSpace {
             return Err(error);
         }
         needs.add(interrupted);
-        // Images that were read stay with these until all are there.
+        // Loaded images stay in this list until all are available.
         let mut wanted = SmallVec::<[Wanted; 4]>::new();
         let (mut failed, mut passed, mut lacked) = (None::<PageError>, 0, false);
         needs.count_attempt(self)?;
@@ -192,7 +204,8 @@ impl PageSpace {
             match self.try_gather(needs, &wanted, failed.is_some(), &mut passed)? {
                 Gathered::All(held) => return Ok(held),
                 Gathered::Absent => needs.count_attempt(self)?,
-                // The end of a write counts, so it wakes who waits, or has come since.
+                // The end of a write is counted, so it wakes the waiter, or was counted after
+                // `seen` was read.
                 Gathered::Written => _ = self.transit.wait_since(seen, needed).await,
                 Gathered::Busy => sched::yield_now(Cause::Undecided).await,
                 Gathered::Dirty(batch) => match batch.write() {
@@ -202,9 +215,9 @@ impl PageSpace {
                         failed = outcome.get().and_then(Result::err);
                     }
                 },
-                // There was no clean page either.
+                // No clean page could be evicted either.
                 Gathered::Nothing if failed.is_some() => {
-                    return Err(failed.expect("looked at above"));
+                    return Err(failed.expect("checked above"));
                 }
                 Gathered::Nothing if self.transit.wait_since(seen, needed).await => {}
                 Gathered::Nothing if self.has_page_but(&needs.pages) => {
@@ -214,15 +227,15 @@ impl PageSpace {
                     needs.narrowed += 1;
                     needs.pages.truncate(1);
                 }
-                // More than the budget allows, rather than nothing.
+                // Exceeding the budget is better than failing.
                 Gathered::Nothing if self.transit.raise_limit_for(needed) => {}
                 Gathered::Nothing => return Err(self.out_of_frames()),
             }
         }
     }
 
-    /// Brings all together, if the images have been read. Nothing suspends, and no page leaves beside but what this lets
-    /// leave.
+    /// Holds all pages and takes all frames, if the images have been read. Does not suspend, and
+    /// holds the pager's lock so that no other task evicts a page.
     fn try_gather(
         self: &Arc<Self>,
         needs: &Needs,
@@ -234,7 +247,7 @@ impl PageSpace {
         let mut missing = SmallVec::<[&Wanted; 4]>::new();
         for id in &needs.pages {
             match self.map.get(*id) {
-                // Gone: then the operation needs another.
+                // The page was freed, so the operation needs another one.
                 Whereabouts::Free => {}
                 Whereabouts::Frame(number) => self.frame(number).frame.note_use(),
                 Whereabouts::Loading | Whereabouts::OnDisk(_) => {
@@ -257,7 +270,7 @@ impl PageSpace {
             }
         }
         for one in missing {
-            // Who makes a page takes frames besides.
+            // Tasks that create pages take frames too.
             let Some(frame) = self.take_frame() else { return Ok(Gathered::Busy) };
             one.publish(frame)?;
         }
@@ -265,7 +278,7 @@ impl PageSpace {
         Ok(Gathered::All(HeldPages { space: self.clone(), pages: needs.pages.clone() }))
     }
 
-    /// Lets a page leave, if one may.
+    /// Evicts a page, if any may be evicted.
     #[cfg(all(test, loom))]
     pub(super) async fn evict_one(self: &Arc<Self>) -> Result<(), PageError> {
         let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };

@@ -1,5 +1,4 @@
-//! A space of pages of one size: their map, their frames, where the frames' pages lie, and the zones to which pages
-//! go that leave memory.
+//! Page space: pages of one size with their map, their frames, and the zones for evicted pages.
 
 use std::sync::Arc;
 
@@ -25,70 +24,73 @@ pub(crate) struct PageSpace {
     page_words: usize,
     pub(in crate::page) map: PageMap,
     frames: Reserved<Frame>,
-    /// The page of frame `n` is the `n`th run of as many words as a page has.
+    /// Page contents: the page of frame `n` is the `n`th run of words of the size of a page.
     words: Reserved<AtomicU64>,
-    /// Of the first frames, so many, the pages may not be made parts of large pages of the operating system's.
+    /// Number of leading frames whose pages the operating system may not merge into huge pages.
     kept_small: AtomicU64,
     pub(super) pager: ModelMutex<Pager>,
-    /// Free frames, and what is under way that brings about more.
+    /// Free frames, and counters of the activities that may free more.
     pub(super) transit: Transit,
     pub(super) loads: Loads,
     pub(super) orphans: Orphans,
-    /// What is to be given back of trees that nobody uses any more.
+    /// Pages of dropped trees that must be freed.
     pub(super) to_free: ModelMutex<Vec<PagesToFree>>,
-    /// Where pages go that leave memory; without, all stay.
+    /// Zones for evicted pages; without zones all pages stay resident.
     pub(super) zones: Option<Arc<Zones>>,
     pub(super) failed_writes: FailedWrites,
-    /// Why a zone could not be made durable, if one could not.
+    /// Error of the last zone sync that failed, if any.
     pub(super) failed_sync: ModelMutex<Option<PageError>>,
     pub(super) counters: PageCounters,
 }
 
-/// What was done with the pages of a space.
+/// Counters of page operations of a space.
 #[derive(Debug, Default)]
 pub(super) struct PageCounters {
     pub(super) loaded: statistic::AtomicU64,
     pub(super) evicted: statistic::AtomicU64,
-    /// Of these, inner pages.
+    /// Inner pages among them.
     pub(super) inner_loaded: statistic::AtomicU64,
     pub(super) inner_evicted: statistic::AtomicU64,
     pub(super) written: statistic::AtomicU64,
     pub(super) writes: statistic::AtomicU64,
-    /// Frames that were needed when all that may have memory held pages, since that was last taken notice of.
+    /// Frames that were needed while all frames with memory held pages, since the last
+    /// [`PageSpace::take_wanted`].
     pub(super) wanted: statistic::AtomicU64,
 }
 
-/// How full a space of pages is, and what was done with them.
+/// Fill level of a page space, and counters of its operations.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PageStats {
     pub(crate) page_bytes: u64,
-    /// Pages that may be in memory.
+    /// Maximum number of resident pages.
     pub(crate) frames: u64,
-    /// Pages in memory, and how many of them have changes that are in no image.
+    /// Number of resident pages, and how many of them are dirty.
     pub(crate) resident: u64,
     pub(crate) dirty: u64,
-    /// Pages that are not in memory, of whose records there are versions.
+    /// Number of pages with version chains that are not resident.
     pub(crate) orphaned: u64,
-    /// Pages that were loaded.
+    /// Number of pages loaded.
     pub(crate) loaded: u64,
-    /// Pages that left memory.
+    /// Number of pages evicted.
     pub(crate) evicted: u64,
-    /// Of these, inner pages.
+    /// Number of inner pages among them.
     pub(crate) inner_loaded: u64,
     pub(crate) inner_evicted: u64,
-    /// Images that were written, and in how many pieces.
+    /// Number of images written, and number of write operations.
     pub(crate) written: u64,
     pub(crate) writes: u64,
-    /// Bytes on disk that belong to pages.
+    /// Bytes of pages on disk.
     pub(crate) zone_bytes: u64,
 }
 
 impl PageSpace {
-    /// A space of pages of `page_bytes`, of which so many may be in memory, and so many exist; those that are not in
-    /// memory are in zones beside the log, or all stay.
+    /// Creates a space of at most `pages` pages of `page_bytes`, of which at most `frames` are
+    /// resident. Pages that are not resident are in zones next to the log. Without `files` all
+    /// pages stay resident.
     ///
     /// # Errors
-    /// [`PageError::NoMemory`], when the operating system has no addresses for them; what it says of zones that there are.
+    /// [`PageError::NoMemory`], when the operating system cannot reserve address space; and errors
+    /// of opening existing zones.
     pub(crate) fn new(
         page_bytes: usize,
         frames: u32,
@@ -102,7 +104,7 @@ impl PageSpace {
         Self::with_zones(page_bytes, frames, pages, zones)
     }
 
-    /// The same, with these zones.
+    /// Creates a space with these zones.
     pub(super) fn with_zones(
         page_bytes: usize,
         frames: u32,
@@ -134,68 +136,72 @@ impl PageSpace {
         }))
     }
 
-    /// Bytes that a frame takes with a page of so many bytes.
+    /// Returns the bytes that a frame takes, including its page.
     pub(crate) fn frame_bytes(page_bytes: usize) -> u64 {
         (page_bytes + size_of::<Frame>()) as u64
     }
 
-    /// Bytes of a page.
+    /// Returns the page size in bytes.
     pub(crate) fn page_bytes(&self) -> usize {
         self.page_words * WORD_BYTES
     }
 
-    /// Bytes of memory that frames take with their pages: those that hold pages, and those that did; theirs is kept for pages to
-    /// come, unless more take memory than may.
+    /// Returns the bytes of all frames with memory, including their pages. Free frames keep their
+    /// memory unless the limit is exceeded.
     pub(crate) fn memory_bytes(&self) -> u64 {
         self.transit.with_memory().0 * Self::frame_bytes(self.page_bytes())
     }
 
-    /// Bytes of memory that it takes besides, whatever leaves: the map's words, and frames whose pages' memory was given back.
+    /// Returns the memory that eviction does not reduce: the map's words, and the headers of parked
+    /// frames.
     pub(crate) fn fixed_bytes(&self) -> u64 {
         self.map.memory_bytes() + self.transit.parked() * size_of::<Frame>() as u64
     }
 
-    /// Lets its frames take so many bytes of memory. More than the limit are given back by [`Self::shrink`].
+    /// Limits the memory of frames to `bytes`. [`Self::shrink`] returns the excess to the operating
+    /// system.
     pub(crate) fn set_memory_limit(&self, bytes: u64) {
         let frames = (bytes / Self::frame_bytes(self.page_bytes())).min(self.frames());
         self.transit.set_limit(frames as u32);
     }
 
-    /// Frames that were needed when all that may have memory held pages, since [`Self::take_wanted`].
+    /// Returns the number of frames that were needed while all frames with memory held pages, since
+    /// [`Self::take_wanted`].
     pub(crate) fn wanted(&self) -> u64 {
         // Relaxed: a statistic.
         self.counters.wanted.load(statistic::Ordering::Relaxed)
     }
 
-    /// The same, taken notice of.
+    /// Returns and resets that number.
     pub(crate) fn take_wanted(&self) -> u64 {
         // Relaxed: a statistic.
         self.counters.wanted.swap(0, statistic::Ordering::Relaxed)
     }
 
-    /// Pages that an operation may bring to memory at once before it needs them.
+    /// Returns the maximum number of pages that an operation may prefetch at the same time.
     pub(crate) fn most_ahead(&self) -> usize {
-        /// The rest is for what others need.
+        /// The remaining frames are for the current needs of operations.
         const PART: u64 = 8;
         let (_, limit) = self.transit.with_memory();
         (limit / PART) as usize
     }
 
-    /// How much has ended that was under way and may let more pages leave.
+    /// Returns the number of ended activities that may allow more evictions.
     pub(crate) fn ended(&self) -> u64 {
         self.transit.ended()
     }
 
-    /// Whether frames have more memory than they may.
+    /// Returns whether frames have more memory than the limit allows.
     pub(crate) fn has_surplus(&self) -> bool {
         self.transit.has_surplus()
     }
 
-    /// Gives the memory of a frame back that is the caller's, and holds no page.
+    /// Returns the memory of an empty frame that the caller owns to the operating system.
     pub(super) fn park(&self, number: u32) {
-        // Relaxed: a number that only grows; who sees an older one does it once more.
+        // Relaxed: a number that only grows; a task that sees an older one repeats the call.
         if self.kept_small.load(Ordering::Relaxed) <= u64::from(number) {
-            // All that were taken so far at once: so it is done seldom, and what is taken later is on large pages.
+            // Covers all frames taken so far, so that the call is rare and frames taken later use
+            // huge pages.
             let taken = self.frames_taken() as usize;
             let words = self.words.keep_small(taken * self.page_words);
             self.kept_small.fetch_max((words / self.page_words) as u64, Ordering::Relaxed);
@@ -204,17 +210,17 @@ impl PageSpace {
         self.transit.park(number);
     }
 
-    /// Frames there are.
+    /// Returns the total number of frames.
     pub(super) fn frames(&self) -> u64 {
         self.frames.count() as u64
     }
 
-    /// Frames that were taken once; the others hold no page.
+    /// Returns the number of frames that were ever taken; the others hold no page.
     pub(super) fn frames_taken(&self) -> u64 {
         self.transit.frames_taken()
     }
 
-    /// How full it is, and what was done. Looks at all frames.
+    /// Returns the fill level and the counters. Examines all frames.
     pub(crate) fn stats(&self) -> PageStats {
         let (mut resident, mut dirty) = (0, 0);
         for number in 0..self.frames_taken() {
@@ -240,8 +246,9 @@ impl PageSpace {
         }
     }
 
-    /// Bytes that zones grow by, at most, for the images of the next checkpoint; and for those of the one after it. All pages that
-    /// may be in memory may have changed, and so many bytes of others may come to be before.
+    /// Returns the maximum growth of the zones for the images of the next checkpoint, and of the
+    /// one after it. It assumes that all resident pages have changed, and that `more` bytes of new
+    /// pages are created before.
     pub(crate) fn images_of_checkpoints(&self, more: u64) -> [u64; 2] {
         let Some(zones) = &self.zones else { return [0; 2] };
         let (_, frames) = self.transit.with_memory();
@@ -250,50 +257,51 @@ impl PageSpace {
         let pages = self.map.pages();
         let changed = frames.min(pages) + more;
         let next = changed.saturating_sub(free);
-        // Then each page has one place, and what the newest checkpoint leads to is free as well.
+        // After the next checkpoint each page has one place, and the places that only the current
+        // checkpoint lists are free as well.
         let free = (taken + free + next).saturating_sub(pages + more);
         let after = changed.saturating_sub(free);
         [next, after].map(|images| images * zones.slot_bytes() as u64)
     }
 
-    /// Bytes of the files that pages are in, about.
+    /// Returns the approximate bytes of the zone files.
     pub(crate) fn zone_file_bytes(&self) -> u64 {
         let bytes =
             |zones: &Arc<Zones>| zones.places().iter().sum::<u64>() * zones.slot_bytes() as u64;
         self.zones.as_ref().map_or(0, bytes)
     }
 
-    /// Gives some of the room back that lies free inside the files, and is more than the images of all pages take, and returns how
-    /// many bytes; `None` if nothing is left to be done.
+    /// Returns free extents inside the zone files to the file system, as far as they exceed the
+    /// images of all pages. Returns the freed bytes; `None` when nothing is left to do.
     pub(crate) fn give_back_between(&self, from: &mut HolesFrom) -> Option<u64> {
         self.zones.as_ref()?.give_back_between(from, self.map.pages())
     }
 
-    /// Copies the images that the published checkpoint leads to into another directory, with blocking calls, while no other is
-    /// published; returns how many bytes these are.
+    /// Copies the images that the published checkpoint lists into another directory, with blocking
+    /// calls. No other checkpoint may be published during the call. Returns the copied bytes.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(crate) fn copy_images_to(&self, copy: &DirectoryCopy<'_>) -> Result<u64, LogError> {
         self.zones.as_ref().map_or(Ok(0), |zones| zones.copy_to(copy))
     }
 
-    /// Whether pages have somewhere to go.
+    /// Returns whether pages can be evicted.
     pub(crate) fn may_leave(&self) -> bool {
         self.zones.is_some()
     }
 
-    /// Whether images could not be written a short while ago, as on a full disk.
+    /// Returns whether a page write failed recently, for example because the disk is full.
     pub(crate) fn has_failed_lately(&self) -> bool {
         self.failed_writes.are_recent()
     }
 
-    /// Removes the files of pages that are not in memory, when nobody uses any page any more.
+    /// Removes the zone files. No page may be in use any more.
     pub(crate) fn remove_zones(&self) {
         self.zones.iter().for_each(|zones| zones.remove());
     }
 
-    /// A frame with its page.
+    /// Returns a frame with its page.
     #[inline(always)]
     pub(in crate::page) fn frame(&self, number: u32) -> ResidentPage<'_> {
         let words = self.words.run(number as usize * self.page_words, self.page_words);
@@ -301,7 +309,7 @@ impl PageSpace {
         ResidentPage { number, frame, page: Page::of_words(words) }
     }
 
-    /// The frame that a page is in, or was a moment ago.
+    /// Returns the frame in which a page is, or recently was.
     #[inline(always)]
     pub(in crate::page) fn resident(&self, id: PageId) -> Result<ResidentPage<'_>, Interrupted> {
         match self.map.get(id) {
@@ -311,20 +319,21 @@ impl PageSpace {
         }
     }
 
-    /// Takes a page id and a frame for a new page, one of `needed`; never while anything is latched.
+    /// Takes a page id and a frame for a new page. The caller needs `needed` frames in total and
+    /// must hold no latch.
     pub(in crate::page) fn take(&self, needed: usize) -> Result<NewPage<'_>, Interrupted> {
         let frame = self.take_frame().ok_or(Interrupted::OutOfFrames { needed })?;
         let id = self.map.take().ok_or(Interrupted::OutOfPageIds)?;
         Ok(NewPage { id: Some(id), frame })
     }
 
-    /// A free frame, if there is one.
+    /// Takes a free frame, if one exists.
     pub(super) fn take_frame(&self) -> Option<FreeFrame<'_>> {
         let (number, under_way) = self.transit.take()?;
         Some(FreeFrame { space: self, number: Some(number), _under_way: under_way })
     }
 
-    /// Takes a page out of the space, to which nothing leads any more, and on whose frame nothing hangs.
+    /// Frees an unreachable page whose frame has no mapping table.
     pub(in crate::page) fn free(&self, page: LatchedPage<'_>) {
         let (id, number, place) = (page.id(), page.number, page.place());
         let under_way = self.transit.begin();
@@ -337,15 +346,15 @@ impl PageSpace {
         }
     }
 
-    /// Empties a frame whose page has left memory, or never came to be there.
+    /// Empties a frame whose page was evicted or never published.
     pub(super) fn empty(&self, page: LatchedPage<'_>) -> FreeFrame<'_> {
         let (number, under_way) = (page.number, self.transit.begin());
         page.empty();
         FreeFrame { space: self, number: Some(number), _under_way: under_way }
     }
 
-    /// What to tell a caller that can go on only when there is more room; `None` if it can go on by itself, perhaps
-    /// after waiting.
+    /// Returns the error for a caller that cannot continue without more room. Returns `None` if it
+    /// can continue, possibly after waiting.
     pub(in crate::page) fn error(&self, interrupted: Interrupted) -> Option<PageError> {
         match interrupted {
             Interrupted::Restart | Interrupted::Absent(_) => None,
@@ -363,7 +372,7 @@ impl PageSpace {
         PageError::OutOfFrames { frames: self.frames(), page_bytes: self.page_bytes() }
     }
 
-    /// Frames that hold a page, while nobody changes that.
+    /// Returns the number of frames that hold a page. The pages must not change during the call.
     #[cfg(test)]
     pub(in crate::page) fn frames_in_use(&self) -> u64 {
         let frames = (0..self.frames.count()).filter(|number| self.frames.at(*number).holds_page());
@@ -376,8 +385,9 @@ impl Drop for PageSpace {
         if self.to_free.lock().is_empty() {
             return;
         }
-        // SAFETY: all trees are gone; of those that gave all of their pages back, nothing hangs anywhere; what does is of
-        // those whose pages are on the list, which keeps what counts it.
+        // SAFETY: all trees are dropped. A tree whose pages were all freed has no mapping table
+        // left. The remaining mapping tables belong to trees on the `to_free` list, which keeps
+        // their memory counters.
         let free = |word| unsafe { Mapping::free(word) };
         for number in 0..self.frames_taken() {
             free(self.frame(number as u32).mapping());
@@ -386,13 +396,13 @@ impl Drop for PageSpace {
     }
 }
 
-/// A frame that holds no page, and is the holder's; given back if it is not used.
+/// An empty frame that its holder owns; it returns to the pool if it is not used.
 #[derive(Debug)]
 pub(in crate::page) struct FreeFrame<'s> {
     space: &'s PageSpace,
-    /// None once it is used.
+    /// `None` after use.
     number: Option<u32>,
-    /// Dropped last: who waits for a frame then finds this one, or the page that it holds.
+    /// Dropped last, so that a waiter for a frame finds this frame free or its page published.
     _under_way: UnderWay<'s>,
 }
 
@@ -400,12 +410,13 @@ impl<'s> FreeFrame<'s> {
     /// Latches the frame, to be filled.
     pub(super) fn latch(&self) -> LatchedPage<'s> {
         let frame = self.space.frame(self.number.expect("not used yet"));
-        // The frame is free, so nobody latches it: who comes by an old way finds another page id.
+        // The frame is free, so no other task latches it: a task with an outdated reference finds
+        // another page id.
         let version = frame.frame.latch.version().expect("frames are never obsolete");
-        frame.acquire(version).expect("nobody else latches a free frame")
+        frame.acquire(version).expect("no other task latches a free frame")
     }
 
-    /// The frame holds a page now.
+    /// Records that the frame holds a page.
     pub(super) fn used(mut self) {
         self.number = None;
     }
@@ -422,10 +433,10 @@ impl Drop for FreeFrame<'_> {
     }
 }
 
-/// A page id and a frame for it, taken before anything is latched; given back if they are not used.
+/// A page id and a frame for it, taken before any latch; both are released if they are not used.
 #[derive(Debug)]
 pub(in crate::page) struct NewPage<'s> {
-    /// None once it is used.
+    /// `None` after use.
     id: Option<PageId>,
     frame: FreeFrame<'s>,
 }
@@ -435,7 +446,7 @@ impl<'s> NewPage<'s> {
         self.id.expect("not used yet")
     }
 
-    /// Makes them a page, latched, that the map leads to; nothing else does yet.
+    /// Creates the page, latched. Only the map references it so far.
     pub(in crate::page) fn into_latched(mut self) -> LatchedPage<'s> {
         let id = self.id.take().expect("used once");
         let mut latched = self.frame.latch();

@@ -1,12 +1,15 @@
-//! The records of a paged table: a tree of pages, and beside it the versions of what was written lately.
+//! Records of a paged table: a tree of pages, and version chains of recently written records.
 //!
-//! What is done to one record is done while its leaf is latched, in one stretch: aborted changes are taken
-//! back first; then the write is refused, or its before-image goes in front of the record's chain and the
-//! value onto the page. Readers copy the value and load the head of the chain within one version of the
-//! leaf.
+//! Each operation on a record runs without suspension while the record's leaf is latched. It first
+//! rolls back aborted changes. Then the write is either refused, or its before-image is pushed onto
+//! the record's chain and the new value is put on the page. A reader copies the value and loads the
+//! head of the chain under one version of the leaf.
 //!
-//! Invariants: a record with a chain has a slot with the *versioned* flag; one that is deleted keeps its slot
-//! as long as it has a chain. What is undecided can be undone: the room for that is reserved.
+//! Invariants:
+//!
+//! - A record with a chain has a slot with the *versioned* flag. A deleted record keeps its slot as
+//!   long as it has a chain.
+//! - Uncommitted changes can be undone, because the leaf reserves the bytes for that.
 
 use std::ops::{Bound, Range};
 use std::sync::Arc;
@@ -32,15 +35,15 @@ use crate::sync::OnceLock;
 use crate::types::KeyBuffer;
 use crate::version::{Stamp, StatusTable, Undecided, View, Visible};
 
-/// Chains on a leaf from which on a writer looks for empty ones.
+/// Minimum number of chains on a leaf before a writer looks for empty ones.
 const PRUNED_FROM: usize = 8;
 
-/// The records of a paged table.
+/// Records of a paged table.
 #[derive(Debug)]
 pub(crate) struct PagedTable {
     /// Present until the table is dropped.
     tree: Option<PageTree>,
-    /// Values that are too long for a page; made with the first.
+    /// Values that are too long for a page; created with the first such value.
     large: OnceLock<Arc<LargeValues>>,
     id: TableId,
     memory: Arc<MemoryCounters>,
@@ -48,22 +51,23 @@ pub(crate) struct PagedTable {
     pub(super) bulk: BulkState,
 }
 
-/// What a transaction sees of a record.
+/// A record as one transaction sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct PagedRecord {
-    /// `None`: there is no record.
+    /// `None` if the record does not exist.
     pub(crate) value: Option<CopiedValue>,
     pub(crate) provenance: ReadProvenance,
 }
 
 impl PagedRecord {
-    /// What is seen of a key that no record can have.
+    /// Result for a key that no record can have.
     pub(super) const NONE: Self = Self {
         value: None,
         provenance: ReadProvenance { committed: None, own: false, below_newer: false },
     };
 
-    /// What everybody sees of a slot of a leaf without versions and marks.
+    /// Returns the record in a slot of a leaf without version chains and marks, which is visible to
+    /// all transactions.
     #[inline]
     fn settled(leaf: LeafView<'_>, place: usize) -> Self {
         let is_deleted = leaf.flags(place).has(SlotFlags::DELETED);
@@ -71,59 +75,61 @@ impl PagedRecord {
     }
 }
 
-/// Where what a transaction sees comes from.
+/// Origin of a value that a transaction sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReadProvenance {
-    /// When it was committed; `None` for its own, and for what was durable and visible to all.
+    /// Commit LSN; `None` for the transaction's own write, and for a value that was durable and
+    /// visible to all.
     pub(crate) committed: Option<Lsn>,
     pub(crate) own: bool,
-    /// Whether somebody else has committed a newer one.
+    /// True if another transaction has committed a newer version.
     pub(crate) below_newer: bool,
 }
 
-/// The record as a write finds it, for its transaction to decide.
+/// State of a record before a write, for the writing transaction to decide on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RecordBeforeWrite<'a> {
-    /// Whether the record exists, for the writer.
+    /// True if the record exists for the writer.
     pub(crate) exists: bool,
     pub(crate) base: Base<'a>,
-    /// A change that was made of what a bulk operation did to the record: the caller's, to be collected when it is due.
+    /// Change that was created from a mark of a bulk operation. It belongs to the caller, which
+    /// collects it when it is due.
     pub(crate) made: Option<ChangeRef>,
 }
 
-/// What the transaction decides about a write.
+/// Decision of a transaction about a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Decision<E> {
-    /// Leave the record alone, and return this.
+    /// Do not write the record, and return this reason.
     Refuse(E),
-    /// Write it, onto the transaction's own newest change.
+    /// Write the record, and replace the transaction's own newest change.
     Overwrite,
-    /// Write it, with a change of its own, which has this position in its write set.
+    /// Write the record with a new change, which has this position in the write set.
     Push(u32),
 }
 
-/// The outcome of a write.
+/// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written<E> {
     Refused(E),
     Overwritten,
-    /// The change, which is the transaction's.
+    /// The new change, which belongs to the transaction.
     Pushed(ChangeRef),
 }
 
-/// A slot, as it was copied within one version of its leaf.
+/// Copy of a slot, taken under one version of its leaf.
 pub(super) struct Copied<'o> {
     on_page: Option<CopiedValue>,
-    /// What the slot's mark means, if it is marked.
+    /// State of the bulk operation's mark, if the slot is marked.
     marked: Option<Box<Virtual>>,
     start: Start<'o>,
 }
 
 impl PagedTable {
-    /// An empty table.
+    /// Creates an empty table.
     ///
     /// # Errors
-    /// When there is no page for it.
+    /// When no page is available for it.
     pub(crate) async fn create(
         space: Arc<PageSpace>,
         id: TableId,
@@ -134,7 +140,7 @@ impl PagedTable {
         Ok(Self { tree, large, id, memory, interruptions, bulk })
     }
 
-    /// The table of these trees, as they were listed.
+    /// Creates the table from its trees, as a checkpoint listed them.
     pub(super) fn of_trees(
         tree: PageTree,
         large: Option<LargeValues>,
@@ -161,35 +167,34 @@ impl PagedTable {
         self.tree.as_ref().expect("present until the table is dropped")
     }
 
-    /// How many records are on its pages, and what their keys and values take; of values that are too long for a page,
-    /// all that there are, whoever sees them.
+    /// Returns the number of records on the pages, and the bytes of their keys and values. Values
+    /// that are too long for a page are all counted, whether visible or not.
     pub(crate) fn stored(&self) -> Stored {
         let Stored { records, bytes } = self.tree().stored();
         Stored { records, bytes: bytes + self.large().map_or(0, |large| large.stored().bytes) }
     }
 
-    /// Pages that its records are on.
+    /// Returns the number of leaf pages.
     pub(crate) fn leaves(&self) -> u64 {
         self.tree().pages_by_level()[0]
     }
 
-    /// Levels of pages, and the bytes of those that lead to the ones its records are on, about: others may split and merge
-    /// some meanwhile.
+    /// Returns the number of levels, and the approximate bytes of the inner pages.
     pub(crate) fn index_size(&self) -> (u64, u64) {
         let pages = self.tree().pages_by_level();
         let leading = pages.iter().skip(1).sum::<u64>();
         (pages.len() as u64, leading * self.tree().space().page_bytes() as u64)
     }
 
-    /// The values that are too long for a page, if there ever was one.
+    /// Returns the values that are too long for a page, if the table ever had one.
     pub(crate) fn large(&self) -> Option<&Arc<LargeValues>> {
         self.large.get()
     }
 
-    /// The same, made if there was none.
+    /// Returns the store of values that are too long for a page; creates it if necessary.
     ///
     /// # Errors
-    /// When there is no page for them.
+    /// When no page is available for it.
     pub(crate) async fn make_large(&self) -> Result<&Arc<LargeValues>, PageError> {
         if let Some(large) = self.large() {
             return Ok(large);
@@ -198,25 +203,27 @@ impl PagedTable {
         Ok(self.large.get_or_init(|| Arc::new(made)))
     }
 
-    /// The longest key, in bytes.
+    /// Returns the maximum key length, in bytes.
     pub(crate) fn max_key_bytes(&self) -> usize {
         self.tree().max_key_bytes()
     }
 
-    /// The longest value that lies on its record's page, in bytes.
+    /// Returns the maximum length of a value that is stored on its record's page, in bytes.
     pub(crate) fn max_inline_value_bytes(&self) -> usize {
         self.tree().max_inline_value_bytes()
     }
 
-    /// The longest cell of two values, in bytes.
+    /// Returns the maximum length of a cell with two values, in bytes.
     pub(super) fn max_pair_bytes(&self) -> usize {
         self.tree().max_pair_bytes()
     }
 
-    /// What `view` sees of a record. It waits for no page, for the guard keeps all that is retired meanwhile.
+    /// Returns the record as `view` sees it. It does not wait for pages, because the guard keeps
+    /// everything that is retired from being freed.
     ///
     /// # Errors
-    /// When a page cannot be had now. Within, while another worker decides what is seen.
+    /// When a page is not available now. The inner result is an error while another worker decides
+    /// the outcome of the version that `view` would see.
     pub(crate) async fn read(
         &self,
         key: &[u8],
@@ -233,11 +240,13 @@ impl PagedTable {
         }
     }
 
-    /// Writes a record: `decide` says whether, and how, when it is known what is there. `value`: none deletes
-    /// the record, if there is one. It waits for no page, as [`Self::read`].
+    /// Writes a record. `decide` receives the record's current state and returns whether and how to
+    /// write. `None` as `value` deletes the record. It does not wait for pages, like
+    /// [`Self::read`].
     ///
     /// # Errors
-    /// When a page cannot be had now; then nothing is done. Within, when the transaction may not write the record.
+    /// When a page is not available now; then nothing has changed. The inner result is an error if
+    /// the transaction may not write the record.
     pub(crate) async fn write<'v, E>(
         &self,
         key: &[u8],
@@ -253,7 +262,7 @@ impl PagedTable {
         }
     }
 
-    /// Writes a record, on whose leaf there is room for the value.
+    /// Writes a record whose leaf has room for the value.
     pub(super) fn write_latched<E>(
         &self,
         mut leaf: LatchedLeaf<'_>,
@@ -277,7 +286,7 @@ impl PagedTable {
         let base = match chain {
             // SAFETY: latched, and rolled back above.
             Some(chain) => unsafe { chain.base(view, operation) }.inspect_err(|_| {
-                assert!(made.is_none(), "the writer sees what was made a change")
+                assert!(made.is_none(), "the writer sees a change created from a mark")
             })?,
             None => Base::Settled,
         };
@@ -296,7 +305,7 @@ impl PagedTable {
         Ok(pushed.map_or(Written::Overwritten, Written::Pushed))
     }
 
-    /// Puts a change in front of a record's chain, which has the value in `slot` now, or is absent.
+    /// Pushes a change onto a record's chain. The before-image is the value in `slot`, or absent.
     fn push(
         &self,
         leaf: &mut LatchedLeaf<'_>,
@@ -310,7 +319,7 @@ impl PagedTable {
             leaf.value(place)
         });
         let word = leaf.mapping();
-        // SAFETY: latched; the caller gives the key a slot before it lets go of the latch.
+        // SAFETY: latched; the caller gives the key a slot before it releases the latch.
         let (chain, new_word) = unsafe { Mapping::find_or_make(word, &self.memory, self.id, key) };
         if new_word != word {
             leaf.set_mapping(new_word);
@@ -318,13 +327,13 @@ impl PagedTable {
             leaf.touch();
         }
         let stamp = Stamp::in_flight(view.me);
-        // SAFETY: latched from before the look at the value until it is written; not refused.
+        // SAFETY: latched from before the value is read until it is written; not refused.
         unsafe {
             chain.push(&self.memory, stamp, before.as_ref().map(CopiedValue::as_slot), position)
         }
     }
 
-    /// Puts a value onto the page, or marks the record deleted, which has a chain.
+    /// Puts a value onto the page, or marks a record that has a chain as deleted.
     fn put_on(&self, leaf: &mut LatchedLeaf<'_>, key: &[u8], value: Option<SlotValue<'_>>) {
         let versioned = SlotFlags::NONE.with(SlotFlags::VERSIONED);
         let bytes = match (leaf.find(key), value) {
@@ -348,8 +357,8 @@ impl PagedTable {
         }
     }
 
-    /// Takes back what aborted transactions wrote to a record, and keeps room for what is still undecided below that: the value
-    /// that is on the page then may be shorter than the one that was.
+    /// Rolls back what aborted transactions wrote to a record. Reserves bytes again for the older
+    /// changes that are still undecided, because the value that is now on the page may be shorter.
     pub(super) fn roll_back_on(
         &self,
         leaf: &mut LatchedLeaf<'_>,
@@ -378,12 +387,13 @@ impl PagedTable {
         }
     }
 
-    /// Waits until what interrupted an operation on tables is there, with what it needed before. What it does next, without
-    /// suspending, as long as it keeps what this returns, does not meet that again. The caller has admitted
-    /// [as many images](Self::image_bytes) as this may keep, and holds no operation guard.
+    /// Waits until the pages and frames that interrupted an operation are available, together with
+    /// those in `needs`. The pages stay resident while the caller keeps the result, provided that
+    /// it does not suspend. The caller has admitted [this many bytes](Self::image_bytes) of images
+    /// and holds no operation guard.
     ///
     /// # Errors
-    /// When that cannot be had.
+    /// When the pages or frames cannot be provided.
     pub(crate) async fn gather(
         &self,
         needs: &mut Needs,
@@ -393,17 +403,18 @@ impl PagedTable {
         self.tree().space().gather(needs, interrupted, admitted).await
     }
 
-    /// What an operation on one record needs at once: who finds that it is on another leaf by now needs that one.
+    /// Returns the needs of an operation on one record. If the record has moved to another leaf,
+    /// the operation needs that leaf instead.
     pub(crate) fn needs(&self) -> Needs {
         self.tree().needs(0)
     }
 
-    /// Bytes of the images that [`Self::gather`] may have in memory at a time.
+    /// Returns the maximum bytes of images that [`Self::gather`] keeps in memory at a time.
     pub(crate) fn image_bytes(&self, needs: &Needs, interrupted: &[Interrupted]) -> u64 {
         (needs.pages_with(interrupted) * self.tree().space().page_bytes()) as u64
     }
 
-    /// A cursor over a range of keys.
+    /// Returns a cursor over a range of keys.
     pub(crate) fn cursor(
         &self,
         low: Bound<&[u8]>,
@@ -420,8 +431,8 @@ impl Drop for PagedTable {
     }
 }
 
-/// Takes empty chains off a leaf whose number of chains has come to one from which on it is done: each twice the one before, so that
-/// where none is empty yet, not each write looks at all.
+/// Removes empty chains when a leaf's number of chains reaches a power of two. Doubling thresholds
+/// avoid a scan at each write while no chain is empty.
 fn prune_many(leaf: &mut LatchedLeaf<'_>) {
     // SAFETY: latched.
     let mapping = unsafe { Mapping::from_word(leaf.mapping()) };
@@ -431,7 +442,7 @@ fn prune_many(leaf: &mut LatchedLeaf<'_>) {
     }
 }
 
-/// Copies a slot, and where its chain begins, between the two checks of the leaf's version.
+/// Copies a slot and the start of its chain, between the two checks of the leaf's version.
 pub(super) fn copy_slot<'o, 'k>(
     table: &PagedTable,
     leaf: LeafView<'_>,
@@ -452,7 +463,7 @@ pub(super) fn copy_slot<'o, 'k>(
 }
 
 impl<'o> Copied<'o> {
-    /// The slot of a key, and where its chain begins.
+    /// Copies the slot of a key and the start of its chain.
     pub(super) fn of(
         table: &PagedTable,
         leaf: LeafView<'_>,
@@ -477,14 +488,16 @@ impl<'o> Copied<'o> {
                     return self.seen_below(view, below_bulk);
                 }
             };
-            // Its changes are older, so they say nothing of it.
+            // The chain's changes are older than the bulk operation, so they do not affect the
+            // provenance.
             let provenance = ReadProvenance { committed, own, below_newer: false };
             return Ok(PagedRecord { value: self.on_page, provenance });
         }
         self.seen_below(view, false)
     }
 
-    /// The same, of a record whose mark says that what a bulk operation left is not seen, or that has none.
+    /// Returns the record for a view that does not see the bulk operation's result, or for an
+    /// unmarked slot.
     #[inline]
     fn seen_below(self, view: View<'_>, below_bulk: bool) -> Result<PagedRecord, Undecided> {
         let Seen { value, committed, own, below_newer } = self.start.see(view)?;
@@ -497,14 +510,14 @@ impl<'o> Copied<'o> {
     }
 }
 
-/// What was copied of a leaf.
+/// Slots copied from a leaf.
 enum CopiedSlots<'o> {
-    /// Records of one without versions and marks.
+    /// Records of a leaf without version chains and marks.
     Settled(Vec<(KeyBuffer, PagedRecord)>),
     Versioned(Vec<(KeyBuffer, Copied<'o>)>),
 }
 
-/// A position in a range of a paged table.
+/// Position in a key range of a paged table.
 #[derive(Debug)]
 pub(crate) struct PagedCursor<'t> {
     table: &'t PagedTable,
@@ -513,12 +526,13 @@ pub(crate) struct PagedCursor<'t> {
 }
 
 impl PagedCursor<'_> {
-    /// The next records, `most` at most, in the order of the cursor, as `view` sees them, up to the first that is
-    /// being decided; and whether these are all that were looked at. `None` at the end. The cursor stays
-    /// before them. It waits for no page, as [`PagedTable::read`], and does not suspend if it is `now`.
+    /// Returns up to `most` of the next records in cursor order, as `view` sees them, without
+    /// moving the cursor. Stops before the first record whose outcome is being decided; the second
+    /// result is then false. Returns `None` at the end of the range. It does not wait for pages,
+    /// like [`PagedTable::read`], and does not suspend if `now` is true.
     ///
     /// # Errors
-    /// When a page cannot be had now.
+    /// When a page is not available now.
     pub(crate) async fn peek<'v>(
         &mut self,
         most: usize,
@@ -537,7 +551,7 @@ impl PagedCursor<'_> {
             let count = places.len();
             let at = |n| places.start + if reverse { count - 1 - n } else { n };
             let places = (0..count).map(at);
-            // Where no versions are, what is on the page is what everybody sees (Umbra, §3.1.1).
+            // Without version chains, the values on the page are visible to all (Umbra, §3.1.1).
             if leaf.is_settled() {
                 let each = |place| (key_of(leaf, place), PagedRecord::settled(leaf, place));
                 return CopiedSlots::Settled(places.map(each).collect());
@@ -567,19 +581,19 @@ impl PagedCursor<'_> {
         Ok(Some((records, whole)))
     }
 
-    /// What interrupts those who come next to leaves that are on disk, behind the one in which the cursor goes on: `most` at
-    /// most, and no more than there are frames for beside others.
+    /// Returns up to `most` of the next leaves that are on disk, after the current leaf, for a
+    /// prefetch. `most` is reduced to the frames that one operation may use ahead of need.
     pub(crate) fn absent_ahead(&self, most: usize) -> SmallVec<[Interrupted; 4]> {
         let most = most.min(self.table.tree().space().most_ahead());
         self.cursor.leaves_ahead(most).into_iter().map(Interrupted::Absent).collect()
     }
 
-    /// Moves behind all of the records that `peek` just looked at.
+    /// Moves the cursor past all records that the last `peek` examined.
     pub(crate) fn pass_all(&mut self) {
         self.cursor.pass_all();
     }
 
-    /// Moves behind that of them whose key is `key`.
+    /// Moves the cursor past the record with key `key`.
     pub(crate) fn pass_to(&mut self, key: &[u8]) {
         self.cursor.pass_to(key);
     }

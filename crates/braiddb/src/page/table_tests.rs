@@ -1,4 +1,4 @@
-//! Writes to records of paged tables, one step at a time.
+//! Step-by-step tests of writes to records of paged tables.
 
 use std::sync::Arc;
 
@@ -16,8 +16,9 @@ use crate::rid::TableId;
 use crate::sched::run_now;
 use crate::version::{Stamp, StatusTable, View};
 
-/// A transaction makes a record shorter, then, behind a savepoint, as long as it was, and goes back to the savepoint. Another one
-/// comes by before it, takes that back, and may not write the record: the room for the first value is kept all the same.
+/// A transaction shortens a record, lengthens it again after a savepoint, and rolls back to the
+/// savepoint. Another transaction performs that rollback, and its own write is refused. The bytes
+/// for undoing the first write must stay reserved.
 #[test]
 fn who_rolls_back_and_is_refused_keeps_room_for_undoing() {
     with_limit(PART_SECONDS, |_| {
@@ -50,9 +51,9 @@ fn who_rolls_back_and_is_refused_keeps_room_for_undoing() {
         {
             let leaf = run_now(table.tree().latch(b"key", Room::NONE)).unwrap();
             let reserved = leaf.page().reserved_bytes();
-            assert!(reserved >= 32 - 4, "{reserved} bytes are kept free");
+            assert!(reserved >= 32 - 4, "{reserved} bytes are reserved");
         }
-        // SAFETY: taken back above, and retired here only.
+        // SAFETY: rolled back above, and retired here only.
         unsafe { behind.retire_aborted(&memory) };
         drop(table);
         while me.turn() {}

@@ -1,49 +1,50 @@
-//! Values as slots and changes have them: themselves, or, if they are longer than a quarter of a page, where they are.
+//! Values in slots and changes: inline bytes, or a reference if the value is longer than a quarter
+//! of a page.
 
 use smallvec::SmallVec;
 
 use super::layout::{SlotFlags, WORD_BYTES};
 
-/// A value copied from a page.
+/// Bytes of a value copied from a page.
 pub(crate) type ValueBytes = SmallVec<[u8; 128]>;
 
-/// A value that is too long for a page: its pieces lie elsewhere (`page/large.rs`). No two values of a table, not even
-/// one after the other, have the same.
+/// Reference to a value that is too long for a page (`page/large.rs`). A reference is never reused
+/// within a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LargeRef {
-    /// The value's number in its table.
+    /// Number of the value in its table.
     pub(super) number: u64,
-    /// Its length.
+    /// Length of the value in bytes.
     pub(super) bytes: u32,
 }
 
 impl LargeRef {
-    /// The value's length, in bytes.
+    /// Returns the length of the value in bytes.
     pub(crate) fn bytes(self) -> usize {
         self.bytes as usize
     }
 
-    /// The value's number in its table.
+    /// Returns the number of the value in its table.
     pub(crate) fn number(self) -> u64 {
         self.number
     }
 
-    /// That of a table's value by its number: they are counted from one.
+    /// Creates the reference to a value from its number; numbers start at one.
     pub(crate) fn numbered(number: u64, bytes: u32) -> Self {
         Self { number, bytes }
     }
 }
 
-/// What a slot or a change has of a value.
+/// Value of a slot or a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SlotValue<'v> {
-    /// The value.
+    /// The inline value.
     Here(&'v [u8]),
-    /// Where it is.
+    /// Reference to a large value.
     Elsewhere(LargeRef),
 }
 
-/// The same, copied.
+/// Owned copy of a [`SlotValue`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CopiedValue {
     Here(ValueBytes),
@@ -51,17 +52,18 @@ pub(crate) enum CopiedValue {
 }
 
 impl<'v> SlotValue<'v> {
-    /// From the bytes of a cell, and the length of the whole value, if it lies elsewhere.
+    /// Decodes the bytes of a cell. `elsewhere` is the length of the whole value if the cell has a
+    /// reference.
     pub(super) fn from_cell(cell: &'v [u8], elsewhere: Option<usize>) -> Self {
         let Some(bytes) = elsewhere else { return Self::Here(cell) };
         let mut number = [0; WORD_BYTES];
-        // A reader may be shown what means nothing.
+        // An unvalidated reader may pass a cell of any length.
         let there = cell.len().min(WORD_BYTES);
         number[..there].copy_from_slice(&cell[..there]);
         Self::Elsewhere(LargeRef { number: u64::from_le_bytes(number), bytes: bytes as u32 })
     }
 
-    /// Bytes of the value's cell.
+    /// Returns the bytes of the value's cell.
     pub(super) fn cell_bytes(self) -> usize {
         match self {
             Self::Here(value) => value.len(),
@@ -69,7 +71,7 @@ impl<'v> SlotValue<'v> {
         }
     }
 
-    /// The length of the whole value.
+    /// Returns the length of the whole value.
     pub(super) fn value_bytes(self) -> usize {
         match self {
             Self::Here(value) => value.len(),
@@ -77,7 +79,7 @@ impl<'v> SlotValue<'v> {
         }
     }
 
-    /// Calls `write` with what its cell has.
+    /// Calls `write` with the bytes of the value's cell.
     pub(super) fn with_cell<R>(self, write: impl FnOnce(&[u8]) -> R) -> R {
         match self {
             Self::Here(value) => write(value),
@@ -85,7 +87,7 @@ impl<'v> SlotValue<'v> {
         }
     }
 
-    /// Flags of its slot, with these.
+    /// Returns the flags of the value's slot, in addition to `others`.
     pub(super) fn flags(self, others: SlotFlags) -> SlotFlags {
         match self {
             Self::Here(_) => others.without(SlotFlags::OVERFLOW),
@@ -93,7 +95,7 @@ impl<'v> SlotValue<'v> {
         }
     }
 
-    /// Where it is, if that is elsewhere.
+    /// Returns the reference, if the value is large.
     pub(crate) fn large(self) -> Option<LargeRef> {
         match self {
             Self::Here(_) => None,
@@ -101,7 +103,7 @@ impl<'v> SlotValue<'v> {
         }
     }
 
-    /// A copy.
+    /// Returns an owned copy.
     pub(super) fn copied(self) -> CopiedValue {
         match self {
             Self::Here(value) => CopiedValue::Here(ValueBytes::from_slice(value)),
@@ -111,7 +113,7 @@ impl<'v> SlotValue<'v> {
 }
 
 impl CopiedValue {
-    /// What was copied.
+    /// Returns the copy as a borrowed value.
     pub(super) fn as_slot(&self) -> SlotValue<'_> {
         match self {
             Self::Here(value) => SlotValue::Here(value),

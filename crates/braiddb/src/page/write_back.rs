@@ -1,12 +1,17 @@
-//! Writing pages back, out of place: images go to a run of free places, and when that is done, those pages leave that
-//! are as they were when they were copied.
+//! Write-back: dirty pages are written out of place and then evicted.
 //!
-//! A write runs detached (`sched/storage.rs`): it finishes even if every operation that waits for it is dropped.
+//! Images are written to a run of free places. After the write, the pages that have not changed
+//! since they were copied are evicted. A write runs detached (`sched/storage.rs`), so it finishes
+//! even if every operation that waits for it is dropped.
 //!
-//! Invariants: the place of an image is known to nobody before the image is written, so no page is loaded from a place
-//! that is still being written; and a page leaves only if its latch's version is the one it was copied under,
-//! so no change is lost that came meanwhile, and a frame that holds another page by now is left alone.
-//! Pages of a batch are marked as being written until it is dropped, which is under way from before they were.
+//! Invariants:
+//!
+//! - The place of an image is published only after the image is written, so no page is loaded from
+//!   a place that is still being written.
+//! - A page is evicted only if its latch still has the version under which it was copied. No
+//!   concurrent change is lost, and a frame that was reused for another page is left alone.
+//! - Pages of a batch are marked as being written until the batch is dropped. The batch counts as
+//!   in flight before its first page is marked.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +29,7 @@ use crate::planted::{Bug, is_planted};
 use crate::sync::statistic::Ordering;
 use crate::sync::{ModelMutex, clock};
 
-/// Images on their way to a run of places.
+/// Page images that are being written to a run of places.
 #[derive(Debug)]
 pub(super) struct Images {
     bytes: AlignedBuffer,
@@ -32,7 +37,7 @@ pub(super) struct Images {
 }
 
 impl Images {
-    /// Images, one for each place of the run.
+    /// Creates the images, one for each place of the run.
     pub(super) fn new(bytes: AlignedBuffer, run: Run) -> Self {
         Self { bytes, run }
     }
@@ -48,7 +53,7 @@ impl AsRef<[u8]> for Images {
     }
 }
 
-/// What is known of an image that was copied from its page.
+/// Properties of an image that was copied from its page.
 #[derive(Clone, Copy, Debug)]
 struct CopiedImage {
     checksum: u32,
@@ -56,16 +61,16 @@ struct CopiedImage {
     stored: StoredOnPage,
 }
 
-/// Dirty pages that are written together; marked as being written until this is dropped.
+/// Dirty pages that are written together. They are marked as being written until this is dropped.
 #[derive(Debug)]
 pub(super) struct WriteBatch {
     space: Arc<PageSpace>,
-    /// Their frames, and the versions under which they are written.
+    /// Frames of the pages, and the latch versions under which they are written.
     pages: Vec<(u32, LatchVersion)>,
     outcome: WriteOutcome,
 }
 
-/// What has come of a write, once it is over.
+/// Outcome of a write, set at its end.
 #[derive(Clone, Debug)]
 pub(super) struct WriteOutcome(Arc<ModelMutex<Option<Result<(), PageError>>>>);
 
@@ -75,10 +80,10 @@ impl WriteOutcome {
     }
 }
 
-/// How long the memory budget has no pages written after a write of pages has failed.
+/// Delay after a failed page write before the memory budget requests another.
 const HOLD_OFF: Duration = Duration::from_secs(1);
 
-/// When a write of pages last failed, if none has succeeded since.
+/// Time of the last failed page write, if none has succeeded since.
 #[derive(Debug)]
 pub(super) struct FailedWrites(ModelMutex<Option<Instant>>);
 
@@ -90,7 +95,7 @@ impl FailedWrites {
     fn note(&self, error: &PageError) {
         if self.0.lock().replace(clock::now()).is_none() {
             tracing::warn!(
-                "pages of paged tables cannot be written, and stay in memory whatever the memory budget says: {error}"
+                "cannot write pages of paged tables; they stay in memory beyond the memory budget: {error}"
             );
         }
     }
@@ -99,15 +104,15 @@ impl FailedWrites {
         *self.0.lock() = None;
     }
 
-    /// Whether one failed a short while ago. What happens in a simulation must not depend on time: there, whether one failed and
-    /// none has succeeded since.
+    /// Returns whether a page write failed recently. A simulation must not depend on time, so there
+    /// this returns whether none has succeeded since the last failure.
     pub(super) fn are_recent(&self) -> bool {
         self.0.lock().is_some_and(|last| cfg!(braid_simulation) || clock::now() < last + HOLD_OFF)
     }
 }
 
 impl WriteBatch {
-    /// No pages yet; `None` if there are enough writes under way.
+    /// Creates an empty batch. Returns `None` if the maximum number of writes is in flight.
     pub(super) fn new(space: Arc<PageSpace>) -> Option<Self> {
         if !space.transit.begin_write() {
             return None;
@@ -127,14 +132,15 @@ impl WriteBatch {
         self.pages.len()
     }
 
-    /// Begins to write images of the pages; those leave then that have not changed meanwhile, and were of no use. What
-    /// comes of it is told before frames are free, and before those look again who wait for some.
+    /// Starts to write images of the pages. After the write, pages that were neither changed nor
+    /// used in the interim are evicted. The outcome is set before frames are freed and waiters
+    /// wake.
     ///
     /// # Errors
-    /// When there is no place for them. Then all pages are as before.
+    /// When no place is free. Then all pages are unchanged.
     pub(super) fn write(self) -> Result<WriteOutcome, PageError> {
         let space = self.space.clone();
-        let zones = space.zones.as_ref().expect("there is one if pages are to leave");
+        let zones = space.zones.as_ref().expect("pages are evicted only with zones");
         let outcome = self.outcome.clone();
         let run = zones.take(self.pages.len()).map_err(|error| self.failed(error))?;
         let slot_bytes = zones.slot_bytes();
@@ -145,7 +151,7 @@ impl WriteBatch {
             let is_settled = page.may_be_listed();
             let checksum = page.page.write_image(&mut slot[..space.page_bytes()]);
             let image = CopiedImage { checksum, is_settled, stored: page.page.stored() };
-            // What was copied of a page that has changed meanwhile means nothing.
+            // A copy is invalid if its page has changed during the copy.
             copied.push(page.validate(*version).is_ok().then_some(image));
         }
         if copied.iter().all(Option::is_none) {
@@ -180,9 +186,9 @@ impl WriteBatch {
         error
     }
 
-    /// Lets those pages leave that are as they were when they were copied to a run, where they are now, and were of no
-    /// use meanwhile; those that were are clean. `copied` are their images; none of what was copied while it
-    /// changed.
+    /// Records the new places of pages that have not changed since they were copied, and evicts
+    /// those that were not used. Used pages stay resident and are clean. `copied` has the images,
+    /// and `None` for each page that changed while it was copied.
     fn leave_unchanged(&self, copied: &[Option<CopiedImage>], run: &Run) {
         let pager = self.space.pager.lock();
         for (number, ((frame, version), image)) in self.pages.iter().zip(copied).enumerate() {
@@ -194,7 +200,7 @@ impl WriteBatch {
                 }
                 _ => *version,
             };
-            // Unchanged, for its version never comes back.
+            // The page has not changed, because its latch version never recurs.
             let Ok(mut latched) = page.acquire(version) else { continue };
             let place = DiskPlace::new(run.keep(number), image.checksum, image.is_settled);
             self.space.set_written(&mut latched, place, image.stored);
@@ -206,7 +212,8 @@ impl WriteBatch {
 }
 
 impl PageSpace {
-    /// Notes that the image in `place`, which has so much, is a page as it is, and gives up the place of the image before.
+    /// Records that the image at `place`, with contents `stored`, equals the page. Frees the place
+    /// of the previous image.
     pub(super) fn set_written(
         &self,
         page: &mut LatchedPage<'_>,
@@ -226,7 +233,7 @@ impl Drop for WriteBatch {
         for (number, _) in &self.pages {
             self.space.frame(*number).frame.end_writing();
         }
-        // Last: who waits then finds the pages not marked any more.
+        // Last, so that a waiter finds the pages not marked any more.
         self.space.transit.end_write(self.pages.len());
     }
 }

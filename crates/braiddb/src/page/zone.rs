@@ -1,17 +1,23 @@
-//! Zones: the files in which pages are that are not in memory, and those that the newest checkpoint leads to, each a row of
-//! places of one size (`docs/format.md`).
+//! Zones: the files that hold the images of pages, each a row of places of one size
+//! (`docs/format.md`).
 //!
-//! Only what a checkpoint leads to means something when the database is opened again; the rest of the places are free then. Those
-//! of a database that is only read have no names, and are not in its directory, beside those that its checkpoint leads to.
+//! A place holds the image of a page that is not resident, or one that the newest checkpoint lists.
+//! When the database is opened, only places listed by the checkpoint are in use. A database opened
+//! for reading only creates zones without names, so they are not in its directory.
 //!
-//! Places are taken in runs, that pages which leave memory together are written together:
-//! first from regions in which nothing is, as long as less than half of all places are free; then from
-//! whatever is free. So nothing ever waits for places to be put in order.
+//! Places are taken in runs, so that pages that are evicted together are written together. Runs are
+//! taken from completely free regions first, as long as less than half of all places are free.
+//! After that they are taken from any free places. So no write ever waits for a reorganisation of
+//! zones.
 //!
-//! Invariants: a place is free, or is taken by a page, or by a [`Run`] that is held, or by a checkpoint, or by several of
-//! these (`places`): while it is written, the write holds the run, whoever asked for it. So no place is written while it is
-//! being written for another page, nor while the published checkpoint, or the next one, leads to it. Nothing is
-//! taken from a zone that was there before, until all that the checkpoint leads to is claimed.
+//! Invariants:
+//!
+//! - A place is either free or taken. A page, a held [`Run`], a checkpoint, or several of these
+//!   take it (`places`). A write holds its run until it ends.
+//! - Therefore a place is not reused while it is being written, nor while the published or the next
+//!   checkpoint lists it.
+//! - No place is taken from a zone of an earlier opening until all places of the checkpoint are
+//!   claimed.
 
 mod holes;
 mod places;
@@ -33,65 +39,68 @@ use crate::sched;
 use crate::sync::Mutex;
 use crate::sync::statistic::{AtomicBool, Ordering};
 
-/// The zones of a space of pages.
+/// Zones of a page space.
 #[derive(Debug)]
 pub(in crate::page) struct Zones {
     files: WeakLogFiles,
     slot_bytes: usize,
     state: Mutex<Vec<Zone>>,
-    /// The disk was full when a place was written that had no room there: places that have some come first.
+    /// True after a write failed because the disk was full; then places that already have disk
+    /// blocks are preferred.
     is_tight: AtomicBool,
 }
 
 #[derive(Debug)]
 struct Zone {
-    /// None of a number that no file has; then nothing is taken.
+    /// `None` if no file has this number; then no place is taken.
     file: Option<Arc<File>>,
     places: Places,
-    /// Nothing is taken from it: it is from an earlier opening, and may have more that is of use; or is only read.
+    /// True if no place may be taken: the zone is from an earlier opening whose places are not all
+    /// claimed yet, or is read-only.
     sealed: bool,
-    /// It was written to since it was last made durable.
+    /// True if the zone was written to since its last sync.
     unsynced: bool,
 }
 
-/// Places in a row that the holder may write to; those that are not kept are given up when it is dropped.
+/// Adjacent places that the holder may write to. Places that are not kept are freed when it is
+/// dropped.
 #[derive(Debug)]
 pub(in crate::page) struct Run {
     zones: Arc<Zones>,
     file: Arc<File>,
     first: u64,
-    /// Those that are to be given up.
+    /// Places that are freed when the run is dropped.
     left: Mutex<Vec<u64>>,
 }
 
-/// The name of a zone's file.
+/// Returns the file name of a zone.
 pub(in crate::page) fn zone_name(number: usize) -> String {
     format!("pages-{number:06x}.zone")
 }
 
-/// The number of the zone that has this name; `None` if none has.
+/// Returns the number of the zone with this file name; `None` if the name is not a zone's.
 fn parse_zone_name(name: &str) -> Option<usize> {
     let digits = name.strip_prefix("pages-")?.strip_suffix(".zone")?;
     usize::from_str_radix(digits, 16).ok().filter(|number| zone_name(*number) == name)
 }
 
-/// The number of the zone that a place is in, of pages that take so many bytes there; and where it is in the file.
+/// Returns the number of the zone that contains a slot, and the slot's offset in the file.
 pub(in crate::page) fn locate(slot: u64, slot_bytes: usize) -> (u64, u64) {
     (slot / SLOTS, slot % SLOTS * slot_bytes as u64)
 }
 
-/// Opens a zone that there is.
+/// Opens an existing zone.
 ///
 /// # Errors
-/// The operating system's.
+/// Errors of the operating system.
 pub(in crate::page) fn open_zone(files: &LogFiles, number: u64) -> Result<File, LogError> {
     files.open(&zone_name(number as usize), OpenMode::Existing)
 }
 
-/// Removes the zones that an earlier opening has left, to none of which a checkpoint leads.
+/// Removes the zones of an earlier opening. No checkpoint may list any of their places.
 ///
 /// # Errors
-/// The operating system's.
+/// Errors of the operating system.
 pub(crate) fn remove_zones(files: &LogFiles) -> Result<(), LogError> {
     for name in files.list()?.iter().filter(|name| is_zone(name)) {
         files.remove(name)?;
@@ -99,10 +108,10 @@ pub(crate) fn remove_zones(files: &LogFiles) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Whether there are zones.
+/// Returns whether the directory has zones.
 ///
 /// # Errors
-/// The operating system's.
+/// Errors of the operating system.
 pub(crate) fn has_zones(files: &LogFiles) -> Result<bool, LogError> {
     Ok(files.list()?.iter().any(|name| is_zone(name)))
 }
@@ -112,7 +121,7 @@ fn is_zone(name: &str) -> bool {
 }
 
 impl Zones {
-    /// No zones, in the directory of a database, for pages of so many bytes.
+    /// Creates an empty set of zones in the directory of a database.
     pub(in crate::page) fn new(files: WeakLogFiles, page_bytes: usize) -> Arc<Self> {
         let slot_bytes = page_bytes.next_multiple_of(SECTOR_BYTES);
         let (state, is_tight) = Default::default();
@@ -120,15 +129,15 @@ impl Zones {
     }
 
     fn files(&self) -> LogFiles {
-        self.files.get().expect("the log is open as long as there are workers")
+        self.files.get().expect("the log is open as long as workers run")
     }
 
-    /// Bytes of a place.
+    /// Returns the size of a place in bytes.
     pub(in crate::page) fn slot_bytes(&self) -> usize {
         self.slot_bytes
     }
 
-    /// Bytes of places that are taken.
+    /// Returns the bytes of all places that are taken.
     pub(in crate::page) fn bytes(&self) -> u64 {
         let taken: u64 = self.state.lock().iter().map(|zone| SLOTS - zone.places.free()).sum();
         taken * self.slot_bytes as u64
@@ -136,26 +145,27 @@ impl Zones {
 
     fn locate(&self, slot: u64) -> (Arc<File>, u64) {
         let file = self.state.lock()[(slot / SLOTS) as usize].file.clone();
-        (file.expect("a place that is taken is in a file"), self.offset(slot))
+        (file.expect("a taken place is in a file"), self.offset(slot))
     }
 
     fn offset(&self, slot: u64) -> u64 {
         slot % SLOTS * self.slot_bytes as u64
     }
 
-    /// That what is in a place is not what was written there.
+    /// Returns the error for a damaged image.
     pub(in crate::page) fn damaged(&self, slot: u64, damage: PageDamage) -> LogError {
         let (file, offset) = self.locate(slot);
         let path = file.path().to_owned();
-        // A writer that could not see that the zone is read, as its file had to be closed, may have written there.
+        // A writer may have overwritten the place: this process could not keep its lock on the
+        // zone, because it had to close the file.
         match self.files().is_read_only() {
             true => LogError::Outdated { path },
             false => LogError::DamagedPage { path, offset, reason: damage.to_string() },
         }
     }
 
-    /// Reads what is in a place, and tells `then` when that is done: on a worker later, between its tasks; elsewhere at
-    /// once, after a blocking call.
+    /// Reads a place and calls `then` with the result. On a worker, `then` is called later, between
+    /// tasks. On other threads, the call blocks and `then` is called before it returns.
     pub(in crate::page) fn read_then(
         &self,
         place: DiskPlace,
@@ -182,10 +192,10 @@ impl Zones {
         }
     }
 
-    /// Takes a run of places, `most` at most.
+    /// Takes a run of at most `most` places.
     ///
     /// # Errors
-    /// The operating system's, when there is none and no zone can be made.
+    /// Errors of the operating system, when no place is free and no zone can be created.
     pub(in crate::page) fn take(self: &Arc<Self>, most: usize) -> Result<Run, LogError> {
         assert!((1..=RUN_SLOTS).contains(&most));
         let zones = &mut *self.state.lock();
@@ -194,7 +204,7 @@ impl Zones {
         let first = number as u64 * SLOTS + place;
         let left = (first..first + count).collect();
         for place in place..place + count {
-            assert!(!zone.places.is(place, TakenBy::Live), "a place is one page's");
+            assert!(!zone.places.is(place, TakenBy::Live), "a place has one user");
             zone.places.set(place, TakenBy::Live, true);
         }
         let file = zone.file.clone().expect("places are taken in files");
@@ -238,7 +248,7 @@ impl Zones {
         run.ok_or_else(|| error.expect("half of the places are free, or no zone could be made"))
     }
 
-    /// Makes a zone, of the first number that no file has.
+    /// Creates a zone with the lowest unused number.
     fn add(&self, zones: &mut Vec<Zone>) -> Result<(), LogError> {
         let number = zones.iter().position(|zone| zone.file.is_none()).unwrap_or(zones.len());
         assert!((number as u64 + 1) * SLOTS <= SLOT_LIMIT);
@@ -255,13 +265,13 @@ impl Zones {
         Ok(())
     }
 
-    /// Gives a place up that belongs to no page any more. It is free if no checkpoint leads to it.
+    /// Releases a place that no page uses any more. It becomes free if no checkpoint lists it.
     pub(in crate::page) fn free(&self, slot: u64) {
         let zones = &mut *self.state.lock();
-        // Tables go after the zones when the database is closed.
+        // Tables are dropped after the zones when the database is closed.
         if let Some(zone) = zones.get_mut((slot / SLOTS) as usize) {
             let place = slot % SLOTS;
-            assert!(zone.places.is(place, TakenBy::Live), "a place is given up once");
+            assert!(zone.places.is(place, TakenBy::Live), "a place is freed once");
             zone.places.set(place, TakenBy::Live, false);
             if is_planted(Bug::PlaceOfCheckpointReused) {
                 zone.places.set(place, TakenBy::Published, false);
@@ -269,7 +279,7 @@ impl Zones {
         }
     }
 
-    /// Gives the room of places back that lie behind all that are taken.
+    /// Truncates the files after their last taken place.
     pub(in crate::page) fn give_back(&self) {
         for zone in &mut *self.state.lock() {
             let Some(file) = zone.file.as_ref().filter(|_| zone.may_be_written()) else { continue };
@@ -279,12 +289,12 @@ impl Zones {
             }
             match file.truncate(end * self.slot_bytes as u64) {
                 Ok(()) => zone.places.note_given_back(end..SLOTS),
-                Err(error) => tracing::warn!("cannot cut {}: {error}", file.path().display()),
+                Err(error) => tracing::warn!("cannot truncate {}: {error}", file.path().display()),
             }
         }
     }
 
-    /// Removes the files that no checkpoint leads to; nobody uses pages any more.
+    /// Removes the files that no checkpoint lists. No page may be in use any more.
     pub(in crate::page) fn remove(&self) {
         let zones = std::mem::take(&mut *self.state.lock());
         let Some(files) = self.files.get().filter(|files| !files.is_read_only()) else { return };
@@ -293,21 +303,23 @@ impl Zones {
                 continue;
             }
             if let Err(error) = files.remove(&zone_name(number)) {
-                tracing::warn!("a zone is left until the database is opened again: {error}");
+                tracing::warn!(
+                    "cannot remove a zone file, so the next opening removes it: {error}"
+                );
             }
         }
     }
 }
 
-/// What the zones of an earlier opening have.
+/// Operations on zones of an earlier opening.
 impl Zones {
-    /// Opens the zones that there are. Nothing is taken from them until [`Self::finish_opening`].
+    /// Opens the existing zones. No place is taken from them until [`Self::finish_opening`].
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(in crate::page) fn open_existing(&self) -> Result<(), LogError> {
         let zones = &mut *self.state.lock();
-        assert!(zones.is_empty(), "they are opened first");
+        assert!(zones.is_empty(), "existing zones are opened first");
         let files = self.files();
         for name in files.list()? {
             let Some(number) = parse_zone_name(&name) else { continue };
@@ -322,7 +334,8 @@ impl Zones {
         Ok(())
     }
 
-    /// Says that the checkpoint leads to a place, which has a page; `false` if it is in no file, or it led there already.
+    /// Claims a place for a page that the checkpoint lists. Returns `false` if the place is in no
+    /// file, or was claimed already.
     pub(in crate::page) fn claim(&self, slot: u64) -> bool {
         let zones = &mut *self.state.lock();
         let Some(zone) = zones.get_mut((slot / SLOTS) as usize) else { return false };
@@ -335,10 +348,11 @@ impl Zones {
         true
     }
 
-    /// All that the checkpoint leads to is claimed: the rest is free, and files go in which nothing is.
+    /// Ends the claiming of places: all others are free, and zones without claimed places are
+    /// removed.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(in crate::page) fn finish_opening(&self) -> Result<(), LogError> {
         let files = self.files();
         if files.is_read_only() {
@@ -356,7 +370,7 @@ impl Zones {
             }
             let parts = file.parts_with_space();
             for part in parts.map_err(|error| LogError::io("look at", file.path(), 0, error))? {
-                // A place of which a part has room is taken for one that has none.
+                // A place of which only a part has disk blocks counts as one that has none.
                 let slot_bytes = self.slot_bytes as u64;
                 zone.places.note_backed(part.start.div_ceil(slot_bytes)..part.end / slot_bytes);
             }
@@ -365,13 +379,13 @@ impl Zones {
     }
 }
 
-/// What checkpoints lead to.
+/// Operations for checkpoints.
 impl Zones {
-    /// Copies the places that the published checkpoint leads to into another directory, with blocking calls, while no other is
-    /// published; returns how many bytes these are.
+    /// Copies the places that the published checkpoint lists into another directory, with blocking
+    /// calls. No other checkpoint may be published during the call. Returns the copied bytes.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(in crate::page) fn copy_to(&self, copy: &DirectoryCopy<'_>) -> Result<u64, LogError> {
         let mut bytes = 0;
         let count = self.state.lock().len();
@@ -388,13 +402,14 @@ impl Zones {
         Ok(bytes)
     }
 
-    /// Says that the next checkpoint leads to a place, or, after all, does not.
+    /// Records whether the next checkpoint lists a place.
     pub(in crate::page) fn list(&self, slot: u64, is: bool) {
         let zones = &mut *self.state.lock();
         zones[(slot / SLOTS) as usize].places.set(slot % SLOTS, TakenBy::Next, is);
     }
 
-    /// The files that were written to since this was last called; they are to be made durable before a checkpoint is published.
+    /// Returns the files written to since the last call. The caller syncs them before a checkpoint
+    /// is published.
     pub(in crate::page) fn take_unsynced(&self) -> Vec<Arc<File>> {
         let zones = &mut *self.state.lock();
         let take = |zone: &mut Zone| {
@@ -404,7 +419,7 @@ impl Zones {
         zones.iter_mut().filter_map(take).collect()
     }
 
-    /// Places that are taken; and those that are free, and have room on the disk.
+    /// Returns the number of taken places, and the number of free places that have disk blocks.
     pub(in crate::page) fn places(&self) -> [u64; 2] {
         let zones = self.state.lock();
         let written = zones.iter().filter(|zone| zone.may_be_written());
@@ -413,19 +428,21 @@ impl Zones {
         })
     }
 
-    /// The next checkpoint is published; or may be, so that what the one before leads to is kept beside. So it is where
-    /// somebody else has the zone open, who reads what that one leads to.
+    /// Records that the next checkpoint is published. If `may_be` is true, its publication is
+    /// uncertain, so the places of the previous checkpoint stay taken too. They also stay taken in
+    /// a zone that others have open for reading only, because they may read the previous
+    /// checkpoint.
     pub(in crate::page) fn publish(&self, may_be: bool) {
         for zone in &mut *self.state.lock() {
             let is_read = || zone.file.as_ref().is_some_and(|file| file.is_read_elsewhere());
             let keeps = may_be || is_read();
             zone.places.publish(keeps);
         }
-        // Relaxed: a hint. There may be more room by now.
+        // Relaxed: a hint. The disk may have more room by now.
         self.is_tight.store(false, Ordering::Relaxed);
     }
 
-    /// There will be no such checkpoint.
+    /// Discards the next checkpoint.
     pub(in crate::page) fn abandon(&self) {
         self.state.lock().iter_mut().for_each(|zone| zone.places.abandon());
     }
@@ -442,13 +459,13 @@ impl Zone {
 }
 
 impl Run {
-    /// Places of the run.
+    /// Returns the number of places in the run.
     pub(in crate::page) fn len(&self) -> usize {
         self.left.lock().len()
     }
 
-    /// Writes images, one for each place, whose run this is, and tells `then` when that is done, as
-    /// [`Zones::read_then`]. They stay, and the run with them, until the write is over.
+    /// Writes one image for each place of this run and calls `then` with the result, like
+    /// [`Zones::read_then`]. The write keeps the images and the run until it ends.
     pub(in crate::page) fn write_then(
         &self,
         images: Arc<Images>,
@@ -459,7 +476,8 @@ impl Run {
             let (file, zones) = (file.clone(), self.zones.clone());
             let number = (self.first / SLOTS) as usize;
             move |written: std::io::Result<()>| {
-                // Before anybody knows of the places: who lists one finds that its file is to be made durable.
+                // Before the places are published: a checkpoint that lists one must find its file
+                // unsynced.
                 if let Some(zone) = zones.state.lock().get_mut(number) {
                     zone.unsynced = !is_planted(Bug::ZoneNotSynced);
                 }
@@ -478,18 +496,18 @@ impl Run {
         }
     }
 
-    /// That a write to the run was not done, as nothing is any more.
+    /// Returns the error for a write to the run that was cancelled because the database is closing.
     pub(in crate::page) fn was_given_up(&self) -> LogError {
         let (path, offset) = (self.file.path(), self.zones.offset(self.first));
         LogError::io("write pages to", path, offset, ErrorKind::Interrupted.into())
     }
 
-    /// The number of a place of the run among all of the zones.
+    /// Returns the slot number of a place of the run.
     pub(in crate::page) fn slot(&self, number: usize) -> u64 {
         self.first + number as u64
     }
 
-    /// Keeps a place of the run, by its number there: it is the caller's to free.
+    /// Keeps a place of the run, by its index. The caller is responsible for freeing it.
     pub(in crate::page) fn keep(&self, number: usize) -> u64 {
         let slot = self.slot(number);
         let left = &mut *self.left.lock();

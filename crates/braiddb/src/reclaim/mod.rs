@@ -1,14 +1,14 @@
-//! Reclamation: what is unlinked is freed once no operation can still hold it.
+//! Reclamation by epochs: an unlinked block is freed once no operation can hold it any more.
 //!
-//! Quiescent states of workers stand in for fences in operations (CoroBase §4.4, epochs per
-//! scheduler). A global epoch counts up. Each participant, one a thread, publishes an epoch that is
-//! not later than that of any operation in flight on it. What is unlinked is tagged with the epoch
-//! read afterwards, and freed once every participant publishes a later one.
+//! Quiescent states of workers replace fences in operations (CoroBase §4.4, epochs per scheduler).
+//! A global epoch increases. Each participant, one per thread, publishes an epoch that is not later
+//! than that of any operation in flight on it. An unlinked block is tagged with the epoch read
+//! afterwards, and freed once every participant publishes a later one.
 //!
-//! Why that is safe: an operation with an epoch later than the tag began after its thread had read,
-//! with a fence, an epoch that was raised after the tag was read, hence after the unlinking; it
-//! cannot find what was unlinked. And operations of many tasks may be in flight on one thread,
-//! across suspensions: each is counted under the epoch it began in.
+//! Proof: an operation with an epoch later than the tag began after its thread had read, with a
+//! fence, an epoch that was raised after the tag was read, and so after the unlinking. So it cannot
+//! find the unlinked block. Operations of many tasks may be in flight on one thread, across
+//! suspensions: each is counted under the epoch it began in.
 
 #[cfg(all(test, loom))]
 mod model;
@@ -30,32 +30,32 @@ use crate::sched::engine_call;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// What a participant without operations in flight publishes while it sleeps.
+/// Published by a sleeping participant without operations in flight.
 const QUIESCENT: u64 = u64::MAX;
 
-/// Something to be freed.
+/// An item to free.
 enum Garbage {
-    /// A block of memory, which is most of it.
+    /// A block of memory; the common case.
     Block { kind: Kind, block: NonNull<u8>, layout: Layout },
-    /// Anything else: this frees it.
+    /// Anything else; the function frees it.
     Other(Box<dyn FnOnce() + Send>),
 }
 
-// SAFETY: a block that nobody uses any more may be freed by any thread (`retire_block`).
+// SAFETY: an unused block may be freed by any thread (`retire_block`).
 unsafe impl Send for Garbage {}
 
 impl Garbage {
     fn free(self, memory: &MemoryCounters) {
         match self {
-            // SAFETY: of this layout, allocated with the counters of the domain, unlinked when it was
-            // retired, and retired once (`retire_block`); the grace period is over.
+            // SAFETY: of this layout, allocated with the counters of the domain, unlinked when it
+            // was retired, and retired once (`retire_block`); the grace period has ended.
             Garbage::Block { kind, block, layout } => unsafe { memory.free(kind, block, layout) },
             Garbage::Other(free) => free(),
         }
     }
 }
 
-/// What one participating thread publishes.
+/// The published state of one participating thread.
 #[derive(Debug)]
 struct Participant {
     taken: AtomicBool,
@@ -66,7 +66,7 @@ struct Participant {
 pub(crate) struct Domain {
     epoch: CachePadded<AtomicU64>,
     participants: Box<[CachePadded<Participant>]>,
-    /// With which the blocks that are retired were allocated.
+    /// Allocator counters for retired blocks.
     memory: Arc<MemoryCounters>,
     /// Garbage of threads that left, with its tags.
     orphans: Mutex<Vec<(u64, Garbage)>>,
@@ -87,20 +87,20 @@ loom::thread_local! {
     static CURRENT: Cell<*const Local> = Cell::new(std::ptr::null());
 }
 
-/// A participating thread's own state.
+/// A participating thread's private state.
 struct Local {
     domain: Arc<Domain>,
     number: usize,
-    /// The epoch that operations begin in now, and how many are in flight that did.
+    /// The epoch in which new operations begin, and the number of its operations in flight.
     epoch: Cell<u64>,
     in_flight: Cell<u64>,
-    /// The same for earlier epochs that are still in use, oldest first.
+    /// The same pairs for earlier epochs that are still in use, oldest first.
     earlier: RefCell<VecDeque<(u64, u64)>>,
     garbage: RefCell<VecDeque<(u64, Garbage)>>,
 }
 
 impl Domain {
-    /// A domain for at most `threads` threads at a time, whose blocks of memory `memory` counts.
+    /// Creates a domain for at most `threads` concurrent threads; `memory` counts its blocks.
     pub(crate) fn new(threads: usize, memory: Arc<MemoryCounters>) -> Self {
         let participant = || {
             CachePadded::new(Participant {
@@ -119,11 +119,12 @@ impl Domain {
     /// Makes this thread a participant until the result is dropped.
     ///
     /// # Panics
-    /// If the thread participates already, or more threads do than the domain was made for.
+    /// Panics if the thread participates already, or if the domain has no slot left.
     pub(crate) fn participate(self: &Arc<Self>) -> Participation {
         assert!(CURRENT.with(Cell::get).is_null(), "a thread participates once");
         let free = |number: &usize| {
-            // AcqRel pairs with the Release of the thread that leaves it. Relaxed on failure: another is looked at.
+            // AcqRel pairs with the Release of the thread that leaves the slot. Relaxed on failure:
+            // another slot is tried.
             let taken = &self.participants[*number].taken;
             taken.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
@@ -142,7 +143,7 @@ impl Domain {
         Participation { local, bound: PhantomData }
     }
 
-    /// The oldest epoch an operation in flight anywhere may have begun in.
+    /// The oldest epoch in which any operation in flight may have begun.
     fn oldest(&self) -> u64 {
         fence(Ordering::SeqCst);
         let published =
@@ -150,12 +151,13 @@ impl Domain {
         self.participants.iter().map(published).min().unwrap_or(QUIESCENT)
     }
 
-    /// Frees what is left when nobody participates any more; part of closing a database.
+    /// Frees the remaining garbage when no thread participates any more; part of closing a
+    /// database.
     ///
     /// # Panics
-    /// If a thread still participates.
+    /// Panics if a thread still participates.
     pub(crate) fn drain(&self) {
-        assert_eq!(self.oldest(), QUIESCENT, "nobody may participate any more");
+        assert_eq!(self.oldest(), QUIESCENT, "no thread may participate any more");
         loop {
             let orphans = std::mem::take(&mut *self.orphans.lock());
             if orphans.is_empty() {
@@ -188,12 +190,12 @@ impl Local {
         while earlier.pop_front_if(|(_, count)| *count == 0).is_some() {}
         let oldest = earlier.front().map_or(now, |(epoch, _)| *epoch);
         self.participant().published.store(oldest, Ordering::SeqCst);
-        // Operations that begin from here on read what was unlinked before `now` was reached.
+        // Operations that begin from here on see what was unlinked before `now` was reached.
         fence(Ordering::SeqCst);
     }
 
     fn retire(&self, garbage: Garbage) {
-        // Orders the unlinking before the reading of the tag.
+        // Orders the unlinking before the load of the tag.
         fence(Ordering::SeqCst);
         let tag = self.domain.epoch.load(Ordering::SeqCst);
         self.garbage.borrow_mut().push_back((tag, garbage));
@@ -208,13 +210,13 @@ impl Local {
 /// This thread's membership in a domain.
 pub(crate) struct Participation {
     local: Box<Local>,
-    /// Belongs to the thread that made it.
+    /// Bound to the thread that created it.
     bound: PhantomData<*const ()>,
 }
 
 impl Participation {
-    /// A quiescent point: publishes this thread's oldest epoch and frees what is due. Returns
-    /// whether garbage is left.
+    /// Quiescent point: publishes this thread's oldest epoch and frees what is due. Returns whether
+    /// garbage is left.
     pub(crate) fn turn(&self) -> bool {
         self.local.publish_current();
         let newest = self.local.garbage.borrow().back().map(|(tag, _)| *tag);
@@ -234,7 +236,8 @@ impl Participation {
         !self.local.garbage.borrow().is_empty()
     }
 
-    /// Before this thread sleeps: holds nothing back any more, if nothing is in flight on it.
+    /// Stops holding back reclamation before this thread sleeps, if no operation is in flight on
+    /// it.
     pub(crate) fn sleep(&self) {
         if self.local.is_quiet() {
             // Release pairs with the load in `oldest`: a thread that sees it sees the operations' end.
@@ -242,7 +245,7 @@ impl Participation {
         }
     }
 
-    /// After this thread slept, before its next operation.
+    /// Publishes the current epoch after this thread slept, before its next operation.
     pub(crate) fn wake(&self) {
         self.local.publish_current();
     }
@@ -250,8 +253,8 @@ impl Participation {
 
 impl Drop for Participation {
     fn drop(&mut self) {
-        // Operations belong to tasks, which are all over: one that still counts was forgotten
-        // (`mem::forget`), and nobody can go on with it.
+        // Operations belong to tasks, which have all ended: one that is still counted was leaked
+        // (`mem::forget`), and no task can continue it.
         let mut garbage = self.local.garbage.borrow_mut();
         self.local.domain.orphans.lock().extend(garbage.drain(..));
         // Release pairs with the load in `oldest` and the exchange in `participate`.
@@ -261,7 +264,7 @@ impl Drop for Participation {
     }
 }
 
-/// An operation in flight: what it finds linked stays allocated until it is over.
+/// An operation in flight: everything it finds linked stays allocated until this is dropped.
 #[derive(Debug)]
 pub(crate) struct OperationGuard {
     epoch: u64,
@@ -271,18 +274,18 @@ pub(crate) struct OperationGuard {
 
 #[inline(always)]
 fn local<R>(look: impl FnOnce(&Local) -> R) -> R {
-    // SAFETY: null, or set by `participate` on this thread to state that its `Participation` owns,
-    // boxed, and cleared when that is dropped.
+    // SAFETY: null, or set by `participate` on this thread to a state that its `Participation`
+    // owns, boxed, and cleared when that is dropped.
     look(
         unsafe { CURRENT.with(Cell::get).as_ref() }
             .expect("operations run on participating threads"),
     )
 }
 
-/// Begins an operation; its end is the drop of the guard.
+/// Begins an operation; dropping the guard ends it.
 ///
 /// # Panics
-/// If this thread does not participate in a domain.
+/// Panics if this thread does not participate in a domain.
 #[inline]
 pub(crate) fn enter() -> OperationGuard {
     local(|local| {
@@ -294,7 +297,7 @@ pub(crate) fn enter() -> OperationGuard {
 impl Drop for OperationGuard {
     #[inline]
     fn drop(&mut self) {
-        // A user's code may drop it, with the future that holds it.
+        // User code may drop the guard, together with the future that holds it.
         engine_call(|| {
             local(|local| {
                 if self.epoch == local.epoch.get() {
@@ -314,7 +317,7 @@ impl Drop for OperationGuard {
 /// Runs `garbage`, which frees something just unlinked, once no operation can hold it any more.
 ///
 /// # Panics
-/// If this thread does not participate in a domain.
+/// Panics if this thread does not participate in a domain.
 pub(crate) fn retire_with(garbage: impl FnOnce() + Send + 'static) {
     local(|local| local.retire(Garbage::Other(Box::new(garbage))));
 }
@@ -322,11 +325,11 @@ pub(crate) fn retire_with(garbage: impl FnOnce() + Send + 'static) {
 /// Frees a block of memory that was just unlinked, once no operation can hold it any more.
 ///
 /// # Safety
-/// `block` was allocated with `memory`, for this kind and with this layout; nothing leads to it any more,
-/// and it is retired once.
+/// `block` was allocated with `memory`, for this kind and with this layout; nothing references it
+/// any more, and it is retired once.
 ///
 /// # Panics
-/// If this thread does not participate in the domain whose blocks `memory` counts.
+/// Panics if this thread does not participate in the domain whose blocks `memory` counts.
 pub(crate) unsafe fn retire_block(
     memory: &MemoryCounters,
     kind: Kind,

@@ -1,11 +1,11 @@
-//! A loom model: a reader never holds what a writer has freed.
+//! Loom model of reclamation: a reader never holds a block that a writer has freed.
 
 use loom::thread;
 
 use super::*;
 use crate::sync::atomic::AtomicU64;
 
-/// One cell in use, linked from `link`; `alive` says which cells are not freed.
+/// One cell in use, linked from `link`; `alive` is set for the cells that are not freed.
 struct Shared {
     link: AtomicU64,
     alive: [AtomicBool; 2],

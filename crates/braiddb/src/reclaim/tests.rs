@@ -1,4 +1,4 @@
-//! Garbage is freed when it may be, and not before.
+//! Tests of reclamation: garbage is freed when allowed, and not before.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -23,7 +23,7 @@ fn an_operation_in_flight_holds_garbage_back() {
             assert!(me.turn());
         }
         assert_eq!(freed.load(Ordering::Relaxed), 0);
-        // One that began after the unlinking does not hold it back.
+        // An operation that began after the unlinking does not delay it.
         let late = enter();
         drop(early);
         me.turn();

@@ -1,12 +1,13 @@
-//! Access stamps: who last read a record, for the serial safety net (`transaction/safety_net.rs`). Only
-//! databases that certify by it have them; for others this is one word a table.
+//! Access stamps: the last reader of each record, for the serial safety net
+//! (`transaction/safety_net.rs`). Only databases that certify by it have them; for others this
+//! costs one word per table.
 //!
-//! A stamp belongs to a record, not to one of its versions: so nothing is lost when a version is evicted,
-//! moved or read again. Who read an older version than the newest one counts as a reader of the newest, which
-//! may abort a writer that need not be, and never lets one commit that must not.
+//! A stamp belongs to a record, not to one of its versions. So nothing is lost when a version is
+//! evicted, moved or read again. A reader of an older version counts as a reader of the newest.
+//! This may abort a writer unnecessarily, but never lets one commit that must not.
 //!
-//! None is kept when the database is closed: a writer begins after it was opened, and so does every
-//! transaction that the writer may come before.
+//! Stamps are not persisted: a writer begins after the database was opened, and so does every
+//! transaction that the writer may precede.
 
 use super::chunks::{Chunks, NoMemory};
 use super::records::Records;
@@ -17,17 +18,17 @@ use crate::sync;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::{Link, Outcome, Stamp, Version, View};
 
-/// Looks at another worker's decision before its thread is let run.
+/// Number of polls for another worker's decision before this thread yields.
 const LOOKS: u32 = 100;
 
 /// Commit LSNs of the latest readers of a table.
 #[derive(Debug, Default)]
 pub(super) struct AccessStamps {
-    /// Of each record.
+    /// The latest reader of each record.
     records: Chunks,
-    /// Of ranges: who inserts comes after all of those.
+    /// The latest reader of any range: an inserting transaction follows all of them.
     ranges: AtomicU64,
-    /// Of the latest deletion of which nothing is left.
+    /// The latest deletion whose record was reclaimed.
     reclaimed: AtomicU64,
 }
 
@@ -42,13 +43,15 @@ impl Records {
         self.access_stamps().expect("a database that certifies by the serial safety net")
     }
 
-    /// Notes that a transaction read a record that commits at `lsn`.
+    /// Notes that a transaction which commits at `lsn` read a record.
     pub(crate) fn note_reader(&self, rid: Rid, lsn: Lsn) {
-        // AcqRel: a writer that awaited this reader, by the word that the reader stores afterwards, sees it.
+        // AcqRel: a writer that waited for this reader, through the word that the reader stores
+        // afterwards, sees it.
         self.access().records.word(rid.number()).fetch_max(lsn.0, Ordering::AcqRel);
     }
 
-    /// Notes that a transaction read a range of keys, or that one was not there, which commits at `lsn`.
+    /// Notes that a transaction which commits at `lsn` read a range of keys, or the absence of a
+    /// key.
     pub(crate) fn note_range_reader(&self, lsn: Lsn) {
         // AcqRel: see `note_reader`.
         self.access().ranges.fetch_max(lsn.0, Ordering::AcqRel);
@@ -66,27 +69,28 @@ impl Records {
         Lsn(self.access().ranges.load(Ordering::Acquire))
     }
 
-    /// Notes that a deletion is about to leave no trace; before the record's index entry is removed.
+    /// Notes a deletion whose record is about to be reclaimed; called before its index entry is
+    /// removed.
     pub(crate) fn note_reclaimed(&self, deleted: Lsn) {
         if let Some(access) = self.access_stamps() {
-            // Release pairs with the Acquire in `latest_reclaimed`, by way of the index: who does not find the
-            // entry sees this.
+            // Release pairs with the Acquire in `latest_reclaimed`, through the index: a thread
+            // that does not find the entry sees this.
             access.reclaimed.fetch_max(deleted.0, Ordering::Release);
         }
     }
 
-    /// The latest deletion of which nothing is left.
+    /// The latest deletion whose record was reclaimed.
     pub(crate) fn latest_reclaimed(&self) -> Lsn {
         // Acquire: see `note_reclaimed`.
         Lsn(self.access().reclaimed.load(Ordering::Acquire))
     }
 
-    /// When the version was committed that took the place of the one that `view` sees, if that was before
-    /// `until`, which the caller commits at. Waits for others that commit before: their threads are about to
-    /// decide, and wait for none that commits later.
+    /// Returns the commit LSN of the version that superseded the one visible to `view`, if that LSN
+    /// is before `until`, the caller's own commit LSN. Waits for other transactions that commit
+    /// before. Their threads are about to decide, and wait for none that commits later.
     ///
-    /// The chain is whole: nobody prunes in a database of this kind, and what is superseded at or after the
-    /// begin stamp is not freed.
+    /// The chain is complete: such a database does not prune, and versions superseded at or after
+    /// the begin stamp are not freed.
     pub(crate) fn overwritten_at(
         &self,
         rid: Rid,
@@ -97,13 +101,14 @@ impl Records {
         let mut overwritten = None;
         let mut link = self.array().load(rid).link();
         while let Some(Link::Version(reference)) = link {
-            // SAFETY: linked when it was loaded, under the guard, which is older than its eviction; and
-            // superseded, if at all, after `view` began, or else its successor ended the search.
+            // SAFETY: linked when it was loaded, under the guard, which is older than its eviction;
+            // and superseded, if at all, after `view` began, or else its successor ended the
+            // search.
             let version = unsafe { reference.get() };
             match decided(version, view, until) {
                 Some(lsn) if lsn < view.begin => break,
                 Some(lsn) if lsn < until => overwritten = Some(lsn),
-                // The caller's own, one that commits later, or one that does not.
+                // The caller's own version, one that commits later, or one that does not commit.
                 _ => {}
             }
             link = version.next();
@@ -112,7 +117,7 @@ impl Records {
     }
 }
 
-/// When a version of somebody else was committed; `None` if not before `until`.
+/// The commit LSN of another transaction's version; `None` if not before `until`.
 fn decided(version: Version<'_>, view: View<'_>, until: Lsn) -> Option<Lsn> {
     let (mut stamp, mut looks) = (version.stamp(), 0_u32);
     loop {
@@ -132,7 +137,7 @@ fn decided(version: Version<'_>, view: View<'_>, until: Lsn) -> Option<Lsn> {
     }
 }
 
-/// Waits a moment for another thread, which is about to do what the caller looks for.
+/// Waits a moment for another thread, which is about to do what the caller polls for.
 pub(crate) fn wait(looks: &mut u32) {
     *looks += 1;
     if *looks < LOOKS {

@@ -1,17 +1,18 @@
-//! Certification: whether a record is, as of a commit, what a transaction saw when it began (the read
-//! validation of Hekaton, at the place in the log that orders commits).
+//! Certification of a record: whether it is, as of a commit, what a transaction saw when it began
+//! (the read validation of Hekaton, at the point in the log that orders commits).
 //!
-//! The caller has drawn its commit LSN `c`, or asks as of [`Lsn::MAX`]; its begin stamp is `b`. Why the
-//! answer is right:
+//! The caller has drawn its commit LSN `c`, or asks as of [`Lsn::MAX`]; its begin stamp is `b`.
+//! Proof of correctness:
 //!
-//! - Whoever committed at `u < c` installed its versions, entered its keys in the index and said
-//!   `Committing` before its addition to the log's tail. The caller's own addition reads that one's
-//!   result through the chain of additions, so all of that is seen here. One that is still seen as
-//!   active or aborted has no LSN before `c`, nor will it.
-//! - A chain is in the order of LSNs, and only its head may be in flight. So the first version that is
+//! - A transaction that committed at `u < c` installed its versions, inserted its keys into the
+//!   index and set `Committing` before its addition to the log's tail. The caller's own addition
+//!   reads that one's result through the chain of additions, so all of that is visible here. A
+//!   transaction that still appears active or aborted has no LSN before `c`, and will have none.
+//! - A chain is in LSN order, and only its head may be in flight. So the first version that is
 //!   committed before `c` decides.
-//! - That version is still linked: garbage keeps what is superseded after `b`; the pruner cuts out only
-//!   what is superseded before the latest that the caller's worker has told, which is before `c`.
+//! - That version is still linked: garbage keeps versions that are superseded after `b`. The pruner
+//!   cuts out only versions superseded before the latest stamp that the caller's worker has
+//!   announced, which is before `c`.
 //! - An address is before every begin stamp in use, and so before `b`.
 
 use super::indirection::IndirectionEntry;
@@ -23,8 +24,8 @@ use crate::sched;
 use crate::version::{Link, Outcome, Stamp, Verdict, Version, View};
 
 impl Records {
-    /// Whether nobody else committed a write to a record at or after `view`'s begin stamp and before
-    /// `until`. If that cannot be told at once, it counts as changed.
+    /// Returns whether no other transaction committed a write to a record at or after `view`'s
+    /// begin stamp and before `until`. A record in doubt counts as changed.
     pub(crate) fn is_unchanged(
         &self,
         rid: Rid,
@@ -36,8 +37,8 @@ impl Records {
         !matches!(decided, Some((_, Verdict::Between | Verdict::Untold)))
     }
 
-    /// The first version of a record, from the newest on, that says something of the time before `until`;
-    /// `None` if there is none, or an address, which is before `view`'s begin stamp.
+    /// The first version of a record, from the newest on, that determines its state before `until`.
+    /// `None` if none does, or for an address, which is before `view`'s begin stamp.
     pub(super) fn deciding<'o>(
         &self,
         rid: Rid,
@@ -47,8 +48,9 @@ impl Records {
     ) -> Option<(Version<'o>, Verdict)> {
         let mut link = self.array().load(rid).link();
         while let Some(Link::Version(reference)) = link {
-            // SAFETY: linked when it was loaded, under the guard, which is older than its eviction; and
-            // superseded, if at all, after `view` began: a successor that may have drawn its LSN before ended the search.
+            // SAFETY: linked when it was loaded, under the guard, which is older than its eviction;
+            // and superseded, if at all, after `view` began: a successor that may have drawn its
+            // LSN before ended the search.
             let version = unsafe { reference.get::<'o>() };
             match view.verdict(|| version.stamp(), until) {
                 Verdict::After => link = version.next(),
@@ -58,8 +60,8 @@ impl Records {
         None
     }
 
-    /// The value of a record as of `until`, if somebody else has committed it at or after `view`'s begin
-    /// stamp, and it is in memory.
+    /// The value of a record as of `until`, if another transaction has committed it at or after
+    /// `view`'s begin stamp, and it is resident.
     pub(crate) fn value_before<'o>(
         &self,
         rid: Rid,
@@ -72,7 +74,8 @@ impl Records {
         there.then(|| version.payload())
     }
 
-    /// Whether somebody else has committed a write to a record at or after `view`'s begin stamp.
+    /// Returns whether another transaction has committed a write to a record at or after `view`'s
+    /// begin stamp.
     pub(crate) fn is_overwritten(
         &self,
         rid: Rid,
@@ -82,8 +85,8 @@ impl Records {
         self.committed_between(rid, view, Lsn::MAX, operation).is_some()
     }
 
-    /// The newest version of a record before `until`, if somebody else has committed it, at or after
-    /// `view`'s begin stamp.
+    /// The newest version of a record before `until`, if another transaction has committed it at or
+    /// after `view`'s begin stamp.
     fn committed_between<'o>(
         &self,
         rid: Rid,
@@ -94,7 +97,7 @@ impl Records {
         let (version, Verdict::Between) = self.deciding(rid, view, until, operation)? else {
             return None;
         };
-        // One that is not committed yet may abort, or has aborted since.
+        // A version that is not committed yet may abort, or has aborted since.
         let stamp = version.stamp();
         let committed = match stamp.name() {
             None => stamp != Stamp::ABORTED && stamp.lsn().is_some_and(|lsn| lsn < until),
@@ -103,7 +106,7 @@ impl Records {
         committed.then_some(version)
     }
 
-    /// Prefetches the entry of a record that is to be certified soon.
+    /// Prefetches the entry of a record that is certified soon.
     pub(crate) fn prefetch_entry(&self, rid: Rid) {
         sched::prefetch(self.array().pointer(rid));
     }

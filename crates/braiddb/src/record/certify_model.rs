@@ -1,5 +1,6 @@
-//! Loom models of certification: transactions on two threads, under the memory model, on the real table,
-//! states of transactions, installation and certification. Only the log is a counter.
+//! Loom models of certification: transactions on two threads under the memory model. They use the
+//! real table, transaction states, installation and certification; only the log is replaced by a
+//! counter.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -23,24 +24,24 @@ use crate::version::{
 };
 
 const BLOCK_BYTES: u64 = 8;
-/// The begin stamp of those that write.
+/// The begin stamp of writing transactions.
 const BEGIN: Lsn = Lsn(16);
-/// Record ids, and as bytes the keys of their records.
+/// Record ids; as bytes, also the keys of their records.
 const ONE: u8 = 0;
 const TWO: u8 = 1;
-/// A key without a record at first.
+/// A key that has no record at first.
 const THREE: u8 = 2;
 
-/// What the workers of a model share: records one and two, committed at 8.
+/// Shared state of a model's workers: records one and two, committed at 8.
 struct Shared {
     tail: AtomicU64,
     status: StatusTable,
-    /// Before the table, which what was retired leads to.
+    /// Dropped before the table, which retired items reference.
     domain: Arc<Domain>,
     table: Records,
 }
 
-/// What a transaction read.
+/// Reads of a transaction.
 #[derive(Clone, Copy, Debug)]
 enum Read {
     Nothing,
@@ -49,15 +50,15 @@ enum Read {
     From(u8),
 }
 
-/// How a transaction ended.
+/// Outcome of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Committed(Lsn),
-    /// It met another's write.
+    /// It met another transaction's write.
     Conflict,
-    /// What it read had changed.
+    /// Its read set had changed.
     Changed,
-    /// Whether what it read had changed was not told in time.
+    /// Its read set was still in doubt after all polls.
     Untold,
 }
 
@@ -95,8 +96,8 @@ impl Shared {
         unsafe { View::new(begin, me, &self.status) }
     }
 
-    /// Runs a transaction of a worker that reads, writes one record, and commits or not. All have begun
-    /// before any of them goes on.
+    /// Runs a transaction of a worker that reads, writes one record, and commits or aborts. All
+    /// transactions begin before any of them continues.
     fn run(&self, worker: usize, read: Read, written: u8) -> End {
         let _me = self.domain.participate();
         let operation = &reclaim::enter();
@@ -109,7 +110,7 @@ impl Shared {
             return End::Conflict;
         };
         self.status.committing(name);
-        // SeqCst, as the log's.
+        // SeqCst, like the log's.
         let lsn = Lsn(self.tail.fetch_add(BLOCK_BYTES, Ordering::SeqCst));
         self.status.drew(name, lsn);
         let end = self.certify(view, read, lsn, operation);
@@ -128,7 +129,7 @@ impl Shared {
         end
     }
 
-    /// Installs a version, or inserts it under a key without a record, as `Transaction::write` does.
+    /// Installs a version, or inserts it under a key without a record, like `Transaction::write`.
     fn install(
         &self,
         view: View<'_>,
@@ -143,7 +144,7 @@ impl Shared {
                 if self.table.index.insert(&[written], id, operation).is_ok() {
                     return Some((id, None));
                 }
-                // SAFETY: published above; the index never led to it.
+                // SAFETY: published above; the index never referenced it.
                 unsafe { self.table.take_back(id, new, None) };
                 continue;
             };
@@ -183,7 +184,7 @@ impl Shared {
     }
 }
 
-/// Runs two transactions beside one another, and holds how they end against `holds`.
+/// Runs two transactions concurrently, and passes their outcomes to `holds`.
 fn beside(one: (Read, u8), other: (Read, u8), holds: fn(End, End)) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(2);
@@ -202,12 +203,12 @@ fn committed(end: End) -> bool {
     matches!(end, End::Committed(_))
 }
 
-/// Of two that each write what the other has read both would be write skew. One of them gets on, unless
-/// the other was about to tell its LSN for all the time that it was looked at.
+/// If each of two transactions writes what the other has read, committing both would be write skew.
+/// One of them commits, unless the other was about to publish its LSN during all polls.
 fn skewed(one: End, other: End) {
     assert!(!(committed(one) && committed(other)), "write skew");
     let told = one != End::Untold && other != End::Untold;
-    assert!(!told || committed(one) || committed(other), "neither gets on: {one:?}, {other:?}");
+    assert!(!told || committed(one) || committed(other), "neither commits: {one:?}, {other:?}");
 }
 
 #[test]
@@ -258,7 +259,7 @@ fn reader_beside_certification(fails: bool) {
             End::Committed(lsn) if lsn < begin => &b"new"[..],
             _ => b"old",
         };
-        assert!(seen.is_none_or(|seen| seen == expected), "it depends on what is to be");
+        assert!(seen.is_none_or(|seen| seen == expected), "the reader saw an undecided write");
         assert_eq!(read().as_deref(), Some(expected), "decided once the writer is done");
         drop(operation);
         drop(me);
@@ -275,8 +276,8 @@ fn model_a_reader_begun_later_sees_nothing_of_who_fails() {
     reader_beside_certification(true);
 }
 
-/// A pruner cuts out what two readers, begun at 10 and 20, do not see, while the second, whose worker last told
-/// the tail as 26, is certified at 28.
+/// A pruner cuts out versions that two readers, begun at 10 and 20, do not see. At the same time
+/// the second reader is certified at 28; its worker last announced a tail of 26.
 #[test]
 fn model_what_decides_a_certification_is_not_pruned() {
     let mut builder = Builder::new();
@@ -300,7 +301,7 @@ fn model_what_decides_a_certification_is_not_pruned() {
         readers.publish(0, [Lsn(10)].into_iter(), Lsn(40));
         readers.publish(1, [Lsn(20)].into_iter(), Lsn(26));
         let pruner = thread::spawn(move || {
-            let pruning = horizon.prune().expect("nobody acts");
+            let pruning = horizon.prune().expect("no worker acts");
             let begins = readers.stamps(Lsn(40), &pruning);
             let mut cut = 0;
             for place in 0..3 {
@@ -325,7 +326,7 @@ fn model_what_decides_a_certification_is_not_pruned() {
             seen.unwrap().and_then(|seen| seen.committed)
         };
         assert_eq!((seen(10), seen(20)), (Some(Lsn(8)), Some(Lsn(16))));
-        assert_eq!(pruner.join().unwrap(), 1, "that of 12 is seen by nobody");
+        assert_eq!(pruner.join().unwrap(), 1, "no reader sees the version of 12");
         drop(operation);
         drop(me);
     });

@@ -1,29 +1,29 @@
-//! A run of words that grows: chunks that are never moved, each twice as long as the one before.
+//! Growable array of words: chunks that are never moved, each twice as long as the previous one.
 //!
-//! Word `n` is in chunk `k` where `n + FIRST` has its highest bit at `k` above that of `FIRST`, so a
-//! leading-zeros count and one look at the short directory, which stays cached, lead to it. Small
-//! chunks are blocks of the allocator. From 2 MiB on they are mappings: addresses cost nothing until
-//! they are used, and large pages save a page walk on every random access.
+//! Word `n` is in chunk `k` where `n + FIRST` has its highest bit at `k` above that of `FIRST`. So
+//! a lookup takes a leading-zeros count and one read of the short directory, which stays cached.
+//! Small chunks are blocks of the allocator. From 2 MiB on they are mappings: address space costs
+//! nothing until it is used, and huge pages save a page walk on every random access.
 //!
-//! Invariants: a chunk, once published in the directory, stays until the whole is dropped. When there
-//! is room for word `n`, all chunks up to its own are published.
+//! Invariants: a published chunk stays until the whole array is dropped. If word `n` is available,
+//! all chunks up to its own are published.
 
 use std::ptr::NonNull;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Words of the first chunk; a power of two.
+/// Number of words in the first chunk; a power of two.
 #[cfg(not(loom))]
 const FIRST: u64 = 64;
 #[cfg(loom)]
 const FIRST: u64 = 2;
-/// Chunks there can be: nearly 2^32 words.
+/// Maximum number of chunks: nearly 2^32 words.
 #[cfg(not(loom))]
 const CHUNKS: usize = 26;
 #[cfg(loom)]
 const CHUNKS: usize = 2;
 
-/// The operating system has no memory, or no addresses, for another chunk.
+/// The operating system has no memory, or no address space, for another chunk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no memory for {bytes} more bytes of record ids: {reason}")]
 pub(crate) struct NoMemory {
@@ -31,14 +31,14 @@ pub(crate) struct NoMemory {
     reason: String,
 }
 
-/// A run of words, zero at first.
+/// A growable array of words, initially zero.
 #[derive(Debug)]
 pub(super) struct Chunks {
-    /// Addresses of the chunks; 0 for those that are not there yet.
+    /// Addresses of the chunks; 0 for chunks that do not exist yet.
     directory: [AtomicU64; CHUNKS],
 }
 
-/// Where a word is.
+/// The chunk of a word and the offset in it.
 #[inline(always)]
 fn place(number: u64) -> (usize, usize) {
     let shifted = number + FIRST;
@@ -46,12 +46,12 @@ fn place(number: u64) -> (usize, usize) {
     (chunk as usize, (shifted - (FIRST << chunk)) as usize)
 }
 
-/// Words of a chunk.
+/// Number of words in a chunk.
 fn words_of(chunk: usize) -> usize {
     (FIRST << chunk) as usize
 }
 
-/// Words of all chunks up to and with one.
+/// Number of words in all chunks up to and including one.
 fn words_up_to(chunk: usize) -> u64 {
     (FIRST << (chunk + 1)) - FIRST
 }
@@ -63,29 +63,30 @@ impl Default for Chunks {
 }
 
 impl Chunks {
-    /// Words there can be.
+    /// Maximum number of words.
     pub(super) const CAPACITY: u64 = (FIRST << CHUNKS) - FIRST;
 
-    /// A word for which room was made.
+    /// The word at an available index.
     ///
     /// # Panics
-    /// When there is no room for it.
+    /// Panics if the array has no such word yet.
     #[inline(always)]
     pub(super) fn word(&self, number: u64) -> &AtomicU64 {
         let (chunk, offset) = place(number);
         // Acquire pairs with the Release in `publish`: the chunk is zeroed.
         let address = self.directory[chunk].load(Ordering::Acquire);
         let words = NonNull::new(address as *mut AtomicU64);
-        let words = words.unwrap_or_else(|| panic!("there is no room for record id {number}"));
+        let words = words.unwrap_or_else(|| panic!("no room was made for record id {number}"));
         // SAFETY: a published chunk holds `words_of(chunk)` words, of which `place` names one; they
         // are shared only as atomics, and live as long as `self`.
         unsafe { words.add(offset).as_ref() }
     }
 
-    /// Makes room for the words up to `number`, and returns for how many there is room at least.
+    /// Makes the words up to `number` available, and returns a lower bound of the number of
+    /// available words.
     ///
     /// # Errors
-    /// The operating system's, when it has no such run of addresses left.
+    /// Those of the operating system, if it has no such range of addresses left.
     pub(super) fn grow(&self, number: u64) -> Result<u64, NoMemory> {
         assert!(number < Self::CAPACITY, "the caller knows the capacity");
         let (last, _) = place(number);
@@ -104,12 +105,12 @@ impl Chunks {
             bytes: words * size_of::<u64>(),
             reason: error.to_string(),
         })?;
-        // Release pairs with the Acquire in `word`. On failure another thread's chunk is there, which
-        // this thread may go on to use: Acquire.
+        // Release pairs with the Acquire in `word`. On failure another thread's chunk is there,
+        // which this thread may use: Acquire.
         let (success, failure) = (Ordering::Release, Ordering::Acquire);
         let address = new.as_ptr() as u64;
         if self.directory[chunk].compare_exchange(0, address, success, failure).is_err() {
-            // SAFETY: allocated above with this length, and known to nobody else.
+            // SAFETY: allocated above with this length, and not shared.
             unsafe { backing::free(new, words) };
         }
         Ok(())
@@ -119,7 +120,7 @@ impl Chunks {
 impl Drop for Chunks {
     fn drop(&mut self) {
         for (chunk, address) in self.directory.iter().enumerate() {
-            // Relaxed: nobody else is there.
+            // Relaxed: no other thread has access.
             let address = address.load(Ordering::Relaxed) as *mut AtomicU64;
             if let Some(words) = NonNull::new(address) {
                 // SAFETY: published with this length; no reference to a word outlives `self`.
@@ -138,7 +139,7 @@ mod backing {
     use crate::memory::{self, HUGE_PAGE_BYTES};
     use crate::sync::atomic::AtomicU64;
 
-    /// Words of a chunk that is a mapping.
+    /// Minimum number of words in a chunk that is a mapping.
     const MAPPED: usize = HUGE_PAGE_BYTES / size_of::<AtomicU64>();
     const CACHE_LINE_BYTES: usize = 64;
 
@@ -147,7 +148,7 @@ mod backing {
             .expect("chunks are far shorter than the address space")
     }
 
-    /// Zeroed words.
+    /// Allocates zeroed words.
     pub(super) fn allocate(words: usize) -> Result<NonNull<AtomicU64>> {
         if words < MAPPED {
             return Ok(memory::allocate_uncounted(layout(words)).cast());
@@ -156,7 +157,7 @@ mod backing {
     }
 
     /// # Safety
-    /// `start` came from `allocate` with as many words, and nobody uses them any more.
+    /// `start` came from `allocate` with the same number of words, and is no longer used.
     pub(super) unsafe fn free(start: NonNull<AtomicU64>, words: usize) {
         if words < MAPPED {
             // SAFETY: the caller's contract.
@@ -174,14 +175,14 @@ mod backing {
 
     use crate::sync::atomic::AtomicU64;
 
-    /// Loom's atomics are made one by one.
+    /// Loom's atomics are created one by one.
     pub(super) fn allocate(words: usize) -> Result<NonNull<AtomicU64>> {
         let words: Box<[AtomicU64]> = (0..words).map(|_| AtomicU64::new(0)).collect();
         Ok(NonNull::new(Box::into_raw(words).cast()).expect("a box is somewhere"))
     }
 
     /// # Safety
-    /// `start` came from `allocate` with as many words, and nobody uses them any more.
+    /// `start` came from `allocate` with the same number of words, and is no longer used.
     pub(super) unsafe fn free(start: NonNull<AtomicU64>, words: usize) {
         let words = std::ptr::slice_from_raw_parts_mut(start.as_ptr(), words);
         // SAFETY: made from a box of this length (the caller's contract).
@@ -236,7 +237,7 @@ mod model {
 
     use super::*;
 
-    /// Two threads that grow the same run at once see one word, zero at first.
+    /// Two threads that grow the same array concurrently use the same word, initially zero.
     #[test]
     fn model_of_two_that_grow_at_once_gives_one_chunk() {
         loom::model(|| {

@@ -1,8 +1,9 @@
-//! Records whose bytes are in the log only (MosaicDB §4.1): read, and brought back to memory.
+//! Cold records, whose bytes are only in the log (MosaicDB §4.1): reading them, and making them
+//! resident again.
 //!
-//! Nobody holds an operation guard while storage is read, which may take long: what was found before is
-//! looked at again afterwards. An address names one version of one record for ever, wherever the
-//! record's chain has gone meanwhile, so what is read is what was seen.
+//! No operation guard is held while storage is read, which may take long: entries that were loaded
+//! before are read again afterwards. An address identifies one version of one record forever,
+//! however the record's chain has changed since. So what is read is what was seen.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -14,12 +15,12 @@ use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::version::{Acting, Address, Stamp, Version, VersionRef};
 
-/// Where in the log what a transaction sees of a record is. It is durable.
+/// Location in the log of a visible version. It is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ColdVersion {
     pub(crate) address: Address,
-    /// When the version was committed whose header the transaction saw; none if it met an address,
-    /// under which everyone sees the same.
+    /// Commit LSN of the version whose header the transaction saw; `None` if it met an address,
+    /// which has the same meaning for every transaction.
     committed: Option<Lsn>,
 }
 
@@ -28,7 +29,7 @@ impl ColdVersion {
         Self { address, committed: None }
     }
 
-    /// Of an evicted version that was committed at `committed`.
+    /// The location of an evicted version that was committed at `committed`.
     pub(super) fn of_evicted(version: Version<'_>, committed: Lsn) -> Self {
         let record = version.record().expect("versions are evicted if the log has them");
         let address = Address::new(record, version.payload_bytes());
@@ -40,27 +41,27 @@ impl ColdVersion {
         self.committed.unwrap_or(self.address.lsn())
     }
 
-    /// Whether what is brought back from here leads on to older versions.
+    /// Returns whether a version restored from here links to older versions.
     pub(crate) fn leads_on(self) -> bool {
         self.committed.is_some()
     }
 }
 
-/// What reading a record from the log gives.
+/// Result of reading a record from the log.
 type Fetched = Result<ColdRecord, Arc<LogError>>;
 
 impl Records {
-    /// Reads the record of the version `cold`, where an active transaction saw a version of `rid`.
+    /// Reads the record of the version `cold` of `rid`, which an active transaction saw.
     ///
     /// # Errors
-    /// The device's, the log's.
+    /// Those of the device and the log.
     #[cold]
     pub(crate) fn fetch(
         &self,
         rid: Rid,
         cold: ColdVersion,
     ) -> Pin<Box<dyn Future<Output = Fetched> + '_>> {
-        // Boxed, so that reads of memory do not carry the state of reads of storage.
+        // Boxed, so that reads of resident records do not carry the state of reads of storage.
         Box::pin(async move { self.fetch_now(rid, cold).await.map_err(Arc::new) })
     }
 
@@ -74,21 +75,21 @@ impl Records {
         Ok(record)
     }
 
-    /// Bytes of a segment of the log.
+    /// Segment size of the log in bytes.
     pub(crate) fn log_segment_bytes(&self) -> u64 {
         self.store().expect("addresses are of a log that can be read").segment_bytes()
     }
 
-    /// Reads the log from one position to another, both durable, as far as one segment goes.
+    /// Reads the log between two durable positions, up to the end of one segment.
     ///
     /// # Errors
-    /// The device's; `Corrupt` if the segment is missing.
+    /// Those of the device; `Corrupt` if the segment is missing.
     pub(crate) async fn fetch_span(&self, from: Lsn, to: Lsn) -> Result<ColdSpan, LogError> {
         let store = self.store().expect("addresses are of a log that can be read");
         store.read_stretch(from, to).await
     }
 
-    /// The value of `cold`, a version of `rid`, if a whole record of it is there in `span`.
+    /// The value of `cold`, a version of `rid`, if a complete record of it is in `span`.
     pub(crate) fn value_in<'s>(
         &self,
         span: &'s ColdSpan,
@@ -99,14 +100,14 @@ impl Records {
         Some(record.value)
     }
 
-    /// Whether a record is one of `rid` in this table, with a value.
+    /// Returns whether a log record is one of `rid` in this table, with a value.
     fn is_of(&self, rid: Rid, record: &RecordView<'_>) -> bool {
         (record.table, record.rid) == (self.id, rid) && record.kind != RecordKind::Delete
     }
 
-    /// Brings a value that was read for `cold` back to memory, as a version at the head of the record's
-    /// chain, if the entry still leads there and the table keeps what it reads. `acting` excludes the
-    /// pruner; without it, nothing comes back whose chain leads on.
+    /// Makes a value that was read for `cold` resident again, as a version at the head of the
+    /// record's chain, if the entry is unchanged and the table caches what it reads. `acting`
+    /// excludes the pruner; without it, only versions without older versions are restored.
     ///
     /// # Safety
     /// The caller's transaction is active, and saw the version `cold`.
@@ -127,17 +128,19 @@ impl Records {
             return;
         }
         let IndirectionEntry::Version(head) = from else {
-            // Everyone may see what an address leads to, so any commit LSN will do that is not later.
+            // Every transaction may see the version at an address, so any commit LSN that is not
+            // later will do.
             let lsn = cold.address.lsn();
             let version = VersionRef::allocate(self.memory(), Stamp::committed(lsn), value, false);
             // SAFETY: not shared yet.
             unsafe { version.get() }.set_record(lsn, Some(lsn));
-            // An address never comes back once its record was written again, so what is replaced is
-            // what was read.
+            // An address never returns once its record was written again, so the replaced entry is
+            // the one that was read.
             self.replace_or_free(rid, from, version);
             return;
         };
-        // SAFETY: the head just loaded, under the guard and before the end of an active transaction.
+        // SAFETY: the head just loaded, under the guard and before the end of an active
+        // transaction.
         let evicted = unsafe { head.get() };
         let same = evicted.is_evicted()
             && evicted.stamp().lsn() == cold.committed

@@ -1,4 +1,4 @@
-//! How much a table holds, and where: counted by looking at every entry of its array.
+//! Contents of a table by location, counted by reading every entry of its array.
 
 use super::Records;
 use super::read::NotReady;
@@ -6,20 +6,21 @@ use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::version::View;
 
-/// Records that were counted, and the bytes of their values.
+/// Number of records, and the bytes of their values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Contents {
-    /// Those whose value is in memory.
+    /// Records whose value is resident.
     pub(crate) hot: u64,
     pub(crate) hot_bytes: u64,
-    /// Those whose value is only in the log, and the bytes of these, about.
+    /// Records whose value is only in the log; their bytes are approximate.
     pub(crate) cold: u64,
     pub(crate) cold_bytes: u64,
 }
 
 impl Records {
-    /// Counts what `view` sees under the record ids from `from` on, `count` at most; the next id, if there may be more.
-    /// What is looked at does not count as read. A record that is being decided at this moment is left out.
+    /// Counts what `view` sees under up to `count` record ids from `from` on; returns the next id,
+    /// if more may follow. Counting does not mark versions as referenced. A record whose commit is
+    /// being decided is not counted.
     pub(crate) fn count_contents(
         &self,
         (from, count): (u64, u64),

@@ -1,6 +1,6 @@
-//! Copies of values that are handed out for longer than an operation: for the length of a transaction,
-//! or of a batch of a scan. A version may be evicted, and freed, while a transaction looks at its
-//! value; what is copied here stays until its owner is over, however long that takes.
+//! Copies of values that are returned for longer than an operation: for a transaction, or for a
+//! batch of a scan. A version may be evicted and freed while a transaction uses its value. The copy
+//! here stays until its owner ends, however long that takes.
 
 use std::alloc::Layout;
 use std::cell::RefCell;
@@ -10,14 +10,14 @@ use crate::log::ColdRecord;
 use crate::memory::{Kind, MemoryCounters};
 use crate::sync::thread;
 
-/// Bytes of the first chunk, unless a value needs more: many transactions keep one value each. Each
-/// later one has twice as many, up to a bound.
+/// Size of the first chunk in bytes, unless a value needs more: many transactions keep one value
+/// each. Each later chunk is twice as large, up to a limit.
 const FIRST_CHUNK_BYTES: usize = 256;
 const CHUNK_BYTES: usize = 64 << 10;
 /// Values read from the log that are at least this long stay in the buffer they were read into.
 const ADOPTED_BYTES: usize = 32 << 10;
 
-/// A run of memory that is filled from its start.
+/// A block of memory that is filled from its start.
 #[derive(Debug)]
 struct Chunk {
     start: NonNull<u8>,
@@ -27,8 +27,8 @@ struct Chunk {
 
 /// Copies of values.
 ///
-/// Invariants: what was handed out is never moved, changed or freed while the owner is borrowed;
-/// chunks are filled one after the other, and only the last has room.
+/// Invariants: a returned copy is never moved, changed or freed while the owner is borrowed; chunks
+/// are filled one after the other, and only the last has room.
 #[derive(Debug, Default)]
 pub(crate) struct Copies(RefCell<Kept>);
 
@@ -48,12 +48,12 @@ impl Chunk {
         Layout::from_size_align(capacity, 1).expect("values are bounded far below isize::MAX")
     }
 
-    /// Appends `bytes`, for which there is room; returns where they are.
+    /// Appends `bytes`, which must fit; returns their location.
     fn append(&mut self, bytes: &[u8]) -> NonNull<[u8]> {
-        assert!(bytes.len() <= self.capacity - self.used, "the caller looked for room");
-        // SAFETY: within the chunk (asserted), behind what was handed out before.
+        assert!(bytes.len() <= self.capacity - self.used, "the caller checked the room");
+        // SAFETY: within the chunk (asserted), after everything returned before.
         let target = unsafe { self.start.add(self.used) };
-        // SAFETY: the target is the chunk's own and nobody else's yet; as long as asserted.
+        // SAFETY: the target belongs to the chunk and is not shared yet; its length is asserted.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), target.as_ptr(), bytes.len()) };
         self.used += bytes.len();
         NonNull::slice_from_raw_parts(target, bytes.len())
@@ -78,14 +78,14 @@ impl Kept {
 }
 
 impl Copies {
-    /// Keeps a copy of `bytes`. All are counted by, and freed with, the same `memory`.
+    /// Keeps a copy of `bytes`. All copies are counted and freed with the same `memory`.
     pub(crate) fn keep(&self, memory: &MemoryCounters, bytes: &[u8]) -> &[u8] {
         let copy = self.0.borrow_mut().append(memory, bytes);
         // SAFETY: initialised, and neither changed nor freed before `self` is borrowed exclusively.
         unsafe { copy.as_ref() }
     }
 
-    /// Whether [`Self::keep_record`] keeps such a value in the buffer it was read into.
+    /// Returns whether [`Self::keep_record`] keeps such a value in the buffer it was read into.
     pub(crate) fn adopts(value_bytes: usize) -> bool {
         value_bytes >= ADOPTED_BYTES
     }
@@ -98,31 +98,31 @@ impl Copies {
         memory.count(Kind::Copy, record.memory_bytes() as i64);
         let value = NonNull::from(record.view().value);
         self.0.borrow_mut().records.push(record);
-        // SAFETY: in the record's own buffer on the heap, which moves with none of its owners, and is
-        // neither changed nor freed before `self` is borrowed exclusively.
+        // SAFETY: in the record's heap buffer, which does not move with its owners, and is neither
+        // changed nor freed before `self` is borrowed exclusively.
         unsafe { value.as_ref() }
     }
 
-    /// Keeps a value in the buffer that it is in.
+    /// Keeps a value in its own buffer.
     pub(crate) fn keep_buffer(&self, memory: &MemoryCounters, value: Vec<u8>) -> &[u8] {
         memory.count(Kind::Copy, value.capacity() as i64);
         let kept = NonNull::from(value.as_slice());
         self.0.borrow_mut().buffers.push(value);
-        // SAFETY: in the buffer's own memory on the heap, which moves with none of its owners, and is neither changed
-        // nor freed before `self` is borrowed exclusively.
+        // SAFETY: in the buffer's heap memory, which does not move with its owners, and is neither
+        // changed nor freed before `self` is borrowed exclusively.
         unsafe { kept.as_ref() }
     }
 
-    /// Takes over what `other` keeps.
+    /// Takes over the copies of `other`.
     pub(crate) fn take_over(&self, other: &mut Self) {
         let (mut mine, other) = (self.0.borrow_mut(), other.0.get_mut());
-        // Behind mine, so that the last chunk is the one with room.
+        // Appended, so that the last chunk is the one with room.
         mine.chunks.append(&mut other.chunks);
         mine.records.append(&mut other.records);
         mine.buffers.append(&mut other.buffers);
     }
 
-    /// Forgets all of them, and frees their memory.
+    /// Removes all copies, and frees their memory.
     #[inline]
     pub(crate) fn free(&mut self, memory: &MemoryCounters) {
         let kept = self.0.get_mut();
@@ -152,7 +152,7 @@ impl Kept {
 impl Drop for Copies {
     fn drop(&mut self) {
         let kept = self.0.get_mut();
-        // When a panic unwinds, they may be leaked.
+        // When a panic unwinds, copies may be leaked.
         assert!(kept.is_empty() || thread::panicking(), "copies are freed with their counters");
     }
 }

@@ -1,19 +1,20 @@
-//! Eviction: versions that the log has give way to their addresses, or lose their payload.
+//! Eviction: versions that are in the log are replaced by their addresses, or lose their payload.
 //!
-//! A clock over the indirection array, with a second chance for what was read since the hand last
-//! came by. Invariants:
+//! A clock over the indirection array, with a second chance for versions that were read since the
+//! hand last passed. Invariants:
 //!
-//! - An entry becomes an address only if its version is durable and committed before every begin stamp
-//!   in use: so every transaction that meets the address may see the record, and no older version
-//!   of it is needed. That is acting on a horizon: the protocol is at the head of `version/horizon.rs`.
-//! - A durable version that is newer than some begin stamp in use gives way to its header alone, which
-//!   says when it was committed and leads on to older versions. So one old transaction does not keep
-//!   payloads in memory, whatever is written while it is open. Once no begin stamp is older, the header
-//!   gives way to the address.
-//! - A worker that replaces a version by another with the same link excludes the pruner, which alone
-//!   changes where a version leads.
-//! - What takes a version's place says where its record is, which compaction may change at that moment;
-//!   a worker that replaces it looks again afterwards ([`Records::follow_move`]).
+//! - An entry becomes an address only if its version is durable and committed before every begin
+//!   stamp in use. So every transaction that meets the address may see the record, and no older
+//!   version of it is needed. This acts on a horizon: the protocol is documented at the head of
+//!   `version/horizon.rs`.
+//! - A durable version that is newer than some begin stamp in use is replaced by its header alone,
+//!   which keeps its commit LSN and the link to older versions. So one old transaction does not
+//!   keep payloads resident, whatever is written while it is open. Once no begin stamp is older,
+//!   the address replaces the header.
+//! - A worker that replaces a version by another with the same link excludes the pruner, the only
+//!   task that changes a version's link.
+//! - The replacement contains the location of the record, which compaction may change at that
+//!   moment. A worker that replaces a version checks this afterwards ([`Records::follow_move`]).
 
 use super::indirection::IndirectionEntry;
 use super::records::Records;
@@ -24,12 +25,13 @@ use crate::rid::Rid;
 use crate::sync::atomic::{Ordering, fence};
 use crate::version::{Acting, Address, Link, Version, VersionRef};
 
-/// Shorter payloads stay: a header takes 24 bytes, and reading one back a transfer.
+/// Shorter payloads stay resident: a header takes 24 bytes, and reading a payload again takes a
+/// transfer.
 const MIN_PAYLOAD_BYTES: usize = 64;
 
 impl Records {
-    /// Moves the hand over `count` entries. Every version evicted is handed to `evicted`: nothing leads
-    /// to it any more, and it is to be retired. Returns the bytes that gives.
+    /// Moves the hand over `count` entries. Passes every evicted version to `evicted`: nothing
+    /// references it any more, and the caller retires it. Returns the bytes that this will free.
     ///
     /// Everything before `durable` is on disk.
     pub(crate) fn evict(
@@ -45,9 +47,9 @@ impl Records {
         for number in self.advance_hand(count.min(bound), bound) {
             let rid = Rid::new(number);
             let IndirectionEntry::Version(head) = self.array().load(rid) else { continue };
-            // SAFETY: the newest version, loaded under the guard above, which is older than its eviction
-            // by others; and should it be superseded, then after `acting` began: its worker publishes
-            // no later stamp before this call is over, so nobody frees it.
+            // SAFETY: the newest version, loaded under the guard above, which is older than its
+            // eviction by others. If it is superseded, then after `acting` began: its worker
+            // publishes no later stamp before this call ends, so it is not freed.
             let version = unsafe { head.get() };
             let Some(kind) = eviction_kind(version, acting.oldest(), durable) else { continue };
             if version.take_referenced() {
@@ -75,27 +77,27 @@ impl Records {
         bytes
     }
 
-    /// Lets what has just taken the place of a version lead to where the version's record is, if
-    /// compaction moved that meanwhile: the segment it was in may be freed soon. The caller acts on a
-    /// horizon, or is in a transaction, so not before the call is over.
+    /// Updates the replacement of a version to the current location of the record, if compaction
+    /// moved the record concurrently: its old segment may be freed soon. The caller acts on a
+    /// horizon, or is in a transaction, so the segment is not freed before this call ends.
     pub(super) fn follow_move(&self, rid: Rid, replaced: Version<'_>, by: IndirectionEntry) {
         // Pairs with the fence in `Horizon::act`, which compaction passes after it moved a record
-        // and before it looks at the entry again: either that look finds what is there now, and
-        // moves that too, or the move is seen here.
+        // and before it reads the entry again. Either that read finds the replacement, and moves it
+        // too, or the move is seen here.
         fence(Ordering::SeqCst);
         let Some(record) = replaced.record() else { return };
         match by {
             IndirectionEntry::Address(address) if address.lsn() != record => {
-                // Otherwise a transaction wrote the record, or compaction was there.
+                // Otherwise a transaction wrote the record, or compaction moved it already.
                 self.array().replace(rid, by, IndirectionEntry::Address(address.moved(record)));
             }
             IndirectionEntry::Version(version) => {
-                // SAFETY: put into the entry just now, under the caller's guard, which is older than its
-                // eviction by others; and should it be superseded, then after the caller's horizon, or
-                // its transaction's begin.
+                // SAFETY: put into the entry just now, under the caller's guard, which is older
+                // than its eviction by others; and if it is superseded, then after the caller's
+                // horizon, or its transaction's begin.
                 let version = unsafe { version.get() };
                 if version.record() != Some(record) {
-                    // As near to its stamp as for the version replaced, which has the same.
+                    // As near to its stamp as for the replaced version, which has the same stamp.
                     version.move_record(record);
                 }
             }
@@ -104,7 +106,7 @@ impl Records {
     }
 }
 
-/// What may take the place of a record's newest version.
+/// The replacement of a record's newest version.
 #[derive(Clone, Copy, Debug)]
 enum EvictionKind {
     /// The address of its record in the log.
@@ -113,7 +115,7 @@ enum EvictionKind {
     ToHeader,
 }
 
-/// How a head may be evicted, if it may.
+/// How a head may be evicted, if at all.
 fn eviction_kind(version: Version<'_>, oldest: Lsn, durable: Lsn) -> Option<EvictionKind> {
     let stamp = version.stamp().lsn()?;
     if stamp >= oldest {
@@ -126,22 +128,22 @@ fn eviction_kind(version: Version<'_>, oldest: Lsn, durable: Lsn) -> Option<Evic
     Some(EvictionKind::ToAddress(Address::new(record, version.payload_bytes())))
 }
 
-/// Whether a version may give way to its header: its payload is on disk, and long enough to be worth
-/// reading again. Everything before `durable` is on disk.
+/// Returns whether a version may be replaced by its header: its payload is on disk, and long enough
+/// to be worth evicting. Everything before `durable` is on disk.
 pub(crate) fn may_lose_payload(version: Version<'_>, durable: Lsn) -> bool {
     version.payload_bytes() >= MIN_PAYLOAD_BYTES
         && !version.is_evicted()
         && durable_record(version, durable).is_some()
 }
 
-/// Where a committed version can be read again.
+/// The location where a committed version can be read again.
 fn durable_record(version: Version<'_>, durable: Lsn) -> Option<Lsn> {
     let (stamp, record) = (version.stamp().lsn()?, version.record()?);
-    // The log is durable up to the end of a flush, so a block whose start is, is.
+    // The log is durable up to the end of a flush, so a block is durable if its start is.
     (!version.is_tombstone() && stamp.max(record) < durable).then_some(record)
 }
 
-/// Of the planted bug: the address of the version that was superseded.
+/// For a planted bug: the address of the superseded version.
 fn older_record(older: Link) -> Option<Lsn> {
     match older {
         Link::Address(address) => Some(address.lsn()),
@@ -160,7 +162,7 @@ mod tests {
     use crate::rid::TableId;
     use crate::version::Stamp;
 
-    /// Compaction moves a record between an evictor's look at where it is and the replacement.
+    /// Compaction moves a record after an evictor read its location and before the replacement.
     #[test]
     fn what_takes_a_versions_place_follows_its_record() {
         with_limit(PART_SECONDS, |_| {
@@ -173,7 +175,7 @@ mod tests {
                 let rid = table.take_rid().unwrap();
                 let stamp = Stamp::committed(Lsn(640));
                 let whole = VersionRef::allocate(&memory, stamp, &[7; 100], false);
-                // SAFETY: freed below, when nothing leads to it any more.
+                // SAFETY: freed below, when nothing references it any more.
                 let version = unsafe { whole.get() };
                 version.set_record(Lsn(640), Some(Lsn(640)));
                 table.array().publish(rid, whole);
@@ -187,12 +189,12 @@ mod tests {
                 table.follow_move(rid, version, to);
                 let leads_to = match table.array().load(rid) {
                     IndirectionEntry::Address(address) => Some(address.lsn()),
-                    // SAFETY: the table's.
+                    // SAFETY: the header belongs to the table.
                     IndirectionEntry::Version(header) => unsafe { header.get() }.record(),
                     IndirectionEntry::Empty | IndirectionEntry::Dead => None,
                 };
                 assert_eq!(leads_to, Some(Lsn(6400)), "to a header: {evicts_to_header}");
-                // SAFETY: replaced above, and only this test knows it.
+                // SAFETY: replaced above, and known only to this test.
                 unsafe { whole.free(&memory) };
             }
             drop(operation);

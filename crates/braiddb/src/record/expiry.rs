@@ -1,32 +1,32 @@
-//! When records expire. In a table whose records do, every stored value begins with the moment from which on its
-//! record is unseen, and the user's value follows. So the moment is as durable as the record, moves with it, and may be
-//! another for each.
+//! Expiry of records. In a table with a lifetime, every stored value begins with the time at which
+//! its record expires, followed by the user's value. So the expiry is as durable as the record,
+//! moves with it, and may differ for each.
 //!
-//! Invariant: whether a table's records expire is settled before anybody writes one, and never changes.
+//! Invariant: a table's lifetime is set before any record is written, and never changes.
 
 use super::Records;
 use crate::sync::statistic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes of the moment at the start of a stored value.
+/// Bytes of the expiry at the start of a stored value.
 pub(crate) const EXPIRY_BYTES: usize = size_of::<u64>();
 
-/// How long a table's records live, and what sweeping knows of them. Moments are milliseconds since 1970.
+/// The lifetime of a table's records, and the state of sweeping. Times are milliseconds since 1970.
 #[derive(Debug)]
 pub(super) struct Lifetime {
     /// Milliseconds; 0 if records do not expire.
     milliseconds: AtomicU64,
-    /// No record of the table that was there at the last sweep, or was written since, expires before this, but those
-    /// that cannot be swept.
+    /// A lower bound of the expiry of every record that existed at the last sweep or was written
+    /// since, except records that cannot be swept.
     earliest: AtomicU64,
-    /// When the table is to be swept, as the sweeps count time (`transaction/sweep.rs`).
+    /// When to sweep the table next, on the time scale of the sweeps (`transaction/sweep.rs`).
     next_sweep: AtomicU64,
-    /// Whether there was a record that could not be swept.
+    /// Set once a record could not be swept.
     has_unswept: AtomicBool,
 }
 
 impl Default for Lifetime {
     fn default() -> Self {
-        // What is recovered is not known.
+        // Recovered records may expire at any time.
         Self {
             milliseconds: AtomicU64::new(0),
             earliest: AtomicU64::new(0),
@@ -37,51 +37,53 @@ impl Default for Lifetime {
 }
 
 impl Records {
-    /// Makes the table one whose records expire so many milliseconds after they were written, unless it is said
-    /// otherwise of one. To be called before anybody else may use the table.
+    /// Sets the default lifetime of the table's records. Must be called before the table is shared.
     pub(crate) fn set_lifetime(&self, milliseconds: u64) {
         assert!(milliseconds > 0, "records live for some time");
-        // Relaxed: whoever uses the table got it later, by a commit or by a message to his worker.
+        // Relaxed: every user of the table obtained it later, by a commit or by a message to its
+        // worker.
         self.lifetime.milliseconds.store(milliseconds, Ordering::Relaxed);
     }
 
-    /// Whether the table's records expire.
+    /// Returns whether the table's records expire.
     #[inline(always)]
     pub(crate) fn expires(&self) -> bool {
         self.lifetime_ms() != 0
     }
 
-    /// How long its records live; 0 if they do not expire.
+    /// The lifetime of its records; 0 if they do not expire.
     #[inline(always)]
     pub(crate) fn lifetime_ms(&self) -> u64 {
         // Relaxed: see `set_lifetime`.
         self.lifetime.milliseconds.load(Ordering::Relaxed)
     }
 
-    /// Notes that there is a record that expires at this moment: once it is visible to those who begin later, so that a
-    /// sweep that forgets what was noted before finds it.
+    /// Notes the expiry of a record, once the record is visible to transactions that begin later.
+    /// So a sweep that resets the earlier bound finds the record.
     pub(crate) fn note_expiry(&self, expiry: u64) {
-        // Not a load first, which might see what is being forgotten. AcqRel, of which the Release pairs with the Acquire
-        // of `begin_sweep`.
+        // A preceding load might read a bound that is being reset. AcqRel, of which the Release
+        // pairs with the Acquire of `begin_sweep`.
         self.lifetime.earliest.fetch_min(expiry, Ordering::AcqRel);
     }
 
-    /// Whether a record may have expired by `now`, as far as is known.
+    /// Returns whether a record may have expired by `now`.
     pub(crate) fn may_have_expired(&self, now: u64) -> bool {
-        // Relaxed: seen late, the sweep comes an interval later.
+        // Relaxed: if it is seen late, the sweep runs one interval later.
         self.lifetime.earliest.load(Ordering::Relaxed) <= now
     }
 
-    /// Begins a sweep of the table: what is committed from here on, and what the sweep finds, is noted for the next.
+    /// Begins a sweep of the table: later commits, and records that the sweep finds, are noted for
+    /// the next sweep.
     pub(crate) fn begin_sweep(&self) {
-        // Not a store: whoever sees it forgotten, and begins then, sees what was visible when it was noted (AcqRel,
-        // of which the Acquire pairs with the Release of `note_expiry`).
+        // A store would not suffice: a sweep that resets the bound, and then begins, must see what
+        // was visible when the bound was noted (AcqRel, of which the Acquire pairs with the Release
+        // of `note_expiry`).
         self.lifetime.earliest.swap(u64::MAX, Ordering::AcqRel);
     }
 
-    /// Milliseconds after the sweeps' beginning at which the table is to be swept.
+    /// When to sweep the table, in milliseconds after the start of the sweeps.
     pub(crate) fn next_sweep(&self) -> u64 {
-        // Relaxed: it tells when to sweep, which loses nothing by being late.
+        // Relaxed: a late sweep loses nothing.
         self.lifetime.next_sweep.load(Ordering::Relaxed)
     }
 
@@ -90,20 +92,20 @@ impl Records {
         self.lifetime.next_sweep.store(milliseconds, Ordering::Relaxed);
     }
 
-    /// Notes that a record cannot be swept; whether it is the first.
+    /// Notes that a record cannot be swept; returns whether it is the first.
     pub(crate) fn is_first_unswept(&self) -> bool {
-        // Relaxed: it is told once, and nothing depends on it.
+        // Relaxed: reported once, and nothing depends on it.
         !self.lifetime.has_unswept.swap(true, Ordering::Relaxed)
     }
 
-    /// The user's value in a stored one.
+    /// The user's part of a stored value.
     #[inline(always)]
     pub(crate) fn value_of<'v>(&self, stored: &'v [u8]) -> &'v [u8] {
         if self.expires() { split_expiry(stored).1 } else { stored }
     }
 }
 
-/// The moment at which a record expires, and its value; of a table whose records do.
+/// Splits a stored value into its expiry and the user's value; only for tables with a lifetime.
 #[inline]
 pub(crate) fn split_expiry(stored: &[u8]) -> (u64, &[u8]) {
     let (expiry, value) =
@@ -111,7 +113,7 @@ pub(crate) fn split_expiry(stored: &[u8]) -> (u64, &[u8]) {
     (u64::from_le_bytes(*expiry), value)
 }
 
-/// A value as it is stored in a table whose records expire.
+/// Encodes a value for a table with a lifetime.
 pub(crate) fn with_expiry(expiry: u64, value: &[u8]) -> Vec<u8> {
     let mut stored = Vec::with_capacity(EXPIRY_BYTES + value.len());
     stored.extend_from_slice(&expiry.to_le_bytes());

@@ -1,34 +1,34 @@
-//! The indirection array: one word a record, from its id to its newest version.
+//! Indirection array: one word per record, from its id to its newest version.
 //!
-//! Entries stand in chunks, each twice as long as the one before (`chunks`), so that an empty table
-//! takes nothing and a large one wastes little. Entries:
+//! Entries are stored in chunks, each twice as long as the previous one (`chunks`), so that an
+//! empty table takes no memory and a large one wastes little. Entries:
 //!
 //! | bits | meaning |
 //! |---|---|
 //! | 0 | empty: the id is not in use |
-//! | 2 | dead: the record is gone and its index entry is about to be removed |
+//! | 2 | dead: the record is deleted and its index entry is about to be removed |
 //! | multiple of 8 | the newest version, in memory |
-//! | odd | the newest version, in the log: committed for every transaction, active or to come |
+//! | odd | the newest version, in the log: committed before every active or later transaction |
 //!
-//! Invariants: an entry leaves `dead` only by [`IndirectionArray::clear`], after the grace period in
-//! which operations may still hold the id. A thread that has a record id has it from the allocator
-//! of ids, which made room for its entry first, or from where that was published.
+//! Invariants: only [`IndirectionArray::clear`] changes a `dead` entry, after the grace period in
+//! which operations may still hold the id. A thread obtains a record id from the allocator of ids,
+//! which makes room for its entry first, or from where the id was published.
 
 use super::chunks::{Chunks, NoMemory};
 use crate::rid::Rid;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::{Address, Link, VersionRef};
 
-/// What an entry holds.
+/// The decoded contents of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndirectionEntry {
     /// The id is not in use.
     Empty,
-    /// The record is gone for everyone; its index entry is about to be removed.
+    /// The record is dead for every transaction; its index entry is about to be removed.
     Dead,
     /// The newest version of the record.
     Version(VersionRef),
-    /// Where in the log the newest version is.
+    /// The location of the newest version in the log.
     Address(Address),
 }
 
@@ -53,7 +53,7 @@ impl IndirectionEntry {
 }
 
 impl IndirectionEntry {
-    /// What leads to the record's newest version, if it has one.
+    /// A link to the record's newest version, if it has one.
     pub(super) fn link(self) -> Option<Link> {
         match self {
             IndirectionEntry::Version(version) => Some(Link::Version(version)),
@@ -72,14 +72,14 @@ impl From<Link> for IndirectionEntry {
     }
 }
 
-/// Entries of one table.
+/// The entries of one table.
 #[derive(Debug, Default)]
 pub(crate) struct IndirectionArray {
     entries: Chunks,
 }
 
 impl IndirectionArray {
-    /// Records one table can hold.
+    /// Maximum number of records in one table.
     pub(crate) const CAPACITY: u64 = Chunks::CAPACITY;
 
     #[inline(always)]
@@ -87,25 +87,26 @@ impl IndirectionArray {
         self.entries.word(rid.number())
     }
 
-    /// Makes room for the entries up to `number`, and returns for how many there is room at least.
+    /// Makes the entries up to `number` available, and returns a lower bound of the number of
+    /// available entries.
     ///
     /// # Errors
-    /// When the operating system has no addresses for them.
+    /// Fails if the operating system has no address space left.
     pub(super) fn grow(&self, number: u64) -> Result<u64, NoMemory> {
         self.entries.grow(number)
     }
 
-    /// The address of an entry, to be prefetched.
+    /// The address of an entry, for prefetching.
     pub(crate) fn pointer(&self, rid: Rid) -> *const u8 {
         std::ptr::from_ref(self.word(rid)).cast()
     }
 
-    /// What the entry holds. Acquire pairs with the Release of `publish`, `replace` and `clear`.
+    /// Loads an entry. Acquire pairs with the Release of `publish`, `replace` and `clear`.
     pub(crate) fn load(&self, rid: Rid) -> IndirectionEntry {
         IndirectionEntry::from_word(self.word(rid).load(Ordering::Acquire))
     }
 
-    /// Puts the first version of a record into the entry of a fresh id, which nobody else knows.
+    /// Stores the first version of a record in the entry of a fresh id, which is not shared yet.
     pub(crate) fn publish(&self, rid: Rid, version: VersionRef) {
         // Release pairs with the Acquire in `load`: a thread that finds the version finds its header.
         let before = self.word(rid).swap(version.word(), Ordering::Release);
@@ -114,14 +115,15 @@ impl IndirectionArray {
 
     /// Replaces `from` by `to`; `false` if the entry holds something else.
     pub(crate) fn replace(&self, rid: Rid, from: IndirectionEntry, to: IndirectionEntry) -> bool {
-        // AcqRel: the Release is as in `publish`, the Acquire as in `load`. Relaxed on failure: the caller loads again.
+        // AcqRel: the Release is as in `publish`, the Acquire as in `load`.
+        // Relaxed on failure: the caller loads again.
         let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
         self.word(rid).compare_exchange(from.word(), to.word(), success, failure).is_ok()
     }
 
-    /// Empties an entry whose id is about to be used again.
+    /// Empties an entry before its id is reused.
     pub(crate) fn clear(&self, rid: Rid) {
-        // Release pairs with the Acquire in `load`; the id itself travels through a queue.
+        // Release pairs with the Acquire in `load`; the id itself passes through a queue.
         self.word(rid).store(0, Ordering::Release);
     }
 }

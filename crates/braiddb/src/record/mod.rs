@@ -1,6 +1,6 @@
-//! Tables as the engine sees them: an index from keys to record ids, an indirection array from
-//! record ids to version chains, and the rules by which chains are read and extended
-//! (MosaicDB §2.1, CoroBase §2; first updater wins).
+//! Tables at the engine level (MosaicDB §2.1, CoroBase §2). A table has an index from keys to
+//! record ids and an indirection array from record ids to version chains. This layer also
+//! implements the reading and extension of chains (first updater wins).
 
 #[cfg(feature = "experiment")]
 mod access;

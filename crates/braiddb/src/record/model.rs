@@ -1,5 +1,6 @@
-//! A loom model of install, visibility and commit: every interleaving of one writer with readers
-//! on another worker, under the memory model, of the real chain, status and indirection code.
+//! Loom model of installation, visibility and commit. Runs every interleaving of one writer with
+//! readers on another worker, under the memory model, with the real chain, status and indirection
+//! code.
 
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
@@ -11,7 +12,7 @@ use crate::memory::MemoryCounters;
 use crate::rid::Rid;
 use crate::version::{Address, Link, Stamp, StatusTable, TransactionName, VersionRef, Visible};
 
-/// What the workers of a model share: one record with a first version committed at 8.
+/// Shared state of a model's workers: one record with a first version committed at 8.
 struct Shared {
     tail: AtomicU64,
     status: StatusTable,
@@ -40,7 +41,7 @@ impl Shared {
         }
     }
 
-    /// Writes the record as worker 0's transaction and commits, or aborts.
+    /// Writes the record in a transaction of worker 0, which commits or aborts.
     fn write(&self, commit: bool) -> Option<Lsn> {
         let name = self.status.begin(0, 0);
         let base = self.head();
@@ -69,13 +70,13 @@ impl Shared {
         self.status.drew(name, lsn);
         self.status.committed(name);
         version.set_stamp(Stamp::committed(lsn));
-        // The context serves its next transaction: names from before are stale now.
+        // The context is reused by its next transaction: earlier names are outdated now.
         let next = self.status.begin(0, 0);
         self.status.aborted(next);
         Some(lsn)
     }
 
-    /// What a transaction that begins at `begin` reads; `None` while undecided.
+    /// The value that a transaction with begin stamp `begin` reads; `None` while undecided.
     fn read(&self, begin: Lsn) -> Option<&'static [u8]> {
         let mut next = Some(Link::Version(self.head()));
         while let Some(link) = next {
@@ -91,7 +92,7 @@ impl Shared {
     }
 }
 
-/// Runs one writer beside one reader that reads twice in one snapshot.
+/// Runs one writer concurrently with one reader that reads twice in one snapshot.
 fn writer_beside_reader(commit: bool) {
     loom::model(move || {
         let shared = Arc::new(Shared::new());

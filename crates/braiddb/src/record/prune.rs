@@ -1,5 +1,5 @@
-//! Pruning chains (Umbra MVCC §3.4, Steam): versions that an old reader only steps over are cut out,
-//! and those that it sees may give way to their headers.
+//! Pruning of chains (Umbra MVCC §3.4, Steam): cuts out versions that an old reader only steps
+//! over, and replaces those that it sees by their headers.
 
 use super::indirection::IndirectionEntry;
 use super::records::Records;
@@ -7,11 +7,11 @@ use crate::reclaim;
 use crate::rid::Rid;
 use crate::version::{Link, Pruning, Version, VersionRef};
 
-/// What becomes of a superseded version.
+/// The pruning action for a superseded version.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
     pub(crate) version: VersionRef,
-    /// The header that takes its place, if it is still seen.
+    /// The header that replaces the version, if a reader still sees it.
     pub(crate) header: Option<VersionRef>,
 }
 
@@ -19,10 +19,10 @@ impl Records {
     /// Cuts versions, newest first, out of the chain of `rid`, and retires them.
     ///
     /// # Safety
-    /// Each is linked in that chain and is not its newest committed one; those without a header are seen
-    /// by nobody now or later. A begin stamp from the last horizon that anybody acted on on needs what
-    /// the last of them leads to, or that one itself: so the chain is whole from the head to there, as
-    /// long as `_pruning` lasts.
+    /// Each is linked in that chain and is not its newest committed version. No reader sees the
+    /// versions without a header, now or later. A begin stamp in the last horizon that any worker
+    /// acted on needs the last of them, or the version that it links to. So the chain is complete
+    /// from the head to there, as long as `_pruning` lasts.
     pub(crate) unsafe fn prune(&self, rid: Rid, cuts: &[Cut], _pruning: &Pruning<'_>) {
         let _operation = reclaim::enter();
         let IndirectionEntry::Version(head) = self.array().load(rid) else {
@@ -33,15 +33,15 @@ impl Records {
         let mut newer: Version<'_> = unsafe { head.get() };
         while let Some(&&Cut { version: wanted, header }) = left.peek() {
             let Some(Link::Version(next)) = newer.next() else {
-                panic!("what is to be cut out is linked")
+                panic!("every version to cut out is linked")
             };
-            // SAFETY: linked, and not freed meanwhile (the caller's contract).
+            // SAFETY: linked, and not freed concurrently (the caller's contract).
             let version = unsafe { next.get() };
             if next != wanted {
                 newer = version;
                 continue;
             }
-            // Those who depend on it still find their way on through its own link.
+            // Readers that are at this version still continue through its own link.
             let behind = version.next();
             match header {
                 None => newer.set_next(behind),
@@ -54,7 +54,7 @@ impl Records {
                 }
             }
             left.next();
-            // SAFETY: cut out just now, by the only one who may: one prunes at a time.
+            // SAFETY: cut out just now by the only worker that may: one worker prunes at a time.
             unsafe { self.retire_version(wanted) };
         }
     }

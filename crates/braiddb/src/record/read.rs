@@ -1,8 +1,8 @@
-//! Reading: the newest version of a record that a snapshot may see.
+//! Reads: find the newest version of a record that is visible to a snapshot.
 //!
-//! A version that was found is allocated for as long as two things last: the operation guard under which
-//! it was found, since a head may be evicted at any moment; and the transaction that sees it, since a
-//! version that is superseded is freed once no begin stamp needs it. [`Seen`] borrows both.
+//! Two conditions keep a found version allocated. The operation guard under which it was found,
+//! since a head may be evicted at any moment. And the transaction that sees it, since a superseded
+//! version is freed once no begin stamp needs it. [`Seen`] borrows both.
 
 use super::cold::ColdVersion;
 use super::indirection::IndirectionEntry;
@@ -13,31 +13,31 @@ use crate::rid::Rid;
 use crate::sched::{self, Cause};
 use crate::version::{Address, Link, Undecided, Version, View, Visible};
 
-/// The version of a record that a transaction sees, and why. It may say that the record is deleted,
-/// which depends on that deletion as a value depends on its write.
+/// The visible version of a record and its origin. It may be a tombstone: absence depends on that
+/// deletion like a value depends on its write.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'o> {
     version: Version<'o>,
-    /// Whether a newer version was stepped over, which may be committed or not.
+    /// Set if a newer version, committed or not, was stepped over.
     pub(crate) below_newer: bool,
-    /// When it was committed; `None` for the transaction's own write.
+    /// Its commit LSN; `None` for the transaction's own write.
     pub(crate) committed: Option<Lsn>,
 }
 
-/// Why what a transaction sees cannot be had at once.
+/// Reasons why a visible version is not available immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotReady {
-    /// Another worker is about to decide it.
+    /// Another worker is about to decide its commit.
     Undecided,
-    /// It is to be read from the log.
+    /// It must be read from the log.
     InLog(ColdVersion),
 }
 
-/// Where a version's record is.
+/// Location of a version's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Located {
     At(Address),
-    /// The log does not have it.
+    /// The version is not in the log.
     Unlogged,
 }
 
@@ -47,15 +47,15 @@ impl<'o> Seen<'o> {
         (!self.version.is_tombstone()).then(|| self.version.payload())
     }
 
-    /// Whether it is the transaction's own write.
+    /// Returns whether it is the transaction's own write.
     pub(crate) fn is_own(self) -> bool {
         self.committed.is_none()
     }
 }
 
 impl Records {
-    /// The version of `rid` that `view` sees: `None` if there is none, `Err` if it is to be read from
-    /// the log.
+    /// Finds the version of `rid` that is visible to `view`. `None` if no version is visible, `Err`
+    /// if it must be read from the log.
     pub(crate) async fn find<'o>(
         &self,
         rid: Rid,
@@ -84,7 +84,7 @@ impl Records {
         Ok(None)
     }
 
-    /// Like `find`, for a record whose cache lines were prefetched: does not suspend.
+    /// Does what `find` does, for a record whose cache lines were prefetched; never suspends.
     #[inline(always)]
     pub(crate) fn find_now<'o>(
         &self,
@@ -97,7 +97,7 @@ impl Records {
         Ok(seen)
     }
 
-    /// Follows the chain of a record to what `view` sees.
+    /// Follows the chain of a record to the visible version.
     #[inline(always)]
     pub(super) fn search<'o>(
         &self,
@@ -115,7 +115,7 @@ impl Records {
         Ok(None)
     }
 
-    /// Looks at what a link leads to that was loaded under `operation`.
+    /// Examines the target of a link that was loaded under `operation`.
     #[inline(always)]
     fn look<'o>(
         &self,
@@ -129,9 +129,9 @@ impl Records {
                 return Err(NotReady::InLog(ColdVersion::of_address(address)));
             }
         };
-        // SAFETY: linked when it was loaded, under the guard, which is older than its eviction, if it
-        // was the head. If not, it is superseded, and freed or cut out only once no active transaction
-        // follows the link to it; `view` did.
+        // SAFETY: linked when it was loaded, under the guard, which is older than its eviction, if
+        // it was the head. If not, it is superseded, and freed or cut out only once no active
+        // transaction follows the link to it; `view` did.
         let version = unsafe { reference.get::<'o>() };
         let committed = match view.sees(|| version.stamp()) {
             Some(Visible::No) => return Ok(Looked::Older(version.next())),
@@ -145,7 +145,7 @@ impl Records {
         Ok(Looked::Seen(Seen { version, below_newer: false, committed }))
     }
 
-    /// Notes that a committed version was of use, where that matters to eviction.
+    /// Marks a committed version as referenced, if the table evicts.
     #[inline(always)]
     fn mark_referenced(&self, seen: Seen<'_>) {
         if self.evicts() && seen.committed.is_some() {
@@ -153,10 +153,11 @@ impl Records {
         }
     }
 
-    /// Where in the log the version of `rid` is that `view` sees; `None` if it sees none.
+    /// The log position of the version of `rid` that is visible to `view`; `None` if no version is
+    /// visible.
     ///
     /// # Errors
-    /// When that is being decided.
+    /// Fails if the version's commit is being decided.
     pub(crate) fn locate(
         &self,
         rid: Rid,
@@ -170,14 +171,15 @@ impl Records {
             Err(NotReady::Undecided) => return Err(Undecided),
         };
         if seen.stamp().name().is_some() {
-            // Committed a moment ago: its worker is about to stamp it.
+            // Just committed: its worker is about to stamp it.
             return Err(Undecided);
         }
         let at = |lsn| Located::At(Address::new(lsn, seen.payload_bytes()));
         Ok(Some(seen.record().map_or(Located::Unlogged, at)))
     }
 
-    /// Prefetches the entries and the newest versions of many records into the processor's caches, all at once.
+    /// Prefetches the entries and the newest versions of many records into the processor's caches
+    /// together.
     pub(crate) async fn prefetch(&self, rids: impl Iterator<Item = Rid> + Clone) {
         if self.array_is_cold() {
             rids.clone().for_each(|rid| sched::prefetch(self.array().pointer(rid)));
@@ -194,10 +196,10 @@ impl Records {
     }
 }
 
-/// What a transaction makes of what a link leads to.
+/// Visibility of a link's target.
 enum Looked<'o> {
-    /// It does not see it, but perhaps what is behind this link.
+    /// Not visible; the search continues at this link.
     Older(Option<Link>),
-    /// It sees it.
+    /// The target is visible.
     Seen(Seen<'o>),
 }

@@ -1,4 +1,4 @@
-//! The records of a table: index, indirection array and record ids.
+//! Records of a table: index, indirection array and record ids.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -23,55 +23,58 @@ use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::version::{Stamp, TransactionName, VersionRef};
 
-/// Structures smaller than this stay in the caches, and reading them is not worth a suspension.
+/// Structures smaller than this stay in the processor's caches, and reading them does not justify a
+/// suspension.
 const CACHED_BYTES: u64 = 2 << 20;
-/// Bytes of a small version, to tell from a count of records how much memory versions take.
+/// Size of a small version in bytes, to estimate the memory of versions from a record count.
 const SMALL_VERSION_BYTES: u64 = 32;
 
 const ALL: u64 = 0;
 const NOBODY: u64 = 1;
-/// Those that began before the table was dropped.
+/// Users are the transactions that began before the table was dropped.
 const OLDER: u64 = 2;
 
 /// The records of a table.
 ///
-/// Invariant: every index entry leads to a record id whose indirection entry is a version or dead;
-/// an id leads to a version before the index leads to the id.
+/// Invariant: every index entry references a record id whose indirection entry is a version or
+/// dead. An id has a version before the index references the id.
 #[derive(Debug)]
 pub(crate) struct Records {
     pub(crate) id: TableId,
     pub(crate) index: Index,
-    /// Where its records are, if they are on pages: then it has none in its index and array.
+    /// The pages of a paged table, which has no entries in its index and array.
     paged: Option<Box<PagedTable>>,
     pub(super) lifetime: Lifetime,
-    /// As errors call it; known once somebody has opened it.
+    /// The table's name in errors; known once the table was opened.
     name: RwLock<Arc<str>>,
-    /// How errors show its keys.
+    /// Formats the table's keys in errors.
     show_key: RwLock<ShowKey>,
     pub(super) secondaries: Secondaries,
     array: IndirectionArray,
-    /// Who last read its records, where the serial safety net certifies.
+    /// The last readers of its records, for the serial safety net.
     #[cfg(feature = "experiment")]
     access: Option<Box<AccessStamps>>,
     rids: RidAllocator,
     count: RecordCount,
     memory: Arc<MemoryCounters>,
-    /// Where evicted records are read; none without a log.
+    /// Reader of evicted records; `None` without a log.
     store: Option<ColdStore>,
-    /// Who may use the table: [`ALL`], [`NOBODY`], [`OLDER`], or the transaction with the name in this stamp.
+    /// The transactions that may use the table: one of the constants above, or the transaction with
+    /// the name in this stamp.
     users: AtomicU64,
     /// The LSN at which it was dropped, if it was.
     dropped_at: AtomicU64,
-    /// Whether records are evicted, and so reads note what is of use.
+    /// Set if records are evicted, so that reads mark versions as referenced.
     evicts: bool,
-    /// Whether records read from the log stay in memory.
+    /// Set if records read from the log become resident.
     caches: AtomicBool,
-    /// The clock's hand: the next record id that eviction looks at.
+    /// The clock's hand: the next record id for eviction.
     hand: CachePadded<AtomicU64>,
 }
 
 impl Records {
-    /// An empty table that everybody may use. It takes no memory for records until it has some.
+    /// Creates an empty table that every transaction may use. It takes no memory for records until
+    /// it has some.
     pub(crate) fn new(
         id: TableId,
         memory: Arc<MemoryCounters>,
@@ -107,60 +110,61 @@ impl Records {
         }
     }
 
-    /// How many records are committed; of tables on pages, nothing.
+    /// The number of committed records; not used for paged tables.
     pub(crate) fn count(&self) -> &RecordCount {
         &self.count
     }
 
-    /// The table with its records on pages.
+    /// Makes the table a paged one.
     pub(crate) fn on_pages(mut self, pages: PagedTable) -> Self {
         self.paged = Some(Box::new(pages));
         self
     }
 
-    /// Its records, if they are on pages.
+    /// The pages of the table, if it is paged.
     #[inline(always)]
     pub(crate) fn paged(&self) -> Option<&PagedTable> {
         self.paged.as_deref()
     }
 
-    /// The table with access stamps.
+    /// Adds access stamps to the table.
     #[cfg(feature = "experiment")]
     pub(crate) fn with_access_stamps(mut self) -> Self {
         self.access = Some(Box::default());
         self
     }
 
-    /// Makes the table one that only a transaction under way may use: it creates it.
+    /// Reserves the table for the active transaction that creates it.
     pub(crate) fn reserve_for(&self, creator: TransactionName) {
-        // Relaxed: nobody else has the table yet.
+        // Relaxed: the table is not shared yet.
         self.users.store(Stamp::in_flight(creator).bits(), Ordering::Relaxed);
     }
 
-    /// Lets everybody use the table: its creator commits, and has drawn its LSN.
+    /// Opens the table to every transaction: its creator commits, and has drawn its LSN.
     pub(crate) fn open_to_all(&self) {
         // Release pairs with the Acquire in `may_be_used_by`: a transaction that uses it commits later.
         self.users.store(ALL, Ordering::Release);
     }
 
-    /// Lets nobody use the table any more: its creator aborts.
+    /// Closes the table to every transaction: its creator aborts.
     pub(crate) fn close_to_all(&self) {
-        // Release pairs with the Acquire in `creation_was_aborted`: who meets a chain that its creator emptied afterwards
-        // sees this.
+        // Release pairs with the Acquire in `creation_was_aborted`: a thread that meets a chain
+        // that its creator emptied afterwards sees this.
         self.users.store(NOBODY, Ordering::Release);
     }
 
-    /// Whether the table's creator took it back. What is read of it before this says no is what was committed; after that, what
-    /// was aborted may be on pages that were absent.
+    /// Returns whether the table's creation was rolled back. Data read before this was false is
+    /// committed. Later, aborted data may be on pages that were not resident.
     pub(crate) fn creation_was_aborted(&self) -> bool {
         // Acquire pairs with the Release in `close_to_all`.
         self.users.load(Ordering::Acquire) == NOBODY
     }
 
-    /// Lets only transactions use the table that began before it was dropped, which was committed at `lsn`.
+    /// Restricts the table to transactions that began before it was dropped; the drop was committed
+    /// at `lsn`.
     ///
-    /// A transaction that does not see this yet began before the next commit of whoever dropped it, for the
-    /// reason that is given at [`Records::is_indexed`].
+    /// A transaction that does not see this yet began before the next commit of the dropping
+    /// transaction; [`Records::is_indexed`] gives the reason.
     pub(crate) fn drop_at(&self, lsn: Lsn) {
         // Relaxed: `users` publishes it.
         self.dropped_at.store(lsn.0, Ordering::Relaxed);
@@ -168,9 +172,9 @@ impl Records {
         self.users.store(OLDER, Ordering::Release);
     }
 
-    /// Whether a transaction may use the table that sees what was committed before `begin`. Handles of a
-    /// table leave the transaction that creates it, if its code lets them; tables that never came to be have
-    /// some, and dropped ones.
+    /// Returns whether a transaction with begin stamp `begin` may use the table. A table handle can
+    /// escape the transaction that creates it. Handles of dropped tables, and of those whose
+    /// creation was rolled back, exist too.
     #[inline(always)]
     pub(crate) fn may_be_used_by(&self, transaction: TransactionName, begin: Lsn) -> bool {
         // Acquire pairs with the Release in `open_to_all`, and in `drop_at`.
@@ -178,7 +182,8 @@ impl Records {
         users == ALL || self.is_among(users, transaction, begin)
     }
 
-    /// Whether nobody who begins now may use the table: it was dropped, or never came to be.
+    /// Returns whether no new transaction may use the table: it was dropped, or its creation was
+    /// rolled back.
     pub(crate) fn is_gone(&self) -> bool {
         // Acquire pairs with the Release in `drop_at`.
         matches!(self.users.load(Ordering::Acquire), NOBODY | OLDER)
@@ -191,31 +196,31 @@ impl Records {
         (users == OLDER && begin.0 <= dropped_at()) || users == Stamp::in_flight(transaction).bits()
     }
 
-    /// Says what errors call the table.
+    /// Sets the table's name in errors.
     pub(crate) fn set_name(&self, name: &str) {
         if **self.name.read() != *name {
             *self.name.write() = name.into();
         }
     }
 
-    /// What errors call the table.
+    /// The table's name in errors.
     pub(crate) fn name(&self) -> Arc<str> {
         self.name.read().clone()
     }
 
-    /// Says how errors show the table's keys.
+    /// Sets the format of the table's keys in errors.
     pub(crate) fn set_show_key(&self, show_key: ShowKey) {
         *self.show_key.write() = show_key;
     }
 
-    /// How errors show the table's keys.
+    /// The format of the table's keys in errors.
     pub(crate) fn show_key(&self) -> ShowKey {
         *self.show_key.read()
     }
 
-    /// Says whether records read from the log stay in memory.
+    /// Sets whether records read from the log become resident.
     pub(crate) fn set_caches(&self, caches: bool) {
-        // Relaxed: a matter of speed only.
+        // Relaxed: affects only performance.
         self.caches.store(caches, Ordering::Relaxed);
     }
 
@@ -228,21 +233,21 @@ impl Records {
         self.store.as_ref()
     }
 
-    /// Whether records are evicted.
+    /// Returns whether records are evicted.
     #[inline(always)]
     pub(super) fn evicts(&self) -> bool {
         self.evicts
     }
 
-    /// Whether versions that an active transaction sees stay allocated until it is over: where there is
-    /// a log behind the table, they may give way to their addresses in it.
+    /// Returns whether versions that an active transaction sees stay allocated until it ends. With
+    /// a log behind the table, their addresses may replace them.
     pub(crate) fn keeps_versions(&self) -> bool {
         self.store.is_none()
     }
 
-    /// The next `count` of the record ids below `bound` that the clock's hand reaches.
+    /// Advances the clock's hand over the next `count` of the record ids below `bound`.
     pub(super) fn advance_hand(&self, count: u64, bound: u64) -> impl Iterator<Item = u64> {
-        // Relaxed: workers only share out the ids.
+        // Relaxed: this only divides the ids between workers.
         let start = self.hand.fetch_add(count, Ordering::Relaxed);
         (start..start + count).map(move |number| number % bound)
     }
@@ -259,10 +264,10 @@ impl Records {
         &self.memory
     }
 
-    /// A record id for a new record.
+    /// Allocates a record id for a new record.
     ///
     /// # Errors
-    /// When there are no more, or no memory for more.
+    /// Fails if no id, or no memory for more ids, is left.
     pub(crate) fn take_rid(&self) -> Result<Rid, TableFull> {
         let rid = self.rids.take(&self.array, &self.memory)?;
         #[cfg(feature = "experiment")]
@@ -270,10 +275,10 @@ impl Records {
         Ok(rid)
     }
 
-    /// Makes sure that ids up to `rid` count as handed out; for recovery.
+    /// Marks ids up to `rid` as used; for recovery.
     ///
     /// # Errors
-    /// When the table cannot have such an id, or there is no memory for it.
+    /// Fails if the table cannot have such an id, or no memory for it is left.
     pub(crate) fn raise_rid(&self, rid: Rid) -> Result<(), TableFull> {
         self.rids.raise(&self.array, &self.memory, rid)?;
         #[cfg(feature = "experiment")]
@@ -294,50 +299,50 @@ impl Records {
         self.access.as_deref()
     }
 
-    /// Whether the indirection array is too large to stay cached.
+    /// Returns whether the indirection array is too large to stay cached.
     pub(crate) fn array_is_cold(&self) -> bool {
         self.rids.entry_bytes() > CACHED_BYTES
     }
 
-    /// Whether the versions are too many to stay cached.
+    /// Returns whether the versions are too many to stay cached.
     pub(crate) fn versions_are_cold(&self) -> bool {
         self.rids.bound() * SMALL_VERSION_BYTES > CACHED_BYTES
     }
 
-    /// Takes a dead record's id back once no operation can hold it any more.
+    /// Frees a dead record's id once no operation can hold it any more.
     pub(crate) fn retire_rid(&self, rid: Rid) {
         assert_eq!(
             self.array.load(rid),
             IndirectionEntry::Dead,
-            "only dead records give their id back"
+            "only ids of dead records are freed"
         );
         let table = RecordsRef::new(self);
         reclaim::retire_with(move || {
             // SAFETY: a table is dropped after what was retired of it before: the engine drains its
-            // garbage first, and a table that never came to be is retired itself.
+            // garbage first, and a table whose creation was rolled back is retired itself.
             let table = unsafe { table.get() };
             table.array.clear(rid);
             table.rids.give_back(rid);
         });
     }
 
-    /// Frees a version that was just unlinked, or never became visible, once no operation can
-    /// hold it any more.
+    /// Frees a version that was just unlinked, or never became visible, once no operation can hold
+    /// it any more.
     ///
     /// # Safety
-    /// No link leads to the version any more, and nobody else frees it.
+    /// No link references the version any more, and no other code frees it.
     pub(crate) unsafe fn retire_version(&self, version: VersionRef) {
         // SAFETY: allocated with the table's counters; the rest is the caller's contract.
         unsafe { version.retire(&self.memory) };
     }
 }
 
-/// A table, by address: tables live as long as their engine, or as the transaction that creates them
-/// in vain, so that a transaction need not count its references to them.
+/// A table by address. Tables live as long as their engine, or as the aborting transaction that
+/// created them, so a transaction need not count its references to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordsRef(NonNull<Records>);
 
-// SAFETY: `Records` is `Sync`, and looking through the address takes `get`, whose contract keeps the
+// SAFETY: `Records` is `Sync`, and dereferencing the address takes `get`, whose contract keeps the
 // table alive on any thread.
 unsafe impl Send for RecordsRef {}
 
@@ -349,7 +354,8 @@ impl RecordsRef {
     /// The table.
     ///
     /// # Safety
-    /// The engine that owns the table outlives `'a`, and if the table's creator aborts, then later.
+    /// The engine that owns the table outlives `'a`; if the table's creator aborts, it does so
+    /// after `'a`.
     pub(crate) unsafe fn get<'a>(self) -> &'a Records {
         // SAFETY: made from a reference; alive by the caller's contract.
         unsafe { self.0.as_ref() }
@@ -366,7 +372,7 @@ impl Drop for Records {
                     None
                 }
             };
-            // Only the newest version is the table's own; older ones belong to the garbage lists
+            // Only the newest version belongs to the table; older ones belong to the garbage lists
             // of the workers that superseded them.
             if let Some(version) = entry.take() {
                 free(version, &self.memory);
@@ -376,7 +382,7 @@ impl Drop for Records {
 }
 
 fn free(version: VersionRef, memory: &MemoryCounters) {
-    // SAFETY: the table is being dropped, so no transaction and no other list can reach the
-    // newest version of one of its records.
+    // SAFETY: the table is being dropped, so no transaction and no other list can reach the newest
+    // version of one of its records.
     unsafe { version.free(memory) }
 }

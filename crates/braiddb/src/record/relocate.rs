@@ -1,4 +1,5 @@
-//! Where a record's bytes are kept in the log, and leading to a copy of them instead.
+//! Relocation of records: reports where a record's bytes are in the log, and redirects its entry to
+//! a copy of them.
 
 use super::indirection::IndirectionEntry;
 use super::records::Records;
@@ -8,27 +9,27 @@ use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::version::{Acting, Address, Link, Outcome, Stamp, Version, VersionRef, View};
 
-/// A stretch of the log that holds a record.
+/// The part of the log that holds a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
-    /// Where it starts.
+    /// Its start.
     pub(crate) lsn: Lsn,
     /// Bytes that it takes with a key of the usual length, or a shorter one.
     pub(crate) usual_bytes: usize,
 }
 
-/// What a record's entry leads to.
+/// State of a record's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Newest {
-    /// Nothing, or a deletion.
+    /// No record, or a deletion.
     Gone,
-    /// A write that is not over, and where what it was installed on is kept.
+    /// An uncommitted write, and the location of the version it was installed on.
     InFlight(Option<Kept>),
-    /// A write whose transaction is ending at this moment; to be looked at again.
+    /// A write whose transaction is ending at this moment; the caller must retry.
     Deciding,
-    /// A committed version or an address, and where it is kept.
+    /// A committed version or an address, and its location.
     Committed(Link, Kept),
-    /// A committed version of which nobody knows where it is in the log.
+    /// A committed version whose log position is unknown.
     Unlogged,
 }
 
@@ -49,7 +50,7 @@ impl Kept {
 }
 
 impl Records {
-    /// What the entry of a record leads to.
+    /// Returns the state of a record's entry.
     pub(crate) fn newest(&self, rid: Rid, view: View<'_>, _operation: &OperationGuard) -> Newest {
         let head = match self.array().load(rid) {
             IndirectionEntry::Empty | IndirectionEntry::Dead => return Newest::Gone,
@@ -58,22 +59,23 @@ impl Records {
             }
             IndirectionEntry::Version(head) => head,
         };
-        // SAFETY: the head just loaded, under the operation's guard; the transaction of the view is active.
+        // SAFETY: the head just loaded, under the operation's guard; the view's transaction is active.
         let version = unsafe { head.get() };
         let stamp = version.stamp();
         if let Some(name) = stamp.name() {
             return match view.status.outcome(name) {
-                // SAFETY: it was active after `view` began, so if it commits, then not before that
-                // begin stamp; nor does a transaction that writes after it, should it abort. So no
-                // worker has acted on a horizon that would let the version below be freed, and if
-                // it is evicted once it is the head again, the operation is older.
+                // SAFETY: the transaction was active after `view` began. So if it commits, then not
+                // before that begin stamp; nor does a transaction that writes after it, if it
+                // aborts. So no worker has acted on a horizon that would let the version below be
+                // freed. If that version is evicted once it is the head again, the operation is
+                // older.
                 Outcome::Active => unsafe { below(version) },
                 _ => Newest::Deciding,
             };
         }
         if stamp == Stamp::ABORTED {
-            // Unlinked since the entry was loaded, which leads to what the version was installed on by
-            // now, or to nothing. Such a version's record is nowhere in the log.
+            // Unlinked since the entry was loaded. The entry now references the version it was
+            // installed on, or nothing. An aborted version's record is not in the log.
             return Newest::Deciding;
         }
         if version.is_tombstone() {
@@ -83,14 +85,15 @@ impl Records {
             .map_or(Newest::Unlogged, |kept| Newest::Committed(Link::Version(head), kept))
     }
 
-    /// Whether the entry of a record still leads to `link`.
+    /// Returns whether the entry of a record still references `link`.
     pub(crate) fn points_to(&self, rid: Rid, link: Link) -> bool {
         self.array().load(rid).link() == Some(link)
     }
 
-    /// Lets a record's entry lead to the copy of `link` at `to`, which is durable, and before every
-    /// begin stamp in use: every transaction that meets it may see it. A version that cannot say so
-    /// gives way to the address, and is returned: it is to be freed as one that was evicted.
+    /// Redirects a record's entry from `link` to its copy at `to`. The copy is durable and before
+    /// every begin stamp in use, so every transaction that meets it may see it. A version that
+    /// cannot store the new location is replaced by the address and returned; the caller frees it
+    /// like an evicted one.
     ///
     /// # Safety
     /// `link` was found in the entry under `_operation`.
@@ -102,11 +105,11 @@ impl Records {
         acting: &Acting<'_>,
         _operation: &OperationGuard,
     ) -> Option<VersionRef> {
-        assert!(to < acting.oldest(), "everyone may see the copy");
+        assert!(to < acting.oldest(), "every transaction may see the copy");
         match link {
             Link::Address(old) => {
-                // Another transaction or worker was faster: it wrote the record, or brought it to
-                // memory: it is looked at again.
+                // On failure another task was faster: it wrote the record, or made it resident. The
+                // caller checks the record again.
                 let new = old.moved(to);
                 self.array().replace(
                     rid,
@@ -133,10 +136,10 @@ impl Records {
     }
 }
 
-/// What is known of a record whose head is in flight.
+/// The state of a record whose head is in flight.
 ///
 /// # Safety
-/// What the head leads to is not freed during the call.
+/// The version below the head is not freed during the call.
 unsafe fn below(head: Version<'_>) -> Newest {
     match head.next() {
         None => Newest::InFlight(None),

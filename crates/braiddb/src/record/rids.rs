@@ -1,4 +1,4 @@
-//! Record ids: handed out, taken back, handed out again.
+//! Allocator of record ids.
 
 use crossbeam_utils::CachePadded;
 
@@ -9,27 +9,27 @@ use crate::rid::Rid;
 use crate::sync::SegQueue;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// How many ids of a large table count as in use at a time: memory stands behind their entries, or
-/// soon will.
+/// Granularity at which a large table counts ids as in use: memory for their entries is allocated,
+/// or soon will be.
 const STEP: u64 = if cfg!(braid_simulation) { 1 << 5 } else { 1 << 16 };
 const ENTRY_BYTES: u64 = size_of::<u64>() as u64;
 
-/// Why a table has no record id for another record.
+/// Reasons why a table has no id for another record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TableFull {
-    /// It has used every record id it can have.
+    /// The table has used all its record ids.
     #[error("the table is full: it holds {} records", IndirectionArray::CAPACITY)]
     Capacity,
-    /// The operating system has no memory for more.
+    /// The operating system has no memory for more ids.
     #[error("the table cannot grow: {0}")]
     Memory(#[from] NoMemory),
 }
 
-/// Hands out record ids.
+/// Allocates record ids.
 ///
-/// Invariants: an id is handed out to one record at a time; `give_back` takes only ids whose entry is
-/// empty and that no operation holds any more. There is room in the array for every id below `bound`,
-/// and so for every id that is handed out.
+/// Invariants: an id belongs to one record at a time; `give_back` accepts only ids whose entry is
+/// empty and that no operation holds any more. The array has room for every id below `bound`, and
+/// so for every allocated id.
 #[derive(Debug, Default)]
 pub(crate) struct RidAllocator {
     next: CachePadded<AtomicU64>,
@@ -39,10 +39,10 @@ pub(crate) struct RidAllocator {
 }
 
 impl RidAllocator {
-    /// A free record id.
+    /// Allocates a record id.
     ///
     /// # Errors
-    /// When there are no more, or no memory for more.
+    /// Fails if no id, or no memory for more ids, is left.
     pub(crate) fn take(
         &self,
         array: &IndirectionArray,
@@ -69,7 +69,7 @@ impl RidAllocator {
         Ok(number)
     }
 
-    /// Makes sure that there is room for the entry of an id.
+    /// Makes room for the entry of an id.
     fn make_room(
         &self,
         array: &IndirectionArray,
@@ -87,15 +87,15 @@ impl RidAllocator {
         Ok(())
     }
 
-    /// Takes an id back.
+    /// Frees an id.
     pub(crate) fn give_back(&self, rid: Rid) {
         self.free.push(rid.number());
     }
 
-    /// Makes sure that ids up to `rid` count as handed out; for recovery.
+    /// Marks ids up to `rid` as used; for recovery.
     ///
     /// # Errors
-    /// When the table cannot have such an id, or there is no memory for it.
+    /// Fails if the table cannot have such an id, or no memory for it is left.
     pub(crate) fn raise(
         &self,
         array: &IndirectionArray,
@@ -111,27 +111,28 @@ impl RidAllocator {
         Ok(())
     }
 
-    /// An upper bound of the ids in use, at most a step too high; there is room for every one below.
+    /// An upper bound of the ids in use, at most one step too high. The array has room for every id
+    /// below.
     pub(crate) fn bound(&self) -> u64 {
         // Acquire pairs with the Release in `make_room`: the chunks are published.
         self.bound.load(Ordering::Acquire)
     }
 
-    /// Bytes that the entries of ids below `bound` take.
+    /// Bytes of the entries below `bound`.
     pub(crate) fn entry_bytes(&self) -> u64 {
         self.bound() * ENTRY_BYTES
     }
 
-    /// How many ids are in use, about: those of deleted records are until they are reclaimed, and others come
-    /// and go meanwhile.
+    /// Approximate number of ids in use. Ids of deleted records count until they are reclaimed, and
+    /// other threads allocate and free ids concurrently.
     pub(crate) fn in_use(&self) -> u64 {
         self.handed_out().saturating_sub(self.free.len() as u64)
     }
 
-    /// A bound of the ids handed out so far, whether or not they came back; there is room for every
-    /// one below.
+    /// An upper bound of the ids ever allocated, freed or not. The array has room for every id
+    /// below.
     pub(crate) fn handed_out(&self) -> u64 {
-        // Relaxed: those that are being handed out at this moment are of no interest.
+        // Relaxed: concurrent allocations do not matter.
         self.next.load(Ordering::Relaxed).min(self.bound())
     }
 }

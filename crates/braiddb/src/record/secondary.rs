@@ -1,10 +1,11 @@
-//! Secondary indexes of a table, as writes to it find them.
+//! Secondary indexes of a table, as seen by writes to the table.
 //!
-//! An index is a table of its own, its *entries*, which the engine writes in the same transactions as the
-//! table it is of (`transaction/index_changes.rs`); `docs/indexes.md` has the protocol.
+//! The entries of an index are records of a separate table. The engine writes them in the same
+//! transactions as the indexed table (`transaction/index_changes.rs`); `docs/indexes.md` documents
+//! the protocol.
 //!
-//! Invariants: an index is listed with its table from when it is opened or created until it is dropped,
-//! and a table with an index that nobody has attached is not written, since nobody knows its keys.
+//! Invariants: an index is listed with its table from its opening or creation until it is dropped.
+//! A table with an unattached index cannot be written, since the index keys cannot be computed.
 
 use std::sync::Arc;
 
@@ -16,31 +17,31 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{OnceLock, RwLock};
 use crate::types::{DecodeError, KeyBuffer};
 
-/// Gives the keys under which a record with an encoded value is in an index, each encoded as a part of a
-/// tuple. It runs a user's code, so its callers contain it.
+/// Computes the index keys of a record from its encoded value, each encoded as a part of a tuple.
+/// It runs user code, so its callers contain panics.
 type Extract = Box<dyn Fn(&[u8], &mut Vec<KeyBuffer>) -> Result<(), DecodeError> + Send + Sync>;
 
-/// What an index knows of its keys' type once it is attached.
+/// Functions for an index's key type, available once the index is attached.
 pub(crate) struct IndexCode {
     pub(crate) extract: Extract,
-    /// Bytes that the index's key takes at the start of an entry's.
+    /// Returns the length of the index key at the start of an entry's key.
     pub(crate) split: fn(&[u8]) -> Result<usize, DecodeError>,
-    /// How errors show the index's key, encoded as a part of a tuple.
+    /// Formats the index key, encoded as a part of a tuple, in errors.
     pub(crate) show_key: ShowKey,
 }
 
-/// In place of the LSN from which on an index may be read: it is being built.
+/// Replaces the LSN from which on an index may be read: it is being built.
 const NEVER: u64 = u64::MAX;
 
 /// A secondary index.
 pub(crate) struct Secondary {
     name: Box<str>,
-    /// Its entries: of a unique index, from a key to the encoded key of its record; of another, from both,
-    /// one after the other, to nothing.
+    /// Its entries. A unique index maps a key to the encoded key of its record. Another index maps
+    /// both, concatenated, to an empty value.
     entries: Arc<Records>,
     unique: bool,
     code: OnceLock<Contained<IndexCode>>,
-    /// Transactions that began later may read it.
+    /// Transactions that began later may read the index.
     usable_after: AtomicU64,
     dropped: AtomicBool,
 }
@@ -51,14 +52,14 @@ impl std::fmt::Debug for Secondary {
     }
 }
 
-/// The right to create or drop an index of a table, given up when dropped.
+/// The exclusive right to create or drop an index of a table; dropping this releases it.
 #[derive(Debug)]
 pub(crate) struct ChangingIndexes(Arc<Records>);
 
 impl ChangingIndexes {
-    /// The right for `table`; `None` while somebody has it.
+    /// Takes the right for `table`; `None` while it is taken.
     pub(crate) fn begin(table: &Arc<Records>) -> Option<Self> {
-        // AcqRel, of which the Acquire pairs with the Release when the last one's right is dropped.
+        // AcqRel, of which the Acquire pairs with the Release when the previous right is dropped.
         let begun = !table.secondaries.changing.swap(true, Ordering::AcqRel);
         begun.then(|| Self(table.clone()))
     }
@@ -77,7 +78,7 @@ impl Drop for ChangingIndexes {
 }
 
 impl Secondary {
-    /// An index that is not attached.
+    /// Creates an unattached index.
     pub(crate) fn new(name: &str, entries: Arc<Records>, unique: bool) -> Self {
         Self {
             name: name.into(),
@@ -101,7 +102,7 @@ impl Secondary {
         self.unique
     }
 
-    /// The key of the entry of a record with the key `primary`, under the key `part` of the index.
+    /// The entry key of a record with the key `primary`, under the index key `part`.
     pub(crate) fn entry_key(&self, part: &[u8], primary: &[u8]) -> KeyBuffer {
         let mut entry = KeyBuffer::new();
         entry.extend_from_slice(part);
@@ -111,22 +112,22 @@ impl Secondary {
         entry
     }
 
-    /// The value of the entry of a record with the key `primary`.
+    /// The entry value of a record with the key `primary`.
     pub(crate) fn entry_value<'k>(&self, primary: &'k [u8]) -> &'k [u8] {
         if self.unique { primary } else { &[] }
     }
 
-    /// Attaches what gives the index its keys; of several, the first stays.
+    /// Attaches the key functions of the index; only the first attachment has an effect.
     pub(crate) fn attach(&self, code: IndexCode) {
         if self.unique {
-            // Its entries have the index's keys and nothing else.
+            // Entries of a unique index have only the index key as their key.
             self.entries.set_show_key(code.show_key);
         }
-        // A database's program attaches the same code each time, or says another version.
+        // A program attaches the same functions each time, or declares another version.
         _ = self.code.set(Contained::new(code));
     }
 
-    /// What gives the index its keys; `None` while it is not attached.
+    /// The key functions of the index; `None` while it is not attached.
     pub(crate) fn code(&self) -> Option<&IndexCode> {
         self.code.get().map(|code| &**code)
     }
@@ -137,19 +138,19 @@ impl Secondary {
         self.usable_after.store(lsn.0, Ordering::Release);
     }
 
-    /// Whether every record that a transaction with this begin stamp sees has its entries.
+    /// Returns whether every record that a transaction with this begin stamp sees has its entries.
     pub(crate) fn is_usable_at(&self, begin: Lsn) -> bool {
         // Acquire pairs with the Release in `make_usable`.
         begin.0 > self.usable_after.load(Ordering::Acquire)
     }
 
-    /// Whether every committed record has its entries.
+    /// Returns whether every committed record has its entries.
     pub(crate) fn is_built(&self) -> bool {
         // Acquire pairs with the Release in `make_usable`.
         self.usable_after.load(Ordering::Acquire) != NEVER
     }
 
-    /// Lets nobody read the index any more.
+    /// Closes the index to all readers.
     pub(crate) fn mark_dropped(&self) {
         // Release pairs with the Acquire in `is_dropped`.
         self.dropped.store(true, Ordering::Release);
@@ -164,19 +165,19 @@ impl Secondary {
 /// The indexes of one table.
 #[derive(Debug, Default)]
 pub(super) struct Secondaries {
-    /// Whether there is any: all that a write to a table without indexes looks at.
+    /// Set if the table has any; the only field that a write to a table without indexes reads.
     any: AtomicBool,
-    /// Whether somebody creates or drops one at this moment.
+    /// Set while an index is being created or dropped.
     changing: AtomicBool,
     list: RwLock<Arc<[Arc<Secondary>]>>,
 }
 
 impl Records {
-    /// Whether the table has secondary indexes.
+    /// Returns whether the table has secondary indexes.
     ///
-    /// A transaction that does not see one that was just listed began before the next commit of whoever
-    /// listed it: its begin stamp is otherwise read from the chain of additions to the log's tail after
-    /// that commit's, and so is what came before that.
+    /// A transaction that does not see an index that was just listed began before the next commit
+    /// of the listing transaction. Otherwise its begin stamp would be read from the chain of
+    /// additions to the log's tail after that commit's, and it would see everything before that.
     #[inline(always)]
     pub(crate) fn is_indexed(&self) -> bool {
         // Acquire pairs with the Release in `change_secondaries`; for later transactions, with the
@@ -194,7 +195,7 @@ impl Records {
         self.secondaries.list.read().iter().find(|one| one.name() == name).cloned()
     }
 
-    /// Lists an index with the table, if none of its name is; returns the one that is listed then.
+    /// Lists an index with the table, unless one of its name is listed; returns the listed one.
     pub(crate) fn list_secondary(&self, new: Arc<Secondary>) -> Arc<Secondary> {
         self.change_secondaries(|list| {
             if let Some(there) = list.iter().find(|one| one.name() == new.name()) {
@@ -205,7 +206,7 @@ impl Records {
         })
     }
 
-    /// Takes an index off the table's list.
+    /// Removes an index from the table's list.
     pub(crate) fn unlist_secondary(&self, gone: &Arc<Secondary>) {
         self.change_secondaries(|list| list.retain(|one| !Arc::ptr_eq(one, gone)));
     }
@@ -216,7 +217,7 @@ impl Records {
         let result = change(&mut changed);
         let any = !changed.is_empty();
         *list = changed.into();
-        // Release pairs with the Acquire in `is_indexed`: who sees it sees the list.
+        // Release pairs with the Acquire in `is_indexed`: a thread that sees it sees the list.
         self.secondaries.any.store(any, Ordering::Release);
         result
     }

@@ -1,19 +1,19 @@
-//! How errors show the keys of a table.
+//! Formats the keys of a table in errors.
 
 use super::records::Records;
 
-/// The key that some bytes encode, for people; `None` if that is not known.
+/// Formats an encoded key for humans; `None` if its type is not known.
 #[derive(Clone, Copy)]
 pub(crate) struct ShowKey(pub(crate) fn(&[u8]) -> Option<String>);
 
 impl ShowKey {
-    /// The key, or its bytes.
+    /// Formats the key, or its bytes.
     pub(crate) fn show(self, key: &[u8]) -> String {
         (self.0)(key).unwrap_or_else(|| key.escape_ascii().to_string())
     }
 }
 
-/// No part of what keys are.
+/// The format does not affect the equality of keys.
 impl PartialEq for ShowKey {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -28,7 +28,8 @@ impl std::fmt::Debug for ShowKey {
     }
 }
 
-/// A key as it is encoded, which errors show as its type says ([`Key::shown`](crate::Key::shown)), or as its bytes.
+/// An encoded key. Errors show it as its type defines ([`Key::shown`](crate::Key::shown)), or as
+/// its bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct EncodedKey {
     bytes: Vec<u8>,
@@ -36,7 +37,7 @@ pub struct EncodedKey {
 }
 
 impl EncodedKey {
-    /// A key of this table.
+    /// Creates a key of this table.
     pub(crate) fn of(table: &Records, key: &[u8]) -> Self {
         Self { bytes: key.to_vec(), show_key: table.show_key() }
     }

@@ -1,7 +1,7 @@
-//! Writing: a new version at the head of its chain, installed with one compare-and-swap.
+//! Writes: install a new version at the head of its chain with one compare-and-swap.
 //!
-//! First updater wins: a head that is in flight for another transaction, or newer than the
-//! writer's begin stamp, is a conflict at once, never a wait.
+//! First updater wins: a head that another transaction has in flight, or that is newer than the
+//! writer's begin stamp, is an immediate conflict. Writers never wait.
 
 use super::indirection::IndirectionEntry;
 use super::records::Records;
@@ -12,42 +12,42 @@ use crate::rid::Rid;
 use crate::sched;
 use crate::version::{Address, Link, Outcome, Stamp, Version, VersionRef, View};
 
-/// What a new version would be installed on.
+/// The current head, on which a new version would be installed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Base<'a> {
-    /// A version that the writer sees, committed at this LSN.
+    /// A visible version, committed at this LSN.
     Committed(Version<'a>, Lsn),
-    /// A version in the log, which everyone sees.
+    /// A version in the log, visible to every transaction.
     Cold(Address),
-    /// A version the writer itself installed.
+    /// A version that the writer itself installed.
     Own(Version<'a>),
 }
 
-/// Why a version cannot be installed.
+/// Reasons why a version cannot be installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Another transaction is writing the record.
     Conflict,
     /// Another transaction wrote the record, and committed at or after the writer's begin stamp.
     Newer,
-    /// The record is gone for everyone; its index entry is about to be removed.
+    /// The record is dead for every transaction; its index entry is about to be removed.
     Dead,
 }
 
 impl<'a> Base<'a> {
-    /// Whether the record is absent as of this version.
+    /// Returns whether the record is absent as of this version.
     pub(crate) fn is_tombstone(self) -> bool {
         match self {
             Base::Committed(version, _) | Base::Own(version) => version.is_tombstone(),
-            // Eviction leaves tombstones alone.
+            // Tombstones are never evicted.
             Base::Cold(_) => false,
         }
     }
 }
 
 impl Records {
-    /// Prefetches the head of a record's chain, so that `base` and `install` find it cached. Nothing
-    /// is read of it: it may be freed by then.
+    /// Prefetches the head of a record's chain, so that `base` and `install` find it cached. The
+    /// head is not read: it may be freed by then.
     pub(crate) async fn prefetch_head(&self, rid: Rid) {
         if self.array_is_cold() {
             sched::touch(self.array().pointer(rid)).await;
@@ -72,8 +72,8 @@ impl Records {
             IndirectionEntry::Address(address) => return Ok(Base::Cold(address)),
             IndirectionEntry::Empty | IndirectionEntry::Dead => return Err(Refusal::Dead),
         };
-        // SAFETY: the head just loaded. If it is superseded, the transaction of the view keeps it, active for `'o`; if it
-        // is unlinked, the operation does.
+        // SAFETY: the head just loaded. If it is superseded, the transaction of the view keeps it,
+        // active for `'o`; if it is unlinked, the operation does.
         let version = unsafe { head.get::<'o>() };
         loop {
             let stamp = version.stamp();
@@ -98,8 +98,8 @@ impl Records {
 
     /// Installs `new` on `base`, which `base` returned.
     ///
-    /// `false` if another transaction was faster, or the record was just evicted or brought back:
-    /// `new` is still the caller's, who looks at the base again.
+    /// `false` if another transaction was faster, or the record was just evicted or made resident.
+    /// The caller then still owns `new`, and reads the base again.
     #[inline(always)]
     pub(crate) fn install(&self, rid: Rid, base: Base<'_>, new: VersionRef) -> bool {
         let (head, next) = match base {
@@ -108,28 +108,29 @@ impl Records {
                 (head, Some(head))
             }
             Base::Cold(address) => (Link::Address(address), Some(Link::Address(address))),
-            // A second write takes the first one's place: only the last is logged and committed.
+            // A second write replaces the first one: only the last is logged and committed.
             Base::Own(version) => (Link::Version(version.reference()), version.next()),
         };
         // SAFETY: `new` is not shared yet.
         unsafe { new.get() }.set_next(next);
         let installed = self.array().replace(rid, head.into(), IndirectionEntry::Version(new));
         let own = matches!(base, Base::Own(_));
-        assert!(installed || !own, "nobody else replaces a version in flight");
+        assert!(installed || !own, "only its transaction replaces a version in flight");
         installed
     }
 
-    /// Takes a version in flight back: the entry leads to `base` again, on which it was installed, or
-    /// is dead if the record was new; then its id is retired. Eviction, compaction and readers may have
-    /// found the version by its id, so the caller is to retire it.
+    /// Undoes a version in flight: restores the entry to `base`, on which the version was
+    /// installed. Without a base the record was new; the entry becomes dead and its id is retired.
+    /// The caller must retire the version, because eviction, compaction and readers may have found
+    /// it by its id.
     ///
     /// # Safety
-    /// The caller's transaction, which will not commit `version`, installed it on `base`, and takes it
-    /// back once. If `base` is none, the index does not lead to the id (any more).
+    /// The caller's transaction, which will not commit `version`, installed it on `base`, and
+    /// undoes it once. If `base` is none, the index does not reference the id (any more).
     pub(crate) unsafe fn take_back(&self, rid: Rid, version: VersionRef, base: Option<Link>) {
         let before = base.map_or(IndirectionEntry::Dead, IndirectionEntry::from);
         let replaced = self.array().replace(rid, IndirectionEntry::Version(version), before);
-        assert!(replaced, "nobody else replaces a version in flight");
+        assert!(replaced, "only its transaction replaces a version in flight");
         // SAFETY: unlinked just now, and retired by the caller only.
         unsafe { version.get() }.set_stamp(Stamp::ABORTED);
         if base.is_none() {
@@ -137,19 +138,19 @@ impl Records {
         }
     }
 
-    /// Puts a version in flight back in the place that a later write took; that one's version is the
-    /// caller's to retire.
+    /// Restores a version in flight that a later write had replaced. The caller must retire the
+    /// later version.
     ///
     /// # Safety
-    /// The caller's transaction, which will not commit `undone`, installed it in the place of its own
-    /// `version`.
+    /// The caller's transaction, which will not commit `undone`, installed it to replace its
+    /// earlier `version`.
     pub(crate) unsafe fn put_back(&self, rid: Rid, undone: VersionRef, version: VersionRef) {
         let replaced = self.array().replace(
             rid,
             IndirectionEntry::Version(undone),
             IndirectionEntry::Version(version),
         );
-        assert!(replaced, "nobody else replaces a version in flight");
+        assert!(replaced, "only its transaction replaces a version in flight");
         // SAFETY: unlinked just now, and retired by the caller only.
         unsafe { undone.get() }.set_stamp(Stamp::ABORTED);
     }

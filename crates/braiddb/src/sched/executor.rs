@@ -16,7 +16,7 @@ use super::trace::WorkerTrace;
 use crate::io::{Device, SimulatedDisk};
 use crate::sync::statistic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, JoinHandle};
-use crate::sync::{self, Mutex, channel, clock, oneshot};
+use crate::sync::{self, Mutex, affinity, channel, clock, oneshot};
 
 /// A task on its way: runs on the worker, and returns the future that is the task.
 pub(crate) type Job = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
@@ -128,19 +128,19 @@ impl Executor {
         let trace = |_| Arc::new(WorkerTrace::new(origin, options.trace));
         let traces = (0..options.workers).map(trace).collect();
         let executor = Self { jobs, counters, traces, threads: Mutex::default() };
-        let cores = if options.pin { core_affinity::get_core_ids() } else { None };
+        let cores = if options.pin { affinity::cores() } else { Vec::new() };
         let make = Arc::new((make_device, make_driver));
         let (ready, started) = channel::channel();
         for number in 0..options.workers {
             let (group, handles) = (group.clone(), WorkerHandles(group.mailboxes.clone()));
             let (counters, make) = (executor.counters[number].clone(), make.clone());
             let trace = executor.traces[number].clone();
-            let core = cores.as_ref().and_then(|cores| cores.get(number % cores.len()).copied());
+            let core = cores.get(number % cores.len().max(1)).copied();
             let ready = ready.clone();
             let thread = thread::Builder::new().name(format!("braid-{number}"));
             let thread = thread.spawn(move || {
                 if let Some(core) = core {
-                    core_affinity::set_for_current(core);
+                    affinity::stay_on(core);
                 }
                 let thread = WorkerThread { number, group: &group, counters, trace, options };
                 thread.main(&ready, || (make.0)(number), || (make.1)(number, handles));

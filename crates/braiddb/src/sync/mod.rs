@@ -1,16 +1,19 @@
-//! The one door to atomics, fences, locks, queues, channels, threads and the clock.
+//! Synchronization primitives: the single module for atomics, fences, locks, queues, channels,
+//! threads and the clock.
 //!
-//! Every part of the engine takes them from here and from nowhere else (`tests/house.rs`), so that
-//! something else can take their place:
+//! Every part of the engine imports them only from here (`tests/house.rs`), so that a build can
+//! replace them:
 //!
-//! | build | what is behind the door |
+//! | build | implementation |
 //! |---|---|
-//! | ordinary | the standard library's, `parking_lot`'s, `crossbeam`'s and `futures-channel`'s, re-exported |
+//! | ordinary | types of the standard library, `parking_lot`, `crossbeam` and `futures-channel`, re-exported |
 //! | `--cfg loom` | loom's atomics and fences, for models; the rest as in the ordinary build |
-//! | `--cfg braid_simulation` | the same wrapped, so that a controlled schedule may switch threads at every access |
+//! | `--cfg braid_simulation` | wrapped types, with which a controlled schedule may switch threads at every access |
 //!
-//! What only counts, and orders nothing, is in [`statistic`], which is the same in every build.
+//! Atomics that only count, and order nothing, are in [`statistic`], which is the same in every
+//! build.
 
+pub(crate) mod affinity;
 #[cfg(all(braid_simulation, not(loom)))]
 pub mod controlled;
 #[cfg(loom)]
@@ -33,25 +36,25 @@ pub(crate) use modelled::{ModelMutex, RawLock, atomic, spin_loop, yield_thread};
 pub(crate) use plain::*;
 pub(crate) use std::sync::Once;
 
-/// Looks, on a thread that takes part in a controlled schedule and in models, whether something was freed.
+/// Checks that a block was not freed, on a thread in a controlled schedule and in models.
 ///
 /// # Panics
-/// If it was.
+/// Panics if it was freed.
 ///
 /// # Safety
-/// `pointer` leads to the first word of something that was allocated through `memory`.
+/// `pointer` references the first word of a block that was allocated through `memory`.
 #[inline(always)]
 #[cfg_attr(all(braid_simulation, not(loom)), track_caller)]
 pub(crate) unsafe fn assert_not_freed(pointer: *const u64) {
     #[cfg(any(braid_simulation, loom))]
     if takes_part() || cfg!(loom) {
-        // SAFETY: the caller's promise; what is freed stays mapped in a schedule and in a model.
+        // SAFETY: the caller's contract; freed blocks stay mapped in a schedule and in a model.
         unsafe { quarantine::assert_not_freed(pointer) };
     }
     _ = pointer;
 }
 
-/// Whether this thread takes part in a controlled schedule.
+/// Returns whether this thread participates in a controlled schedule.
 #[inline(always)]
 pub(crate) fn takes_part() -> bool {
     #[cfg(all(braid_simulation, not(loom)))]
@@ -60,7 +63,7 @@ pub(crate) fn takes_part() -> bool {
     false
 }
 
-/// The number of this thread among those of its controlled schedule, if it takes part in one.
+/// The number of this thread in its controlled schedule, if it participates in one.
 #[inline(always)]
 pub(crate) fn number_in_schedule() -> Option<usize> {
     #[cfg(all(braid_simulation, not(loom)))]
@@ -69,8 +72,8 @@ pub(crate) fn number_in_schedule() -> Option<usize> {
     None
 }
 
-/// Atomics for statistics and for choices that do not matter: every access is `Relaxed`, and nothing
-/// is concluded from their order.
+/// Atomics for statistics and for choices without consequences: every access is `Relaxed`, and no
+/// decision depends on their order.
 pub(crate) mod statistic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 }

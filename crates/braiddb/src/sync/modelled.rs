@@ -1,4 +1,4 @@
-//! The build for models: loom's atomics, fences and waiting, which every model sees.
+//! Build for models: loom's atomics, fences and waiting, whose orders every model explores.
 
 pub(crate) mod atomic {
     pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -7,7 +7,7 @@ pub(crate) mod atomic {
 pub(crate) use loom::hint::spin_loop;
 pub(crate) use loom::thread::yield_now as yield_thread;
 
-/// A mutex that models see.
+/// A mutex whose orders models explore.
 #[derive(Debug)]
 pub(crate) struct ModelMutex<T>(loom::sync::Mutex<T>);
 
@@ -31,7 +31,7 @@ impl<T: Default> Default for ModelMutex<T> {
     }
 }
 
-/// A mutual exclusion that is taken in one call and left in another; models see its order.
+/// Mutex that is acquired in one call and released in another; models explore its orders.
 pub(crate) struct RawLock {
     held: loom::sync::Mutex<bool>,
     left: loom::sync::Condvar,
@@ -42,7 +42,7 @@ impl RawLock {
         Self { held: loom::sync::Mutex::new(false), left: loom::sync::Condvar::new() }
     }
 
-    /// Takes it, when it is free.
+    /// Acquires the lock.
     pub(crate) fn acquire(&self) {
         let mut held = self.held.lock().unwrap();
         while *held {
@@ -51,10 +51,10 @@ impl RawLock {
         *held = true;
     }
 
-    /// Leaves it.
+    /// Releases the lock.
     ///
     /// # Safety
-    /// The calling thread has it acquired.
+    /// The calling thread has acquired it.
     pub(crate) unsafe fn release(&self) {
         *self.held.lock().unwrap() = false;
         self.left.notify_one();

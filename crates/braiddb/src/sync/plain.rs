@@ -1,4 +1,4 @@
-//! The ordinary build: everything is what it is called.
+//! Ordinary build: re-exports the original types.
 
 pub(crate) mod atomic {
     pub(crate) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
@@ -11,10 +11,10 @@ pub(crate) mod thread {
     };
     use std::thread::{Scope, ScopedJoinHandle};
 
-    /// Starts a thread of a scope.
+    /// Starts a thread in a scope.
     ///
     /// # Errors
-    /// The operating system's, when there may be no more threads.
+    /// Those of the operating system, if no more threads are allowed.
     pub(crate) fn spawn_scoped<'scope, T: Send + 'scope>(
         scope: &'scope Scope<'scope, '_>,
         run: impl FnOnce() -> T + Send + 'scope,
@@ -23,17 +23,17 @@ pub(crate) mod thread {
     }
 }
 
-/// The time.
+/// The clock.
 pub(crate) mod clock {
     use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-    /// What time it is.
+    /// The current time.
     #[inline(always)]
     pub(crate) fn now() -> Instant {
         Instant::now()
     }
 
-    /// Milliseconds since 1970, as the system's clock has it, which may be set back; 0 before.
+    /// Milliseconds since 1970 by the system clock, which may be set back; 0 before 1970.
     pub(crate) fn wall_milliseconds() -> u64 {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
@@ -54,17 +54,17 @@ pub(crate) use std::hint::spin_loop;
 pub(crate) use std::sync::OnceLock;
 pub(crate) use std::thread::yield_now as yield_thread;
 
-/// A mutex that models see.
+/// A mutex whose orders models explore.
 #[cfg(not(loom))]
 pub(crate) use parking_lot::Mutex as ModelMutex;
 
 #[cfg(any(all(test, not(loom)), feature = "experiment"))]
 pub(crate) use raw_lock::RawLock;
 
-/// For hole trackers that lock.
+/// Lock for the hole trackers that use locks.
 #[cfg(any(all(test, not(loom)), feature = "experiment"))]
 mod raw_lock {
-    /// A mutual exclusion that is taken in one call and left in another.
+    /// Mutex that is acquired in one call and released in another.
     pub(crate) struct RawLock(parking_lot::RawMutex);
 
     impl RawLock {
@@ -72,17 +72,17 @@ mod raw_lock {
             Self(<parking_lot::RawMutex as parking_lot::lock_api::RawMutex>::INIT)
         }
 
-        /// Takes it, when it is free.
+        /// Acquires the lock.
         pub(crate) fn acquire(&self) {
             parking_lot::lock_api::RawMutex::lock(&self.0);
         }
 
-        /// Leaves it.
+        /// Releases the lock.
         ///
         /// # Safety
-        /// The calling thread has it acquired.
+        /// The calling thread has acquired it.
         pub(crate) unsafe fn release(&self) {
-            // SAFETY: the caller's promise.
+            // SAFETY: the caller's contract.
             unsafe { parking_lot::lock_api::RawMutex::unlock(&self.0) };
         }
     }

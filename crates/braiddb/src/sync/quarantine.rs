@@ -1,11 +1,12 @@
-//! Memory that was freed in a controlled schedule, or in a model: overwritten, and kept from being used
-//! again until the database is gone. Who still reads it finds the pattern; who still writes it leaves a trace.
+//! Quarantine: memory that was freed in a controlled schedule, or in a model, is overwritten with a
+//! pattern and not reused until the database is dropped. A later read finds the pattern; a later
+//! write destroys it.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
-/// What freed memory is full of: no commit's LSN, no transaction's name, no address.
+/// Pattern of freed memory: invalid as an LSN, a transaction's name or an address.
 pub(super) const FREED: u8 = 0xdb;
 pub(super) const FREED_WORD: u64 = u64::from_ne_bytes([FREED; 8]);
 
@@ -13,34 +14,34 @@ pub(super) const FREED_WORD: u64 = u64::from_ne_bytes([FREED; 8]);
 #[derive(Debug, Default)]
 pub(crate) struct Quarantine(Mutex<Vec<(NonNull<u8>, Layout)>>);
 
-// SAFETY: nobody but the quarantine may use what is in it.
+// SAFETY: only the quarantine may use its blocks.
 unsafe impl Send for Quarantine {}
-// SAFETY: the blocks are reached through the list only, which is locked.
+// SAFETY: the blocks are reachable only through the list, which is locked.
 unsafe impl Sync for Quarantine {}
 
 impl Quarantine {
-    /// Takes a block that was freed.
+    /// Adds a freed block.
     ///
     /// # Panics
-    /// If it was freed before.
+    /// Panics if it was freed before.
     ///
     /// # Safety
-    /// Nobody may use the block any more; it is of `layout`.
+    /// The block is no longer used and has this `layout`.
     pub(crate) unsafe fn take(&self, block: NonNull<u8>, layout: Layout) {
-        // SAFETY: mapped as long as the quarantine is there, if it was freed before.
+        // SAFETY: mapped while the quarantine exists, if it was freed before.
         unsafe { assert_not_freed(block.as_ptr().cast()) };
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller's contract.
         unsafe { block.write_bytes(FREED, layout.size()) };
-        self.0.lock().expect("nobody panics with it").push((block, layout));
+        self.0.lock().expect("no holder panics").push((block, layout));
     }
 
-    /// Gives the blocks to `free`.
+    /// Passes the blocks to `free`.
     ///
     /// # Panics
-    /// If one was written to after it was freed.
+    /// Panics if a block was written after it was freed.
     pub(crate) fn release(&mut self, mut free: impl FnMut(NonNull<u8>, Layout)) {
-        for (block, layout) in self.0.get_mut().expect("nobody panics with it").drain(..) {
-            // SAFETY: the block is the quarantine's, and was filled when it came.
+        for (block, layout) in self.0.get_mut().expect("no holder panics").drain(..) {
+            // SAFETY: the block belongs to the quarantine, and was filled when it was added.
             let bytes = unsafe { std::slice::from_raw_parts(block.as_ptr(), layout.size()) };
             let written = bytes.iter().position(|byte| *byte != FREED);
             assert!(
@@ -53,17 +54,17 @@ impl Quarantine {
     }
 }
 
-/// Looks whether the first word of a version or a node says that it was freed.
+/// Checks that the first word of a version or a node does not have the pattern of freed memory.
 ///
 /// # Panics
-/// If it does.
+/// Panics if it does.
 ///
 /// # Safety
-/// The word is mapped: it is the first of something that was allocated, and in a schedule it stays
+/// The word is mapped: it is the first word of an allocated block, and in a schedule it stays
 /// mapped when it is freed.
 #[track_caller]
 pub(crate) unsafe fn assert_not_freed(pointer: *const u64) {
-    // SAFETY: mapped (the caller's promise); only the holder of the baton runs.
+    // SAFETY: mapped (the caller's contract); only the holder of the baton runs.
     let word = unsafe { pointer.read_volatile() };
     assert!(word != FREED_WORD, "used after it was freed");
 }

@@ -1,4 +1,4 @@
-//! Taking back what a transaction wrote: all of it when it aborts, or what came after a savepoint.
+//! Abort and savepoints: undoes all writes of a transaction, or those after a savepoint.
 
 use std::cell::{Cell, RefCell};
 
@@ -11,7 +11,7 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::version::{Link, Stamp, TransactionName, VersionRef};
 
-/// How far a transaction had got: what it had written, and which tables it had created.
+/// A position in a transaction: the writes made and the tables created so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Savepoint {
     transaction: TransactionName,
@@ -23,7 +23,8 @@ pub(crate) struct Savepoint {
     created: usize,
 }
 
-/// What a transaction had written when it was asked; equal as long as it writes nothing.
+/// Counts of a transaction's writes and rollbacks; two values are equal if it wrote nothing between
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Moment {
     written: usize,
@@ -33,28 +34,29 @@ pub(super) struct Moment {
 /// The savepoints of a transaction.
 #[derive(Debug, Default)]
 pub(super) struct Savepoints {
-    /// Those that may be rolled back to, in the order in which they were made.
+    /// Numbers of the savepoints that may be rolled back to, in order of creation.
     valid: RefCell<Vec<u64>>,
     next: Cell<u64>,
     rollbacks: Cell<u64>,
-    /// Writes to paged tables before the newest savepoint: they are not overwritten.
+    /// Number of writes to paged tables before the newest savepoint. These are not overwritten in
+    /// place.
     newest_paged: Cell<u32>,
 }
 
 impl Savepoints {
-    /// How often the transaction was rolled back.
+    /// Number of rollbacks of this transaction.
     pub(super) fn rollbacks(&self) -> u64 {
         self.rollbacks.get()
     }
 
-    /// Writes to paged tables before the newest savepoint.
+    /// Number of writes to paged tables before the newest savepoint.
     pub(super) fn newest_paged(&self) -> u32 {
         self.newest_paged.get()
     }
 }
 
 impl Transaction {
-    /// Tells whether the transaction wrote, or took something back, between two calls.
+    /// Returns a value that changes whenever the transaction writes or rolls back.
     pub(super) fn moment(&self) -> Moment {
         let writes = self.writes().borrow();
         let on_pages = writes.paged.len() + writes.overwrites;
@@ -62,7 +64,7 @@ impl Transaction {
         Moment { written, rollbacks: self.savepoints().rollbacks() }
     }
 
-    /// Remembers how far the transaction has got.
+    /// Creates a savepoint.
     pub(crate) fn savepoint(&self) -> Savepoint {
         let savepoints = self.savepoints();
         let number = savepoints.next.get();
@@ -82,11 +84,12 @@ impl Transaction {
         }
     }
 
-    /// Takes back what was written after a savepoint, and forgets the savepoints after it. What was read
-    /// stays read, and a conflict stays one.
+    /// Undoes what was written after a savepoint, and discards later savepoints. Reads stay in the
+    /// read set, and a conflict remains.
     ///
     /// # Errors
-    /// `BulkSavepoint` if it is a bulk operation; `SavepointOver` if it is another transaction's, or an earlier one was rolled back to since.
+    /// `BulkSavepoint` in a bulk operation. `SavepointOver` if the savepoint belongs to another
+    /// transaction, or an earlier one was rolled back to since.
     pub(crate) fn rollback_to(&self, savepoint: Savepoint) -> Result<(), OperationError> {
         if self.is_bulk() {
             return Err(OperationError::BulkSavepoint);
@@ -122,8 +125,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// That a write succeeded told something too, which first updater wins protects only as long as the
-    /// write stands: so what it was installed on is noted as read.
+    /// Adds the record of an undone write to the read set. A successful write also reveals which
+    /// version it was installed on. First-updater-wins protects that only while the write stands.
     fn note_undone(&self, writes: &WriteSet, write: &Write) {
         if !self.mode().notes() || is_planted(Bug::UndoneWriteNotNoted) {
             return;
@@ -137,39 +140,42 @@ impl Transaction {
         }
     }
 
-    /// As `note_undone`, of paged tables.
+    /// Does what `note_undone` does, for paged tables.
     fn note_undone_on_pages(&self, undone: &[PagedWrite]) {
         for write in undone {
-            // SAFETY: tables live as long as the engine, which `self` holds, and the transaction's own changes
-            // are not retired yet.
+            // SAFETY: tables live as long as the engine, which `self` holds; the transaction's own
+            // changes are not retired yet.
             let (table, (_, key)) = unsafe { (write.table.get(), write.change.record()) };
             self.note_key(table, key);
         }
     }
 
-    /// Takes writes to paged tables back, which the transaction will not commit.
+    /// Undoes writes to paged tables that the transaction will not commit.
     pub(super) fn take_back_from_pages(&self, undone: &[PagedWrite]) {
         for write in undone {
-            // SAFETY: the transaction's own, not retired yet.
+            // SAFETY: the change belongs to this transaction and is not retired yet.
             unsafe { write.change.get() }.set_stamp(Stamp::ABORTED);
         }
         let worker = self.worker();
         for write in undone {
-            // SAFETY: the transaction's own, stamped above; in no list any more.
+            // SAFETY: the change belongs to this transaction, is stamped above and is in no list
+            // any more.
             unsafe { worker.take_back(write.table, write.change) };
         }
     }
 
-    /// Has the large values removed that writes had left which were taken back.
+    /// Queues the removal of large values that undone writes left.
     fn discard_values(&self, undone: &[PagedWrite]) {
         for (write, large) in undone.iter().filter_map(|write| Some((write, write.large?))) {
-            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
+            // transaction.
             let paged = unsafe { write.table.get() }.paged().expect("a write to a paged table");
-            self.worker().discard(paged.large().expect("it led to a value").clone(), large);
+            self.worker()
+                .discard(paged.large().expect("the table stores large values").clone(), large);
         }
     }
 
-    /// Takes back everything the transaction did.
+    /// Undoes everything the transaction did.
     pub(super) fn abort_now(&mut self) {
         let operation = reclaim::enter();
         let worker = self.worker().clone();
@@ -181,7 +187,7 @@ impl Transaction {
             let mut writes = self.writes().borrow_mut();
             for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
                 self.take_back(&writes, write, &operation);
-                // SAFETY: unlinked above, and in no list of versions to be retired.
+                // SAFETY: unlinked above, and in no list of versions to retire.
                 unsafe { write.table.get().retire_version(write.version) };
             }
             retire_unlinked(&mut writes);
@@ -198,12 +204,12 @@ impl Transaction {
         worker.end(context);
     }
 
-    /// Unlinks one version in flight, which is to be retired.
+    /// Unlinks one version in flight. The caller retires it.
     fn take_back(&self, writes: &WriteSet, write: &Write, operation: &OperationGuard) {
         // SAFETY: tables live as long as the engine, which `self` holds.
         let table = unsafe { write.table.get() };
         if write.base.is_none() {
-            // The record never was: its key goes before its id does.
+            // The record was never committed: its key is removed before its id is freed.
             table.index.remove(writes.key(write), write.rid, operation);
         }
         // SAFETY: this transaction installed the version on that base, and will not commit it; a new
@@ -214,11 +220,11 @@ impl Transaction {
         }
     }
 
-    /// A tombstone that is the newest version again needs its record reclaimed again: while this
-    /// transaction's version stood on it, its reclaimer may have given up.
+    /// Schedules reclamation again for a tombstone that is the newest version again. Its reclaimer
+    /// may have given up while this transaction's version was above it.
     fn keep_deleted(&self, write: &Write, base: VersionRef) {
-        // SAFETY: the newest version of its record again; it was not superseded meanwhile by
-        // anyone whose garbage could be due before this transaction's begin stamp is gone.
+        // SAFETY: the base is the newest version of its record again. No version that superseded it
+        // can have garbage that is due before this transaction's begin stamp ends.
         if unsafe { base.get() }.is_tombstone() {
             let (table, rid) = (write.table, write.rid);
             let now = self.engine().log.tail();
@@ -228,22 +234,22 @@ impl Transaction {
     }
 }
 
-/// Puts own versions that were replaced since there were `keep` of them back in their places, the newest
-/// first.
+/// Restores the transaction's own versions that were replaced after the first `keep` replacements,
+/// newest first.
 fn put_replaced_back(writes: &mut WriteSet, keep: usize) {
     while writes.replaced.len() > keep {
         let Replaced { table, version, position, kind } =
             writes.replaced.pop().expect("there are more than are kept");
         let (rid, undone) = writes.restore(position, version, kind);
-        // SAFETY: tables live as long as the engine, which the transaction holds; it installed `undone`
-        // in the place of `version`.
+        // SAFETY: tables live as long as the engine, which the transaction holds; it installed
+        // `undone` in place of `version`.
         unsafe { table.get().put_back(rid, undone, version) };
         writes.undone.push((table, undone));
     }
 }
 
-/// Retires versions of the transaction's own that it unlinked itself: others may still pass them, and
-/// until now its own references led to them.
+/// Retires versions that the transaction installed and unlinked itself. Other threads may still
+/// traverse them, and until now the transaction referenced them.
 #[inline]
 pub(super) fn retire_unlinked(writes: &mut WriteSet) {
     if !writes.replaced.is_empty() || !writes.undone.is_empty() {

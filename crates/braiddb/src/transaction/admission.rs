@@ -1,12 +1,13 @@
-//! How many transactions a worker keeps open.
+//! Admission: how many transactions a worker keeps open.
 //!
-//! A worker has twice as many contexts as [`EngineOptions::most_open`](super::engine::EngineOptions::most_open):
-//! one half for what runs, which the scheduler bounds, the other for what waits for something outside
-//! the engine. No task waits for a context, since the tasks that have one may be waiting for that task: when
-//! there is none, a transaction does not begin. Invariants:
+//! A worker has twice as many contexts as
+//! [`EngineOptions::most_open`](super::engine::EngineOptions::most_open). Half are for running
+//! transactions, which the scheduler limits. Half are for transactions that wait for something
+//! outside the engine. No task waits for a context, because the tasks that hold one may be waiting
+//! for that task. If no context is free, a transaction does not begin. Invariants:
 //!
-//! - of the contexts in use, at most half are interactive transactions';
-//! - contexts in use, and those kept for transactions that are between two attempts, are at most all.
+//! - at most half of the contexts in use belong to interactive transactions;
+//! - contexts in use, plus those reserved for a next attempt, never exceed the total.
 
 use std::rc::Rc;
 
@@ -14,15 +15,15 @@ use super::context::Transaction;
 use super::isolation::Mode;
 use super::worker::{NoContext, WorkerTransactions};
 
-/// One of the interactive transactions that a worker may have.
+/// Permit for one of a worker's interactive transactions; dropping it releases it.
 #[derive(Debug)]
 pub(crate) struct InteractivePermit(Rc<WorkerTransactions>);
 
 impl InteractivePermit {
-    /// Takes a permit for as long as the result lives.
+    /// Takes a permit; the result releases it when dropped.
     ///
     /// # Errors
-    /// When the worker has as many interactive transactions as it may have.
+    /// `NoContext` if the worker has its maximum of interactive transactions.
     pub(crate) fn take(worker: &Rc<WorkerTransactions>) -> Result<Self, NoContext> {
         if worker.interactive.get() == worker.most_contexts() / 2 {
             return Err(NoContext);
@@ -38,13 +39,13 @@ impl Drop for InteractivePermit {
     }
 }
 
-/// A context that is kept for a transaction's next attempt, so that none is refused halfway.
+/// A context reserved for a transaction's next attempt, so that a retry is never refused.
 #[derive(Debug)]
 pub(crate) struct NextAttempt(Rc<WorkerTransactions>);
 
 impl NextAttempt {
-    /// Keeps the context that an attempt has just given back, and counts that it will be repeated. Nothing may
-    /// suspend in between.
+    /// Reserves the context that an attempt has just released, and counts a retry. The caller must
+    /// not suspend in between.
     pub(crate) fn keep(worker: &Rc<WorkerTransactions>) -> Self {
         worker.kept.set(worker.kept.get() + 1);
         worker.counters().retries.add(1);
@@ -56,7 +57,7 @@ impl NextAttempt {
     pub(crate) fn begin(self, mode: Mode) -> Transaction {
         let worker = self.0.clone();
         drop(self);
-        worker.begin_as(mode).expect("a context was kept for it")
+        worker.begin_as(mode).expect("a context is reserved for it")
     }
 }
 

@@ -1,32 +1,34 @@
 //! The begin stamps of one worker's active transactions, by context and in order.
 //!
-//! A worker reads the log's tail for each begin stamp, and the tail never goes back; so transactions
-//! that begin later stand later in the list, whose first is the oldest. Beginning, ending and finding the
-//! oldest take the same time however many are active.
+//! A worker reads the log's tail for each begin stamp, and the tail never decreases. So
+//! transactions that begin later stand later in the list, and the first is the oldest. Begin, end
+//! and lookup of the oldest take constant time.
 //!
-//! A transaction whose snapshot is extended has two: its first, by which it stands in the list and bounds the
-//! horizon until it is over, and the last, by which it looks for versions.
+//! A transaction whose snapshot is extended has two stamps. The first determines its place in the
+//! list and bounds the horizon until the transaction ends. The last determines which versions it
+//! sees.
 
 use crate::log::Lsn;
 
-/// No context: the end of the list.
+/// No context; marks the end of the list.
 const NONE: u32 = u32::MAX;
 
-/// A context in the list.
+/// A context's entry in the list.
 #[derive(Clone, Copy, Debug)]
 struct ContextBegin {
-    /// [`Lsn::MAX`] while the context has no active transaction; then the rest means nothing.
+    /// [`Lsn::MAX`] while the context has no active transaction. The other fields are then
+    /// meaningless.
     begin: Lsn,
-    /// The same, or what it was extended to.
+    /// The stamp that the snapshot was extended to; equals `begin` if it was not extended.
     last: Lsn,
     before: u32,
     after: u32,
 }
 
-/// The begin stamps of a worker's active transactions.
+/// The begin stamps of a worker's active transactions, as a doubly linked list.
 ///
-/// Invariant: from `first`, `after` leads through all active contexts to `last`, `before` leads back, and
-/// begin stamps do not descend.
+/// Invariant: `after` links all active contexts from `first` to `last`, `before` links them in
+/// reverse, and begin stamps never decrease along `after`.
 #[derive(Debug)]
 pub(super) struct Begins {
     contexts: Vec<ContextBegin>,
@@ -42,17 +44,17 @@ impl Default for Begins {
 }
 
 impl Begins {
-    /// Transactions that are active.
+    /// Number of active transactions.
     pub(super) fn active(&self) -> usize {
         self.active
     }
 
-    /// Contexts there are.
+    /// Number of contexts.
     pub(super) fn contexts(&self) -> usize {
         self.contexts.len()
     }
 
-    /// The number of another context, without a transaction.
+    /// Adds a context without a transaction, and returns its number.
     pub(super) fn add_context(&mut self) -> usize {
         self.contexts.push(ContextBegin {
             begin: Lsn::MAX,
@@ -63,7 +65,7 @@ impl Begins {
         self.contexts.len() - 1
     }
 
-    /// A transaction begins in a context, not before any that is active.
+    /// Begins a transaction in a context. Its stamp must not precede that of any active one.
     pub(super) fn begin(&mut self, context: usize, begin: Lsn) {
         let last = self.last;
         let added = &mut self.contexts[context];
@@ -74,21 +76,21 @@ impl Begins {
             self.first = number;
         } else {
             let last = &mut self.contexts[last as usize];
-            assert!(last.begin <= begin, "the log's tail never goes back");
+            assert!(last.begin <= begin, "the log's tail never decreases");
             last.after = number;
         }
         self.last = number;
         self.active += 1;
     }
 
-    /// The transaction of a context sees what was committed before a later stamp from now on.
+    /// Moves the snapshot of a context's transaction to a later stamp.
     pub(super) fn extend(&mut self, context: usize, begin: Lsn) {
         let extended = &mut self.contexts[context];
-        assert!(extended.begin != Lsn::MAX && extended.last <= begin, "it is active, and goes on");
+        assert!(extended.begin != Lsn::MAX && extended.last <= begin, "the context is active");
         extended.last = begin;
     }
 
-    /// The transaction of a context is over.
+    /// Ends the transaction of a context.
     pub(super) fn end(&mut self, context: usize) {
         let ContextBegin { begin, before, after, .. } = self.contexts[context];
         assert!(begin != Lsn::MAX, "it is active");
@@ -131,7 +133,7 @@ mod tests {
         let (mut free, mut tail) = (Vec::new(), 1);
         for _ in 0..20_000 {
             tail += random.u64(0..3);
-            // Many, then few, then many.
+            // Alternates between many and few active transactions.
             if random.usize(0..40) > model.len() || random.bool() {
                 let context = free.pop().unwrap_or_else(|| begins.add_context());
                 begins.begin(context, Lsn(tail));

@@ -1,37 +1,39 @@
-//! How much of the memory budget may be in use.
+//! The memory budget: the target that eviction keeps memory below.
 //!
-//! Versions, nodes and keys are blocks of an allocator, which takes more from the operating system
-//! than is in use: what was freed among what is in use is not always of use to the thread that
-//! allocates next. How much more depends on how work shifts between workers, so it is watched. What
-//! eviction aims at goes down by as much as the allocator comes to take beyond its room, and up
-//! again, slowly, while it takes less. What it took already is not given back by evicting more, so
-//! that does not count twice.
+//! Versions, nodes and keys are blocks of an allocator. The allocator takes more from the operating
+//! system than is in use, because free blocks between used ones do not always fit the next
+//! allocation. This overhead depends on how work moves between workers, so it is measured. When the
+//! allocator exceeds its limit, the eviction target decreases by the excess. While the allocator
+//! stays below its limit, the target slowly rises again. More eviction cannot return memory that
+//! the allocator already took, so the same excess is not counted twice.
 
 use crossbeam_utils::CachePadded;
 
 use super::page_share::PageShare;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes evicted between two looks at the allocator, at least.
+/// Minimum number of bytes evicted between two measurements of the allocator.
 const LOOK_BYTES: u64 = 1 << 20;
 
 /// The state of a database's memory budget.
 #[derive(Debug)]
 pub(super) struct Budget {
     bytes: u64,
-    /// What is left of them beside the log's ring.
+    /// The bytes that remain after the log's ring is subtracted.
     records: u64,
-    /// Bytes of versions that were evicted, but are not freed yet.
+    /// Bytes of versions that were evicted but not freed yet.
     on_the_way_out: CachePadded<AtomicU64>,
-    /// By how much less than the room may be in use: of the room, a sixteenth to a half.
+    /// Bytes by which the eviction target is below the allocator's limit: a sixteenth to a half of
+    /// it.
     less: AtomicU64,
-    /// What the allocator had taken at the last look.
+    /// The allocator's footprint at the last measurement.
     taken: AtomicU64,
-    /// Bytes evicted since the last look.
+    /// Bytes evicted since the last measurement.
     evicted: CachePadded<AtomicU64>,
-    /// Whether more was in use than may be when a worker last looked; read often, changed seldom.
+    /// Set if memory in use exceeded the target when a worker last checked; read often, written
+    /// rarely.
     short: CachePadded<AtomicBool>,
-    /// What of them pages may take.
+    /// The share of the budget that pages may use.
     pages: CachePadded<PageShare>,
 }
 
@@ -54,40 +56,41 @@ impl Budget {
         self.bytes
     }
 
-    /// What is left beside the log's ring.
+    /// The budget after the log's ring is subtracted.
     pub(super) fn records(&self) -> u64 {
         self.records
     }
 
-    /// The largest value that stays in memory when it was read from the log.
+    /// Size of the largest value that stays in memory after it was read from the log.
     pub(super) fn largest_cached(&self) -> u64 {
         self.records / 16
     }
 
-    /// Bytes that are read from the log at a time, by all workers together.
+    /// Maximum number of bytes that all workers together read from the log at a time.
     pub(super) fn most_read_bytes(&self) -> u64 {
         self.records / 8
     }
 
-    /// The allocator's room: the budget, less what takes memory `beside` it, and a sixth for
-    /// what is not counted: write sets and slots of open transactions, queues, buffers of transfers.
+    /// The allocator's limit: five sixths of the budget, after subtracting other memory. The last
+    /// sixth is for uncounted memory: write sets and slots of open transactions, queues and
+    /// transfer buffers.
     fn room(&self, beside: u64) -> u64 {
         self.bytes.saturating_sub(beside) / 6 * 5
     }
 
-    /// What eviction aims at, of this room.
+    /// The eviction target for this limit.
     fn aim(&self, room: u64) -> u64 {
         // Relaxed: a statistic, ordered with nothing.
         room - self.less.load(Ordering::Relaxed).clamp(room / 16, room / 2)
     }
 
-    /// Bytes of the budget for each KiB in use, with what is kept free beside it.
+    /// Bytes of the budget that each KiB in use costs, including the memory kept free for it.
     pub(super) fn cost(&self, beside: u64) -> u64 {
         let left = self.bytes.saturating_sub(beside).max(1 << 10);
         left.saturating_mul(1024) / self.aim(self.room(beside)).max(left / 4)
     }
 
-    /// Bytes in use above those that eviction aims at.
+    /// Bytes in use above the eviction target.
     pub(super) fn excess(&self, in_use: u64, beside: u64) -> u64 {
         // Relaxed, here and below: statistics, ordered with nothing.
         let room = self.room(beside);
@@ -105,19 +108,21 @@ impl Budget {
         self.short.store(short, Ordering::Relaxed);
     }
 
-    /// Counts versions that were evicted; whether [`Self::look`] is due.
+    /// Counts evicted versions; returns whether [`Self::look`] is due.
     pub(super) fn note_evicted(&self, bytes: u64) -> bool {
-        // Relaxed, here and below: statistics; the exchange makes one of those that reach the bound look.
+        // Relaxed, here and below: statistics. Of the workers that reach the bound, the exchange
+        // selects one.
         self.on_the_way_out.fetch_add(bytes, Ordering::Relaxed);
         let evicted = self.evicted.fetch_add(bytes, Ordering::Relaxed) + bytes;
         evicted >= LOOK_BYTES.max(self.bytes / 256)
             && self.evicted.swap(0, Ordering::Relaxed) >= evicted
     }
 
-    /// Looks at what the allocator has `taken`.
+    /// Adjusts the target to the allocator's footprint, `taken`.
     pub(super) fn look(&self, beside: u64, taken: u64) {
         let room = self.room(beside);
-        // Relaxed, here and below: statistics; of two looks at once one may be lost, which the next makes up for.
+        // Relaxed, here and below: statistics. Of two concurrent measurements one may be lost; the
+        // next one corrects that.
         let before = self.taken.swap(taken, Ordering::Relaxed);
         let less = self.less.load(Ordering::Relaxed);
         let less = if taken > room {
@@ -129,7 +134,7 @@ impl Budget {
         self.less.store(less.clamp(room / 16, room / 2), Ordering::Relaxed);
     }
 
-    /// Counts evicted versions that were freed.
+    /// Counts evicted versions that have been freed.
     pub(super) fn note_freed(&self, bytes: u64) {
         // Relaxed: a statistic.
         self.on_the_way_out.fetch_sub(bytes, Ordering::Relaxed);
@@ -142,7 +147,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// What may be in use beside nothing else.
+    /// The eviction target with nothing else in memory.
     fn aim(budget: &Budget) -> u64 {
         let all = 1 << 40;
         all - budget.excess(all, 0)
@@ -159,7 +164,7 @@ mod tests {
         budget.look(0, room + room / 9);
         assert_eq!(aim(&budget), room - room / 8);
         budget.look(0, room * 2);
-        assert_eq!(aim(&budget), room - room / 2, "not less than half of it");
+        assert_eq!(aim(&budget), room - room / 2, "at least half of it remains");
         for _ in 0..10_000 {
             budget.look(0, room - 20 * MIB);
         }

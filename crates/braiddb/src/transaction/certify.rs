@@ -1,10 +1,10 @@
-//! Certification of what a transaction read: at its commit LSN, all of it is as it was when the
-//! transaction began. So every transaction that writes might as well have run at its commit LSN alone,
-//! and one that does not at its begin stamp (`docs/isolation.md`).
+//! Certification (validation of the read set): at its commit LSN, everything that a transaction
+//! read is unchanged since it began. So every transaction that writes could have run alone at its
+//! commit LSN, and a read-only one at its begin stamp (`docs/isolation.md`).
 //!
-//! It writes nothing that others read, and waits for nobody. Of those that are certified at once the one
-//! with the smallest LSN fails only for something that is committed, or that has drawn an LSN this very
-//! moment: so some transaction always gets on.
+//! Certification writes nothing shared and never waits. Of concurrent certifications, the one with
+//! the smallest LSN fails only because of a commit, or of a transaction that is drawing its LSN at
+//! that moment. So some transaction always makes progress.
 
 use super::context::Transaction;
 use super::read_set::NamedKeys;
@@ -14,19 +14,19 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::sched::{self, run_now};
 
-/// How many records ahead an entry is prefetched, and the version it leads to.
+/// Prefetch distance, in records, of an indirection entry and of the version that it references.
 const ENTRIES_AHEAD: usize = 16;
 const HEADS_AHEAD: usize = 8;
-/// Entries of the index that are looked at together.
+/// Index entries that are checked together.
 pub(super) const BATCH: usize = 64;
-/// Read sets that are larger are looked at before the commit LSN is drawn too, since the log waits for
-/// whoever has drawn one.
+/// Larger read sets are also validated before the commit LSN is drawn, because the log waits for
+/// every transaction that has drawn one.
 pub(super) const LARGE_READ_SET: usize = if cfg!(braid_simulation) { 4 } else { 4096 };
-/// Records of such a set that are looked at in one step.
+/// Records of a large read set that are validated in one step.
 const RECORDS_PER_STEP: usize = 16;
 
 impl Transaction {
-    /// Looks, without a suspension, whether what the transaction read is unchanged as of `until`.
+    /// Checks, without suspension, that what the transaction read is unchanged as of `until`.
     pub(super) fn certify(&self, until: Lsn) -> Result<(), NamedKeys> {
         #[cfg(feature = "experiment")]
         if self.mode().is_safety_net() {
@@ -35,7 +35,7 @@ impl Transaction {
         self.certify_up_to(until, usize::MAX)
     }
 
-    /// As `certify`; a range in which more entries of the index than `most` are counts as changed.
+    /// As `certify`. A range with more than `most` index entries counts as changed.
     pub(super) fn certify_up_to(&self, until: Lsn, most: usize) -> Result<(), NamedKeys> {
         let reads = self.reads();
         self.certify_points(0, reads.points(), until)?;
@@ -44,8 +44,8 @@ impl Transaction {
         (0..reads.ranges()).try_for_each(|number| run_now(self.certify_range(number, until, most)))
     }
 
-    /// As `certify`, as of now, for a set that is large: suspends. It only keeps a transaction that must
-    /// fail from holding up the log.
+    /// Validates a large read set as of now; may suspend. This only keeps a transaction that must
+    /// fail from delaying the log.
     pub(super) async fn certify_ahead(&self) -> Result<(), NamedKeys> {
         let (points, ranges) = (self.reads().points(), self.reads().ranges());
         for start in (0..points).step_by(RECORDS_PER_STEP) {
@@ -66,7 +66,8 @@ impl Transaction {
         let (reads, operation) = (self.reads(), reclaim::enter());
         let table = |number| {
             let point = reads.point(number);
-            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
+            // transaction.
             (unsafe { point.table.get() }, point.rid)
         };
         for number in start..end {
@@ -86,12 +87,13 @@ impl Transaction {
         Ok(())
     }
 
-    /// Looks whether a record is unchanged, or has the same part as of `until`. The part is the user's to
-    /// compute: a panic counts as another one.
+    /// Checks that a record is unchanged, or that its projection is the same as of `until`. User
+    /// code computes the projection; a panic counts as a changed one.
     fn certify_part(&self, number: usize, until: Lsn) -> Result<(), NamedKeys> {
         let operation = reclaim::enter();
         let unchanged = self.reads().with_projection(number, |point, same| {
-            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
+            // transaction.
             let table = unsafe { point.table.get() };
             if table.is_unchanged(point.rid, self.view(), until, &operation) {
                 return true;
@@ -102,8 +104,8 @@ impl Transaction {
         if unchanged { Ok(()) } else { Err(self.reads().name_projection(number)) }
     }
 
-    /// Reads a range again. What was entered in the index meanwhile counts, and so does every record of
-    /// which the transaction saw nothing. With more than `most` entries it counts as changed.
+    /// Reads a range again. Entries inserted since then count, as does every record that the
+    /// transaction did not see. A range with more than `most` entries counts as changed.
     async fn certify_range(
         &self,
         number: usize,
@@ -113,13 +115,14 @@ impl Transaction {
         let operation = reclaim::enter();
         let reads = self.reads();
         let cursor = reads.with_range(number, |table, low, high| {
-            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
+            // transaction.
             let table = unsafe { table.get() };
             (table, table.index.cursor(low, high, false))
         });
         let Some((table, mut cursor)) = cursor else { return Ok(()) };
         if table.paged().is_some() {
-            // Certified against what was committed lately.
+            // Paged tables are certified against the recent commits.
             return Ok(());
         }
         let mut entries = Vec::<LeafEntry<'_>>::new();

@@ -1,11 +1,12 @@
-//! When a checkpoint is due, that there is one at a time, and from where replay goes on after it.
+//! Checkpoint scheduling: when one is due, mutual exclusion, and the LSN where replay starts.
 //!
-//! A transaction that is logged in parts commits long after its first part. Recovery must meet all
-//! of them, so a checkpoint's LSN is not later than the first part of any such transaction that may
-//! commit after the checkpoint's snapshot.
+//! A transaction that is logged in parts commits long after its first part, and recovery must read
+//! all parts. So a checkpoint's LSN is not later than the first part of any such transaction that
+//! may commit after the checkpoint's snapshot.
 //!
-//! A checkpoint lists all leaves of paged tables, and writes images of those that have changed. The next one is due when as much was
-//! logged as that took, if that is more than what checkpoints are set to be due after.
+//! A checkpoint lists all leaves of paged tables, and writes images of those that have changed. The
+//! next checkpoint is due when as much was logged as those took, or after the configured interval
+//! if that is larger.
 
 use std::sync::Arc;
 
@@ -17,33 +18,33 @@ use crate::sync::{Mutex, oneshot};
 /// The state of a database's checkpoints.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
-    /// Bytes of log after which the next one is due.
+    /// Checkpoint interval in bytes of log.
     every: u64,
-    /// Where the log will be when it is.
+    /// The LSN at which the next checkpoint is due.
     due_at: AtomicU64,
-    /// Where it was when the last one was begun.
+    /// The LSN at which the last checkpoint began.
     begun_at: AtomicU64,
     under_way: AtomicBool,
-    /// Who waits until none is.
+    /// Tasks that wait until no checkpoint is running.
     waiting: Mutex<Vec<oneshot::Sender<()>>>,
     newest: AtomicU64,
     newest_bytes: AtomicU64,
-    /// All tables are listed.
+    /// Set once all tables are listed.
     listed: AtomicBool,
-    /// The database is closing: nothing long is to be begun.
+    /// Set when the database is closing; no long work may begin then.
     stopping: AtomicBool,
-    /// A bound of the first part of each transaction that is being logged in parts.
+    /// For each transaction that is being logged in parts, a lower bound of its first part's LSN.
     parts: Mutex<Vec<Lsn>>,
 }
 
-/// A transaction that is being logged in parts.
+/// Registration of a transaction that is logged in parts.
 #[derive(Debug)]
 pub(super) struct InParts {
     checkpoints: Arc<Checkpoints>,
     bound: Lsn,
 }
 
-/// A checkpoint under way.
+/// A running checkpoint; dropping it ends it.
 #[derive(Debug)]
 pub(crate) struct UnderWay<'c>(&'c Checkpoints);
 
@@ -63,13 +64,13 @@ impl Checkpoints {
         }
     }
 
-    /// Bytes of log after which a checkpoint is due.
+    /// Checkpoint interval in bytes of log.
     pub(crate) fn every(&self) -> u64 {
         self.every
     }
 
-    /// Notes, until the result is dropped, that a transaction is logged in parts. To be called
-    /// before its first part is reserved; `tail` reads the log's tail.
+    /// Registers, until the result is dropped, a transaction that is logged in parts. Must be
+    /// called before its first part is reserved. `tail` reads the log's tail.
     pub(super) fn log_in_parts(self: &Arc<Self>, tail: impl FnOnce() -> Lsn) -> InParts {
         let mut parts = self.parts.lock();
         let bound = tail();
@@ -77,15 +78,16 @@ impl Checkpoints {
         InParts { checkpoints: self.clone(), bound }
     }
 
-    /// From where the log is to be replayed on top of a snapshot that is begun afterwards.
+    /// The LSN from which to replay the log on top of a snapshot that begins afterwards.
     pub(crate) fn replay_from(&self, tail: impl FnOnce() -> Lsn) -> Lsn {
         let parts = self.parts.lock();
         parts.iter().copied().fold(tail(), Lsn::min)
     }
 
-    /// Whether so much was logged that the caller should begin a checkpoint; says so once, and not
-    /// when the database is closing, nor before its paged tables are listed, which would not be in it. Where there is
-    /// hardly room for the log, `step` bytes are enough: compaction, which follows, may find some.
+    /// Returns whether the caller should begin a checkpoint, once per due checkpoint. Never while
+    /// the database is closing, nor before its paged tables are listed, because the checkpoint
+    /// would omit them. If the log is nearly out of space, `step` bytes are enough: the compaction
+    /// that follows may free some.
     pub(super) fn take_due(&self, tail: Lsn, step: Option<u64>) -> bool {
         // Acquire pairs with the Release in `note_listed`.
         let listed =
@@ -93,7 +95,7 @@ impl Checkpoints {
         if self.stopping() || !listed {
             return false;
         }
-        // Relaxed, all: only one exchange succeeds, and that is all that matters.
+        // Relaxed, all: only one exchange succeeds, and nothing else depends on it.
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
         if let Some(step) = step {
             let begun_at = self.begun_at.load(failure);
@@ -108,32 +110,34 @@ impl Checkpoints {
         tail.0 >= due_at && self.due_at.compare_exchange(due_at, next, success, failure).is_ok()
     }
 
-    /// Whether another checkpoint would leave as much of the log to be replayed as the newest: a transaction is being logged
-    /// in parts since before that.
+    /// Returns whether another checkpoint would not shorten replay: a transaction is being logged
+    /// in parts since before the newest one.
     fn would_free_nothing(&self) -> bool {
         let newest = self.newest();
         self.parts.lock().iter().any(|bound| *bound <= newest)
     }
 
-    /// Says that all tables are listed that the database had when it was opened.
+    /// Notes that all tables that existed when the database was opened are listed.
     pub(crate) fn note_listed(&self) {
-        // Release pairs with the Acquire in `take_due`: who takes a checkpoint finds them.
+        // Release pairs with the Acquire in `take_due`: a worker that takes a checkpoint finds the
+        // tables.
         self.listed.store(true, Ordering::Release);
     }
 
-    /// Begins one; `None` if one is under way.
+    /// Begins a checkpoint; `None` if one is running.
     pub(crate) fn begin(&self) -> Option<UnderWay<'_>> {
-        // Acquire pairs with the Release at the end of the one before: its files are in place.
+        // Acquire pairs with the Release at the end of the previous one: its files are in place.
         let taken = self.under_way.swap(true, Ordering::Acquire);
-        // Made only if taken here: its drop gives the turn back.
+        // Created only if taken here, because its drop releases the flag.
         (!taken).then(|| UnderWay(self))
     }
 
-    /// Waits until the one that is under way is over; then another may be.
+    /// Waits until the running checkpoint ends; then another may begin.
     pub(crate) async fn until_over(&self) {
         let over = {
             let mut waiting = self.waiting.lock();
-            // Relaxed: its end comes under the lock, so it is seen here, or resumes who is on the list.
+            // Relaxed: the end is set under the lock. So it is seen here, or it resumes the waiters
+            // on the list.
             if !self.under_way.load(Ordering::Relaxed) {
                 return;
             }
@@ -144,32 +148,32 @@ impl Checkpoints {
         _ = over.await;
     }
 
-    /// Says that the database is closing.
+    /// Notes that the database is closing.
     pub(crate) fn stop(&self) {
-        // Relaxed: a worker that goes on looks again soon.
+        // Relaxed: a worker that continues checks again soon.
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the database is closing.
+    /// Returns whether the database is closing.
     pub(crate) fn stopping(&self) -> bool {
         // Relaxed: see `stop`.
         self.stopping.load(Ordering::Relaxed)
     }
 
-    /// Where the newest checkpoint is: what was logged before need not be replayed.
+    /// The LSN of the newest checkpoint: earlier log need not be replayed.
     pub(crate) fn newest(&self) -> Lsn {
         // Relaxed: a statistic.
         Lsn(self.newest.load(Ordering::Relaxed))
     }
 
-    /// Bytes of the newest checkpoint's file; 0 if there is none.
+    /// Bytes of the newest checkpoint's file; 0 if none exists.
     pub(crate) fn newest_bytes(&self) -> u64 {
         // Relaxed: a statistic.
         self.newest_bytes.load(Ordering::Relaxed)
     }
 
-    /// Notes that there is a checkpoint of `lsn`, in a file of `bytes`, of which it took so many for paged
-    /// tables, with images.
+    /// Notes a checkpoint at `lsn`, in a file of `bytes`. `paged_bytes` is what paged tables took,
+    /// images included.
     pub(crate) fn note(&self, lsn: Lsn, bytes: u64, paged_bytes: u64) {
         // Relaxed: a statistic, and a hint to `take_due`.
         self.newest.store(lsn.0, Ordering::Relaxed);
@@ -194,7 +198,7 @@ impl Drop for UnderWay<'_> {
         // Release pairs with the Acquire in `begin`.
         self.0.under_way.store(false, Ordering::Release);
         for end in waiting.drain(..) {
-            // Who does not wait any more need not know.
+            // A waiter that was dropped needs no wake-up.
             _ = end.send(());
         }
     }

@@ -1,5 +1,5 @@
-//! Deleting the records of a table that nobody uses any more, or that is to be empty: a dropped table, the
-//! entries of a dropped index. In many short transactions, while others go on.
+//! Deletion of all records of a dropped table, a dropped index or a table to be emptied, in many
+//! short transactions.
 
 use std::ops::Bound;
 use std::rc::Rc;
@@ -16,7 +16,7 @@ use crate::sched::{self, Cause};
 use crate::sync::statistic::{AtomicU64, Ordering};
 use crate::types::KeyBuffer;
 
-/// Records that are deleted in one transaction.
+/// Number of records deleted per transaction.
 const DELETED_AT_ONCE: u64 = 1024;
 
 /// A row of the catalog.
@@ -27,23 +27,23 @@ pub(crate) struct CatalogRow {
     pub(crate) value: Vec<u8>,
 }
 
-/// Tables whose records are being deleted, or are to be soon.
+/// Number of tables whose records are being deleted or are about to be.
 #[derive(Debug, Default)]
 pub(crate) struct Removals(Arc<AtomicU64>);
 
-/// That the records of one are.
+/// Counts one table until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Removal(Arc<AtomicU64>);
 
 impl Removals {
-    /// Counts one more until what this returns is dropped.
+    /// Counts one more table until the result is dropped.
     pub(crate) fn begin(&self) -> Removal {
         // Relaxed: a statistic.
         self.0.fetch_add(1, Ordering::Relaxed);
         Removal(self.0.clone())
     }
 
-    /// How many there are.
+    /// Number of tables being cleared.
     pub(crate) fn count(&self) -> u64 {
         // Relaxed: a statistic.
         self.0.load(Ordering::Relaxed)
@@ -57,11 +57,12 @@ impl Drop for Removal {
     }
 }
 
-/// Deletes all records of a table that nobody writes any more (it was dropped, or its index was), and then its
-/// row in the catalog. If the database is closing before that is done, it is left to the next opening.
+/// Deletes all records of a dropped table, or of a dropped index's entries, and then its catalog
+/// row. No transaction may write the table any more. If the database closes first, the next opening
+/// finishes this.
 ///
 /// # Errors
-/// The device's, the log's; `Overloaded`.
+/// Those of the device and the log; `Overloaded`.
 pub(crate) async fn clear_dropped(
     records: Arc<Records>,
     row: CatalogRow,
@@ -73,10 +74,11 @@ pub(crate) async fn clear_dropped(
     }
 }
 
-/// Deletes all records of such a table, and returns how many there were; `None` if the database is closing before that is done.
+/// Deletes all records of such a table and returns their number; `None` if the database closes
+/// first.
 ///
 /// # Errors
-/// As [`clear_dropped`].
+/// Those of [`clear_dropped`].
 pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, OperationError> {
     let worker = WorkerTransactions::current();
     let (mut deleted, mut deleted_before, mut after) = (0, 0, None);
@@ -84,7 +86,8 @@ pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, Oper
     while !worker.engine().checkpoints.stopping() {
         sched::yield_now(Cause::Memory).await;
         let cleared = match delete_some(&worker, records, after.clone()).await {
-            // Somebody else deletes them too; or a bulk operation that began before it was dropped is not over.
+            // Another task deletes them too, or a bulk operation that began before the drop has not
+            // ended.
             Err(OperationError::Conflict(_) | OperationError::BulkUnderWay(..)) => continue,
             Err(OperationError::TurnedAway) => {
                 worker.wait_for_turnstile(&mut turned_away).await;
@@ -97,7 +100,7 @@ pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, Oper
         if after.is_some() {
             continue;
         }
-        // Until a pass has met none.
+        // Repeats until a pass finds no record.
         if deleted == 0 {
             return Ok(Some(deleted_before));
         }
@@ -106,11 +109,11 @@ pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, Oper
     Ok(None)
 }
 
-/// Deletes a row of the catalog, if it is still the same: somebody else may delete it too, and one of the same name be created
-/// meanwhile. If the database is closing before that is done, it is left to the next opening.
+/// Deletes a catalog row if it is still the same. Another task may delete it too, and then a table
+/// of the same name may be created. If the database closes first, the next opening finishes this.
 ///
 /// # Errors
-/// As [`clear_dropped`].
+/// Those of [`clear_dropped`].
 pub(crate) async fn delete_row(row: &CatalogRow) -> Result<(), OperationError> {
     let worker = WorkerTransactions::current();
     let mut turned_away = TurnedAway::default();
@@ -124,7 +127,7 @@ pub(crate) async fn delete_row(row: &CatalogRow) -> Result<(), OperationError> {
     Ok(())
 }
 
-/// Deletes a row of the catalog, unless it is another one by now.
+/// Deletes a catalog row, unless another row has replaced it.
 async fn delete_row_once(
     worker: &Rc<WorkerTransactions>,
     row: &CatalogRow,
@@ -139,7 +142,7 @@ async fn delete_row_once(
     Ok(())
 }
 
-/// Deletes the next records of a table, in a transaction; as [`Transaction::delete_next`].
+/// Deletes the next records of a table in one transaction; see [`Transaction::delete_next`].
 async fn delete_some(
     worker: &Rc<WorkerTransactions>,
     records: &Records,
@@ -156,11 +159,11 @@ async fn delete_some(
 }
 
 impl Transaction {
-    /// Deletes the next records of a table after a key, by `delete`; how many, and the last of them if there may
-    /// be more.
+    /// Deletes the next records of a table after a key, using `delete`. Returns their number, and
+    /// the last key if more records may follow.
     ///
     /// # Errors
-    /// As for a scan, and those of `delete`.
+    /// Those of a scan, and those of `delete`.
     pub(crate) async fn delete_next(
         &self,
         records: &Records,

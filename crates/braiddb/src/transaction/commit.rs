@@ -1,13 +1,16 @@
 //! Commit.
 //!
-//! Commit, once the log has room, is one stretch without suspension:
+//! Once the log has room, a commit runs without suspension:
 //!
-//! 1. `Committing`, so that nobody whose begin stamp is later than the LSN still sees `Active`;
-//! 2. draw the LSN: order, log space and address in one `fetch_add`;
-//! 3. publish it, see that nobody else has the turnstile, and certify what was read as of it; if that fails the block is left empty and the
-//!    transaction aborted (snapshot isolation needs none: first updater wins was decided at each write);
-//! 4. `Committed(lsn)`: visible to all that begin later (early lock release, ELEDA §2.3.2);
-//! 5. fill the log block, stamp the versions, hand what they supersede to the garbage list.
+//! 1. Set the state to `Committing`. No transaction with a begin stamp after the LSN may see
+//!    `Active`.
+//! 2. Draw the LSN: one `fetch_add` determines order, log space and address.
+//! 3. Publish the LSN, check that no other transaction holds the priority token, and certify the
+//!    read set as of the LSN. On failure the block is left empty and the transaction aborts.
+//!    Snapshot isolation skips certification: first-updater-wins was decided at each write.
+//! 4. Set the state to `Committed(lsn)`: visible to all that begin later (early lock release, ELEDA
+//!    §2.3.2).
+//! 5. Fill the log block, stamp the versions, and add superseded versions to the garbage list.
 //!
 //! Then the result waits until the block is durable.
 
@@ -26,11 +29,11 @@ use crate::log::{self, Lsn};
 use crate::planted::{Bug, is_planted};
 use crate::version::{Link, Stamp};
 
-/// Why a transaction may not commit at the LSN that it drew.
+/// Reasons why a transaction may not commit at the LSN that it drew.
 enum Refused {
-    /// What it read has changed.
+    /// Its read set has changed.
     Changed(NamedKeys),
-    /// Another has the turnstile.
+    /// Another transaction holds the priority token.
     TurnedAway,
 }
 
@@ -40,7 +43,7 @@ impl From<NamedKeys> for Refused {
     }
 }
 
-/// The parts of a transaction that was too large for one block.
+/// The logged parts of a transaction that was too large for one block.
 struct Parts {
     first: Lsn,
     /// Dropped once the commit block is in the log.
@@ -48,13 +51,12 @@ struct Parts {
 }
 
 impl Transaction {
-    /// Commits; returns the commit LSN, or for a transaction that wrote nothing the LSN it read at.
+    /// Commits. Returns the commit LSN, or for a transaction that wrote nothing its begin stamp.
     ///
     /// # Errors
     /// `Conflict` if an operation met one; `NotSerializable` if what it read has changed; the log's
-    /// failure; the transaction is aborted then.
-    /// `CommitUnknown` if the log failed after the LSN was drawn: nobody can say whether the
-    /// commit block reached the disk.
+    /// error if it failed. The transaction is then aborted. `CommitUnknown` if the log failed after
+    /// the LSN was drawn: the commit block may or may not have reached the disk.
     pub(crate) async fn commit(mut self) -> Result<Lsn, OperationError> {
         if let Some(conflict) = self.lost() {
             return Err(conflict);
@@ -73,7 +75,7 @@ impl Transaction {
             self.finish_read_only();
             told
         } else {
-            // Before room is made in the log, which is to be used at once.
+            // Before space in the log is reserved, because reserved space must be used immediately.
             if self.reads().len() > LARGE_READ_SET && !self.mode().is_safety_net() {
                 self.certify_ahead().await.map_err(|changed| self.fail(changed.into()))?;
             }
@@ -99,8 +101,7 @@ impl Transaction {
         Ok(lsn)
     }
 
-    /// Certifies a transaction that wrote nothing, by the serial safety net: at an LSN of its own, of a block
-    /// that means nothing.
+    /// Certifies a read-only transaction with the serial safety net, at the LSN of an empty block.
     #[cfg(feature = "experiment")]
     async fn certify_reader(&self) -> Result<(), OperationError> {
         self.make_room().await?;
@@ -127,8 +128,8 @@ impl Transaction {
         }
     }
 
-    /// Ends a transaction of the engine's own, which wrote nothing and is not counted; its caller
-    /// waits for what it read to be durable where that matters.
+    /// Ends an internal, uncounted transaction that wrote nothing. Where it matters, the caller
+    /// waits until what it read is durable.
     pub(crate) fn end_uncounted(mut self) {
         assert!(self.writes().borrow().is_empty(), "it wrote nothing");
         self.end_without_writes();
@@ -144,16 +145,16 @@ impl Transaction {
     fn end_without_writes(&mut self) {
         self.engine().status.aborted(self.name());
         self.decide_bulk(Stamp::ABORTED);
-        // What a rollback to a savepoint left.
+        // Versions that a rollback to a savepoint left.
         retire_unlinked(&mut self.writes().borrow_mut());
         self.drop_created();
         let context = self.take_context().expect("commits once");
         self.worker().end(context);
     }
 
-    /// Waits until the log has room for what the transaction has left to log. A transaction too
-    /// large for one block logs its writes in parts here, which count only if its commit block
-    /// follows; and so does a bulk operation, which has logged some before.
+    /// Waits until the log has room for the rest of the transaction. A transaction too large for
+    /// one block logs its writes in parts here. The parts count only if its commit block follows. A
+    /// bulk operation has already logged some parts.
     async fn make_room(&self) -> Result<Option<Parts>, OperationError> {
         if self.engine().durability == Durability::Volatile {
             return Ok(None);
@@ -185,10 +186,11 @@ impl Transaction {
         }
     }
 
-    /// Commits in one stretch.
+    /// Commits without suspension.
     ///
     /// # Errors
-    /// Why it may not; then the transaction is still to be aborted, and its place in the log means nothing.
+    /// The reason why it may not commit. The caller must then abort it, and its block in the log is
+    /// empty.
     fn commit_now(&mut self, first_part: Option<Lsn>) -> Result<Lsn, Refused> {
         let worker = self.worker().clone();
         let engine = worker.engine();
@@ -208,10 +210,10 @@ impl Transaction {
         Ok(lsn)
     }
 
-    /// Draws the commit LSN, and decides at it.
+    /// Draws the commit LSN, and decides whether the transaction commits at it.
     ///
     /// # Errors
-    /// As `decide`.
+    /// Those of `decide`.
     fn draw_and_decide(&self, first_part: Option<Lsn>) -> Result<Lsn, Refused> {
         let engine = self.engine();
 
@@ -226,7 +228,7 @@ impl Transaction {
             let mut block = engine.log.reserve(self.worker().number(), log::block_bytes(total));
             let lsn = block.lsn();
             engine.planted_panic.panic_if_planted(PanicPoint::Commit);
-            // If it fails, the block is dropped, and so becomes one that means nothing.
+            // If it fails, the block is dropped and thus becomes an empty block.
             self.decide(lsn)?;
             if !is_logged {
                 writes.append_all(&mut block);
@@ -239,10 +241,10 @@ impl Transaction {
     /// Decides whether the transaction commits at the LSN that it drew.
     ///
     /// # Errors
-    /// Why it does not.
+    /// The reason why it does not.
     fn decide(&self, lsn: Lsn) -> Result<(), Refused> {
         let status = &self.engine().status;
-        // First, so that of two that are certified at once each knows whether the other comes before it.
+        // First, so that of two concurrent certifications each knows whether the other precedes it.
         status.drew(self.name(), lsn);
         if self.engine().turnstile.is_taken_by_other(self.turnstile()) {
             return Err(Refused::TurnedAway);
@@ -258,7 +260,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Gives every version its final stamp and what it superseded to the garbage list.
+    /// Stamps every version, and adds superseded versions to the garbage list.
     fn stamp(&self, lsn: Lsn) {
         let stamp = Stamp::committed(lsn);
         let mut garbage = self.worker().garbage.borrow_mut();
@@ -266,16 +268,18 @@ impl Transaction {
         for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
             let more = match write.kind {
                 WriteKind::Insert => 1,
-                // One that it inserted itself was never counted.
+                // A record that the transaction inserted itself was never counted.
                 WriteKind::Delete => -i64::from(write.existed()),
                 WriteKind::Update | WriteKind::Void => 0,
             };
             if more != 0 {
-                // SAFETY: the engine is alive, and the creator of the table, if it is this, commits.
+                // SAFETY: the engine is alive; if this transaction created the table, it is
+                // committing.
                 let table = unsafe { write.table.get() };
                 table.count().add(self.worker().number(), more);
             }
-            // SAFETY: in flight until stamped here, so nobody else can have superseded it.
+            // SAFETY: the version is in flight until it is stamped here, so no other transaction
+            // can have superseded it.
             let version = unsafe { write.version.get() };
             version.set_record(lsn, write.logged.get());
             version.set_stamp(stamp);
@@ -289,8 +293,9 @@ impl Transaction {
             }
         }
         for (table, expiry) in &writes.expiring {
-            // Visible by now: a sweep that does not find it is over or has begun before, and notes nothing itself later.
-            // SAFETY: the engine is alive, and the creator of the table, if it is this, commits.
+            // The record is visible now. A sweep that missed it has ended or began earlier, and
+            // will not note the expiry itself.
+            // SAFETY: the engine is alive; if this transaction created the table, it is committing.
             unsafe { table.get() }.note_expiry(*expiry);
         }
         if writes.bulk.is_some() {
@@ -299,12 +304,13 @@ impl Transaction {
             writes = self.writes().borrow_mut();
         }
         for write in &writes.paged {
-            // SAFETY: the transaction's own, which is collected later.
+            // SAFETY: the change belongs to the transaction and is collected later.
             let change = unsafe { write.change.get() };
-            // Where a record has several changes, each begins with what the one before it left.
+            // Of several changes of a record, each starts from the result of the previous one.
             let more = i64::from(!write.deleted) - i64::from(change.before().is_some());
             if more != 0 {
-                // SAFETY: the engine is alive, and the creator of the table, if it is this, commits.
+                // SAFETY: the engine is alive; if this transaction created the table, it is
+                // committing.
                 let table = unsafe { write.table.get() };
                 table.count().add(self.worker().number(), more);
             }

@@ -1,4 +1,5 @@
-//! Counting what a table holds, a few records in a snapshot of their own, so that no old version is held back.
+//! Counts the records of a table. Each snapshot covers a few records, so that no old version is
+//! retained.
 
 use std::ops::Bound;
 
@@ -10,15 +11,15 @@ use crate::record::{Contents, Records};
 use crate::sched::{self, Cause};
 use crate::types::KeyBuffer;
 
-/// Records that are looked at in one snapshot, and bytes of their values, of a paged table, after which it ends.
+/// Limits of one snapshot: number of records, and for a paged table bytes of their values.
 const AT_ONCE: u64 = 1024;
 const AT_ONCE_BYTES: u64 = 1 << 20;
 
-/// Counts the records of a table, and where they are; those of a paged table count as in memory. Those that others
-/// write meanwhile are counted or not.
+/// Counts the records of a table by location; those of a paged table count as in memory. Records
+/// that are written during the count may or may not be counted.
 ///
 /// # Errors
-/// `Overloaded`; of a paged table, what keeps a page from being read.
+/// `Overloaded`; for a paged table, errors of reading a page.
 pub(crate) async fn count_contents(table: &Records) -> Result<Contents, OperationError> {
     if table.paged().is_some() {
         return count_paged(table).await;

@@ -1,4 +1,4 @@
-//! A transaction: its place on a worker, its snapshot, what it read and wrote.
+//! A transaction: its context on a worker, its snapshot, its read set and its write set.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::ops::Deref;
@@ -23,28 +23,29 @@ use crate::rid::{Rid, TableId};
 use crate::sync::thread;
 use crate::version::{TransactionName, View};
 
-/// The reusable part of a transaction; a worker keeps those that are not in use.
+/// The reusable part of a transaction. A worker keeps unused contexts.
 #[derive(Debug)]
 pub(super) struct TransactionContext {
-    /// Which of the worker's contexts this is.
+    /// Index of this context on its worker.
     pub(super) number: usize,
     state: State,
     pub(super) writes: RefCell<WriteSet>,
     pub(super) reads: ReadSet,
-    /// Values that it was handed.
+    /// Copies of values that were returned to the caller.
     pub(super) copies: Copies,
-    /// Paged tables whose gates it has joined.
+    /// Paged tables whose gates the transaction has joined.
     pub(super) joined: RefCell<SmallVec<[RecordsRef; 4]>>,
-    /// Tables of the bulk operation that it is, and their epochs. Beside the write set, which may be borrowed by who asks.
+    /// The tables and epochs of a bulk operation. Separate from the write set, which may be
+    /// borrowed when this is read.
     pub(super) bulk_epochs: RefCell<SmallVec<[(TableId, u64); 2]>>,
-    /// Tables it created.
+    /// Tables created by the transaction.
     pub(super) created: RefCell<Vec<Arc<Records>>>,
-    /// Those of them that a rollback to a savepoint took back.
+    /// Created tables that a rollback to a savepoint undid.
     pub(super) undone_created: RefCell<Vec<Arc<Records>>>,
 }
 
 impl TransactionContext {
-    /// A context that has had no transaction yet. `name` names none: its sequence is over from the start.
+    /// Creates a context without a transaction. `name` must be a sequence that already ended.
     pub(super) fn new(number: usize, name: TransactionName) -> Self {
         let (writes, reads, copies, joined, bulk_epochs) = Default::default();
         let (created, undone_created) = Default::default();
@@ -53,7 +54,7 @@ impl TransactionContext {
     }
 }
 
-/// A record this transaction has just read, so that the write that follows need not search again.
+/// The record that this transaction has just read; a write that follows need not search for it.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
     table: RecordsRef,
@@ -62,51 +63,50 @@ struct Recent {
     rid: Rid,
 }
 
-/// An active transaction. It lives and dies on one worker's thread; dropping it aborts it.
+/// An active transaction. It stays on one worker's thread; dropping it aborts it.
 ///
-/// Invariants: while it exists, its first begin stamp, and the last, keep every superseded version it may see
-/// allocated. A
-/// `RefCell` of it is never borrowed across a suspension.
+/// Invariants: while it exists, its first and its last begin stamp keep every superseded version
+/// that it may see allocated. No `RefCell` of it is borrowed across a suspension.
 ///
-/// It moves from one future to the next, so all it has is in its context, which stays where it is.
+/// It moves between futures, so all its state is in its boxed context, which does not move.
 #[derive(Debug)]
 pub(crate) struct Transaction {
     worker: Rc<WorkerTransactions>,
-    /// Present until the transaction is over.
+    /// Present until the transaction ends.
     context: Option<Box<TransactionContext>>,
 }
 
-/// What is known of a transaction as it goes on.
+/// Mutable state of an active transaction.
 #[derive(Debug)]
 pub(crate) struct State {
     name: TransactionName,
     begin: Cell<Lsn>,
     extensions: Cell<u32>,
     mode: Mode,
-    /// The time for it, where records expire; 0 as long as it has not asked (`transaction/expiry.rs`).
+    /// The transaction's time for expiring records; 0 until first used (`transaction/expiry.rs`).
     time: Cell<u64>,
-    /// Whether anything was judged by it.
+    /// Set once an expiry decision used this time.
     time_used: Cell<bool>,
-    /// The latest commit that anything it was told depends on: a value or a deletion that it saw, or
-    /// what a write of its own was installed on or refused for.
+    /// The latest commit that any returned result depends on: a value or deletion that it saw, or
+    /// the version that its own write was installed on or refused for.
     depends_on: Cell<Lsn>,
     recent: Cell<Option<Recent>>,
-    /// Whether an earlier attempt at it failed.
+    /// Set if an earlier attempt of this transaction failed.
     repeated: Cell<bool>,
     conflict: Cell<Conflict>,
-    /// The record of that conflict, if it is to be told.
+    /// The record of that conflict, if conflicts are to name their records.
     conflict_record: RefCell<Option<Box<NamedKeys>>>,
-    /// The table of a bulk operation that refused it.
+    /// The table of the bulk operation that refused it.
     bulk_met: OnceCell<(Arc<str>, TableId)>,
-    /// The first record that it was told of although another had changed it.
+    /// The first record that it read in a superseded version.
     stale: OnceCell<Box<NamedKeys>>,
     cause: Cell<AbortCause>,
-    /// Whether statistics count that it is aborted: those of the engine's own are nobody's.
+    /// False for internal transactions, whose aborts statistics do not count.
     is_counted: Cell<bool>,
     savepoints: Savepoints,
-    /// The token of the turnstile, if it was taken for this transaction, else 0.
+    /// The priority token, if this transaction holds it, else 0.
     turnstile: Cell<u64>,
-    /// What an operation failed of halfway: then the transaction cannot commit.
+    /// The error of an operation that failed halfway; the transaction then cannot commit.
     failed: OnceCell<OperationError>,
 }
 
@@ -186,28 +186,29 @@ impl Transaction {
         &self.time
     }
 
-    /// Whether anything was judged by the time.
+    /// Flag: an expiry decision used the time.
     pub(super) fn time_used(&self) -> &Cell<bool> {
         &self.time_used
     }
 
-    /// Whether it refuses to write.
+    /// Returns whether the transaction refuses writes.
     pub(crate) fn is_read_only(&self) -> bool {
         self.mode.is_read_only()
     }
 
-    /// What it read, as far as that was noted.
+    /// The read set, as far as reads were noted.
     pub(super) fn reads(&self) -> &ReadSet {
         &self.context().reads
     }
 
-    /// Forgets the copies of values that were handed out; nobody has one, as this borrows exclusively.
+    /// Frees copies of returned values. The exclusive borrow proves that no caller still uses one.
     pub(crate) fn free_copies(&mut self) {
         let context = self.context.as_mut().expect("an active transaction has a context");
         context.copies.free(&self.worker.engine().memory);
     }
 
-    /// Conflicts and failed certifications are to tell their records: what it reads is noted by name.
+    /// Makes conflicts and failed certifications name their records: reads are noted with their
+    /// keys.
     pub(crate) fn name_conflicts(&self) {
         self.reads().name_points(true);
     }
@@ -220,7 +221,7 @@ impl Transaction {
         self.turnstile.get()
     }
 
-    /// Notes that the transaction was told of a record.
+    /// Adds a record to the read set.
     #[inline(always)]
     pub(super) fn note_record(&self, table: &Records, rid: Rid, key: &[u8]) {
         if self.mode.notes() {
@@ -228,14 +229,15 @@ impl Transaction {
         }
     }
 
-    /// Notes that the transaction was told a part of a record; `same` tells whether a value has the same.
+    /// Adds a projection of a record to the read set; `same` returns whether a value has the same
+    /// one.
     pub(crate) fn note_part(&self, table: &Records, rid: Rid, key: &[u8], same: SamePart) {
         if self.mode.notes() {
             self.reads().note_part(RecordsRef::new(table), rid, key, same);
         }
     }
 
-    /// Notes that the transaction was told that a key has no record.
+    /// Adds the absence of a key to the read set.
     #[inline(always)]
     pub(super) fn note_absence(&self, table: &Records, key: &[u8]) {
         if self.mode.notes() && !is_planted(Bug::AbsenceNotNoted) {
@@ -255,7 +257,7 @@ impl Transaction {
         &self.context().bulk_epochs
     }
 
-    /// The table of a bulk operation that refused it.
+    /// The table of the bulk operation that refused the transaction.
     pub(super) fn bulk_met(&self) -> &OnceCell<(Arc<str>, TableId)> {
         &self.bulk_met
     }
@@ -272,25 +274,26 @@ impl Transaction {
         &self.savepoints
     }
 
-    /// Whether the transaction may use a table: it exists for everybody, for its creator, or did when the
-    /// transaction began.
+    /// Returns whether the transaction may use a table: it is published, this transaction created
+    /// it, or it existed when the transaction began.
     #[inline(always)]
     pub(crate) fn may_use(&self, table: &Records) -> bool {
         table.may_be_used_by(self.name, self.begin())
     }
 
-    /// What the transaction sees: versions committed before this LSN, and its own. It may become a later
-    /// one whenever an operation of the transaction is under way (`transaction/extend.rs`).
+    /// The begin stamp: the transaction sees versions committed before this LSN, and its own. An
+    /// extension may move it during any operation (`transaction/extend.rs`).
     pub(crate) fn begin(&self) -> Lsn {
         self.begin.get()
     }
 
-    /// How often the begin stamp was moved.
+    /// Number of extensions of the snapshot.
     pub(super) fn extensions(&self) -> u32 {
         self.extensions.get()
     }
 
-    /// Moves the begin stamp to a later one, at which all that the transaction was told holds.
+    /// Moves the begin stamp to a later LSN, at which everything that the transaction read still
+    /// holds.
     pub(super) fn begin_again(&self, begin: Lsn) {
         let context = self.context.as_ref().expect("an active transaction has a context");
         self.worker.extend(context.number, begin);
@@ -298,13 +301,13 @@ impl Transaction {
         self.extensions.set(self.extensions.get() + 1);
     }
 
-    /// Whether the transaction has another begin stamp by now.
+    /// Returns whether the begin stamp has changed since it was `begin`.
     #[inline(always)]
     pub(super) fn has_moved_on_from(&self, begin: Lsn) -> bool {
         self.begin.get() != begin
     }
 
-    /// Notes that an earlier attempt at the transaction failed.
+    /// Notes that an earlier attempt of the transaction failed.
     pub(crate) fn set_repeated(&self) {
         self.repeated.set(true);
     }
@@ -314,20 +317,21 @@ impl Transaction {
     }
 
     pub(crate) fn view(&self) -> View<'_> {
-        // SAFETY: it is active as long as it is borrowed: ending it takes it.
+        // SAFETY: the transaction is active while it is borrowed, because ending it takes it by
+        // value.
         unsafe { View::new(self.begin.get(), self.name, &self.engine().status) }
     }
 
-    /// The latest commit that anything it was told depends on.
+    /// The latest commit that any returned result depends on.
     pub(crate) fn depends_on(&self) -> Lsn {
         self.depends_on.get()
     }
 
-    /// The value of what was seen, if it is one; notes what it depends on, of a deletion too. Nothing
-    /// that was seen is to be told without this.
+    /// Returns the value that was seen, if any, and notes the commit it depends on, also for a
+    /// deletion. Every result must pass through here.
     ///
-    /// A record of which nothing was seen depends on nothing that a crash could undo: it was never
-    /// committed before the snapshot, or its deletion was durable before it was reclaimed.
+    /// An absent record depends on nothing that a crash could undo: it was never committed before
+    /// the snapshot, or its deletion was durable before it was reclaimed.
     pub(super) fn note<'a>(&self, seen: Option<Seen<'a>>) -> Option<&'a [u8]> {
         let seen = seen?;
         let value = seen.value();
@@ -339,15 +343,15 @@ impl Transaction {
         value
     }
 
-    /// Notes that what the transaction tells depends on the commit at `lsn`.
+    /// Notes that a result depends on the commit at `lsn`.
     pub(crate) fn note_lsn(&self, lsn: Lsn) {
         if lsn > self.depends_on.get() {
             self.depends_on.set(lsn);
         }
     }
 
-    /// Remembers the record behind a short key. The transaction saw it, so its id stays its own
-    /// for as long as the transaction is active.
+    /// Caches the record id of a short key. The transaction saw the record, so the id stays valid
+    /// while the transaction is active.
     pub(super) fn remember(&self, table: &Records, key: &[u8], rid: Rid) {
         if let Some(head) = short(key) {
             let table = RecordsRef::new(table);
@@ -355,12 +359,12 @@ impl Transaction {
         }
     }
 
-    /// Forgets the record that was remembered.
+    /// Clears the cached record id.
     pub(super) fn forget_recent(&self) {
         self.recent.set(None);
     }
 
-    /// The record behind `key`, if it is the one just remembered.
+    /// The record id of `key`, if it is the cached one.
     pub(super) fn recall(&self, table: &Records, key: &[u8]) -> Option<Rid> {
         let recent = self.recent.get()?;
         let same = recent.table == RecordsRef::new(table)
@@ -369,13 +373,13 @@ impl Transaction {
         same.then_some(recent.rid)
     }
 
-    /// Notes that the transaction lost against another one, and must abort.
+    /// Notes that the transaction lost a conflict and must abort.
     pub(super) fn conflict(&self) -> OperationError {
         self.set_conflict(Conflict::Write);
         OperationError::Conflict(None)
     }
 
-    /// As `conflict`, for a record that another one is writing.
+    /// As `conflict`, for a record that another transaction is writing.
     #[cold]
     pub(super) fn conflict_at(&self, table: &Records, key: &[u8]) -> OperationError {
         self.conflict_of(Conflict::Write, table, key)
@@ -395,12 +399,12 @@ impl Transaction {
         OperationError::Conflict(self.conflict_record())
     }
 
-    /// The record that the transaction met a conflict at, if that is to be told.
+    /// The record of the conflict, if conflicts name their records.
     pub(super) fn conflict_record(&self) -> Option<Box<NamedKeys>> {
         self.conflict_record.borrow().clone()
     }
 
-    /// Notes what keeps the transaction from committing, unless something does already.
+    /// Sets the reason why the transaction cannot commit, unless one is set.
     pub(super) fn set_conflict(&self, conflict: Conflict) {
         if self.conflict.get() == Conflict::None {
             self.conflict.set(conflict);
@@ -427,17 +431,17 @@ impl Transaction {
         self.failed.get_or_init(|| error).clone()
     }
 
-    /// What an operation failed of halfway, if one did.
+    /// The error of an operation that failed halfway, if any.
     pub(super) fn failed(&self) -> Option<OperationError> {
         self.failed.get().cloned()
     }
 
-    /// Says what to count the abort as, should it come to that.
+    /// Sets the cause that statistics count if the transaction aborts.
     pub(crate) fn set_abort_cause(&self, cause: AbortCause) {
         self.cause.set(cause);
     }
 
-    /// Says that statistics do not count it, if it is aborted.
+    /// Excludes the transaction from abort statistics.
     pub(super) fn leave_uncounted(&self) {
         self.is_counted.set(false);
     }
@@ -464,9 +468,9 @@ impl Drop for Transaction {
         if self.context.is_none() {
             return;
         }
-        // No user's code owns a transaction, so a panic that unwinds through its owner is the
-        // engine's, as is any after which the engine has failed. Then what is in memory is not to be
-        // trusted, and nothing is taken back: the context, and what its writes lead to, is leaked.
+        // User code never owns a transaction. So a panic that unwinds through its owner is the
+        // engine's, or follows one after which the engine has failed. Memory cannot be trusted
+        // then, and nothing is undone: the context and everything its writes reference is leaked.
         if thread::panicking() || self.engine().failure.has_begun() {
             std::mem::forget(self.context.take());
             return;
@@ -475,7 +479,7 @@ impl Drop for Transaction {
     }
 }
 
-/// A key of at most eight bytes as a number; with its length it stands for the key.
+/// Encodes a key of at most eight bytes as a number; number and length identify the key.
 fn short(key: &[u8]) -> Option<u64> {
     if let Ok(whole) = <[u8; 8]>::try_from(key) {
         return Some(u64::from_be_bytes(whole));

@@ -1,16 +1,17 @@
-//! What a worker's transactions did, counted.
+//! Counters of the transactions of one worker.
 
 use crate::sched::WorkerCounter;
 
-/// Why a transaction ended without effect.
+/// Reasons why a transaction aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum AbortCause {
     /// Another transaction wrote first.
     Conflict,
-    /// What the transaction read had changed when it committed.
+    /// The read set had changed at commit.
     Certification,
-    /// What it read had changed when it read it, or soon after, and it wrote: so it was not to be committed.
+    /// The read set had changed during or soon after a read. The transaction wrote, so it could not
+    /// commit.
     StaleRead,
     /// The caller's closure returned an error, or the caller aborted it.
     Requested,

@@ -1,4 +1,5 @@
-//! Creating tables: each is its creator's alone until that commits, and goes with it if it aborts.
+//! Table creation. A new table is private to its creator until the creator commits, and is removed
+//! if it aborts.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use crate::reclaim;
 use crate::record::Records;
 use crate::rid::TableId;
 
-/// A table id that goes back if nothing comes of it.
+/// A table id that is freed unless the table is created.
 struct NewId<'e> {
     engine: &'e Engine,
     id: TableId,
@@ -19,16 +20,17 @@ struct NewId<'e> {
 impl Drop for NewId<'_> {
     fn drop(&mut self) {
         let table = self.engine.give_table_id_back(self.id);
-        assert!(table.is_none(), "a table's id goes back with the table");
+        assert!(table.is_none(), "the table was removed with its id");
     }
 }
 
 impl Transaction {
-    /// Makes a table, and lists it in the catalog by the row, a key and a value, that `row` gives for its id.
+    /// Creates a table and inserts its catalog row; `row` returns the row's key and value for the
+    /// id.
     ///
     /// # Errors
-    /// As for an insertion into the catalog; the device's. Then, and if the future is dropped before it is ready,
-    /// there is no table.
+    /// Those of an insertion into the catalog; those of the device. On an error, or if the future
+    /// is dropped early, no table is created.
     pub(crate) async fn create_table(
         &self,
         catalog: &Records,
@@ -40,16 +42,17 @@ impl Transaction {
             return Err(self.refused_write());
         }
         let new = NewId { engine, id: engine.take_table_id() };
-        // Before its row, for it may take waiting: nothing is there yet if the future is dropped meanwhile.
+        // Before the row is written, because this may wait: if the future is dropped here, nothing
+        // exists yet.
         let pages = if paged { Some(engine.empty_pages(new.id).await?) } else { None };
         let (key, description) = row(new.id);
         self.write(catalog, &key, Intent::Insert(&description)).await?;
         if paged {
-            // Not before it is known that its name is free. Its row is written, should this fail: the transaction is
-            // not to commit then.
+            // Only after the name is known to be free. The row is already written, so on failure
+            // the transaction must not commit.
             engine.allow_paged().map_err(|error| self.fail_halfway(error))?;
         }
-        // From here on the id is taken back with the write.
+        // From here on, undoing the write also frees the id.
         let table = match pages {
             Some(pages) => engine.add_paged_table(new.id, pages),
             None => engine.table(new.id),
@@ -60,8 +63,8 @@ impl Transaction {
         Ok(table)
     }
 
-    /// Lets everybody use the tables that the transaction created; its LSN is drawn, and nobody sees
-    /// yet that they are listed. So a transaction that uses them commits later.
+    /// Publishes the tables that the transaction created. Its LSN is drawn, and their catalog rows
+    /// are not visible yet. So a transaction that uses them commits later.
     pub(super) fn open_created(&self) {
         let created = &mut *self.created().borrow_mut();
         if !created.is_empty() {
@@ -69,8 +72,8 @@ impl Transaction {
         }
     }
 
-    /// Closes the tables that the transaction created after the first `keep`; its writes to them are
-    /// undone. They stay until it is over: what it has noted leads to them.
+    /// Closes the created tables after the first `keep`. Writes to them are undone. They exist
+    /// until the transaction ends, because its read set references them.
     pub(super) fn undo_created(&self, keep: usize) {
         let created = &mut *self.created().borrow_mut();
         created.drain(keep..).for_each(|table| {
@@ -79,8 +82,8 @@ impl Transaction {
         });
     }
 
-    /// Takes back the tables that the transaction created and that did not come to be, after its writes. Others may look at them
-    /// as they come by all tables, and hold them; they are gone once nobody does.
+    /// Removes created tables that were not published, after their writes were undone. Other tasks
+    /// that visit all tables may still hold them; the last holder frees them.
     #[inline]
     pub(super) fn drop_created(&self) {
         if !self.created().borrow().is_empty() || !self.undone_created().borrow().is_empty() {
@@ -99,7 +102,7 @@ impl Transaction {
             }
             let listed = self.engine().give_table_id_back(table.id);
             assert!(listed.is_some_and(|listed| Arc::ptr_eq(&listed, &table)), "listed once");
-            // After what of it was retired before: what is due is freed in order.
+            // After earlier retirements of its contents: retired items are freed in order.
             reclaim::retire_with(move || drop(table));
         }
     }

@@ -1,10 +1,11 @@
-//! Taking back what aborted transactions wrote to pages that are not in memory: an abort does not wait, so it stamps its
-//! changes, which nobody sees then, and leaves them to a task of the worker, which loads the pages.
+//! Deferred rollback of aborted writes on pages that are not resident. An abort does not wait. It
+//! stamps its changes as aborted, so no reader sees them, and queues them for a task of the worker
+//! that loads the pages.
 //!
-//! Invariant: a change on the list is stamped aborted, is its transaction's to retire, and is retired once, by who
-//! takes it off the list. Tables of changes on the list are there: who drops one takes its changes off.
-//! The first on the list is tried again until it is taken back, or its page cannot be had: so each has its turn, however
-//! fast others come.
+//! Invariant: a queued change is stamped aborted, may be retired only by its transaction's worker,
+//! and is retired once, by the code that dequeues it. Tables of queued changes exist: dropping a
+//! table dequeues its changes. The first change is retried until it is rolled back or its page
+//! cannot be loaded, so new changes cannot starve it.
 
 use std::time::{Duration, Instant};
 
@@ -15,42 +16,45 @@ use crate::record::{Records, RecordsRef};
 use crate::sched::Job;
 use crate::sync::clock;
 
-/// After what time it is tried again, if a page could not be loaded.
+/// Delay before the next attempt after a page could not be loaded.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl WorkerTransactions {
-    /// Takes an aborted change back, at once if the record's page is in memory.
+    /// Rolls back an aborted change: immediately if the record's page is resident, else queued.
     ///
     /// # Safety
-    /// The change is one of this worker's transactions, which stamped it aborted; it is given here once.
+    /// A transaction of this worker wrote the change and stamped it aborted; it is passed here
+    /// once.
     pub(super) unsafe fn take_back(&self, table: RecordsRef, change: crate::page::ChangeRef) {
         let one = RecentChange::uncertified(table, change);
-        // SAFETY: the caller's contract.
+        // SAFETY: the contract of this function.
         if unsafe { !self.try_take_back(one) } {
             self.aborted.borrow_mut().push_back(one);
         }
     }
 
-    /// Takes an aborted change back if the record's page is in memory.
+    /// Rolls back an aborted change if the record's page is resident.
     ///
     /// # Safety
-    /// As above.
+    /// A transaction of this worker wrote the change and stamped it aborted.
     unsafe fn try_take_back(&self, one: RecentChange) -> bool {
         let engine = self.engine();
-        // SAFETY: tables live as long as the engine, or as the changes on the list, which are not retired yet.
+        // SAFETY: tables live as long as the engine, or as the queued changes, which are not
+        // retired yet.
         let (table, (_, key)) = unsafe { (one.table.get(), one.change.record()) };
         let paged = table.paged().expect("a write to a paged table");
         let Ok(untidy) = paged.roll_back(key, &engine.status) else { return false };
         if let Some(what) = untidy {
             self.have_tidied(one.table, key, what);
         }
-        // SAFETY: stamped by its transaction and rolled back above, with the page latched; in no list any more.
+        // SAFETY: stamped by its transaction and rolled back above, with the page latched; in no
+        // list any more.
         unsafe { one.change.retire_aborted(&engine.memory) };
         true
     }
 
-    /// The task that takes changes back, if there are some, and it is not there; and when it is to be asked for
-    /// again, if that is not now.
+    /// The task that rolls back queued changes, if it is needed and not running. Also returns when
+    /// to ask again, if it is not due yet.
     pub(super) fn take_back_job(&self) -> (Option<Job>, Option<Instant>) {
         if self.aborted.borrow().is_empty() || self.taking_back.get() {
             return (None, None);
@@ -63,14 +67,16 @@ impl WorkerTransactions {
         (Some(Box::new(|| Box::pin(take_all_back()))), None)
     }
 
-    /// Takes the changes of a table off the list that is about to be dropped with all its pages, and is closed to all.
+    /// Dequeues the changes of a table that is closed to all and about to be dropped with its
+    /// pages.
     pub(super) fn forget_aborted(&self, table: &Records) {
         let engine = self.engine();
         self.forget_untidy(table);
         self.aborted.borrow_mut().retain(|one| {
             let is_of_table = one.table == RecordsRef::new(table);
             if is_of_table {
-                // SAFETY: stamped by its transaction; it leaves the list, which it was on once; the table was closed before.
+                // SAFETY: stamped by its transaction; it leaves the queue, which held it once; the
+                // table was closed before.
                 unsafe { one.change.retire_unrestored(&engine.status, &engine.memory) };
             }
             !is_of_table
@@ -80,11 +86,11 @@ impl WorkerTransactions {
 
 async fn take_all_back() {
     let worker = WorkerTransactions::current();
-    // What the first on the list needs at once, and what of it is there until it has been tried again.
+    // Pages that the first queued change needs resident; they are held until it has been retried.
     let mut there = None::<(Needs, HeldPages)>;
     loop {
         let Some(one) = worker.aborted.borrow_mut().pop_front() else { break };
-        // SAFETY: it was on the list, so its table is there, and it is not retired.
+        // SAFETY: it was queued, so its table exists and it is not retired.
         let interrupted = unsafe {
             let (table, (_, key)) = (one.table.get(), one.change.record());
             let paged = table.paged().expect("a write to a paged table");
@@ -101,21 +107,24 @@ async fn take_all_back() {
             }
         };
         let Some(mended) = interrupted else {
-            // SAFETY: stamped by its transaction and rolled back above, with the page latched; off the list.
+            // SAFETY: stamped by its transaction and rolled back above, with the page latched; not
+            // queued.
             unsafe { one.change.retire_aborted(&worker.engine().memory) };
             continue;
         };
-        // On the list while this waits: the table may be dropped.
+        // Queued while this waits, because the table may be dropped.
         worker.aborted.borrow_mut().push_front(one);
         match mended.await {
             Ok(mended) => there = Some(mended),
             Err(error) => {
-                // Others go first the next time: their pages may be there to be had.
+                // Other changes are tried first next time: their pages may be loadable.
                 let mut aborted = worker.aborted.borrow_mut();
                 if let Some(first) = aborted.pop_front() {
                     aborted.push_back(first);
                 }
-                tracing::warn!("what aborted transactions wrote is not taken back yet: {error}");
+                tracing::warn!(
+                    "cannot roll back writes of aborted transactions yet, will retry: {error}"
+                );
                 worker.take_back_at.set(Some(clock::now() + AGAIN));
                 break;
             }

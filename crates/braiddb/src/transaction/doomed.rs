@@ -1,6 +1,6 @@
-//! Transactions that can pass their certification no more. One that has stepped over a committed version
-//! of a record has read what is not so any longer. It may go on reading, as of its beginning; but once it
-//! also writes, it is bound to fail, and fails at once rather than when it commits.
+//! Doomed transactions: those that have read a superseded version and can no longer validate. A
+//! doomed transaction may continue to read its snapshot. If it also writes, it fails immediately
+//! instead of at commit.
 
 use super::context::Transaction;
 use super::error::OperationError;
@@ -10,27 +10,27 @@ use crate::reclaim::OperationGuard;
 use crate::record::{Records, Seen};
 use crate::rid::Rid;
 
-/// What keeps a transaction from committing.
+/// Reasons why a transaction cannot commit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Conflict {
     #[default]
     None,
-    /// Another one wrote a record first that this one was to write.
+    /// Another transaction wrote first to a record that this one was to write.
     Write,
-    /// As `Write`, and that one had committed: the snapshot may be extended.
+    /// As `Write`, but the other transaction had committed: the snapshot may be extended.
     NewerWrite,
-    /// A bulk operation has a table that this one was to write.
+    /// A bulk operation holds a table that this transaction was to write.
     Bulk,
-    /// Another one has changed what this one read, and this one writes.
+    /// Another transaction changed what this one read, and this one writes.
     StaleRead,
 }
 
 impl Transaction {
-    /// Notes that the transaction has read a record as it was when the transaction began, although
-    /// another one has committed a write to it since. What was read of it was noted as any other read.
+    /// Notes that the transaction has read a superseded version of a record. The read itself is
+    /// noted like any other.
     ///
     /// # Errors
-    /// `NotSerializable`, if the transaction has written.
+    /// `NotSerializable` if the transaction has written.
     #[cold]
     pub(super) fn note_stale_read(
         &self,
@@ -46,13 +46,13 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether it matters that another one has changed what the transaction reads.
+    /// Returns whether reading a superseded version would doom the transaction.
     #[inline(always)]
     pub(super) fn may_become_stale(&self) -> bool {
         self.mode() == Mode::Serializable && self.stale().get().is_none()
     }
 
-    /// Whether the transaction reads a record that somebody else has committed a newer version of.
+    /// Returns whether another transaction has committed a newer version of the record being read.
     #[inline(always)]
     pub(super) fn is_stale(
         &self,
@@ -64,8 +64,8 @@ impl Transaction {
         seen.is_none_or(|seen| seen.below_newer) && self.is_overwritten(table, rid, operation)
     }
 
-    /// Whether somebody else has committed a write to a record since the transaction began, and that
-    /// matters.
+    /// Returns whether another transaction has committed a write to a record since this one began,
+    /// and this matters for the isolation level.
     #[cold]
     pub(super) fn is_overwritten(
         &self,
@@ -76,16 +76,16 @@ impl Transaction {
         self.may_become_stale() && table.is_overwritten(rid, self.view(), operation)
     }
 
-    /// Checks that the transaction may write; asked right before it does.
+    /// Checks that the transaction may write; called immediately before each write.
     ///
     /// # Errors
-    /// `NotSerializable`, if it has read a record as it is no longer.
+    /// `NotSerializable` if it has read a superseded version.
     #[inline(always)]
     pub(super) fn check_not_stale(&self) -> Result<(), OperationError> {
         if self.stale().get().is_none() { Ok(()) } else { Err(self.stale_conflict()) }
     }
 
-    /// Notes that the transaction is lost.
+    /// Marks the transaction as lost to a conflict.
     #[cold]
     fn stale_conflict(&self) -> OperationError {
         self.set_conflict(Conflict::StaleRead);
@@ -93,7 +93,7 @@ impl Transaction {
         OperationError::NotSerializable(changed.clone())
     }
 
-    /// What keeps the transaction from committing, if something does.
+    /// The error that keeps the transaction from committing, if any.
     #[inline(always)]
     pub(crate) fn lost(&self) -> Option<OperationError> {
         if self.conflict_met() == Conflict::None { None } else { self.why_lost() }

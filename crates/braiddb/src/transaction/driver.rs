@@ -1,6 +1,6 @@
-//! A worker's housekeeping between transactions: bringing the log to disk, releasing those that
-//! wait for it, publishing begin stamps and epochs, freeing garbage (MosaicDB §5: the workers do it
-//! all, there are no other threads).
+//! Worker housekeeping between transactions: flushes the log, releases commit waiters, publishes
+//! begin stamps and epochs, and frees garbage. Workers do all of it; the engine has no other
+//! threads (MosaicDB §5).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,27 +17,27 @@ use crate::reclaim::Participation;
 use crate::sched::{Driver, Turn, WorkerHandles};
 use crate::sync::clock;
 
-/// How soon a worker that would sleep looks again after garbage it cannot free yet.
+/// Delay before a worker that would sleep checks again for garbage that it cannot free yet.
 const GARBAGE_DELAY: Duration = Duration::from_millis(20);
 
 /// One worker's housekeeping.
 pub(crate) struct WorkerDriver {
-    /// Before the worker, which may hold the engine and with it the domain.
+    /// Declared before the worker, which may hold the engine and with it the domain.
     participation: Participation,
     worker: Rc<WorkerTransactions>,
     flush: FlushState,
     handles: WorkerHandles,
-    /// Whether an operation of this worker's has completed since its last turn: then it is this
-    /// worker that wakes the others.
+    /// Set if an operation of this worker completed since its last turn: this worker then wakes the
+    /// others.
     completed: bool,
-    /// When this worker last published its begin stamps.
+    /// The `recent` stamp of this worker's last publication of begin stamps.
     published_at: Lsn,
-    /// Whether this worker has no task left and has flushed what there was.
+    /// Set once this worker has no task left and has flushed everything.
     drained: bool,
 }
 
 impl WorkerDriver {
-    /// Makes the calling thread the home of a worker's transactions.
+    /// Makes the calling thread run a worker's transactions.
     pub(crate) fn new(engine: Arc<Engine>, number: usize, handles: WorkerHandles) -> Self {
         let participation = engine.domain.participate();
         let worker = WorkerTransactions::install(engine, number);
@@ -53,8 +53,8 @@ impl WorkerDriver {
         }
     }
 
-    /// Flushes what is due, or whatever there is if that is `wanted`, and wakes the workers whose
-    /// transactions wait for what became durable; whether the turn is to be repeated soon.
+    /// Flushes what is due, or everything if `wanted`. Wakes the workers whose transactions wait
+    /// for what became durable. Returns whether to repeat the turn soon.
     fn flush(&mut self, device: &mut dyn Device, wanted: bool) -> bool {
         let engine = self.worker.engine();
         let turn = engine.log.turn(&mut self.flush, device, wanted);
@@ -74,8 +74,8 @@ impl WorkerDriver {
             if turn.extended {
                 engine.expect_checkpoint();
             }
-            // The worker whose completion brought an advance wakes the others; after what may have
-            // come without a completion, every worker that sees it does.
+            // The worker whose completion advanced the durable LSN wakes the others. An advance
+            // without a completion is announced by every worker that sees it.
             let tells = !is_planted(Bug::OtherWorkersNotWoken);
             if (std::mem::take(&mut self.completed) || failed || turn.news) && tells {
                 for other in engine.waiting.others(self.worker.number()) {
@@ -86,16 +86,16 @@ impl WorkerDriver {
         turn.pending
     }
 
-    /// Publishes the begin stamps of this worker's transactions. What it begins from here on is at or
-    /// after `recent`, or, if that is [`Lsn::MAX`], announced before.
+    /// Publishes the begin stamps of this worker's transactions. Later transactions of this worker
+    /// begin at or after `recent`; if that is [`Lsn::MAX`], they are announced first.
     fn publish_begins(&mut self, recent: Lsn) {
         let (engine, number) = (self.worker.engine(), self.worker.number());
         engine.readers.publish(number, self.worker.begins().iter(), recent);
         self.published_at = recent;
     }
 
-    /// Publishes what this worker still needs, and frees what nobody does; whether more is due, at once
-    /// or at some time. `idle` if no task is ready.
+    /// Publishes what this worker still needs, and frees what no worker needs. Returns whether more
+    /// is due immediately, or when. `idle` means that no task is ready.
     fn collect(&mut self, idle: bool) -> (bool, Option<Instant>) {
         let worker = self.worker.clone();
         let engine = worker.engine();
@@ -159,7 +159,8 @@ impl Driver for WorkerDriver {
     fn turn(&mut self, device: &mut dyn Device, idle: bool) -> Turn {
         let waits = !self.worker.commits.borrow().is_empty();
         let engine = self.worker.engine();
-        // Marks of a bulk operation are taken off when it is durable, and another may wait for that.
+        // Marks of a bulk operation are removed once it is durable, and another operation may wait
+        // for that.
         let wanted =
             waits || engine.durability == Durability::Relaxed || engine.bulk_sweeps.is_waiting();
         let pending = self.flush(device, wanted);
@@ -186,7 +187,7 @@ impl Driver for WorkerDriver {
 
     fn complete(&mut self, completion: Completion) {
         if self.worker.engine().failure.has_begun() {
-            // Not taken notice of, so that the durable LSN stands still: nothing is acknowledged.
+            // Ignored, so the durable LSN does not advance and nothing is acknowledged.
             return;
         }
         self.worker.engine().planted_panic.panic_if_planted(PanicPoint::Complete);
@@ -215,14 +216,14 @@ impl Driver for WorkerDriver {
     }
 
     fn drain(&mut self, device: &mut dyn Device) -> bool {
-        // Other workers' transactions may wait for what this one brings to disk.
+        // Other workers' transactions may wait for log that this worker flushes.
         self.flush(device, true);
         let engine = self.worker.engine().clone();
         engine.planted_panic.panic_if_planted(PanicPoint::Drain);
         let flushed = engine.log.durable() >= engine.log.tail();
         if flushed && !std::mem::replace(&mut self.drained, true) && engine.drained() {
-            // A last block says that everything before it was durable: so damage to what is there
-            // will not be taken for a flush that a crash tore.
+            // A last block states that everything before it was durable. So recovery does not
+            // mistake later damage for a flush torn by a crash.
             engine.log.append_empty_block(self.worker.number());
             return false;
         }

@@ -1,8 +1,8 @@
-//! Waiting for the log: for a commit to be durable, and for space to log it.
+//! Waiting for the log: for durability of a commit, and for log space.
 //!
-//! A worker's transactions wait in a queue of its own, in LSN order, so that an advance of the
-//! durable LSN costs work per transaction it releases and not per transaction that waits
-//! (MosaicDB §5; ELEDA §4.4, callbacks in LSN order).
+//! Each worker has a queue of its waiting transactions in LSN order. So an advance of the durable
+//! LSN costs work per released transaction, not per waiting one (MosaicDB §5; ELEDA §4.4, callbacks
+//! in LSN order).
 
 use std::collections::VecDeque;
 
@@ -14,7 +14,7 @@ use crate::log::{self, Lsn, Purpose};
 use crate::planted::{Bug, is_planted};
 use crate::sched::{self, Cause, Waiter};
 
-/// Of the planted bug: whose wake-ups are lost.
+/// For a planted bug: wake-ups at multiples of this LSN are lost.
 const LOST_WAKE_UP: u64 = 1024;
 
 /// Transactions of one worker that wait for the log.
@@ -32,13 +32,14 @@ impl CommitQueue {
     }
 
     fn push(&mut self, lsn: Lsn, waiter: Waiter) {
-        // Commits come in LSN order; only a reader of older versions goes further to the front.
+        // Commits arrive in LSN order; only readers of older versions are inserted further to the
+        // front.
         let position =
             self.commits.iter().rposition(|(waits, _)| *waits <= lsn).map_or(0, |p| p + 1);
         self.commits.insert(position, (lsn, waiter));
     }
 
-    /// Resumes what the durable LSN releases; everything, if the log has failed.
+    /// Resumes waiters that the durable LSN releases, or all if the log has failed.
     pub(super) fn release(&mut self, durable: Lsn, failed: bool) {
         let is_due = |waiting: &mut (Lsn, Waiter)| failed || waiting.0 < durable;
         while let Some((lsn, waiter)) = self.commits.pop_front_if(is_due) {
@@ -49,19 +50,19 @@ impl CommitQueue {
         }
     }
 
-    /// Resumes those that wait for space in the log, to look again.
+    /// Resumes the waiters for log space, which check again.
     pub(super) fn release_space(&mut self) {
         self.space.drain(..).for_each(sched::resume);
     }
 }
 
 impl WorkerTransactions {
-    /// Waits until an answer that depends on the commit at `lsn` may leave the engine: under
-    /// [`Durability::Group`] until that commit is durable, else not at all.
+    /// Waits until a result that depends on the commit at `lsn` may be returned. With
+    /// [`Durability::Group`] this waits until that commit is durable; otherwise it does not wait.
     ///
     /// # Errors
-    /// The log's, if it failed first: then nobody is to be told the answer, because what it stands
-    /// on may not be there after a crash.
+    /// The log's error if it failed first. The result must then not be returned, because the state
+    /// it depends on may be lost in a crash.
     pub(crate) async fn wait_to_answer(&self, lsn: Lsn) -> Result<(), OperationError> {
         if self.has_to_wait(lsn) {
             self.wait_durable(lsn).await?;
@@ -69,16 +70,16 @@ impl WorkerTransactions {
         Ok(())
     }
 
-    /// Waits until an answer may leave that stands on whatever was committed by now.
+    /// Waits until a result that depends on any earlier commit may be returned.
     ///
     /// # Errors
-    /// As [`Self::wait_to_answer`].
+    /// Those of [`Self::wait_to_answer`].
     pub(crate) async fn wait_for_all_before(&self) -> Result<(), OperationError> {
-        // The tail is behind the last block.
+        // The tail is after the last block.
         self.wait_to_answer(Lsn(self.engine().log.tail().0 - 1)).await
     }
 
-    /// Whether [`Self::wait_to_answer`] has to wait, or to look whether the log has failed.
+    /// Returns whether [`Self::wait_to_answer`] must wait, or must check for a failed log.
     #[inline(always)]
     pub(super) fn has_to_wait(&self, lsn: Lsn) -> bool {
         self.engine().durability == Durability::Group && lsn >= self.engine().log.durable()
@@ -87,7 +88,7 @@ impl WorkerTransactions {
     /// Waits until the block at `lsn`, and so everything before it, is durable.
     ///
     /// # Errors
-    /// The log's, if it failed first.
+    /// The log's error if it failed first.
     pub(crate) async fn wait_durable(&self, lsn: Lsn) -> Result<(), OperationError> {
         let log = &self.engine().log;
         while lsn >= log.durable() {
@@ -96,7 +97,7 @@ impl WorkerTransactions {
             }
             let waiter = sched::current_waiter().await;
             self.commits.borrow_mut().push(lsn, waiter);
-            // Raised before this last look, so an advance that it misses wakes this worker.
+            // Raised before this last check, so an advance that the check misses wakes this worker.
             self.engine().waiting.raise(self.number());
             if lsn >= log.durable() && log.poisoned().is_none() {
                 sched::park(Cause::Commit).await;
@@ -105,11 +106,11 @@ impl WorkerTransactions {
         Ok(())
     }
 
-    /// Waits until every transaction that is active now is over, on whatever worker; `false` if the
-    /// database is closing instead.
+    /// Waits until every transaction that is active now has ended, on all workers; `false` if the
+    /// database closes first.
     ///
     /// # Errors
-    /// The log's, if it has failed.
+    /// The log's error if it has failed.
     pub(crate) async fn wait_for_grace_period(&self) -> Result<bool, OperationError> {
         let engine = self.engine().clone();
         let now = engine.log.tail();
@@ -121,8 +122,8 @@ impl WorkerTransactions {
                 return Ok(false);
             }
             if engine.log.tail() == now {
-                // Where nobody commits, later begin stamps would be equal to `now`. An empty block moves
-                // the tail on; where the log is full, it has to grow for that.
+                // Without commits, later begin stamps would equal `now`. An empty block advances
+                // the tail; a full log must grow for it.
                 self.wait_for_space(log::block_bytes(0), Purpose::Upkeep).await?;
                 engine.log.append_empty_block(self.number());
             }
@@ -133,9 +134,9 @@ impl WorkerTransactions {
         Ok(true)
     }
 
-    /// Resumes the tasks whose grace period is over; all of them, if the database is closing or the log
-    /// has failed, for them to see that. Called at every turn: the end of another worker's transaction
-    /// is not announced, so a worker with such waiters takes turns at bounded times.
+    /// Resumes tasks whose grace period has ended, or all if the database is closing or the log has
+    /// failed. Called at every turn, because the end of another worker's transaction is not
+    /// announced. A worker with such waiters takes turns at bounded intervals.
     pub(super) fn release_grace_period_waiters(&self) {
         let mut waiters = self.grace_period_waiters.borrow_mut();
         if waiters.is_empty() {
@@ -145,7 +146,7 @@ impl WorkerTransactions {
         let look = engine.checkpoints.stopping() || engine.log.poisoned().is_some();
         let tail = engine.log.tail();
         let oldest = engine.horizon.oldest(tail);
-        // Where the tail has not moved since, another empty block is to be appended.
+        // If the tail has not moved since then, another empty block is needed.
         let is_over = |waiting: &mut (Lsn, Waiter)| look || waiting.0 < oldest || waiting.0 == tail;
         waiters.extract_if(.., is_over).for_each(|(_, waiter)| sched::resume(waiter));
     }
@@ -153,8 +154,8 @@ impl WorkerTransactions {
     /// Waits until the log has room for a block of `bytes`.
     ///
     /// # Errors
-    /// The log's, if it has failed; `Refused` if it would have to grow, and since this was called it
-    /// could not.
+    /// The log's error if it has failed; `Refused` if the log would have to grow, and could not
+    /// since this call.
     pub(crate) async fn wait_for_space(
         &self,
         bytes: usize,
@@ -172,7 +173,7 @@ impl WorkerTransactions {
             let waiter = sched::current_waiter().await;
             self.commits.borrow_mut().space.push(waiter);
             self.engine().waiting.raise(self.number());
-            // The worker's next turn looks at it, and none sleeps without one.
+            // The worker's next turn handles the demand, and no worker sleeps without a turn.
             log.demand(bytes, purpose);
             let refused = log.refused(bytes, purpose, seen).is_some();
             if !log.admits(bytes, purpose) && log.poisoned().is_none() && !refused {
@@ -184,15 +185,15 @@ impl WorkerTransactions {
 }
 
 impl Transaction {
-    /// Waits until what the transaction was told so far may leave the engine.
+    /// Waits until everything that the transaction returned so far may leave the engine.
     ///
     /// # Errors
-    /// As [`WorkerTransactions::wait_to_answer`].
+    /// Those of [`WorkerTransactions::wait_to_answer`].
     pub(crate) async fn wait_to_answer(&self) -> Result<(), OperationError> {
         self.worker().wait_to_answer(self.depends_on()).await
     }
 
-    /// Waits until the log has room for a block of `bytes`; fails if the log has failed, or cannot
+    /// Waits until the log has room for a block of `bytes`; fails if the log has failed or cannot
     /// grow.
     pub(super) async fn admit(&self, bytes: usize) -> Result<(), OperationError> {
         if let Some(error) = self.engine().log.poisoned() {

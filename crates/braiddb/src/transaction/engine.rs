@@ -1,4 +1,4 @@
-//! What the workers of one database share.
+//! Engine: the state that the workers of one database share.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,101 +37,104 @@ use crate::sync::atomic::{AtomicU32, Ordering, fence};
 use crate::sync::{Mutex, OnceLock, RwLock};
 use crate::version::{Horizon, Readers, StatusTable};
 
-/// Pages of paged tables in memory, at most: address space is reserved for them, memory is taken as they
-/// are used.
+/// Maximum number of resident pages. Address space is reserved for all of them; memory is allocated
+/// on use.
 const FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 << 24 };
-/// By how many bytes less pages may take at a time: who needs a frame meanwhile gives as much back first.
+/// Maximum decrease of the page limit per step. An allocation that needs a frame must first free as
+/// much.
 const MAX_SHRINK: u64 = 256 << 10;
-/// How often memory of pages is given back at one look during recovery, at most.
+/// Maximum number of page limit decreases per call during recovery.
 const MAX_SHRINKS: usize = 32;
-/// What part of the budget records take that are to be replayed.
+/// Divisor: the fraction of the budget for records queued for replay.
 const REPLAYED_PART: u64 = 8;
-/// Pages there are, at most.
+/// Maximum number of pages.
 const PAGES: u64 = if cfg!(any(test, braid_simulation)) { 1 << 18 } else { 1 << 32 };
 
-/// When a transaction's result leaves the engine.
+/// Determines when a transaction's result is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Durability {
-    /// When all that it depends on is on disk: what it wrote, what it read, and what it was told was
-    /// not there. That goes for every answer: a value, an error of the transaction's own, a refusal
-    /// such as [`KeyExists`](crate::Error::KeyExists), a step of an interactive transaction. If the
-    /// log fails before, the log's error comes in its place. Commits share flushes.
+    /// After everything it depends on is durable: its writes, its reads, and the absence of
+    /// records. This holds for every result: a value, the transaction's own error, an engine error
+    /// such as [`KeyExists`](crate::Error::KeyExists), or a step of an interactive transaction. If
+    /// the log fails first, the log's error is returned instead. Commits share flushes.
     #[default]
     Group,
-    /// As soon as its commit is decided; its log follows at once but is not waited for. A crash
-    /// may lose the last moments, never the order: also moments of which somebody was told, whether
-    /// by a value, an absence or an error.
+    /// Immediately after the commit decision. Its log is written soon afterwards, without waiting.
+    /// A crash may lose the latest commits, but never reorders commits. Lost commits may include
+    /// some whose results (a value, an absence or an error) were already returned.
     Relaxed,
-    /// As soon as its commit is decided; nothing is logged, and nothing is waited for.
+    /// Immediately after the commit decision. Nothing is logged.
     Volatile,
 }
 
-/// How an engine is set up.
+/// Engine configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EngineOptions {
     pub(crate) workers: usize,
-    /// Transactions that a worker runs at most, and that wait on it for something outside.
+    /// Maximum number of transactions that run on a worker, and of those that wait on it for
+    /// something outside the engine.
     pub(crate) most_open: usize,
     pub(crate) durability: Durability,
-    /// Whether all transactions are refused writes.
+    /// If set, all transactions are refused writes.
     pub(crate) read_only: bool,
-    /// That of transactions which do not say otherwise.
+    /// Default isolation level.
     pub(crate) isolation: Isolation,
     /// How long an interactive transaction may wait for its next step.
     pub(crate) interactive_idle: Option<Duration>,
-    /// How long after its beginning it may be given steps.
+    /// Maximum age at which an interactive transaction still accepts steps.
     pub(crate) interactive_age: Option<Duration>,
     #[cfg(feature = "experiment")]
     pub(crate) certifier: Certifier,
-    /// Bytes that tables, indexes and the log's ring may take together.
+    /// Memory budget in bytes for tables, indexes and the log's ring.
     pub(crate) memory_budget: Option<u64>,
-    /// Pages of paged tables that may be in memory; none if the memory budget says how many.
+    /// Maximum number of resident pages; `None` if the memory budget determines it.
     pub(crate) page_frames: Option<u32>,
-    /// Bytes of a page of paged tables, of a database in memory only.
+    /// Page size in bytes, for an in-memory database only.
     pub(crate) page_bytes: usize,
-    /// Bytes of versions that a transaction may have of paged tables.
+    /// Maximum bytes of versions per transaction on paged tables.
     pub(crate) version_bytes: Option<u64>,
-    /// Transfers of a worker beyond which a transaction that needs storage fails, if one is to.
+    /// Maximum number of a worker's pending transfers before a transaction that needs storage
+    /// fails.
     pub(crate) shed_beyond: Option<usize>,
-    /// Bytes of log after which a checkpoint is written.
+    /// Checkpoint interval in bytes of log.
     pub(crate) checkpoint_bytes: u64,
-    /// Makes the task that writes it.
+    /// Creates the task that writes a checkpoint.
     pub(crate) checkpoint_job: fn() -> Job,
-    /// Estimates the bytes of its file.
+    /// Estimates the size of a checkpoint's file in bytes.
     pub(crate) estimate_checkpoint_file: fn(&Engine) -> u64,
 }
 
 /// Shared state of a database's workers.
 ///
-/// Invariant: a table lives as long as the engine, or as the transaction that creates it in vain.
+/// Invariant: a table lives as long as the engine, or as the aborting transaction that created it.
 pub(crate) struct Engine {
     pub(crate) log: Log,
     pub(crate) status: StatusTable,
     pub(crate) horizon: Horizon,
     pub(super) readers: Readers,
     pub(crate) checkpoints: Arc<Checkpoints>,
-    /// The clock by which records expire.
+    /// The clock that decides when records expire.
     pub(super) steady_clock: SteadyClock,
-    /// When what has expired is swept.
+    /// Schedule of sweeps of expired records.
     pub(crate) sweeps: Sweeps,
     pub(super) checkpoint_job: fn() -> Job,
     estimate_checkpoint_file: fn(&Self) -> u64,
     pub(crate) domain: Arc<Domain>,
     pub(crate) memory: Arc<MemoryCounters>,
     pub(crate) durability: Durability,
-    /// Whether the database was opened to be only read: then nothing of it is changed, in memory neither.
+    /// Set if the database was opened read-only; then even its memory is not changed.
     pub(crate) read_only: bool,
     pub(crate) isolation: Isolation,
     pub(crate) interactive_idle: Option<Duration>,
     pub(crate) interactive_age: Option<Duration>,
-    /// Whether the engine has panicked; then nothing is acknowledged any more.
+    /// Set once the engine has panicked; then nothing is acknowledged any more.
     pub(crate) failure: Arc<Failure>,
-    /// Nothing, but in the engine's own tests.
+    /// Empty except in the engine's own tests.
     pub(crate) planted_panic: PlantedPanic,
     pub(crate) counters: Box<[CachePadded<WorkerCounters>]>,
-    /// Where records that are not in memory are read.
+    /// Reader of records that are not resident.
     store: Option<ColdStore>,
     budget: Option<Arc<Budget>>,
     /// See [`EngineOptions`].
@@ -139,38 +142,38 @@ pub(crate) struct Engine {
     tables: Tables,
     /// Held shared by blocking calls that use the log's files.
     files_usable: RwLock<bool>,
-    /// Garbage of workers that have stopped, and changes that were not taken back.
+    /// Garbage and unfinished rollbacks of workers that have stopped.
     leftovers: Mutex<Vec<(GarbageList, VecDeque<RecentChange>)>>,
-    /// Workers that have no task left and will get none.
+    /// Number of workers that have no task left and will receive none.
     drained: AtomicU32,
     pub(super) waiting: WaitingWorkers,
-    /// Who follows the log, outside of the workers.
+    /// Followers of the log outside the workers.
     pub(crate) watch: Arc<LogWatch>,
     pub(super) turnstile: CachePadded<Turnstile>,
-    /// What certifies, if not read validation.
+    /// The serial safety net, if it replaces read validation.
     #[cfg(feature = "experiment")]
     pub(super) safety_net: Option<SafetyNet>,
-    /// Snapshots that are open.
+    /// Number of open snapshots.
     snapshots: AtomicU32,
-    /// What each worker's transactions committed lately to paged tables.
+    /// Recent commits of each worker to paged tables.
     pub(super) recent: Box<[CachePadded<RecentCommits>]>,
     /// Dropped tables whose records are being deleted.
     pub(crate) removals: Removals,
-    /// Tables with marks of bulk operations that are to be swept.
+    /// Tables with marks of bulk operations to sweep.
     pub(super) bulk_sweeps: BulkSweeps,
-    /// Bytes of versions that a transaction may have of paged tables.
+    /// Maximum bytes of versions per transaction on paged tables.
     pub(super) version_bytes: Option<u64>,
-    /// Pages of paged tables that may be in memory, if others can be on disk; none if the budget says how many.
+    /// Maximum number of resident pages if others can be on disk; `None` if the budget determines
+    /// it.
     page_frames: Option<u32>,
-    /// Bytes of a page, of a database in memory only.
+    /// Page size in bytes, for an in-memory database only.
     page_bytes: usize,
-    /// The pages of paged tables, once there is one.
+    /// The pages of paged tables, once such a table exists.
     pages: OnceLock<Arc<PageSpace>>,
 }
 
 impl Engine {
-    /// An engine without tables. `store` is the log that was opened, even where `log` is only a
-    /// clock.
+    /// Creates an engine without tables. `store` is the opened log, even if `log` is only a clock.
     pub(crate) fn new(
         options: &EngineOptions,
         log: Log,
@@ -224,7 +227,7 @@ impl Engine {
         }
     }
 
-    /// The engine with another clock by which records expire.
+    /// Replaces the clock that decides when records expire.
     pub(crate) fn with_wall_clock(mut self, clock: WallClock) -> Self {
         self.steady_clock = SteadyClock::new(clock);
         self
@@ -234,7 +237,7 @@ impl Engine {
         self.waiting.workers()
     }
 
-    /// The table with this id, made if it is not there yet.
+    /// Returns the table with this id; creates it if needed.
     pub(crate) fn table(&self, id: TableId) -> Arc<Records> {
         let make = || {
             let evicts = self.budget.is_some();
@@ -254,45 +257,46 @@ impl Engine {
         self.tables.get_or_make(id, make)
     }
 
-    /// Counts a snapshot until what is returned is dropped.
+    /// Counts a snapshot until the result is dropped.
     pub(crate) fn count_snapshot(self: &Arc<Self>) -> OpenSnapshot {
-        // Relaxed: nothing is read under it; who looks too early waits for a snapshot, or does not.
+        // Relaxed: the counter guards no data. A task that checks too early waits for a snapshot,
+        // or does not.
         self.snapshots.fetch_add(1, Ordering::Relaxed);
         OpenSnapshot(self.clone())
     }
 
-    /// Whether there are snapshots, which may be held for any time.
+    /// Returns whether snapshots are open; these may be held for any time.
     pub(crate) fn snapshots_open(&self) -> bool {
         // Relaxed: as above.
         self.snapshots.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether tables may have their records on pages: the safety net has no access stamps of them.
+    /// Returns whether tables may be paged: the safety net has no access stamps for pages.
     pub(crate) fn may_have_pages(&self) -> bool {
         !self.certifies_by_safety_net()
     }
 
-    /// A table of records on pages that has none and is not listed.
+    /// Creates an empty, unlisted paged table.
     ///
     /// # Errors
-    /// When there are no pages for it.
+    /// Fails if no pages can be allocated.
     pub(crate) async fn empty_pages(&self, id: TableId) -> Result<PagedTable, PageError> {
         PagedTable::create(self.page_space()?.clone(), id, self.memory.clone()).await
     }
 
-    /// Lists a table whose records are on these pages, after recovery, and before anybody uses it.
+    /// Lists a recovered paged table, before any transaction uses it.
     pub(crate) fn list_recovered(&self, id: TableId, pages: PagedTable) {
         let records = pages.stored().records;
         let table = Records::new(id, self.memory.clone(), None, false).on_pages(pages);
-        // Nothing that is on the pages is undecided.
+        // All changes on the pages are decided.
         table.count().add(0, records.try_into().unwrap_or(i64::MAX));
         self.tables.replace(Arc::new(table));
     }
 
-    /// Lets records of paged tables be logged.
+    /// Allows records of paged tables in the log.
     ///
     /// # Errors
-    /// The device's.
+    /// Those of the device.
     pub(super) fn allow_paged(&self) -> Result<(), OperationError> {
         match self.log.files() {
             Some(files) => files.allow_paged().map_err(OperationError::storage),
@@ -300,16 +304,16 @@ impl Engine {
         }
     }
 
-    /// The pages of paged tables, made if there was no such table yet.
+    /// Returns the pages of paged tables; creates them on first use.
     ///
     /// # Errors
-    /// When there is no memory for them; the operating system's.
+    /// Fails without memory; those of the operating system.
     pub(crate) fn page_space(&self) -> Result<&Arc<PageSpace>, PageError> {
         if let Some(pages) = self.pages.get() {
             return Ok(pages);
         }
         let files = self.store.as_ref().map(|store| store.files());
-        // Without files all pages stay in memory.
+        // Without files, all pages stay resident.
         let files =
             files.filter(|files| !self.read_only || has_scratch(files) || are_zones_in(files));
         let page_bytes = self.store.as_ref().map_or(self.page_bytes, ColdStore::page_bytes);
@@ -321,18 +325,18 @@ impl Engine {
         Ok(self.pages.get_or_init(|| new))
     }
 
-    /// Whether the memory budget says how many pages may be in memory.
+    /// Returns whether the memory budget limits the resident pages.
     fn shares_with(&self, pages: &PageSpace) -> bool {
         pages.may_leave() && self.budget.is_some() && self.page_frames.is_none()
     }
 
-    /// The pages of paged tables, if there are some, and the memory budget says how many may be in memory.
+    /// The pages of paged tables, if they exist and the memory budget limits them.
     pub(super) fn shared_pages(&self) -> Option<&Arc<PageSpace>> {
         self.pages.get().filter(|pages| self.shares_with(pages))
     }
 
-    /// Says how many bytes pages may take: of what the budget leaves them beside what is in use otherwise, or what is
-    /// their share, if that is more.
+    /// Sets the page limit: the part of the budget that nothing else uses, or the pages' share if
+    /// that is larger.
     pub(super) fn share_with_pages(&self, pages: &PageSpace) {
         let Some(budget) = &self.budget else { return };
         let (in_use, versions) = (self.memory.in_use(), self.memory.bytes(Kind::Version));
@@ -341,7 +345,7 @@ impl Engine {
         let taken = pages.memory_bytes();
         let wanted = pages.take_wanted() * PageSpace::frame_bytes(pages.page_bytes());
         let cost = budget.cost(self.beside_the_allocator());
-        // What workers allocate between two looks, and again until that is evicted.
+        // Allocations of workers between two checks, and as much again until they are evicted.
         let lag = (2 * self.workers() as u64 * LOOK_BYTES).min(room / 4);
         let slack = (room / 16).max(lag);
         let used = Use { room, slack, in_use, versions, cost, pages: taken, wanted };
@@ -349,12 +353,12 @@ impl Engine {
         pages.set_memory_limit(limit.max(taken.saturating_sub(MAX_SHRINK)));
     }
 
-    /// Sees to it that pages take as much memory as they may, while the database is recovered and no worker does. To be called
-    /// now and then.
+    /// Adjusts the page limit during recovery, when no worker does. Must be called periodically.
     pub(crate) fn share_with_recovered_pages(&self) {
         let Some(pages) = self.shared_pages() else { return };
         self.share_with_pages(pages);
-        // Off the workers a write is over when it has been begun. What others use meanwhile may stay until the next look.
+        // Outside of the workers, a write is synchronous. The next call handles memory that other
+        // threads use until then.
         for _ in 0..MAX_SHRINKS {
             if pages.shrink(SHRINK, true) != Shrunk::Some {
                 break;
@@ -362,7 +366,7 @@ impl Engine {
         }
     }
 
-    /// Bytes that records may take which are to be replayed; none without a budget.
+    /// Maximum bytes of records queued for replay; `None` without a budget.
     pub(crate) fn room_to_replay(&self) -> Option<u64> {
         self.budget.as_ref().map(|budget| budget.records() / REPLAYED_PART)
     }
@@ -376,49 +380,49 @@ impl Engine {
         }
     }
 
-    /// How full the pages of paged tables are, and what was done with them.
+    /// Statistics of the pages.
     pub(crate) fn page_stats(&self) -> PageStats {
         self.pages.get().map(|pages| pages.stats()).unwrap_or_default()
     }
 
-    /// The pages of paged tables, once there is one.
+    /// The pages of paged tables, once such a table exists.
     pub(crate) fn pages(&self) -> Option<&Arc<PageSpace>> {
         self.pages.get()
     }
 
-    /// Bytes that zones grow by, at most, for the images of the next checkpoint; and for those of the one after it. So many bytes of
-    /// pages may come to be before.
+    /// Maximum growth of the zones, in bytes, for the images of the next checkpoint and of the one
+    /// after it. Up to `more` bytes of pages may be created before.
     pub(crate) fn images_of_checkpoints(&self, more: u64) -> [u64; 2] {
         self.pages.get().map_or([0; 2], |pages| pages.images_of_checkpoints(more))
     }
 
-    /// Bytes of the files that pages are in, about.
+    /// Approximate size of the zone files in bytes.
     pub(crate) fn zone_file_bytes(&self) -> u64 {
         self.pages.get().map_or(0, |pages| pages.zone_file_bytes())
     }
 
-    /// Bytes that the pages of paged tables take in memory.
+    /// Memory of the pages of paged tables in bytes.
     pub(crate) fn page_bytes(&self) -> u64 {
         self.pages.get().map_or(0, |pages| pages.memory_bytes() + pages.fixed_bytes())
     }
 
-    /// Bytes that tables' arrays, pages and the log's ring take.
+    /// Memory outside the allocator in bytes: tables' arrays, pages and the log's ring.
     fn beside_the_allocator(&self) -> u64 {
         self.memory.array_bytes() + self.page_bytes() + self.log.ring_bytes()
     }
 
-    /// Of `in_use` bytes, those above what eviction aims at; 0 without a budget.
+    /// The part of `in_use` above the eviction target; 0 without a budget.
     pub(super) fn excess_memory(&self, in_use: u64) -> u64 {
         let Some(budget) = &self.budget else { return 0 };
         budget.excess(in_use, self.beside_the_allocator())
     }
 
-    /// Whether more memory was in use than may be when a worker last looked.
+    /// Returns whether memory in use exceeded the target when a worker last checked.
     pub(super) fn memory_is_short(&self) -> bool {
         self.budget.as_ref().is_some_and(|budget| budget.is_short())
     }
 
-    /// Notes what a worker saw.
+    /// Notes whether memory is short.
     pub(super) fn note_memory_is_short(&self, short: bool) {
         let Some(budget) = &self.budget else { return };
         if budget.is_short() == short {
@@ -426,13 +430,14 @@ impl Engine {
         }
         budget.note_short(short);
         if !short {
-            // Another worker may have noted the opposite, later seen and yet overwritten just now.
+            // Another worker may have noted the opposite from a later check, and was just
+            // overwritten.
             fence(Ordering::SeqCst);
             budget.note_short(self.excess_memory(self.memory.in_use()) > 0);
         }
     }
 
-    /// Counts versions that were evicted.
+    /// Counts evicted versions.
     pub(super) fn note_evicted(&self, bytes: u64) {
         if let Some(budget) = &self.budget
             && budget.note_evicted(bytes)
@@ -441,7 +446,7 @@ impl Engine {
         }
     }
 
-    /// Bytes that tables, indexes and the log's ring may take together, if that is bounded.
+    /// Memory budget in bytes for tables, indexes and the log's ring, if limited.
     pub(crate) fn memory_budget(&self) -> Option<u64> {
         self.budget.as_ref().map(|budget| budget.bytes())
     }
@@ -450,55 +455,55 @@ impl Engine {
         self.budget.as_ref()
     }
 
-    /// Whether a value that was read from the log is to stay in memory: a very large one would take too
-    /// much of it from others.
+    /// Returns whether a value that was read from the log should stay resident. A very large one
+    /// would displace too much.
     pub(super) fn caches(&self, value_bytes: usize) -> bool {
         self.budget.as_ref().is_none_or(|budget| value_bytes as u64 <= budget.largest_cached())
     }
 
-    /// Bytes that a worker reads from the log at a time.
+    /// Maximum number of bytes that a worker reads from the log at a time.
     pub(super) fn most_read_bytes(&self) -> u64 {
         const UNBOUNDED: u64 = 64 << 20;
         let workers = self.workers() as u64;
         self.budget.as_ref().map_or(UNBOUNDED, |budget| budget.most_read_bytes() / workers)
     }
 
-    /// Whether a table is one of this engine's.
+    /// Returns whether a table belongs to this engine.
     pub(crate) fn owns(&self, table: &Records) -> bool {
         std::ptr::eq(table.memory(), &*self.memory)
     }
 
-    /// A table id that no table has.
+    /// Allocates an unused table id.
     pub(super) fn take_table_id(&self) -> TableId {
         self.tables.take_id()
     }
 
-    /// Takes such an id back, with the table that was made for it.
+    /// Frees such an id, and returns the table that was created for it.
     pub(super) fn give_table_id_back(&self, id: TableId) -> Option<Arc<Records>> {
         self.tables.give_back(id)
     }
 
-    /// Makes sure that ids up to `id` count as taken; for recovery.
+    /// Marks ids up to `id` as used; for recovery.
     pub(crate) fn raise_table_id(&self, id: TableId) {
         self.tables.raise(id);
     }
 
-    /// The least id that no table has had.
+    /// The smallest id that no table has had.
     pub(crate) fn next_table_id(&self) -> TableId {
         self.tables.next_id()
     }
 
-    /// What eviction is to look at next: see [`Tables::next_stride`].
+    /// The next entries for eviction: see [`Tables::next_stride`].
     pub(super) fn next_stride(&self, most: u64) -> Option<(Arc<Records>, u64)> {
         self.tables.next_stride(most)
     }
 
-    /// Entries of all tables.
+    /// Number of indirection entries of all tables.
     pub(super) fn entries(&self) -> u64 {
         self.memory.array_bytes() / size_of::<u64>() as u64
     }
 
-    /// Every table there is, in the order of their ids.
+    /// All tables in order of their ids.
     pub(crate) fn tables(&self) -> Vec<Arc<Records>> {
         self.tables.all()
     }
@@ -510,7 +515,8 @@ impl Engine {
         usable.then_some(usable)
     }
 
-    /// When no worker is left: gives up the log's files and the directory, as soon as nobody uses them.
+    /// Releases the log's files and the directory as soon as no call uses them; called after the
+    /// last worker has stopped.
     pub(crate) fn release_files(&self) {
         let mut usable = self.files_usable.write();
         if std::mem::replace(&mut usable, false) {
@@ -519,43 +525,44 @@ impl Engine {
         }
     }
 
-    /// Reports to the log what the next checkpoints will take, so that the disk has room for them.
+    /// Reports the size of the next checkpoints to the log, so that it reserves disk space.
     pub(crate) fn expect_checkpoint(&self) {
         let file = (self.estimate_checkpoint_file)(self);
         let has_pages = self.tables().iter().any(|table| table.paged().is_some());
         let [images, images_after] = match has_pages {
-            // With the pages that come to be until this is called again: at least half full of what is logged.
+            // Includes pages created before the next call; pages are at least half full of what is
+            // logged.
             true => self.images_of_checkpoints(2 * self.log.bytes_before_next_extension()),
             false => [0; 2],
         };
-        // The newest one's file is removed before the one after the next is written.
+        // The newest file is removed before the checkpoint after the next is written.
         let after = file.saturating_sub(self.checkpoints.newest_bytes()) + images_after;
         self.log.expect_checkpoints(file + images, after);
     }
 
-    /// Notes that a worker has nothing left to do; whether it is the last.
+    /// Notes that a worker has nothing left to do; returns whether it is the last.
     pub(super) fn drained(&self) -> bool {
-        // AcqRel: the last one sees what all others logged.
+        // AcqRel: the last worker sees what all others logged.
         self.drained.fetch_add(1, Ordering::AcqRel) as usize + 1 == self.workers()
     }
 
-    /// Takes over the garbage of a worker that stops.
+    /// Takes over the garbage of a stopping worker.
     pub(super) fn leave(&self, garbage: GarbageList, aborted: VecDeque<RecentChange>) {
         self.leftovers.lock().push((garbage, aborted));
     }
 }
 
-/// Whether a checkpoint may lead to zones in a database's directory.
+/// Returns whether a checkpoint may reference zones in a database's directory.
 fn are_zones_in(files: &WeakLogFiles) -> bool {
     files.get().is_some_and(|files| has_zones(&files).unwrap_or(true))
 }
 
-/// Whether pages of a database that is only read have somewhere to go.
+/// Returns whether a read-only database has a scratch file for evicted pages.
 fn has_scratch(files: &WeakLogFiles) -> bool {
     match files.get().map(|files| files.open_scratch()) {
         Some(Ok(_)) => true,
         Some(Err(error)) => {
-            tracing::warn!("all pages of paged tables stay in memory: {error}");
+            tracing::warn!("no scratch file, all pages stay resident: {error}");
             false
         }
         None => false,
@@ -564,25 +571,25 @@ fn has_scratch(files: &WeakLogFiles) -> bool {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Workers hold the engine, so all have stopped: nothing refers to what they retired, which goes
-        // before the tables it leads to.
+        // Workers hold the engine, so all have stopped. Nothing references what they retired, which
+        // is freed before the tables it references.
         self.domain.drain();
         for recent in &mut self.recent {
-            // SAFETY: no worker is left, and what was retired is freed.
+            // SAFETY: no worker is left, and everything retired is freed.
             unsafe { recent.free_leftovers(&self.memory) };
         }
         for (mut garbage, aborted) in self.leftovers.get_mut().drain(..) {
-            // SAFETY: no worker is left, so no transaction is or will be.
+            // SAFETY: no worker is left, so no transaction is active or will begin.
             unsafe { garbage.free_leftovers(&self.memory) };
             for one in aborted {
-                // SAFETY: stamped by its transaction, and freed here only.
+                // SAFETY: stamped by its transaction, and freed only here.
                 unsafe { one.change.free_aborted_at_end(&self.status, &self.memory) };
             }
         }
     }
 }
 
-/// A snapshot, counted as long as it is open.
+/// An open snapshot, counted until dropped.
 pub(crate) struct OpenSnapshot(Arc<Engine>);
 
 impl Drop for OpenSnapshot {

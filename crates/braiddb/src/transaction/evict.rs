@@ -1,11 +1,12 @@
-//! Keeping the tables within their memory: each worker, at its turns, evicts what is not of use, also
-//! when it has nothing else to do; and gives back to the operating system what has come free.
+//! Eviction: keeps tables within their memory budget. Each worker evicts versions that are not in
+//! use at its turns, also when it is idle, and returns freed memory to the operating system.
 //!
-//! A worker that is idle, and eager, goes on at once until nothing is over the budget. It passes all
-//! entries twice, the first time for those that were read since the hand last came by; if that frees
-//! little, it goes on slowly, some entries now and then, until those free much; and if it frees nothing,
-//! it stops until more can be evicted: what lets it, a later durable LSN or a later horizon, comes about
-//! in some worker's turn, and that worker sees it before it sleeps.
+//! An idle worker in the eager state evicts continuously until memory is within the budget. It
+//! passes over all entries twice, because the first pass only clears the access marks of recently
+//! read entries. If that frees little, it continues slowly, with some entries at intervals, until a
+//! pass frees much. If that frees nothing, it stops until more can be evicted. A later durable LSN
+//! or a later horizon allows that; both result from some worker's turn, and that worker sees the
+//! change before it sleeps.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -19,41 +20,41 @@ use crate::sync::atomic::{Ordering, fence};
 use crate::sync::clock;
 use crate::version::VersionRef;
 
-/// Entries looked at in one turn, at most.
+/// Maximum number of entries that one turn passes over.
 const ENTRIES_PER_TURN: u64 = 16 << 10;
-/// Entries looked at between two looks at what is due.
+/// Number of entries between two checks for more urgent work.
 const STRIDE: u64 = 1024;
-/// Bytes that a worker allocates, or frees, until it looks again how much memory is in use, which takes
-/// a look at what every worker counts, while it is not short: with tasks that are ready, and without.
+/// Bytes that a worker allocates or frees before it measures memory use again, with and without
+/// ready tasks. A measurement reads the counters of every worker.
 pub(super) const LOOK_BYTES: u64 = 256 << 10;
 const IDLE_LOOK_BYTES: u64 = 4 << 10;
-/// After what time an idle worker that is slow looks at some more entries.
+/// Delay before an idle worker in the slow state passes over more entries.
 pub(super) const SLOW_DELAY: Duration = Duration::from_millis(20);
-/// What part of what is over the budget is much.
+/// Divisor: freeing one eighth of the excess counts as progress.
 const MUCH: u64 = 8;
-/// Bytes that have come free since more was in use, from which on memory is given back; a sixteenth of
-/// what was in use if that is more, because it takes a look at all that is.
+/// Bytes freed since the peak before memory is returned to the operating system. A sixteenth of the
+/// peak if that is larger, because returning memory scans all of it.
 const GIVE_BACK_BYTES: u64 = 8 << 20;
-/// How long memory that has come free is kept for the next allocations.
+/// How long freed memory is kept for the next allocations.
 const GIVE_BACK_DELAY: Duration = Duration::from_millis(100);
 
-/// What a worker has seen of the memory in use.
+/// A worker's view of the memory in use.
 #[derive(Debug, Default)]
 pub(super) struct MemoryWatch {
-    /// How much that was when this worker last looked.
+    /// Bytes in use when this worker last measured.
     in_use: Cell<u64>,
     pace: Cell<Pace>,
-    /// The passage over all entries that is under way.
+    /// The current double pass over all entries.
     passage: Cell<Option<Passage>>,
-    /// What this worker had allocated, and not freed, when it last looked how much is in use.
+    /// This worker's net allocated bytes at the last measurement.
     allocated: Cell<i64>,
-    /// The most that was in use since memory was last given back.
+    /// Peak of the memory in use since memory was last returned.
     most: Cell<u64>,
-    /// When memory is to be given back.
+    /// Time at which to return memory.
     give_back_at: Cell<Option<Instant>>,
 }
 
-/// What decides which versions may be evicted.
+/// The conditions that decide which versions may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Circumstances {
     oldest: Lsn,
@@ -61,31 +62,31 @@ struct Circumstances {
     excess: u64,
 }
 
-/// How an idle worker goes on.
+/// Eviction pace of an idle worker.
 #[derive(Clone, Copy, Debug, Default)]
 enum Pace {
     #[default]
     Eager,
     Slow,
-    /// Not, while there are these circumstances, under which nothing was found.
+    /// Stopped, because nothing could be evicted under these conditions.
     Stopped(Circumstances),
 }
 
-/// The hand's way over all entries, twice.
+/// A double pass of the clock's hand over all entries.
 #[derive(Clone, Copy, Debug)]
 struct Passage {
-    /// When it began.
+    /// The conditions at its start.
     circumstances: Circumstances,
     entries: u64,
     freed: u64,
 }
 
-/// What a worker is to do about memory that is over the budget, when it has nothing else to do.
+/// The action of an idle worker on memory above the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Eviction {
-    /// Whether to go on at once.
+    /// Set to continue immediately.
     pub(super) at_once: bool,
-    /// When to go on, if it sleeps.
+    /// When to continue, if the worker sleeps.
     pub(super) at: Option<Instant>,
 }
 
@@ -96,7 +97,7 @@ impl Eviction {
 }
 
 impl Circumstances {
-    /// Whether all that may be evicted now might have been `before`.
+    /// Returns whether everything evictable now was already evictable under `before`.
     fn allow_no_more_than(self, before: Self) -> bool {
         (self.oldest, self.durable) == (before.oldest, before.durable)
             && self.excess <= before.excess
@@ -104,7 +105,7 @@ impl Circumstances {
 }
 
 impl MemoryWatch {
-    /// Notes how much memory is in use, and how much of that is over the budget.
+    /// Notes the memory in use, and the excess over the budget.
     fn note(&self, in_use: u64, excess: u64) {
         self.in_use.set(in_use);
         self.most.set(self.most.get().max(in_use));
@@ -114,17 +115,16 @@ impl MemoryWatch {
         }
     }
 
-    /// Whether nothing can be evicted that could not be when all was passed in vain.
+    /// Returns whether nothing is evictable that was not already in an unsuccessful pass.
     fn stops(&self, now: Circumstances) -> bool {
         let Pace::Stopped(before) = self.pace.get() else { return false };
         let stops = now.allow_no_more_than(before);
-        // Should the excess rise from what it is now, there is something new.
+        // If the excess rises above its current value, the state has changed.
         self.pace.set(if stops { Pace::Stopped(now) } else { Pace::Slow });
         stops
     }
 
-    /// Counts entries that were passed, of `all`, and bytes that this freed; `left` are still over the
-    /// budget.
+    /// Counts the passed entries, of `all`, and the bytes freed; `left` is the remaining excess.
     fn pass(&self, now: Circumstances, entries: u64, freed: u64, all: u64, left: u64) {
         let much = |freed: u64| freed > 0 && freed >= left / MUCH;
         let mut passage =
@@ -140,8 +140,8 @@ impl MemoryWatch {
         }
         self.passage.set(None);
         self.pace.set(match passage.freed {
-            // If more could be evicted on the way than at its beginning, what was passed before is to be
-            // passed again: nobody wakes this worker for it.
+            // If more became evictable during the pass, earlier entries need another pass: no event
+            // wakes this worker for it.
             0 if now.allow_no_more_than(passage.circumstances) => {
                 Pace::Stopped(passage.circumstances)
             }
@@ -150,7 +150,7 @@ impl MemoryWatch {
         });
     }
 
-    /// What is to be done about what is still over the budget.
+    /// Returns the next step for the remaining excess.
     fn next(&self, left: u64) -> Eviction {
         match self.pace.get() {
             Pace::Eager => Eviction { at_once: left > 0, at: None },
@@ -161,11 +161,11 @@ impl MemoryWatch {
 }
 
 impl WorkerTransactions {
-    /// Takes over versions that gave way to their addresses, to free them when no operation holds them
-    /// any more: what transactions were handed of them is theirs.
+    /// Takes over versions that were replaced by their addresses, and frees them once no operation
+    /// holds them. Transactions hold their own copies of returned values.
     ///
     /// # Safety
-    /// Nothing leads to them any more, and they are handed over once.
+    /// Nothing references them any more, and each is passed here once.
     pub(crate) unsafe fn retire_evicted(&self, versions: Vec<VersionRef>) {
         if versions.is_empty() {
             return;
@@ -178,25 +178,27 @@ impl WorkerTransactions {
         let (memory, budget) = (engine.memory.clone(), engine.budget().cloned());
         reclaim::retire_with(move || {
             for version in versions {
-                // SAFETY: nothing led to it when it was retired, and the grace period is over.
+                // SAFETY: nothing referenced it when it was retired, and the grace period has
+                // ended.
                 unsafe { version.free(&memory) };
             }
             budget.into_iter().for_each(|budget| budget.note_freed(bytes));
         });
     }
 
-    /// Evicts versions if the database uses more memory than it may. `idle` if no task of the worker is
-    /// ready.
+    /// Evicts versions if the database exceeds its memory budget. `idle` means that no task of the
+    /// worker is ready.
     pub(super) fn evict(&self, idle: bool) -> Eviction {
         let (engine, watch) = (self.engine(), &self.memory);
         if idle {
-            // Between what this worker published, as the end of a transaction, and its look whether memory
-            // is short; pairs with the fence in `Horizon::act`, which stands between the note that it is,
-            // below, and a look at what was published. So if another worker gave up because of what this
-            // one ended just now, this one goes on.
+            // Orders this worker's publications, such as the end of a transaction, before its check
+            // whether memory is short. Pairs with the fence in `Horizon::act`, which stands between
+            // the note below that memory is short and a read of the publications. So if another
+            // worker gave up because of a transaction that this worker just ended, this worker
+            // continues.
             fence(Ordering::SeqCst);
         }
-        // Others look after what they allocate.
+        // Other workers check what they allocate themselves.
         let allocated = engine.memory.of_this_thread();
         let moved = allocated.abs_diff(watch.allocated.get());
         let much = moved >= if idle { IDLE_LOOK_BYTES } else { LOOK_BYTES };
@@ -214,7 +216,7 @@ impl WorkerTransactions {
         if excess == 0 {
             return Eviction::default();
         }
-        // Otherwise another worker prunes; there is another turn.
+        // Otherwise another worker prunes; a later turn tries again.
         let Some(acting) = engine.horizon.act(self.number(), engine.log.tail()) else {
             return Eviction::later();
         };
@@ -223,12 +225,12 @@ impl WorkerTransactions {
         if watch.stops(now) {
             return Eviction::default();
         }
-        // Once round is enough: what has its second chance now is looked at in another turn.
+        // One round is enough: entries that received a second chance are checked in another turn.
         let (all, mut passed, mut freed) = (engine.entries(), 0, 0);
         while excess > 0 && passed < all.min(ENTRIES_PER_TURN) {
             let Some((table, count)) = engine.next_stride(STRIDE) else { break };
             passed += count;
-            // The catalog is small and always of use.
+            // The catalog is small and always needed.
             if table.id == CATALOG {
                 continue;
             }
@@ -239,17 +241,17 @@ impl WorkerTransactions {
             freed += bytes;
             excess = excess.saturating_sub(bytes);
         }
-        // Where only tables without entries came next, many were passed.
+        // If only tables without entries came next, this counts as many entries.
         watch.pass(now, if passed == 0 { STRIDE } else { passed }, freed, all, excess);
         watch.next(excess)
     }
 
-    /// Gives memory back to the operating system that came free a while ago, as that of large values
-    /// which were read; when it is to be called again, if some came free just now. For when the worker
-    /// has nothing else to do.
+    /// Returns memory to the operating system that was freed a while ago, such as that of large
+    /// values. Returns when to call again, if memory was freed recently. Called when the worker is
+    /// idle.
     pub(super) fn give_memory_back(&self) -> Option<Instant> {
         if cfg!(braid_simulation) {
-            // What happens there must not depend on how fast the machine is.
+            // A simulation must not depend on the speed of the machine.
             return None;
         }
         let watch = &self.memory;

@@ -1,12 +1,13 @@
-//! Records that expire: what time it is for a transaction, and what that makes of its reads and writes.
+//! Expiring records: the transaction's time, and its effect on reads and writes.
 //!
-//! A transaction takes the time once, so that it finds a record alive, or expired, from its beginning to its end. The
-//! time is an argument of the transaction, as any that its code is given: what it does is what it would do alone, at that
-//! time. It never goes back from one transaction to another that begins later: so whoever begins after a record was
-//! swept would have found it expired anyway, and sweeping changes no answer.
+//! A transaction takes the time once, so a record is either live or expired for its whole duration.
+//! The time acts like an argument of the transaction: its result is what it would be alone at that
+//! time. The time never decreases from one transaction to another that begins later. So a
+//! transaction that begins after a record was swept would have found it expired anyway, and
+//! sweeping never changes a result.
 //!
-//! For reads a record that has expired is not there; for the engine it is, until it is swept or written over, with
-//! its entries in the indexes. Writes look at it, and take it for what it is.
+//! To reads, an expired record is absent. To the engine it exists, with its index entries, until it
+//! is swept or overwritten. Writes read it and treat it as expired.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,7 +25,8 @@ use crate::sync::statistic::{AtomicU64, Ordering};
 use crate::types::KeyBuffer;
 use crate::version::MAX_VALUE_BYTES;
 
-/// Clock by which records expire ([`Tuning::wall_clock`](crate::Tuning)). Default: the system clock.
+/// Clock that decides when records expire ([`Tuning::wall_clock`](crate::Tuning)). Default: the
+/// system clock.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -33,7 +35,7 @@ use crate::version::MAX_VALUE_BYTES;
 ///
 /// use braiddb::{Options, Tuning, WallClock};
 ///
-/// // One that a test puts forward.
+/// // A clock that a test advances.
 /// let seconds = Arc::new(AtomicU64::new(1_000_000_000));
 /// let shown = seconds.clone();
 /// let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_secs(shown.load(Ordering::SeqCst)));
@@ -44,13 +46,13 @@ use crate::version::MAX_VALUE_BYTES;
 pub struct WallClock(Option<Arc<dyn Fn() -> SystemTime + Send + Sync>>);
 
 impl WallClock {
-    /// A clock that shows what `now` returns, which workers call: it is to be quick. Should it panic, the time stands
-    /// still.
+    /// Creates a clock from a function that returns the time. Workers call `now`, so it must be
+    /// fast. If it panics, the time does not advance.
     pub fn new(now: impl Fn() -> SystemTime + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(now)))
     }
 
-    /// Milliseconds since 1970; 0 if the clock says nothing.
+    /// Milliseconds since 1970; 0 if the clock fails.
     fn milliseconds(&self) -> u64 {
         let Some(now) = &self.0 else { return clock::wall_milliseconds() };
         let shown = contain(|| now()).unwrap_or(UNIX_EPOCH);
@@ -81,11 +83,11 @@ impl std::fmt::Debug for WallClock {
     }
 }
 
-/// A clock that does not go back.
+/// A clock that never decreases.
 #[derive(Debug, Default)]
 pub(super) struct SteadyClock {
     clock: WallClock,
-    /// The latest that was told.
+    /// The latest time returned.
     latest: AtomicU64,
 }
 
@@ -94,10 +96,12 @@ impl SteadyClock {
         Self { clock, latest: AtomicU64::new(1) }
     }
 
-    /// The time in milliseconds since 1970, 1 at least. While the clock is behind what it has shown, time stands still.
+    /// The time in milliseconds since 1970, at least 1. While the clock is behind a time it has
+    /// shown, the time does not advance.
     pub(super) fn now(&self) -> u64 {
         let shown = self.clock.milliseconds();
-        // Relaxed: whoever begins after another was over sees what that was told, by what he learned it from.
+        // Relaxed: a transaction that begins after another ended sees that one's time, through
+        // whatever informed it of the end.
         let latest = self.latest.load(Ordering::Relaxed);
         if shown <= latest {
             return latest;
@@ -107,13 +111,13 @@ impl SteadyClock {
 }
 
 impl Transaction {
-    /// The time for this transaction, in milliseconds since 1970: taken when it is first asked for.
+    /// The time of this transaction in milliseconds since 1970, taken at the first call.
     pub(crate) fn time(&self) -> u64 {
         self.time_used().set(true);
         self.take_time()
     }
 
-    /// Takes the time, for a transaction that may ask for it much later than it begins.
+    /// Takes the time now, for a transaction that may use it much later.
     pub(crate) fn take_time(&self) -> u64 {
         match self.time_taken().get() {
             0 => {
@@ -125,7 +129,7 @@ impl Transaction {
         }
     }
 
-    /// The value of a record as the user knows it; none if it has expired. `stored` is what its table has.
+    /// Returns the user's part of a stored value, or `None` if the record has expired.
     #[inline(always)]
     pub(super) fn unexpired<'v>(&self, table: &Records, stored: &'v [u8]) -> Option<&'v [u8]> {
         if !table.expires() {
@@ -134,7 +138,7 @@ impl Transaction {
         unexpired_at(Some(self.time()), stored)
     }
 
-    /// As `unexpired`, of what was found.
+    /// Does what `unexpired` does, for a record that was found.
     pub(super) fn unexpired_found<'tx>(
         &self,
         table: &Records,
@@ -145,7 +149,8 @@ impl Transaction {
         Some(found)
     }
 
-    /// As `unexpired`, of a record that was found and not noted; if it has expired, that is noted.
+    /// Does what `unexpired` does, for a record that was found but not noted. If it has expired,
+    /// adds it to the read set.
     pub(crate) fn unexpired_or_noted<'v>(
         &self,
         table: &Records,
@@ -172,10 +177,11 @@ impl Transaction {
         table.expires().then(|| self.time())
     }
 
-    /// When a record expires, in milliseconds since 1970; `None` if there is none. Of a table whose records expire.
+    /// Returns when a record expires, in milliseconds since 1970; `None` if it is absent. Only for
+    /// tables with a lifetime.
     ///
     /// # Errors
-    /// As for `get`.
+    /// Those of `get`.
     pub(crate) async fn expiry_of(
         &self,
         table: &Records,
@@ -187,10 +193,10 @@ impl Transaction {
         Ok((expiry > self.time()).then_some(expiry))
     }
 
-    /// Makes a record of a table whose records expire, or gives the one there is a new value; it lives for so long.
+    /// Inserts or updates a record with its own lifetime, in a table with a lifetime.
     ///
     /// # Errors
-    /// As for `write`.
+    /// Those of `write`.
     pub(crate) async fn put_for(
         &self,
         table: &Records,
@@ -203,11 +209,11 @@ impl Transaction {
         self.write_expiring(table, key, intent, Some(lifetime_ms)).await
     }
 
-    /// Carries out a write to a table whose records expire. What it writes lives for `lifetime_ms` from the
-    /// transaction's time on, or as long as the table's records do.
+    /// Writes to a table with a lifetime. The new value lives for `lifetime_ms` from the
+    /// transaction's time, or for the table's default.
     ///
     /// # Errors
-    /// As for `write`.
+    /// Those of `write`.
     pub(crate) fn write_expiring<'a>(
         &'a self,
         table: &'a Records,
@@ -236,8 +242,8 @@ impl Transaction {
         })
     }
 
-    /// What a write comes to, given what is stored under its key: a write for the engine, to which what has expired
-    /// is there still, or what it tells at once.
+    /// Translates a write, given the value stored under its key. Returns a write for the engine,
+    /// for which an expired record still exists, or an immediate result.
     pub(super) fn for_stored<'v>(
         &self,
         table: &Records,
@@ -257,8 +263,8 @@ impl Transaction {
         }
     }
 
-    /// Removes the record that has a key of a unique index, because of which a write failed with `error`, if the record has
-    /// expired; returns whether it did so. Nobody sees that it goes.
+    /// Removes the record that holds a unique key and made a write fail with `error`, if that
+    /// record has expired. Returns whether it did. No reader observes the removal.
     pub(super) async fn remove_expired_conflict(
         &self,
         table: &Records,
@@ -276,7 +282,7 @@ impl Transaction {
         self.write_indexed(table, &owner, Intent::Expire).await
     }
 
-    /// The key of the record that an entry of a unique index leads to.
+    /// The key of the record that an entry of a unique index references.
     pub(super) async fn owner_of(
         &self,
         index: &Secondary,
@@ -291,7 +297,8 @@ impl Transaction {
     }
 }
 
-/// What a stored value is at a time, if its record has not expired by then; without a time records do not expire.
+/// The user's part of a stored value, unless its record has expired at `time`. Without a time,
+/// records do not expire.
 pub(crate) fn unexpired_at(time: Option<u64>, stored: &[u8]) -> Option<&[u8]> {
     let Some(time) = time else { return Some(stored) };
     let (expiry, value) = split_expiry(stored);

@@ -1,10 +1,10 @@
-//! Points at which the engine's own tests let it panic, to see that it stops for all and tells everyone.
-//! In any other build nothing of this is there.
+//! Planted panics: points where the engine's tests make it panic, to verify that it stops and
+//! reports the failure to every caller. Other builds contain none of this.
 
 #[cfg(test)]
 use crate::sync::atomic::{AtomicU32, Ordering};
 
-/// Where the engine may be made to panic.
+/// A point at which the engine may be made to panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum PanicPoint {
@@ -20,19 +20,19 @@ pub(crate) enum PanicPoint {
     PagedWrite,
     /// In a rollback to a savepoint, with the write set borrowed.
     Rollback,
-    /// In a commit, when its place in the log is drawn and not filled.
+    /// In a commit, after its LSN is drawn and before its block is filled.
     Commit,
-    /// While a transaction is taken back.
+    /// In an abort.
     Abort,
     /// In a turn of housekeeping.
     Turn,
     /// While garbage is freed, which keeps other workers from pruning.
     Collect,
-    /// When a write of the log completes.
+    /// At the completion of a log write.
     Complete,
-    /// When a worker goes to sleep.
+    /// When a worker is about to sleep.
     Sleep,
-    /// When a worker has no task left and is told to stop.
+    /// When a worker has no task left and must stop.
     Drain,
     /// In a checkpoint.
     Checkpoint,
@@ -41,7 +41,7 @@ pub(crate) enum PanicPoint {
 }
 
 impl PanicPoint {
-    /// All of them.
+    /// All points.
     #[cfg(test)]
     pub(crate) const ALL: [Self; 15] = [
         Self::Read,
@@ -62,7 +62,7 @@ impl PanicPoint {
     ];
 }
 
-/// The point at which an engine is to panic next, if it is to.
+/// The point at which an engine panics next, if any.
 #[derive(Debug, Default)]
 pub(crate) struct PlantedPanic {
     #[cfg(test)]
@@ -70,7 +70,7 @@ pub(crate) struct PlantedPanic {
 }
 
 impl PlantedPanic {
-    /// Plants one.
+    /// Plants a panic.
     #[cfg(test)]
     pub(crate) fn plant(&self, point: PanicPoint) {
         self.point.store(point as u32, Ordering::SeqCst);
@@ -81,7 +81,7 @@ impl PlantedPanic {
     pub(crate) fn panic_if_planted(&self, here: PanicPoint) {
         #[cfg(test)]
         {
-            // Relaxed on failure: nothing is planted here.
+            // Relaxed on failure: no panic is planted here.
             let here_only = (Ordering::SeqCst, Ordering::Relaxed);
             let planted =
                 self.point.compare_exchange(here as u32, 0, here_only.0, here_only.1).is_ok();

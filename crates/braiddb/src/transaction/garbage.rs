@@ -1,11 +1,11 @@
-//! What commits leave behind, freed when nobody can see it any more (Umbra MVCC §3.4, Steam).
+//! Garbage collection of superseded versions and deleted records (Umbra MVCC §3.4, Steam).
 //!
-//! A version superseded at LSN c, and a record deleted at c, are needed only by transactions whose begin
-//! stamp is not later than c: later ones stop at the newer version. So each is
-//! listed by the transaction that superseded it, exactly once, under c; and once the oldest begin
-//! stamp in use is later than c, a superseded version is freed without being unlinked: the link to
-//! it is never followed again. A deleted record is reclaimed then too, but not before its deletion
-//! is durable: until then readers must meet the tombstone, to wait for it.
+//! A version superseded at LSN c, or a record deleted at c, is needed only by transactions with a
+//! begin stamp not later than c. Later transactions stop at the newer version. So the transaction
+//! that superseded it lists it exactly once, under c. Once the oldest begin stamp in use is later
+//! than c, a superseded version is freed without being unlinked, because the link to it is never
+//! followed again. A deleted record is reclaimed at the same point, but not before its deletion is
+//! durable: until then readers must find the tombstone, to wait for it.
 
 use std::collections::VecDeque;
 
@@ -20,17 +20,17 @@ use crate::rid::Rid;
 use crate::sched;
 use crate::version::VersionRef;
 
-/// Most items one turn frees, so that housekeeping never delays transactions for long.
+/// Maximum number of items freed per turn, so that housekeeping never delays transactions for long.
 const ITEMS_PER_TURN: usize = 4096;
 
-/// How many items ahead a version's cache line is asked for before it is freed: by then it has
-/// long left the caches.
+/// Prefetch distance in items. A version has usually left the processor's caches before it is
+/// freed.
 const PREFETCH_AHEAD: usize = 12;
 
-/// Something that is freed once the horizon passes the LSN under which it is listed.
+/// An item that is freed once the horizon passes the LSN under which it is listed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Garbage {
-    /// A version with a newer committed one in front of it.
+    /// A version with a newer committed version in front of it.
     Superseded { table: RecordsRef, rid: Rid, version: VersionRef },
     /// A record whose newest version is this tombstone.
     Deleted { table: RecordsRef, rid: Rid, tombstone: VersionRef },
@@ -41,14 +41,14 @@ pub(super) enum Garbage {
 /// Invariant: `kept` and then `items` are sorted by LSN, because a worker's commits are.
 #[derive(Debug, Default)]
 pub(super) struct GarbageList {
-    /// What the pruner has found to be needed by an old reader.
+    /// Items that the pruner has found to be needed by an old reader.
     kept: VecDeque<(Lsn, Garbage)>,
-    /// What it has not looked at yet.
+    /// Items that the pruner has not examined yet.
     items: VecDeque<(Lsn, Garbage)>,
-    /// How much was kept when everything had last been looked at.
+    /// Number of kept items after everything had last been examined.
     kept_before: usize,
     /// Deleted records, sorted by LSN too. They also wait for the log: a transaction that finds no
-    /// entry of a record in the index takes its deletion for durable.
+    /// index entry of a record relies on its deletion being durable.
     deleted: VecDeque<(Lsn, Garbage)>,
 }
 
@@ -82,7 +82,7 @@ impl GarbageList {
         item
     }
 
-    /// Asks for the cache line of the version that will be the `ahead`-th to be freed.
+    /// Prefetches the version that is the `ahead`-th to be freed.
     fn prefetch(&self, ahead: usize) {
         let items = if self.kept.is_empty() { &self.items } else { &self.kept };
         if let Some((_, Garbage::Superseded { version, .. })) = items.get(ahead) {
@@ -90,18 +90,19 @@ impl GarbageList {
         }
     }
 
-    /// How much the pruner has not looked at.
+    /// Number of items that the pruner has not examined.
     pub(super) fn unexamined(&self) -> usize {
         self.items.len()
     }
 
-    /// Takes the oldest item that the pruner has not looked at, if it is older than `recent`.
+    /// Takes the oldest unexamined item, if it is older than `recent`.
     pub(super) fn examine(&mut self, recent: Lsn) -> Option<(Lsn, Garbage)> {
         self.items.pop_front_if(|(lsn, _)| *lsn < recent)
     }
 
-    /// Puts back what `examine` took. When as much has been kept again, everything will be looked
-    /// at anew, since readers come and go: a constant number of looks for each item, all in all.
+    /// Keeps an item that `examine` took. Once the number of kept items has doubled, all are
+    /// examined again, because readers come and go. That is an amortized constant number of
+    /// examinations per item.
     pub(super) fn keep(&mut self, lsn: Lsn, garbage: Garbage) {
         self.kept.push_back((lsn, garbage));
         if self.items.is_empty() && self.kept.len() > 2 * self.kept_before {
@@ -136,7 +137,7 @@ impl WorkerTransactions {
             self.garbage.borrow().prefetch(PREFETCH_AHEAD);
             match item {
                 Garbage::Superseded { version, .. } => {
-                    // SAFETY: no transaction that begins or began before `lsn` is active, later
+                    // SAFETY: no transaction that began before `lsn` is active or will be, later
                     // ones never follow the link to it, and it is listed once.
                     unsafe { version.free(&engine.memory) };
                     self.counters().versions_freed.add(1);
@@ -149,20 +150,20 @@ impl WorkerTransactions {
         true
     }
 
-    /// How much garbage waits until nobody can see it.
+    /// Number of items that still wait.
     pub(super) fn garbage_waits(&self) -> usize {
         self.garbage.borrow().len() + self.commits_waiting.get()
     }
 
-    /// Removes a deleted record for good, unless it was written again.
+    /// Reclaims a deleted record, unless it was written again.
     fn reclaim_record(&self, table: RecordsRef, rid: Rid, tombstone: VersionRef, lsn: Lsn) {
         let operation = reclaim::enter();
         // SAFETY: tables live as long as the engine.
         let table = unsafe { table.get() };
         #[cfg(feature = "experiment")]
         table.note_reclaimed(lsn);
-        // The word alone could name a later version at the same address: only a head that is a
-        // tombstone no newer than the listed one is the deletion that nobody needs any more.
+        // The word alone could reference a later version at the same address. Only a head that is a
+        // tombstone no newer than the listed one is that deletion.
         if table.array().load(rid) != IndirectionEntry::Version(tombstone) {
             return;
         }
@@ -181,24 +182,25 @@ impl WorkerTransactions {
         }
         table.index.remove(head.payload(), rid, &operation);
         table.retire_rid(rid);
-        // SAFETY: unlinked by the replacement, which only one list can have done.
+        // SAFETY: unlinked by the replacement, which succeeds for only one list.
         unsafe { table.retire_version(tombstone) };
         self.counters().records_reclaimed.add(1);
     }
 }
 
 impl GarbageList {
-    /// Frees everything, when every worker has stopped.
+    /// Frees everything after every worker has stopped.
     ///
     /// # Safety
     /// No transaction is active or will begin.
     pub(super) unsafe fn free_leftovers(&mut self, memory: &MemoryCounters) {
-        // The tombstones are their records' newest versions and go with their tables.
+        // Tombstones are their records' newest versions and are freed with their tables.
         self.deleted.clear();
         for (_, item) in self.kept.drain(..).chain(self.items.drain(..)) {
             match item {
                 Garbage::Superseded { version, .. } => {
-                    // SAFETY: listed once, and nobody reads any more (the caller's contract).
+                    // SAFETY: listed once, and no transaction reads any more (the caller's
+                    // contract).
                     unsafe { version.free(memory) };
                 }
                 Garbage::Deleted { .. } => unreachable!("deleted records have a list of their own"),

@@ -1,5 +1,5 @@
-//! Filling a secondary index with the records that were there before it, in many short transactions, while
-//! others go on.
+//! Index build: fills a secondary index with existing records in many short, concurrent
+//! transactions.
 
 use std::ops::Bound;
 
@@ -11,24 +11,24 @@ use super::write::Intent;
 use crate::record::{EncodedKey, Records, Secondary};
 use crate::types::KeyBuffer;
 
-/// What one transaction did of the filling of an index.
+/// The work of one transaction of an index build.
 #[derive(Debug)]
 pub(crate) struct Filled {
-    /// Records that were looked at.
+    /// Number of records processed.
     pub(crate) records: u64,
-    /// The last of them; `None` if there are no more.
+    /// The key of the last one; `None` if no records are left.
     pub(crate) last: Option<KeyBuffer>,
 }
 
 impl Transaction {
-    /// Makes the missing entries of the next records of a table, `most` at most.
+    /// Creates the missing entries of the next records of a table, up to `most` records.
     ///
-    /// Whoever writes one of the records after this transaction began enters its keys, and takes away
-    /// those that it had, be their entries there or not: so of the two who write an entry for one record,
-    /// one fails.
+    /// A transaction that writes one of the records after this one began inserts its new keys, and
+    /// removes its old ones whether or not their entries exist. So of two transactions that write
+    /// an entry for one record, one fails.
     ///
     /// # Errors
-    /// `Conflict`; `DuplicateKey`; `Panicked`; as for a scan and a write.
+    /// `Conflict`; `DuplicateKey`; `Panicked`; those of a scan and a write.
     pub(crate) async fn fill_index(
         &self,
         table: &Records,
@@ -36,8 +36,8 @@ impl Transaction {
         after: Option<KeyBuffer>,
         most: u64,
     ) -> Result<Filled, OperationError> {
-        // Whoever builds it may have been given up, and it been dropped since; and those who drop it wait
-        // only for transactions that began before it was marked.
+        // The build may have been dropped, and the index as well. A drop of the index waits only
+        // for transactions that began before the index was marked.
         if index.is_dropped() {
             let (table, index) = (table.name().to_string(), index.name().to_owned());
             return Err(IndexError::IndexNotFound { table, index }.into());
@@ -56,7 +56,7 @@ impl Transaction {
                     self.make_entry(table, index, &part, primary).await?;
                 }
             } else {
-                // It need not go into the index first, where its keys might be in the way.
+                // An expired record needs no entry, and its keys might conflict with others.
                 self.write_indexed(table, primary, Intent::Expire).await?;
             }
             (records, last) = (records + 1, Some(primary.clone()));
@@ -65,7 +65,7 @@ impl Transaction {
         Ok(Filled { records, last })
     }
 
-    /// Makes the entry of a record if it is missing.
+    /// Creates the entry of a record if it is missing.
     async fn make_entry(
         &self,
         table: &Records,
@@ -90,7 +90,7 @@ impl Transaction {
             if *owner == *primary {
                 return Ok(());
             }
-            // It may have expired since it was entered.
+            // The owner may have expired since it was inserted.
             if !table.expires() || !self.write_indexed(table, &owner, Intent::Expire).await? {
                 break owner;
             }

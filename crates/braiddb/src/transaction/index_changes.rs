@@ -1,23 +1,24 @@
-//! Writes to a table with secondary indexes; or one whose records expire, to which most writes look at what is there.
+//! Writes to tables with secondary indexes or with expiring records, which usually read the old
+//! value.
 //!
-//! The entries of an index are records of a table of their own, written in the same transaction. So what
-//! holds of records holds of entries: they are seen exactly by those who see the record, taken back with
-//! it, certified, logged, recovered and reclaimed like it; and of two who give a key of a unique index to
-//! two records one loses, as of two who insert the same key.
+//! Index entries are records of a separate table, written in the same transaction. So whatever
+//! holds for records holds for entries. The same snapshots see them as their record. They are
+//! rolled back, certified, logged, recovered and reclaimed like it. Of two transactions that insert
+//! the same key into a unique index, one fails, like two that insert the same record key.
 //!
-//! A write is one stretch without suspension: the record is looked at, uniqueness is checked, and the
-//! record and all entries are written. So a future that is dropped leaves nothing half done. What is not
-//! in memory is brought there before, and if the record is another one by then, all begins anew. A
-//! user's code, which gives the keys, runs before anything is written.
+//! A write runs without suspension: it reads the record, checks uniqueness, then writes the record
+//! and all entries. So a dropped future leaves no partial write. Data that is not resident is
+//! loaded first; if the record has changed by then, the write starts over. User code that computes
+//! the keys runs before anything is written.
 //!
-//! While an index is built, entries of what was written before may be missing. Whoever takes a key from a
-//! record whose entry is missing leaves a deletion there; and if a unique key's entry is another record's,
-//! writes it as it is. So it and whoever would enter that key for the record as it was before cannot both
-//! commit (first updater wins).
+//! During an index build, entries of older records may be missing. A transaction that removes a key
+//! from a record without an entry writes a tombstone in the index. If another record owns a unique
+//! key's entry, the transaction rewrites that entry unchanged. So this transaction and one that
+//! would insert the key for the old record cannot both commit (first updater wins).
 //!
-//! Of a paged table, the entries are records of paged tables too. Where a page is not in memory when it is to be
-//! written, what this write had written is taken back, in the same stretch (`transaction/paged_nonblocking.rs`), the pages are
-//! brought together that it is known to need at once (`page/resident_set.rs`), and all begins anew.
+//! The entries of a paged table's index are paged too. If a page to write is not resident, this
+//! write is undone without suspension (`transaction/paged_nonblocking.rs`). Then all pages known to
+//! be needed together are loaded (`page/resident_set.rs`), and the write starts over.
 
 use std::pin::Pin;
 use std::ptr::NonNull;
@@ -42,41 +43,42 @@ use crate::record::{Base, ColdVersion, EncodedKey, NotReady, Records, Refusal, S
 use crate::rid::Rid;
 use crate::sched::{self, Cause, Interleaved, run_now};
 
-/// What becomes of an entry.
+/// The action on an index entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum EntryWrite {
     Insert,
     Remove,
-    /// It is missing, and its deletion is to be there.
+    /// The entry is missing; writes a tombstone.
     Bury,
-    /// It is this other record's, and is written as it is.
+    /// Another record owns the entry, which is rewritten unchanged with this value.
     Keep(Vec<u8>),
 }
 
-/// What a transaction sees of a record, as long as an operation guard is held.
+/// A transaction's view of a record, valid while an operation guard is held.
 #[derive(Clone, Debug)]
 pub(super) struct Sight<'o> {
     pub(super) value: Option<SeenBytes<'o>>,
     pub(super) rid: Option<Rid>,
-    /// Tells values apart: where one lies in memory, in the log, or in pieces. Copies are told apart by what they are.
+    /// Identifies a value by its location: in memory, in the log, or in pieces. Copies are compared
+    /// by content.
     location: (Option<NonNull<u8>>, Option<ColdVersion>, Option<LargeRef>),
 }
 
-/// A value that was seen.
+/// A value that was read.
 #[derive(Clone, Debug)]
 pub(super) enum SeenBytes<'o> {
     Borrowed(&'o [u8]),
-    /// From a page.
+    /// A copy from a page.
     Copied(ValueBytes),
 }
 
 impl<'o> Sight<'o> {
-    /// That of a record on a page.
+    /// A view of a record on a page.
     pub(super) fn copied(value: Option<ValueBytes>) -> Self {
         Self { value: value.map(SeenBytes::Copied), rid: None, location: (None, None, None) }
     }
 
-    /// That of a record whose value was brought together from its pieces.
+    /// A view of a record whose value was assembled from pieces.
     pub(super) fn large(value: &'o [u8], large: LargeRef) -> Self {
         let location = (None, None, Some(large));
         Self { value: Some(SeenBytes::Borrowed(value)), rid: None, location }
@@ -89,7 +91,7 @@ impl<'o> Sight<'o> {
         }
     }
 
-    /// Whether nothing has changed since `before` was seen under the same guard.
+    /// Returns whether the record is unchanged since `before` was read under the same guard.
     fn is_same_as(&self, before: &Self) -> bool {
         match (&self.value, &before.value) {
             (Some(SeenBytes::Copied(now)), Some(SeenBytes::Copied(before))) => now == before,
@@ -100,7 +102,7 @@ impl<'o> Sight<'o> {
     }
 }
 
-/// Values that were read from the log, and the one that was brought together from its pieces.
+/// Values that were read from the log, and one that was assembled from pieces.
 #[derive(Debug, Default)]
 pub(super) struct Fetched {
     cold: Vec<(ColdVersion, Vec<u8>)>,
@@ -108,32 +110,32 @@ pub(super) struct Fetched {
 }
 
 impl Fetched {
-    /// A value that was brought together from its pieces.
+    /// A value that was assembled from pieces.
     pub(super) fn large(&self, wanted: LargeRef) -> Option<&[u8]> {
         let (large, read) = self.large.as_ref()?;
         (*large == wanted).then_some(&read.value)
     }
 }
 
-/// What keeps a write from being carried out now.
+/// Reasons why a write must wait.
 pub(super) enum Wait<'t> {
-    /// A value is to be read from the log.
+    /// A value must be read from the log.
     Fetch(&'t Records, Rid, ColdVersion),
-    /// The pieces of a value are to be brought together.
+    /// The pieces of a value must be loaded.
     Large(&'t PagedTable, LargeRef, SeenAt),
-    /// Another worker is about to decide something.
+    /// Another worker is about to decide a commit.
     Undecided,
-    /// The record was written meanwhile, by the transaction itself, or its snapshot extended.
+    /// The transaction itself wrote the record in the meantime, or its snapshot was extended.
     Again,
-    /// Pages are to be brought to memory, or frames to come free.
+    /// Pages must be loaded, or frames freed.
     Interrupted(SmallVec<[Interrupted; 2]>),
 }
 
 pub(super) type Attempt<'t, T> = Result<Result<T, OperationError>, Wait<'t>>;
 
 impl Transaction {
-    /// Carries out a write to a table with secondary indexes, and to those; or to one whose records expire. Values are
-    /// as they are stored.
+    /// Writes to a table with secondary indexes, and to the indexes; or to a table with expiring
+    /// records. Values are in their stored form.
     #[cold]
     pub(super) fn write_indexed<'a>(
         &'a self,
@@ -152,17 +154,18 @@ impl Transaction {
                 None => None,
             };
             let what = (intent, draft.as_ref());
-            // What pages this needs at once is known when it has met them all.
+            // The set of pages that must be resident together is known once the write has met all
+            // of them.
             let (mut needs, mut held) = (Needs::new(usize::MAX), None::<HeldPages>);
             loop {
-                // Looked up anew when the snapshot was extended: then records may be seen that were written since one
-                // was listed or dropped, with or without entries.
+                // Looked up again after an extension: the new snapshot may see records that were
+                // written since an index was listed or dropped, with or without entries.
                 let begin = self.begin();
                 let indexes = table.secondaries();
                 if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
                     return Err(detached(table, index));
                 }
-                // All before anything is written.
+                // All gates are joined before anything is written.
                 let entries = indexes.iter().map(|index| &**index.entries());
                 for table in std::iter::once(table).chain(entries) {
                     table.paged().map_or(Ok(()), |paged| self.join(table, paged))?;
@@ -185,7 +188,7 @@ impl Transaction {
                         held = Some(self.gather(paged, &mut needs, &why).await?);
                     }
                     Err(Wait::Large(paged, large, then)) => {
-                        // Given back before more is asked for.
+                        // Freed before more memory is requested.
                         fetched.large = None;
                         let read = self.read_large(paged, large, usize::MAX, then).await?;
                         fetched.large = read.map(|read| (large, read));
@@ -199,7 +202,7 @@ impl Transaction {
         })
     }
 
-    /// Makes an attempt at a write; without suspensions if all pages that interrupted it before `are_held`.
+    /// Attempts a write; never suspends if all pages that interrupted it before `are_held`.
     #[expect(
         clippy::too_many_arguments,
         reason = "the parts of one write, made by its only caller"
@@ -234,7 +237,7 @@ impl Transaction {
         }
         if indexes.is_empty() && matches!(intent, Intent::Put(_)) && !self.has_moved_on_from(begin)
         {
-            // What there was does not matter.
+            // The old value does not matter.
             let what = (intent, draft);
             return self.write_now(table, key, what, self.writes_to_keep(), &operation);
         }
@@ -250,7 +253,7 @@ impl Transaction {
             }
         };
         if !intent.applies(old.value.is_some()) {
-            // Then it says so: what a transaction sees changes by its own writes only.
+            // `write_now` returns the error. Only the transaction's own writes change what it sees.
             let what = (intent, draft);
             return self.write_now(table, key, what, self.writes_to_keep(), &operation);
         }
@@ -269,7 +272,7 @@ impl Transaction {
             if let Err(answer) = all_prefetched(Interleaved::new(prefetches).await) {
                 return answer;
             }
-            // Under one guard, so what lies at the same address is the same.
+            // Under one guard, so values at the same address are the same.
             if self.has_moved_on_from(begin)
                 || !self.see(table, key, fetched, &operation)?.is_same_as(&old)
             {
@@ -279,7 +282,7 @@ impl Transaction {
         self.carry_out(table, key, (intent, draft), &old, &changes, fetched, &operation)
     }
 
-    /// What the transaction sees of a record.
+    /// Reads the transaction's view of a record.
     fn see<'t, 'o>(
         &self,
         table: &'t Records,
@@ -295,11 +298,12 @@ impl Transaction {
         }
         let absent = Sight { value: None, rid: None, location: (None, None, None) };
         let Some(rid) = run_now(table.index.get(key, operation)) else { return Ok(absent) };
-        // SAFETY: the transaction is active for as long as the caller runs, which borrows it.
+        // SAFETY: the transaction is active while the caller runs, which borrows it.
         match table.find_now(rid, self.view(), operation) {
             Ok(seen) => {
                 let value = self.note(seen);
-                // SAFETY: found under the guard, which is held for `'o`, by a transaction that is active.
+                // SAFETY: found under the guard, which is held for `'o`, by a transaction that is
+                // active.
                 let value = value.map(|value| unsafe { NonNull::from(value).as_ref() });
                 let location = (value.map(|value| NonNull::from(value).cast()), None, None);
                 Ok(Sight { value: value.map(SeenBytes::Borrowed), rid: Some(rid), location })
@@ -316,7 +320,7 @@ impl Transaction {
         }
     }
 
-    /// Notes that the transaction is told what it saw of a record.
+    /// Adds the view of a record to the read set.
     fn note_sight(&self, table: &Records, key: &[u8], sight: &Sight<'_>) {
         match (sight.rid, &sight.value) {
             _ if table.paged().is_some() => self.note_key(table, key),
@@ -325,7 +329,7 @@ impl Transaction {
         }
     }
 
-    /// Writes a record and its entries, if uniqueness allows; nothing suspends.
+    /// Writes a record and its entries, if uniqueness allows; never suspends.
     #[expect(
         clippy::too_many_arguments,
         reason = "the parts of one write, made by its only caller"
@@ -360,7 +364,7 @@ impl Transaction {
         written
     }
 
-    /// Writes a record and its entries; of paged tables, all or nothing of it is for the caller to see to.
+    /// Writes a record and its entries. For paged tables, the caller must ensure atomicity.
     fn write_all<'t>(
         &self,
         table: &'t Records,
@@ -378,18 +382,19 @@ impl Transaction {
         for (change, write) in changes.iter().zip(writes) {
             match self.write_entry(table, key, change, write, keep, operation)? {
                 Ok(()) => {}
-                // The transaction may not commit then, as after any conflict; or all is taken back.
+                // The transaction may not commit then, as after any conflict; or all writes are
+                // undone.
                 Err(error @ (OperationError::Conflict(_) | OperationError::Pages(_))) => {
                     return Ok(Err(error));
                 }
-                // The record is written, and its entries are not.
+                // The record is written, but its entries are not.
                 Err(error) => return Ok(Err(self.fail_halfway(error))),
             }
         }
         Ok(Ok(true))
     }
 
-    /// What is to become of an entry.
+    /// Decides the action on an entry.
     fn decide_entry<'t>(
         &self,
         table: &Records,
@@ -417,8 +422,8 @@ impl Transaction {
 
     /// Checks that no record has a key of a unique index.
     ///
-    /// Whether one is seen depends on the transaction's begin stamp and its own writes alone, so whoever
-    /// enters the key from here on makes the insertion a conflict.
+    /// The result depends only on the transaction's begin stamp and its own writes. A transaction
+    /// that inserts the key from here on makes this insertion a conflict.
     ///
     /// # Errors
     /// `UniqueViolation`; `Conflict`.
@@ -443,7 +448,7 @@ impl Transaction {
         }))
     }
 
-    /// Whether a record is there for a writer; that it is, is noted.
+    /// Returns whether a record exists for a writer; if it does, adds it to the read set.
     fn is_there(
         &self,
         entries: &Records,
@@ -501,8 +506,8 @@ impl Transaction {
         }))
     }
 
-    /// Carries out a write to one table alone, without suspensions. Nothing of the first `keep` writes to paged
-    /// tables is overwritten.
+    /// Writes to a single table without suspension. Does not overwrite the first `keep` writes to
+    /// paged tables.
     pub(super) fn write_now<'t>(
         &self,
         table: &Records,
@@ -520,7 +525,7 @@ impl Transaction {
     }
 }
 
-/// What gives an index its keys gave others before, for the same value.
+/// The error for a key function that returned different keys for the same value before.
 fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
     let (table, index) = (table.name().to_string(), index.name().to_owned());
     IndexError::IndexInconsistent { table, index }.into()

@@ -1,6 +1,5 @@
-//! Checking an index against its table: every key of every record has its entry, and every entry leads to
-//! a record that has its key. A few are looked at in a snapshot of their own, so that no old version is
-//! held back.
+//! Index verification: every key of every record has its entry, and every entry references a record
+//! that has its key. Each snapshot checks a few entries, so that no old version is retained.
 
 use std::ops::Bound;
 use std::rc::Rc;
@@ -15,13 +14,13 @@ use crate::record::{Records, Secondary};
 use crate::sched::{self, Cause};
 use crate::types::KeyBuffer;
 
-/// Records, or entries, looked at in one snapshot.
+/// Number of records or entries checked per snapshot.
 const BATCH: u64 = 32;
 
-/// What is wrong with an index that is attached and built, a sentence each.
+/// Checks an attached and complete index; returns one sentence per problem.
 ///
 /// # Errors
-/// The device's, the log's; those of what gives the keys.
+/// Those of the device and the log; those of the key function.
 pub(crate) async fn check_index(
     worker: &Rc<WorkerTransactions>,
     table: &Records,
@@ -39,7 +38,7 @@ pub(crate) async fn check_index(
             after = transaction.check_some(table, index, scanned, after, &mut problems).await?;
             let depends_on = transaction.depends_on();
             transaction.end_uncounted();
-            // What is told of must be on disk.
+            // Reported problems must be durable.
             worker.wait_durable(depends_on).await?;
             if after.is_none() {
                 break;
@@ -51,7 +50,8 @@ pub(crate) async fn check_index(
 }
 
 impl Transaction {
-    /// Checks the next records of the table, or entries of the index; the last key, if there may be more.
+    /// Checks the next records of the table, or entries of the index. Returns the last key, if more
+    /// may follow.
     async fn check_some(
         &self,
         table: &Records,
@@ -108,7 +108,7 @@ impl Transaction {
     ) -> Result<Option<String>, OperationError> {
         let (part, rest) = split_entry(index, entry)?;
         let primary = if index.is_unique() { value } else { rest };
-        // Also of one that has expired.
+        // Includes an expired record.
         let record = self.get_unnoted(table, primary).await?;
         let found = match &record {
             None => false,
@@ -122,7 +122,7 @@ impl Transaction {
     }
 }
 
-/// A record's key and its key in an index, for people.
+/// Formats a record's key and its index key for messages.
 fn shown(table: &Records, index: &Secondary, primary: &[u8], part: &[u8]) -> (String, String) {
     (table.show_key().show(primary), index.entries().show_key().show(part))
 }

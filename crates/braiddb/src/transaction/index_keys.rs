@@ -1,4 +1,4 @@
-//! The keys that records have in secondary indexes, and the entries that they gain and lose when values change.
+//! Index keys of records, and the entries that a changed value adds and removes.
 
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::record::{Records, Secondary};
 use crate::sched::{Panic, contain};
 use crate::types::KeyBuffer;
 
-/// A key that a record gains or loses in an index.
+/// An index key that a record gains or loses.
 #[derive(Debug)]
 pub(super) struct Change<'i> {
     pub(super) index: &'i Secondary,
@@ -19,7 +19,7 @@ pub(super) struct Change<'i> {
     pub(super) gained: bool,
 }
 
-/// The keys that a record gains and loses in its table's indexes when its value changes.
+/// Computes the index keys that a record gains and loses when its value changes.
 pub(super) fn changes<'i>(
     table: &Records,
     indexes: &'i [Arc<Secondary>],
@@ -54,7 +54,8 @@ pub(super) fn changes<'i>(
     Ok(changes)
 }
 
-/// Checks that the key of an entry is not too long; its value is none, or a record's key, which always fits.
+/// Checks that the key of an entry is not too long. Its value is empty or a record's key, which
+/// always fits.
 ///
 /// # Errors
 /// `KeyTooLong`, `TooLongForPage`.
@@ -66,10 +67,10 @@ pub(super) fn check_entry(index: &Secondary, entry: &[u8]) -> Result<(), Operati
     }
 }
 
-/// The keys under which a record is in an index, given what is stored for it, encoded as parts of tuples, in order.
+/// The index keys of a record, given its stored value, encoded as parts of tuples, in order.
 ///
 /// # Errors
-/// As [`keys_of_value`].
+/// Those of [`keys_of_value`].
 pub(super) fn keys_of(
     table: &Records,
     index: &Secondary,
@@ -77,7 +78,7 @@ pub(super) fn keys_of(
 ) -> Result<Vec<KeyBuffer>, OperationError> {
     match stored {
         Some(stored) => keys_of_value(table, index, table.value_of(stored)),
-        // Which index has no code is told all the same.
+        // Reports the index without code even if no record exists.
         None if index.code().is_none() => Err(detached(table, index)),
         None => Ok(Vec::new()),
     }
@@ -88,7 +89,7 @@ pub(super) fn detached(table: &Records, index: &Secondary) -> OperationError {
     IndexError::IndexDetached { table, index }.into()
 }
 
-/// The keys under which a record with a value is in an index, encoded as parts of tuples, in order.
+/// The index keys of a record with this value, encoded as parts of tuples, in order.
 ///
 /// # Errors
 /// `Panicked`, `Decode`; `IndexDetached`.

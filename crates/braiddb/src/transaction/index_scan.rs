@@ -1,11 +1,11 @@
-//! Reading through a secondary index: its entries in order, and the records that they lead to.
+//! Index scans: the entries of a secondary index in order, and the records that they reference.
 //!
-//! Both are seen in the same snapshot, and were written together: so an entry that is seen leads to a
-//! record that is seen and has the key. Only the transaction's own writes, made between the two, can
-//! change that; then what gives the keys is asked again.
+//! Entry and record are seen in the same snapshot and were written together. So every visible entry
+//! references a visible record that has the key. Only the transaction's own writes between the two
+//! reads can change that; then the record's keys are computed again.
 //!
-//! Invariant: entries that were found and not handed out are in `pending` or `ready`. So a call that is
-//! dropped, or fails, loses nothing.
+//! Invariant: entries that were found but not returned are in `pending` or `ready`. So a dropped or
+//! failed call loses nothing.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -22,7 +22,7 @@ use crate::record::{Records, Secondary};
 use crate::sched::{Interleaved, Panic, contain};
 use crate::types::KeyBuffer;
 
-/// Records that are read side by side.
+/// Number of records that are read concurrently.
 const BATCH: u64 = 32;
 
 /// A scan of an index.
@@ -33,29 +33,30 @@ pub(crate) struct IndexScan<'tx> {
     index: Arc<Secondary>,
     bounds: Bounds,
     direction: Direction,
-    /// Whether records are read too.
+    /// False if only entries are read.
     reads_records: bool,
     progress: Progress,
-    /// Made when the first record is asked for, and anew when what was read ahead was taken back.
+    /// Created when the first record is requested, and again after a rollback undid what was read
+    /// ahead.
     entries: Option<Scan<'tx>>,
     /// Entries whose records are not read yet, in order.
     pending: Vec<FoundEntry>,
     ready: VecDeque<Hit>,
-    /// When the first of them was found.
+    /// The transaction's state when the first of them was found.
     found_at: Moment,
 }
 
-/// An entry of the index that was read, and whose record is not yet.
+/// An index entry whose record is not read yet.
 #[derive(Debug)]
 struct FoundEntry {
     part: KeyBuffer,
     primary: KeyBuffer,
 }
 
-/// An entry, and the record that it leads to.
+/// An entry and the record that it references.
 #[derive(Debug)]
 pub(crate) struct Hit {
-    /// The index's key, encoded as a part of a tuple.
+    /// The index key, encoded as a part of a tuple.
     pub(crate) part: KeyBuffer,
     /// The record's key.
     pub(crate) primary: KeyBuffer,
@@ -67,8 +68,8 @@ impl Transaction {
     /// Checks that the transaction may read an index.
     ///
     /// # Errors
-    /// `IndexNotFound`; `Conflict` if the index was not built yet when the transaction began: a later
-    /// attempt may.
+    /// `IndexNotFound`; `Conflict` if the index was not complete when the transaction began: a
+    /// later attempt may succeed.
     pub(crate) fn check_usable(
         &self,
         table: &Records,
@@ -81,7 +82,8 @@ impl Transaction {
         if index.is_usable_at(self.begin()) { Ok(()) } else { Err(self.conflict()) }
     }
 
-    /// A scan of the entries of an index between two bounds, which the transaction may read.
+    /// Creates a scan of the entries of an index between two bounds. The caller must have checked
+    /// that the transaction may read it.
     pub(crate) fn scan_index(
         &self,
         table: &Arc<Records>,
@@ -103,10 +105,10 @@ impl Transaction {
         }
     }
 
-    /// The record that has a key of a unique index, with its own key.
+    /// Returns the record that has a key of a unique index, with its own key.
     ///
     /// # Errors
-    /// As for `get`, twice; what the index's keys are got with.
+    /// Those of `get`, twice; those of the key function.
     pub(crate) async fn get_by_index(
         &self,
         table: &Records,
@@ -121,7 +123,7 @@ impl Transaction {
             primary.extend_from_slice(entry.bytes());
             drop(entry);
             let found = self.get(table, &primary).await?;
-            // Only the transaction's own writes come between.
+            // Only the transaction's own writes can come between.
             if self.moment() == before {
                 return Ok(found.map(|found| (primary, found)));
             }
@@ -129,10 +131,10 @@ impl Transaction {
     }
 }
 
-/// The index's key at the start of an entry's, and the rest: for an index that is attached.
+/// Splits an entry's key into the index key and the rest; the index must be attached.
 ///
 /// # Errors
-/// `Panicked`, `Decode`: the type of the keys is the user's.
+/// `Panicked`, `Decode`: the key type is the user's.
 pub(super) fn split_entry<'e>(
     index: &Secondary,
     entry: &'e [u8],
@@ -144,7 +146,7 @@ pub(super) fn split_entry<'e>(
 }
 
 impl<'tx> IndexScan<'tx> {
-    /// Sets the direction; before the first record only.
+    /// Sets the direction; only before the first record.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         if self.entries.is_some() {
             return self.progress.refuse();
@@ -152,26 +154,27 @@ impl<'tx> IndexScan<'tx> {
         self.direction = direction;
     }
 
-    /// At most `count` more records are given by [`IndexScan::next`].
+    /// Limits [`IndexScan::next`] to `count` more records.
     pub(crate) fn limit(&mut self, count: u64) {
         self.progress.limit(count);
     }
 
-    /// How many more are given at most.
+    /// Number of records that may still be returned.
     pub(crate) fn left(&self) -> u64 {
         self.progress.left()
     }
 
-    /// The entry that is loaded was given: it is passed when the next one is asked for.
+    /// Marks the loaded entry as returned; the next call moves past it.
     pub(crate) fn give(&self) {
         self.progress.give();
     }
 
-    /// Passes the entry that was given, and loads the next one, as [`IndexScan::load`]; `false` also when as
-    /// many were given as may be. The caller then gives it ([`IndexScan::give`]), or it stays the next.
+    /// Moves past the returned entry and loads the next, like [`IndexScan::load`]; also `false`
+    /// once the limit is reached. The caller then returns the entry ([`IndexScan::give`]), or it
+    /// stays the next one.
     ///
     /// # Errors
-    /// As [`IndexScan::load`].
+    /// Those of [`IndexScan::load`].
     pub(crate) async fn next(&mut self) -> Result<bool, OperationError> {
         if self.progress.passes() {
             self.pass();
@@ -182,17 +185,17 @@ impl<'tx> IndexScan<'tx> {
         self.load().await
     }
 
-    /// Reads no records, only entries.
+    /// Reads only entries, no records.
     pub(crate) fn set_keys_only(&mut self) {
-        // Whether one has expired, only the record says.
+        // Only the record shows whether it has expired.
         self.reads_records = self.table.expires();
     }
 
-    /// Makes [`IndexScan::current`] the next entry; `false` at the end of the range. Dropping the future, or
-    /// an error, loses nothing.
+    /// Makes [`IndexScan::current`] the next entry; `false` at the end of the range. A dropped
+    /// future or an error loses nothing.
     ///
     /// # Errors
-    /// As for a scan, and for `get`.
+    /// Those of a scan and of `get`.
     async fn load(&mut self) -> Result<bool, OperationError> {
         loop {
             self.forget_taken_back();
@@ -209,15 +212,15 @@ impl<'tx> IndexScan<'tx> {
         }
     }
 
-    /// The entry that was loaded, and its record.
+    /// The loaded entry and its record.
     pub(crate) fn current(&self) -> Option<&Hit> {
         self.ready.front()
     }
 
-    /// Goes behind the entry that was loaded.
+    /// Moves past the loaded entry.
     fn pass(&mut self) {
         let Some(hit) = self.ready.pop_front() else { return };
-        // Should the scan begin anew, then behind it.
+        // If the scan restarts, it starts after this entry.
         let entry = Bound::Excluded(self.index.entry_key(&hit.part, &hit.primary));
         match self.direction {
             Direction::Forward => self.bounds.low = entry,
@@ -225,8 +228,8 @@ impl<'tx> IndexScan<'tx> {
         }
     }
 
-    /// Begins anew behind what was handed out, if the transaction was rolled back to a savepoint since:
-    /// what it took back may be among what was read ahead, and what that had hidden is not.
+    /// Restarts after the last returned entry, if the transaction was rolled back to a savepoint
+    /// since. Entries read ahead may include undone writes, and miss records that those had hidden.
     fn forget_taken_back(&mut self) {
         if self.found_at.rollbacks != self.transaction.moment().rollbacks {
             self.found_at = self.transaction.moment();
@@ -252,7 +255,7 @@ impl<'tx> IndexScan<'tx> {
             return Ok(());
         }
         let most = self.progress.left().clamp(1, BATCH) as usize;
-        // From here on nothing suspends.
+        // Nothing suspends from here on.
         while self.pending.len() < most && entries.is_ready() {
             let (entry, value) = entries.current().expect("ready");
             let (part, rest) = split_entry(&self.index, entry)?;
@@ -270,7 +273,7 @@ impl<'tx> IndexScan<'tx> {
         let (transaction, table) = (self.transaction, &*self.table);
         let mut values = Vec::with_capacity(self.pending.len());
         if self.reads_records {
-            // Copied one by one, so that none waits for memory that the others hold.
+            // Copied one by one, so that no read waits for memory that the others hold.
             let reads = self.pending.iter().map(|entry| async {
                 let record = transaction.get(table, &entry.primary).await?;
                 Ok::<_, OperationError>(record.map(|record| record.bytes().to_vec()))
@@ -281,7 +284,7 @@ impl<'tx> IndexScan<'tx> {
         } else {
             values.resize_with(self.pending.len(), || Some(Vec::new()));
         }
-        // From here on nothing suspends.
+        // Nothing suspends from here on.
         let now = transaction.moment();
         if now.rollbacks != self.found_at.rollbacks {
             return Ok(());

@@ -1,62 +1,62 @@
-//! What a transaction is protected from.
+//! Isolation levels and certifiers.
 
 use super::engine::Engine;
 
-/// What transactions that run side by side may notice of one another.
+/// Isolation level: the effects of concurrent transactions that a transaction may observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Isolation {
-    /// Nothing: all is as if they had run one after the other, in an order in which each stands between
-    /// the moments it was called and answered (strict serializability). A transaction that wrote is
-    /// certified when it commits: if what it read has changed since it began, it is aborted, and may be
-    /// tried again. One that wrote nothing never is.
+    /// Strict serializability. All transactions appear to run one after the other, each at a point
+    /// between its call and its result. A transaction that wrote is certified at commit: if what it
+    /// read has changed since it began, it is aborted and may be retried. A read-only transaction
+    /// is never aborted for this reason.
     #[default]
     Serializable,
-    /// Each reads the database as it was when it began, and of two that write the same record one is
-    /// aborted (snapshot isolation). But two may each write what the other has read (write skew), so that
-    /// what holds over several records is not protected.
+    /// Snapshot isolation. Each transaction reads the database as of its begin. Of two that write
+    /// the same record, one is aborted. Two transactions may each write what the other has read
+    /// (write skew), so invariants that span several records are not protected.
     Snapshot,
 }
 
-/// Certifier of serializable transactions, fixed while a database is open.
+/// Certifier of serializable transactions; fixed while a database is open.
 #[cfg(feature = "experiment")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Certifier {
-    /// What a transaction that wrote had read must still be so at its commit. Transactions are serial in the
-    /// order of their commit LSNs, and reading leaves no trace.
+    /// Everything that a writing transaction read must be unchanged at its commit. The serial order
+    /// is the order of commit LSNs, and reads leave no trace.
     #[default]
     ReadValidation,
-    /// SSN, for comparison: what was read may have changed, as long as the transaction comes in the serial order
-    /// before those who changed it. Fewer transactions fail; but each read leaves a stamp, those that only read
-    /// draw an LSN too and may fail, none is extended, and the serial order is not that of LSNs, nor
-    /// told. It takes 8 bytes more for each record. It does not reckon with what transactions
-    /// under [`Isolation::Snapshot`] read.
+    /// Serial safety net (SSN), for comparison. A transaction may commit although its reads have
+    /// changed, if it precedes the writers in the serial order. Fewer transactions fail, but each
+    /// read writes a stamp. Read-only transactions also draw an LSN and may fail. No snapshot is
+    /// extended. The serial order differs from LSN order and is not reported. Each record takes 8
+    /// more bytes. Reads under [`Isolation::Snapshot`] are not considered.
     SerialSafetyNet,
 }
 
-/// How a transaction takes part.
+/// Internal mode of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Mode {
-    /// What it reads is noted, and certified if it writes.
+    /// Reads are noted, and certified if it writes.
     Serializable,
-    /// What it reads is noted, and certified by the serial safety net.
+    /// Reads are noted, and certified by the serial safety net.
     #[cfg(feature = "experiment")]
     SafetyNet,
-    /// As `SafetyNet`, and it refuses to write.
+    /// As `SafetyNet`, and writes are refused.
     #[cfg(feature = "experiment")]
     SafetyNetReadOnly,
-    /// What it reads is not noted.
+    /// Reads are not noted.
     Snapshot,
-    /// It refuses to write, so that what it reads need not be noted.
+    /// Writes are refused, so reads need not be noted.
     ReadOnly,
 }
 
 impl Mode {
-    /// Whether what the transaction reads is noted.
+    /// Returns whether reads are noted.
     #[inline(always)]
     pub(super) fn notes(self) -> bool {
         (self as u8) < Mode::Snapshot as u8
@@ -70,7 +70,7 @@ impl Mode {
         }
     }
 
-    /// Whether the serial safety net certifies it.
+    /// Returns whether the serial safety net certifies it.
     #[inline(always)]
     pub(super) fn is_safety_net(self) -> bool {
         #[cfg(feature = "experiment")]
@@ -79,7 +79,7 @@ impl Mode {
         false
     }
 
-    /// The same in a database that certifies by the serial safety net.
+    /// The corresponding mode in a database that uses the serial safety net.
     #[cfg(feature = "experiment")]
     #[cold]
     pub(super) fn under_safety_net(self) -> Self {

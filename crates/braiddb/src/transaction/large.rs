@@ -1,12 +1,14 @@
-//! Values that are too long for a page, as transactions read and write them; what they are is `page/large.rs`'s.
+//! Reads and writes of large values by transactions. The format is in `page/large.rs`.
 //!
-//! A value's pieces are written before its record is, and waiting for pages: a [`Draft`], which is discarded unless a write of
-//! the transaction leads to it in the end. Whoever reads finds where the value is as it finds any value, then brings its
-//! pieces together, many pages at once, admitted by its bytes. What is seen does not change meanwhile, but by what the
-//! transaction itself does: then it looks again ([`SeenAt`]).
+//! The pieces of a value are written before its record, and this may wait for pages. They form a
+//! [`Draft`], which is discarded unless a write of the transaction references it. A reader finds
+//! the value's location like any value. Then it loads the pieces, many pages at a time, with
+//! admission by bytes. Only the transaction's own actions can change what it sees in the meantime;
+//! then it reads again ([`SeenAt`]).
 //!
-//! Values that nobody can come to see any more are discarded: a task of the worker removes their pieces, which may have to
-//! be loaded for that. Invariant: a value is discarded once, by whoever `page/large.rs` says.
+//! Values that no snapshot can see any more are discarded. A task of the worker removes their
+//! pieces, and may load pages for that. Invariant: a value is discarded exactly once, by the owner
+//! that `page/large.rs` defines.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -31,33 +33,34 @@ use crate::page::{
 use crate::sched::{self, Cause, Job};
 use crate::sync::clock;
 
-/// Pieces that are as much work as a task does without giving way to others.
+/// Number of pieces that a task processes before it yields.
 const PIECES_PER_STEP: u32 = 16;
-/// As many times as many are removed without giving way, at most.
+/// Maximum number of such steps without a yield.
 const MAX_STEPS: usize = 16;
-/// After what time it is tried again, if a page could not be loaded.
+/// Delay before the next attempt after a page could not be loaded.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Values that are to be removed.
+/// A value to remove.
 pub(super) type Discarded = (Arc<LargeValues>, LargeRef);
 
-/// What a transaction was when it saw something: as long as it is that, it sees the same.
+/// State of a transaction when it read something. While the state is unchanged, the transaction
+/// sees the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SeenAt {
     begin: Lsn,
     moment: Moment,
 }
 
-/// A value that was read.
+/// A large value that was read.
 #[derive(Debug)]
 pub(super) struct LargeRead {
     pub(super) value: Vec<u8>,
-    /// Present if pages were read for it; its bytes count until this is dropped.
+    /// Present if pages were read for it; its bytes stay admitted until this is dropped.
     pub(super) permit: Option<Rc<ReadPermit>>,
 }
 
-/// A value whose pieces are written, for a record that is not yet. Discarded when dropped, unless a write of the
-/// transaction leads to it.
+/// A value whose pieces are written, for a record that is not written yet. Discarded when dropped,
+/// unless a write of the transaction references it.
 #[derive(Debug)]
 pub(super) struct Draft<'tx> {
     transaction: &'tx Transaction,
@@ -67,12 +70,12 @@ pub(super) struct Draft<'tx> {
 }
 
 impl Draft<'_> {
-    /// Says whether a write of the transaction's leads to it: then it is discarded with that.
+    /// Sets whether a write of the transaction references the value, and so owns it.
     pub(super) fn set_written(&self, is_written: bool) {
         self.is_written.set(is_written);
     }
 
-    /// Where it is.
+    /// The value's location.
     pub(super) fn large(&self) -> LargeRef {
         self.large
     }
@@ -88,18 +91,18 @@ impl Drop for Draft<'_> {
     }
 }
 
-/// What is to be on the page of a value.
+/// The slot contents for a value on a page.
 pub(super) fn slot_value<'v>(value: &'v [u8], draft: Option<&Draft<'_>>) -> SlotValue<'v> {
     draft.map_or(SlotValue::Here(value), |draft| SlotValue::Elsewhere(draft.large))
 }
 
 impl Transaction {
-    /// What the transaction is now.
+    /// The transaction's current state.
     pub(super) fn seen_at(&self) -> SeenAt {
         SeenAt { begin: self.begin(), moment: self.moment() }
     }
 
-    /// Whether it sees what it saw then.
+    /// Returns whether the transaction still sees what it saw then.
     pub(super) fn is_still(&self, then: SeenAt) -> bool {
         self.seen_at() == then
     }
@@ -107,7 +110,7 @@ impl Transaction {
     /// Writes the pieces of a value, if it is too long for a page of its table.
     ///
     /// # Errors
-    /// When pages cannot be had; `Overloaded`.
+    /// Fails if pages cannot be allocated or loaded; `Overloaded`.
     pub(super) async fn draft<'a>(
         &'a self,
         paged: &PagedTable,
@@ -121,7 +124,7 @@ impl Transaction {
         }
     }
 
-    /// As above. Boxed, so that other writes do not carry its state.
+    /// Does what `draft` does. Boxed, so that other writes do not carry its state.
     #[cold]
     pub(super) fn write_draft<'a, 'v>(
         &'a self,
@@ -154,11 +157,12 @@ impl Transaction {
         })
     }
 
-    /// Reads a value that the transaction saw: `most` bytes of it at least, if it has so many. `None` if it does not see
-    /// it any more, by what it did itself since; who uses what was read asks that too, before it does.
+    /// Reads at least the first `most` bytes of a visible value, or all of a shorter one. `None` if
+    /// the transaction's own actions have since hidden it. The caller must check that again before
+    /// it uses the result.
     ///
     /// # Errors
-    /// When a page cannot be had; `Overloaded`.
+    /// Fails if a page cannot be loaded; `Overloaded`.
     #[cold]
     pub(super) fn read_large<'a>(
         &'a self,
@@ -168,7 +172,7 @@ impl Transaction {
         then: SeenAt,
     ) -> Pin<Box<dyn Future<Output = Result<Option<LargeRead>, OperationError>> + 'a>> {
         Box::pin(async move {
-            let values = paged.large().expect("made before anything leads to a value");
+            let values = paged.large().expect("created before any large value");
             let (mut permit, mut ahead) = (None::<Rc<ReadPermit>>, 0);
             let mut reader = values.reader(large, most);
             let (mut needs, mut held) = (values.needs(), None::<HeldPages>);
@@ -193,7 +197,8 @@ impl Transaction {
                     Err(NotNow::Interrupted(why)) => why,
                 };
                 let Some(admitted) = &permit else {
-                    // From the start: nobody waits to be admitted with some of a value in memory.
+                    // Restarts from the first piece, so that no task waits for admission while it
+                    // holds part of a value.
                     drop(reader);
                     let images = (1 + MAX_READ_AHEAD) * values.page_bytes();
                     let bytes = most.min(large.bytes()) + images;
@@ -201,13 +206,14 @@ impl Transaction {
                     reader = values.reader(large, most);
                     continue;
                 };
-                // The last is kept if there are frames for one only.
+                // Keeps the last one if only one frame is free.
                 let mut all: SmallVec<[Interrupted; 8]> =
                     reader.absent_ahead(ahead).into_iter().rev().collect();
                 let is_alone = all.is_empty();
                 all.push(why);
                 let admitted = || Some(admitted.clone() as Admitted);
-                // Leaves that have been read are of no use any more; while none is, what was met stays needed.
+                // Leaves that were read are no longer needed. While none is read, the pages met so
+                // far stay needed.
                 if reader.bytes_read() > read_before {
                     (needs, read_before) = (values.needs(), reader.bytes_read());
                 }
@@ -219,7 +225,7 @@ impl Transaction {
                         Some(held)
                     }
                     Err(error) if is_alone => return Err(error.into()),
-                    // What is wrong with those ahead is told to who needs them.
+                    // Errors of pages read ahead are reported to the task that needs them.
                     Err(_) => {
                         ahead = 0;
                         Some(paged.gather(&mut needs, &[why], admitted()).await?)
@@ -231,16 +237,16 @@ impl Transaction {
 }
 
 impl WorkerTransactions {
-    /// Has the pieces of a value removed, which nobody can come to see any more.
+    /// Queues a value for removal of its pieces; no snapshot can see it any more.
     pub(super) fn discard(&self, values: Arc<LargeValues>, large: LargeRef) {
         values.note_unowned(large);
         self.discarded.borrow_mut().push_back((values, large));
     }
 
-    /// The task that removes the pieces of values, if there are some, and it is not there; and when it is to be asked
-    /// for again, if that is not now.
+    /// The task that removes pieces of values, if it is needed and not running. Also returns when
+    /// to ask again, if it is not due yet.
     pub(super) fn discard_job(&self) -> (Option<Job>, Option<Instant>) {
-        // When the database closes, what is on pages goes with it.
+        // When the database closes, page contents are discarded.
         let stopping = self.engine().checkpoints.stopping();
         if stopping || self.discarded.borrow().is_empty() || self.discarding.get() {
             return (None, None);
@@ -259,9 +265,9 @@ async fn discard_all() {
     while !worker.engine().checkpoints.stopping() {
         let Some((values, large)) = worker.discarded.borrow_mut().pop_front() else { break };
         if let Err(error) = remove(&worker, &values, large).await {
-            // Others go first the next time: their pages may be there to be had.
+            // Other values are tried first next time: their pages may be loadable.
             worker.discarded.borrow_mut().push_back((values, large));
-            tracing::warn!("large values that nobody sees any more are not removed yet: {error}");
+            tracing::warn!("cannot remove unused large values yet, will retry: {error}");
             worker.discard_at.set(Some(clock::now() + AGAIN));
             break;
         }
@@ -269,8 +275,8 @@ async fn discard_all() {
     worker.discarding.set(false);
 }
 
-/// Removes the pieces of a value, the last one first, as far as they are there. The more values wait for it the less often it
-/// gives way to others, so that they do not become ever more.
+/// Removes the existing pieces of a value, last one first. The more values wait, the less often it
+/// yields, so that the queue does not grow without bound.
 async fn remove(
     worker: &WorkerTransactions,
     values: &LargeValues,

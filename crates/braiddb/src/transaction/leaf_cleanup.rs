@@ -1,13 +1,13 @@
-//! What is left on pages when nobody needs it any more, and has to be loaded to be taken away: leaves on which next to nothing
-//! is, chains of pages whose way is not in memory, and the pages of tables that are gone. Who leaves it does not wait; a
-//! task of the worker does.
+//! Background cleanup of pages that must be loaded first: nearly empty leaves, chains of pages
+//! whose path is not resident, and the pages of dropped trees. The transaction that leaves them
+//! does not wait; a task of the worker cleans up.
 //!
-//! It does one thing after the other, and gives way to others in between, the less often the more waits for it. It does
-//! nothing while the database closes, when what is on pages goes with it, and nothing where pages cannot be written, as on a
-//! full disk: what it loads needs room.
+//! The task handles one item at a time and yields in between; the longer its queue, the less often
+//! it yields. It pauses while the database closes, when page contents are discarded, and while
+//! pages cannot be written, such as on a full disk, because loading pages needs room.
 //!
-//! Invariant: tables of leaves on the list are there: who drops one takes its leaves off. The first on the list is tried again
-//! until it is done, or a page cannot be had.
+//! Invariant: tables of queued leaves exist: dropping a table dequeues its leaves. The first in the
+//! queue is retried until it is done or a page cannot be loaded.
 
 use std::time::{Duration, Instant};
 
@@ -18,12 +18,12 @@ use crate::sched::{self, Cause, Job};
 use crate::sync::clock;
 use crate::types::KeyBuffer;
 
-/// After what time it is tried again, if a page could not be loaded, or written.
+/// Delay before the next attempt after a page could not be loaded or written.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Leaves that are done without giving way to others, at most.
+/// Maximum number of leaves processed without a yield.
 const MAX_CONCURRENT: usize = 16;
 
-/// The leaf of a key of a table.
+/// A leaf to clean up: the one that covers a key of a table.
 #[derive(Debug)]
 pub(super) struct UntidyLeaf {
     table: RecordsRef,
@@ -32,20 +32,20 @@ pub(super) struct UntidyLeaf {
 }
 
 impl WorkerTransactions {
-    /// Has done to the leaf of a key what is to be done there.
+    /// Queues the leaf of a key for cleanup.
     pub(super) fn have_tidied(&self, table: RecordsRef, key: &[u8], what: Untidy) {
         let mut copy = KeyBuffer::new();
         copy.extend_from_slice(key);
         self.untidy.borrow_mut().push_back(UntidyLeaf { table, key: copy, what });
     }
 
-    /// Takes the leaves of a table off the list that is about to be dropped.
+    /// Dequeues the leaves of a table that is about to be dropped.
     pub(super) fn forget_untidy(&self, table: &Records) {
         self.untidy.borrow_mut().retain(|one| one.table != RecordsRef::new(table));
     }
 
-    /// The task that does it, if there is something to do, and it is not there; and when it is to be asked for again, if
-    /// that is not now.
+    /// The cleanup task, if it is needed and not running. Also returns when to ask again, if it is
+    /// not due yet.
     pub(super) fn tidy_job(&self) -> (Option<Job>, Option<Instant>) {
         let engine = self.engine();
         let Some(pages) = engine.pages().filter(|_| !engine.checkpoints.stopping()) else {
@@ -72,12 +72,12 @@ impl WorkerTransactions {
 async fn tidy_all() {
     let worker = WorkerTransactions::current();
     if let Err(error) = try_tidy_all(&worker).await {
-        // Others go first the next time: their pages may be there to be had.
+        // Other leaves are tried first next time: their pages may be loadable.
         let mut untidy = worker.untidy.borrow_mut();
         if let Some(first) = untidy.pop_front() {
             untidy.push_back(first);
         }
-        tracing::warn!("pages on which nothing is are not taken away yet: {error}");
+        tracing::warn!("cannot clean up pages yet, will retry: {error}");
         worker.tidy_at.set(Some(clock::now() + AGAIN));
     }
     worker.tidying.set(false);
@@ -88,12 +88,12 @@ async fn try_tidy_all(worker: &WorkerTransactions) -> Result<(), PageError> {
     if let Some(pages) = worker.engine().pages() {
         pages.free_left(is_stopping).await?;
     }
-    // What the first on the list needs at once, and what of it is there until it has been tried again.
+    // Pages that the first in the queue needs resident; they are held until it has been retried.
     let (mut there, mut done) = (None::<(Needs, HeldPages)>, 0);
     while !is_stopping() {
         let Some(mut one) = worker.untidy.borrow_mut().pop_front() else { break };
         let mended = {
-            // SAFETY: it was on the list, so its table is there.
+            // SAFETY: it was queued, so its table exists.
             let table = unsafe { one.table.get() };
             let paged = table.paged().expect("a leaf of a paged table");
             let tidied = paged.tidy_leaf(&one.key, &mut one.what);
@@ -111,7 +111,7 @@ async fn try_tidy_all(worker: &WorkerTransactions) -> Result<(), PageError> {
             }
             continue;
         };
-        // On the list while this waits: the table may be dropped.
+        // Queued while this waits, because the table may be dropped.
         worker.untidy.borrow_mut().push_front(one);
         there = Some(mended.await?);
     }

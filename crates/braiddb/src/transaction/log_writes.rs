@@ -1,5 +1,5 @@
-//! What a transaction wrote, as records of the log: those of other tables first, then those of paged ones,
-//! each in the order of its writes.
+//! Log records of a transaction's writes: those of unpaged tables first, then those of paged ones,
+//! each in write order.
 
 use std::ops::Range;
 
@@ -20,12 +20,12 @@ impl WriteSet {
         self.paged.iter().for_each(|write| append_paged(block, self, write));
     }
 
-    /// How many writes there are to be logged.
+    /// Number of writes to log.
     fn count(&self) -> usize {
         self.writes().len() + self.paged.len()
     }
 
-    /// Bytes that one of them takes in the log.
+    /// Bytes that one write takes in the log.
     fn bytes_of(&self, number: usize) -> usize {
         match number.checked_sub(self.writes().len()) {
             None => self.log_bytes(&self.writes()[number]),
@@ -40,8 +40,8 @@ impl WriteSet {
         log::record_bytes(self.paged_key(write).len(), self.paged_value(write).len())
     }
 
-    /// The writes from `start` on that one part holds, and the part's bytes. A single write may make a part
-    /// larger than a common block.
+    /// The writes from `start` on that form one part, and the part's bytes. A single large write
+    /// may exceed the common block size.
     pub(super) fn part(&self, start: usize, common_bytes: usize) -> (Range<usize>, usize) {
         let (mut end, mut total) = (start, 0);
         while end < self.count() {

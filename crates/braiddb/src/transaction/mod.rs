@@ -1,5 +1,5 @@
-//! Transactions: their snapshot and write set, how they commit and abort, and what is cleaned up
-//! behind them (CoroBase §4.5, MosaicDB §5).
+//! Transactions: snapshots, write sets, commit, abort, and cleanup afterwards (CoroBase §4.5,
+//! MosaicDB §5).
 
 mod abort;
 mod admission;

@@ -1,13 +1,17 @@
-//! How the memory budget is shared between pages and what else can leave memory: versions of records.
+//! Division of the memory budget between pages and versions of records, the two kinds of evictable
+//! memory.
 //!
-//! What neither needs is anybody's: pages take what is free. When nothing is, each has a share. Whoever
-//! lacks memory takes from the other's: a frame that a page wanted when there was none raises the pages' share by
-//! itself, a record that had to be read from the log again lowers it by its bytes. So shares come to rest where as many bytes of pages
-//! are missed as of records; a page that is missed is read for one record of it, perhaps. Pages beyond their share give way as soon as anything else needs memory; versions beyond theirs are evicted as whatever
-//! is over the budget (`evict.rs`), as pages leave less to them.
+//! Unused memory is free for both: pages take what is free. When nothing is free, each has a share.
+//! Missing memory moves the share: a frame that pages requested but did not get raises the pages'
+//! share by one frame. A record that was read from the log again lowers it by the record's bytes.
+//! So the shares settle where as many bytes of pages are missed as of records, although a page may
+//! be read for only one of its records. Pages beyond their share are evicted as soon as anything
+//! else needs memory. Versions beyond theirs are evicted as any excess over the budget
+//! (`evict.rs`), because pages leave less for them.
 //!
-//! There is no thread for it: each worker looks in its turns, when enough has changed; while a database is recovered, those who
-//! replay the log look. Where pages cannot be written, as on a full disk, they stay, and it is tried again now and then only.
+//! No thread is dedicated to this. Each worker checks during its turns, after enough has changed;
+//! during recovery, the threads that replay the log check. If pages cannot be written, such as on a
+//! full disk, they stay resident, and eviction is retried only at intervals.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -18,56 +22,59 @@ use crate::page::Shrunk;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::clock;
 
-/// Frames wanted by all, and bytes allocated or freed by a worker, after which it looks again.
+/// Frames requested by all workers, and bytes allocated or freed by one worker, before it checks
+/// again.
 const LOOK_WANTED: u64 = 8;
 const LOOK_BYTES: u64 = 64 << 10;
-/// Frames whose memory is given back in one turn, at most.
+/// Maximum number of frames whose memory is returned per turn.
 pub(super) const SHRINK: usize = 64;
-/// By which part of the room the share moves at one look, at most.
+/// Divisor: the fraction of the room by which the share moves per check, at most.
 const STEP: u64 = 8;
 
 /// The share of pages in the memory budget.
 #[derive(Debug)]
 pub(super) struct PageShare {
-    /// Bytes that they may take though others want more.
+    /// Bytes that pages may use even if versions need more.
     target: AtomicU64,
-    /// Bytes of records that were read from the log again since it was last looked at.
+    /// Bytes of records read from the log again since the last check.
     brought_back: AtomicU64,
 }
 
-/// How memory is used.
+/// Current use of memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Use {
-    /// What the budget leaves beside what is not the allocator's or pages'.
+    /// The budget less everything except the allocator and pages.
     pub(super) room: u64,
-    /// What of that is kept free, as workers look after what they allocate now and then only.
+    /// Part of the room that is kept free, because workers measure their allocations only at
+    /// intervals.
     pub(super) slack: u64,
-    /// Bytes in use of the allocator's, and those of them that can be evicted.
+    /// The allocator's bytes in use, and those of them that can be evicted.
     pub(super) in_use: u64,
     pub(super) versions: u64,
-    /// What of the room each KiB in use takes, with what is kept free beside it ([`Budget::cost`]), in bytes.
+    /// Bytes of the room that each KiB in use takes, including memory kept free for it
+    /// ([`Budget::cost`]).
     ///
     /// [`Budget::cost`]: super::budget::Budget::cost
     pub(super) cost: u64,
-    /// Bytes that pages take, and of frames that were wanted in vain since it was last looked at.
+    /// Bytes that pages use, and bytes of frames requested without success since the last check.
     pub(super) pages: u64,
     pub(super) wanted: u64,
 }
 
-/// What a worker has seen of the pages' share.
+/// A worker's view of the pages' share.
 #[derive(Debug, Default)]
 pub(super) struct PageWatch {
-    /// Bytes that it had allocated when it last looked.
+    /// Bytes that it had allocated at the last check.
     allocated: Cell<i64>,
-    /// Whether frames had more memory than they may then.
+    /// Set if frames exceeded their limit at that check.
     shrinking: Cell<bool>,
     rest: Cell<Option<Rest>>,
 }
 
-/// Nothing could be done about pages that have more memory than they may.
+/// A pause after pages above their limit could not be evicted.
 #[derive(Clone, Copy, Debug)]
 struct Rest {
-    /// When it is tried again, unless more has ended by then of what may let pages leave.
+    /// When to retry, unless more of the operations that block eviction end before.
     until: Instant,
     ended: u64,
 }
@@ -77,7 +84,7 @@ impl PageShare {
         Self { target: AtomicU64::new(target), brought_back: AtomicU64::new(0) }
     }
 
-    /// Bytes that pages may take though others want more.
+    /// Bytes that pages may use even if versions need more.
     pub(super) fn target(&self) -> u64 {
         // Relaxed: a statistic, ordered with nothing.
         self.target.load(Ordering::Relaxed)
@@ -88,21 +95,22 @@ impl PageShare {
         self.brought_back.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes that pages may take now.
+    /// Bytes that pages may use now.
     pub(super) fn limit(&self, used: &Use) -> u64 {
         let Use { room, slack, in_use, versions, cost, pages, wanted } = *used;
         let cost = |bytes: u64| bytes / 1024 * cost;
         let kept = in_use.saturating_sub(versions);
         let most = room.saturating_sub(cost(kept)).saturating_sub(slack);
         let least = most.min(room / 16);
-        // By what is left it shows, too, when others want more than they have.
+        // The free part also shows when versions need more than they have.
         let free = room.saturating_sub(cost(in_use)).saturating_sub(slack);
-        // What was read again while there was room enough is nobody's loss. Relaxed, here and below: statistics.
+        // Records that were read again while there was enough room indicate no shortage. Relaxed,
+        // here and below: statistics.
         let brought_back = self.brought_back.swap(0, Ordering::Relaxed);
         let brought_back = if free < pages + slack { brought_back } else { 0 };
         let step = room / STEP;
         let (wanted, brought_back) = (wanted.min(step), cost(brought_back).min(step));
-        // Two workers may look at once: then one's change is lost, which the next misses make up for.
+        // Of two concurrent checks one change may be lost; the next misses correct that.
         let target = (self.target() + wanted).saturating_sub(brought_back).clamp(least, most);
         self.target.store(target, Ordering::Relaxed);
         free.max(target)
@@ -110,7 +118,7 @@ impl PageShare {
 }
 
 impl WorkerTransactions {
-    /// Sees to it that pages take as much memory as they may.
+    /// Evicts pages, or lets them use more memory, according to their limit.
     pub(super) fn share_with_pages(&self) -> Eviction {
         let (engine, watch) = (self.engine(), &self.pages);
         let Some(pages) = engine.shared_pages() else { return Eviction::default() };
@@ -134,7 +142,7 @@ impl WorkerTransactions {
             return Eviction { at_once: false, at: Some(rest.until) };
         }
         watch.rest.set(None);
-        // A database that is closed waits for what is begun.
+        // A database that is closed waits for transfers that have begun.
         match pages.shrink(SHRINK, !engine.checkpoints.stopping()) {
             Shrunk::Enough => {
                 watch.shrinking.set(false);
@@ -143,7 +151,7 @@ impl WorkerTransactions {
             Shrunk::Some => Eviction { at_once: true, at: None },
             Shrunk::Nothing => {
                 let until = clock::now() + SLOW_DELAY;
-                // What happens in a simulation must not depend on time.
+                // A simulation must not depend on time.
                 watch.rest.set((!cfg!(braid_simulation)).then_some(Rest { until, ended }));
                 Eviction { at_once: false, at: Some(until) }
             }
@@ -173,9 +181,9 @@ mod tests {
         let free = |in_use| ROOM - cost(in_use) - ROOM / 16;
         assert_eq!(share.limit(&used(0, 0, 0)), free(0));
         assert_eq!(share.limit(&used(10 * MIB, 10 * MIB, 0)), free(10 * MIB));
-        // Others want all of it.
+        // Versions request all of it.
         assert_eq!(share.limit(&used(70 * MIB, 70 * MIB, 0)), ROOM / 2);
-        // They cannot leave memory.
+        // Memory that cannot be evicted.
         let left = ROOM - cost(70 * MIB) - ROOM / 16;
         assert_eq!(share.limit(&used(70 * MIB, 0, 0)), left);
         assert_eq!(share.limit(&used(2 * ROOM, 0, 0)), 0);
@@ -203,9 +211,9 @@ mod tests {
             assert_eq!(share.limit(&full(0)), ROOM / 2 - step * (ROOM / STEP));
         }
         share.note_brought_back(ROOM);
-        assert_eq!(share.limit(&full(0)), ROOM / 16, "something is left to pages");
+        assert_eq!(share.limit(&full(0)), ROOM / 16, "pages keep a minimum");
         assert_eq!(share.limit(&full(1 << 60)), ROOM / 16 + ROOM / STEP);
         (0..8).for_each(|_| _ = share.limit(&full(1 << 60)));
-        assert_eq!(share.limit(&full(0)), ROOM - ROOM / 16, "and to others");
+        assert_eq!(share.limit(&full(0)), ROOM - ROOM / 16, "and so do versions");
     }
 }

@@ -1,9 +1,10 @@
-//! Reads and writes of paged tables: what they note, and what they come to. What happens on a page is
-//! `page/table.rs`'s.
+//! Reads and writes of paged tables: their entries in the read and write sets, and their results.
+//! Operations on a page are in `page/table.rs`.
 //!
-//! Who meets a page that is not in memory lets go of its operation guard, which would hold up reclamation, is admitted by
-//! the bytes that it will read (`reading.rs`), waits until the page is there (`page/resident_set.rs`), and begins anew under
-//! another guard, in one stretch.
+//! An operation that needs a page that is not resident drops its operation guard, which would delay
+//! reclamation. It is admitted by the bytes that it will read (`reading.rs`) and waits until the
+//! page is resident (`page/resident_set.rs`). Then it starts over under a new guard, without
+//! suspension.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -29,8 +30,9 @@ use crate::record::{Records, RecordsRef};
 use crate::sched::{self, Cause};
 
 impl Transaction {
-    /// What the transaction sees of a record, and whether others have committed a newer one. What it depends
-    /// on is noted, what was told is for the caller to note, without a suspension before.
+    /// Reads the transaction's view of a record, and whether another transaction has committed a
+    /// newer version. Notes the commit it depends on. The caller must add the record to the read
+    /// set before it suspends.
     async fn read_paged(
         &self,
         paged: &PagedTable,
@@ -75,7 +77,7 @@ impl Transaction {
         }
     }
 
-    /// As `get_unnoted`, of a paged table.
+    /// Does what `get_unnoted` does, for a paged table.
     pub(super) async fn get_paged(
         &self,
         table: &Records,
@@ -90,7 +92,7 @@ impl Transaction {
                 Some(CopiedValue::Elsewhere(large)) => large,
                 Some(CopiedValue::Here(value)) => {
                     let value = NonNull::from(self.copies().keep(&self.engine().memory, &value));
-                    // SAFETY: in the transaction's copies.
+                    // SAFETY: the value is in the transaction's copies.
                     return Ok(Some((unsafe { Found::lasting(self, value) }, seen)));
                 }
                 None => {
@@ -109,7 +111,7 @@ impl Transaction {
         }
     }
 
-    /// As `contains`, of a paged table.
+    /// Does what `contains` does, for a paged table.
     pub(super) async fn contains_paged(
         &self,
         table: &Records,
@@ -126,7 +128,7 @@ impl Transaction {
         Ok(record.value.is_some())
     }
 
-    /// As `write_record`, to a paged table.
+    /// Does what `write_record` does, for a paged table.
     pub(super) async fn write_paged(
         &self,
         table: &Records,
@@ -147,8 +149,8 @@ impl Transaction {
             let operation = reclaim::enter();
             let replaced = Cell::new(None);
             let decide = |before: RecordBeforeWrite<'_>| {
-                // Looked at in one stretch with the write: another operation may have made a savepoint while this one
-                // was suspended.
+                // Read without suspension before the write: another operation may have created a
+                // savepoint while this one was suspended.
                 let keep = self.savepoints().newest_paged();
                 self.decide_write(table, key, (intent, draft), before, keep, &replaced)
             };
@@ -160,7 +162,7 @@ impl Transaction {
             };
             required.release();
             match written {
-                // From here on nothing suspends.
+                // Nothing suspends from here on.
                 Ok(written) => {
                     return self.finish_write(table, key, (intent, draft), written, replaced.get());
                 }
@@ -172,12 +174,12 @@ impl Transaction {
         }
     }
 
-    /// Waits until what interrupted an operation on paged tables is there, with what it needed before: see
-    /// [`PagedTable::gather`]. The caller holds no operation guard. Boxed, so that what is in memory is looked at without
-    /// carrying the state of reading what is not.
+    /// Waits until the pages that interrupted an operation, and those it needed before, are
+    /// resident: see [`PagedTable::gather`]. The caller holds no operation guard. Boxed, so that
+    /// reads of resident pages do not carry the state of loading.
     ///
     /// # Errors
-    /// When that cannot be had; `Overloaded`.
+    /// Fails if a page cannot be loaded; `Overloaded`.
     #[cold]
     pub(super) fn gather<'a>(
         &'a self,
@@ -195,8 +197,8 @@ impl Transaction {
         })
     }
 
-    /// As `write_paged`, without suspensions, and to be undone: nothing of the first `keep` writes to paged tables
-    /// is overwritten.
+    /// Does what `write_paged` does, without suspension and so that it can be undone: the first
+    /// `keep` writes to paged tables are not overwritten.
     pub(super) fn write_paged_now(
         &self,
         table: &Records,
@@ -218,7 +220,7 @@ impl Transaction {
         Ok(self.finish_write(table, key, what, written, replaced.get()))
     }
 
-    /// Notes the outcome of a write to a page, and returns the write's result.
+    /// Adds the outcome of a page write to the write set, and returns the write's result.
     fn finish_write(
         &self,
         table: &Records,
@@ -240,7 +242,7 @@ impl Transaction {
                 let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
                 let value = (value, draft.map(Draft::large));
                 let writes = &mut *self.writes().borrow_mut();
-                // SAFETY: the transaction's own.
+                // SAFETY: the change belongs to the transaction.
                 writes.version_bytes +=
                     unsafe { change.get() }.memory_bytes() + value.0.len() as u64;
                 let (table, memory) = (RecordsRef::new(table), &self.engine().memory);
@@ -251,9 +253,9 @@ impl Transaction {
         }
     }
 
-    /// Whether, and how, a record is written, now that it is known what is there: in one stretch with the
-    /// write. The first `keep` writes to paged tables are not overwritten; one of them that no savepoint needs, and
-    /// that this takes the place of, is returned in `replaced`.
+    /// Decides whether and how to write a record, given its current state; runs without suspension
+    /// before the write. The first `keep` writes to paged tables are not overwritten. If this write
+    /// replaces one of them that no savepoint needs, `replaced` returns that one.
     fn decide_write(
         &self,
         table: &Records,
@@ -265,7 +267,7 @@ impl Transaction {
     ) -> Decision<Result<bool, OperationError>> {
         self.engine().planted_panic.panic_if_planted(PanicPoint::PagedWrite);
         self.note_made(table, before.made);
-        // The outcome of the write says whether the record is there.
+        // The outcome of the write reveals whether the record exists.
         if let Base::Committed(lsn) = before.base {
             self.note_lsn(lsn);
         }
@@ -291,7 +293,7 @@ impl Transaction {
                 let replaced = writes.overwrite_paged(own.position(), deleted, value, memory);
                 if let Some(replaced) = replaced {
                     let values = table.paged().and_then(PagedTable::large);
-                    let values = values.expect("a write led to a value").clone();
+                    let values = values.expect("the table stores large values").clone();
                     self.worker().discard(values, replaced);
                 }
                 Decision::Overwrite
@@ -307,7 +309,7 @@ impl Transaction {
         }
     }
 
-    /// Lists a change that was made of what a bulk operation did to a record.
+    /// Lists a change that was created for the effect of a bulk operation on a record.
     pub(super) fn note_made(&self, table: &Records, made: Option<ChangeRef>) {
         if let Some(change) = made {
             let worker = self.worker();
@@ -316,10 +318,10 @@ impl Transaction {
         }
     }
 
-    /// Checks that the transaction may have more versions of paged tables.
+    /// Checks the transaction's bytes of versions on paged tables.
     ///
     /// # Errors
-    /// `VersionBytes`; then it cannot commit.
+    /// `VersionBytes`; the transaction then cannot commit.
     fn check_version_bytes(&self) -> Result<(), OperationError> {
         let Some(limit) = self.engine().version_bytes else { return Ok(()) };
         let bytes = self.writes().borrow().version_bytes;
@@ -331,7 +333,7 @@ impl Transaction {
         Err(self.fail_halfway(OperationError::VersionBytes(Box::new(TooLong { bytes, limit }))))
     }
 
-    /// What a write leaves, as far as it is to be logged.
+    /// The part of the new value that is logged.
     fn logged_value<'v>(&self, intent: Intent<'v>) -> &'v [u8] {
         let is_logged = self.engine().durability != Durability::Volatile;
         match intent {
@@ -342,31 +344,31 @@ impl Transaction {
         }
     }
 
-    /// Notes that the transaction was told of a key of a paged table, whether it has a record or not.
+    /// Adds a key of a paged table to the read set, whether it has a record or not.
     pub(crate) fn note_key(&self, table: &Records, key: &[u8]) {
-        // What a bulk operation has behind its gate nobody else changes.
+        // Behind its gate, a bulk operation is the only writer.
         if self.mode().notes() && self.bulk_epoch(table).is_none() {
             self.reads().note_key(RecordsRef::new(table), key);
         }
     }
 }
 
-/// Pages that an operation on one leaf needs, once it has found that one of them is not in memory.
+/// Pages that an operation on one leaf needs, once it found one of them not resident.
 #[derive(Debug)]
 pub(super) struct RequiredPages {
-    /// None as long as no page was missing.
+    /// `None` while no page was missing.
     needs: Option<Needs>,
-    /// Those that are in memory now, and stay until the next attempt is made, without suspending.
+    /// Pages that are held resident until the next attempt, which does not suspend.
     held: Option<HeldPages>,
 }
 
 impl RequiredPages {
-    /// Nothing yet.
+    /// Creates an empty set.
     pub(super) fn new() -> Self {
         Self { needs: None, held: None }
     }
 
-    /// The same, of an operation on what is in pieces.
+    /// Creates a set for an operation on the pieces of large values.
     pub(super) fn of_pieces(values: &LargeValues) -> Self {
         Self { needs: Some(values.needs()), held: None }
     }
@@ -375,20 +377,20 @@ impl RequiredPages {
         self.needs.get_or_insert_with(|| paged.needs())
     }
 
-    /// Whether all are in memory, and the next attempt is not to suspend.
+    /// Returns whether all pages are resident; the next attempt must then not suspend.
     pub(super) fn are_held(&self) -> bool {
         self.held.is_some()
     }
 
-    /// Lets the pages leave memory again: the attempt has been made.
+    /// Unpins the pages after an attempt.
     pub(super) fn release(&mut self) {
         self.held = None;
     }
 
-    /// Loads into memory what an attempt did not find there; the caller holds no operation guard.
+    /// Loads the pages that an attempt did not find; the caller holds no operation guard.
     ///
     /// # Errors
-    /// When that cannot be.
+    /// Fails if a page cannot be loaded.
     pub(super) async fn load(
         &mut self,
         transaction: &Transaction,
@@ -404,11 +406,12 @@ impl RequiredPages {
         }
     }
 
-    /// The same, with pages that will be needed soon: all are read at once. Whether these are there too; what is wrong with
-    /// them is told to who needs them.
+    /// Does what `load` does, and reads pages that will be needed soon at the same time. Returns
+    /// whether those are resident too. Their errors are reported later, to the operation that needs
+    /// them.
     ///
     /// # Errors
-    /// As `load`.
+    /// Those of `load`.
     pub(super) async fn load_ahead(
         &mut self,
         transaction: &Transaction,
@@ -418,7 +421,7 @@ impl RequiredPages {
     ) -> Result<bool, OperationError> {
         if let (NotNow::Interrupted(absent @ Interrupted::Absent(_)), [_, ..]) = (&why, ahead) {
             let mut needs = self.needs(paged).and(ahead.len());
-            // The last is kept if there are frames for one only.
+            // Keeps the last one if only one frame is free.
             let mut all: SmallVec<[Interrupted; 8]> = ahead.iter().rev().copied().collect();
             all.push(*absent);
             if let Ok(held) = transaction.gather(paged, &mut needs, &all).await {

@@ -1,4 +1,5 @@
-//! Reads and writes of paged tables that do not suspend, and are taken back if one of several cannot be done now.
+//! Non-blocking reads and writes of paged tables: they never suspend, and are undone if one of
+//! several cannot proceed.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -11,7 +12,7 @@ use crate::reclaim::OperationGuard;
 use crate::record::Records;
 use crate::version::Undecided;
 
-/// What an operation that was not done comes to.
+/// Converts the reason why an operation was not done into its result.
 pub(super) fn not_now<'t, T>(why: NotNow) -> Attempt<'t, T> {
     match why {
         NotNow::Interrupted(why) => Err(Wait::Interrupted(smallvec![why])),
@@ -19,7 +20,7 @@ pub(super) fn not_now<'t, T>(why: NotNow) -> Attempt<'t, T> {
     }
 }
 
-/// Whether all paths were prefetched: what is absent of them is waited for together.
+/// Checks that all paths were prefetched; missing pages are waited for together.
 pub(super) fn all_prefetched<'t, T>(
     outcomes: impl IntoIterator<Item = Result<(), NotNow>>,
 ) -> Result<(), Attempt<'t, T>> {
@@ -34,7 +35,7 @@ pub(super) fn all_prefetched<'t, T>(
 }
 
 impl Transaction {
-    /// What the transaction sees of a record of a paged table.
+    /// Reads the transaction's view of a record of a paged table.
     pub(super) fn see_on_page<'t, 'o>(
         &self,
         paged: &'t PagedTable,
@@ -58,11 +59,12 @@ impl Transaction {
             }
             Ok(Err(Undecided)) => Err(Wait::Undecided),
             Err(NotNow::Interrupted(why)) => Err(Wait::Interrupted(smallvec![why])),
-            Err(NotNow::Failed(error)) => unreachable!("what only looks takes no page: {error}"),
+            Err(NotNow::Failed(error)) => unreachable!("a read allocates no page: {error}"),
         }
     }
 
-    /// Whether a record of a paged table is there for a writer; that it is, is noted.
+    /// Returns whether a record of a paged table exists for a writer; if it does, adds it to the
+    /// read set.
     pub(super) fn is_there_now<'t>(
         &self,
         table: &Records,
@@ -89,17 +91,18 @@ impl Transaction {
                 Ok(true)
             }
             Ok(Written::Refused(false)) => Ok(false),
-            Ok(Written::Overwritten | Written::Pushed(_)) => unreachable!("only looked at"),
+            Ok(Written::Overwritten | Written::Pushed(_)) => unreachable!("a read only"),
         })
     }
 
-    /// How many writes to paged tables there are, for `undo_paged_writes` to keep.
+    /// Number of writes to paged tables so far, for `undo_paged_writes` to keep.
     pub(super) fn writes_to_keep(&self) -> u32 {
         self.writes().borrow().next_paged_position()
     }
 
-    /// Takes back the writes to paged tables since there were so many, with so many bytes of values. Nobody was told
-    /// of them yet, and they overwrote none of those before. Large values that they led to are still those of drafts.
+    /// Undoes writes to paged tables after the first `keep`, and their values after `value_bytes`.
+    /// Their results were not returned yet, and they overwrote none of the first `keep`. Large
+    /// values that they referenced still belong to drafts.
     pub(super) fn undo_paged_writes(&self, keep: u32, value_bytes: usize) {
         let undone = self.writes().borrow_mut().split_off_paged(keep as usize, value_bytes);
         self.take_back_from_pages(&undone);

@@ -1,4 +1,4 @@
-//! Scans of paged tables: a leaf's records at a time.
+//! Scans of paged tables, one leaf at a time.
 
 use std::ptr::NonNull;
 
@@ -12,11 +12,11 @@ use crate::record::{EXPIRY_BYTES, Records};
 use crate::sched::{self, Cause};
 use crate::types::KeyBuffer;
 
-/// Leaves that a scan brings to memory at most beside the one that it needs: a disk is about as fast at it as it can be.
+/// Maximum number of leaves that a scan reads ahead; enough to reach nearly full disk throughput.
 pub(super) const MAX_READ_AHEAD: usize = 32;
 
 impl<'tx> Scan<'tx> {
-    /// As `read_batch`, of a paged table.
+    /// Does what `read_batch` does, for a paged table.
     pub(super) async fn read_paged_batch(
         &mut self,
         table: &'tx Records,
@@ -50,18 +50,18 @@ impl<'tx> Scan<'tx> {
                         break (records, large, whole);
                     }
                 }
-                // The first is being decided.
+                // The first record's commit is being decided.
                 Ok(Some(_)) => {
                     drop(operation);
                     sched::yield_now(Cause::Undecided).await;
                 }
-                // It stands behind a leaf in which there was nothing.
+                // The cursor stands behind a leaf without matching records.
                 Err(NotNow::Interrupted(Interrupted::Restart)) => {}
                 Err(why) => {
                     let ahead = cursor.absent_ahead(self.leaves_ahead);
                     drop(operation);
                     let brought = required.load_ahead(transaction, paged, why, &ahead).await?;
-                    // Each time that it waits it reads more at once, unless what lies ahead cannot be had.
+                    // Doubles the read-ahead at each wait, unless the pages ahead cannot be loaded.
                     self.leaves_ahead = match brought || ahead.is_empty() {
                         true => (2 * self.leaves_ahead).clamp(1, MAX_READ_AHEAD),
                         false => 0,
@@ -73,8 +73,8 @@ impl<'tx> Scan<'tx> {
         Ok(true)
     }
 
-    /// Passes over records that were read, the values of some of which were brought together, `large`, and gives those that
-    /// are there. It is `whole` if that is all of the leaf.
+    /// Moves past records that were read and adds the visible ones to the ready list. `large` holds
+    /// the loaded large values; `whole` means that these are all records of the leaf.
     fn give_batch(
         &mut self,
         table: &'tx Records,
@@ -124,9 +124,9 @@ impl<'tx> Scan<'tx> {
         }
     }
 
-    /// Reads the values of records that are too long for a page, in their order; up to as many bytes as a batch has,
-    /// and as can be had: the records are cut off before the next. `None` if they are to be looked at again. If values
-    /// are of no interest, only as much as says whether a record has expired.
+    /// Reads the large values of records in order, up to the bytes of a batch and as far as
+    /// possible; later records are cut off. `None` if the records must be read again. If values are
+    /// not needed, reads only enough to decide expiry.
     async fn read_large(
         &self,
         paged: &PagedTable,

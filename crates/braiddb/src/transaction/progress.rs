@@ -1,17 +1,18 @@
-//! How far the user of a scan has got.
+//! Progress of a scan's user.
 
 use std::cell::Cell;
 
 use super::error::OperationError;
 
-/// What a scan gave, and may give. What was given borrows the scan, so this is shared while it changes.
+/// Counts the records that a scan returned and may still return. A returned record borrows the
+/// scan, so this is shared while it changes.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Records that may still be given.
+    /// Number of records that may still be returned.
     left: Cell<u64>,
-    /// Whether the record that is ready was given, so that it is to be passed before the next.
+    /// Set if the ready record was returned, so that the scan must move past it first.
     given: Cell<bool>,
-    /// Whether it was asked for something that comes too late: then nothing is left.
+    /// Set if a request came too late; then nothing is left.
     refused: Cell<bool>,
 }
 
@@ -20,36 +21,36 @@ impl Progress {
         Self { left: Cell::new(u64::MAX), given: Cell::new(false), refused: Cell::new(false) }
     }
 
-    /// At most `count` more are to be given.
+    /// Limits the scan to `count` more records.
     pub(super) fn limit(&self, count: u64) {
         if !self.refused.get() {
             self.left.set(count);
         }
     }
 
-    /// The scan was to turn round, and has begun.
+    /// Refuses a change of direction after the scan has begun.
     pub(super) fn refuse(&self) {
         self.refused.set(true);
         self.left.set(0);
     }
 
-    /// What is told when nothing is left.
+    /// The result once nothing is left.
     #[cold]
     pub(super) fn over(&self) -> Result<bool, OperationError> {
         if self.refused.get() { Err(OperationError::ScanBegun) } else { Ok(false) }
     }
 
-    /// How many more may be given.
+    /// Number of records that may still be returned.
     pub(super) fn left(&self) -> u64 {
         self.left.get()
     }
 
-    /// Whether a record that was given is to be passed now.
+    /// Takes the flag that a returned record must be moved past now.
     pub(super) fn passes(&self) -> bool {
         self.given.take()
     }
 
-    /// Whether one was given and not passed yet.
+    /// Returns whether a record was returned and not moved past yet.
     pub(super) fn has_given(&self) -> bool {
         self.given.get()
     }

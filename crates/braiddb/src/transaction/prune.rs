@@ -1,10 +1,12 @@
-//! Pruning behind a long reader (Umbra MVCC §3.4, Steam): versions that only stand in its way are
-//! unlinked and freed, so that chains stay as long as there are readers, whatever is written. Where
-//! memory is short, versions that it sees give way to their headers: it reads their payload in the log.
+//! Pruning (Umbra MVCC §3.4, Steam): unlinks and frees versions that a long-running reader keeps
+//! allocated but cannot see. So chains are no longer than the number of readers, whatever is
+//! written. If memory is short, versions that it does see are replaced by their headers; the reader
+//! then reads the payload in the log.
 //!
-//! Each version that is superseded is in one worker's garbage list, and only that worker unlinks
-//! it. While it does, nobody acts on a horizon: a chain whose oldest part a listed reader needs is
-//! whole from its head to there. The protocol is at the head of `version/horizon.rs`.
+//! Each superseded version is in one worker's garbage list, and only that worker unlinks it. While
+//! it does, no worker acts on a horizon: if a listed reader needs a chain's oldest part, the chain
+//! is complete from its head to there. The protocol is documented at the head of
+//! `version/horizon.rs`.
 
 use std::cmp::Reverse;
 
@@ -15,14 +17,14 @@ use crate::record::{Cut, RecordsRef, may_lose_payload};
 use crate::rid::Rid;
 use crate::version::{Pruning, VersionRef};
 
-/// Garbage that waits before a worker looks for what can be pruned, and the most it looks at in
-/// one turn, so that transactions are never delayed for long.
+/// Minimum length of the garbage list before a worker prunes, and the maximum number of items it
+/// examines per turn, so that transactions are never delayed for long.
 const STRIDE: usize = if cfg!(braid_simulation) { 6 } else { 4096 };
 
-/// Turns between two looks at garbage that is little, where memory is short.
+/// Number of turns between prunes of a short garbage list if memory is short.
 const TURNS: u32 = 32;
 
-/// A version that is to be cut out of its chain.
+/// A version to cut out of its chain.
 struct Superseded {
     table: RecordsRef,
     rid: Rid,
@@ -31,11 +33,11 @@ struct Superseded {
 }
 
 impl WorkerTransactions {
-    /// Prunes among the garbage that waits, if there is much of it, or memory is short; `idle` if no task
-    /// of the worker is ready.
+    /// Prunes the garbage list, if it is long or memory is short. `idle` means that no task of the
+    /// worker is ready.
     pub(super) fn prune(&self, idle: bool) {
         if self.engine().certifies_by_safety_net() {
-            // Readers look for the version that took the place of what they saw.
+            // Readers look for the version that superseded the one they saw.
             return;
         }
         let mut garbage = self.garbage.borrow_mut();
@@ -53,7 +55,7 @@ impl WorkerTransactions {
         let durable = engine.log.durable();
         let mut cuts = Vec::new();
         for _ in 0..STRIDE {
-            // What superseded it is durable, and so is what is superseded.
+            // Both the superseding commit and the superseded version are durable.
             let Some((lsn, item)) = garbage.examine(stamps.recent().min(durable)) else { break };
             let Garbage::Superseded { table, rid, version } = item else {
                 garbage.keep(lsn, item);
@@ -86,15 +88,16 @@ impl WorkerTransactions {
         self.counters().versions_pruned.add((all.len() - evicted) as u64);
         // SAFETY: tables live as long as the engine.
         let table = |one: &Superseded| unsafe { one.table.get() }.id;
-        // By id, not by address: a schedule is to do the same each time.
+        // By id, not by address: a simulated schedule must be repeatable.
         all.sort_unstable_by_key(|one| (table(one), one.rid, Reverse(one.superseded)));
         let mut cuts = Vec::new();
         for chain in all.chunk_by(|a, b| (a.table, a.rid) == (b.table, b.rid)) {
             cuts.clear();
             cuts.extend(chain.iter().map(|one| one.cut));
-            // SAFETY: tables live as long as the engine. The versions are this worker's to free
-            // and still linked, since only their owner cuts them out; a listed reader for whom the
-            // chain is whole, as long as `pruning` lasts, steps over them, or sees those with a header.
+            // SAFETY: tables live as long as the engine. The versions may be freed only by this
+            // worker, and are still linked, since only their owner cuts them out. A listed reader,
+            // for which the chain is complete while `pruning` lasts, steps over them, or sees those
+            // with a header.
             unsafe { chain[0].table.get().prune(chain[0].rid, &cuts, pruning) };
         }
     }

@@ -13,22 +13,23 @@ use crate::sched::{self, Cause, Interleaved};
 use crate::types::KeyBuffer;
 use crate::version::{Address, Undecided};
 
-/// Whose version of a record a transaction saw.
+/// The origin of the version that a transaction saw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SeenRecord {
-    /// Its own, which needs no certification.
+    /// The transaction's own version, which needs no certification.
     Own,
-    /// Another's, of the record with this id; whether yet another one has committed a newer version.
+    /// Another transaction's version of the record with this id. `stale` if a newer version is
+    /// committed.
     Others { rid: Rid, stale: bool },
-    /// Another's, of a paged table; as above.
+    /// Another transaction's version, in a paged table. `stale` if a newer version is committed.
     OnPage { stale: bool },
 }
 
 impl Transaction {
-    /// The value of `key` as the transaction sees it.
+    /// Returns the visible value of `key`.
     ///
     /// # Errors
-    /// The log's, if the value is there and cannot be read; `Overloaded`.
+    /// The log's error if the value exists and cannot be read; `Overloaded`.
     pub(crate) async fn get(
         &self,
         table: &Records,
@@ -60,8 +61,9 @@ impl Transaction {
         }
     }
 
-    /// As `get`, also of a record that has expired, and with what is stored before its value
-    /// (`transaction/expiry.rs`); that there was one is for the caller to note, without a suspension before.
+    /// Does what `get` does, but also returns an expired record, with the bytes stored before its
+    /// value (`transaction/expiry.rs`). The caller must add a found record to the read set before
+    /// it suspends.
     pub(crate) async fn get_unnoted(
         &self,
         table: &Records,
@@ -116,10 +118,11 @@ impl Transaction {
         }
     }
 
-    /// Whether `key` has a record that the transaction sees. Storage is not read, unless records expire.
+    /// Returns whether `key` has a visible record. Storage is not read, unless records expire.
     ///
     /// # Errors
-    /// `NotSerializable`, if others have changed that since, and the transaction has written.
+    /// `NotSerializable` if another transaction has changed the record since, and this one has
+    /// written.
     pub(crate) async fn contains(
         &self,
         table: &Records,
@@ -164,11 +167,11 @@ impl Transaction {
         }
     }
 
-    /// Where in the log the version of a record is that the transaction sees; `None` if it sees
-    /// none.
+    /// Returns the log position of the visible version of a record; `None` if no version is
+    /// visible.
     ///
     /// # Errors
-    /// `Unlogged` if the log does not have it.
+    /// `Unlogged` if the version is not in the log.
     pub(crate) async fn locate(
         &self,
         table: &Records,
@@ -188,21 +191,22 @@ impl Transaction {
         }
     }
 
-    /// The values of many keys, in their order, looked up side by side; kept until the transaction is
-    /// over.
+    /// Returns the values of many keys in order, looked up concurrently. The values are kept until
+    /// the transaction ends.
     ///
     /// # Errors
-    /// As for `get`.
+    /// Those of `get`.
     pub(crate) async fn multi_get<'a>(
         &'a self,
         table: &Records,
         keys: &[KeyBuffer],
     ) -> Result<Vec<Option<&'a [u8]>>, OperationError> {
-        /// Look-ups in flight at a time: more would push each other's lines out of the cache.
+        /// Number of concurrent lookups: more would evict each other's lines from the processor's
+        /// caches.
         const WIDTH: usize = 32;
         let mut values = Vec::with_capacity(keys.len());
         for some in keys.chunks(WIDTH) {
-            // Kept one by one, so that none waits for memory that the others hold.
+            // Kept one by one, so that no read waits for memory that the others hold.
             let reads = some.iter().map(|key| async {
                 let found = self.get(table, key).await?;
                 Ok::<_, OperationError>(found.map(|found| found.keep()))

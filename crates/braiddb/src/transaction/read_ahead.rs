@@ -1,14 +1,14 @@
-//! Reading what a scan meets in the log: records that lie side by side there at once, and beyond them.
+//! Read-ahead: a scan reads neighboring log records in one piece, and more beyond them.
 //!
-//! Records that were written in the order of their keys lie in the log in that order, so a scan over what was
-//! evicted meets stretches of the log. Each is read in one piece, bounded by [`MAX_BYTES`], and admitted as
-//! any other read; and while batch after batch goes on where the last one ended, more is read than the batch
-//! needs, twice as much each time. What was read beyond is kept, in place of copies, until a batch has
-//! no use for it.
+//! Records that were written in key order are adjacent in the log, so a scan over evicted records
+//! meets contiguous spans of the log. Each span is read in one piece of at most [`MAX_BYTES`], and
+//! admitted like any other read. While each batch continues where the last one ended, the scan
+//! reads more than the batch needs, twice as much each time. The extra span is kept, instead of
+//! copies, until a batch does not use it.
 //!
-//! Invariants: a stretch ends before what was durable when its read was asked for, so all that is in it is
-//! as it was written, and stays so: a position of the log is never written again. A record that is not
-//! found in a stretch as it should be is read by itself, which tells what is wrong with it.
+//! Invariants: a span ends before the durable LSN at the time of its read. So its contents are
+//! complete and never change: a position of the log is never written again. A record that is not
+//! found intact in a span is read separately, and that read reports the error.
 
 use super::context::Transaction;
 use super::error::OperationError;
@@ -19,14 +19,14 @@ use crate::record::{ColdVersion, Records};
 use crate::rid::Rid;
 use crate::sched;
 
-/// Bytes of a stretch, at most.
+/// Maximum size of a span in bytes.
 const MAX_BYTES: u64 = 256 << 10;
-/// Bytes that are read beyond a batch at first.
+/// Initial number of bytes that are read beyond a batch.
 const FIRST_AHEAD: u64 = 16 << 10;
-/// Bytes between two records that cost less than a read of their own would.
+/// Gap between two records, in bytes, that costs less to read than a separate read.
 const GAP: u64 = 4096;
 
-/// A record to be read, and its number in its batch.
+/// A record to read, and its number in its batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted {
     pub(super) number: usize,
@@ -48,7 +48,7 @@ impl Wanted {
     }
 }
 
-/// Some records, and the stretch of the log that they are in.
+/// Some records, and the span of the log that contains them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stretch<'w> {
     pub(super) wanted: &'w [Wanted],
@@ -56,17 +56,17 @@ pub(super) struct Stretch<'w> {
     high: u64,
 }
 
-/// What was read beyond what a scan has met so far.
+/// The span that was read beyond the records met so far.
 #[derive(Debug, Default)]
 pub(super) struct ReadAhead {
     span: Option<ColdSpan>,
-    /// How much to read beyond the next batch.
+    /// Bytes to read beyond the next batch.
     ahead: u64,
-    /// The last stretch that was read.
+    /// The last span that was read.
     last: Option<(u64, u64)>,
 }
 
-/// The stretches that some records are in, in their order, none in more than one segment.
+/// Groups records into spans, in order; no span crosses a segment boundary.
 pub(super) fn stretches(mut wanted: &[Wanted], segment_bytes: u64) -> Vec<Stretch<'_>> {
     let mut stretches = Vec::new();
     while let Some(first) = wanted.first() {
@@ -89,12 +89,12 @@ pub(super) fn stretches(mut wanted: &[Wanted], segment_bytes: u64) -> Vec<Stretc
 }
 
 impl Stretch<'_> {
-    /// Bytes that are read for it.
+    /// Number of bytes in the span.
     pub(super) fn bytes(&self) -> u64 {
         self.high - self.low
     }
 
-    /// Whether it is worth to be read in one piece.
+    /// Returns whether reading the span in one piece is worthwhile.
     fn is_piece(&self) -> bool {
         self.bytes() <= MAX_BYTES
             && (self.wanted.len() > 1 || self.bytes() > self.wanted[0].bytes())
@@ -107,8 +107,8 @@ impl ReadAhead {
         table.value_in(self.span.as_ref()?, wanted.rid, wanted.cold)
     }
 
-    /// Widens the last of the stretches that a batch needs, in the direction of the scan, if the first goes
-    /// on where the last read ended. `expected` records will be asked for, at most, these among them.
+    /// Extends the last span of a batch in scan direction, if the first continues where the last
+    /// read ended. `expected` is the maximum number of records still requested, including these.
     pub(super) fn widen(
         &mut self,
         stretches: &mut [Stretch<'_>],
@@ -134,7 +134,7 @@ impl ReadAhead {
         self.last = Some((last.low, last.high));
     }
 
-    /// Keeps a piece in place of what is kept, if there is something in it beyond what was asked for.
+    /// Replaces the kept span, if the new one contains more than was requested.
     pub(super) fn keep(&mut self, memory: &MemoryCounters, span: Option<ColdSpan>) {
         let bytes =
             |span: &Option<ColdSpan>| span.as_ref().map_or(0, ColdSpan::memory_bytes) as i64;
@@ -145,7 +145,7 @@ impl ReadAhead {
 }
 
 impl Transaction {
-    /// Reads a stretch in one piece, if that is worth it; `None` also if it could not be read.
+    /// Reads a span in one piece, if worthwhile; `None` also if the read failed.
     async fn read_piece(&self, table: &Records, stretch: &Stretch<'_>) -> Option<ColdSpan> {
         if !stretch.is_piece() {
             return None;
@@ -154,13 +154,13 @@ impl Transaction {
         table.fetch_span(Lsn(stretch.low), Lsn(stretch.high).min(durable)).await.ok()
     }
 
-    /// Reads stretches side by side, which were admitted.
+    /// Reads admitted spans concurrently.
     pub(super) async fn read_pieces(
         &self,
         table: &Records,
         stretches: &[Stretch<'_>],
     ) -> Vec<Piece> {
-        // A record alone is read with the others, so that none waits for them.
+        // A single record is read together with the spans, so that none waits for another.
         let reads = stretches.iter().map(|stretch| async move {
             match self.read_piece(table, stretch).await {
                 Some(span) => Piece::Span(span),
@@ -174,12 +174,12 @@ impl Transaction {
     }
 }
 
-/// What came of a stretch.
+/// The result of reading a span.
 #[derive(Debug)]
 pub(super) enum Piece {
     Span(ColdSpan),
-    /// Of a single record.
+    /// The result for a single record.
     Record(Result<ColdRecord, OperationError>),
-    /// Each record is to be read by itself.
+    /// Each record must be read separately.
     Unread,
 }

@@ -1,16 +1,16 @@
-//! What a transaction read, as far as its certification needs it.
+//! Read set: what a transaction read, as far as certification needs it.
 //!
-//! | what it was told | what is noted |
+//! | result returned to the transaction | entry in the read set |
 //! |---|---|
-//! | a record, or that there is one | the record's id |
-//! | that a key has no record | the key, as a range of one |
-//! | records of a range | the range, up to where it was told of them |
-//! | a part of a record | the record's id, and how to tell whether that part is the same |
-//! | anything of a key of a paged table | the key, as a range of one |
+//! | a record, or its existence | the record's id |
+//! | the absence of a record | the key, as a range of one |
+//! | records of a range | the range, up to the last key returned |
+//! | a projection of a record | the record's id, and a function that compares the projection |
+//! | any result for a key of a paged table | the key, as a range of one |
 //!
-//! A write that succeeded needs nothing: first updater wins protects what it was installed on. The id of
-//! a record that the transaction saw stays the record's own while the transaction is active; one of which
-//! it saw nothing may be given to another record, so absence is noted by key.
+//! A successful write needs no entry: first-updater-wins protects the version it was installed on.
+//! The id of a visible record stays valid while the transaction is active. The id of an absent
+//! record may be reused, so absence is noted by key.
 
 use std::cell::RefCell;
 use std::ops::{Bound, Range};
@@ -26,10 +26,10 @@ pub(super) struct Point {
     pub(super) rid: Rid,
 }
 
-/// Tells whether a value has the same part that was read; the user's code.
+/// User code that returns whether a value has the same projection as the one that was read.
 pub(crate) type SamePart = Contained<Box<dyn Fn(&[u8]) -> bool>>;
 
-/// A record of which a part was read.
+/// A record of which a projection was read.
 struct Projection {
     point: Point,
     key: Range<usize>,
@@ -42,20 +42,20 @@ impl std::fmt::Debug for Projection {
     }
 }
 
-/// A range of keys that was read. The bounds are places in the set's keys.
+/// A range of keys that was read. The bounds are positions in the set's key buffer.
 #[derive(Clone, Debug)]
 pub(super) struct ReadRange {
     pub(super) table: RecordsRef,
     low: Bound<Range<usize>>,
     high: Bound<Range<usize>>,
-    /// Whether it is to be certified; one that told nothing is not.
+    /// False for a range that returned nothing, which needs no certification.
     counts: bool,
 }
 
-/// What one transaction read.
+/// The read set of one transaction.
 ///
-/// Invariant: every answer that the transaction was given of other transactions' records is covered by a
-/// point, by a range, or by one of its own writes.
+/// Invariant: every result that depends on other transactions' records is covered by a point, by a
+/// range, or by one of the transaction's own writes.
 #[derive(Debug, Default)]
 pub(super) struct ReadSet(RefCell<Reads>);
 
@@ -68,40 +68,40 @@ struct Reads {
     projections: Vec<Projection>,
     keys: Vec<u8>,
     names_points: bool,
-    /// Whether something of a paged table was read.
+    /// Set if something in a paged table was read.
     pages: bool,
 }
 
-/// A range of a read set.
+/// Number of a range in a read set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RangeNumber(usize);
 
-/// Records of a table by their keys: what a conflict was about, or a failed certification.
+/// The table and keys that a conflict or a failed certification was about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedKeys {
     pub(crate) table: String,
-    /// Between which encoded keys they are; anywhere, if points were not named.
+    /// Bounds of the encoded keys; unbounded if points were noted without keys.
     pub(crate) keys: (Bound<Vec<u8>>, Bound<Vec<u8>>),
-    /// How to show them.
+    /// Formats the keys.
     pub(crate) show_key: ShowKey,
 }
 
 impl NamedKeys {
-    /// One record.
+    /// Names one record.
     pub(super) fn record(table: &Records, key: &[u8]) -> Self {
         let key = Bound::Included(key.to_vec());
         Self::between(table, (key.clone(), key))
     }
 
-    /// Those of a range.
+    /// Names a range.
     fn between(table: &Records, keys: (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Self {
         Self { table: table.name().to_string(), keys, show_key: table.show_key() }
     }
 
-    /// Those of a table that a transaction read.
+    /// Names keys that a transaction read.
     fn read(table: RecordsRef, keys: (Bound<Vec<u8>>, Bound<Vec<u8>>)) -> Self {
-        // SAFETY: tables live as long as the engine, which the transaction with this read set holds, or are
-        // that transaction's own.
+        // SAFETY: tables live as long as the engine, which the transaction with this read set
+        // holds, or belong to that transaction.
         Self::between(unsafe { table.get() }, keys)
     }
 }
@@ -123,17 +123,17 @@ impl Reads {
 }
 
 impl ReadSet {
-    /// Whether the keys of records are noted too, so that a failure can name them.
+    /// Sets whether the keys of records are noted too, so that an error can name them.
     pub(super) fn name_points(&self, names: bool) {
         self.0.borrow_mut().names_points = names;
     }
 
-    /// Whether conflicts are to be told by their keys.
+    /// Returns whether conflicts name their keys.
     pub(super) fn names_points(&self) -> bool {
         self.0.borrow().names_points
     }
 
-    /// Notes that the record with this id was read, which has this key.
+    /// Notes that the record with this id and key was read.
     pub(super) fn note_point(&self, table: RecordsRef, rid: Rid, key: &[u8]) {
         let reads = &mut *self.0.borrow_mut();
         let point = Point { table, rid };
@@ -147,7 +147,7 @@ impl ReadSet {
         }
     }
 
-    /// Notes that a part of a record was read.
+    /// Notes that a projection of a record was read.
     pub(super) fn note_part(&self, table: RecordsRef, rid: Rid, key: &[u8], same: SamePart) {
         let reads = &mut *self.0.borrow_mut();
         let key = reads.keep(key);
@@ -161,18 +161,18 @@ impl ReadSet {
         reads.ranges.push(ReadRange { table, low: key.clone(), high: key, counts: true });
     }
 
-    /// Notes that it was told whether this key of a paged table has a record, or which.
+    /// Notes that a key of a paged table was read, with or without a record.
     pub(super) fn note_key(&self, table: RecordsRef, key: &[u8]) {
         self.0.borrow_mut().pages = true;
         self.note_absent(table, key);
     }
 
-    /// Notes that ranges of paged tables are among those that were read.
+    /// Notes that the set includes ranges of paged tables.
     pub(super) fn note_pages(&self) {
         self.0.borrow_mut().pages = true;
     }
 
-    /// Whether something of a paged table was read.
+    /// Returns whether something in a paged table was read.
     pub(super) fn reads_pages(&self) -> bool {
         self.0.borrow().pages
     }
@@ -190,8 +190,7 @@ impl ReadSet {
         RangeNumber(reads.ranges.len() - 1)
     }
 
-    /// Notes that a range was read up to `reached` only, from its low end or in reverse; or nothing of
-    /// it.
+    /// Reduces a range to the part up to `reached`, from its low end or in reverse; or to nothing.
     pub(super) fn trim(&self, number: RangeNumber, reached: Option<&[u8]>, reverse: bool) {
         let reads = &mut *self.0.borrow_mut();
         let Some(key) = reached else {
@@ -203,7 +202,7 @@ impl ReadSet {
         *(if reverse { &mut range.low } else { &mut range.high }) = bound;
     }
 
-    /// How much there is to certify.
+    /// Number of entries to certify.
     pub(super) fn len(&self) -> usize {
         let reads = self.0.borrow();
         reads.points.len() + reads.ranges.len() + reads.projections.len()
@@ -225,7 +224,7 @@ impl ReadSet {
         self.0.borrow().projections.len()
     }
 
-    /// Calls `look` with the record of a projection, and with what tells whether its part is the same.
+    /// Calls `look` with the record of a projection and its comparison function.
     pub(super) fn with_projection<T>(
         &self,
         number: usize,
@@ -243,7 +242,7 @@ impl ReadSet {
         NamedKeys::read(projection.point.table, (key.clone(), key))
     }
 
-    /// Calls `look` with a range and its bounds, if it counts.
+    /// Calls `look` with a range and its bounds, unless it is excluded.
     pub(super) fn with_range<T>(
         &self,
         number: usize,
@@ -272,7 +271,7 @@ impl ReadSet {
         NamedKeys::read(range.table, (low, high))
     }
 
-    /// Empties the set, and keeps little of its memory: there are thousands of sets.
+    /// Empties the set, and keeps little of its memory: thousands of sets exist.
     pub(super) fn clear(&mut self) {
         const KEPT: usize = 256;
         let reads = self.0.get_mut();
@@ -280,7 +279,7 @@ impl ReadSet {
         reads.points.shrink_to(KEPT);
         reads.point_keys.clear();
         reads.point_keys.shrink_to(KEPT);
-        // The user's destructors run, each contained.
+        // User destructors run here; their panics are contained.
         reads.projections.clear();
         reads.ranges.clear();
         reads.ranges.shrink_to(KEPT);

@@ -1,14 +1,15 @@
-//! Reading records from the log, and pages from zones, so many bytes at a time: what is being read takes memory
-//! beside what is in use, and large records, or many pages, would take all of it.
+//! Read admission: bounds the bytes that are being read from the log and from zones. Reads in
+//! progress need memory in addition to the budget, and large records, or many pages, would exhaust
+//! it.
 //!
-//! Each worker admits reads up to a bound, in the order in which they come; one is always admitted. A
-//! read counts from its admission to when its bytes were decoded or copied, which is up to the
-//! transaction. Whatever gives bytes back admits those who wait for them: the end of a read, and a read
-//! that is given up before it was admitted, after it, or while under way.
+//! Each worker admits reads up to a limit, in order of arrival; at least one is always admitted. A
+//! read counts from its admission until its bytes were decoded or copied, which is up to the
+//! transaction. Released bytes admit the next waiters. They are released at the end of a read, or
+//! when a read is dropped: before its admission, after it, or while in progress.
 //!
-//! A transaction may keep a read that it does not go on with, as one that polls another future until
-//! that is ready. So that such reads cannot hold up the others for ever, one more is admitted whenever
-//! no transaction reads.
+//! A transaction may hold a read without progress, for example while it polls another future until
+//! that is ready. So that such reads cannot block the others forever, one more read is admitted
+//! whenever no transaction reads.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -24,14 +25,15 @@ use crate::record::{ColdVersion, Records};
 use crate::rid::Rid;
 use crate::sched::{self, Cause, Waiter};
 
-/// Turns without a transaction's read after which one more read is admitted although tasks are ready.
+/// Number of turns without a transaction's read before one more read is admitted although tasks are
+/// ready.
 const STALLED_TURNS: u32 = 64;
 
 /// The reads of one worker.
 ///
-/// Invariants: `admitted` is the sum of all permits, and of all in line that were admitted; those are
-/// first in line, so reads are admitted in order. The first of the others has no room, or was
-/// admitted since.
+/// Invariants: `admitted` is the sum of all permits and of all admitted entries in line. Admitted
+/// entries come first in line, so reads are admitted in order. The first of the others has no room,
+/// or was admitted since.
 #[derive(Debug)]
 pub(super) struct Reads {
     most: u64,
@@ -43,31 +45,31 @@ pub(super) struct Reads {
     memory: Arc<MemoryCounters>,
 }
 
-/// A read that waits to be admitted, or was admitted and does not know yet.
+/// A read that waits for admission, or was admitted and has not resumed yet.
 #[derive(Debug)]
 struct Waiting {
     number: u64,
     bytes: u64,
-    /// The task to be resumed; none once that was done.
+    /// The task to resume; `None` once resumed.
     waiter: Option<Waiter>,
     admitted: bool,
 }
 
-/// A read that was admitted; its bytes count until this is dropped.
+/// An admitted read; its bytes count until this is dropped.
 #[derive(Debug)]
 pub(super) struct ReadPermit {
     reads: Rc<Reads>,
     bytes: u64,
 }
 
-/// An entry of the line of waiting reads, removed when dropped.
+/// An entry in the queue of waiting reads, removed when dropped.
 struct InLine<'r> {
     reads: &'r Rc<Reads>,
     number: u64,
 }
 
 impl Reads {
-    /// Admits `most` bytes at a time, or one read.
+    /// Creates admission control for `most` bytes at a time, or one read.
     pub(super) fn new(most: u64, memory: Arc<MemoryCounters>) -> Rc<Self> {
         let [admitted, next_number] = [0, 0].map(Cell::new);
         let (line, stalled) = (RefCell::default(), Cell::new(0));
@@ -99,7 +101,7 @@ impl Reads {
         self.memory.count(Kind::Reading, bytes as i64);
     }
 
-    /// Counts bytes of a read that is over, and admits those for whom there is room now.
+    /// Subtracts bytes of a finished read, and admits waiters that now fit.
     fn give_back(&self, bytes: u64) {
         self.admitted.set(self.admitted.get() - bytes);
         self.memory.count(Kind::Reading, -(bytes as i64));
@@ -110,7 +112,7 @@ impl Reads {
         while self.admit_first(|first| self.has_room(first.bytes)) {}
     }
 
-    /// Admits the first in line that is not admitted, if `may`; whether one was.
+    /// Admits the first waiting read, if `may`; returns whether it did.
     fn admit_first(&self, may: impl FnOnce(&Waiting) -> bool) -> bool {
         let mut line = self.line.borrow_mut();
         let first = line.iter_mut().find(|one| !one.admitted);
@@ -121,9 +123,10 @@ impl Reads {
         true
     }
 
-    /// To be called at every turn of the worker; `idle` if no task of it is ready. Admits one more read
-    /// if those that were admitted do not get on; whether it did. Then there is to be another turn: the one that was
-    /// admitted may be polled no more, and begins no transfer whose end would bring about the next turn.
+    /// Called at every turn of the worker; `idle` means that no task is ready. Admits one more read
+    /// if the admitted ones make no progress; returns whether it did. Another turn must follow
+    /// then. The admitted read may never be polled again, so it may start no transfer whose
+    /// completion would cause a turn.
     pub(super) fn unblock(&self, idle: bool) -> bool {
         if self.line.borrow().iter().all(|one| one.admitted) || sched::ordinary_transfers() > 0 {
             self.stalled.set(0);
@@ -147,7 +150,7 @@ impl<'r> InLine<'r> {
         Self { reads, number }
     }
 
-    /// The permit, if it was admitted; else `waiter` is resumed when it is.
+    /// Returns the permit, if the read was admitted; else resumes `waiter` on admission.
     fn permit(&self, waiter: Waiter) -> Option<ReadPermit> {
         let mut line = self.reads.line.borrow_mut();
         let position = line.iter().position(|one| one.number == self.number);
@@ -155,7 +158,7 @@ impl<'r> InLine<'r> {
         if !line[position].admitted {
             let before = line[position].waiter.replace(waiter);
             drop(line);
-            // Dropped last: it may be a user's waker, whose code may do anything.
+            // Dropped last: it may be a user's waker, with arbitrary code.
             drop(before);
             return None;
         }
@@ -175,7 +178,7 @@ impl Drop for InLine<'_> {
         if given_up.admitted {
             self.reads.give_back(given_up.bytes);
         } else {
-            // Who comes next may need less.
+            // The next in line may need less.
             self.reads.admit_waiting();
         }
     }
@@ -188,11 +191,11 @@ impl Drop for ReadPermit {
 }
 
 impl Transaction {
-    /// Reads a record from the log, where the transaction saw it, once that is admitted. The caller
-    /// holds no operation guard, which would hold up reclamation.
+    /// Reads a visible record from the log, after admission. The caller holds no operation guard,
+    /// which would delay reclamation.
     ///
     /// # Errors
-    /// The log's, if the value is there and cannot be read; `Overloaded`.
+    /// The log's error if the value exists and cannot be read; `Overloaded`.
     pub(super) async fn fetch(
         &self,
         table: &Records,
@@ -204,10 +207,11 @@ impl Transaction {
         Ok((record, permit))
     }
 
-    /// Waits until so many bytes may be read.
+    /// Waits until this many bytes may be read.
     ///
     /// # Errors
-    /// `Overloaded` if too many of the worker's transactions read, and those beyond are to fail; not in the engine's upkeep.
+    /// `Overloaded` if too many of the worker's transactions read and the configuration rejects
+    /// further reads. Never for engine upkeep.
     pub(super) async fn admit_bytes(&self, bytes: u64) -> Result<ReadPermit, OperationError> {
         let sheds =
             self.engine().shed_beyond.is_some_and(|most| sched::ordinary_transfers() >= most);
@@ -217,10 +221,10 @@ impl Transaction {
         Ok(self.worker().reads.admit(bytes).await)
     }
 
-    /// As `fetch`, for a read that was admitted.
+    /// Does what `fetch` does, for an admitted read.
     ///
     /// # Errors
-    /// The log's.
+    /// Those of the log.
     pub(super) async fn fetch_admitted(
         &self,
         table: &Records,
@@ -232,7 +236,7 @@ impl Transaction {
         Ok(record)
     }
 
-    /// Brings the value of a version that the transaction saw back to memory, if it is to be kept there.
+    /// Makes the value of a visible version resident again, if it should be cached.
     pub(super) fn bring_back(&self, table: &Records, rid: Rid, version: ColdVersion, value: &[u8]) {
         let engine = self.engine();
         if engine.caches(value.len()) {

@@ -1,12 +1,13 @@
-//! Changes of paged tables that were committed lately (Umbra MVCC §3.3, §3.4): what certification looks
-//! through, and what is collected once it is due.
+//! Recent commits to paged tables (Umbra MVCC §3.3, §3.4): certification searches them, and their
+//! changes are collected once no snapshot needs them.
 //!
-//! Reads of paged tables are certified against the keys that commits between the begin stamp and the commit
-//! LSN have written, not by looking at records again: their pages need not be in memory.
+//! Reads of paged tables are certified against the keys that commits between the begin stamp and
+//! the commit LSN have written. Records are not read again, because their pages may not be
+//! resident.
 //!
-//! Invariants: each worker has a list, in the order of LSNs, to which it adds before it draws the commit LSN.
-//! So whoever has drawn a later one finds it there. A transaction that fails its certification takes it off
-//! before anything else. What is on a list is not retired.
+//! Invariants: each worker has a list in LSN order, and appends to it before it draws the commit
+//! LSN. So a transaction that has drawn a later LSN finds the entry there. A transaction that fails
+//! certification removes its entry first. Listed changes are not retired.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, ControlFlow};
@@ -26,7 +27,7 @@ use crate::rid::TableId;
 use crate::sync::Mutex;
 use crate::version::{Stamp, Verdict};
 
-/// Commits that one turn collects at most.
+/// Maximum number of commits collected per turn.
 const COMMITS_PER_TURN: usize = 512;
 
 /// A change that a transaction committed, or is about to.
@@ -34,12 +35,13 @@ const COMMITS_PER_TURN: usize = 512;
 pub(super) struct RecentChange {
     pub(super) table: RecordsRef,
     pub(super) change: ChangeRef,
-    /// Of the record's table and key: most are told apart by it from what a transaction has read.
+    /// Hash of the record's table and key; it rules out most changes that a transaction has not
+    /// read.
     hash: u32,
 }
 
 impl RecentChange {
-    /// One that nobody is certified by.
+    /// A change that no transaction is certified against.
     pub(super) fn uncertified(table: RecordsRef, change: ChangeRef) -> Self {
         Self { table, change, hash: 0 }
     }
@@ -50,17 +52,17 @@ fn hash_of(table: TableId, key: &[u8]) -> u32 {
     crc32c::crc32c_append(table.0, key)
 }
 
-/// Hashes of the records that a transaction has read, each by one bit; others may have the same bit.
+/// Bloom-style filter of the records that a transaction has read, with one bit per hash.
 struct ReadFilter {
     bits: SmallVec<[u64; 32]>,
-    /// Ranges are read too, so that every record may be one of them.
+    /// Set if ranges were read, so that any record may be in the set.
     has_ranges: bool,
 }
 
 impl ReadFilter {
     const BITS_A_READ: usize = 64;
 
-    /// One for so many reads.
+    /// Creates a filter for this many reads.
     fn new(reads: usize) -> Self {
         let bits = (reads.max(1) * Self::BITS_A_READ).next_power_of_two();
         Self { bits: SmallVec::from_elem(0, bits / u64::BITS as usize), has_ranges: false }
@@ -81,14 +83,15 @@ impl ReadFilter {
         }
     }
 
-    /// Whether a record of this hash may have been read.
+    /// Returns whether a record with this hash may have been read.
     fn may_have(&self, hash: u32) -> bool {
         let (word, bit) = self.place(hash);
         self.has_ranges || self.bits[word] & bit != 0
     }
 }
 
-/// What one worker's transactions committed, each its changes; none is empty.
+/// The commits of one worker, each with its changes (never empty); and changes created for bulk
+/// operations.
 #[derive(Debug, Default)]
 pub(super) struct RecentCommits(
     Mutex<VecDeque<Box<[RecentChange]>>>,
@@ -96,24 +99,24 @@ pub(super) struct RecentCommits(
 );
 
 impl RecentCommits {
-    /// Lists a change that was made of what a bulk operation did to a record: it is to be collected as the others. Bulk
-    /// operations are not certified by their changes.
+    /// Lists a change that was created for the effect of a bulk operation on a record. It is
+    /// collected like the others. Bulk operations are not certified by their changes.
     pub(super) fn add_of_bulk(&self, table: RecordsRef, change: ChangeRef) {
         self.1.lock().push_back(RecentChange::uncertified(table, change));
     }
 
-    /// Frees what nobody has collected.
+    /// Frees changes that were not collected.
     ///
     /// # Safety
-    /// No transaction is or will be; what was retired is freed.
+    /// No transaction is active or will begin; everything retired is freed.
     pub(super) unsafe fn free_leftovers(&mut self, memory: &MemoryCounters) {
         for one in self.1.get_mut().drain(..) {
-            // SAFETY: listed, so committed, and collected here only.
+            // SAFETY: listed, so committed, and collected only here.
             unsafe { one.change.collect_at_end(memory) };
         }
         for commit in self.0.get_mut().drain(..) {
             for one in commit {
-                // SAFETY: listed, so committed, and collected here only.
+                // SAFETY: listed, so committed, and collected only here.
                 unsafe { one.change.collect_at_end(memory) };
             }
         }
@@ -121,7 +124,7 @@ impl RecentCommits {
 }
 
 impl Transaction {
-    /// Lists what the transaction has written to paged tables; before it draws its commit LSN.
+    /// Lists the transaction's changes to paged tables; must precede the draw of its commit LSN.
     pub(super) fn list_changes(&self) {
         let writes = self.writes().borrow();
         if writes.paged.is_empty() {
@@ -138,7 +141,7 @@ impl Transaction {
         worker.commits_waiting.set(worker.commits_waiting.get() + 1);
     }
 
-    /// Undoes `list_changes`: the transaction does not commit.
+    /// Undoes `list_changes` for a transaction that does not commit.
     pub(super) fn unlist_changes(&self) {
         if self.writes().borrow().paged.is_empty() {
             return;
@@ -149,8 +152,8 @@ impl Transaction {
         worker.commits_waiting.set(worker.commits_waiting.get() - 1);
     }
 
-    /// Looks, without a suspension, whether others have committed a write between the begin stamp and
-    /// `until` to what the transaction was told of paged tables.
+    /// Checks, without suspension, whether other transactions committed a write to the keys read
+    /// from paged tables between the begin stamp and `until`.
     pub(super) fn certify_paged(&self, until: Lsn) -> Result<(), NamedKeys> {
         if !self.reads().reads_pages() {
             return Ok(());
@@ -192,28 +195,30 @@ impl Transaction {
         Ok(())
     }
 
-    /// Shows `look` a range that was read, if it counts and is of a paged table.
+    /// Passes a range that was read to `look`, if it needs certification and is in a paged table.
     fn with_paged_range<T>(
         &self,
         number: usize,
         look: impl FnOnce(TableId, &PagedTable, Bound<&[u8]>, Bound<&[u8]>) -> T,
     ) -> Option<T> {
         let shown = self.reads().with_range(number, |table, low, high| {
-            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
+            // transaction.
             let table = unsafe { table.get() };
             table.paged().map(|paged| look(table.id, paged, low, high))
         });
         shown.flatten()
     }
 
-    /// Whether a bulk operation on a table, which tells no keys, was committed at or after the begin stamp and before `until`.
-    /// There is one at most that not everybody sees: the table has its stamp.
+    /// Returns whether a bulk operation on a table, which lists no keys, was committed at or after
+    /// the begin stamp and before `until`. At most one is not visible to all snapshots: the table
+    /// has its stamp.
     fn is_written_by_bulk(&self, paged: &PagedTable, until: Lsn) -> bool {
         if is_planted(Bug::BulkNotCertified) {
             return false;
         }
         let epochs = &paged.bulk().epochs;
-        // What everybody sees was committed before.
+        // An operation that every snapshot sees was committed before.
         let stamp = || epochs.newest().map_or(Stamp::committed(Lsn::ZERO), |(_, stamp)| stamp);
         if stamp() == Stamp::ABORTED {
             return false;
@@ -221,8 +226,9 @@ impl Transaction {
         matches!(self.view().verdict(stamp, until), Verdict::Between | Verdict::Untold)
     }
 
-    /// What others have committed to paged tables at or after the begin stamp and before `until`, of what may have been read,
-    /// sorted. What cannot be told at once counts as committed.
+    /// Collects, sorted, the records that other transactions committed to paged tables at or after
+    /// the begin stamp and before `until`, and that this one may have read. Undecided commits count
+    /// as committed.
     fn written_since<'o>(
         &self,
         until: Lsn,
@@ -257,8 +263,8 @@ impl Transaction {
 }
 
 impl WorkerTransactions {
-    /// Collects the changes of commits before `horizon`: cuts them off their chains, and takes chains that are
-    /// empty then off their pages. Returns whether more are due.
+    /// Collects the changes of commits before `horizon`: cuts them off their chains, and removes
+    /// chains that become empty from their pages. Returns whether more are due.
     pub(super) fn collect_changes(&self, horizon: Lsn) -> bool {
         let engine = self.engine();
         let mut left = Vec::<(RecordsRef, LeftChain)>::new();
@@ -276,8 +282,8 @@ impl WorkerTransactions {
             self.commits_waiting.set(self.commits_waiting.get() - 1);
             for one in commit {
                 self.discard_before(&one);
-                // SAFETY: committed before the horizon by one of this worker's transactions, and off the
-                // list, from which it is collected once.
+                // SAFETY: committed before the horizon by one of this worker's transactions, and
+                // off the list, from which it is collected once.
                 left.push((one.table, unsafe { one.change.collect(horizon, &engine.memory) }));
             }
         }
@@ -290,7 +296,8 @@ impl WorkerTransactions {
             let Some(one) = due else { break };
             self.commits_waiting.set(self.commits_waiting.get() - 1);
             self.discard_before(&one);
-            // SAFETY: its stamp is before the horizon, and it is off this worker's list, from which it is collected once.
+            // SAFETY: its stamp is before the horizon, and it is off this worker's list, from which
+            // it is collected once.
             left.push((one.table, unsafe { one.change.collect(horizon, &engine.memory) }));
         }
         for (table, chain) in left {
@@ -301,20 +308,20 @@ impl WorkerTransactions {
                     self.have_tidied(table, key, what);
                 }
             }
-            // SAFETY: of this engine.
+            // SAFETY: the chain belongs to this engine.
             unsafe { chain.release(&engine.memory) };
         }
         more
     }
 
-    /// Has the value before a change removed, if it is too long for a page.
+    /// Discards the value before a change, if it is a large value.
     fn discard_before(&self, one: &RecentChange) {
-        // SAFETY: not retired before it is collected, by the caller.
+        // SAFETY: not retired before the caller collects it.
         let before = unsafe { one.change.get() }.before();
         if let Some(large) = before.and_then(SlotValue::large) {
             // SAFETY: tables live as long as the engine.
             let paged = unsafe { one.table.get() }.paged().expect("changes are of paged tables");
-            self.discard(paged.large().expect("it led to a value").clone(), large);
+            self.discard(paged.large().expect("the table stores large values").clone(), large);
         }
     }
 }

@@ -1,43 +1,46 @@
-//! SSN, the serial safety net (Wang, Johnson, Fekete, Pandis; CoroBase certifies by it): another way to
-//! certify, for comparison, in databases opened with [`Certifier::SerialSafetyNet`](super::Certifier).
+//! SSN, the serial safety net (Wang, Johnson, Fekete, Pandis; CoroBase certifies by it): an
+//! alternative certifier, for comparison, in databases opened with
+//! [`Certifier::SerialSafetyNet`](super::Certifier).
 //!
-//! A transaction may commit although what it read has changed: then it comes, in the serial order, before
-//! whoever changed it. It fails only if it would also come after them. With each transaction T that
-//! commits at `c` there are two bounds:
+//! A transaction may commit although its reads have changed: in the serial order it then precedes
+//! the transactions that changed them. It fails only if it would also follow them. Each transaction
+//! T that commits at `c` has two bounds:
 //!
-//! - π(T), the earliest commit among those that T comes before: the least of `c` and of π(U) for each U that
-//!   wrote over something T read and committed before `c`;
-//! - η(T), the latest commit among those that T comes after: of what it saw or wrote over, and of those who
-//!   read what it writes over and committed before `c`.
+//! - π(T), the earliest commit that T precedes: the least of `c` and of π(U) for each U that
+//!   overwrote something T read and committed before `c`;
+//! - η(T), the latest commit that T follows: of the versions it read or overwrote, and of readers
+//!   of what it overwrites that committed before `c`.
 //!
-//! T fails if π(T) <= η(T). It lowers its bound to the *bound* of U, not to U's commit: that is what
-//! the proof needs, and CoroBase does otherwise.
+//! T fails if π(T) <= η(T). It lowers its bound to the *bound* of U, not to U's commit: the proof
+//! needs that, and CoroBase differs here.
 //!
-//! | | where it is kept |
+//! | information | where it is kept |
 //! |---|---|
-//! | when a version was committed | its stamp |
-//! | who last read a record, a range | `record/access.rs` |
+//! | commit LSN of a version | its stamp |
+//! | last reader of a record or range | `record/access.rs` |
 //! | π of a commit, where it is not the commit itself | [`SafetyNet::bounds`] |
 //!
-//! # Commits at the same time
+//! # Concurrent commits
 //!
-//! After T has drawn `c`, without a suspension:
+//! After T has drawn `c`, without suspension:
 //!
-//! 1. if it wrote, it waits until no other worker has a commit under way at an LSN before `c` that has not
-//!    stamped yet what it read; then it takes η from the access stamps of what it writes over;
-//! 2. for all it read, it looks who wrote over it, and waits for those who commit before `c` to be decided,
-//!    then stamps it with `c`;
-//! 3. it publishes that, by its worker's word in [`SafetyNet::under_way`];
-//! 4. it compares, and publishes its π before it is `Committed`.
+//! 1. If T wrote, it waits for commits of other workers at LSNs before `c` that have not stamped
+//!    their reads yet. Then it takes η from the access stamps of the records it overwrites.
+//! 2. For everything it read, it finds the transactions that overwrote it, and waits until those
+//!    that commit before `c` are decided. Then it stamps its reads with `c`.
+//! 3. It publishes this through its worker's word in [`SafetyNet::under_way`].
+//! 4. It compares, and publishes its π before it is `Committed`.
 //!
-//! Whoever drew an LSN before `c` had stored its word before, and its `Committing`, and T's addition to the
-//! log's tail comes after that one's: so T sees them. Everybody waits for earlier LSNs only, so nobody waits in a
-//! circle. A record's access stamp that T sees in 1 is of a reader before `c`: a later one that finds
-//! T's version waits in 2. One of ranges may be later; then T fails although it need not.
+//! A transaction that drew an LSN before `c` had stored its word and its `Committing` before, and
+//! T's addition to the log's tail follows that one's: so T sees them. Every transaction waits only
+//! for earlier LSNs, so no cycle of waits exists. A record's access stamp that T sees in step 1
+//! belongs to a reader before `c`: a later one that finds T's version waits in step 2. A range's
+//! access stamp may be later; then T fails unnecessarily.
 //!
-//! Readers are certified too, or an update could commit between two of whom a reader saw only the later one; so
-//! each draws an LSN. A range is looked at again at the commit: a record that was inserted was written over
-//! as any other, and whoever inserts comes after the readers of any range of the table.
+//! Read-only transactions are certified too, and each draws an LSN. Otherwise an update could
+//! commit between two updates of which a reader saw only the later one. A range is read again at
+//! commit: an inserted record counts as overwritten, and an inserting transaction follows the
+//! readers of any range of the table.
 
 use std::collections::BTreeMap;
 
@@ -59,29 +62,29 @@ use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::Link;
 
-/// In place of an LSN: the worker has no commit under way, or that one has stamped what it read.
+/// Replaces an LSN: the worker has no commit in progress, or its reads are stamped.
 const NONE: u64 = u64::MAX;
 
-/// What all transactions of a database share that certifies by the serial safety net.
+/// Shared state of a database that is certified by the serial safety net.
 #[derive(Debug)]
 pub(crate) struct SafetyNet {
-    /// For each worker a bound of the LSN of its commit under way, then that LSN.
+    /// For each worker a lower bound of the LSN of its commit in progress, then that LSN.
     under_way: Box<[CachePadded<AtomicU64>]>,
-    /// π of commits for which it is earlier than the commit, while a transaction may ask.
+    /// π of commits for which it is earlier than the commit, while a transaction may need it.
     bounds: RwLock<BTreeMap<Lsn, Lsn>>,
 }
 
-/// A commit under way, until this is dropped.
+/// A commit in progress; dropping this ends it.
 #[derive(Debug)]
 pub(super) struct UnderWay<'e>(&'e AtomicU64);
 
-/// What a transaction has found of its two bounds.
+/// The two bounds of a transaction, as found so far.
 #[derive(Debug)]
 struct Bounds {
     commit: Lsn,
     /// η so far.
     after: Lsn,
-    /// π so far, and what was read that gave it.
+    /// π so far, and the read that determined it.
     before: Lsn,
     read: Option<Read>,
 }
@@ -99,15 +102,16 @@ impl SafetyNet {
         Self { under_way: (0..workers).map(|_| none()).collect(), bounds: RwLock::default() }
     }
 
-    /// A worker begins to commit; `tail` is the log's, read before.
+    /// Begins a worker's commit; `tail` is the log's tail, read before.
     fn enter(&self, worker: usize, tail: Lsn) -> UnderWay<'_> {
         let word = &*self.under_way[worker];
-        // Release: together with the addition to the tail that follows, which those who draw later read.
+        // Release: made visible by the addition to the tail that follows, which every later draw
+        // reads.
         word.store(tail.0, Ordering::Release);
         UnderWay(word)
     }
 
-    /// Waits until all that commit before `lsn` have stamped what they read.
+    /// Waits until all transactions that commit before `lsn` have stamped their reads.
     fn await_readers(&self, worker: usize, lsn: Lsn) {
         for (_, word) in self.under_way.iter().enumerate().filter(|(other, _)| *other != worker) {
             let mut looks = 0;
@@ -123,8 +127,9 @@ impl SafetyNet {
         self.bounds.read().get(&commit).copied().unwrap_or(commit)
     }
 
-    /// Makes π of a commit visible to other transactions, before the commit is `Committed`; `bound` is earlier than the
-    /// commit. Drops those of commits before `oldest`, which no transaction looks up any more.
+    /// Makes π of a commit visible to other transactions, before the commit is `Committed`; `bound`
+    /// is earlier than the commit. Removes bounds of commits before `oldest`, which no transaction
+    /// needs any more.
     fn publish_bound(&self, commit: Lsn, bound: Lsn, oldest: Lsn) {
         let bounds = &mut *self.bounds.write();
         bounds.insert(commit, bound);
@@ -138,11 +143,11 @@ impl SafetyNet {
 
 impl UnderWay<'_> {
     fn drew(&self, lsn: Lsn) {
-        // Release: nothing but the LSN is told.
+        // Release: publishes nothing except the LSN.
         self.0.store(lsn.0, Ordering::Release);
     }
 
-    /// Publishes that what the transaction read is stamped.
+    /// Publishes that the transaction's reads are stamped.
     fn stamped_reads(&self) {
         // Release pairs with the Acquire in `await_readers`.
         self.0.store(NONE, Ordering::Release);
@@ -156,12 +161,12 @@ impl Drop for UnderWay<'_> {
 }
 
 impl Bounds {
-    /// The transaction comes after a commit.
+    /// Notes that the transaction follows a commit.
     fn comes_after(&mut self, commit: Lsn) {
         self.after = self.after.max(commit);
     }
 
-    /// The transaction comes before all that a commit with this bound comes before.
+    /// Notes that the transaction precedes everything that a commit with this bound precedes.
     fn comes_before(&mut self, bound: Lsn, read: Read) {
         if bound < self.before {
             (self.before, self.read) = (bound, Some(read));
@@ -170,17 +175,17 @@ impl Bounds {
 }
 
 impl Engine {
-    /// Begins a worker's commit, where that matters; before the LSN is drawn.
+    /// Begins a worker's commit under the safety net, if it is in use; before the LSN is drawn.
     pub(super) fn enter_safety_net(&self, worker: usize) -> Option<UnderWay<'_>> {
         self.safety_net.as_ref().map(|net| net.enter(worker, self.log.tail()))
     }
 }
 
 impl Transaction {
-    /// Whether the transaction may commit at `commit`, by the serial safety net.
+    /// Decides whether the transaction may commit at `commit`, by the serial safety net.
     ///
     /// # Errors
-    /// What it read that makes it come before whom it comes after.
+    /// The read because of which it would precede a transaction that it also follows.
     pub(super) fn pass_safety_net(&self, commit: Lsn) -> Result<(), NamedKeys> {
         let engine = self.engine();
         let net = engine.safety_net.as_ref().expect("the transaction's mode says so");
@@ -206,7 +211,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Takes η from those who read what the transaction writes over.
+    /// Takes η from the readers of the records that the transaction overwrites.
     fn look_at_writes(&self, net: &SafetyNet, bounds: &mut Bounds) {
         let writes = self.writes().borrow();
         if writes.is_empty() {
@@ -216,7 +221,8 @@ impl Transaction {
             net.await_readers(self.worker().number(), bounds.commit);
         }
         for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
-            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
+            // transaction.
             let table = unsafe { write.table.get() };
             bounds.comes_after(table.latest_reader(write.rid));
             if !write.existed() {
@@ -228,7 +234,7 @@ impl Transaction {
         }
     }
 
-    /// Takes π from those who wrote over what the transaction read, and stamps that.
+    /// Takes π from the transactions that overwrote what this one read, and stamps the reads.
     fn look_at_reads(&self, net: &SafetyNet, bounds: &mut Bounds) {
         let (reads, operation) = (self.reads(), reclaim::enter());
         let mut look = |table: &Records, rid: Rid, read: Read| {
@@ -240,12 +246,14 @@ impl Transaction {
         };
         for number in 0..reads.points() {
             let point = reads.point(number);
-            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
+            // transaction.
             look(unsafe { point.table.get() }, point.rid, Read::Point(number));
         }
         for number in 0..reads.projections() {
             reads.with_projection(number, |point, _| {
-                // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+                // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
+                // transaction.
                 look(unsafe { point.table.get() }, point.rid, Read::Part(number));
             });
         }
@@ -256,7 +264,8 @@ impl Transaction {
         }
         for number in 0..reads.ranges() {
             reads.with_range(number, |table, _, _| {
-                // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+                // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
+                // transaction.
                 let table = unsafe { table.get() };
                 bounds.comes_after(table.latest_reclaimed());
                 table.note_range_reader(bounds.commit);
@@ -272,7 +281,8 @@ impl Transaction {
         mut each: impl FnMut(&Records, Rid),
     ) {
         let cursor = self.reads().with_range(number, |table, low, high| {
-            // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
+            // transaction.
             let table = unsafe { table.get() };
             (table, table.index.cursor(low, high, false))
         });
@@ -288,7 +298,8 @@ impl Transaction {
         let writes = self.writes().borrow();
         let write =
             writes.writes().first().expect("one that read nothing and wrote nothing passes");
-        // SAFETY: tables live as long as the engine, which `self` holds, or are the transaction's own.
+        // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
+        // transaction.
         NamedKeys::record(unsafe { write.table.get() }, writes.key(write))
     }
 }

@@ -1,12 +1,12 @@
-//! Scans: the records of a range of keys, as the transaction sees them.
+//! Scans: the visible records in a range of keys.
 //!
 //! A scan takes a leaf's entries at a time and prefetches the cache lines of all their records
-//! before it reads the first. Writes that the transaction itself makes while a scan is under way
-//! may or may not be met by it; those made before are.
+//! before it reads the first. Writes that the transaction makes during a scan may or may not be
+//! returned by it; earlier ones are.
 //!
-//! Invariant: the cursor stands behind the last record that is ready, and moves together with what
-//! becomes ready, without a suspension between. So a call that is dropped, or fails, loses nothing:
-//! the next one reads again what was under way.
+//! Invariant: the cursor stands after the last ready record, and moves together with the ready
+//! list, without suspension in between. So a call that is dropped, or fails, loses nothing: the
+//! next one reads the same records again.
 
 use std::ops::Bound;
 use std::ptr::NonNull;
@@ -27,94 +27,94 @@ use crate::sched::{self, Cause};
 use crate::sync::thread;
 use crate::types::KeyBuffer;
 
-/// Entries taken at a time, at most: a leaf's.
+/// Maximum number of entries taken at a time: one leaf.
 pub(super) const BATCH: usize = 64;
-/// Records that are read from the log at a time.
+/// Number of records that are read from the log at a time.
 const READS: usize = 32;
-/// Bytes of values in one batch, unless a single one is larger.
+/// Maximum bytes of values in one batch, unless a single value is larger.
 pub(super) const BATCH_BYTES: usize = 1 << 20;
-/// Records of a batch that are as much work as one step of a task.
+/// Number of records in a batch that count as one step of a task.
 pub(super) const RECORDS_PER_STEP: usize = 4;
 
-/// Where a scan starts and ends, by key.
+/// The key bounds of a scan.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
     pub(crate) low: Bound<KeyBuffer>,
     pub(crate) high: Bound<KeyBuffer>,
 }
 
-/// Which way a scan goes.
+/// The direction of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Forward,
     Reverse,
 }
 
-/// A scan under way.
+/// A scan in progress.
 #[derive(Debug)]
 pub(crate) struct Scan<'tx> {
     pub(super) transaction: &'tx Transaction,
     table: RecordsRef,
     pub(super) bounds: Bounds,
     pub(super) direction: Direction,
-    /// Whether values are of no interest, and so are not read from the log, unless they say whether a record has
-    /// expired: all are given as empty.
+    /// If set, values are not read from the log, unless needed to decide expiry, and are returned
+    /// empty.
     pub(super) keys_only: bool,
-    /// Whether records that have expired are left out, and values given as the user knows them; else all that is
-    /// stored is given as it is.
+    /// If set, expired records are omitted and values are returned without their expiry; else
+    /// values are returned in their stored form.
     pub(super) unexpired_only: bool,
-    /// Whether what is read from the log is not put back into memory for others.
+    /// If set, records read from the log are not made resident.
     leaves_cold: bool,
     progress: Progress,
-    /// Records that will be asked for, at most.
+    /// Maximum number of records that will be requested.
     expected: u64,
-    /// Entries to be taken next.
+    /// Number of entries to take next.
     pub(super) batch: usize,
     cursor: Option<Cursor<'tx>>,
-    /// The same, of a paged table.
+    /// The cursor for a paged table.
     pub(super) page_cursor: Option<PagedCursor<'tx>>,
-    /// Leaves that it reads at once when it next waits for one, beside that.
+    /// Number of leaves to read ahead at the next wait for a leaf.
     pub(super) leaves_ahead: usize,
-    /// Keys and values of records read and not yet passed, the next one last. The values are in
-    /// `copies`, or in versions that stay until the transaction is over.
+    /// Keys and values of records that are read but not passed, the next one last. The values are
+    /// in `copies`, or in versions that stay allocated until the transaction ends.
     pub(super) ready: Vec<(KeyBuffer, NonNull<[u8]>)>,
     pub(super) copies: Copies,
     ahead: ReadAhead,
-    /// The range in the transaction's read set, as wide as the scan may still get: so a scan that is never
-    /// dropped is certified whole.
+    /// The range in the transaction's read set, as wide as the scan may become: a scan that is
+    /// never dropped is certified as a whole.
     noted: Option<RangeNumber>,
     /// The last key that was passed.
     passed: Option<KeyBuffer>,
-    /// The first key of which the scan met a record that others have changed since the transaction began,
-    /// until the transaction is told of it.
+    /// The first key of a record that was superseded since the transaction began, until the
+    /// transaction is notified.
     pub(super) stale: Option<KeyBuffer>,
-    /// Whether the end of the range was met.
+    /// Set at the end of the range.
     ended: bool,
-    /// How often the transaction had been rolled back when it last read.
+    /// Number of the transaction's rollbacks at the last read.
     rollbacks: u64,
 }
 
-/// The first entries of a batch, in the order of the scan, and what they lead to.
+/// The first entries of a batch, in scan order, and their records.
 #[derive(Debug, Default)]
 struct ScanBatch {
     records: Vec<Record>,
-    /// Those of `records` that are to be read from the log.
+    /// The elements of `records` that must be read from the log.
     in_log: Vec<Wanted>,
-    /// The position of the first that others have changed since the transaction began.
+    /// Position of the first record that was superseded since the transaction began.
     stale: Option<usize>,
-    /// Whether these are all entries that the cursor met.
+    /// Set if these are all entries that the cursor met.
     whole: bool,
 }
 
 #[derive(Debug)]
 struct Record {
     key: KeyBuffer,
-    /// None if the transaction sees none, or does not have it yet.
+    /// `None` if no version is visible, or the value is not read yet.
     value: Option<NonNull<[u8]>>,
 }
 
 impl Transaction {
-    /// A scan of the records between two bounds, as they are stored.
+    /// Creates a scan of the records between two bounds, in their stored form.
     pub(crate) fn scan(&self, table: &Records, bounds: Bounds) -> Scan<'_> {
         assert!(self.engine().owns(table), "the caller checked the table");
         Scan {
@@ -144,7 +144,7 @@ impl Transaction {
 }
 
 impl<'tx> Scan<'tx> {
-    /// Sets the direction; before the first record only.
+    /// Sets the direction; only before the first record.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         if !self.has_not_begun() {
             return self.progress.refuse();
@@ -152,26 +152,26 @@ impl<'tx> Scan<'tx> {
         self.direction = direction;
     }
 
-    /// Gives every value as empty that is not ready yet.
+    /// Returns every value that is not ready yet as empty.
     pub(crate) fn set_keys_only(&mut self) {
         self.keys_only = true;
     }
 
-    /// Leaves out records that have expired, and gives values as the user knows them; before the first record
-    /// only.
+    /// Omits expired records, and returns values without their expiry; only before the first
+    /// record.
     pub(crate) fn leave_out_expired(&mut self) {
-        assert!(self.has_not_begun(), "a scan looks at what has expired from its start, or not");
+        assert!(self.has_not_begun(), "set before the first record");
         // SAFETY: the engine owns the table and outlives the transaction.
         self.unexpired_only = unsafe { self.table.get() }.expires();
     }
 
-    /// Lets records that it reads from the log stay there; before the first record only.
+    /// Does not make records read from the log resident; only before the first record.
     pub(crate) fn set_leaves_cold(&mut self) {
-        assert!(self.has_not_begun(), "a scan keeps to what it was told");
+        assert!(self.has_not_begun(), "set before the first record");
         self.leaves_cold = true;
     }
 
-    /// A stored value as the scan gives it, if it does.
+    /// The value that the scan returns for a stored one, if any.
     pub(super) fn given<'v>(&self, table: &Records, stored: &'v [u8]) -> Option<&'v [u8]> {
         if self.unexpired_only { self.transaction.unexpired(table, stored) } else { Some(stored) }
     }
@@ -180,28 +180,29 @@ impl<'tx> Scan<'tx> {
         self.cursor.is_none() && self.page_cursor.is_none()
     }
 
-    /// Whether a record is ready.
+    /// Returns whether a record is ready.
     pub(super) fn is_ready(&self) -> bool {
         !self.ready.is_empty()
     }
 
-    /// At most `count` more records are given by [`Scan::next`].
+    /// Limits [`Scan::next`] to `count` more records.
     pub(crate) fn limit(&mut self, count: u64) {
         self.progress.limit(count);
-        // One that was given is not passed yet.
+        // A returned record is not passed yet.
         self.expect_records(count.saturating_add(u64::from(self.progress.has_given())));
     }
 
-    /// How many more are given at most.
+    /// Number of records that may still be returned.
     pub(crate) fn left(&self) -> u64 {
         self.progress.left()
     }
 
-    /// Passes the record that was given, and loads the next one, as [`Scan::load`]; `false` also when as
-    /// many were given as may be. The caller then gives it ([`Scan::give`]), or it stays the next.
+    /// Moves past the returned record and loads the next, like [`Scan::load`]; also `false` once
+    /// the limit is reached. The caller then returns the record ([`Scan::give`]), or it stays the
+    /// next one.
     ///
     /// # Errors
-    /// As [`Scan::load`].
+    /// Those of [`Scan::load`].
     pub(crate) async fn next(&mut self) -> Result<bool, OperationError> {
         if self.progress.passes() {
             self.pass();
@@ -212,22 +213,22 @@ impl<'tx> Scan<'tx> {
         self.load().await
     }
 
-    /// The record that is ready was given: it is passed when the next one is asked for.
+    /// Marks the ready record as returned; the next call moves past it.
     pub(crate) fn give(&self) {
         self.progress.give();
     }
 
-    /// Says how many records will be asked for at most, so that not too many are read ahead.
+    /// Sets the maximum number of records that will be requested, which limits read-ahead.
     pub(crate) fn expect_records(&mut self, count: u64) {
         self.expected = count;
         self.batch = count.clamp(1, BATCH as u64) as usize;
     }
 
-    /// Reads until a record is ready; `false` at the end of the range. Dropping the future, or an
-    /// error, loses no record: the next call goes on where this one was.
+    /// Reads until a record is ready; `false` at the end of the range. A dropped future or an error
+    /// loses no record: the next call continues from there.
     ///
     /// # Errors
-    /// The log's, if the next value is there and cannot be read; `Overloaded`.
+    /// The log's error if the next value exists and cannot be read; `Overloaded`.
     pub(crate) async fn load(&mut self) -> Result<bool, OperationError> {
         self.forget_rolled_back();
         while self.ready.is_empty() {
@@ -242,7 +243,7 @@ impl<'tx> Scan<'tx> {
         Ok(!self.ended)
     }
 
-    /// Notes that the scan has returned a record which others have changed since, if it has come to it by now.
+    /// Notifies the transaction of a superseded record, once the scan has returned it.
     #[cold]
     fn note_stale(&mut self) -> Result<(), OperationError> {
         let beyond =
@@ -260,24 +261,24 @@ impl<'tx> Scan<'tx> {
         self.transaction.note_stale_read(unsafe { self.table.get() }, &key)
     }
 
-    /// The key and the value of the record that is ready.
+    /// The key and the value of the ready record.
     pub(crate) fn current(&self) -> Option<(&KeyBuffer, &[u8])> {
-        // SAFETY: the value stays until the next batch is read or the transaction is over, and `self`,
+        // SAFETY: the value stays until the next batch is read or the transaction ends, and `self`,
         // which borrows the transaction, is borrowed.
         self.ready.last().map(|(key, value)| (key, unsafe { value.as_ref() }))
     }
 
-    /// Passes the record that is ready.
+    /// Moves past the ready record.
     pub(crate) fn pass(&mut self) {
         let (key, _) = self.ready.pop().expect("only a record that is ready is passed");
         self.passed = Some(key);
         self.expected = self.expected.saturating_sub(1);
     }
 
-    /// The first record of the scan, whose value the transaction keeps until it is over.
+    /// Returns the first record of the scan. The transaction keeps its value until it ends.
     ///
     /// # Errors
-    /// As [`Scan::load`].
+    /// Those of [`Scan::load`].
     pub(crate) async fn into_first(
         mut self,
     ) -> Result<Option<(KeyBuffer, &'tx [u8])>, OperationError> {
@@ -287,13 +288,14 @@ impl<'tx> Scan<'tx> {
         self.transaction.copies().take_over(&mut self.copies);
         let first = self.ready.pop();
         self.passed = first.as_ref().map(|(key, _)| key.clone());
-        // What was read beyond it is told to nobody.
+        // Records read beyond it are not returned.
         self.ready.clear();
         // SAFETY: the transaction, which is borrowed for `'tx`, keeps it.
         Ok(first.map(|(key, value)| (key, unsafe { value.as_ref() })))
     }
 
-    /// Drops what was read ahead if the transaction was rolled back since: own writes may be among it.
+    /// Discards records that were read ahead if the transaction was rolled back since: they may
+    /// include undone writes.
     #[inline(always)]
     fn forget_rolled_back(&mut self) {
         let rollbacks = self.transaction.savepoints().rollbacks();
@@ -303,7 +305,7 @@ impl<'tx> Scan<'tx> {
         }
     }
 
-    /// Drops what was read ahead: the scan goes on behind what was passed.
+    /// Discards records that were read ahead; the scan continues after the last passed key.
     #[cold]
     fn forget_ready(&mut self) {
         if self.ready.is_empty() {
@@ -327,7 +329,7 @@ impl<'tx> Scan<'tx> {
         self.transaction.engine().planted_panic.panic_if_planted(PanicPoint::Scan);
         // SAFETY: the engine owns the table and outlives the transaction.
         let table: &'tx Records = unsafe { self.table.get() };
-        // Nothing is ready, so nothing leads to what was read before.
+        // No record is ready, so nothing references the previous values.
         self.copies.free(table.memory());
         if let Some(paged) = table.paged() {
             return self.read_paged_batch(table, paged).await;
@@ -336,7 +338,7 @@ impl<'tx> Scan<'tx> {
         if !batch.in_log.is_empty() {
             self.read_log(table, &mut batch).await?;
         }
-        // From here on nothing suspends.
+        // Nothing suspends from here on.
         let cursor = self.cursor.as_mut().expect("made for the first batch");
         match batch.records.last() {
             Some(_) if batch.whole => cursor.pass_all(),
@@ -349,7 +351,8 @@ impl<'tx> Scan<'tx> {
         let live = batch.records.into_iter().rev().filter_map(|record| {
             let mut value = record.value?;
             if self.unexpired_only {
-                // SAFETY: just read; it stays until the next batch is, or the transaction is over.
+                // SAFETY: just read; the value stays until the next batch is read or the
+                // transaction ends.
                 let stored = unsafe { value.as_ref() };
                 value = NonNull::from(self.transaction.unexpired(table, stored)?);
                 if self.keys_only {
@@ -361,13 +364,13 @@ impl<'tx> Scan<'tx> {
         self.ready.reserve(records);
         self.ready.extend(live);
         if self.ready.is_empty() {
-            // Among deleted records, a few at a time would take a descent for each few.
+            // Small batches among deleted records would need a descent each.
             self.batch = (2 * self.batch).min(BATCH);
         }
         Ok(true)
     }
 
-    /// Notes the range as read, as wide as the scan may get.
+    /// Adds the range to the read set, as wide as the scan may become.
     pub(super) fn note_range(&mut self) {
         if self.noted.is_none() && self.transaction.mode().notes() {
             let (low, high) = (as_bytes(&self.bounds.low), as_bytes(&self.bounds.high));
@@ -380,8 +383,8 @@ impl<'tx> Scan<'tx> {
         }
     }
 
-    /// Meets the next entries and takes what is in memory of their records, up to as many as are asked
-    /// for, and to as many bytes as a batch has; `None` at the end of the range.
+    /// Takes the next entries and their resident values, up to the requested count and the bytes of
+    /// a batch; `None` at the end of the range.
     async fn look(&mut self, table: &'tx Records) -> Option<ScanBatch> {
         let operation = reclaim::enter();
         self.note_range();
@@ -401,12 +404,12 @@ impl<'tx> Scan<'tx> {
             if !batch.records.is_empty() {
                 return Some(batch);
             }
-            // The first is being decided.
+            // The first record's commit is being decided.
             sched::yield_now(Cause::Undecided).await;
         }
     }
 
-    /// Takes what is in memory of records, until one is being decided, or it is enough.
+    /// Takes resident values until a commit is being decided or the batch is full.
     fn take<'o>(
         &self,
         table: &Records,
@@ -460,11 +463,12 @@ impl<'tx> Scan<'tx> {
         batch
     }
 
-    /// Reads what is in the log, side by side, and neighbours in one piece. A record that cannot be read ends
-    /// the batch before it; the next one starts with it. No operation guard is held meanwhile.
+    /// Reads values from the log concurrently, and neighbors in one piece. A record that cannot be
+    /// read ends the batch before it; the next batch starts with it. No operation guard is held
+    /// during the reads.
     ///
     /// # Errors
-    /// What keeps the first record of the batch from being read.
+    /// The error of the batch's first record.
     async fn read_log(
         &mut self,
         table: &'tx Records,
@@ -500,10 +504,10 @@ impl<'tx> Scan<'tx> {
         Ok(())
     }
 
-    /// Takes the values of a stretch's records from the piece that was read.
+    /// Takes the values of a span's records from the piece that was read.
     ///
     /// # Errors
-    /// Of the first record that cannot be read, and its number.
+    /// The number and error of the first record that cannot be read.
     async fn take_piece(
         &mut self,
         table: &'tx Records,
@@ -544,7 +548,7 @@ impl<'tx> Scan<'tx> {
         batch.records[one.number].value = Some(NonNull::from(value));
     }
 
-    /// Keeps the value of a record that was read by itself.
+    /// Keeps the value of a record that was read separately.
     fn keep_record(
         &self,
         table: &Records,
@@ -562,7 +566,7 @@ impl ScanBatch {
     /// Ends the batch before the record at `position`, which cannot be read.
     ///
     /// # Errors
-    /// `error`, if nothing is left then.
+    /// `error`, if no record is left.
     fn end_before(&mut self, position: usize, error: OperationError) -> Result<(), OperationError> {
         self.records.truncate(position);
         self.whole = false;
@@ -576,21 +580,21 @@ impl Drop for Scan<'_> {
             && !self.ended
             && !thread::panicking()
         {
-            // The next record that is ready may have been looked at, those behind it were not.
+            // The caller may have seen the ready record, but not the ones after it.
             let current = self.ready.last().map(|(key, _)| key);
             let short = is_planted(Bug::RangeTrimmedShort);
             let reached = current.filter(|_| !short).or(self.passed.as_ref());
             let reverse = self.direction == Direction::Reverse;
             self.transaction.reads().trim(noted, reached.map(|key| &**key), reverse);
         }
-        // What is ready goes with the scan, and what was lent of it borrowed the scan.
+        // Ready records are freed with the scan; values lent to the caller borrowed the scan.
         let memory = &self.transaction.engine().memory;
         self.copies.free(memory);
         self.ahead.keep(memory, None);
     }
 }
 
-/// A bound on a buffer, as a bound on its bytes.
+/// Converts a bound on a buffer to a bound on its bytes.
 pub(super) fn as_bytes(bound: &Bound<KeyBuffer>) -> Bound<&[u8]> {
     bound.as_ref().map(|key| &**key)
 }

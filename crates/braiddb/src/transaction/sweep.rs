@@ -1,19 +1,20 @@
-//! Sweeping: records that have expired are deleted by the workers, in small transactions among the others.
+//! Sweeps: workers delete expired records in small transactions.
 //!
-//! A sweep goes over a table from one end to the other, a few hundred records at a time, and rests in between for longer
-//! than that took. It needs no index by expiry, which every write would pay for: a table is swept once in an eighth of the
-//! time that its records live, so each record is looked at some eight times in its life, whatever the size of the table,
-//! and however short a time records of other tables live;
-//! and not at all while nothing in it may have expired, which is known from the last sweep and what was written since.
-//! What has expired takes room for an eighth of its life longer, and an hour at most. Tables that are due take turns, each
-//! with some of its records, so a large one does not hold up the others.
+//! A sweep passes over a table from one end to the other, a few hundred records at a time, and
+//! pauses in between for longer than the work took. It needs no index by expiry, for which every
+//! write would pay. A table is swept once per eighth of its records' lifetime. So each record is
+//! examined about eight times in its life, independent of the table's size and of other tables'
+//! lifetimes. A table is not swept while nothing in it can have expired, which is known from the
+//! last sweep and later writes. Expired records occupy space for another eighth of their lifetime,
+//! and at most one hour. Tables that are due are interleaved, so a large one does not delay the
+//! others.
 //!
-//! A sweep gives way: where another transaction writes one of the records, it lets go of those few and goes on. Nobody's
-//! answers depend on it (`transaction/expiry.rs`). It passes over records whose keys in an index cannot be told, as the
-//! program's code for that panics, say.
+//! A sweep yields: on a conflict with another transaction, it skips those few records and
+//! continues. No result depends on it (`transaction/expiry.rs`). It skips records whose index keys
+//! cannot be computed, for example because the program's key function panics.
 //!
-//! Who begins it: a worker that says when the next is due looks at that moment once more before it sleeps, and gets up
-//! for it. So one worker at least does, and the first to see that it is due takes it.
+//! Start of a sweep: a worker that schedules the next sweep checks the due time before it sleeps,
+//! and wakes for it. So at least one worker does, and the first that finds it due runs it.
 
 use std::ops::Bound;
 use std::rc::Rc;
@@ -33,27 +34,27 @@ use crate::sync::statistic::AtomicU64;
 use crate::sync::{self, clock};
 use crate::types::KeyBuffer;
 
-/// Records that are looked at in one transaction.
+/// Number of records examined per transaction.
 const LOOKED_AT: u64 = 256;
-/// A sweep begins after this part of a record's life.
+/// Divisor: a sweep begins after an eighth of the records' lifetime.
 const PART_OF_LIFE: u64 = 8;
-/// How soon after another one a sweep begins at most, and at least, in milliseconds.
+/// Shortest and longest interval between sweeps in milliseconds.
 const SOONEST: u64 = 1000;
 const LATEST: u64 = 3_600_000;
-/// How many times as long as it took to look at some records a sweep rests then, and how long at most.
+/// Pause of a sweep as a multiple of the time its last batch took, and the maximum pause.
 const REST: u32 = 4;
 const MAX_PAUSE: Duration = Duration::from_millis(10);
-/// How often a sweep that somebody waits for tries the same records where others write them.
+/// Number of attempts at a batch with conflicts, if a caller waits for the sweep.
 const ATTEMPTS: u32 = 16;
 
 const NEVER: u64 = u64::MAX;
 
-/// When expired records are swept.
+/// The schedule of sweeps.
 #[derive(Debug)]
 pub(crate) struct Sweeps {
     begin: Instant,
-    /// Milliseconds after `begin` at which the next sweep is due; [`NEVER`] if no table has records that expire, or a
-    /// sweep is under way.
+    /// Milliseconds after `begin` at which the next sweep is due; [`NEVER`] if no table has a
+    /// lifetime, or a sweep is running.
     due: AtomicU64,
     under_way: AtomicBool,
 }
@@ -66,24 +67,24 @@ impl Default for Sweeps {
 }
 
 impl Sweeps {
-    /// Says that a table has records that expire, and is to be swept after a part of their life. The caller, or whoever
-    /// he gives a job to afterwards, is a worker, which looks before it sleeps.
+    /// Schedules sweeps of a table with a lifetime. The caller, or the thread to which it later
+    /// sends a job, is a worker, which checks before it sleeps.
     pub(crate) fn expect(&self, table: &Records) {
         self.end_of(table);
         self.expect_next(table);
     }
 
-    /// The same of a table that knows when it is to be swept.
+    /// Schedules a table whose next sweep time is set.
     fn expect_next(&self, table: &Records) {
-        // What happens in a simulation must not depend on time, unless that is the schedule's.
+        // A simulation must not depend on time, unless the schedule controls time.
         if cfg!(braid_simulation) && !sync::takes_part() {
             return;
         }
-        // Relaxed: this worker sees it, and that is enough.
+        // Relaxed: it suffices that this worker sees it.
         self.due.fetch_min(table.next_sweep(), Ordering::Relaxed);
     }
 
-    /// A sweep of a table is over, or was not needed: the next is due after a part of its records' life.
+    /// Notes that a sweep of a table ended, or was not needed, and sets the time of the next one.
     fn end_of(&self, table: &Records) {
         table.set_next_sweep(self.now().saturating_add(interval(table.lifetime_ms())));
     }
@@ -93,7 +94,7 @@ impl Sweeps {
         clock::now().saturating_duration_since(self.begin).as_millis() as u64
     }
 
-    /// When the next is due, if one is.
+    /// When the next sweep is due, if one is scheduled.
     #[inline(always)]
     pub(super) fn due_at(&self) -> Option<Instant> {
         // Relaxed: see `expect`.
@@ -103,21 +104,21 @@ impl Sweeps {
         }
     }
 
-    /// Takes the sweep that is due; `false` if another worker has.
+    /// Takes the sweep that is due; `false` if another worker has taken it.
     pub(super) fn take(&self) -> bool {
-        // Relaxed: only one takes what is due, and that is all that matters.
+        // Relaxed: only one worker takes it, and nothing else depends on it.
         self.due.swap(NEVER, Ordering::Relaxed) != NEVER
     }
 
     fn begin(&self) -> Option<UnderWay<'_>> {
-        // Acquire pairs with the Release at the end of the one before.
+        // Acquire pairs with the Release at the end of the previous sweep.
         let taken = self.under_way.swap(true, Ordering::Acquire);
-        // Made only if taken here: its drop gives the turn back.
+        // Created only if taken here, because its drop releases the flag.
         (!taken).then(|| UnderWay(self))
     }
 }
 
-/// A sweep under way.
+/// A running sweep; dropping it ends it.
 struct UnderWay<'s>(&'s Sweeps);
 
 impl Drop for UnderWay<'_> {
@@ -127,7 +128,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// How long after a sweep of a table the next one begins.
+/// Interval between sweeps of a table, in milliseconds.
 fn interval(lifetime_ms: u64) -> u64 {
     (lifetime_ms / PART_OF_LIFE).clamp(SOONEST, LATEST)
 }
@@ -141,7 +142,7 @@ async fn sweep_due() {
     let worker = WorkerTransactions::current();
     let engine = worker.engine().clone();
     let sweeps = &engine.sweeps;
-    // The one that is under way sweeps what is due meanwhile too.
+    // The running sweep handles tables that become due in the meantime.
     let Some(_under_way) = sweeps.begin() else { return };
     let mut under_way: Vec<TableSweep> = Vec::new();
     loop {
@@ -149,7 +150,7 @@ async fn sweep_due() {
             if !table.expires() || table.next_sweep() > sweeps.now() {
                 continue;
             }
-            // Not due while it is swept.
+            // Not due while it is being swept.
             if under_way.iter().any(|sweep| Arc::ptr_eq(&sweep.table, &table)) {
                 continue;
             }
@@ -166,7 +167,7 @@ async fn sweep_due() {
             let begun = clock::now();
             let is_over = sweep.go_on(&worker, 1).await.unwrap_or_else(|error| {
                 let name = sweep.table.name();
-                tracing::warn!("records of table {:?} were not swept: {error}", &*name);
+                tracing::warn!("cannot sweep expired records of table {:?}: {error}", &*name);
                 true
             });
             match is_over {
@@ -184,10 +185,11 @@ async fn sweep_due() {
     }
 }
 
-/// Sweeps all tables at once; how many records were deleted. Some of those that others write meanwhile may be left.
+/// Sweeps all tables immediately; returns the number of deleted records. Records in conflict with
+/// other transactions may be left.
 ///
 /// # Errors
-/// The device's, the log's; `Overloaded`.
+/// Those of the device and the log; `Overloaded`.
 pub(crate) async fn sweep_now() -> Result<u64, OperationError> {
     let worker = WorkerTransactions::current();
     let engine = worker.engine();
@@ -205,11 +207,11 @@ pub(crate) async fn sweep_now() -> Result<u64, OperationError> {
 /// A sweep of one table.
 struct TableSweep {
     table: Arc<Records>,
-    /// When it began.
+    /// The time at which it began.
     now: u64,
-    /// The last record that it has passed.
+    /// The last record that it passed.
     after: Option<KeyBuffer>,
-    /// How many it has deleted.
+    /// Number of deleted records.
     swept: u64,
 }
 
@@ -219,8 +221,8 @@ impl TableSweep {
         Self { table, now: engine.steady_clock.now(), after: None, swept: 0 }
     }
 
-    /// Goes over some records more, and tries up to `attempts` times what others are writing; whether those were the
-    /// last.
+    /// Sweeps the next records, with up to `attempts` attempts on conflicts; returns whether those
+    /// were the last.
     async fn go_on(
         &mut self,
         worker: &Rc<WorkerTransactions>,
@@ -231,7 +233,7 @@ impl TableSweep {
         }
         let mut attempt = 1;
         let batch = loop {
-            // What is left after an error is due the next time.
+            // Records left after an error are due the next time.
             let batch = sweep_batch(worker, &self.table, self.after.clone()).await;
             let batch = batch.inspect_err(|_| self.table.note_expiry(self.now))?;
             if !batch.has_conflict || attempt >= attempts {
@@ -251,13 +253,13 @@ impl TableSweep {
 #[derive(Debug, Default)]
 struct SweepBatch {
     swept: u64,
-    /// Whether it conflicted with other transactions; then none of it was deleted.
+    /// Set if it conflicted with other transactions; then nothing was deleted.
     has_conflict: bool,
-    /// The last one; `None` if there are no more.
+    /// The last key; `None` if no records are left.
     last: Option<KeyBuffer>,
 }
 
-/// Looks at the next records of a table, and deletes those that have expired, in one transaction.
+/// Examines the next records of a table in one transaction, and deletes those that have expired.
 async fn sweep_batch(
     worker: &Rc<WorkerTransactions>,
     table: &Records,
@@ -265,7 +267,7 @@ async fn sweep_batch(
 ) -> Result<SweepBatch, OperationError> {
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     if !transaction.may_use(table) {
-        // Its creator has not committed, or just has.
+        // Its creator has not committed, or has just committed.
         table.note_expiry(transaction.time());
         return Ok(SweepBatch::default());
     }
@@ -292,11 +294,12 @@ async fn sweep_batch(
             Err(OperationError::Index(error))
                 if matches!(*error, IndexError::IndexDetached { .. }) =>
             {
-                // Its entries cannot be found until the program attaches it: then there is another sweep.
+                // Its index entries cannot be computed until the program attaches the index; then
+                // another sweep follows.
                 table.note_expiry(now);
                 return Ok(SweepBatch::default());
             }
-            // Refused, and nothing of it has happened. It would be each time.
+            // Refused without effect, as it would be each time.
             Err(
                 error @ (OperationError::Panicked(_)
                 | OperationError::Decode(_)
@@ -304,7 +307,7 @@ async fn sweep_batch(
             ) => {
                 if table.is_first_unswept() {
                     tracing::warn!(
-                        "a record of table {:?} that has expired is left, and perhaps others: {error}",
+                        "cannot sweep an expired record of table {:?}, and perhaps others: {error}",
                         &*table.name()
                     );
                 }
@@ -320,8 +323,8 @@ async fn sweep_batch(
 }
 
 impl Transaction {
-    /// Looks at the next records after a key: the keys of those that have expired, and the last key if there may be
-    /// more. When the others will is noted.
+    /// Examines the next records after a key. Returns the keys of expired ones, and the last key if
+    /// more may follow. Notes when the others expire.
     async fn find_expired(
         &self,
         table: &Records,
@@ -349,9 +352,9 @@ impl Transaction {
     }
 }
 
-/// Lets others have the worker for a while.
+/// Lets other tasks of the worker run for a while.
 async fn rest(worker: &WorkerTransactions, time: Duration) {
-    // What happens in a simulation must not depend on time.
+    // A simulation must not depend on time.
     if cfg!(braid_simulation) {
         return;
     }

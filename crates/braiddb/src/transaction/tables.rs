@@ -1,9 +1,9 @@
-//! The tables of a database: by their ids, from their creation on.
+//! The tables of a database by id, from their creation on.
 //!
-//! Invariants: a table stays listed as long as its engine, unless its creator aborts: then it is taken
-//! off the list, and its id is given to another one, since nothing that was committed refers to it. An
-//! id is one table's at a time, and of no other once something of the table was committed: also after a restart, for
-//! checkpoints say which ids were given, and what is replayed of the catalog after them.
+//! Invariants: a table stays listed as long as its engine, unless its creator aborts. Then it is
+//! removed and its id is reused, since nothing committed refers to it. An id belongs to one table
+//! at a time. Once something of that table was committed, the id is never reused, not even after a
+//! restart: checkpoints list the used ids, and the replayed catalog records contain later ones.
 
 use std::sync::Arc;
 
@@ -11,41 +11,41 @@ use crate::record::Records;
 use crate::rid::TableId;
 use crate::sync::{Mutex, RwLock};
 
-/// The list.
+/// The list of tables.
 #[derive(Debug)]
 pub(super) struct Tables {
     list: RwLock<List>,
     hand: Mutex<Hand>,
 }
 
-/// Where eviction's clock stands.
+/// Position of eviction's clock hand.
 #[derive(Debug)]
 struct Hand {
     table: TableId,
-    /// Entries of the table that it has not come by in this round.
+    /// Entries of the table that the hand has not passed in this round.
     left: u64,
 }
 
 #[derive(Debug)]
 struct List {
     by_id: Vec<Option<Arc<Records>>>,
-    /// Empty ones that recovery made for ids that other tables had before.
+    /// Empty tables that recovery made for ids of dropped tables.
     replaced: Vec<Arc<Records>>,
-    /// The least id that no table has had.
+    /// The smallest id that no table has had.
     next: u32,
-    /// Ids below `next` of tables that never came to be.
+    /// Ids below `next` of tables whose creation was rolled back.
     free: Vec<u32>,
 }
 
 impl Tables {
     pub(super) fn new() -> Self {
-        // 0 is the catalog's.
+        // Id 0 is the catalog.
         let list = List { by_id: Vec::new(), replaced: Vec::new(), next: 1, free: Vec::new() };
         let hand = Hand { table: TableId(0), left: 0 };
         Self { list: RwLock::new(list), hand: Mutex::new(hand) }
     }
 
-    /// The table with this id, made by `make` if it is not there yet.
+    /// Returns the table with this id; calls `make` if it does not exist.
     pub(super) fn get_or_make(&self, id: TableId, make: impl FnOnce() -> Records) -> Arc<Records> {
         let position = id.0 as usize;
         if let Some(Some(table)) = self.list.read().by_id.get(position) {
@@ -58,7 +58,7 @@ impl Tables {
         list.by_id[position].get_or_insert_with(|| Arc::new(make())).clone()
     }
 
-    /// Lists a table that recovery made, in the place of an empty one of its id, if there is one: an earlier table,
+    /// Lists a recovered table. Replaces an empty one of the same id, if listed: an earlier table,
     /// which was dropped.
     pub(super) fn replace(&self, table: Arc<Records>) {
         let position = table.id.0 as usize;
@@ -71,7 +71,7 @@ impl Tables {
         list.replaced.extend(before);
     }
 
-    /// An id that no table has.
+    /// Allocates an unused id.
     pub(super) fn take_id(&self) -> TableId {
         let mut list = self.list.write();
         if let Some(id) = list.free.pop() {
@@ -82,34 +82,34 @@ impl Tables {
         TableId(id)
     }
 
-    /// Takes back an id from `take_id`, with the table that was made for it.
+    /// Frees an id from `take_id`, and returns the table that was created for it.
     pub(super) fn give_back(&self, id: TableId) -> Option<Arc<Records>> {
         let mut list = self.list.write();
         list.free.push(id.0);
         list.by_id.get_mut(id.0 as usize).and_then(Option::take)
     }
 
-    /// Makes sure that ids up to `id` count as taken; for recovery.
+    /// Marks ids up to `id` as used; for recovery.
     pub(super) fn raise(&self, id: TableId) {
         let mut list = self.list.write();
         list.next = list.next.max(id.0.saturating_add(1));
     }
 
-    /// The least id that no table has had.
+    /// The smallest id that no table has had.
     pub(super) fn next_id(&self) -> TableId {
         TableId(self.list.read().next)
     }
 
-    /// Every table there is, in the order of their ids.
+    /// All tables in order of their ids.
     pub(super) fn all(&self) -> Vec<Arc<Records>> {
         self.list.read().by_id.iter().flatten().cloned().collect()
     }
 
-    /// The next table, and how many of its entries, that the clock's hand of eviction reaches: it goes
-    /// round one table after the other, so that each entry has its turn. `None` if only tables without
-    /// entries come next: the hand has passed some of them.
+    /// The next table, and the number of its entries, that the clock's hand passes over: one table
+    /// after the other, so that each entry has its turn. `None` if only tables without entries came
+    /// next; the hand has passed some of them.
     pub(super) fn next_stride(&self, most: u64) -> Option<(Arc<Records>, u64)> {
-        /// Tables without entries that are passed at a time.
+        /// Maximum number of tables without entries that one call passes over.
         const PASSED: usize = 256;
         let mut hand = self.hand.lock();
         for _ in 0..PASSED {

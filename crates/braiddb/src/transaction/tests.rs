@@ -1,4 +1,4 @@
-//! Races between transactions, driven by hand on a worker that has no scheduler.
+//! Races between transactions, stepped by hand on a worker without a scheduler.
 
 mod extension;
 mod two_workers;
@@ -17,8 +17,8 @@ use crate::rid::Rid;
 use crate::sched::run_now;
 use crate::version::Stamp;
 
-/// A worker of an engine that logs nothing, and a table. Fields are dropped in order: nobody
-/// participates any more when the engine drains its garbage.
+/// Test fixture: a worker of an engine that logs nothing, and a table. Fields are dropped in order,
+/// so no thread participates any more when the engine drains its garbage.
 struct Bench {
     participation: Participation,
     table: Arc<Records>,
@@ -63,7 +63,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // As a worker's driver does when it ends.
+        // Like a worker's driver at its end.
         self.worker.engine().leave(self.worker.garbage.take(), self.worker.aborted.take());
         self.worker.uninstall();
     }
@@ -78,8 +78,8 @@ fn an_insert_that_loses_its_race_frees_nothing_that_others_may_hold() {
         let operation = reclaim::enter();
         assert!(winner.write_new(table, b"key", b"winner", &operation).unwrap());
         let before = bench.version_bytes();
-        // Both found the key absent. Whoever looks at entries by their record id, as eviction and
-        // compaction do, may have loaded the loser's version just before this fails.
+        // Both found the key absent. Code that reads entries by record id, such as eviction and
+        // compaction, may have loaded the loser's version just before this fails.
         assert!(!loser.write_new(table, b"key", b"loser", &operation).unwrap());
         bench.participation.turn();
         bench.participation.turn();
@@ -89,7 +89,7 @@ fn an_insert_that_loses_its_race_frees_nothing_that_others_may_hold() {
         assert_eq!(table.take_rid().unwrap(), Rid::new(2), "the id is not handed out again yet");
         drop(operation);
         while bench.participation.turn() {}
-        assert_eq!(bench.version_bytes(), before, "freed once nobody can hold it");
+        assert_eq!(bench.version_bytes(), before, "freed once no operation can hold it");
         assert_eq!(table.array().load(lost), IndirectionEntry::Empty);
         assert_eq!(table.take_rid().unwrap(), lost);
     });
@@ -114,8 +114,8 @@ fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
         // SAFETY: in flight, and found under the guard above.
         let version = unsafe { head.get() };
         assert_eq!(version.position(), 1);
-        // What eviction and compaction see that have loaded the entry just before an abort unlinks the
-        // version and stamps it.
+        // Eviction and compaction may see this, if they loaded the entry just before an abort
+        // stamps and unlinks the version.
         version.set_stamp(Stamp::ABORTED);
         assert_eq!(version.record(), None);
         let acting = engine.horizon.act(0, engine.log.tail()).unwrap();
@@ -124,7 +124,7 @@ fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
         assert_eq!(evicted, 0);
         drop(acting);
         let found = table.newest(lost, looking.view(), &operation);
-        assert_eq!(found, Newest::Deciding, "looked at again");
+        assert_eq!(found, Newest::Deciding, "the caller retries");
         drop(inserter);
         assert_eq!(table.array().load(lost), IndirectionEntry::Dead);
         assert_eq!(table.newest(lost, looking.view(), &operation), Newest::Gone);
@@ -174,7 +174,7 @@ fn an_attempt_that_follows_another_is_not_refused() {
         active.push(next.begin(Mode::Snapshot));
         drop(active.pop());
         drop(NextAttempt::keep(&bench.worker));
-        assert!(bench.worker.begin().is_ok(), "one that is not used is given back");
+        assert!(bench.worker.begin().is_ok(), "an unused one is released");
         let places: Vec<_> =
             (0..4).map(|_| InteractivePermit::take(&bench.worker).unwrap()).collect();
         assert!(InteractivePermit::take(&bench.worker).is_err(), "half of them may be interactive");

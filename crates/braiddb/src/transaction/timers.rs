@@ -1,7 +1,7 @@
-//! Moments at which a worker's tasks are to go on, whatever else happens or does not.
+//! Timers: times at which a worker's tasks must resume.
 //!
-//! They are looked at when the worker has a turn, and a worker that sleeps gets up for the earliest.
-//! Invariant: a timer is in the map until its moment is over, or it is dropped.
+//! They are checked at each turn of the worker, and a sleeping worker wakes for the earliest.
+//! Invariant: a timer is in the map until it has fired or is dropped.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,12 +12,12 @@ use crate::sched::{self, Waiter};
 /// The timers of a worker.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
-    /// By moment, and by number where several have the same.
+    /// Ordered by time, and by number for equal times.
     waiting: RefCell<BTreeMap<(Instant, u64), Waiter>>,
     numbers: Cell<u64>,
 }
 
-/// A timer that was set.
+/// A timer that was set; dropping it cancels it.
 #[derive(Debug)]
 pub(crate) struct Timer<'t> {
     timers: &'t Timers,
@@ -25,7 +25,7 @@ pub(crate) struct Timer<'t> {
 }
 
 impl Timers {
-    /// Resumes `waiter` at a moment, or a little later, unless the result is dropped before.
+    /// Resumes `waiter` at this time or slightly later, unless the result is dropped before.
     pub(crate) fn set(&self, at: Instant, waiter: Waiter) -> Timer<'_> {
         let number = self.numbers.get();
         self.numbers.set(number + 1);
@@ -33,12 +33,12 @@ impl Timers {
         Timer { timers: self, key: (at, number) }
     }
 
-    /// The earliest moment for which somebody waits.
+    /// The earliest time for which a task waits.
     pub(super) fn earliest(&self) -> Option<Instant> {
         self.waiting.borrow().first_key_value().map(|(&(at, _), _)| at)
     }
 
-    /// Resumes those whose moment is over at `now`.
+    /// Resumes waiters whose time has passed at `now`.
     pub(super) fn release(&self, now: Instant) {
         let mut waiting = self.waiting.borrow_mut();
         while let Some(entry) = waiting.first_entry()
@@ -50,7 +50,7 @@ impl Timers {
 }
 
 impl Timer<'_> {
-    /// Whether its moment is over.
+    /// Returns whether the timer has fired.
     pub(crate) fn is_over(&self) -> bool {
         !self.timers.waiting.borrow().contains_key(&self.key)
     }
@@ -58,7 +58,7 @@ impl Timer<'_> {
 
 impl Drop for Timer<'_> {
     fn drop(&mut self) {
-        // Taken out before it is dropped: the waker of a part of a task is a user's code.
+        // Removed before it is dropped, because a waker inside a task may be user code.
         let waiter = self.timers.waiting.borrow_mut().remove(&self.key);
         drop(waiter);
     }

@@ -1,4 +1,4 @@
-//! A value that was found, for as long as it takes to decode it.
+//! View of a value that a transaction found, until it is decoded.
 
 use std::cell::RefCell;
 use std::ptr::NonNull;
@@ -12,8 +12,8 @@ use crate::reclaim::OperationGuard;
 use crate::record::{Copies, Records};
 use crate::types::{DecodeError, Value};
 
-/// A value that a transaction found. To be decoded at once: it may hold memory back that others wait
-/// for.
+/// A value that a transaction found. It should be decoded immediately: it may hold memory that
+/// other tasks wait for.
 #[derive(Debug)]
 pub(crate) struct Found<'tx> {
     transaction: &'tx Transaction,
@@ -21,27 +21,28 @@ pub(crate) struct Found<'tx> {
     backing: Backing,
 }
 
-/// What keeps the value allocated.
+/// The owner that keeps the value allocated.
 #[derive(Debug)]
 enum Backing {
-    /// The transaction: the version stays until it is over.
+    /// The transaction: the version stays allocated until it ends.
     Lasting,
     /// The operation that found it.
     Operation { _guard: OperationGuard },
-    /// This. Boxed, since what is found in memory is returned through several layers of futures.
+    /// This view. Boxed, because views of resident values are returned through several layers of
+    /// futures.
     Record(Box<RecordBacking>),
-    /// This.
+    /// This view.
     Large(Box<LargeBacking>),
 }
 
-/// What was read from the log, until the transaction's copies keep it.
+/// A record that was read from the log, until the transaction's copies take it.
 #[derive(Debug)]
 struct RecordBacking {
     record: RefCell<Option<ColdRecord>>,
     _permit: ReadPermit,
 }
 
-/// What was read of a value that is too long for a page, until the transaction's copies keep it.
+/// A large value that was read, until the transaction's copies take it.
 #[derive(Debug)]
 struct LargeBacking {
     value: RefCell<Option<Vec<u8>>>,
@@ -49,10 +50,10 @@ struct LargeBacking {
 }
 
 impl<'tx> Found<'tx> {
-    /// A value in memory.
+    /// Creates a view of a resident value.
     ///
     /// # Safety
-    /// It was found under `guard`, in a version of `table` that the transaction sees.
+    /// The value was found under `guard`, in a version of `table` that the transaction sees.
     pub(super) unsafe fn in_memory(
         transaction: &'tx Transaction,
         table: &Records,
@@ -64,15 +65,15 @@ impl<'tx> Found<'tx> {
         Self { transaction, value, backing }
     }
 
-    /// A value that stays as long as the transaction.
+    /// Creates a view of a value that stays allocated as long as the transaction.
     ///
     /// # Safety
-    /// It does.
+    /// The value stays allocated as long as the transaction.
     pub(super) unsafe fn lasting(transaction: &'tx Transaction, value: NonNull<[u8]>) -> Self {
         Self { transaction, value, backing: Backing::Lasting }
     }
 
-    /// A value that was read from the log.
+    /// Creates a view of a value that was read from the log.
     pub(super) fn in_log(
         transaction: &'tx Transaction,
         record: ColdRecord,
@@ -84,7 +85,7 @@ impl<'tx> Found<'tx> {
         Self { transaction, value, backing }
     }
 
-    /// A value that is too long for a page.
+    /// Creates a view of a large value.
     pub(super) fn large(transaction: &'tx Transaction, read: LargeRead) -> Self {
         let LargeRead { value: bytes, permit } = read;
         let value = NonNull::from(bytes.as_slice());
@@ -92,14 +93,14 @@ impl<'tx> Found<'tx> {
         Self { transaction, value, backing: Backing::Large(Box::new(backing)) }
     }
 
-    /// Passes so many bytes at the start of the value, which are not the user's.
+    /// Skips bytes at the start of the value that are not the user's.
     pub(super) fn pass_bytes(&mut self, count: usize) {
         self.value = NonNull::from(&self.bytes()[count..]);
     }
 
     /// The value's bytes.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: allocated and unchanged while what is held lasts, and when that was a record, in the
+        // SAFETY: allocated and unchanged while the backing lasts; a record's value is in the
         // transaction's copies afterwards (see `keep`).
         unsafe { self.value.as_ref() }
     }
@@ -108,13 +109,13 @@ impl<'tx> Found<'tx> {
     pub(crate) fn keep(&self) -> &'tx [u8] {
         let (copies, memory) = (self.transaction.copies(), &self.transaction.engine().memory);
         let record = match &self.backing {
-            // SAFETY: the transaction is borrowed for `'tx`, so it is active, and sees the version, or has
-            // the value in its copies.
+            // SAFETY: the transaction is borrowed for `'tx`, so it is active, and sees the version,
+            // or has the value in its copies.
             Backing::Lasting => return unsafe { self.value.as_ref() },
             Backing::Record(backing) if Copies::adopts(self.value.len()) => backing.record.take(),
             Backing::Large(backing) => {
                 if let Some(value) = backing.value.take() {
-                    // It stays where it is: `bytes` is still good.
+                    // The buffer does not move: `bytes` stays valid.
                     let kept = copies.keep_buffer(memory, value);
                     return &kept[kept.len() - self.value.len()..];
                 }
@@ -123,7 +124,7 @@ impl<'tx> Found<'tx> {
             Backing::Operation { .. } | Backing::Record(_) => None,
         };
         match record {
-            // The value stays where it is: nothing is copied, and `bytes` is still good.
+            // The value does not move: nothing is copied, and `bytes` stays valid.
             Some(record) => {
                 let kept = copies.keep_record(memory, record);
                 &kept[kept.len() - self.value.len()..]
@@ -132,10 +133,10 @@ impl<'tx> Found<'tx> {
         }
     }
 
-    /// The value itself.
+    /// Decodes the value.
     ///
     /// # Errors
-    /// When the bytes encode none.
+    /// Fails if the bytes are not a valid encoding.
     pub(crate) fn decode<V: Value + ?Sized>(&self) -> Result<V::Ref<'tx>, DecodeError> {
         V::decode_kept(self.bytes(), || self.keep())
     }

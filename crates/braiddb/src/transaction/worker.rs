@@ -1,6 +1,6 @@
-//! A worker's share of the transaction machinery: contexts, begin stamps, garbage, waiters.
+//! A worker's transaction state: contexts, begin stamps, garbage and waiters.
 //!
-//! Everything here belongs to one thread. Invariant: the worker's published stamp is not later than the
+//! All of it belongs to one thread. Invariant: the worker's published stamp is not later than the
 //! begin stamp of any of its active transactions.
 
 use std::cell::{Cell, Ref, RefCell};
@@ -34,40 +34,41 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<WorkerTransactions>>> = const { RefCell::new(None) };
 }
 
-/// One worker's transactions.
+/// The transactions of one worker.
 pub(crate) struct WorkerTransactions {
     engine: Arc<Engine>,
     number: usize,
     #[expect(clippy::vec_box, reason = "a transaction takes its context by the box")]
     free: RefCell<Vec<Box<TransactionContext>>>,
     begins: RefCell<Begins>,
-    /// Contexts kept for transactions between two attempts.
+    /// Number of contexts reserved for transactions between two attempts.
     pub(super) kept: Cell<usize>,
-    /// Interactive transactions that are open.
+    /// Number of open interactive transactions.
     pub(super) interactive: Cell<usize>,
     pub(super) garbage: RefCell<GarbageList>,
-    /// Commits to paged tables whose changes are to be collected.
+    /// Number of commits to paged tables whose changes are not collected yet.
     pub(super) commits_waiting: Cell<usize>,
-    /// Changes of aborted transactions that are to be taken back, as their pages were not in memory; whether a task does
-    /// it; and when it is to be tried again.
+    /// Deferred rollbacks: changes of aborted transactions on pages that were not resident, a flag
+    /// for the running task, and the time of the next attempt.
     pub(super) aborted: RefCell<VecDeque<RecentChange>>,
     pub(super) taking_back: Cell<bool>,
     pub(super) take_back_at: Cell<Option<Instant>>,
-    /// Large values that are to be removed from their pages; whether a task does it; and when it is to be tried again.
+    /// Large values to remove from their pages, a flag for the running task, and the time of the
+    /// next attempt.
     pub(super) discarded: RefCell<VecDeque<Discarded>>,
     pub(super) discarding: Cell<bool>,
     pub(super) discard_at: Cell<Option<Instant>>,
-    /// Leaves to which something is to be done by who can wait for pages; whether a task does it; and when it is to be tried again.
+    /// Leaves queued for cleanup, a flag for the running task, and the time of the next attempt.
     pub(super) untidy: RefCell<VecDeque<UntidyLeaf>>,
     pub(super) tidying: Cell<bool>,
     pub(super) tidy_at: Cell<Option<Instant>>,
     pub(super) commits: RefCell<CommitQueue>,
     pub(super) reads: Rc<Reads>,
-    /// Turns of housekeeping so far.
+    /// Number of housekeeping turns so far.
     pub(super) turns: Cell<u32>,
     pub(super) memory: MemoryWatch,
     pub(super) pages: PageWatch,
-    /// Tasks that wait until the transactions of a moment are over.
+    /// Tasks that wait until all transactions active at an LSN have ended.
     pub(super) grace_period_waiters: RefCell<Vec<(Lsn, Waiter)>>,
     pub(crate) timers: Timers,
 }
@@ -78,12 +79,12 @@ impl std::fmt::Debug for WorkerTransactions {
     }
 }
 
-/// Every context of the worker is in use.
+/// Error: every context of the worker is in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoContext;
 
 impl WorkerTransactions {
-    /// Makes this thread the home of a worker's transactions.
+    /// Makes this thread run a worker's transactions.
     pub(super) fn install(engine: Arc<Engine>, number: usize) -> Rc<Self> {
         engine.readers.wake(number, engine.log.tail());
         engine.horizon.wake(number, engine.log.tail());
@@ -127,10 +128,10 @@ impl WorkerTransactions {
         CURRENT.with(|current| current.borrow_mut().take());
     }
 
-    /// The worker whose thread this is.
+    /// The worker of the current thread.
     ///
     /// # Panics
-    /// On any other thread: transactions run on workers only.
+    /// Panics on any other thread: transactions run only on workers.
     pub(crate) fn current() -> Rc<Self> {
         let worker = CURRENT.with(|current| current.borrow().clone());
         worker.expect("transactions begin on a worker's thread")
@@ -148,15 +149,15 @@ impl WorkerTransactions {
         &self.engine.counters[self.number]
     }
 
-    /// Transactions that have begun and are not over.
+    /// Number of active transactions.
     pub(super) fn active(&self) -> usize {
         self.begins.borrow().active()
     }
 
-    /// Begins a transaction of the engine's own; that it is aborted is not counted.
+    /// Begins an internal transaction, whose abort is not counted.
     ///
     /// # Errors
-    /// When every context is in use.
+    /// `NoContext` if every context is in use.
     pub(crate) fn begin(self: &Rc<Self>) -> Result<Transaction, NoContext> {
         let transaction = self.begin_as(Mode::Snapshot)?;
         transaction.leave_uncounted();
@@ -166,7 +167,7 @@ impl WorkerTransactions {
     /// Begins a transaction.
     ///
     /// # Errors
-    /// When every context is in use.
+    /// `NoContext` if every context is in use.
     pub(crate) fn begin_as(self: &Rc<Self>, mode: Mode) -> Result<Transaction, NoContext> {
         let mode = match mode {
             _ if self.engine.read_only => Mode::ReadOnly,
@@ -176,7 +177,7 @@ impl WorkerTransactions {
         };
         let context = self.take_context()?;
         let name = self.engine.status.begin(self.number, context.number);
-        // The worker's published stamp, an earlier tail, bounds this one from below.
+        // The worker's published stamp, an earlier tail, is a lower bound of this one.
         let begin = self.engine.log.tail();
         self.begins.borrow_mut().begin(context.number, begin);
         Ok(Transaction::new(self.clone(), context, name, begin, mode))
@@ -200,17 +201,17 @@ impl WorkerTransactions {
         Ok(Box::new(TransactionContext::new(number, name)))
     }
 
-    /// A transaction is over: it writes none of these paged tables any more.
+    /// Leaves the gates of paged tables that an ended transaction had joined.
     fn leave_gates(&self, joined: &mut SmallVec<[RecordsRef; 4]>) {
         for table in joined.drain(..) {
-            // SAFETY: tables live as long as the engine; one that the transaction created in vain is retired, and not
-            // freed as long as this thread does not turn.
+            // SAFETY: tables live as long as the engine. A table whose creation is rolled back is
+            // retired, and not freed before this thread's next turn.
             let paged = unsafe { table.get() }.paged().expect("only paged tables are joined");
             paged.bulk().gate.leave(self.number);
         }
     }
 
-    /// Ends a transaction: its begin stamp holds nothing back any more.
+    /// Ends a transaction: its begin stamp no longer bounds the horizon.
     pub(super) fn end(&self, mut context: Box<TransactionContext>) {
         context.writes.get_mut().clear(&self.engine.memory);
         if !context.joined.get_mut().is_empty() {
@@ -220,14 +221,14 @@ impl WorkerTransactions {
             context.bulk_epochs.get_mut().clear();
         }
         context.reads.clear();
-        assert!(context.created.get_mut().is_empty(), "opened by the commit, or taken back");
+        assert!(context.created.get_mut().is_empty(), "opened by the commit, or rolled back");
         assert!(context.undone_created.get_mut().is_empty(), "dropped when the transaction ended");
         context.copies.free(&self.engine.memory);
         self.begins.borrow_mut().end(context.number);
         self.free.borrow_mut().push(context);
     }
 
-    /// The transaction of a context goes on with a later begin stamp.
+    /// Moves a context's transaction to a later begin stamp.
     pub(super) fn extend(&self, context: usize, begin: Lsn) {
         self.begins.borrow_mut().extend(context, begin);
     }

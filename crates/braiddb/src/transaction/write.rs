@@ -12,23 +12,23 @@ use crate::rid::Rid;
 use crate::sched;
 use crate::version::{MAX_VALUE_BYTES, Stamp, VersionRef};
 
-/// What a write expects and leaves.
+/// A write's precondition and the state that it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intent<'v> {
-    /// The record must not exist; it will, with this value.
+    /// The record must not exist; it is created with this value.
     Insert(&'v [u8]),
-    /// The record exists or not; it will, with this value.
+    /// The record may exist; it gets this value.
     Put(&'v [u8]),
-    /// The record must exist; it will, with this value.
+    /// The record must exist; it gets this value.
     Update(&'v [u8]),
-    /// The record will not exist.
+    /// The record is deleted, if it exists.
     Delete,
-    /// If the record has expired, it will not exist; its table is one whose records do.
+    /// The record is deleted if it has expired; only for tables with a lifetime.
     Expire,
 }
 
 impl Intent<'_> {
-    /// Whether it changes anything, given whether the record exists.
+    /// Returns whether the write changes anything, given whether the record exists.
     pub(super) fn applies(&self, exists: bool) -> bool {
         match self {
             Intent::Insert(_) => !exists,
@@ -37,7 +37,7 @@ impl Intent<'_> {
         }
     }
 
-    /// The value that it leaves.
+    /// The value that the write leaves.
     pub(super) fn value(&self) -> Option<&[u8]> {
         match self {
             Intent::Insert(value) | Intent::Put(value) | Intent::Update(value) => Some(value),
@@ -47,12 +47,11 @@ impl Intent<'_> {
 }
 
 impl Transaction {
-    /// Carries out a write, to the table and to its secondary indexes; `false` if it was a delete of a
-    /// record that does not exist.
+    /// Writes to a table and its secondary indexes; `false` for a delete of an absent record.
     ///
     /// # Errors
-    /// `Conflict`, `KeyExists`, `KeyNotFound`, a key or value that is too long, a full table; those of
-    /// secondary indexes.
+    /// `Conflict`, `KeyExists`, `KeyNotFound`, a key or value that is too long, a full table; those
+    /// of secondary indexes.
     pub(crate) async fn write(
         &self,
         table: &Records,
@@ -64,15 +63,15 @@ impl Transaction {
             return self.write_expiring(table, key, intent, None).await;
         }
         loop {
-            // Looked at again when the snapshot was extended: then records may be seen that were written since an
-            // index was listed, and have entries.
+            // Checked again after an extension: the new snapshot may see records that were written
+            // since an index was listed, and have entries.
             if table.is_indexed() {
                 return self.write_indexed(table, key, intent).await;
             }
             let begin = self.begin();
             match self.write_record(table, key, intent).await {
                 Err(OperationError::Conflict(_)) if self.extend_past_conflict(true) => {}
-                // Another operation of the transaction has extended it meanwhile.
+                // Another operation of the transaction has extended the snapshot in the meantime.
                 Ok(true) if self.has_moved_on_from(begin) && table.is_indexed() => {
                     return Err(self.conflict());
                 }
@@ -81,7 +80,7 @@ impl Transaction {
         }
     }
 
-    /// Checks that the transaction may write, and such a record be there.
+    /// Checks that the transaction may write, and that the record is not too long.
     ///
     /// # Errors
     /// `ReadOnly`; a key or value that is too long.
@@ -97,7 +96,7 @@ impl Transaction {
         check_lengths(key, intent)
     }
 
-    /// Why a transaction that may not write is refused.
+    /// The error of a transaction that may not write.
     #[cold]
     pub(super) fn refused_write(&self) -> OperationError {
         match self.engine().read_only {
@@ -106,7 +105,7 @@ impl Transaction {
         }
     }
 
-    /// Carries out a write to one table alone.
+    /// Writes to a single table.
     pub(super) async fn write_record(
         &self,
         table: &Records,
@@ -149,7 +148,7 @@ impl Transaction {
             };
             match self.write_on(table, rid, key, intent, &operation) {
                 Ok(written) => return written,
-                // Finish what its reclaimer has begun, then look again.
+                // Finishes the work of its reclaimer, then tries again.
                 Err(Dead) => _ = table.index.remove(key, rid, &operation),
             }
         }
@@ -172,7 +171,7 @@ impl Transaction {
                 Err(Refusal::Conflict) => return Ok(Err(self.conflict_at(table, key))),
                 Err(Refusal::Newer) => return Ok(Err(self.conflict_with_newer(table, key))),
             };
-            // Whether the record is there is told by what the write comes to.
+            // The result of the write reveals whether the record exists.
             if let Base::Committed(_, lsn) = base
                 && !is_planted(Bug::RefusalNotNoted)
             {
@@ -203,7 +202,7 @@ impl Transaction {
             if table.install(rid, base, version) {
                 break (base, version);
             }
-            // SAFETY: never shared.
+            // SAFETY: the version was never shared.
             unsafe { version.free(table.memory()) };
         };
         let writes = &mut *self.writes().borrow_mut();
@@ -228,7 +227,7 @@ impl Transaction {
         Ok(Ok(true))
     }
 
-    /// Inserts a record under a new id; `false` if the key turned out to have one.
+    /// Inserts a record under a new id; `false` if the key has an id by now.
     pub(super) fn write_new(
         &self,
         table: &Records,
@@ -243,9 +242,9 @@ impl Transaction {
             let writes = &mut *self.writes().borrow_mut();
             self.engine().planted_panic.panic_if_planted(PanicPoint::Write);
             let position = writes.next_position();
-            // SAFETY: not shared yet.
+            // SAFETY: the version is not shared yet.
             unsafe { version.get() }.set_position(position);
-            // In the write set before in the index: an abort from here on takes both back.
+            // Added to the write set before the index: an abort from here on undoes both.
             table.array().publish(rid, version);
             writes.push(RecordsRef::new(table), rid, version, None, WriteKind::Insert, key);
             position
@@ -254,7 +253,8 @@ impl Transaction {
             return Ok(true);
         }
         self.writes().borrow_mut().void(position);
-        // SAFETY: installed above on nothing, and void in the write set; the index never led to it.
+        // SAFETY: installed above on no base, and void in the write set; the index never referenced
+        // it.
         unsafe { table.take_back(rid, version, None) };
         // SAFETY: unlinked above, and in no list.
         unsafe { table.retire_version(version) };
@@ -264,12 +264,12 @@ impl Transaction {
     #[inline(always)]
     fn allocate(&self, table: &Records, key: &[u8], value: Option<&[u8]>) -> VersionRef {
         let stamp = Stamp::in_flight(self.name());
-        // A tombstone carries the key, by which its index entry will be found and removed.
+        // A tombstone contains the key, by which its index entry will be found and removed.
         VersionRef::allocate(table.memory(), stamp, value.unwrap_or(key), value.is_none())
     }
 }
 
-/// The record is gone for everyone; its index entry is about to be removed.
+/// The record is dead; its index entry is about to be removed.
 struct Dead;
 
 fn check_lengths(key: &[u8], intent: &Intent<'_>) -> Result<(), OperationError> {

@@ -1,4 +1,4 @@
-//! What a transaction wrote: enough to log it, to stamp it and to take it back.
+//! Write set: a transaction's writes, sufficient to log, stamp or undo them.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -11,16 +11,16 @@ use crate::record::RecordsRef;
 use crate::rid::Rid;
 use crate::version::{Link, VersionRef};
 
-/// What a write did to its record, as the log tells it.
+/// Kind of a write in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteKind {
     /// The record did not exist for this transaction.
     Insert,
-    /// It did, and has a new value.
+    /// The record existed, and has a new value.
     Update,
-    /// It is gone.
+    /// The record is deleted.
     Delete,
-    /// Nothing: the write found its key taken and was undone on the spot.
+    /// No effect: the write found its key taken and was undone immediately.
     Void,
 }
 
@@ -31,21 +31,21 @@ pub(crate) struct Write {
     pub(crate) rid: Rid,
     /// The version in flight, at the head of the record's chain.
     pub(crate) version: VersionRef,
-    /// The committed version it was installed on; none if the record is new.
+    /// The committed version it was installed on; `None` if the record is new.
     pub(crate) base: Option<Link>,
     pub(crate) kind: WriteKind,
-    /// Where it was logged, once it was.
+    /// Its log position, once logged.
     pub(crate) logged: Cell<Option<Lsn>>,
     key_start: usize,
     key_bytes: usize,
 }
 
 impl Write {
-    /// Whether the record was there before.
+    /// Returns whether the record existed before.
     pub(crate) fn existed(&self) -> bool {
         match self.base {
-            // SAFETY: the base is superseded only by this transaction's version, so it lives at
-            // least until this transaction is over.
+            // SAFETY: only this transaction's version supersedes the base, so the base lives at
+            // least until this transaction ends.
             Some(Link::Version(base)) => !unsafe { base.get() }.is_tombstone(),
             Some(Link::Address(_)) => true,
             None => false,
@@ -55,56 +55,56 @@ impl Write {
 
 /// The writes of one transaction, in the order of the first write to each record.
 ///
-/// Invariant: the position of a version in flight is its write's position here.
+/// Invariant: the position stored in a version in flight is the position of its write here.
 #[derive(Debug, Default)]
 pub(crate) struct WriteSet {
     writes: Vec<Write>,
     keys: Vec<u8>,
-    /// Own versions that later writes of the same transaction replaced, in that order.
+    /// Own versions that later writes of the same transaction replaced, in order of replacement.
     pub(crate) replaced: Vec<Replaced>,
     /// Own versions that were unlinked by a rollback to a savepoint.
     pub(crate) undone: Vec<(RecordsRef, VersionRef)>,
     /// Writes to paged tables, in the order of their changes.
     pub(super) paged: Vec<PagedWrite>,
-    /// What those writes left, if it is to be logged.
+    /// The new values of those writes, if they are logged.
     paged_values: Buffer,
-    /// How many bytes of that are counted as in use.
+    /// Number of bytes of them that are counted as memory in use.
     counted: usize,
-    /// How often such a write was overwritten by another, or one of a bulk operation made.
+    /// Number of overwrites of such writes, and of writes of a bulk operation.
     pub(super) overwrites: usize,
-    /// What it is, if it is a bulk operation.
+    /// Bulk operation state, if the transaction is one.
     pub(super) bulk: Option<Box<BulkWrites>>,
-    /// Bytes of the changes of paged tables, and of what is kept to be logged of them.
+    /// Bytes of the changes of paged tables, and of their values kept for the log.
     pub(super) version_bytes: u64,
-    /// Tables whose records expire, and when the first does that was written.
+    /// Tables with a lifetime, and the earliest expiry written to each.
     pub(super) expiring: Vec<(RecordsRef, u64)>,
 }
 
-/// A write to a record of a paged table. A record has several, if savepoints lie between, or if the table has
-/// secondary indexes.
+/// A write to a record of a paged table. A record has several if savepoints separate them, or if
+/// the table has secondary indexes.
 ///
-/// Invariant: a change's position is its write's place in the set.
+/// Invariant: the position stored in a change is the position of its write in the set.
 #[derive(Clone, Debug)]
 pub(super) struct PagedWrite {
     pub(super) table: RecordsRef,
     pub(super) change: ChangeRef,
     pub(super) deleted: bool,
-    /// The write of the same record whose place it took, and that no savepoint needs.
+    /// The earlier write of the same record that it replaces, and that no savepoint needs.
     replaces: Option<u32>,
-    /// Whether a later one took its place, so that it is not to be logged.
+    /// Set if a later write replaced it, so that it is not logged.
     pub(super) replaced: bool,
-    /// Where the value is among the set's.
+    /// Position of the value in the set's buffer.
     value: Range<usize>,
-    /// The value, if it is too long for a page: removed if the write is taken back.
+    /// The value, if it is large; removed if the write is undone.
     pub(super) large: Option<LargeRef>,
 }
 
-/// An own version that another took the place of.
+/// An own version that a later one replaced.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Replaced {
     pub(crate) table: RecordsRef,
     pub(crate) version: VersionRef,
-    /// The write it belonged to, and what that had come to.
+    /// The write it belonged to, and that write's kind before.
     pub(crate) position: u32,
     pub(crate) kind: WriteKind,
 }
@@ -125,7 +125,7 @@ impl WriteSet {
         &self.keys[write.key_start..write.key_start + write.key_bytes]
     }
 
-    /// Notes that a record of a table was written that expires at this moment.
+    /// Notes the expiry of a written record.
     pub(super) fn note_expiring(&mut self, table: RecordsRef, expiry: u64) {
         match self.expiring.iter_mut().find(|(noted, _)| *noted == table) {
             Some((_, earliest)) => *earliest = expiry.min(*earliest),
@@ -133,7 +133,7 @@ impl WriteSet {
         }
     }
 
-    /// Whether nothing is written but deletions.
+    /// Returns whether all writes are deletions.
     pub(crate) fn only_deletes(&self) -> bool {
         let deletes = |write: &Write| matches!(write.kind, WriteKind::Delete | WriteKind::Void);
         self.writes.iter().all(deletes)
@@ -146,13 +146,13 @@ impl WriteSet {
         u32::try_from(self.writes.len()).expect("a transaction writes fewer than 2^32 records")
     }
 
-    /// The place of the next write to a paged table.
+    /// The position of the next write to a paged table.
     pub(super) fn next_paged_position(&self) -> u32 {
         u32::try_from(self.paged.len()).expect("a transaction writes fewer than 2^32 records")
     }
 
-    /// Adds a write to a paged table, which left `value`, if that is to be logged, and took the place of the write
-    /// `replaces`.
+    /// Adds a write to a paged table, with the value to log, if any, and the write that it
+    /// replaces.
     pub(super) fn push_paged(
         &mut self,
         table: RecordsRef,
@@ -170,8 +170,8 @@ impl WriteSet {
         self.paged.push(PagedWrite { table, change, deleted, replaces, replaced, value, large });
     }
 
-    /// A later write of the same transaction took the place of a write to a paged table, and left this value; the
-    /// large value that the earlier one had left.
+    /// Replaces the value of an earlier write to a paged table. Returns the large value that the
+    /// earlier one had left.
     #[must_use]
     pub(super) fn overwrite_paged(
         &mut self,
@@ -194,7 +194,7 @@ impl WriteSet {
         before
     }
 
-    /// Keeps a value to be logged. Where the set keeps much, that is counted as in use.
+    /// Stores a value to log. Large buffers are counted as memory in use.
     fn keep_value(&mut self, value: &[u8], memory: &MemoryCounters) -> Range<usize> {
         const MUCH: usize = 1024;
         let start = self.paged_values.len();
@@ -207,13 +207,13 @@ impl WriteSet {
         start..self.paged_values.len()
     }
 
-    /// How much of values it keeps for writes to paged tables.
+    /// Bytes of values stored for writes to paged tables.
     pub(super) fn paged_value_bytes(&self) -> usize {
         self.paged_values.len()
     }
 
-    /// Forgets all writes to paged tables but the first `keep`, and all values but the first so many bytes of
-    /// them; the writes.
+    /// Removes and returns all writes to paged tables after the first `keep`, and truncates the
+    /// stored values.
     pub(super) fn split_off_paged(&mut self, keep: usize, value_bytes: usize) -> Vec<PagedWrite> {
         self.paged_values.truncate(value_bytes);
         let undone = self.paged.split_off(keep);
@@ -227,11 +227,12 @@ impl WriteSet {
 
     /// The key of a write to a paged table.
     pub(super) fn paged_key(&self, write: &PagedWrite) -> &[u8] {
-        // SAFETY: the change is not retired before its transaction has ended, which empties the set.
+        // SAFETY: the change is not retired before its transaction has ended, which empties the
+        // set.
         unsafe { write.change.record() }.1
     }
 
-    /// The value that such a write left; empty for a deletion.
+    /// The new value of such a write; empty for a deletion.
     pub(super) fn paged_value(&self, write: &PagedWrite) -> &[u8] {
         &self.paged_values[write.value.clone()]
     }
@@ -252,7 +253,7 @@ impl WriteSet {
         self.writes.push(Write { table, rid, version, base, kind, logged, key_start, key_bytes });
     }
 
-    /// A later write to the record at `position` replaced its version.
+    /// Notes that a later write to the record at `position` replaced its version.
     pub(crate) fn replace(&mut self, position: u32, version: VersionRef, deleted: bool) {
         let write = &mut self.writes[position as usize];
         assert_ne!(write.kind, WriteKind::Void);
@@ -266,7 +267,7 @@ impl WriteSet {
         write.version = version;
     }
 
-    /// Undoes a `replace` of the write at `position`; its record, and the version that goes.
+    /// Undoes a `replace` of the write at `position`; returns its record and the removed version.
     pub(crate) fn restore(
         &mut self,
         position: u32,
@@ -278,7 +279,7 @@ impl WriteSet {
         (write.rid, std::mem::replace(&mut write.version, version))
     }
 
-    /// Forgets all writes but the first `keep`.
+    /// Removes all writes after the first `keep`.
     pub(crate) fn truncate(&mut self, keep: usize) {
         if let Some(first) = self.writes.get(keep) {
             self.keys.truncate(first.key_start);
@@ -286,7 +287,7 @@ impl WriteSet {
         self.writes.truncate(keep);
     }
 
-    /// Forgets the write at `position`, which was undone.
+    /// Voids the write at `position`, which was undone.
     pub(crate) fn void(&mut self, position: u32) {
         self.writes[position as usize].kind = WriteKind::Void;
     }
@@ -299,7 +300,7 @@ impl WriteSet {
         log::record_bytes(write.key_bytes, self.value(write).len())
     }
 
-    /// The value a write left; empty for a delete.
+    /// The new value of a write; empty for a deletion.
     pub(crate) fn value(&self, write: &Write) -> &[u8] {
         if matches!(write.kind, WriteKind::Delete | WriteKind::Void) {
             return &[];
@@ -308,11 +309,11 @@ impl WriteSet {
         unsafe { write.version.get() }.payload()
     }
 
-    /// Empties the set, and keeps little of its memory: there are thousands of sets.
+    /// Empties the set, and keeps little of its memory: thousands of sets exist.
     pub(crate) fn clear(&mut self, memory: &MemoryCounters) {
         const KEPT_WRITES: usize = 64;
         let handed_over = self.replaced.is_empty() && self.undone.is_empty();
-        assert!(handed_over, "versions that it unlinked were handed to reclamation");
+        assert!(handed_over, "unlinked versions were passed to reclamation");
         self.writes.clear();
         self.writes.shrink_to(KEPT_WRITES);
         self.keys.clear();

@@ -9,6 +9,7 @@ mod float;
 mod foreign;
 mod integer;
 mod key;
+mod on_disk;
 mod prefix;
 mod reverse;
 mod schema;
@@ -23,6 +24,7 @@ mod value;
 pub use buffer::KeyBuffer;
 pub use error::{DecodeError, EncodeError};
 pub use key::Key;
+pub(crate) use on_disk::{OnDisk, U16, U32, U64, on_disk};
 pub use prefix::KeyPrefix;
 pub use schema::Schema;
 #[cfg(feature = "json")]

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! bits 16..64  the record's LSN, in units of 8 bytes
-//! bits  5..16  how much to read, in units of 8 bytes, to be shifted by what is in
-//! bits  1..5   enough for most records of this size, within a thousandth
-//! bit       0  1: tells an address from a version's pointer
+//! bits  5..16  read size in units of 8 bytes, to be shifted left by bits 1..5:
+//! bits  1..5   enough for most records of this size, rounded up by less than a thousandth
+//! bit       0  1: distinguishes an address from a version's pointer
 //! ```
 
 use super::layout::VersionRef;
@@ -16,24 +16,24 @@ const LSN_UNIT: u64 = 8;
 const READ_UNIT: usize = 8;
 const SHIFT_BITS: u32 = 4;
 const MAX_UNITS: usize = (1 << 11) - 1;
-/// The key length that a hint of how much to read allows for.
+/// The key length that the read-size hint allows for.
 pub(crate) const DEFAULT_KEY_BYTES: usize = 64;
 
-/// Where in the log the bytes of a committed record are.
+/// The log position of a committed record, with a hint of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address(u64);
 
-/// What a version's `next` or an indirection entry leads to.
+/// The target of a version's `next` or of an indirection entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     /// A version in memory.
     Version(VersionRef),
-    /// A record in the log, which every transaction that meets the link may see.
+    /// A record in the log, visible to every transaction that meets the link.
     Address(Address),
 }
 
 impl Address {
-    /// The address of the record at `lsn` with a value of `value_bytes`.
+    /// Creates the address of the record at `lsn` with a value of `value_bytes`.
     pub(crate) fn new(lsn: Lsn, value_bytes: usize) -> Self {
         assert!(lsn.0.is_multiple_of(LSN_UNIT), "records are aligned");
         let mut units = record_bytes(DEFAULT_KEY_BYTES, value_bytes).div_ceil(READ_UNIT);
@@ -49,7 +49,7 @@ impl Address {
         Self(position << LSN_SHIFT | size << 1 | TAG)
     }
 
-    /// The address of a copy of the record at `lsn`.
+    /// Creates the address of a copy of the record at `lsn`.
     pub(crate) fn moved(self, lsn: Lsn) -> Self {
         let position = Self::new(lsn, 0).0 >> LSN_SHIFT << LSN_SHIFT;
         Self(position | self.0 & ((1 << LSN_SHIFT) - 1))
@@ -60,24 +60,25 @@ impl Address {
         Lsn((self.0 >> LSN_SHIFT) * LSN_UNIT)
     }
 
-    /// How many bytes to read at first: a hint.
+    /// Number of bytes to read first: a hint.
     pub(crate) fn read_bytes(self) -> usize {
         let size = self.0 as usize >> 1;
         let units = size >> SHIFT_BITS & MAX_UNITS;
         (units << (size & ((1 << SHIFT_BITS) - 1))) * READ_UNIT
     }
 
-    /// The bytes of the value, about: no fewer than there are, and less than 8, or a thousandth, more.
+    /// Approximate size of the value: never less than the actual size, and less than 8 bytes, or a
+    /// thousandth, more.
     pub(crate) fn value_bytes(self) -> usize {
         self.read_bytes().saturating_sub(record_bytes(DEFAULT_KEY_BYTES, 0))
     }
 
-    /// The address as the word that links hold.
+    /// Encodes the address as a link word.
     pub(crate) fn word(self) -> u64 {
         self.0
     }
 
-    /// The address in a word; `None` if it is something else.
+    /// Decodes an address from a word; `None` if it is another link.
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         (word & TAG != 0).then_some(Self(word))
     }
@@ -91,7 +92,7 @@ impl Link {
         }
     }
 
-    /// The link in a word; `None` for 0.
+    /// Decodes a link from a word; `None` for 0.
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         match Address::from_word(word) {
             Some(address) => Some(Link::Address(address)),

@@ -1,38 +1,40 @@
-//! The oldest begin stamp in use, which decides what nobody can see any more; and which worker may
-//! act on it.
+//! Horizon: the oldest begin stamp in use. It determines which versions no transaction can see any
+//! more, and which worker may act on that.
 //!
 //! Each worker publishes a lower bound of its active transactions' begin stamps, lazily. Invariant:
-//! a worker's published stamp is never later than the begin stamp of one of its active
-//! transactions, nor than that of any it will begin; [`Lsn::MAX`] means it has none and will
+//! a worker's published stamp is never later than the begin stamp of any of its active
+//! transactions, nor of any that it will begin. [`Lsn::MAX`] means that it has none and will
 //! publish before it begins one.
 //!
-//! # Who changes a version chain, and under what
+//! # Rights to change a version chain
 //!
-//! Let the *horizon* be a stamp that no begin stamp in use, now or later, is older than. For one record:
+//! Let the *horizon* be a stamp such that no begin stamp in use, now or later, is older. For one
+//! record:
 //!
-//! | who | does what | when it may |
+//! | actor | change | condition |
 //! |---|---|---|
-//! | a writer | puts a version in flight at the head; takes it back | its transaction is active |
-//! | the collector | frees a version superseded at `c`; the link to it stays, followed by nobody | `c` is before the horizon |
+//! | a writer | installs a version in flight at the head; undoes it | its transaction is active |
+//! | the collector | frees a version superseded at `c`; the link to it stays, but is never followed | `c` is before the horizon |
 //! | the reclaimer | marks the record dead, where the head is a tombstone deleted at `c` | `c` is before the horizon |
-//! | an evictor | replaces a head committed at `c` by its address, which everyone may see | `c` is before the horizon |
-//! | an evictor | replaces a durable head by its header, which leads on as the head did; and back | always |
+//! | an evictor | replaces a head committed at `c` by its address, visible to every transaction | `c` is before the horizon |
+//! | an evictor | replaces a durable head by its header, with the same link; and back | always |
 //! | compaction | replaces a head, or its address, by the address of a copy at `c` | `c` is before the horizon |
 //! | the pruner | cuts a superseded version out from between two others | no begin stamp in use sees it, and one steps over it |
 //! | the pruner | replaces a durable superseded version by its header | a begin stamp in use sees it |
 //!
-//! All but the writer and the pruner *act* on a horizon, also to exclude the pruner: afterwards a
-//! chain is good for begin stamps from that horizon on, and its rest may be freed or gone. The
-//! pruner trusts the opposite: that the chain is whole from its head to the version a listed reader
-//! needs. Lists are made lazily, and a listed reader may have ended, whereupon a worker acted on a
-//! later horizon. Therefore:
+//! All except the writer and the pruner *act* on a horizon, also to exclude the pruner. Afterwards
+//! a chain is valid only for begin stamps from that horizon on; the rest of it may be freed. The
+//! pruner relies on the opposite: that the chain is complete from its head to the version that a
+//! listed reader needs. Lists are published lazily, so a listed reader may have ended, and a worker
+//! may then have acted on a later horizon. Therefore:
 //!
-//! - a worker that acts holds an [`Acting`], which records the horizon it acts on before it is used;
-//! - the pruner holds a [`Pruning`], which excludes every `Acting`, and forgets listed begin stamps that
-//!   are older than any recorded horizon. For those that are left nobody has ever acted on a later
-//!   one, so their chains are whole, be the readers active or not.
+//! - a worker that acts holds an [`Acting`], which records the horizon before it is used;
+//! - the pruner holds a [`Pruning`], which excludes every `Acting`, and discards listed begin
+//!   stamps that are older than any recorded horizon. No worker has acted on a horizon later than
+//!   the remaining ones, so their chains are complete, whether or not the readers are active.
 //!
-//! Neither waits for the other: a worker that does not get the right tries again at a later turn.
+//! Neither waits for the other: a worker that does not obtain the right tries again at a later
+//! turn.
 
 use crossbeam_utils::CachePadded;
 
@@ -40,25 +42,25 @@ use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// What one worker says; written by that worker alone.
+/// The published state of one worker, written only by that worker.
 #[derive(Debug)]
 struct WorkerHorizon {
     /// A lower bound of its begin stamps.
     published: AtomicU64,
-    /// Whether it acts on a horizon at the moment.
+    /// Set while it acts on a horizon.
     acting: AtomicBool,
     /// The latest horizon it has acted on.
     acted_on: AtomicU64,
 }
 
-/// Lower bounds of begin stamps, one a worker.
+/// Lower bounds of begin stamps, one per worker.
 #[derive(Debug)]
 pub(crate) struct Horizon {
     workers: Box<[CachePadded<WorkerHorizon>]>,
     pruning: CachePadded<AtomicBool>,
 }
 
-/// The right to act on a horizon; nobody prunes meanwhile.
+/// The right to act on a horizon; excludes pruning while held.
 #[derive(Debug)]
 #[must_use = "others may prune as soon as it is dropped"]
 pub(crate) struct Acting<'h> {
@@ -66,7 +68,7 @@ pub(crate) struct Acting<'h> {
     oldest: Lsn,
 }
 
-/// The right to prune; nobody acts on a horizon meanwhile.
+/// The right to prune; excludes acting on a horizon while held.
 #[derive(Debug)]
 #[must_use = "others may act on the horizon as soon as it is dropped"]
 pub(crate) struct Pruning<'h>(&'h Horizon);
@@ -84,14 +86,14 @@ impl Horizon {
         Self { workers: (0..workers).map(|_| idle()).collect(), pruning }
     }
 
-    /// Publishes the oldest begin stamp of `worker`; what it begins from here on is not older.
+    /// Publishes the oldest begin stamp of `worker`; its later transactions are not older.
     pub(crate) fn publish(&self, worker: usize, oldest: Lsn) {
         // Release pairs with the Acquire in `oldest`: a thread that sees a later stamp sees that the
         // transactions before it have finished with their versions.
         self.workers[worker].published.store(oldest.0, Ordering::Release);
     }
 
-    /// Publishes for a worker that had published [`Lsn::MAX`]; to be called before it reads the
+    /// Publishes for a worker that had published [`Lsn::MAX`]; must be called before it reads the
     /// tail for a begin stamp.
     pub(crate) fn wake(&self, worker: usize, tail: Lsn) {
         if is_planted(Bug::BeginNotPublished) {
@@ -99,12 +101,12 @@ impl Horizon {
         }
         self.workers[worker].published.store(tail.0, Ordering::SeqCst);
         // Orders the store before the load of the tail that becomes a begin stamp: either `oldest`
-        // sees the store, or that load comes after the tail that `oldest` was given.
+        // sees the store, or that load follows the tail that `oldest` was given.
         fence(Ordering::SeqCst);
     }
 
-    /// A stamp that no active or future transaction's begin is older than, to wait for; a worker
-    /// that acts on it takes [`Horizon::act`]. `tail` was read from the log before the call.
+    /// A stamp such that no active or future begin stamp is older, for waiting. A worker that acts
+    /// on it must use [`Horizon::act`] instead. `tail` was read from the log before the call.
     pub(crate) fn oldest(&self, tail: Lsn) -> Lsn {
         fence(Ordering::SeqCst);
         // Acquire pairs with the Release in `publish`.
@@ -112,21 +114,21 @@ impl Horizon {
         stamps.fold(tail, Lsn::min)
     }
 
-    /// The right to act on the horizon, for `worker`; `None` while another worker prunes. `tail` was read
-    /// from the log before the call.
+    /// Takes the right to act on the horizon, for `worker`; `None` while another worker prunes.
+    /// `tail` was read from the log before the call.
     ///
     /// # Panics
-    /// If the worker has this right already.
+    /// Panics if the worker has this right already.
     pub(crate) fn act(&self, worker: usize, tail: Lsn) -> Option<Acting<'_>> {
         let own = &*self.workers[worker];
         // Relaxed: written by this worker alone.
         assert!(!own.acting.load(Ordering::Relaxed), "a worker acts on one horizon at a time");
-        // Relaxed, as the load of `pruning` below: ordered by the fence, with its partner in `prune`.
-        // Either this worker sees the one that prunes, or that one sees this.
+        // Relaxed, like the load of `pruning` below: ordered by the fence, with its partner in
+        // `prune`. Either this worker sees the pruning one, or that one sees this.
         own.acting.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         let mut acting = Acting { worker: own, oldest: Lsn::ZERO };
-        // Acquire pairs with the Release of the last who pruned: its cuts are seen.
+        // Acquire pairs with the Release of the last pruner: its cuts are seen.
         if self.pruning.load(Ordering::Acquire) && !is_planted(Bug::EvictionBesidePruning) {
             return None;
         }
@@ -140,16 +142,17 @@ impl Horizon {
         Some(acting)
     }
 
-    /// The right to prune; `None` while another worker prunes or acts on a horizon.
+    /// Takes the right to prune; `None` while another worker prunes or acts on a horizon.
     pub(crate) fn prune(&self) -> Option<Pruning<'_>> {
-        // Acquire pairs with the Release of the last who pruned.
+        // Acquire pairs with the Release of the last pruner.
         if self.pruning.swap(true, Ordering::Acquire) {
             return None;
         }
         let pruning = Pruning(self);
         // See `act`.
         fence(Ordering::SeqCst);
-        // Acquire pairs with the Release at the end of `Acting`: what was done and recorded is seen.
+        // Acquire pairs with the Release at the end of `Acting`: the recorded horizon and its
+        // effects are seen.
         let quiet = is_planted(Bug::EvictionBesidePruning)
             || self.workers.iter().all(|each| !each.acting.load(Ordering::Acquire));
         quiet.then_some(pruning)
@@ -157,7 +160,7 @@ impl Horizon {
 }
 
 impl Acting<'_> {
-    /// A stamp that no begin stamp in use, now or later, is older than.
+    /// A stamp such that no begin stamp in use, now or later, is older.
     pub(crate) fn oldest(&self) -> Lsn {
         self.oldest
     }
@@ -171,10 +174,10 @@ impl Drop for Acting<'_> {
 }
 
 impl Pruning<'_> {
-    /// The latest horizon that anybody has acted on: for begin stamps from there on, every chain is
-    /// whole; none that is older is in use.
+    /// The latest horizon that any worker has acted on. For begin stamps from there on, every chain
+    /// is complete; no older one is in use.
     pub(crate) fn acted_on(&self) -> Lsn {
-        // Relaxed: nobody acts, and what was recorded before was seen by `prune`.
+        // Relaxed: no worker acts, and `prune` saw what was recorded before.
         let each = self.0.workers.iter().map(|each| Lsn(each.acted_on.load(Ordering::Relaxed)));
         each.max().unwrap_or(Lsn::ZERO)
     }
@@ -219,6 +222,6 @@ mod tests {
         drop(pruning);
         horizon.publish(0, Lsn(200));
         assert!(horizon.act(0, Lsn(500)).is_some());
-        assert_eq!(horizon.prune().unwrap().acted_on(), Lsn(300), "it never goes back");
+        assert_eq!(horizon.prune().unwrap().acted_on(), Lsn(300), "it never decreases");
     }
 }

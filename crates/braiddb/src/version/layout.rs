@@ -1,4 +1,5 @@
-//! A version: header and payload in one block of memory, so that a small record is one cache line.
+//! Layout of a version: header and payload in one block of memory, so that a small record is one
+//! cache line.
 //!
 //! ```text
 //! offset  size  field
@@ -11,12 +12,12 @@
 //!     24     …  payload: the value, or for a tombstone the key; nothing if evicted
 //! ```
 //!
-//! A version whose payload was evicted is another block of memory, a header alone, that takes the place
-//! of the first in the chain: a transaction that sees it reads the payload in the log.
+//! If the payload is evicted, a header in another block of memory replaces the version in the
+//! chain. A transaction that sees this header reads the payload in the log.
 //!
 //! Invariants: the payload, its length, and the evicted and tombstone bits never change after the
-//! version is published. `stamp` goes from a name to an LSN once. `next` of a published version
-//! changes only while no transaction whose begin stamp needs what is cut off is active.
+//! version is published. `stamp` changes from a name to an LSN once. `next` of a published version
+//! changes only while no active transaction's begin stamp needs the versions that are cut off.
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -30,14 +31,14 @@ use crate::reclaim;
 use crate::sync;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The longest value a record may have, encoded, in bytes.
+/// Maximum length of an encoded value in bytes.
 pub const MAX_VALUE_BYTES: usize = 16 << 20;
 
 const LENGTH_MASK: u32 = (1 << 25) - 1;
 const TOMBSTONE: u32 = 1 << 31;
 const REFERENCED: u32 = 1 << 30;
 const EVICTED: u32 = 1 << 29;
-/// The position of a committed version that the log does not have, or not near its stamp.
+/// The position of a committed version that is not in the log, or not near its stamp.
 const NOWHERE: i32 = i32::MIN;
 const POSITION_UNIT: i64 = 8;
 const _: () = assert!(MAX_VALUE_BYTES <= LENGTH_MASK as usize);
@@ -54,11 +55,11 @@ struct VersionHeader {
     position: AtomicU32,
 }
 
-/// A pointer to a version that is allocated for at least as long as its holder may look at it.
+/// A pointer to a version that is allocated for at least as long as its holder may read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VersionRef(NonNull<VersionHeader>);
 
-// SAFETY: a plain address; looking through it takes `get`, whose contract covers other threads.
+// SAFETY: a plain address; dereferencing it takes `get`, whose contract covers other threads.
 unsafe impl Send for VersionRef {}
 
 /// A version that stays allocated for `'a`.
@@ -87,9 +88,9 @@ impl VersionRef {
         Self::allocate_with(memory, header, payload)
     }
 
-    /// Allocates a version that stands for `whole`, which is committed and has its record in the log,
-    /// without its payload, and leads on as `whole` does. The caller keeps `whole` from leading
-    /// elsewhere.
+    /// Allocates a header that replaces `whole`, without its payload and with the same link.
+    /// `whole` is committed and its record is in the log. The caller prevents changes of `whole`'s
+    /// link.
     pub(crate) fn allocate_evicted(memory: &MemoryCounters, whole: Version<'_>) -> Self {
         assert!(whole.record().is_some() && !whole.is_tombstone(), "its payload is in the log");
         let header = VersionHeader {
@@ -101,8 +102,8 @@ impl VersionRef {
         Self::allocate_with(memory, header, &[])
     }
 
-    /// Allocates the version that `evicted` stands for, with its payload, which was read from the log.
-    /// As for [`Self::allocate_evicted`].
+    /// Allocates the version that the header `evicted` replaced, with its payload, which was read
+    /// from the log. The contract of [`Self::allocate_evicted`] applies.
     pub(crate) fn allocate_restored(
         memory: &MemoryCounters,
         evicted: Version<'_>,
@@ -133,7 +134,7 @@ impl VersionRef {
     /// Frees the version.
     ///
     /// # Safety
-    /// It was allocated with the same counters, nobody else can reach it any more, and it is freed
+    /// It was allocated with the same counters, is unreachable for other threads, and is freed
     /// once.
     pub(crate) unsafe fn free(self, memory: &MemoryCounters) {
         // SAFETY: alive until here (the caller's contract).
@@ -145,9 +146,10 @@ impl VersionRef {
     /// Frees the version once no operation can hold it any more.
     ///
     /// # Safety
-    /// It was allocated with the same counters, nothing leads to it any more, and it is retired once.
+    /// It was allocated with the same counters, nothing references it any more, and it is retired
+    /// once.
     pub(crate) unsafe fn retire(self, memory: &MemoryCounters) {
-        // SAFETY: allocated as long as this thread does not turn (the caller's contract).
+        // SAFETY: allocated until this thread's next turn (the caller's contract).
         let layout = Self::layout(unsafe { self.get() }.payload_bytes_in_memory());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
         unsafe { reclaim::retire_block(memory, Kind::Version, self.0.cast(), layout) }
@@ -156,23 +158,23 @@ impl VersionRef {
     /// The version itself.
     ///
     /// # Safety
-    /// The version is not freed for as long as `'a`: it is linked and the caller holds an operation
-    /// guard or an active begin stamp that needs it, or the caller owns it.
+    /// The version is not freed during `'a`: it is linked and the caller holds an operation guard
+    /// or an active begin stamp that needs it, or the caller owns it.
     pub(crate) unsafe fn get<'a>(self) -> Version<'a> {
         Version { pointer: self.0, held: PhantomData }
     }
 
-    /// The address, to be prefetched.
+    /// The address, for prefetching.
     pub(crate) fn pointer(self) -> *const u8 {
         self.0.as_ptr().cast()
     }
 
-    /// The address as the word that links hold.
+    /// Encodes the address as a link word.
     pub(crate) fn word(self) -> u64 {
         self.0.as_ptr() as u64
     }
 
-    /// The version a link points to; `None` for 0.
+    /// Decodes a version pointer from a link word; `None` for 0.
     pub(crate) fn from_word(word: u64) -> Option<Self> {
         debug_assert!(word.is_multiple_of(8), "{word:#x} is not a version");
         NonNull::new(word as *mut VersionHeader).map(Self)
@@ -195,7 +197,7 @@ impl<'a> Version<'a> {
         unsafe { self.pointer.as_ref() }
     }
 
-    /// The pointer that links hold.
+    /// The pointer that links store.
     pub(crate) fn reference(self) -> VersionRef {
         VersionRef(self.pointer)
     }
@@ -205,9 +207,9 @@ impl<'a> Version<'a> {
         Stamp::from_bits(self.header().stamp.load(Ordering::Acquire))
     }
 
-    /// Stamps the version for good. Release pairs with the Acquire in `stamp`.
+    /// Sets the final stamp of the version. Release pairs with the Acquire in `stamp`.
     pub(crate) fn set_stamp(self, stamp: Stamp) {
-        assert!(stamp.name().is_none(), "a final stamp is no name");
+        assert!(stamp.name().is_none(), "a final stamp is an LSN");
         self.header().stamp.store(stamp.bits(), Ordering::Release);
     }
 
@@ -221,17 +223,17 @@ impl<'a> Version<'a> {
         self.header().next.store(next.map_or(0, Link::word), Ordering::Release);
     }
 
-    /// Whether the record is deleted as of this version.
+    /// Returns whether the record is deleted as of this version.
     pub(crate) fn is_tombstone(self) -> bool {
         self.length_word() & TOMBSTONE != 0
     }
 
-    /// Bytes of the payload, whether or not it is in memory.
+    /// Length of the payload in bytes, resident or not.
     pub(crate) fn payload_bytes(self) -> usize {
         (self.length_word() & LENGTH_MASK) as usize
     }
 
-    /// Whether the payload is in the log only.
+    /// Returns whether the payload is only in the log.
     pub(crate) fn is_evicted(self) -> bool {
         self.length_word() & EVICTED != 0
     }
@@ -240,7 +242,7 @@ impl<'a> Version<'a> {
         if self.is_evicted() { 0 } else { self.payload_bytes() }
     }
 
-    /// Bytes of memory that it takes.
+    /// Memory of the version in bytes.
     pub(crate) fn memory_bytes(self) -> u64 {
         VersionRef::layout(self.payload_bytes_in_memory()).size() as u64
     }
@@ -248,10 +250,10 @@ impl<'a> Version<'a> {
     /// The value, or for a tombstone the key.
     ///
     /// # Panics
-    /// If it is evicted.
+    /// Panics if it is evicted.
     pub(crate) fn payload(self) -> &'a [u8] {
         assert!(!self.is_evicted(), "the payload is in the log");
-        // SAFETY: `allocate` laid `payload_bytes` initialised bytes right after the header, in one
+        // SAFETY: `allocate` wrote `payload_bytes` initialised bytes right after the header, in one
         // block; they never change while the version is shared, and live for `'a`.
         unsafe {
             let start = self.pointer.add(1).cast::<u8>();
@@ -260,11 +262,11 @@ impl<'a> Version<'a> {
     }
 
     fn length_word(self) -> u32 {
-        // Relaxed: the link that led here was loaded with Acquire, and only `REFERENCED` changes.
+        // Relaxed: the link to this version was loaded with Acquire, and only `REFERENCED` changes.
         self.header().length.load(Ordering::Relaxed)
     }
 
-    /// Notes that the version was of use, for eviction to give it a second chance.
+    /// Marks the version as referenced, so that eviction gives it a second chance.
     pub(crate) fn mark_referenced(self) {
         if self.length_word() & REFERENCED == 0 {
             // Relaxed: a hint.
@@ -272,23 +274,22 @@ impl<'a> Version<'a> {
         }
     }
 
-    /// Whether the version was of use since this was last asked.
+    /// Takes the mark that the version was referenced.
     pub(crate) fn take_referenced(self) -> bool {
         // Relaxed: a hint.
         self.length_word() & REFERENCED != 0
             && self.header().length.fetch_and(!REFERENCED, Ordering::Relaxed) & REFERENCED != 0
     }
 
-    /// Notes where the record of a version that commits at `stamp` is in the log; before the
-    /// version is stamped.
+    /// Stores the log position of a version that commits at `stamp`; must precede its stamping.
     pub(crate) fn set_record(self, stamp: Lsn, record: Option<Lsn>) {
         let distance = record.map(|record| (record.0 as i64 - stamp.0 as i64) / POSITION_UNIT);
         let position = distance.and_then(|distance| i32::try_from(distance).ok());
         self.set_position(position.unwrap_or(NOWHERE) as u32);
     }
 
-    /// Notes that the record of a committed version is at `record` too, which [`Self::record`]
-    /// may return from now on; `false` if that is too far from its stamp to be noted.
+    /// Stores another log position of a committed version, which [`Self::record`] may return from
+    /// now on; `false` if that is too far from its stamp to be encoded.
     pub(crate) fn move_record(self, record: Lsn) -> bool {
         let stamp = self.stamp().lsn().expect("committed");
         let distance = (record.0 as i64 - stamp.0 as i64) / POSITION_UNIT;
@@ -299,10 +300,10 @@ impl<'a> Version<'a> {
         position.is_some()
     }
 
-    /// Where the record of a committed version is in the log, if it is there.
+    /// The log position of a committed version, if it is in the log.
     pub(crate) fn record(self) -> Option<Lsn> {
         if self.stamp() == Stamp::ABORTED {
-            // Its position is still that in its transaction's write set.
+            // The field still holds the position in the transaction's write set.
             return None;
         }
         let (stamp, position) = (self.stamp().lsn()?, self.position() as i32);
@@ -310,10 +311,10 @@ impl<'a> Version<'a> {
             .then(|| Lsn((stamp.0 as i64 + i64::from(position) * POSITION_UNIT) as u64))
     }
 
-    /// Where the version stands in its transaction's write set.
+    /// The version's position in its transaction's write set.
     pub(crate) fn position(self) -> u32 {
-        // Relaxed: read by the worker that wrote it, or after the stamp's Acquire; of two positions of
-        // a record that was copied, either is good until all that are active now are over.
+        // Relaxed: read by the worker that wrote it, or after the stamp's Acquire. Of two positions
+        // of a copied record, either is valid until all transactions active now have ended.
         self.header().position.load(Ordering::Relaxed)
     }
 

@@ -1,5 +1,5 @@
-//! Versions of records: their layout, the state of the transactions that made them, and who may
-//! see them (MosaicDB §2.1, Umbra MVCC §3; visibility as in CoroBase §4.5).
+//! Versions of records: layout, transaction states and visibility (MosaicDB §2.1, Umbra MVCC §3;
+//! visibility as in CoroBase §4.5).
 
 mod address;
 mod horizon;

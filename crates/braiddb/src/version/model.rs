@@ -1,6 +1,5 @@
-//! Loom models of who may still see what: a context that serves one transaction after another, begin
-//! stamps beside the horizon, and pruning beside workers that act on the horizon. They drive the
-//! real types.
+//! Loom models of visibility, with the real types: reuse of a transaction context, begin stamps
+//! concurrent with the horizon, and pruning concurrent with workers that act on the horizon.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -12,7 +11,8 @@ use crate::log::Lsn;
 use crate::planted::{Bug, VARIABLE};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A reader on another worker asks of a transaction whose context has committed a second one meanwhile.
+/// A reader on another worker queries a transaction whose context has committed a second one
+/// concurrently.
 #[test]
 fn model_a_context_that_commits_twice_never_lends_one_name_the_other_lsn() {
     loom::model(|| {
@@ -44,7 +44,7 @@ fn model_a_context_that_commits_twice_never_lends_one_name_the_other_lsn() {
     });
 }
 
-/// The model above misses a context whose LSN is cleared before the name is stale.
+/// Checks that the model above detects a context whose LSN is cleared before the name is outdated.
 #[test]
 fn model_of_a_reused_context_finds_an_lsn_that_is_cleared_early() {
     let model =
@@ -58,7 +58,7 @@ fn model_of_a_reused_context_finds_an_lsn_that_is_cleared_early() {
     assert!(!output.status.success() && told.contains("running 1 test"), "{told}");
 }
 
-/// A worker that had nothing to publish begins a transaction, while another one acts on the horizon.
+/// A worker without a published stamp begins a transaction while another one acts on the horizon.
 #[test]
 fn model_no_transaction_begins_before_a_horizon_that_somebody_acts_on() {
     loom::model(|| {
@@ -71,16 +71,16 @@ fn model_no_transaction_begins_before_a_horizon_that_somebody_acts_on() {
             })
         };
         tail.fetch_add(8, Ordering::AcqRel);
-        let acting = horizon.act(0, Lsn(tail.load(Ordering::Acquire))).expect("nobody prunes");
+        let acting = horizon.act(0, Lsn(tail.load(Ordering::Acquire))).expect("no worker prunes");
         let oldest = acting.oldest();
         drop(acting);
-        assert!(beginner.join().unwrap() >= oldest, "what it needs may be freed");
+        assert!(beginner.join().unwrap() >= oldest, "a version it needs may be freed");
     });
 }
 
-/// A version committed at 16 and superseded at 24, between what a reader that began at 10 sees and the
-/// newest. The reader was listed, and ends; its worker then acts on the horizon, so that the chain is
-/// not whole any more, while another worker prunes.
+/// A version committed at 16 and superseded at 24 lies between the newest and the one that a reader
+/// with begin stamp 10 sees. The reader was listed, and ends. Its worker then acts on the horizon,
+/// so that the chain is not complete any more, while another worker prunes.
 #[test]
 fn model_who_prunes_finds_chains_whole() {
     loom::model(|| {
@@ -97,7 +97,7 @@ fn model_who_prunes_finds_chains_whole() {
                 horizon.publish(1, Lsn(32));
                 let Some(acting) = horizon.act(1, Lsn(32)) else { return };
                 if Lsn(24) < acting.oldest() {
-                    // Relaxed: what the model is about is whether the two exclude one another.
+                    // Relaxed: the model only checks that the two exclude one another.
                     whole.store(false, Ordering::Relaxed);
                 }
             })
@@ -105,7 +105,7 @@ fn model_who_prunes_finds_chains_whole() {
         if let Some(pruning) = horizon.prune() {
             let stamps = readers.stamps(Lsn(32), &pruning);
             if stamps.is_only_stepped_over(Lsn(16), Lsn(24)) {
-                assert!(whole.load(Ordering::Relaxed), "it is to be cut out of a whole chain");
+                assert!(whole.load(Ordering::Relaxed), "the chain must be complete");
             }
         }
         other.join().unwrap();

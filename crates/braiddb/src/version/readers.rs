@@ -1,9 +1,10 @@
-//! The begin stamps in use, exactly enough to tell which versions between two readers nobody sees.
+//! Lists of the begin stamps in use, exact enough to find versions between two readers that neither
+//! sees.
 //!
-//! The [`Horizon`](super::Horizon) bounds them from below, and costs a store a turn. While one old
-//! reader holds it back, workers that find much garbage request more, and each worker publishes a list.
-//! Invariant: every active transaction of a worker is listed, or began at or after `recent`. One that
-//! is listed may have ended.
+//! The [`Horizon`](super::Horizon) bounds them from below, at the cost of one store per turn. While
+//! one old reader holds it back, workers with much garbage request lists, and each worker publishes
+//! one. Invariant: every active transaction of a worker is listed, or began at or after `recent`. A
+//! listed one may have ended.
 
 use crossbeam_utils::CachePadded;
 
@@ -13,11 +14,11 @@ use crate::planted::{Bug, is_planted};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// What one worker published last.
+/// The last publication of one worker.
 #[derive(Debug)]
 struct Published {
     listed: Vec<Lsn>,
-    /// [`Lsn::MAX`] while the worker begins none without saying so first.
+    /// [`Lsn::MAX`] while the worker announces each transaction before it begins.
     recent: Lsn,
 }
 
@@ -32,9 +33,9 @@ pub(crate) struct Readers {
 /// The begin stamps in use at one moment.
 #[derive(Debug)]
 pub(crate) struct BeginStamps {
-    /// Ascending.
+    /// In ascending order.
     listed: Vec<Lsn>,
-    /// Every other one is at least this.
+    /// All other begin stamps are at or after this one.
     recent: Lsn,
 }
 
@@ -51,14 +52,14 @@ impl Readers {
         self.requested.store(tail.0, Ordering::Relaxed);
     }
 
-    /// Whether a list was requested since a worker last published its own, at `published_at`.
+    /// Returns whether a list was requested after a worker's last publication at `published_at`.
     pub(crate) fn is_requested_since(&self, published_at: Lsn) -> bool {
         // Relaxed: see `request`.
         self.requested.load(Ordering::Relaxed) > published_at.0
     }
 
-    /// Publishes a worker's begin stamps. What it begins from here on is at or after `recent`, or, if
-    /// that is [`Lsn::MAX`], announced by `wake`.
+    /// Publishes a worker's begin stamps. Its later transactions begin at or after `recent`; if
+    /// that is [`Lsn::MAX`], `wake` announces them.
     pub(crate) fn publish(&self, worker: usize, listed: impl Iterator<Item = Lsn>, recent: Lsn) {
         let published = &mut *self.workers[worker].lock();
         published.listed.clear();
@@ -70,13 +71,13 @@ impl Readers {
         }
     }
 
-    /// To be called by a worker that has published [`Lsn::MAX`], before it reads the tail for a begin
-    /// stamp: that read comes after every `stamps` that missed this call, under the same lock.
+    /// Must be called by a worker that has published [`Lsn::MAX`], before it reads the tail for a
+    /// begin stamp. That read follows every `stamps` that missed this call, under the same lock.
     pub(crate) fn wake(&self, worker: usize, tail: Lsn) {
         self.workers[worker].lock().recent = tail;
     }
 
-    /// The begin stamps in use for which, as long as `pruning` lasts, every chain is whole. `tail` was
+    /// The begin stamps in use for which every chain is complete while `pruning` lasts. `tail` was
     /// read from the log before the call.
     pub(crate) fn stamps(&self, tail: Lsn, pruning: &Pruning<'_>) -> BeginStamps {
         let mut stamps = BeginStamps { listed: Vec::new(), recent: tail };
@@ -85,7 +86,8 @@ impl Readers {
             stamps.listed.extend_from_slice(&published.listed);
             stamps.recent = stamps.recent.min(published.recent);
         }
-        // Older ones have ended: a worker acted on that, and may have freed what they needed.
+        // Older ones have ended: a worker acted on that, and may have freed the versions they
+        // needed.
         let acted_on = pruning.acted_on();
         stamps.listed.retain(|begin| *begin >= acted_on);
         stamps.listed.sort_unstable();
@@ -95,15 +97,15 @@ impl Readers {
 }
 
 impl BeginStamps {
-    /// Whether a version committed at `committed` and superseded at `superseded` is one that
-    /// a transaction steps over to reach an older one, but that none sees or ever will.
+    /// Returns whether a version committed at `committed` and superseded at `superseded` is never
+    /// seen, now or later, but a transaction steps over it to reach an older one.
     pub(crate) fn is_only_stepped_over(&self, committed: Lsn, superseded: Lsn) -> bool {
         let steps_over = self.listed.first().is_some_and(|begin| *begin <= committed);
         steps_over && !self.sees(committed, superseded) && superseded < self.recent
     }
 
-    /// Whether a listed begin stamp sees a version committed at `committed` and superseded at
-    /// `superseded`.
+    /// Returns whether a listed begin stamp sees a version committed at `committed` and superseded
+    /// at `superseded`.
     pub(crate) fn sees(&self, committed: Lsn, superseded: Lsn) -> bool {
         let older = self.listed.partition_point(|begin| *begin <= committed);
         self.listed.get(older).is_some_and(|begin| *begin <= superseded)
@@ -132,7 +134,10 @@ mod tests {
         horizon.publish(0, Lsn(200));
         drop(horizon.act(0, Lsn(2000)).unwrap());
         let stamps = readers.stamps(Lsn(2000), &horizon.prune().unwrap());
-        assert!(!stamps.is_only_stepped_over(Lsn(120), Lsn(150)), "nobody steps over it any more");
+        assert!(
+            !stamps.is_only_stepped_over(Lsn(120), Lsn(150)),
+            "no reader steps over it any more"
+        );
         assert!(
             stamps.is_only_stepped_over(Lsn(200), Lsn(300)),
             "the second reader does over this one"

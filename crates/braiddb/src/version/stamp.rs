@@ -1,7 +1,8 @@
-//! Version stamps: a commit LSN, or the name of the transaction that has not stamped it yet.
+//! Version stamps: a commit LSN, or the name of the transaction that has not stamped the version
+//! yet.
 //!
-//! One word says which: bit 63 is clear for an LSN and set for a name. A name is (worker, context,
-//! sequence); the sequence tells a name that has outlived its transaction from one that has not.
+//! Bit 63 of the word is clear for an LSN and set for a name. A name is (worker, context,
+//! sequence); the sequence distinguishes a current name from one whose transaction has ended.
 
 use crate::log::Lsn;
 
@@ -14,12 +15,12 @@ const _: () = assert!(SEQUENCE_BITS + CONTEXT_BITS + WORKER_BITS == 63);
 /// The stamp of a version whose transaction aborted: later than every begin stamp.
 const ABORTED: u64 = IN_FLIGHT - 1;
 
-/// What a version's stamp word holds.
+/// The value of a version's stamp word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp(u64);
 
 impl Stamp {
-    /// Never visible, never again in flight.
+    /// Aborted: never visible, and final.
     pub(crate) const ABORTED: Stamp = Stamp(ABORTED);
 
     /// Committed at `lsn`.
@@ -28,12 +29,12 @@ impl Stamp {
         Self(lsn.0)
     }
 
-    /// Committed before everything that can be asked about.
+    /// Committed before every begin stamp.
     pub(crate) const fn committed_at_first() -> Self {
         Self(0)
     }
 
-    /// Made by the transaction with this name, which has not stamped it yet.
+    /// Not stamped yet by the transaction with this name.
     pub(crate) fn in_flight(name: TransactionName) -> Self {
         Self(IN_FLIGHT | name.0)
     }
@@ -58,14 +59,14 @@ impl Stamp {
     }
 }
 
-/// Names a transaction for as long as versions of it may be in flight.
+/// Name of a transaction, valid while versions of it may be in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TransactionName(u64);
 
 impl TransactionName {
-    /// Workers that names can tell apart.
+    /// Maximum number of workers in names.
     pub(crate) const MAX_WORKERS: usize = 1 << WORKER_BITS;
-    /// Contexts of one worker that names can tell apart.
+    /// Maximum number of contexts per worker in names.
     pub(crate) const MAX_CONTEXTS: usize = 1 << CONTEXT_BITS;
 
     /// The name of the `sequence`-th transaction (modulo 2^40) in a context.

@@ -1,7 +1,7 @@
-//! The state of every transaction that may have versions in flight.
+//! Status table: the state of every transaction that may have versions in flight.
 //!
-//! A worker owns a row of contexts. A context serves one transaction after another; its state word
-//! holds the sequence of the transaction it serves now and that transaction's phase:
+//! A worker owns a row of contexts. A context serves one transaction after another. Its state word
+//! holds the sequence of the current transaction and that transaction's phase:
 //!
 //! ```text
 //! Active -> Committing -> Committed(lsn)
@@ -11,11 +11,12 @@
 //!
 //! Invariants:
 //! - Only the owning worker writes a context.
-//! - `Committing` is stored before the commit LSN is drawn, and the LSN is published right after: before
-//!   that, `commit` is [`NOT_DRAWN`] while the phase is `Committing`. A reader whose begin stamp is later
-//!   than that LSN read the log's tail after it was advanced, so it cannot still see `Active`.
-//! - A context moves to its next sequence only after every version of the transaction carries its
-//!   final stamp; so a stale name means: read the version's stamp again.
+//! - `Committing` is stored before the commit LSN is drawn, and the LSN is published immediately
+//!   after. Before that, `commit` is [`NOT_DRAWN`] while the phase is `Committing`. A reader with a
+//!   later begin stamp than that LSN read the log's tail after it was advanced, so it cannot still
+//!   see `Active`.
+//! - A context moves to its next sequence only after every version of the transaction has its final
+//!   stamp. So a reader that finds an outdated name reads the version's stamp again.
 
 use crossbeam_utils::CachePadded;
 
@@ -27,7 +28,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 const PHASE_BITS: u32 = 2;
 const PHASE_MASK: u64 = (1 << PHASE_BITS) - 1;
 
-/// In place of the LSN of a transaction that commits and has not drawn it: no block of the log is there.
+/// Replaces the LSN of a committing transaction that has not drawn it: no log block has this LSN.
 const NOT_DRAWN: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,18 +40,19 @@ enum Phase {
     Aborted = 3,
 }
 
-/// What has become of a named transaction.
+/// State of a named transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// Still running: its versions are invisible to others.
     Active,
-    /// It commits at this LSN, unless its certification fails; `None` if the LSN is not known yet.
+    /// It commits at this LSN, unless its certification fails; `None` if the LSN is not published
+    /// yet.
     Committing(Option<Lsn>),
-    /// Committed at this LSN, its versions being stamped.
+    /// Committed at this LSN; its versions are being stamped.
     Committed(Lsn),
-    /// Aborted, its versions being unlinked.
+    /// Aborted; its versions are being unlinked.
     Aborted,
-    /// Over, and its versions stamped: read the version's stamp again.
+    /// Ended, and its versions are stamped: the caller must read the version's stamp again.
     Stale,
 }
 
@@ -73,7 +75,7 @@ impl StatusTable {
         assert!(per_worker <= TransactionName::MAX_CONTEXTS);
         let context = || {
             CachePadded::new(ContextState {
-                // Sequence 0 is over from the start; the first transaction has sequence 1.
+                // Sequence 0 has ended from the start; the first transaction has sequence 1.
                 state: AtomicU64::new(Phase::Aborted as u64),
                 commit: AtomicU64::new(0),
             })
@@ -94,12 +96,14 @@ impl StatusTable {
     fn set(&self, name: TransactionName, from: Phase, to: Phase) {
         let state = &self.context(name).state;
         let word = |phase| name.sequence() << PHASE_BITS | phase as u64;
-        // Relaxed: only this worker writes the word. Not in models: loom takes a load right before a store
-        // for the only access that the store depends on, and tries no other order of the two threads.
+        // Relaxed: only this worker writes the word. Omitted in models: loom treats a load right
+        // before a store as the only access that the store depends on, and tries no other order of
+        // the two threads.
         #[cfg(not(loom))]
         assert_eq!(state.load(Ordering::Relaxed), word(from), "{from:?} comes before {to:?}");
         _ = from;
-        // Release pairs with the Acquire in `outcome`: a thread that sees the phase sees what led to it.
+        // Release pairs with the Acquire in `outcome`: a thread that sees the phase sees everything
+        // before it.
         state.store(word(to), Ordering::Release);
     }
 
@@ -108,28 +112,29 @@ impl StatusTable {
         let unnumbered = TransactionName::new(worker, context, 0);
         // Relaxed: only this worker writes the word.
         let word = self.context(unnumbered).state.load(Ordering::Relaxed);
-        assert!(word & PHASE_MASK >= Phase::Committed as u64, "the last transaction is over");
+        assert!(word & PHASE_MASK >= Phase::Committed as u64, "the last transaction has ended");
         let name = TransactionName::new(worker, context, (word >> PHASE_BITS) + 1);
         if is_planted(Bug::CommitLsnClearedEarly) {
             // Release as in `committing`; too early, which is the bug.
             self.context(unnumbered).commit.store(0, Ordering::Release);
         }
         let word = name.sequence() << PHASE_BITS | Phase::Active as u64;
-        // Release pairs with the Acquire in `outcome`: a thread that finds the name stale sees its
-        // versions' final stamps, written before.
+        // Release pairs with the Acquire in `outcome`: a thread that finds the name outdated sees
+        // its versions' final stamps, written before.
         self.context(unnumbered).state.store(word, Ordering::Release);
         name
     }
 
-    /// To be called before the commit LSN is drawn; nothing may suspend until `committed` or `aborted`.
+    /// Must be called before the commit LSN is drawn; the caller must not suspend until `committed`
+    /// or `aborted`.
     pub(crate) fn committing(&self, name: TransactionName) {
-        // Here and not earlier: until `begin` the LSN is the last transaction's. Release pairs with the
-        // Acquire in `outcome`: who sees no LSN sees whose it is not.
+        // Here and not earlier: until `begin` the LSN belongs to the last transaction. Release
+        // pairs with the Acquire in `outcome`: a thread that sees no LSN sees the new sequence too.
         self.context(name).commit.store(NOT_DRAWN, Ordering::Release);
         self.set(name, Phase::Active, Phase::Committing);
     }
 
-    /// Publishes the commit LSN of a transaction that may yet abort.
+    /// Publishes the commit LSN of a transaction that may still abort.
     pub(crate) fn drew(&self, name: TransactionName, lsn: Lsn) {
         // Release pairs with the Acquire in `outcome`.
         self.context(name).commit.store(lsn.0, Ordering::Release);
@@ -141,7 +146,7 @@ impl StatusTable {
         self.set(name, Phase::Committing, Phase::Committed);
     }
 
-    /// The transaction will never commit.
+    /// Sets the final state of a transaction that will never commit.
     pub(crate) fn aborted(&self, name: TransactionName) {
         // Relaxed: only this worker writes the word.
         let word = self.context(name).state.load(Ordering::Relaxed);
@@ -150,7 +155,7 @@ impl StatusTable {
         self.set(name, from, Phase::Aborted);
     }
 
-    /// What has become of `name`.
+    /// The state of the transaction `name`.
     pub(crate) fn outcome(&self, name: TransactionName) -> Outcome {
         let context = self.context(name);
         // Acquire pairs with the Release stores above.
@@ -165,9 +170,9 @@ impl StatusTable {
                 3 => return Outcome::Aborted,
                 _ => {}
             }
-            // Acquire pairs with the Release in `committing` and `drew`, and keeps the second look at the
-            // state after it. The LSN belongs to `name` if the state still does: whoever sees a later
-            // transaction's sees the `begin` before it.
+            // Acquire pairs with the Release in `committing` and `drew`, and keeps the second load
+            // of the state after it. The LSN belongs to `name` if the state still does: a thread
+            // that sees a later transaction's LSN sees the `begin` before it.
             let lsn = context.commit.load(Ordering::Acquire);
             // Acquire as above, for the next round.
             let again = context.state.load(Ordering::Acquire);
@@ -182,8 +187,8 @@ impl StatusTable {
         }
     }
 
-    /// Whether a version with `stamp` is visible at `begin`; `None` while that is undecided.
-    /// `reload` reads the version's stamp again.
+    /// Visibility of a version with `stamp` at `begin`; `None` while it is undecided. `reload`
+    /// reads the version's stamp again.
     #[inline(always)]
     pub(crate) fn visible(
         &self,
@@ -215,7 +220,7 @@ impl StatusTable {
             }
             match self.outcome(name) {
                 Outcome::Active | Outcome::Aborted => return Some(Visible::No),
-                // It will not be seen, whatever becomes of it.
+                // Invisible in every case.
                 Outcome::Committing(Some(lsn)) if lsn >= begin => return Some(Visible::No),
                 Outcome::Committing(_) => return None,
                 Outcome::Committed(lsn) if lsn < begin => return Some(Visible::Committed(lsn)),
@@ -229,10 +234,10 @@ impl StatusTable {
     }
 }
 
-/// Whether, and why, a version is visible.
+/// Visibility of a version, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Visible {
-    /// Not to this transaction; look at the next older version.
+    /// Invisible to this transaction; continue at the next older version.
     No,
     /// Written by this transaction itself.
     Own,

@@ -1,4 +1,4 @@
-//! What a transaction looks through.
+//! A transaction's view: the input of visibility decisions.
 
 use super::stamp::{Stamp, TransactionName};
 use super::status::{Outcome, StatusTable, Visible};
@@ -6,8 +6,8 @@ use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sync;
 
-/// What a transaction looks through, which is active for `'a`: its begin stamp, its own name, and
-/// everyone's states.
+/// The view of a transaction that is active for `'a`: its begin stamp, its name, and the states of
+/// all transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View<'a> {
     pub(crate) begin: Lsn,
@@ -15,60 +15,61 @@ pub(crate) struct View<'a> {
     pub(crate) status: &'a StatusTable,
 }
 
-/// Another worker is about to decide what is seen.
+/// Error: another worker is about to decide the visibility.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Undecided;
 
-/// How often a transaction is asked again that has begun to draw its LSN: it is about to publish it,
-/// within a few instructions, unless its thread was interrupted.
+/// Number of polls of a transaction that has begun to draw its LSN. It publishes the LSN within a
+/// few instructions, unless its thread is interrupted.
 const MAX_LOOKS: u32 = if cfg!(loom) { 2 } else { 100 };
 
-/// What a stamp says of the time between a begin stamp and a commit.
+/// Relation of a commit to a begin stamp and a later commit LSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It was committed before both.
+    /// Committed before both.
     Before,
-    /// It was committed between them.
+    /// Committed between them.
     Between,
-    /// It was not committed before the later one.
+    /// Not committed before the later one.
     After,
-    /// That cannot be told at once.
+    /// In doubt: the LSN is not published yet.
     Untold,
 }
 
 impl<'a> View<'a> {
-    /// The view of a transaction.
+    /// Creates the view of a transaction.
     ///
     /// # Safety
-    /// For the length of `'a` a transaction with this begin stamp and name is active.
+    /// A transaction with this begin stamp and name is active during `'a`.
     pub(crate) unsafe fn new(begin: Lsn, me: TransactionName, status: &'a StatusTable) -> Self {
         Self { begin, me, status }
     }
 
-    /// The same, of all that is committed when it is looked at. What it is then told of as not committed is committed
-    /// after the transaction's begin stamp, if ever.
+    /// A view of everything that is committed when it is read. Versions that it reports as
+    /// uncommitted commit after the transaction's begin stamp, if ever.
     pub(crate) fn of_newest(self) -> Self {
         Self { begin: Stamp::ABORTED.lsn().expect("later than any LSN"), ..self }
     }
 
-    /// Whether the transaction sees what has the stamp that `stamp` reads; `None` while another worker
-    /// decides.
+    /// Returns the visibility of a version for the transaction, given a function that reads its
+    /// stamp; `None` while another worker decides.
     #[inline(always)]
     pub(crate) fn sees(&self, stamp: impl Fn() -> Stamp) -> Option<Visible> {
         self.status.visible(stamp(), self.begin, Some(self.me), stamp)
     }
 
-    /// What the stamp that `stamp` reads says of the time between the begin stamp and `until`, a commit LSN
-    /// that was drawn, or [`Lsn::MAX`].
+    /// Relates a version's commit to the begin stamp and to `until`, a commit LSN that was drawn,
+    /// or [`Lsn::MAX`]. `stamp` reads the version's stamp.
     pub(crate) fn verdict(&self, stamp: impl Fn() -> Stamp, until: Lsn) -> Verdict {
         let (mut word, mut looks) = (stamp(), 0);
         let committed = loop {
             let Some(name) = word.name() else {
-                // An aborted one's is later than any LSN.
+                // The LSN of an aborted one is later than any other.
                 break word.lsn().expect("not in flight");
             };
             if name == self.me {
-                // First updater wins: what it was installed on is what the transaction saw.
+                // First updater wins: the version it was installed on is the one that the
+                // transaction saw.
                 return Verdict::Before;
             }
             match self.status.outcome(name) {
@@ -76,11 +77,13 @@ impl<'a> View<'a> {
                 Outcome::Committing(_) if is_planted(Bug::CertifiedBesideCommitting) => {
                     return Verdict::After;
                 }
-                // Whatever becomes of it: nobody waits here, so nobody waits in a circle.
+                // Independent of the outcome: no transaction waits here, so no cycle of waits
+                // exists.
                 Outcome::Committing(Some(lsn)) if lsn < until => return Verdict::Between,
                 Outcome::Committing(Some(_)) => return Verdict::After,
-                // Nor does who only asks what is committed by now. Its LSN may be before the begin stamp, so what it was
-                // installed on may be freed once it is decided: it ends every search.
+                // A caller that only asks for current commits does not wait either. The LSN may be
+                // before the begin stamp, so the version below may be freed once it is decided: the
+                // search ends here.
                 Outcome::Committing(None) if until == Lsn::MAX || looks == MAX_LOOKS => {
                     return Verdict::Untold;
                 }
@@ -105,20 +108,20 @@ mod tests {
     use super::*;
     use crate::version::Stamp;
 
-    /// Whoever takes "after" for an answer goes on to what it was installed on; so that is no answer for what may have
-    /// drawn an LSN before the begin stamp.
+    /// A search that receives `After` continues at the older version. So `After` is wrong for a
+    /// transaction that may have drawn an LSN before the begin stamp.
     #[test]
     fn what_draws_its_lsn_is_not_after() {
         let status = StatusTable::new(2, 1);
         let (me, other) = (status.begin(0, 0), status.begin(1, 0));
-        // SAFETY: it is active for as long as the test runs.
+        // SAFETY: the transaction is active for as long as the test runs.
         let view = unsafe { View::new(Lsn(100), me, &status) };
         let verdict = || view.verdict(|| Stamp::in_flight(other), Lsn::MAX);
         assert_eq!(verdict(), Verdict::After, "it will draw a later one");
         status.committing(other);
         assert_eq!(verdict(), Verdict::Untold);
         status.drew(other, Lsn(50));
-        assert_eq!(verdict(), Verdict::Between, "told before it is decided");
+        assert_eq!(verdict(), Verdict::Between, "published before it is decided");
         status.committed(other);
         assert_eq!(verdict(), Verdict::Before);
     }

@@ -1,5 +1,5 @@
-//! Change feeds where something is in their way: numbers of tables that were had before, copies that went on by
-//! themselves, workers without room, and the end of the database.
+//! Edge cases of change feeds: reused table numbers, diverged copies, workers without free slots,
+//! and closing databases.
 
 use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Waker};
@@ -12,7 +12,7 @@ use braiddb::{
 use futures_util::future::join_all;
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 fn options() -> Options {
@@ -37,8 +37,8 @@ fn kinds(transaction: &ChangeTransaction) -> Vec<(&str, &str)> {
     transaction.changes.iter().map(kind).collect()
 }
 
-/// A feed by a handle gives one table's changes, of however many that were dropped before it was made: whether the
-/// log still has them all, or a checkpoint is all that is left.
+/// A feed from a handle returns only that table's changes, regardless of tables dropped before its
+/// creation. This holds if the log still contains them all, and if only a checkpoint remains.
 #[test]
 fn no_table_has_the_number_of_one_before_it() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -72,7 +72,7 @@ fn no_table_has_the_number_of_one_before_it() {
     });
 }
 
-/// Commits until the log has so many bytes.
+/// Commits until the log has this number of bytes.
 fn grow(db: &Database, table: &Table<u64, [u8]>, until: u64, value: u8) {
     while db.stats().lsn.durable < until {
         block_on(db.put(table, &1, &[value; 100])).unwrap();
@@ -83,8 +83,9 @@ fn is_other_log(error: &Error) -> bool {
     matches!(error, Error::ChangeToken(TokenError::OtherLog { .. }))
 }
 
-/// A copy that went on by itself has LSNs of the original's, and blocks at many of them, since all that is committed is of
-/// one size: a token of what the original did since is told by what is there.
+/// A copy that diverged from the original uses the same LSNs, and has blocks at many of them
+/// because all commits have the same size. It must detect a token of the original from after the
+/// copy by its contents.
 #[test]
 fn a_token_of_the_original_is_refused_by_a_copy_that_went_on() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -92,7 +93,7 @@ fn a_token_of_the_original_is_refused_by_a_copy_that_went_on() {
         let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         let mut changes = db.changes(ChangesFrom::Now);
-        // Of different commits, before and after the copy.
+        // Tokens of different commits, before and after the copy.
         let mut tokens = Vec::new();
         let commit = |tokens: &mut Vec<ChangeToken>, changes: &mut Changes| {
             block_on(db.put(&table, &1, &[1; 100])).unwrap();
@@ -128,7 +129,7 @@ fn a_token_of_the_original_is_refused_by_a_copy_that_went_on() {
     });
 }
 
-/// Tokens of all kinds go on, also after restarts.
+/// Tokens of all kinds can be resumed, also after restarts.
 #[test]
 fn tokens_are_good_in_the_log_that_they_are_of() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -163,7 +164,7 @@ fn tokens_are_good_in_the_log_that_they_are_of() {
     });
 }
 
-/// A worker that has no room for one more transaction ends no feed.
+/// A worker without a free slot ends no feed.
 #[test]
 fn a_feed_waits_for_room_to_find_out_what_tables_there_were() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -177,7 +178,7 @@ fn a_feed_waits_for_room_to_find_out_what_tables_there_were() {
         let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         let mut changes = db.changes(ChangesFrom::Now);
         block_on(db.put(&table, &1, &1)).unwrap();
-        // Each waits for something outside of the engine, until no more can begin.
+        // Each waits for an external event, until no more can begin.
         let (mut releases, mut waiting) = (Vec::new(), Vec::new());
         loop {
             let (release, released) = futures_channel::oneshot::channel::<()>();
@@ -199,7 +200,7 @@ fn a_feed_waits_for_room_to_find_out_what_tables_there_were() {
         }
         for _ in 0..20 {
             assert!(matches!(poll_once(&mut changes), Poll::Pending));
-            // After what the worker does for the feed.
+            // After the worker's work for the feed.
             assert!(matches!(db.run_blocking(async |_| Ok(())), Err(Error::Overloaded)));
         }
         drop(releases);
@@ -208,7 +209,7 @@ fn a_feed_waits_for_room_to_find_out_what_tables_there_were() {
     });
 }
 
-/// A snapshot that has no room to begin is not the end of its feed.
+/// A snapshot that cannot begin for lack of a slot does not end its feed.
 #[test]
 fn a_feed_begins_its_snapshot_when_there_is_room() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -237,7 +238,7 @@ fn a_feed_begins_its_snapshot_when_there_is_room() {
     });
 }
 
-/// Where reads are shed, those of a snapshot are not.
+/// With load shedding, reads of a feed's snapshot are not shed.
 #[test]
 fn a_snapshot_is_read_to_its_end_where_reads_are_shed() {
     const RECORDS: u64 = 4000;
@@ -256,7 +257,7 @@ fn a_snapshot_is_read_to_its_end_where_reads_are_shed() {
             db.run_blocking(fill).unwrap();
         }
         db.close().unwrap();
-        // All records are on disk only.
+        // All records are only on disk.
         let shedding =
             options().workers(1).tune(|tuning| tuning.cold_width(1).overload(Overload::Shed));
         let db = Database::open(directory.path(), shedding).unwrap().watched();
@@ -293,7 +294,7 @@ fn a_snapshot_is_read_to_its_end_where_reads_are_shed() {
     });
 }
 
-/// Each piece of a snapshot has something, and its last record's is its last piece.
+/// Each piece of a snapshot has records, and the last record is in the last piece.
 #[test]
 fn no_piece_of_a_snapshot_is_empty() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -317,8 +318,8 @@ fn no_piece_of_a_snapshot_is_empty() {
     });
 }
 
-/// While it waits, a feed's token is past what was committed after the last transaction that it gave, and is nothing of its
-/// tables: also if both were found at once.
+/// The token of a waiting feed moves past later commits that do not concern its tables, also if it
+/// found both at the same time.
 #[test]
 fn a_feed_that_waits_is_past_what_it_need_not_give() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -338,7 +339,7 @@ fn a_feed_that_waits_is_past_what_it_need_not_give() {
     });
 }
 
-/// A feed keeps the database open at no moment: who drops the last handle finds it closed.
+/// A feed never keeps the database open: dropping the last handle closes it.
 #[test]
 fn what_a_feed_waits_for_keeps_no_database_open() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -359,7 +360,7 @@ fn what_a_feed_waits_for_keeps_no_database_open() {
             assert!(blocks.as_mut().poll(&mut context).is_pending());
             begins.recv().unwrap();
             drop(blocks);
-            // The worker does not come to it.
+            // The blocked worker cannot begin the feed's work.
             assert!(matches!(poll_once(&mut changes), Poll::Pending));
             let closing = std::thread::spawn(move || drop(db));
             release.send(()).unwrap();

@@ -1,4 +1,4 @@
-//! Change feeds: what they give of tables of all kinds, from where on, and how they end.
+//! Change feeds: their contents for tables of all kinds, their start points, and their ends.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 fn options() -> Options {
@@ -24,7 +24,7 @@ fn next(changes: &mut Changes) -> ChangeTransaction {
     block_on(changes.next()).unwrap().expect("a feed ends with an error")
 }
 
-/// Table, kind and key of each change, keys as numbers.
+/// Returns table, kind and key of each change, with keys as numbers.
 fn told(transaction: &ChangeTransaction) -> Vec<(&str, &str, u64)> {
     let told = |change: &'_ Change| match change.key.is_empty() {
         true => 0,
@@ -38,7 +38,7 @@ fn put(db: &Database, table: &Table<u64, u64>, key: u64, value: u64) {
     block_on(db.put(table, &key, &value)).unwrap();
 }
 
-/// A test with a database, which the limit watches.
+/// Runs a test with a database whose state the time limit prints.
 fn with_database(test: impl FnOnce(&Database, &tempfile::TempDir) + Send + 'static) {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
@@ -130,7 +130,7 @@ fn tables_are_chosen_by_name_or_by_handle() {
     });
 }
 
-/// What is done with tables is told by the names that they have at that moment, from wherever the feed begins.
+/// Changes name their table by its name at that time, for every start point of the feed.
 #[test]
 fn tables_are_told_by_their_names_at_the_time() {
     with_database(|db, directory| {
@@ -186,7 +186,7 @@ fn tables_are_told_by_their_names_at_the_time() {
         assert_eq!(of_expiring.value_as::<u64>().unwrap(), 1);
         assert!(of_expiring.expires_at.is_some());
         assert_eq!(given[7].changes[0].expires_at, None);
-        // From each place on, also by another process.
+        // Starts from each place, also in another process.
         drop(start);
         db.close().unwrap();
         let db = open(directory);
@@ -217,8 +217,8 @@ fn paged_tables_put_and_delete() {
     });
 }
 
-/// Two large transactions are logged in parts that lie among each other, and a third that fails.
-/// A bulk operation is one transaction, one that was aborted none; a feed goes on behind it.
+/// Two large transactions are logged in interleaved parts, and a third one fails. A bulk operation
+/// is one transaction, and an aborted one is none; a feed continues after it.
 #[test]
 fn bulk_operations_are_given_whole() {
     const RECORDS: u64 = 5_000;
@@ -254,7 +254,7 @@ fn bulk_operations_are_given_whole() {
         sorted.sort_unstable();
         assert!(sorted.iter().copied().eq(0..RECORDS), "each record once");
         assert_eq!(told(&next(&mut changes)), [("paged", "put", 1)]);
-        // From its token, also by who opens the database again.
+        // Starts from its token, also after the database was reopened.
         let token = bulk.token.unwrap();
         db.close().unwrap();
         let again = open(directory);
@@ -304,7 +304,8 @@ fn a_snapshot_comes_first_and_then_what_was_committed_since() {
     with_database(|db, _| {
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         let _empty: Table<u64, [u8]> = block_on(db.create_table("empty")).unwrap();
-        // The snapshot is of when the feed is polled: what is committed until then comes in it, and not again.
+        // The snapshot is taken at the first poll: earlier commits are part of it and are not
+        // repeated.
         let mut changes = db.changes(ChangesFrom::Snapshot);
         let fill = table.clone();
         db.run_blocking(async move |tx| {
@@ -360,7 +361,7 @@ fn tokens_that_are_of_no_use_are_told() {
         let other = tempfile::tempdir().unwrap();
         let other = open(&other);
         assert!(matches!(fails(&other, token), Error::ChangeToken(TokenError::OtherDatabase)));
-        // A copy of the database as it was before the token.
+        // A copy of the database from before the token.
         let copies = tempfile::tempdir().unwrap();
         let copy = copies.path().join("copy");
         db.backup(&copy).unwrap();
@@ -416,7 +417,7 @@ fn a_feed_of_relaxed_commits_gives_what_is_durable() {
             put(&db, &table, key, key);
             take(&mut changes, key);
         }
-        // Beside a writer that is ahead of what is durable.
+        // A writer is ahead of the durable log.
         std::thread::scope(|scope| {
             scope.spawn(|| (100..5000).for_each(|key| put(&db, &table, key, key)));
             (100..5000).for_each(|key| take(&mut changes, key));
@@ -424,7 +425,7 @@ fn a_feed_of_relaxed_commits_gives_what_is_durable() {
     });
 }
 
-/// A feed that waits ends when the database does, by whatever handle, and does not keep it open.
+/// A waiting feed ends when any handle closes the database, and does not keep the database open.
 #[test]
 fn a_feed_that_waits_ends_with_the_database() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -432,7 +433,8 @@ fn a_feed_that_waits_ends_with_the_database() {
         for dropped in [false, true] {
             let db = open(&directory);
             let mut changes = db.changes(ChangesFrom::Now);
-            // Once it has a token it has followed the log to its end, and waits there when it is polled next.
+            // Once it has a token, it has followed the log to the tail, and waits there at the next
+            // poll.
             while changes.token().is_none() {
                 assert_eq!(poll_once(&mut changes), None);
                 std::thread::yield_now();
@@ -449,7 +451,7 @@ fn a_feed_that_waits_ends_with_the_database() {
     });
 }
 
-/// Polls once, and gives up what is not ready.
+/// Polls once, and drops the future if it is not ready.
 fn poll_once(changes: &mut Changes) -> Option<ChangeTransaction> {
     let mut next = std::pin::pin!(changes.next());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -484,7 +486,7 @@ fn giving_up_what_waits_for_the_next_loses_nothing() {
     });
 }
 
-/// Given up after any number of polls, a feed leaves nothing that keeps the log.
+/// A feed dropped after any number of polls leaves nothing that retains the log.
 #[test]
 fn a_feed_that_is_dropped_holds_nothing() {
     with_database(|db, _| {
@@ -500,7 +502,7 @@ fn a_feed_that_is_dropped_holds_nothing() {
                     block_on(db.put(&table, &1, &[1; 30_000])).unwrap();
                 }
                 drop(changes);
-                // What a worker was doing for it at that moment comes to its end first.
+                // A worker's current work for the feed ends first.
                 while block_on(db.compact()).unwrap().segments == 0 {}
             }
         }
@@ -525,7 +527,7 @@ fn a_feed_is_a_stream_of_any_executor() {
             let keys: Vec<_> =
                 followed.iter().map(|t| t.changes[0].key_as::<u64>().unwrap()).collect();
             assert_eq!(keys, (0..50).collect::<Vec<_>>());
-            // Within a transaction, too.
+            // Also within a transaction.
             let (token, inside) = (followed[0].token.unwrap(), db.clone());
             let second = db.run(async move |_| inside.changes(token.into()).next().await).await;
             assert_eq!(second.unwrap().unwrap(), followed[1]);

@@ -1,4 +1,5 @@
-//! A feed's `next` is given up at each of its polls, one by one: nothing is lost by it, and nothing comes twice.
+//! The future of a feed's `next` is dropped at each of its polls in turn: no transaction is lost or
+//! returned twice.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -12,18 +13,19 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// Many times what the test takes.
+/// A limit far above the duration of the test.
 const LIMIT_SECONDS: u64 = 600;
-/// What is committed before; more than a feed finds at a time.
+/// The number of transactions before the feed begins: more than a feed finds at a time.
 const TRANSACTIONS: u64 = 24;
 const VALUE_BYTES: usize = 1000;
-/// Records that some transactions write, which are logged in parts; together more than a piece of a snapshot.
+/// The number of records in large transactions, which are logged in parts; together they exceed one
+/// piece of a snapshot.
 const MANY: u64 = 1200;
 
 type Rows = Table<u64, [u8]>;
 
-/// Says whether it was called, and ends the waiting of its thread. Each poll has one of its own: who calls that of an
-/// earlier poll wakes nobody.
+/// Records its call and unparks its thread. Each poll has a new waker; a call of an earlier poll's
+/// waker has no effect.
 struct Woken {
     called: AtomicBool,
     thread: Thread,
@@ -35,7 +37,7 @@ impl Woken {
     }
 
     fn wait(&self) {
-        // Acquire: with the release of who called.
+        // Acquire: pairs with the release of the caller.
         while !self.called.load(Ordering::Acquire) {
             std::thread::park();
         }
@@ -49,18 +51,18 @@ impl Wake for Woken {
     }
 }
 
-/// Where a future of `next` is given up.
+/// The polls at which a future of `next` is dropped.
 #[derive(Clone, Copy, Debug)]
 enum GivenUp {
-    /// At the poll of this number among those that the feed has nothing at yet, before its waker is called.
+    /// At the poll with this number among those without a result, before its waker is called.
     Waiting(usize),
-    /// At the poll of this number, once its waker was called.
+    /// At the poll with this number, after its waker is called.
     Woken(usize),
-    /// At each of these polls, once its waker was called.
+    /// At each of these polls, after its waker is called.
     Always,
 }
 
-/// A feed, how often it was polled and had nothing yet, and how often it was given up then.
+/// A feed, its number of polls without a result, and its number of drops.
 struct Polled {
     changes: Changes,
     given_up: GivenUp,
@@ -69,7 +71,7 @@ struct Polled {
 }
 
 impl Polled {
-    /// The next transaction; `waits` is called once, if the feed has nothing at its first poll.
+    /// Returns the next transaction. Calls `waits` once if the first poll has no result.
     fn next(&mut self, waits: impl FnOnce()) -> ChangeTransaction {
         let mut waits = Some(waits);
         loop {
@@ -103,7 +105,7 @@ impl Polled {
     }
 }
 
-/// What is committed, as a feed tells that is never given up.
+/// The commits, as returned by a feed that is never dropped.
 struct Committed {
     witness: Changes,
     transactions: Vec<ChangeTransaction>,
@@ -128,8 +130,8 @@ fn write(db: &Database, [memory, paged]: [&Rows; 2], number: u64) {
     .unwrap();
 }
 
-/// Follows from somewhere up to what is committed last, and one transaction more, which is committed while the feed
-/// waits. How often `next` was given up.
+/// Follows the feed up to the last commit, and one more transaction, which commits while the feed
+/// waits. Returns the number of drops of `next`.
 fn follow(
     db: &Database,
     tables: [&Rows; 2],
@@ -153,7 +155,7 @@ fn follow(
         let mut keys: Vec<_> = records.iter().map(|record| (&record.table, &record.key)).collect();
         let (count, ()) = (keys.len(), keys.sort_unstable());
         keys.dedup();
-        // The tables, and what the largest transactions wrote.
+        // The tables, and the records of the largest transactions.
         let expected = MANY as usize + 2;
         assert_eq!((count, keys.len()), (expected, expected), "{given_up:?}");
         rest = &[];
@@ -167,7 +169,7 @@ fn follow(
     committed.take();
     let expected = committed.transactions.last().unwrap();
     assert_eq!((last.commit_lsn, &last.changes), (expected.commit_lsn, &expected.changes));
-    // The record that is there for the others' snapshots no more.
+    // This record no longer exists in the snapshots of the others.
     block_on(db.delete(tables[0], &MANY)).unwrap();
     committed.take();
     let given = polled.next(|| {});
@@ -193,7 +195,7 @@ fn what_waits_for_the_next_is_given_up_at_each_of_its_polls() {
         (0..TRANSACTIONS).for_each(|number| write(&db, tables, number));
         let witness = db.changes(start.into());
         let mut committed = Committed { witness, transactions: Vec::new() };
-        // With those that made the tables.
+        // Includes the transactions that created the tables.
         (0..TRANSACTIONS + 2).for_each(|_| committed.take());
         let slot = ChangesFrom::Slot("s".to_owned());
         for from in [start.into(), slot, ChangesFrom::Snapshot] {

@@ -1,4 +1,5 @@
-//! What keeps the log for change feeds, how much of it, and that what compaction moves is in none.
+//! Log retention for change feeds: slots, their limits, and compaction, whose moved records appear
+//! in no feed.
 
 use crate::common::{Watched, once_free, with_limit};
 use braiddb::{
@@ -7,7 +8,7 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 const SEGMENT_BYTES: u64 = 64 << 10;
 /// More than any test logs.
@@ -33,7 +34,7 @@ fn slot(name: &str) -> ChangesFrom {
     ChangesFrom::Slot(name.to_owned())
 }
 
-/// The keys that are given, one in each transaction, which must be updates or insertions.
+/// Returns the keys of the next transactions, each of which must be one update or insertion.
 fn keys(changes: &mut Changes, count: usize) -> Vec<u64> {
     let key = |transaction: ChangeTransaction| {
         assert_eq!(transaction.changes.len(), 1);
@@ -66,10 +67,10 @@ fn with_database(
 #[test]
 fn what_compaction_moves_is_not_given() {
     with_database(|db, table, directory| {
-        // Of what is in a segment, one record or two stay.
+        // One or two records of each segment stay live.
         let mixed =
             |round: u64| (0..400).map(move |n| if n % 16 == 0 { 1000 * round + n } else { n % 16 });
-        // As it was before there were feeds.
+        // The log from before the first feed.
         write(db, table, mixed(1));
         assert!(compact(db).moved > 0);
 
@@ -103,7 +104,7 @@ fn a_slot_holds_the_log_until_it_is_advanced() {
             write(db, table, 0..100);
             assert_eq!(compact(db).segments, 0);
         }
-        // Also in a copy, and when the database is opened again.
+        // Also in a copy, and after reopening.
         let copies = tempfile::tempdir().unwrap();
         let copy = copies.path().join("copy");
         once_free(|| db.backup(&copy)).unwrap();
@@ -123,7 +124,7 @@ fn a_slot_holds_the_log_until_it_is_advanced() {
             db.close().unwrap();
             let (db, _) = open(path);
             assert_eq!(keys(&mut db.changes(slot("s")), 1), [1]);
-            // It does not go back.
+            // A slot does not move backward.
             block_on(db.advance_change_slot("s", &first)).unwrap();
             assert_eq!(block_on(db.change_slots()).unwrap()[0].token, last);
             assert_eq!(keys(&mut db.changes(slot("s")), 1), [1]);
@@ -213,7 +214,7 @@ fn who_holds_more_than_he_may_goes_on_as_long_as_nothing_of_it_is_freed() {
         write(db, table, written.iter().copied());
         assert_eq!(compact(db).segments, 0, "held by one of the slots");
         assert_eq!(keys(&mut bounded, 300), written);
-        // As many bytes as the slot holds, rather than a feed without one.
+        // The limit of the slot applies, not the default limit of a feed without a slot.
         assert_eq!(keys(&mut db.changes(slot("all")), 300), written);
         db.close().unwrap();
         let (db, _) = open(directory.path());

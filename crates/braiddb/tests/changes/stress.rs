@@ -1,5 +1,5 @@
-//! Change feeds beside writers of all kinds, compaction and restarts: every commit is given once, whole and in order, and
-//! what the feed gave makes the tables.
+//! Change feeds next to writers of all kinds, compaction and restarts: every commit is returned
+//! once, completely and in order. Applying the returned changes reproduces the tables.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 600;
 const NAMES: [&str; 3] = ["rows", "pages", "expiring"];
 const KEYS: u64 = 400;
@@ -23,9 +23,9 @@ const PHASES: u64 = 4;
 const COMMITS: u64 = 400;
 
 type Tables = [Table<u64, [u8]>; 3];
-/// What is in the tables, by their names.
+/// The contents of the tables, by table name and key.
 type Model = BTreeMap<(String, u64), Vec<u8>>;
-/// What a transaction did, in order: table, key, value if it was not deleted.
+/// The writes of a transaction, in order: table, key, and value unless deleted.
 type Writes = Vec<(usize, u64, Option<Vec<u8>>)>;
 
 fn open(directory: &std::path::Path) -> (Database, Tables) {
@@ -49,8 +49,8 @@ fn open(directory: &std::path::Path) -> (Database, Tables) {
     (db, tables.unwrap().try_into().unwrap())
 }
 
-/// Some writes; now and then so many that they are logged in parts. One is new: what changes nothing is not logged, and has
-/// the LSN of a commit before or after.
+/// Returns some writes, sometimes so many that they are logged in parts. At least one is new,
+/// because a transaction without changes is not logged and has the LSN of another commit.
 fn some_writes(random: &mut fastrand::Rng, writer: u64, number: u64) -> Writes {
     let count = if random.u32(..40) == 0 { 60 } else { random.usize(1..6) };
     let write = |random: &mut fastrand::Rng| {
@@ -61,7 +61,7 @@ fn some_writes(random: &mut fastrand::Rng, writer: u64, number: u64) -> Writes {
     (0..count).map(|_| write(random)).chain([new]).collect()
 }
 
-/// Commits transactions, and lists them by their LSN.
+/// Commits transactions, and records them by LSN.
 fn write_all(db: &Database, tables: &Tables, seed: u64, committed: &Mutex<BTreeMap<u64, Writes>>) {
     let mut random = fastrand::Rng::with_seed(seed);
     for number in 0..COMMITS {
@@ -121,10 +121,10 @@ fn contents(db: &Database, tables: &Tables) -> Model {
     all.unwrap()
 }
 
-/// What one consumer was given over all phases.
+/// The transactions that one consumer received in all phases.
 #[derive(Default)]
 struct Consumer {
-    /// Its slot.
+    /// The name of its slot.
     slot: &'static str,
     token: Option<ChangeToken>,
     model: Model,
@@ -132,7 +132,7 @@ struct Consumer {
 }
 
 impl Consumer {
-    /// Takes what is given until `last` is, or until enough was.
+    /// Reads transactions until `last` was returned, or until enough were.
     fn take(&mut self, db: &Database, last: Option<u64>, most: usize) {
         let from = self.token.map_or(ChangesFrom::Snapshot, ChangesFrom::Token);
         let mut changes = db.changes(from);
@@ -153,7 +153,7 @@ impl Consumer {
     }
 }
 
-/// What the commits up to an LSN make of the tables.
+/// Returns the contents of the tables after the commits up to an LSN.
 fn model_at(committed: &BTreeMap<u64, Writes>, lsn: u64) -> Model {
     let mut model = Model::new();
     for (table, key, value) in committed.range(..=lsn).flat_map(|(_, writes)| writes) {
@@ -207,7 +207,7 @@ fn every_commit_is_given_once_over_compaction_and_restarts() {
                 over.store(true, Ordering::Relaxed);
                 compaction.join().unwrap();
             });
-            // Once, whatever the threads above came to.
+            // At least once, independent of the threads above.
             while let Err(error) = block_on(db.compact()) {
                 assert!(matches!(error, Error::CheckpointUnderWay), "{error}");
                 std::thread::yield_now();
@@ -224,7 +224,7 @@ fn every_commit_is_given_once_over_compaction_and_restarts() {
                 late.take(&db, Some(last), usize::MAX);
                 assert!(late.model == consumer.model);
             } else {
-                // What was given so far is what was committed so far.
+                // The returned transactions so far are the commits so far.
                 let lsn = consumer.token.unwrap().commit_lsn();
                 assert!(consumer.model == model_at(&committed.lock().unwrap(), lsn));
             }

@@ -1,4 +1,4 @@
-//! Tables whose records expire, and the clock by which they do, which is the test's.
+//! Tables with expiring records, and the clock for their expiry, which the test controls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use braiddb::{Database, Options, Table, TableOptions, Tuning, WallClock};
 
-/// How long records live, in milliseconds. Time passes when a test says so; sweeps that workers begin by themselves are
-/// an eighth of this apart, of real time, so that they come into no test's way.
+/// The time to live of records in milliseconds. Only the test advances the clock. Automatic sweeps
+/// are an eighth of this apart in real time, so that none happens during a test.
 pub const TTL: u64 = 8 * 3_600_000;
 
 /// A clock that the test sets, in milliseconds.
@@ -34,13 +34,13 @@ impl Clock {
     }
 }
 
-/// Options of a table, on pages or not, whose records expire.
+/// Returns the options of a table with expiring records, paged or not.
 pub fn expiring(paged: bool) -> TableOptions {
     let options = TableOptions::default().ttl(Duration::from_millis(TTL));
     if paged { options.paged() } else { options }
 }
 
-/// Makes the tests' table, or opens it.
+/// Creates or opens the test table.
 pub fn create(db: &Database, paged: bool) -> Table<u64, u64> {
     let options = expiring(paged);
     db.run_blocking(async move |tx| tx.open_or_create_table_with("records", options).await).unwrap()

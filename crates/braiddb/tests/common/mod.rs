@@ -1,5 +1,5 @@
-//! A time limit for tests: a test that hangs fails, and says in which state it hung. Tests of what is built on the engine
-//! have it too.
+//! Time limits for tests: a test that hangs fails and prints its state. Tests of crates built on
+//! the engine use them too.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -13,11 +13,11 @@ use braiddb::{Database, Error, WeakDatabase};
 
 type Describe = Box<dyn Fn() -> String + Send>;
 
-/// Far more than the test of one part of the engine takes, on a loaded machine.
+/// Far more than the duration of a unit test of the engine, on a loaded machine.
 #[allow(dead_code, reason = "for the tests of parts")]
 pub const PART_SECONDS: u64 = 120;
 
-/// What a test that runs out of time prints.
+/// The state that a test prints when its time limit expires.
 #[derive(Clone, Default)]
 pub struct Limit(Arc<Mutex<Printed>>);
 
@@ -25,20 +25,20 @@ pub struct Limit(Arc<Mutex<Printed>>);
 struct Printed {
     named: Vec<(String, Describe)>,
     databases: Vec<WeakDatabase>,
-    /// What the code under test says that it does, and to which database.
+    /// The current operation of the code under test, and its database.
     now: String,
     at_work: Option<WeakDatabase>,
 }
 
 impl Limit {
-    /// When time runs out, prints what `describe` returns then, beside the statistics of the databases that are
-    /// [`Watched`]. What the closure holds lives until the test is over.
+    /// When the time limit expires, prints the result of `describe` and the statistics of all
+    /// [`Watched`] databases. Values that the closure owns live until the test ends.
     #[allow(dead_code, reason = "for the programs whose tests need nothing more")]
     pub fn on_timeout(&self, what: &str, describe: impl Fn() -> String + Send + 'static) {
         self.printed().named.push((what.to_owned(), Box::new(describe)));
     }
 
-    /// The limit of the test that this thread runs.
+    /// Returns the limit of the test that this thread runs.
     fn of_this_test() -> Self {
         LIMIT
             .with_borrow(Clone::clone)
@@ -67,14 +67,14 @@ impl Limit {
     }
 }
 
-/// Each thread of the process: its name, whether it runs or sleeps, and where in the kernel.
+/// Returns each thread of the process: its name, its state, and its place in the kernel.
 fn threads() -> String {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lines = tasks.map(|task| {
         let read = |file: &str| fs::read_to_string(task.path().join(file)).unwrap_or_default();
         let (name, stat, place) = (read("comm"), read("stat"), read("wchan"));
-        // Behind the name, which may have spaces and brackets: the state, ...; the processor's time as a program, and
-        // as the kernel, in ticks.
+        // After the name, which may contain spaces and brackets: the state, ...; user and system
+        // time in ticks.
         let numbers: Vec<&str> =
             stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
         let number = |place: usize| numbers.get(place).copied().unwrap_or("?");
@@ -84,8 +84,9 @@ fn threads() -> String {
     lines.collect()
 }
 
-/// In a test with a limit, has the statistics of the database that code under test works on printed like those of
-/// one that is [`Watched`], until it works on another one. Does nothing on threads that run no test.
+/// In a test with a time limit, includes the statistics of the current database of the code under
+/// test, like those of a [`Watched`] one, until it uses another one. Has no effect on threads
+/// without a test.
 #[allow(dead_code, reason = "for tests of what is built on the engine")]
 pub fn working_on(db: &Database) {
     LIMIT.with_borrow(|limit| {
@@ -95,7 +96,8 @@ pub fn working_on(db: &Database) {
     });
 }
 
-/// In a test with a limit, has what the code under test was doing last printed when time runs out.
+/// In a test with a time limit, records the current operation of the code under test for the output
+/// at the limit.
 #[allow(dead_code, reason = "for tests of what is built on the engine")]
 pub fn doing(what: &str) {
     LIMIT.with_borrow(|limit| {
@@ -109,10 +111,10 @@ thread_local! {
     static LIMIT: RefCell<Option<Limit>> = const { RefCell::new(None) };
 }
 
-/// What is asked of a database once no checkpoint is in the way: workers write one by themselves when it is due.
+/// Repeats a request while a checkpoint is in progress: workers start checkpoints automatically.
 ///
 /// # Errors
-/// All others.
+/// Returns all other errors.
 #[allow(dead_code, reason = "for databases whose checkpoints become due in a test")]
 pub fn once_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     loop {
@@ -123,10 +125,10 @@ pub fn once_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Erro
     }
 }
 
-/// A database whose statistics are printed when the time of the test runs out that opened it.
+/// A database whose statistics are printed when the time limit of its test expires.
 #[allow(dead_code, reason = "for the programs whose tests open none")]
 pub trait Watched {
-    /// The same database, which this does not keep open.
+    /// Returns the same database, registered without keeping it open.
     fn watched(self) -> Self;
 }
 
@@ -137,16 +139,16 @@ impl Watched for Database {
     }
 }
 
-/// Runs `test` on a thread of its own, and returns what it returns. A panic in it is passed on.
+/// Runs `test` on a separate thread and returns its result. Propagates its panics.
 ///
 /// # Panics
-/// When `seconds` have passed, with what was given to [`Limit::on_timeout`]. The thread is left behind:
+/// Panics after `seconds` with the output of [`Limit::on_timeout`]. The thread keeps running until
 /// the process ends with the last test.
 pub fn with_limit<T: Send + 'static>(
     seconds: u64,
     test: impl FnOnce(&Limit) -> T + Send + 'static,
 ) -> T {
-    // Sanitizers, for which builds with the system's allocator are, make everything many times slower.
+    // Sanitizers, which use builds with the system allocator, slow tests down many times.
     let seconds = if cfg!(braid_system_allocator) { 10 * seconds } else { seconds };
     let limit = Limit::default();
     let (over, ended) = channel();
@@ -154,13 +156,13 @@ pub fn with_limit<T: Send + 'static>(
     let thread = std::thread::Builder::new().name("test".to_owned()).spawn(move || {
         LIMIT.set(Some(inside.clone()));
         let value = test(&inside);
-        // Nobody waits any more if the time ran out.
+        // The receiver is gone if the time limit expired.
         _ = over.send(());
         value
     });
     let thread = thread.expect("a thread for the test");
     match ended.recv_timeout(Duration::from_secs(seconds)) {
-        // The sender went without a word: the test panicked.
+        // The sender was dropped: the test panicked.
         Ok(()) | Err(RecvTimeoutError::Disconnected) => {
             thread.join().unwrap_or_else(|panic: Box<dyn Any + Send>| resume_unwind(panic))
         }

@@ -1,10 +1,10 @@
-//! Futures that are given up.
+//! Futures that are dropped before they complete.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-/// Polls a future, and drops it after `polls` polls that it was not ready at.
+/// Polls a future, and drops it after `polls` polls without a result.
 pub async fn poll_at_most<F: Future>(future: F, polls: usize) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut left = polls;

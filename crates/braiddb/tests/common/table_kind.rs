@@ -1,8 +1,8 @@
-//! Tables of both kinds, for tests that are of either.
+//! Tables of both kinds, for tests that cover both.
 
 use braiddb::{Database, Key, Table, TableOptions, Value};
 
-/// Makes a table, on pages or not.
+/// Creates a table, paged or not.
 pub fn create_table<K, V>(db: &Database, name: &'static str, paged: bool) -> Table<K, V>
 where
     K: Key + ?Sized + 'static,
@@ -13,7 +13,8 @@ where
     db.run_blocking(async move |tx| tx.create_table_with(name, options).await).unwrap()
 }
 
-/// A value that fits on a page of 4 KiB, or, one in eight, one that does not, of some pages; now and then of 300 KiB.
+/// Returns a value that fits on a page of 4 KiB; one in eight spans several pages, and a few have
+/// 300 KiB.
 #[allow(dead_code, reason = "not all tests have such values")]
 pub fn value_of_any_size(random: &mut fastrand::Rng) -> Vec<u8> {
     let bytes = match random.u16(..800) {
@@ -23,6 +24,6 @@ pub fn value_of_any_size(random: &mut fastrand::Rng) -> Vec<u8> {
         _ => random.usize(..1025),
     };
     let seed = random.u8(..);
-    // No two pieces are alike.
+    // Without repeated parts.
     (0..bytes).map(|byte| seed ^ (byte % 251) as u8).collect()
 }

@@ -1,4 +1,4 @@
-//! Backups, while writes go on.
+//! Backups during writes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use crate::table_kind::create_table;
 use braiddb::{Database, Error, Options, Table, Tuning};
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 /// Few frames, so that most pages are on disk.
@@ -37,7 +37,7 @@ fn backs_up_everything(paged: bool) {
     let db = Database::open(directory.path(), options()).unwrap().watched();
     let table: Table<u64, [u8]> = create_table(&db, "t", paged);
     let over = Arc::new(AtomicBool::new(false));
-    // Transactions that have committed.
+    // The number of committed transactions.
     let committed = Arc::new(AtomicU64::new(0));
     let writer = {
         let (db, table, over) = (db.clone(), table.clone(), over.clone());
@@ -61,7 +61,7 @@ fn backs_up_everything(paged: bool) {
         })
     };
     let (mut last, mut beside_commits) = (0, 0);
-    // Until so many were made while the writer went on.
+    // Repeats until several backups were made during writes.
     for round in 0.. {
         if beside_commits == 6 {
             break;
@@ -88,8 +88,9 @@ fn backs_up_everything(paged: bool) {
             assert_eq!(*first, (end + 1).saturating_sub(1000));
             assert!(*end >= last, "backups do not go back");
             last = *end;
-            // Some before the moment that it is of, and some while files were copied: one may have been
-            // under way then, and one may have come between the backup and the look at the counter.
+            // Some commits before the backup's moment and some while files were copied. One may
+            // have been in progress then, and one may have come between the backup and the read of
+            // the counter.
             beside_commits += u64::from(before < *end && end + 3 < after);
         }
     }

@@ -1,4 +1,4 @@
-//! Checkpoints: what they hold, what is replayed after them, and what becomes of damaged ones.
+//! Checkpoints: their contents, the replay after them, and damaged ones.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::common::{Watched, once_free, with_limit};
 use braiddb::{Checkpoint, Database, Error, LogError, Options, Table, Transaction, Tuning};
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 const MIB: u64 = 1 << 20;
@@ -60,7 +60,7 @@ fn churn(db: &Database, table: &Table<str, u64>, worker: usize, seed: u64, count
     db.run_source(worker, 0..count, body).unwrap().wait().unwrap();
 }
 
-/// Takes checkpoints until transactions committed while one was being written; returns that one.
+/// Writes checkpoints until transactions committed during one. Returns that one.
 fn checkpoint_beside_commits(db: &Database, directory: &Path) -> Checkpoint {
     let unfinished = directory.join("checkpoint.new");
     let mut beside_commits = false;
@@ -141,7 +141,7 @@ fn checkpoints_are_written_as_the_log_grows() {
         }
         let expected = contents(&db, &table);
         assert!(db.stats().lsn.checkpoint > MIB, "{:?}", db.stats().lsn);
-        // Transactions that checkpoints begin for themselves are counted nowhere.
+        // Internal transactions of checkpoints are not counted.
         assert_eq!(db.stats().aborted.dropped, 0);
         db.close().unwrap();
         drop((db, table));
@@ -264,12 +264,12 @@ fn a_check_finds_what_was_damaged_behind_a_checkpoint() {
         once_free(|| block_on(db.checkpoint())).unwrap();
         db.close().unwrap();
         drop((db, table));
-        // Behind the checkpoint, where opening does not look.
+        // Damage before the checkpoint, where opening does not read.
         let path = directory.path().join("wal-0000000000000000.seg");
         let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         let mut sector = [0; 4096];
         file.read_exact_at(&mut sector, 40 * 4096).unwrap();
-        // Where the sector's first record is; further on may be what fills it up.
+        // The sector's first record is here; later bytes may be padding.
         sector[50] ^= 8;
         file.write_all_at(&sector, 40 * 4096).unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();

@@ -1,5 +1,5 @@
-//! Closing, by a call or by the last handle's drop, whatever is under way and wherever it is done: it
-//! ends, everyone who waits is told, every input that was drawn is replied to, and the directory is free.
+//! Closing, by a call or by dropping the last handle, at any time and on any thread. It completes,
+//! all waiters receive a result, every drawn input gets a reply, and the directory is unlocked.
 
 mod given_up;
 
@@ -26,7 +26,7 @@ fn options() -> Options {
     Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(1 << 20))
 }
 
-/// Opens a database in a directory, or in memory; one whose hang is told.
+/// Opens a database in a directory or in memory; the time limit prints its state.
 fn open(directory: Option<&Path>) -> (Database, Records) {
     let db = match directory {
         Some(directory) => Database::open(directory, options()).unwrap().watched(),
@@ -36,7 +36,7 @@ fn open(directory: Option<&Path>) -> (Database, Records) {
     (db, table)
 }
 
-/// Inputs drawn and replies given.
+/// Counts drawn inputs and replies.
 #[derive(Clone, Debug, Default)]
 struct Counts(Arc<(AtomicU64, AtomicU64)>);
 
@@ -58,7 +58,8 @@ impl Counts {
     }
 }
 
-/// A source without an end; every `waits`-th of its transactions waits for what never comes.
+/// Starts an endless source; every `waits`-th of its transactions waits for an event that never
+/// happens.
 fn endless(
     db: &Database,
     table: &Records,
@@ -92,7 +93,7 @@ fn is_closed<T: std::fmt::Debug>(result: Result<T>) {
     assert!(matches!(result, Err(Error::Closed)), "{result:?}");
 }
 
-/// Gives way to other tasks for ever, as a loop does that looks at a flag which nobody sets.
+/// Yields forever, like a loop that polls a flag which is never set.
 async fn give_way_for_ever() {
     std::future::poll_fn(|context| {
         context.waker().wake_by_ref();
@@ -121,7 +122,7 @@ fn closing_ends_what_wakes_itself() {
                     })
                 })
                 .collect();
-            // One is begun at least, whatever the policy.
+            // Each policy begins at least one.
             begun.recv().unwrap();
             db.close().unwrap();
             waiting.into_iter().for_each(|waiting| is_closed(waiting.join().unwrap()));
@@ -137,7 +138,7 @@ fn closing_ends_sources_without_an_end() {
             let counts = Counts::default();
             let sources: Vec<_> =
                 (0..2).map(|worker| endless(&db, &table, worker, waits, &counts)).collect();
-            // Behind an endless one: never begun.
+            // This source is queued behind an endless one and never begins.
             let behind = Counts::default();
             let queued = endless(&db, &table, 0, waits, &behind);
             wait_until(|| counts.replied() > 20);
@@ -175,7 +176,7 @@ fn a_source_that_was_over_before_closing_is_no_failure() {
     });
 }
 
-/// A source's transaction retries for as long as an interactive one holds the record.
+/// A source's transaction retries while an interactive transaction holds the record.
 #[test]
 fn closing_ends_what_waits_for_an_open_transaction() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -189,14 +190,14 @@ fn closing_ends_what_waits_for_an_open_transaction() {
         let begun = Arc::new(AtomicBool::new(false));
         let noted = begun.clone();
         let run = db.run_with(options, async move |tx| {
-            // Relaxed: a flag that is looked at until it is set.
+            // Relaxed: a flag that is polled until it is set.
             noted.store(true, Ordering::Relaxed);
             tx.put(&runs, &1, &3).await
         });
         let run = std::thread::spawn(move || block_on(run).map_err(|error: Error| error));
         wait_until(|| begun.load(Ordering::Relaxed) && db.stats().retries > 10);
         db.close().unwrap();
-        // What they waited for was aborted, so they ended as they would have.
+        // Closing aborted the transaction that they waited for, so they completed normally.
         run.join().unwrap().unwrap();
         let ended = source.wait();
         assert!(matches!(ended, Ok(()) | Err(Error::Closed)), "{ended:?}");
@@ -219,7 +220,8 @@ fn several_threads_close_at_once() {
                     let (db, directory) = (db.clone(), directory.path().to_owned());
                     std::thread::spawn(move || {
                         db.close().unwrap();
-                        // Free for everyone whose call has returned; shared, as the others look too.
+                        // The lock is free for every caller whose call has returned. The test takes
+                        // it shared, because other threads test it too.
                         let lock = std::fs::File::open(directory.join("LOCK")).unwrap();
                         lock.try_lock_shared().is_ok()
                     })
@@ -236,7 +238,7 @@ fn several_threads_close_at_once() {
     }
 }
 
-/// The directory is free when `close` returns, though handles of all kinds are still there.
+/// The directory is unlocked when `close` returns, although handles of all kinds still exist.
 #[test]
 fn a_closed_database_leaves_its_directory_free() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -338,7 +340,7 @@ fn closing_beside_checks_and_backups_and_checkpoints() {
     assert!(done < 12 * 5, "nothing was under way when the database was closed");
 }
 
-/// Tells the test what a call on a worker said.
+/// Sends the test the result of a blocking call on a worker.
 fn says_it_would_block(db: &Database, said: &Sender<bool>) {
     said.send(matches!(db.close(), Err(Error::WouldBlock))).unwrap();
 }
@@ -381,7 +383,7 @@ fn closing_on_a_worker_is_refused() {
     });
 }
 
-/// Where the last handle of a database is dropped.
+/// The place where the last handle of a database is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastDrop {
     InIterator,
@@ -407,7 +409,7 @@ const LAST_DROPS: [LastDrop; 9] = [
     LastDrop::OnAnotherDatabasesWorker,
 ];
 
-/// The last handle, to be dropped once all others are gone.
+/// The last handle, which is dropped after all others.
 #[derive(Clone)]
 struct Last(Arc<(Mutex<Option<Database>>, AtomicBool)>);
 
@@ -416,7 +418,7 @@ impl Last {
         Self(Arc::new((Mutex::new(Some(db.clone())), AtomicBool::new(false))))
     }
 
-    /// Says that the others are gone.
+    /// Signals that all other handles are gone.
     fn go(&self) {
         self.0.1.store(true, Ordering::SeqCst);
     }
@@ -432,13 +434,13 @@ impl Last {
         }
     }
 
-    /// A handle for what is dropped as a whole.
+    /// Returns a handle for an object that is dropped as a whole.
     fn at(&self, here: LastDrop, place: LastDrop) -> Option<DropsLast> {
         (here == place).then(|| DropsLast(self.clone()))
     }
 }
 
-/// Drops the last handle when it is dropped itself.
+/// Drops the last handle in its own drop.
 struct DropsLast(Last);
 
 impl Drop for DropsLast {
@@ -447,7 +449,7 @@ impl Drop for DropsLast {
     }
 }
 
-/// One input, whose transaction, reply or destructor drops the last handle.
+/// Starts a source with one input, whose transaction, reply or destructor drops the last handle.
 fn source_that_drops_last(db: &Database, last: &Last, place: LastDrop) -> SourceRun {
     use LastDrop::*;
     let [in_iterator, in_body, in_reply] = [(); 3].map(|()| last.clone());
@@ -493,7 +495,7 @@ fn the_last_handle_is_dropped_on_a_worker() {
                             last.drop_at(LastDrop::InStep, place);
                             Ok(())
                         });
-                        // It was the last step: its transaction is over with its database.
+                        // The last step: its transaction ended with its database.
                         _ = block_on(step);
                     }));
                 }
@@ -521,7 +523,7 @@ fn the_last_handle_is_dropped_on_a_worker() {
             }
             drop((db, table));
             last.go();
-            // The workers close it by themselves, and tell those who wait.
+            // The workers close the database and notify waiters.
             is_closed(endless.wait());
             assert_eq!(counts.drawn(), counts.replied());
             let again = loop {

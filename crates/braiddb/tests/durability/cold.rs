@@ -1,4 +1,4 @@
-//! Data larger than memory: evicted, read again, changed, scanned, and there after reopening.
+//! Data larger than memory: evicted, read again, changed, scanned, and present after reopening.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use braiddb::{
 use futures_util::future::join_all;
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 const MIB: u64 = 1 << 20;
-/// Leaves a few MiB for records beside the log's ring.
+/// Leaves a few MiB for records besides the log's ring.
 const BUDGET: u64 = 64 * MIB + 8 * MIB;
 const RECORDS: u64 = 20_000;
 const VALUE_BYTES: usize = 1000;
@@ -30,7 +30,7 @@ fn value(key: u64, round: u64) -> Vec<u8> {
     word.to_le_bytes().iter().copied().cycle().take(VALUE_BYTES + (key % 50) as usize).collect()
 }
 
-/// Writes all records, a batch a transaction, with what `round` gives them.
+/// Writes all records, one batch in each transaction, with the values of `round`.
 fn fill(db: &Database, table: &Table<u64, [u8]>, round: u64) {
     let table = table.clone();
     let batches = (0..RECORDS).step_by(100);
@@ -110,7 +110,7 @@ fn more_records_than_memory() {
     });
 }
 
-/// Waits until the records in memory are within the budget, by the transactions it takes.
+/// Waits until the records in memory are within the budget, bounded by transactions.
 fn settle(db: &Database) {
     for _ in 0..100_000 {
         db.run_blocking(async |tx| tx.tables().await).unwrap();
@@ -152,7 +152,7 @@ fn old_snapshots_read_what_was_evicted_before_they_began() {
         let table: Table<u64, [u8]> = block_on(db.create_table("large")).unwrap();
         fill(&db, &table, 0);
         fill(&db, &table, 1);
-        // Of what the snapshot is to read, no more than a part is still in memory.
+        // Evicts most of the records that the snapshot will read.
         settle(&db);
         let before = db.stats();
         assert!(before.versions_evicted > RECORDS / 2, "{before:?}");
@@ -186,7 +186,7 @@ fn every_scheduler_reads_storage() {
             let db = Database::open(directory.path(), options).unwrap().watched();
             let table = block_on(db.open_table("large")).unwrap();
             check(&db, &table, |_| 5);
-            // A reader that goes away while its read is under way leaves nothing behind.
+            // A reader dropped during its read leaves nothing behind.
             for key in 0..200u64 {
                 let (db, table) = (db.clone(), table.clone());
                 let read =

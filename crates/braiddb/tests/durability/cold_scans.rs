@@ -1,5 +1,5 @@
-//! Scans of records that are in the log only: neighbours are read together, whichever way the scan goes, and
-//! what cannot be read is told for the record it is about.
+//! Scans of records that are only in the log: neighbours are read together in both directions, and
+//! an unreadable record is reported by its key.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 20_000;
 const A_TRANSACTION: u64 = 100;
 
-/// Records that scans have passed.
+/// The number of records that scans have passed.
 static PASSED: AtomicU64 = AtomicU64::new(0);
 
 fn options() -> Options {
@@ -22,13 +22,13 @@ fn options() -> Options {
         .tuning(Tuning::default().log_segment_bytes(1 << 20).log_ring_bytes(64 << 20))
 }
 
-/// A value that is nowhere else.
+/// Returns a unique value.
 fn value(key: u64) -> Vec<u8> {
     let mark = key.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
     mark.repeat(10 + (key % 7) as usize)
 }
 
-/// Makes a database whose records lie in the log in the order of their keys.
+/// Creates a database whose records are in the log in key order.
 fn fill(directory: &Path) {
     let db = Database::open(directory, options()).unwrap().watched();
     let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
@@ -50,7 +50,7 @@ fn open(directory: &Path) -> (Database, Table<u64, [u8]>) {
     (db, table)
 }
 
-/// Scans, and returns the keys and how often that waited for storage.
+/// Scans. Returns the keys and the number of waits for storage.
 fn scan(directory: &Path, reverse: bool, most: u64) -> (Vec<u64>, u64) {
     let (db, table) = open(directory);
     let before = db.stats().suspensions.storage;
@@ -88,7 +88,7 @@ fn neighbours_in_the_log_are_read_together() {
     });
 }
 
-/// Records that others have moved in the log are found where they are now.
+/// Records that compaction moved within the log are found at their new place.
 #[test]
 fn scans_meet_records_that_are_elsewhere_in_the_log() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -163,9 +163,9 @@ fn a_damaged_record_is_told_and_those_beside_it_are_read() {
     });
 }
 
-/// After a scan of values that are larger than the memory all workers fall asleep; each commit that comes alone later wakes those
-/// that it needs. The wake-up that was lost here came between a worker's last look at the log and its sleep, as in
-/// `wake_ups::a_ring_right_after_the_look`.
+/// After a scan of values larger than memory, all workers fall asleep. Each later commit that comes
+/// alone wakes the workers it needs. The wake-up lost here came between a worker's last check of
+/// the log and its sleep, as in `wake_ups::a_ring_right_after_the_look`.
 #[test]
 fn commits_that_come_one_at_a_time_after_a_scan_of_large_values_return() {
     const LARGE: usize = 4 << 20;

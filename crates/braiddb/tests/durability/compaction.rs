@@ -1,4 +1,4 @@
-//! Compaction: the log stays a small multiple of what is alive, and nothing is lost by it.
+//! Compaction: the log stays a small multiple of the live data, and no record is lost.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,11 +8,11 @@ use crate::common::{Watched, once_free, with_limit};
 use braiddb::{Compaction, Database, Error, Options, Table, Tuning};
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 const SEGMENT_BYTES: u64 = 256 << 10;
-/// Of the log; a budget of hardly more lets everything be evicted.
+/// The size of the log's ring; a budget of hardly more lets everything be evicted.
 const RING_BYTES: u64 = 64 << 20;
 const KEYS: u64 = 2000;
 const VALUE_BYTES: usize = 300;
@@ -67,7 +67,7 @@ fn problems(db: &Database) -> Vec<String> {
     once_free(|| db.check()).unwrap().problems
 }
 
-/// Bytes of the segments that hold some of the log; others are prepared ahead.
+/// Returns the bytes of segments that hold parts of the log, without prepared ones.
 fn log_bytes(directory: &Path, db: &Database) -> u64 {
     let start = |name: &str| {
         let digits = name.strip_prefix("wal-")?.strip_suffix(".seg")?;
@@ -87,7 +87,7 @@ fn overwritten_data_leaves_the_disk() {
         let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         for round in 1..=20 {
-            // Every third key stays as the first round left it.
+            // Every third key keeps its version of the first round.
             overwrite(&db, &table, round, if round == 1 { 1 } else { 3 });
             overwrite(&db, &table, round, 2);
         }
@@ -141,7 +141,7 @@ fn what_a_reader_sees_stays_until_it_is_over() {
     });
 }
 
-/// One that is due by itself, and one that somebody asked for, who is told.
+/// Tests an automatic compaction, and a requested one, whose caller gets an error.
 #[test]
 fn closing_ends_a_compaction_that_waits() {
     for asked in [false, true] {
@@ -157,7 +157,7 @@ fn closing_ends_a_compaction_that_waits() {
             }
             let other = db.clone();
             let compaction = asked.then(|| std::thread::spawn(move || block_on(other.compact())));
-            // Nothing else waits for the reader to be over.
+            // No other operation waits for the end of the reader.
             while db.stats().suspensions.grace_period == 0 {
                 std::thread::yield_now();
             }
@@ -175,20 +175,20 @@ fn closing_ends_a_compaction_that_waits() {
     }
 }
 
-/// Where a compaction is when the database is closed.
+/// The phase of a compaction when the database is closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Anywhere,
     /// It writes its checkpoint.
     Checkpoint,
-    /// The checkpoint is whole.
+    /// The checkpoint is complete.
     Named,
     /// It has freed a segment.
     Freed,
     Done,
 }
 
-/// What a compaction has done so far, as is seen from outside.
+/// The progress of a compaction, as seen from outside.
 #[derive(PartialEq, Eq)]
 struct Seen {
     files: Vec<PathBuf>,
@@ -222,13 +222,13 @@ impl Place {
 fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        // Compaction is by command only, in passes over what is on the disk.
+        // Only explicit compactions, which pass over the records on disk.
         let options = options()
             .memory_budget(RING_BYTES + 1)
             .tune(|tuning| tuning.log_ring_bytes(64 << 20).checkpoint_bytes(1 << 40));
         let (mut round, mut cut_short) = (0, 0);
         let places = [Place::Anywhere, Place::Checkpoint, Place::Named, Place::Freed, Place::Done];
-        // Until closing cut one short that was under way.
+        // Repeats until closing has interrupted a compaction in progress.
         for place in places.into_iter().cycle() {
             if cut_short > 0 && place == Place::Anywhere {
                 break;
@@ -237,7 +237,7 @@ fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
             let table: Table<u64, [u8]> = block_on(db.open_or_create_table("t")).unwrap();
             for _ in 0..6 {
                 round += 1;
-                // Every third key stays as the first round left it.
+                // Every third key keeps its version of the first round.
                 overwrite(&db, &table, round, if round == 1 { 1 } else { 3 });
                 overwrite(&db, &table, round, 2);
             }
@@ -250,7 +250,7 @@ fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
             }
             db.close().unwrap();
             match compaction.join().unwrap() {
-                // One that comes to its end frees segments.
+                // A compaction that completes frees segments.
                 Ok(done) => cut_short += u64::from(now != before && done.segments == 0),
                 Err(Error::Closed) => assert!(now == before, "what has begun has a result"),
                 Err(error) => panic!("{error}"),
@@ -267,7 +267,8 @@ fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
     });
 }
 
-/// The file that is the segment which starts at `start`, by its header: it may be called by another.
+/// Returns the file of the segment that starts at `start`, by its header, because its name may
+/// differ.
 fn segment_file(directory: &Path, start: u64) -> PathBuf {
     let files = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
     let mut segments = files.filter(|path| path.extension().is_some_and(|end| end == "seg"));
@@ -292,12 +293,12 @@ fn a_missing_segment_is_found_when_the_database_is_opened() {
         let tail = db.stats().lsn.tail;
         db.close().unwrap();
         drop((db, table));
-        // One that records are in, before the checkpoint or after it.
+        // A segment with records, before the checkpoint or after it.
         let segment = segment_file(directory.path(), (tail / SEGMENT_BYTES - 1) * SEGMENT_BYTES);
         std::fs::remove_file(segment).unwrap();
         let told = Database::open(directory.path(), options()).unwrap_err().to_string();
         assert!(told.contains("missing"), "{told}");
-        // Nor can the log be replayed without the checkpoint.
+        // The log cannot be replayed without the checkpoint either.
         let files = std::fs::read_dir(directory.path()).unwrap();
         let names = files.map(|file| file.unwrap().path());
         for checkpoint in names.filter(|name| name.extension().is_some_and(|end| end == "ckpt")) {

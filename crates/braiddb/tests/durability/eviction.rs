@@ -1,5 +1,5 @@
-//! Eviction beside pruning, readers and writers: nothing is lost, nothing is answered twice, and memory
-//! comes back.
+//! Eviction during pruning, reads and writes: no record is lost, every read is answered exactly
+//! once, and memory is freed again.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use braiddb::{Database, Options, RunOptions, Table, Transaction, Tuning};
 use pollster::block_on;
 
 const MIB: u64 = 1 << 20;
-/// Of the log's ring; what a budget leaves beyond it is for records.
+/// The size of the log's ring; the rest of a budget is for records.
 const RING: u64 = 64 * MIB;
 
 fn options() -> Options {
@@ -20,7 +20,7 @@ fn options() -> Options {
         .tuning(Tuning::default().log_segment_bytes(4 * MIB).log_ring_bytes(64 << 20))
 }
 
-/// Bytes of memory that a budget bounds, beside the log's ring.
+/// Returns the bytes of memory that a budget limits, besides the log's ring.
 fn in_use(db: &Database) -> u64 {
     let memory = db.stats().memory;
     memory.versions
@@ -48,16 +48,16 @@ fn fill(db: &Database, table: &Table<u64, [u8]>, records: u64, round: u64) {
     [run(0), run(1)].into_iter().for_each(|run| run.wait().unwrap());
 }
 
-/// Waits until no more memory is in use than a budget leaves beside the ring; the time limit of the test
-/// says when that takes too long.
+/// Waits until the memory in use is within the budget besides the ring; the time limit of the test
+/// bounds the wait.
 fn wait_until_within(db: &Database, budget: u64) {
     while in_use(db) > budget - RING {
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// Runs `work`, and returns the most memory that was in use meanwhile. On a loaded machine a thread may
-/// hold back for long what others evicted, so that is more than the budget.
+/// Runs `work` and returns the maximum memory in use during it. On a loaded machine a thread may
+/// hold evicted records for long, so this may exceed the budget.
 fn most_in_use(db: &Database, work: impl FnOnce()) -> u64 {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -75,8 +75,8 @@ fn most_in_use(db: &Database, work: impl FnOnce()) -> u64 {
     })
 }
 
-/// A transaction that is open for the whole run keeps its own begin stamp, and no memory: what others
-/// read takes turns in memory all the same.
+/// A transaction that is open for the whole run retains its begin stamp but no memory: records that
+/// others read are cached and evicted as usual.
 #[test]
 fn an_open_transaction_holds_back_no_memory_that_others_read() {
     const BUDGET: u64 = RING + 8 * MIB;
@@ -114,7 +114,7 @@ fn an_open_transaction_holds_back_no_memory_that_others_read() {
     });
 }
 
-/// Writes over all records, on both workers; two of three were looked at before.
+/// Overwrites all records on both workers; two of three were read before.
 fn write_over(db: &Database, table: &Table<u64, [u8]>, records: u64, round: u64) {
     let write = |worker: u64| {
         let table = table.clone();
@@ -131,8 +131,9 @@ fn write_over(db: &Database, table: &Table<u64, [u8]>, records: u64, round: u64)
     [write(0), write(1)].into_iter().for_each(|run| run.wait().unwrap());
 }
 
-/// A transaction that is open while all data, which is four times the memory there is, is written over,
-/// again and again: it sees what it saw, and neither what it needs nor what is newer stays in memory.
+/// While a transaction is open, all records, four times the available memory, are overwritten
+/// repeatedly. The transaction sees its snapshot, and neither its versions nor newer ones stay in
+/// memory.
 #[test]
 fn an_open_transaction_holds_back_no_memory_that_others_write() {
     const BUDGET: u64 = RING + 8 * MIB;
@@ -167,8 +168,8 @@ fn an_open_transaction_holds_back_no_memory_that_others_write() {
     });
 }
 
-/// Checks and backups, one after the other for the whole run, beside an open transaction while all data
-/// is written over: neither holds back more than that transaction does.
+/// Checks and backups run one after the other for the whole run, next to an open transaction, while
+/// all records are overwritten. Neither retains more memory than that transaction.
 #[test]
 fn checks_and_backups_hold_back_no_memory_that_others_write() {
     const BUDGET: u64 = RING + 8 * MIB;
@@ -209,9 +210,9 @@ fn checks_and_backups_hold_back_no_memory_that_others_write() {
     });
 }
 
-/// Records that are newer than an open transaction, and too short to give way to their headers, stay; and
-/// all were read, so the hand passes each once in vain. When that transaction is over, nobody has
-/// anything to do, and yet memory comes down to the budget.
+/// Records that are newer than an open transaction, and shorter than their headers, cannot be
+/// evicted. All of them were read, so the clock hand skips each once. After that transaction ends,
+/// the workers are idle, and nevertheless memory must shrink to the budget.
 #[test]
 fn memory_comes_down_to_the_budget_while_nobody_does_anything() {
     const BUDGET: u64 = RING + 24 * MIB;
@@ -254,16 +255,17 @@ fn memory_comes_down_to_the_budget_while_nobody_does_anything() {
     });
 }
 
-/// One writer on one worker, readers that come and go on the other, and a budget that the records do not
-/// fit: eviction cuts chains at their head while the pruner takes versions out of their middle. The
-/// writer goes on, and ever more records come, until both happened.
+/// One writer on one worker, short readers on the other, and a budget smaller than the records.
+/// Eviction cuts chains at the head while the pruner removes versions from the middle. The writer
+/// continues to add records until both have happened.
 #[test]
 fn eviction_beside_pruning_and_readers_that_come_and_go() {
     const HOT_RECORDS: u64 = 1_000;
     const READERS: u64 = 6;
     const HELD_MS: u64 = 60;
     const SHORTEST: Duration = Duration::from_secs(5);
-    // The budget's share, what readers keep back for their time, and what waits for the disk. The records have more.
+    // The budget's share, versions that readers retain, and records that wait for the disk. The
+    // records are larger in total.
     const MAX_IN_USE: u64 = 32 * MIB;
     with_limit(300, |_| {
         let directory = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
-//! A log that cannot go on tells everybody who waits for it; and what reads the log keeps away from
-//! what frees it.
+//! A failed log returns an error to all waiters; and readers of the log exclude operations that
+//! free it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -13,8 +13,9 @@ const SEGMENT: u64 = 64 << 10;
 
 type Records = Table<u64, [u8]>;
 
-/// A segment cannot be created, as something else has its name: found in a worker's turn and not with
-/// a completion, while transactions of other workers wait for the log to grow and their workers sleep.
+/// A segment cannot be created because its name is taken. A worker finds this in its turn and not
+/// with a completion, while transactions of other workers wait for the log to grow and their
+/// workers sleep.
 #[test]
 fn a_segment_that_cannot_be_created_is_refused_to_all_that_wait_for_it() {
     const CLIENTS: u64 = 6;
@@ -28,12 +29,12 @@ fn a_segment_that_cannot_be_created_is_refused_to_all_that_wait_for_it() {
         let shown = (committed.clone(), refused.clone());
         limit.on_timeout("committed, refused", move || format!("{shown:?}"));
         let table: Records = block_on(db.create_table("records")).unwrap();
-        // The names that segments' files have while they are made.
+        // The names of segment files during their creation.
         let blocked: Vec<_> = (24..64)
             .map(|number| directory.path().join(format!("wal-{:016x}.seg.new", number * SEGMENT)))
             .collect();
         blocked.iter().for_each(|name| std::fs::create_dir(name).unwrap());
-        // New records: what is replaced would be compacted, and its files become new segments.
+        // New records: replaced ones would be compacted, and their files would become new segments.
         let insert = |key: u64| {
             let table = table.clone();
             db.run_blocking(async move |tx| tx.insert(&table, &key, &[1; 20_000]).await)
@@ -68,7 +69,7 @@ fn a_segment_that_cannot_be_created_is_refused_to_all_that_wait_for_it() {
             "{committed} committed, {refused} refused"
         );
         assert!(db.stats().log.extensions_refused > 0);
-        // Once the cause is gone, the log grows.
+        // The log grows when the cause is removed.
         blocked.iter().for_each(|name| std::fs::remove_dir(name).unwrap());
         for key in ROUNDS * CLIENTS..(ROUNDS + 1) * CLIENTS {
             insert(key).unwrap();
@@ -90,19 +91,20 @@ fn the_log_is_not_read_while_segments_may_be_freed() {
             db.run_blocking(async move |tx| tx.put(&table, &(key % 2), &[1; 30_000]).await)
                 .unwrap();
         }
-        // A transaction that is open keeps a compaction from its end.
+        // An open transaction keeps a compaction from completing.
         let open = block_on(db.begin()).unwrap();
         std::thread::scope(|scope| {
             let compaction = scope.spawn(|| {
                 loop {
                     match block_on(db.compact()) {
-                        // The log was being read just then.
+                        // The log was being read at that time.
                         Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
                         compacted => break compacted,
                     }
                 }
             });
-            // Refused sooner or later, as the compaction does not end; else the time runs out.
+            // Refused at some time, because the compaction does not end; otherwise the time limit
+            // expires.
             while !matches!(db.log_blocks(0, 10), Err(Error::CheckpointUnderWay)) {
                 std::thread::yield_now();
             }

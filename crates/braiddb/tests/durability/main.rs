@@ -1,5 +1,5 @@
-//! What is on disk and what comes back from it: recovery, checkpoints, compaction, eviction, backups, and answers
-//! that leave only when they are durable.
+//! Durability: recovery, checkpoints, compaction, eviction, backups, and answers that are returned
+//! only when they are durable.
 
 mod backup;
 mod checkpoint;

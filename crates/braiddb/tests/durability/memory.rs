@@ -1,17 +1,17 @@
-//! Memory stays bounded whatever is written over and over, and is given back.
+//! Memory stays bounded when records are overwritten repeatedly, and is freed.
 
 use crate::common::{Watched, with_limit};
 use braiddb::{Database, Error, MemoryBudget, Options, Table, Transaction, Tuning};
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 fn open() -> Database {
     Database::in_memory(Options::default().workers(2)).unwrap().watched()
 }
 
-/// Waits until nothing superseded is left, by the count of transactions it takes, not by time.
+/// Waits until no superseded version is left, bounded by transactions, not by time.
 fn settle(db: &Database) {
     for _ in 0..100_000 {
         db.run_blocking(async |tx| tx.tables().await).unwrap();
@@ -47,7 +47,7 @@ fn updates_beside_a_reader_that_opens_and_closes() {
             update(round);
             assert_eq!(block_on(reader.get(&table, &1)).unwrap(), before, "its snapshot stands");
             block_on(reader.commit()).unwrap();
-            // At most what one reader held back, and what was written since.
+            // At most the versions that one reader retained, and later writes.
             let bound = settled + 3 * UPDATES * 32;
             assert!(db.stats().memory.versions < bound, "round {round}: {:?}", db.stats().memory);
         }
@@ -93,7 +93,8 @@ fn old_snapshots_keep_what_they_see_and_no_more() {
         }
         let stats = db.stats();
         assert!(stats.versions_pruned > UPDATES, "{stats:?}");
-        // What each worker has not looked at yet, and what it looks at again only once it has doubled.
+        // Versions that a worker has not examined yet, and those it examines again only after their
+        // number has doubled.
         let bound = 2 * (2 * 8192 + 2 * ROUNDS * RECORDS) * 32;
         assert!(stats.memory.versions - settled < bound, "{:?}", stats.memory);
         drop(readers);
@@ -188,7 +189,7 @@ fn a_budget_that_the_logs_ring_takes_alone_is_refused() {
     });
 }
 
-/// The ring that a small budget gets by default has room for the largest blocks beside those of all workers.
+/// The default ring of a small budget has room for the largest block and the blocks of all workers.
 #[test]
 fn large_and_small_transactions_share_the_ring_of_a_small_budget() {
     const LARGE: usize = 16 << 20;
@@ -205,7 +206,7 @@ fn large_and_small_transactions_share_the_ring_of_a_small_budget() {
         block_on(db.put(&table, &u64::MAX, &vec![9; LARGE][..])).unwrap();
         db.close().unwrap();
         drop(db);
-        // Written with another ring, and then with its own.
+        // Written with another ring size, and then with the default.
         for round in 0..2 {
             let (db, table) = open(
                 Options::default()

@@ -1,5 +1,5 @@
-//! Reads of the log that wait to be admitted by their bytes: whoever gives bytes back lets others in, and
-//! reads that their transaction does not go on with hold up none.
+//! Reads of the log that wait for admission by their bytes. Every read that releases bytes admits
+//! others, and reads that their transaction never polls again block no other read.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -11,9 +11,9 @@ use futures_util::future::join_all;
 use pollster::block_on;
 
 const MIB: u64 = 1 << 20;
-/// Of the log's ring.
+/// The size of the log's ring.
 const RING: u64 = 64 * MIB;
-/// So that a worker admits one of the values at a time.
+/// The budget with which a worker admits one value at a time.
 const BUDGET: u64 = RING + 4 * MIB;
 const VALUES: u64 = 24;
 const VALUE_BYTES: usize = MIB as usize;
@@ -22,7 +22,7 @@ fn value(key: u64) -> Vec<u8> {
     vec![key as u8 + 1; VALUE_BYTES]
 }
 
-/// A database none of whose values is in memory, nor stays there.
+/// Opens a database whose values are only on disk and are not cached.
 fn open() -> (tempfile::TempDir, Database, Table<u64, [u8]>) {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::default()
@@ -61,7 +61,7 @@ fn reads_that_nobody_polls_hold_up_no_other() {
         let (_directory, db, table) = open();
         let watched = db.clone();
         let read = db.run_blocking(async move |tx| {
-            // The first is admitted and read; the others wait in line, ahead of those below.
+            // The first is admitted and read; the others wait in the queue before those below.
             let keys: Vec<u64> = (0..4).collect();
             let mut kept: Vec<_> = keys.iter().map(|key| Box::pin(tx.get(&table, key))).collect();
             poll_each_once(&mut kept).await;
@@ -69,7 +69,7 @@ fn reads_that_nobody_polls_hold_up_no_other() {
             for key in 4..8 {
                 assert!(tx.get(&table, &key).await? == Some(&value(key)[..]), "key {key}");
             }
-            // Given up in line, and while it is read.
+            // Dropped in the queue, and during the read.
             drop(kept.drain(1..3));
             for key in 8..12 {
                 assert!(tx.get(&table, &key).await? == Some(&value(key)[..]), "key {key}");
@@ -85,7 +85,7 @@ fn reads_that_nobody_polls_hold_up_no_other() {
     });
 }
 
-/// They are polled with a waker that wakes nobody, so that admitting one of them makes no task ready.
+/// The reads are polled with a waker without effect, so that admitting one of them wakes no task.
 #[test]
 fn reads_whose_waker_wakes_nobody_hold_up_no_other() {
     with_limit(120, |_| {
@@ -119,7 +119,7 @@ fn reads_whose_waker_wakes_nobody_hold_up_no_other() {
             }
         });
         kept.recv().unwrap();
-        // Nothing else goes on.
+        // The worker is otherwise idle.
         assert!(block_on(db.get(&table, &20)).unwrap() == Some(value(20)));
         go_on.send(()).unwrap();
         holding.join().unwrap().unwrap();
@@ -136,7 +136,7 @@ fn reads_side_by_side_are_all_admitted_in_the_end() {
             let table = table.clone();
             db.run(async move |tx| {
                 let keys: Vec<u64> = (0..VALUES).map(|key| (key * 7 + number) % VALUES).collect();
-                // Each given up once, in line or under way.
+                // Each is dropped once, in the queue or during the read.
                 let mut dropped: Vec<_> =
                     keys.iter().map(|k| Box::pin(tx.get(&table, k))).collect();
                 poll_each_once(&mut dropped).await;
@@ -155,7 +155,7 @@ fn reads_side_by_side_are_all_admitted_in_the_end() {
     });
 }
 
-/// The last worker's reads, under way and in line, go with their transactions.
+/// Closing drops the last worker's reads, in progress and in the queue, with their transactions.
 #[test]
 fn closing_ends_what_waits_to_be_admitted() {
     with_limit(120, |_| {
@@ -176,18 +176,18 @@ fn closing_ends_what_waits_to_be_admitted() {
     });
 }
 
-/// What a transaction does with reads that it has begun and does not wait for.
+/// The state of reads that a transaction has begun and does not await.
 #[derive(Clone, Copy, Debug)]
 enum Reads {
     GivenUp,
-    /// Kept, and polled by nobody who is woken.
+    /// Kept, and polled with a waker without effect.
     Kept,
-    /// Begun anew, and given up, at each poll.
+    /// Begun again, and dropped, at each poll.
     Renewed,
 }
 
-/// What was waited for when a transaction suspended says nothing of what it waits for: reads that were begun then are given up
-/// in the same poll, or wake nobody when they are over.
+/// The reads that a transaction began before it suspended do not determine what it waits for: they
+/// may be dropped in the same poll, or wake no task when they complete.
 #[test]
 fn closing_ends_what_waits_for_something_else_than_its_reads() {
     with_limit(120, |_| {
@@ -212,7 +212,8 @@ fn closing_ends_what_waits_for_something_else_than_its_reads() {
                     Reads::Renewed => {
                         let mut first = Some(&begins);
                         poll_fn(|context| {
-                            // One alone: giving up one of several that wait in line admits the next, and so resumes the task.
+                            // Only one read: dropping one of several queued reads admits the next
+                            // and so wakes the task.
                             let mut get = Box::pin(tx.get(&table, &keys[0]));
                             assert!(get.as_mut().poll(context).is_pending(), "it is on disk");
                             first.take().into_iter().for_each(|begins| begins.send(()).unwrap());

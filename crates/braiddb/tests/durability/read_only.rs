@@ -1,5 +1,5 @@
-//! Databases that are opened to be only read: nothing on disk is changed, a writer beside them is no harm, and what
-//! cannot be read any more is told.
+//! Read-only databases: they change nothing on disk, work while another process writes, and report
+//! state that they can no longer read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,12 +15,12 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 const ACCOUNTS: u64 = 200;
 const CENTS: u64 = 1000;
 
-/// Everything that can be told of a directory's files but when they were last read.
+/// Returns the contents and all metadata of a directory's files, except access times.
 fn tree(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, [i64; 5], u64)> {
     let mut tree = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {
@@ -41,7 +41,7 @@ fn tree(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, [i64; 5], u64)> {
     tree
 }
 
-/// Whether this process has a file of the directory open that it may write to.
+/// Returns true if this process has a file of the directory open for writing.
 fn may_write(directory: &Path) -> bool {
     fs::read_dir("/proc/self/fd").unwrap().any(|entry| {
         let entry = entry.unwrap();
@@ -55,7 +55,7 @@ fn may_write(directory: &Path) -> bool {
     })
 }
 
-/// One text per record, under keys by which it is also indexed.
+/// Writes one text for each record, under keys that also index it.
 async fn put_some(
     tx: &Transaction,
     table: &Table<u64, str>,
@@ -76,7 +76,8 @@ async fn count(tx: &Transaction, table: &Table<u64, str>) -> Result<u64, Error> 
     Ok(found)
 }
 
-/// A closed database with tables of all kinds: records in its checkpoint and after it, and what a crash leaves beside.
+/// Creates a closed database with tables of all kinds: records in its checkpoint and after it, and
+/// leftovers of a crash.
 fn fill(path: &Path, options: &Options, clock: &Clock) {
     let db = Database::open(path, options.clone()).unwrap().watched();
     let kinds = [
@@ -113,7 +114,7 @@ fn fill(path: &Path, options: &Options, clock: &Clock) {
 
 #[test]
 fn a_paged_table_larger_than_the_budget_is_read_within_it() {
-    // More than the log's ring takes, though there is none.
+    // More than the log's ring takes, although a read-only database has no ring.
     const BUDGET: u64 = 33 << 20;
     const RECORDS: u64 = 60_000;
     let value = |key: u64| [&key.to_le_bytes()[..], &[key as u8; 992]].concat();
@@ -125,7 +126,7 @@ fn a_paged_table_larger_than_the_budget_is_read_within_it() {
         let paged = TableOptions::default().paged();
         let table: Table<u64, [u8]> = block_on(db.create_table_with("paged", paged)).unwrap();
         for from in (0..RECORDS).step_by(1000) {
-            // Half of it is in the checkpoint, half in the log after it.
+            // Half of the records are in the checkpoint, half in the log after it.
             if from == RECORDS / 2 {
                 once_free(|| block_on(db.checkpoint())).unwrap();
             }
@@ -169,7 +170,7 @@ fn a_paged_table_larger_than_the_budget_is_read_within_it() {
     });
 }
 
-/// Sets the permissions of a directory and of the files in it.
+/// Sets the permissions of a directory and of its files.
 fn permit(path: &Path, directory_mode: u32, file_mode: u32) {
     for entry in fs::read_dir(path).unwrap() {
         let file = entry.unwrap().path();
@@ -249,7 +250,7 @@ fn reading_changes_nothing() {
         db.close().unwrap();
         assert!(before == tree(&path), "nothing was changed");
         permit(&path, 0o755, 0o644);
-        // A writer does not mind, and tidies up as ever.
+        // A writer opens the database and cleans up as usual.
         let db = Database::open(&path, options).unwrap().watched();
         assert!(may_write(&path), "as is seen if they are not");
         assert!(!path.join("checkpoint.new").exists());
@@ -258,7 +259,7 @@ fn reading_changes_nothing() {
     });
 }
 
-/// Every call that would change the database says so.
+/// Checks that every call that would change the database fails with a clear error.
 fn refuses_to_write(db: &Database, beside: &Path) {
     let hot: Table<u64, str> = block_on(db.open_table("hot")).unwrap();
     let paged: Table<u64, str> = block_on(db.open_table("paged")).unwrap();
@@ -297,7 +298,7 @@ fn refuses_to_write(db: &Database, beside: &Path) {
     assert!(!beside.join("copy").exists());
     let message = Error::ReadOnlyDatabase.to_string();
     assert!(message.contains("Options::read_only"), "{message}");
-    // A table that is there is opened, as it need not be made.
+    // Opening an existing table needs no creation.
     block_on(db.open_or_create_table::<u64, str>("hot")).unwrap();
 }
 
@@ -307,7 +308,7 @@ fn transfers() -> Options {
         .tuning(Tuning::default().log_segment_bytes(64 << 10).checkpoint_bytes(128 << 10))
 }
 
-/// The accounts, none of which stays in memory once it was read.
+/// Returns the accounts, whose records are not cached after a read.
 async fn balances(tx: &Transaction, table: &Table<u64, [u8]>) -> Result<Vec<u64>, Error> {
     let (mut scan, mut found) = (tx.scan(table, ..)?, Vec::new());
     while let Some((_, bytes)) = scan.next().await? {
@@ -341,7 +342,7 @@ fn open_accounts(db: &Database, options: TableOptions) -> Table<u64, [u8]> {
     table
 }
 
-/// Moves cents around, in so many transactions.
+/// Moves cents between accounts, in this number of transactions.
 fn transfer(db: &Database, table: &Table<u64, [u8]>, seed: u64, times: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let pairs: Vec<(u64, u64)> =
@@ -363,7 +364,7 @@ fn transfer(db: &Database, table: &Table<u64, [u8]>, seed: u64, times: u64) {
     moved.unwrap().wait().unwrap();
 }
 
-/// Of records in the log, and of pages of which checkpoints write other images again and again.
+/// Reads records in the log, and pages whose images checkpoints write again and again.
 #[test]
 fn a_reader_beside_a_writer_sees_whole_transactions() {
     for options in [TableOptions::default().cache_cold(false), TableOptions::default().paged()] {
@@ -394,13 +395,14 @@ fn read_beside_a_writer(options: TableOptions) {
                     last = now;
                     openings += 1;
                     if openings % 5 == 0 {
-                        // It also looks at segments that were freed before.
+                        // The reader also looks at segments that were freed before.
                         match db.check() {
                             Err(Error::Outdated(_)) => {}
                             report => assert!(report.unwrap().problems.is_empty()),
                         }
                     }
-                    // What was opened first shows what it did, though all of it was freed long ago.
+                    // The first reader still shows its state, although all of it was freed long
+                    // ago.
                     assert!(read(&first).unwrap() == seen);
                 }
                 (openings, states)
@@ -409,7 +411,7 @@ fn read_beside_a_writer(options: TableOptions) {
         for round in 0.. {
             transfer(&writer, &table, round, 500);
             if round % 4 == 3 {
-                // If not, the writer compacts by itself just now.
+                // If not, an automatic compaction is running.
                 let compacted = block_on(writer.compact());
                 assert!(
                     matches!(compacted, Ok(_) | Err(Error::CheckpointUnderWay)),
@@ -432,7 +434,7 @@ fn read_beside_a_writer(options: TableOptions) {
     });
 }
 
-/// The newest of a database's segments' files that has another after it.
+/// Returns the newest segment file that has a successor.
 fn segment(path: &Path) -> PathBuf {
     let mut names: Vec<PathBuf> =
         fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -455,7 +457,7 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
         drop(table);
         let db = Database::open_read_only(&path).unwrap();
         let seen = read(&db).unwrap();
-        // As a writer does it where files cannot be locked: the header first.
+        // Like a writer on a system without file locks: the header first.
         let file = fs::File::options().write(true).read(true).open(segment(&path)).unwrap();
         let mut header = [0; 4096];
         file.read_exact_at(&mut header, 0).unwrap();
@@ -469,7 +471,7 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
         );
         assert!(error.to_string().contains("open it again"), "{error}");
         assert!(matches!(db.check(), Err(Error::Outdated(_))));
-        // And it is damage to whoever opens it now, who finds no writer at work.
+        // For a new open it is damage, because no writer is active.
         let opened = Database::open_read_only(&path).map(drop).unwrap_err();
         assert!(
             matches!(&opened, Error::Log(log) if matches!(**log, LogError::Corrupt { .. })),
@@ -477,7 +479,7 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
         );
         file.write_all_at(&header, 0).unwrap();
         assert!(read(&db).unwrap() == seen);
-        // Removed, but still open: as if it were there.
+        // The file is removed but still open, so it stays readable.
         let gone = segment(&path);
         fs::remove_file(&gone).unwrap();
         assert!(read(&db).unwrap() == seen);
@@ -510,7 +512,7 @@ fn a_freed_segment_that_is_being_read_is_removed_and_not_used_anew() {
     });
 }
 
-/// However often an opening fails and looks at the directory again.
+/// Tests it for opens that fail or must list the directory again.
 #[test]
 fn a_reader_never_has_the_lock_of_a_writer() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,4 +1,5 @@
-//! Reading pages of a database that somebody else writes to: images to which the reader's checkpoint leads stay as they are.
+//! Reads of pages while another process writes the database: page images that the reader's
+//! checkpoint references stay unchanged.
 
 use std::path::Path;
 
@@ -24,7 +25,7 @@ fn write_all(db: &Database, table: &Records, version: u8) {
 }
 
 fn writer(path: &Path) -> (Database, Records) {
-    // No checkpoint comes by itself.
+    // No automatic checkpoint.
     let options = Options::default().tuning(Tuning::default().checkpoint_bytes(1 << 40));
     let db = Database::open(path, options).unwrap().watched();
     let paged = TableOptions::default().paged();
@@ -45,8 +46,9 @@ fn versions(db: &Database) -> Result<Vec<u8>, Error> {
     })
 }
 
-/// Readers that have loaded nothing yet, while a writer changes all pages and writes checkpoints again and again: each sees what
-/// its checkpoint leads to. What they keep from being used again is of use again when they are gone.
+/// Readers that have loaded no pages yet, while a writer changes all pages and writes checkpoints
+/// repeatedly. Each reader sees the images of its checkpoint. The space that readers retain is
+/// reused after they are dropped.
 #[test]
 fn readers_see_the_images_of_their_checkpoint_however_many_come_after_it() {
     with_limit(LIMIT_SECONDS, |_| {

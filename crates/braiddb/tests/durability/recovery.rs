@@ -1,4 +1,4 @@
-//! What opening a directory decides: one test for each row of the table in `ARCHITECTURE.md`.
+//! Decisions when opening a directory: one test for each row of the table in `ARCHITECTURE.md`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use crate::common::{Watched, once_free, with_limit};
 use braiddb::{Database, Error, LogError, Options, Recovery, Table, Tuning};
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 const SEGMENT_BYTES: u64 = 128 << 10;
@@ -20,14 +20,14 @@ fn options() -> Options {
         .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(u64::MAX))
 }
 
-/// A database whose every key holds the number of the last round that wrote it.
+/// A database whose keys all hold the number of the last round that wrote them.
 struct Bench {
     directory: tempfile::TempDir,
     rounds: u64,
 }
 
 impl Bench {
-    /// After so many rounds, with a checkpoint after each of `checkpoints`.
+    /// Runs this number of rounds, with a checkpoint after each of `checkpoints`.
     fn new(rounds: u64, checkpoints: &[u64]) -> Self {
         let bench = Self { directory: tempfile::tempdir().unwrap(), rounds };
         let db = Database::open(bench.path(), options()).unwrap().watched();
@@ -45,7 +45,7 @@ impl Bench {
         self.directory.path()
     }
 
-    /// The files whose name ends so, in order.
+    /// Returns the files with this name ending, in order.
     fn files(&self, end: &str) -> Vec<PathBuf> {
         let names = std::fs::read_dir(self.path()).unwrap().map(|file| file.unwrap().path());
         let mut names: Vec<_> =
@@ -54,7 +54,7 @@ impl Bench {
         names
     }
 
-    /// Opens it, checks that it holds everything, and tells how it was recovered.
+    /// Opens the database, checks that it is complete, and returns the recovery statistics.
     fn recovered(&self) -> Recovery {
         let db = Database::open(self.path(), options()).unwrap().watched();
         assert_eq!(read(&db), (0..KEYS).map(|key| (key, self.rounds)).collect());
@@ -64,7 +64,8 @@ impl Bench {
         recovery
     }
 
-    /// Opens it, which must fail for damage; the file that is named.
+    /// Opens the database, which must fail because of damage. Returns the file that the error
+    /// names.
     fn damaged(&self) -> (PathBuf, String) {
         match Database::open(self.path(), options()) {
             Err(Error::Log(error)) => match &*error {
@@ -222,7 +223,7 @@ fn a_segment_missing_without_a_checkpoint() {
 fn an_older_segment_missing_to_which_the_checkpoint_leads() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(2, &[2]);
-        // In the segment that the second round begins in.
+        // The segment in which the second round begins.
         let missing = &bench.files(".seg")[2];
         std::fs::remove_file(missing).unwrap();
         let (path, reason) = bench.damaged();
@@ -249,7 +250,7 @@ fn a_checkpoint_that_ends_past_the_end_of_the_log() {
         let bench = Bench::new(1, &[]);
         let db = Database::open(bench.path(), options()).unwrap().watched();
         let over = AtomicBool::new(false);
-        // Until something was committed while a checkpoint was written.
+        // Repeats until a transaction committed during a checkpoint.
         let (start, end) = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! What was committed is there after reopening, whatever way the database was left; and what
-//! cannot be right is an error that says where.
+//! Committed records survive any end of the process. Corrupt files cause an error that names the
+//! place.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use pollster::block_on;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 type Bytes = Table<[u8], [u8]>;
@@ -51,7 +51,7 @@ fn all(db: &Database, table: &Numbers) -> Vec<(u64, u64)> {
     .unwrap()
 }
 
-/// The segment files of a database, in order.
+/// Returns the segment files of a database, in order.
 fn segments(directory: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
     let mut segments: Vec<_> =
@@ -171,14 +171,14 @@ fn large_transactions_and_values_come_back_whole() {
         let table: Bytes = block_on(db.open_or_create_table("large")).unwrap();
         let (written, big) = (table.clone(), largest.clone());
         db.run_blocking(async move |tx| {
-            // Some 6 MB, logged in parts.
+            // About 6 MB, logged in parts.
             for n in 0..2000u64 {
                 tx.put(&written, &n.to_be_bytes(), &value(n)).await?;
             }
             tx.put(&written, b"the largest", &big).await
         })
         .unwrap();
-        // One that is taken back leaves nothing, though parts of others surround it.
+        // A transaction that is rolled back leaves nothing, although parts of others surround it.
         let taken_back = table.clone();
         let result = db.run_blocking(async move |tx| {
             for n in 0..2000u64 {
@@ -212,7 +212,7 @@ fn tables_keep_their_identity() {
                 assert_eq!(all(&db, &table).len() as u64, round);
                 put(&db, &table, std::iter::once((round, n)));
             }
-            // An empty table's id is not given to the next one.
+            // An empty table's id is not reused for the next one.
             numbers(&db, &format!("empty {round}"));
             let tables = block_on(db.tables()).unwrap();
             let mut ids: Vec<_> = tables.iter().map(|table| table.id).collect();
@@ -238,10 +238,10 @@ fn damage_before_the_end_is_an_error_that_says_where() {
         let mut random = fastrand::Rng::with_seed(3);
         for _ in 0..20 {
             let mut damaged = whole.clone();
-            // Within the first of the flushes, each of which later ones testify to.
+            // Within the first flushes, each of which later ones attest.
             let place = random.usize(4096 + 4096..4096 + 20 * 4096);
             if damaged[place] == 0 {
-                // Perhaps padding, of which nothing depends.
+                // Possibly padding, whose contents do not matter.
                 continue;
             }
             damaged[place] ^= 1 << random.u32(0..8);
@@ -278,7 +278,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 0..20)
 }
 
-/// Sessions of transactions, each committed or aborted, between which the database is dropped.
+/// Sessions of transactions, each committed or aborted; the database is dropped between sessions.
 type Sessions = Vec<Vec<(Vec<Change>, bool)>>;
 
 fn reopen(limit: &Limit, sessions: Sessions) {

@@ -1,4 +1,4 @@
-//! What a database with hardly anything in it takes on disk.
+//! Disk usage of a nearly empty database.
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
@@ -7,13 +7,13 @@ use crate::common::{Watched, with_limit};
 use braiddb::{Database, Error, LogError, Options, Table, Tuning};
 use pollster::block_on;
 
-/// Longest a test may take, in seconds.
+/// The maximum duration of a test, in seconds.
 const LIMIT: u64 = 300;
 const MIB: u64 = 1 << 20;
 
 type Records = Table<u64, [u8]>;
 
-/// Bytes of the files in a directory, and of what the file system gave them.
+/// Returns the length of the files in a directory, and their allocated bytes.
 fn taken(path: &Path) -> (u64, u64) {
     let files = std::fs::read_dir(path).unwrap().map(|file| file.unwrap().metadata().unwrap());
     files.fold((0, 0), |(bytes, blocks), file| (bytes + file.len(), blocks + 512 * file.blocks()))
@@ -50,7 +50,7 @@ fn an_empty_database_takes_less_than_a_mebibyte_and_grows() {
         let stats = db.stats().log;
         assert!(stats.disk_bytes + stats.reserve_bytes <= 3 * MIB, "{stats:?}");
         assert_takes_at_most(path, 3 * MIB);
-        // In proportion to what is written.
+        // Grows in proportion to the written data.
         for key in 50..450 {
             block_on(db.put(&table, &key, &[7; 20_000][..])).unwrap();
             let (bytes, _) = taken(path);
@@ -68,14 +68,14 @@ fn an_empty_database_takes_less_than_a_mebibyte_and_grows() {
     });
 }
 
-/// The log needs room for a block of each worker, but not before anything is logged.
+/// The log needs room for a block of each worker, but only once something is logged.
 #[test]
 fn an_empty_database_takes_less_than_a_mebibyte_however_many_workers_it_has() {
     with_limit(LIMIT, |_| {
         for (workers, most) in [(1, MIB), (4, MIB), (8, 2 * MIB), (64, 4 * MIB)] {
             let directory = tempfile::tempdir().unwrap();
             let options = || Options::default().workers(workers);
-            // Closed several times: what closing logs does not make it grow.
+            // Closed several times: the log records of closing must not make it grow.
             for _ in 0..3 {
                 Database::open(directory.path(), options()).unwrap().close().unwrap();
                 assert_takes_at_most(directory.path(), MIB);
@@ -125,13 +125,13 @@ fn a_backup_of_a_small_database_is_small_and_grows() {
     });
 }
 
-/// Cuts each file of a closed database at every sector: it is not opened, and the error says which file.
-/// Returns how many cuts there were.
+/// Truncates each file of a closed database at every sector. The open must fail with an error that
+/// names the file. Returns the number of truncations.
 fn assert_cuts_are_told(path: &Path, options: impl Fn() -> Options) -> u64 {
     const SECTOR_BYTES: u64 = 4096;
     let names = std::fs::read_dir(path).unwrap().map(|file| file.unwrap().path());
     let (mut cuts, mut files) = (0, 0);
-    // These two say nothing: a lock, and space that is held back.
+    // These two are exempt: a lock, and reserved space.
     for name in names.filter(|name| !name.ends_with("LOCK") && !name.ends_with("braid.reserve")) {
         let bytes = std::fs::read(&name).unwrap();
         let file = std::fs::File::options().write(true).open(&name).unwrap();
@@ -159,16 +159,16 @@ fn assert_cuts_are_told(path: &Path, options: impl Fn() -> Options) -> u64 {
     cuts
 }
 
-/// What was committed after the newest checkpoint, if there is one, is nowhere but in the log.
+/// Transactions after the newest checkpoint, or all without one, are only in the log.
 #[test]
 fn a_file_cut_short_anywhere_is_told() {
     with_limit(LIMIT, |_| {
-        // Its only file, which is small, and grown twice.
+        // Its only file, which is small and was grown twice.
         for (keys, least) in [(1, 64), (100, 128)] {
             let cuts = cut_after(4 * MIB, &[(keys, false)], 1);
             assert!(cuts > least, "{cuts}");
         }
-        // Nothing was committed after the checkpoint, or something was.
+        // With and without transactions after the checkpoint.
         cut_after(4 * MIB, &[(100, true)], 1);
         cut_after(4 * MIB, &[(50, true), (50, false)], 1);
         // Several segments.
@@ -177,8 +177,9 @@ fn a_file_cut_short_anywhere_is_told() {
     });
 }
 
-/// Writes so many records each time, and then a checkpoint or none; cuts the files of the closed database, and
-/// then finds all of it. Returns how many cuts there were.
+/// Writes records in several rounds, with or without a checkpoint after each. Truncates the files
+/// of the closed database, and then checks that all records are present. Returns the number of
+/// truncations.
 fn cut_after(segment_bytes: u64, rounds: &[(u64, bool)], least_segments: usize) -> u64 {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();

@@ -1,19 +1,21 @@
-//! Whether what the compiler does not check is argued for next to it: unsafe code by a `SAFETY:` comment or a `# Safety`
-//! section, an ordering weaker than `SeqCst` by a comment that names it.
+//! Checks that code has a written argument next to it where the compiler cannot check it. Unsafe
+//! code needs a `SAFETY:` comment or a `# Safety` section. An ordering weaker than `SeqCst` needs a
+//! comment that names it.
 
 use std::path::Path;
 
-/// So many lines above unsafe code its comment begins, at most.
+/// The maximum number of lines between the beginning of a SAFETY comment and the unsafe code.
 const SAFETY_LINES: usize = 5;
-/// So many lines above an ordering, in the same function, it is named, at most.
+/// The maximum number of lines between a comment that names an ordering and its use, in the same
+/// function.
 const ORDERING_LINES: usize = 8;
 const WEAK: [&str; 4] = ["Relaxed", "Acquire", "Release", "AcqRel"];
-/// What an access to an atomic is called.
+/// The names of atomic accesses.
 const ACCESSES: [&str; 5] = [".load(", ".store(", ".swap(", ".fetch_", ".compare_exchange"];
-/// How a comment begins that has another one argue.
+/// The beginnings of comments that only refer to another argument.
 const DEFERRING: [&str; 5] = ["as ", "likewise", "the same", "see ", "ditto"];
 
-/// Of what is to be argued for, how much there is, and the numbers of the lines where it is not.
+/// The number of places that need an argument, and the line numbers of those without one.
 #[derive(Debug, Default)]
 pub struct Argued {
     pub places: usize,
@@ -29,13 +31,13 @@ impl Argued {
     }
 }
 
-/// Whether a file is of tests or models.
+/// Returns true if a file contains tests or models.
 pub fn is_of_tests(path: &Path) -> bool {
     let stem = path.file_stem().unwrap().to_str().unwrap();
     stem.ends_with("tests") || stem.ends_with("model") || path.iter().any(|part| part == "tests")
 }
 
-/// The code of a line, and the comment behind it.
+/// Returns the code of a line and the comment after it.
 fn split(line: &str) -> (&str, &str) {
     let is_outside = |place: &usize| line[..*place].matches('"').count().is_multiple_of(2);
     let slashes = line.match_indices("//").map(|(place, _)| place).find(is_outside);
@@ -46,7 +48,7 @@ fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The places at which a word stands by itself.
+/// Returns the positions at which a word occurs as a whole word.
 fn places_of(text: &str, word: &str) -> Vec<usize> {
     let places = text.match_indices(word).map(|(place, _)| place);
     let alone = |place: &usize| {
@@ -60,13 +62,14 @@ fn has_word(text: &str, word: &str) -> bool {
     !places_of(text, word).is_empty()
 }
 
-/// The comments, documentation and attributes right above a line.
+/// Returns the comments, documentation and attributes directly above a line.
 fn written_above<'t>(lines: &'t [&'t str], number: usize) -> impl Iterator<Item = &'t str> {
     let above = lines[..number].iter().rev().map(|line| line.trim_start());
     above.take_while(|line| line.starts_with("//") || line.starts_with("#["))
 }
 
-/// Whether the unsafe code of a file is argued for. A comment that has another one argue does not count.
+/// Checks the arguments for unsafe code in a file. A comment that only refers to another argument
+/// does not count.
 pub fn unsafe_code(text: &str) -> Argued {
     let lines: Vec<&str> = text.lines().collect();
     let argues = |line: &&str| {
@@ -88,7 +91,7 @@ pub fn unsafe_code(text: &str) -> Argued {
                 argued.note(number, above.iter().any(argues));
             }
         }
-        // Also where something else argues.
+        // Also checks comments that only refer to another argument.
         if line.contains("SAFETY:") {
             argued.note(number, argues(line));
         }
@@ -96,7 +99,8 @@ pub fn unsafe_code(text: &str) -> Argued {
     argued
 }
 
-/// Whether orderings weaker than `SeqCst` are argued for in a file, its tests at the end aside.
+/// Checks the arguments for orderings weaker than `SeqCst` in a file, except in the tests at its
+/// end.
 pub fn orderings(text: &str) -> Argued {
     let lines: Vec<&str> = text.lines().collect();
     let imported = imported(text);
@@ -123,7 +127,7 @@ pub fn orderings(text: &str) -> Argued {
     argued
 }
 
-/// The orderings that a file's imports name.
+/// Returns the orderings that a file imports by name.
 fn imported(text: &str) -> Vec<&'static str> {
     let imports = text.split("use ").skip(1).filter_map(|rest| rest.split_once(';'));
     let listed: String =
@@ -131,7 +135,7 @@ fn imported(text: &str) -> Vec<&'static str> {
     WEAK.into_iter().filter(|weak| listed.contains('*') || listed.contains(weak)).collect()
 }
 
-/// Whether a comment names an ordering. Of one that is both, either half may be argued for.
+/// Returns true if a comment names an ordering. For `AcqRel`, naming either half is enough.
 fn names(line: &str, ordering: &str) -> bool {
     let comment = split(line).1;
     let is_half =
@@ -139,8 +143,8 @@ fn names(line: &str, ordering: &str) -> bool {
     is_half || has_word(comment, ordering)
 }
 
-/// Whether an ordering is named behind it, above it in the function, at its head, or in the documentation of the atomic,
-/// if that is a field of the same file.
+/// Returns true if an ordering is named at the end of its line, above it in the function, above the
+/// function, or in the documentation of the atomic field, if the same file declares it.
 fn is_argued(lines: &[&str], number: usize, ordering: &str) -> bool {
     let is_head = |line: &str| has_word(split(line).0, "fn");
     for place in (number.saturating_sub(ORDERING_LINES)..=number).rev() {
@@ -166,7 +170,7 @@ fn is_argued_at_field(lines: &[&str], number: usize, ordering: &str) -> bool {
     })
 }
 
-/// The name of the atomic that some code ends with, which may be one of several.
+/// Returns the name of the atomic, possibly an array element, at the end of some code.
 fn atomic(code: &str) -> &str {
     let code =
         code.strip_suffix(']').and_then(|code| code.rsplit_once('[')).map_or(code, |(c, _)| c);
@@ -174,7 +178,7 @@ fn atomic(code: &str) -> &str {
     &code[name.len()..]
 }
 
-/// The field that a line declares.
+/// Returns the field that a line declares.
 fn declared(line: &str) -> Option<&str> {
     split(line).0.split_whitespace().find_map(|word| word.strip_suffix(':'))
 }

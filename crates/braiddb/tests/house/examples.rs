@@ -1,15 +1,16 @@
-//! Which public methods have an example. One has if an example stands in its own documentation; if one at its type calls
-//! it; or if its documentation says "for an example see" another method, whose example calls it.
+//! Checks that public methods have examples. A method has one if its documentation contains an
+//! example, if an example of its type calls it, or if its documentation says "for an example see"
+//! another method whose example calls it.
 
 use std::collections::BTreeMap;
 
-/// What stands above methods that are for no user of the library.
+/// Attributes of methods that are not for users of the library.
 const OF_NO_USER: [&str; 4] =
     ["#[doc(hidden)]", "#[cfg(any(test", "#[cfg(braid_", "#[cfg(feature = \"experiment\")]"];
-/// The types whose setters a macro makes of a list of fields.
+/// The type whose setters a macro generates from a list of its fields.
 const WITH_SETTERS: [&str; 2] = ["Options", "Tuning"];
 
-/// A public method, and what is written above it.
+/// A public method and its documentation.
 struct Method {
     owner: String,
     name: String,
@@ -17,16 +18,16 @@ struct Method {
     documentation: String,
 }
 
-/// What a library's sources make public.
+/// The public items of a library.
 #[derive(Default)]
 pub struct Documented {
-    /// What is written above each type and trait.
+    /// The documentation above each type and trait.
     types: BTreeMap<String, String>,
     methods: Vec<Method>,
 }
 
 impl Documented {
-    /// Looks at the types and traits of `exported`, in sources that are formatted, each with its place.
+    /// Collects the types and traits of `exported` from formatted sources, each with its place.
     pub fn of(exported: &[String], sources: &[(String, String)]) -> Self {
         let mut documented = Self::default();
         for (place, text) in sources {
@@ -44,7 +45,7 @@ impl Documented {
                 above.push('\n');
                 continue;
             }
-            // Attributes, which may take several lines.
+            // Attributes, which may have several lines.
             if code.starts_with("#[") || (!above.is_empty() && is_of_attribute(code)) {
                 hidden |= OF_NO_USER.iter().any(|attribute| code.starts_with(attribute));
                 continue;
@@ -75,7 +76,8 @@ impl Documented {
         }
     }
 
-    /// What is written above the method that a method's documentation refers to for an example.
+    /// Returns the documentation of the method that this method's documentation refers to for an
+    /// example.
     fn elsewhere(&self, method: &Method) -> Option<&str> {
         let words: Vec<&str> = method.documentation.split_whitespace().collect();
         let documentation = words.join(" ").replace("For an example", "for an example");
@@ -86,12 +88,12 @@ impl Documented {
         found.map(|found| &*found.documentation)
     }
 
-    /// How many methods there are.
+    /// Returns the number of methods.
     pub fn count(&self) -> usize {
         self.methods.len()
     }
 
-    /// The methods that no example shows.
+    /// Returns the methods without an example.
     pub fn without_example(&self) -> Vec<String> {
         let shown = |method: &Method| {
             let call = &method.name;
@@ -109,7 +111,7 @@ impl Documented {
     }
 }
 
-/// The names that a library exports.
+/// Returns the names that a library exports.
 pub fn exported(library: &str) -> Vec<String> {
     let uses = library.split("pub use ").skip(1).filter_map(|rest| rest.split_once(';'));
     let mut names = Vec::new();
@@ -124,7 +126,7 @@ pub fn exported(library: &str) -> Vec<String> {
     names
 }
 
-/// What a line declares publicly, and whether it is a trait.
+/// Returns the public item that a line declares, and true if it is a trait.
 fn declared(line: &str) -> Option<(String, bool)> {
     let line = line.strip_prefix("pub ")?;
     let kinds = [("struct ", false), ("enum ", false), ("trait ", true)];
@@ -134,7 +136,7 @@ fn declared(line: &str) -> Option<(String, bool)> {
     })
 }
 
-/// The type whose own methods a line begins to implement.
+/// Returns the type whose inherent implementation begins in a line.
 fn implemented(line: &str) -> Option<String> {
     let rest = line.strip_prefix("impl")?;
     if rest.contains(" for ") {
@@ -154,7 +156,7 @@ fn implemented(line: &str) -> Option<String> {
     Some(identifier(rest.trim_start()))
 }
 
-/// The method that a line declares: a public one, or any of a trait's.
+/// Returns the method that a line declares: a public one, or any method of a trait.
 fn method(line: &str, of_trait: bool) -> Option<String> {
     let line = if of_trait { line } else { line.strip_prefix("pub ")? };
     let line = ["const ", "async ", "unsafe "]
@@ -163,26 +165,26 @@ fn method(line: &str, of_trait: bool) -> Option<String> {
     line.strip_prefix("fn ").map(identifier)
 }
 
-/// The setter that a line of a list of fields makes.
+/// Returns the setter that a line in a list of fields generates.
 fn setter(owner: &str, line: &str) -> Option<String> {
     let (field, kind) = line.split_once(": ")?;
     (WITH_SETTERS.contains(&owner) && identifier(field) == field && kind.ends_with(','))
         .then(|| field.to_owned())
 }
 
-/// Whether a line goes on with an attribute that began above.
+/// Returns true if a line continues an attribute that began above.
 fn is_of_attribute(line: &str) -> bool {
     line.starts_with([')', '"'])
         || ["note = ", "message = ", "label = "].iter().any(|word| line.starts_with(word))
 }
 
-/// The code of the examples in a documentation.
+/// Returns the code of the examples in a documentation.
 fn examples(documentation: &str) -> String {
     let mut code = String::new();
     let mut fences = documentation.split("```");
     fences.next();
     while let (Some(example), rest) = (fences.next(), fences.next()) {
-        // One that is no Rust is none.
+        // A fence with another language is no example.
         if !example.starts_with("text") && rest.is_some() {
             code.push_str(example);
         }
@@ -190,7 +192,7 @@ fn examples(documentation: &str) -> String {
     code
 }
 
-/// Whether some code calls a method.
+/// Returns true if the code calls a method.
 fn calls(code: &str, method: &str) -> bool {
     code.match_indices(method).any(|(at, _)| {
         let behind = &code[at + method.len()..];

@@ -1,7 +1,8 @@
-//! Everything at once on a table with indexes: transactions of all kinds that are given up after any number
-//! of polls, extractors and parts that panic, savepoints, beside eviction, compaction, checkpoints, backups,
-//! and indexes that are created and dropped and given up, until the database is closed under all of them.
-//! Then, and after each opening, every index is what its table is.
+//! A stress test of a table with indexes. Clients drop transactions of all kinds after any number
+//! of polls, extractors and partial reads panic, and savepoints roll back. At the same time
+//! eviction, compaction, checkpoints and backups run, and indexes are created, dropped and
+//! abandoned, until the database is closed. Then, and after each reopening, every index must match
+//! its table.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,7 +27,7 @@ const LIMIT_SECONDS: u64 = 300;
 const ROUNDS: u64 = 3;
 const WORKERS: usize = 3;
 const KEYS: u64 = 3_000;
-/// What values start with that the extractor panics at.
+/// The prefix of values at which the extractor panics.
 const BAD: u64 = u64::MAX;
 const NAMES: [(&str, bool); 2] = [("many", false), ("one", true)];
 
@@ -54,12 +55,12 @@ async fn attach(
     db.index(table, name, IndexOptions::default().unique(unique), extract).await
 }
 
-/// What the table is.
+/// The kind of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Hot,
     Paged,
-    /// Its records expire, and are swept each second.
+    /// The records expire, and are swept each second.
     Expiring,
     PagedExpiring,
 }
@@ -79,7 +80,7 @@ impl Kind {
         if self.expires() { options.ttl(Duration::from_secs(2)) } else { options }
     }
 
-    /// Of paged tables up to as long as there is room on a page, with the moment at which it expires; now and then longer.
+    /// For paged tables, up to the room on a page with the expiry time; sometimes longer.
     fn value_bytes(self, random: &mut Rng) -> usize {
         let is_longer = random.u32(0..16) == 0;
         random.usize(match self.is_paged() {
@@ -95,7 +96,7 @@ fn open(directory: &Path, kind: Kind) -> (Database, Records) {
         .log_segment_bytes(1 << 20)
         .checkpoint_bytes(4 << 20)
         .log_ring_bytes(64 << 20);
-    // Hardly more than the log ring takes: every record is evicted as soon as possible.
+    // Hardly more than the log's ring takes: everything is evicted as soon as possible.
     let budget = MemoryBudget::from(65 << 20);
     let options = Options::default().workers(WORKERS).memory_budget(budget).tuning(tuning);
     let db = Database::open(directory, options).unwrap().watched();
@@ -105,7 +106,7 @@ fn open(directory: &Path, kind: Kind) -> (Database, Records) {
     (db, table)
 }
 
-/// Polls a future so often at most.
+/// Polls a future at most this number of times.
 fn poll_at_most<T>(mut future: Pin<&mut impl Future<Output = T>>, polls: u32) -> Option<T> {
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..polls {
@@ -146,7 +147,7 @@ async fn some_writes(
             }
         };
         match written {
-            // Refused, and nothing of it has happened.
+            // The write was refused and changed nothing.
             Ok(())
             | Err(
                 Error::KeyExists
@@ -181,7 +182,7 @@ fn add(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Whether an error is one that this test brings about.
+/// Returns true if this test causes the error on purpose.
 fn expected(error: &Error) -> bool {
     matches!(
         error,
@@ -239,7 +240,7 @@ fn client(db: &Database, table: &Records, kind: Kind, counts: &Counts, seed: u64
     }
 }
 
-/// Creates and drops indexes, and gives some of that up.
+/// Creates and drops indexes, and abandons some of these operations.
 fn changer(db: &Database, table: &Records, counts: &Counts, seed: u64) {
     let mut random = Rng::with_seed(seed);
     loop {
@@ -259,7 +260,8 @@ fn changer(db: &Database, table: &Records, counts: &Counts, seed: u64) {
             Some(Err(Error::Closed)) => return,
             Some(Err(error)) => {
                 assert!(expected(&error), "{error}");
-                // Else none is created any more: nobody writes such a value over while there is an index.
+                // Otherwise no index could be created any more, because no client overwrites this
+                // value while an index exists.
                 if matches!(error, Error::Panicked(_))
                     && let Err(error) = take_bad_values_away(db, table)
                 {
@@ -277,7 +279,7 @@ fn upkeep(db: &Database, directory: &Path, counts: &Counts) {
             1 => block_on(db.checkpoint()).map(drop),
             2 => block_on(db.sweep_expired()).map(drop),
             3 => db.backup(directory.join(format!("backup-{number}"))).map(drop),
-            // It may run into what an extractor panics at.
+            // It may meet a value at which the extractor panics.
             _ => match db.check() {
                 Ok(report) => {
                     assert_eq!(report.problems, Vec::<String>::new());
@@ -294,10 +296,11 @@ fn upkeep(db: &Database, directory: &Path, counts: &Counts) {
     }
 }
 
-/// Attaches each index that can be, creates it if there is none, and holds it against the table.
+/// Attaches each index, or creates it if it does not exist, and compares it with the table.
 fn all_is_right(db: &Database, table: &Records) {
     let mut refused = false;
-    // Twice: to make one deletes what has expired, from others too, which are to be attached before.
+    // Twice: creating an index deletes expired records, also from other indexes, which must be
+    // attached before.
     for (attempt, (name, unique)) in NAMES.into_iter().chain(NAMES).enumerate() {
         let index = match block_on(attach(db, table, (name, unique))) {
             Ok(index) => index,
@@ -305,7 +308,7 @@ fn all_is_right(db: &Database, table: &Records) {
                 refused = true;
                 continue;
             }
-            // There is a value that it panics at.
+            // A value exists at which the extractor panics.
             Err(Error::Panicked(_)) => {
                 refused = true;
                 continue;
@@ -332,8 +335,9 @@ fn all_is_right(db: &Database, table: &Records) {
     assert_eq!(once_free(|| db.check()).unwrap().problems, Vec::<String>::new());
 }
 
-/// Values that the extractor panics at can be written while a table has no index. They are taken away
-/// again, once nothing is attached, if none is created meanwhile.
+/// Clients can write values at which the extractor panics while the table has no index. This
+/// function removes them when no index is attached, unless another client creates one at the same
+/// time.
 fn take_bad_values_away(db: &Database, table: &Records) -> Result<(), Error> {
     for row in block_on(db.indexes())? {
         block_on(db.drop_index(table, &row.name))?;
@@ -373,7 +377,7 @@ fn indexes_of_a_paged_table_whose_records_expire_are_what_it_is_whatever_goes_on
     attack(Kind::PagedExpiring);
 }
 
-/// What one takes of memory is held against the budget of the other too.
+/// The budget of one database also limits the memory of the other.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn attack(kind: Kind) {
@@ -403,7 +407,7 @@ fn attack(kind: Kind) {
                 let wait_until = |done: &dyn Fn() -> bool| {
                     while !done() {
                         if threads.iter().any(|thread| thread.is_finished()) {
-                            // The others end by that, and are waited for.
+                            // This ends the other threads, which are then joined.
                             _ = db.close();
                             panic!("one of the threads ended before the database was closed");
                         }
@@ -417,7 +421,8 @@ fn attack(kind: Kind) {
                 reached(&counts.created, 4);
                 reached(&counts.dropped, 3);
                 reached(&counts.upkeep, 4);
-                // What the test is about did happen. Paged tables have no versions to evict, and no segments to free so far.
+                // Waits until the tested events have happened. Paged tables have no versions to
+                // evict and no segments to free so far.
                 wait_until(&|| {
                     let stats = db.stats();
                     kind.is_paged() || stats.versions_evicted > 0 && stats.log.segments_freed > 0

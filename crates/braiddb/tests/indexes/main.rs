@@ -1,5 +1,5 @@
-//! Secondary indexes: what they find, what they refuse, and that they are exactly what the table is, beside
-//! writers, across aborts, panics, openings, and while they are created and dropped.
+//! Secondary indexes: lookups, refused values, and consistency with the table during writes,
+//! aborts, panics and reopenings, and during their creation and drop.
 
 #![allow(clippy::duplicate_mod, reason = "the same tests, of tables of each kind")]
 
@@ -11,7 +11,7 @@ mod panics;
 /// Tests of indexes of tables in memory.
 #[path = "each_kind"]
 mod hot {
-    /// Whether the tables are paged.
+    /// True if the tables are paged.
     const PAGED: bool = false;
     mod beside_writers;
     mod creating;
@@ -21,10 +21,10 @@ mod hot {
     mod writing;
 }
 
-/// The same tests, of indexes of paged tables.
+/// The same tests with indexes of paged tables.
 #[path = "each_kind"]
 mod paged {
-    /// Whether the tables are paged.
+    /// True if the tables are paged.
     const PAGED: bool = true;
     mod beside_writers;
     mod creating;

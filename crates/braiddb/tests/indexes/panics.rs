@@ -1,6 +1,6 @@
-//! Panics and errors in what a user gives an index, or a read of a part: what gives the keys, how keys are
-//! decoded, who watches a creation, destructors of what was captured. Each is the error of its own call,
-//! nothing of the call has happened, and everything else goes on.
+//! Panics and errors in user code of indexes and partial reads: extractors, key decoders, progress
+//! callbacks, and destructors of captured values. Each becomes the error of its own call, that call
+//! has no effect, and all other work continues.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use pollster::block_on;
 
 type Records = Table<u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 120;
-/// The key at which a decoding panics, while that is set.
+/// The key at which decoding panics while this is enabled.
 const BAD: u64 = 13;
 
 static DECODING_PANICS: AtomicBool = AtomicBool::new(false);
 static DECODING_FAILS: AtomicBool = AtomicBool::new(false);
 
-/// A key of an index whose decoding panics, or fails.
+/// An index key whose decoding panics or fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Delicate(u64);
 
@@ -86,7 +86,7 @@ fn all_is_right(db: &Database) {
     assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
 }
 
-/// What gives the keys panics for a record that was there before: the index can be dropped, and made anew.
+/// The extractor panics for an existing record: the index can then be dropped and created again.
 #[test]
 fn a_creation_that_meets_a_panic() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -103,7 +103,8 @@ fn a_creation_that_meets_a_panic() {
                 message(block_on(db.index(&table, "by", options, delicate))),
                 "an extractor"
             );
-            // It is attached: what it has no key for cannot be written, nor written over.
+            // The index is attached: values without a valid key can be neither written nor
+            // overwritten.
             assert_eq!(message(put(&db, &table, 1, 555)), "an extractor");
             assert_eq!(message(put(&db, &table, 555, 1_001)), "an extractor");
             put(&db, &table, 2, 1_002).unwrap();
@@ -121,7 +122,7 @@ fn a_creation_that_meets_a_panic() {
     });
 }
 
-/// Under all three ways to run a transaction.
+/// Tests all three ways to run a transaction.
 #[test]
 fn writes_that_meet_a_panic() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -144,7 +145,7 @@ fn writes_that_meet_a_panic() {
         block_on(transaction.put(&table, &7, &7)).unwrap();
         let savepoint = block_on(transaction.savepoint()).unwrap();
         block_on(transaction.put(&table, &8, &8)).unwrap();
-        // An error of the write, not the end of the transaction.
+        // The write fails, but the transaction continues.
         assert_eq!(message(block_on(transaction.put(&table, &7, &555))), "an extractor");
         block_on(transaction.rollback_to(&savepoint)).unwrap();
         assert_eq!(message(block_on(transaction.insert(&table, &9, &555))), "an extractor");
@@ -162,7 +163,7 @@ fn writes_that_meet_a_panic() {
     });
 }
 
-/// The type of an index's keys is the user's: a scan, and a check, meet its panics, and the engine goes on.
+/// Scans and checks can meet panics of a user-defined key type, and the engine continues.
 #[test]
 fn keys_of_an_index_whose_decoding_panics_or_fails() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -177,7 +178,7 @@ fn keys_of_an_index_whose_decoding_panics_or_fails() {
         assert_eq!(message(db.check()), "a part's decoding");
         put(&db, &table, 1, 1).unwrap();
         DECODING_PANICS.store(false, Ordering::SeqCst);
-        // An error skips nothing: the next call meets the same.
+        // An error skips no entry: the next call meets the same entry.
         let by = index.clone();
         let (found, entries, failed) = db
             .run_blocking(async move |tx| {
@@ -212,14 +213,14 @@ fn keys_of_an_index_whose_decoding_panics_or_fails() {
             .unwrap();
         assert_eq!(found, (0..40).collect::<Vec<_>>());
         assert_eq!(entries, found);
-        // The fourteenth, met from the second ten calls on.
+        // The fourteenth entry, met from the second ten calls on.
         assert_eq!(failed, 2 * (7 + 10));
         all_is_right(&db);
         db.close().unwrap();
     });
 }
 
-/// Captured by what gives the keys, or by a read of a part: dropped on whichever thread.
+/// A value captured by an extractor or by a partial read, dropped on any thread.
 #[derive(Debug)]
 struct Bomb(Arc<AtomicU64>);
 
@@ -251,7 +252,7 @@ fn destructors_of_what_parts_and_indexes_captured() {
         ))
         .unwrap();
         put(&db, &table, 1, 10).unwrap();
-        // The part is compared again as the transaction commits.
+        // The partial read is compared again when the transaction commits.
         let (records, counted, other) = (table.clone(), dropped.clone(), db.clone());
         let committed = db.run_blocking(async move |tx| {
             let bomb = Bomb(counted.clone());
@@ -268,7 +269,7 @@ fn destructors_of_what_parts_and_indexes_captured() {
         });
         committed.unwrap_or_else(|error: Error| panic!("{error}"));
         assert_eq!((dropped.load(Ordering::SeqCst), db.stats().destructor_panics), (1, 1));
-        // A closure that panics at its first run ends the transaction.
+        // A closure that panics in its first run ends the transaction.
         let records = table.clone();
         let told = db.run_blocking(async move |tx| {
             tx.put(&records, &3, &3).await?;
@@ -291,8 +292,8 @@ fn destructors_of_what_parts_and_indexes_captured() {
     });
 }
 
-/// Who watches a creation is called on the caller's own thread: its panic is the caller's, and the next call
-/// goes on.
+/// The progress callback of a creation runs on the caller's thread: its panic propagates to the
+/// caller, and the next call continues.
 #[test]
 fn a_watch_of_a_creation_that_panics() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,5 +1,5 @@
-//! Snapshots that are extended: a transaction that writes, and meets what was written after it began, goes on
-//! as if it had begun then, as long as all that it was told is still so.
+//! Snapshot extension: a writing transaction that meets newer commits continues with a later
+//! snapshot, if all its earlier answers are still true.
 
 use crate::common::with_limit;
 use crate::one_table::{in_memory, write_now};
@@ -8,7 +8,7 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// A database with the records 0 to 99, each with its key as its value.
+/// Creates a database with the records 0 to 99, each with its key as its value.
 fn filled() -> (Database, Table<u64, u64>) {
     let (db, table) = in_memory(Options::default().workers(2));
     let fill = table.clone();
@@ -26,7 +26,7 @@ fn get(tx: &InteractiveTransaction, table: &Table<u64, u64>, key: u64) -> Option
     block_on(tx.get(table, &key)).unwrap()
 }
 
-/// A transaction that has read record 1, and written one of its own.
+/// Begins a transaction that has read record 1 and written another record.
 fn writer(db: &Database, table: &Table<u64, u64>) -> InteractiveTransaction {
     let tx = block_on(db.begin()).unwrap();
     assert_eq!(get(&tx, table, 1), Some(1));
@@ -41,7 +41,7 @@ fn aborted(db: &Database) -> u64 {
 
 type Step = fn(&InteractiveTransaction, &Table<u64, u64>);
 
-/// What a transaction that wrote may do with records that have changed since it began.
+/// Steps of a writing transaction on records that changed after it began.
 const STEPS: [(&str, Step); 8] = [
     ("reads a value", |tx, table| assert_eq!(get(tx, table, 5), Some(50))),
     ("reads a new record", |tx, table| assert_eq!(get(tx, table, 200), Some(2))),
@@ -76,7 +76,7 @@ fn a_writer_goes_on_with_what_was_written_meanwhile() {
     });
 }
 
-/// It does not if anything that it was told has changed, and is turned back then.
+/// If any earlier answer has changed, the transaction fails instead.
 #[test]
 fn a_writer_that_was_told_what_has_changed_does_not_go_on() {
     with_limit(60, |_| {
@@ -102,7 +102,7 @@ fn a_writer_that_was_told_what_has_changed_does_not_go_on() {
     });
 }
 
-/// A transaction that may turn out to have read only stays where it began; and one that was told much.
+/// A transaction without writes keeps its snapshot, and so does one with many reads.
 #[test]
 fn only_those_are_extended_that_write_and_were_told_little() {
     with_limit(60, |_| {
@@ -125,7 +125,8 @@ fn only_those_are_extended_that_write_and_were_told_little() {
     });
 }
 
-/// What a scan has read ahead still holds after an extension, or there is none.
+/// Records that a scan has read ahead stay valid after an extension, or the extension does not
+/// happen.
 #[test]
 fn scans_under_way_keep_what_they_have_read() {
     with_limit(60, |_| {
@@ -166,7 +167,7 @@ fn scans_under_way_keep_what_they_have_read() {
     });
 }
 
-/// From the second attempt on it is extended before it has written.
+/// From the second attempt on, the snapshot is extended before the first write.
 #[test]
 fn another_attempt_is_extended_before_it_writes() {
     with_limit(60, |_| {
@@ -187,7 +188,7 @@ fn another_attempt_is_extended_before_it_writes() {
     });
 }
 
-/// A write to an indexed table takes the keys from the record as it is by then.
+/// A write to an indexed table uses the current keys of the record.
 #[test]
 fn indexes_follow_an_extended_write() {
     with_limit(60, |_| {

@@ -1,6 +1,6 @@
-//! The anomalies of the Hermitage collection (Kleppmann), each tried at both isolation levels by
-//! interactive transactions on one table with the records 1 -> 10 and 2 -> 20. `docs/isolation.md` has
-//! the results as a table.
+//! The anomalies of the Hermitage collection (Kleppmann), each tested at both isolation levels with
+//! interactive transactions on one table with the records 1 -> 10 and 2 -> 20. `docs/isolation.md`
+//! has a table of the results.
 
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
@@ -15,19 +15,19 @@ struct Bench {
     table: Table<u64, u64>,
 }
 
-/// How a transaction ended.
+/// The end of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Committed,
-    /// A write met another's.
+    /// A write conflicted with another transaction.
     Conflict,
-    /// What was read had changed.
+    /// A record that was read had changed.
     NotSerializable,
 }
 
 const BOTH: [Isolation; 2] = [Isolation::Serializable, Isolation::Snapshot];
 
-/// Runs `test` at the given levels; whichever certifies where serializable.
+/// Runs `test` at the given levels, with each certifier for serializable.
 fn at(levels: &[Isolation], test: impl Fn(&Bench, Isolation) + Copy + Send + 'static) {
     let certified = |level, certifier| {
         level == Isolation::Serializable || certifier == Certifier::ReadValidation
@@ -93,7 +93,7 @@ impl Bench {
         block_on(transaction.scan(&self.table, .., false, u64::MAX)).unwrap()
     }
 
-    /// The records whose value `wanted` accepts: a predicate is a scan.
+    /// Returns the records whose value `wanted` accepts: a predicate is a scan.
     fn with(&self, transaction: &InteractiveTransaction, wanted: fn(u64) -> bool) -> Vec<u64> {
         self.all(transaction).into_iter().filter(|r| wanted(r.1)).map(|r| r.0).collect()
     }
@@ -153,7 +153,7 @@ fn g1c_circular_information_flow_is_prevented() {
         assert_eq!(bench.get(&one, 2), Some(20));
         assert_eq!(bench.get(&two, 1), Some(10));
         assert_eq!(end(one), End::Committed);
-        // Neither saw the other, which only an order can explain in which the second comes first.
+        // Neither saw the other. Only an order with the second one first explains this.
         assert_eq!(end(two), skewed(level));
     });
 }
@@ -260,7 +260,7 @@ fn g_single_read_skew_into_a_write_is_prevented() {
     });
 }
 
-/// Whether the second of two that wrote beside what each had read may commit.
+/// Returns the expected end of the second of two transactions with write skew.
 fn skewed(level: Isolation) -> End {
     if level == Isolation::Serializable { End::NotSerializable } else { End::Committed }
 }

@@ -1,4 +1,5 @@
-//! What transactions see of each other: snapshots, certification, and who may not commit.
+//! Visibility between transactions: snapshots, certification, and transactions that must not
+//! commit.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! The serial safety net: who may commit although what it read has changed, and who may not.
+//! The serial safety net: which transactions may commit although their reads have changed.
 
 use crate::common::{Watched, with_limit};
 use crate::one_table::{in_memory, write_now};
@@ -8,7 +8,7 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// A database with the records 1 -> 10 and 2 -> 20.
+/// Creates a database with the records 1 -> 10 and 2 -> 20.
 fn certified_by(certifier: Certifier) -> (Database, Table<u64, u64>) {
     let (db, table) =
         in_memory(Options::default().workers(2).tuning(Tuning::default().certifier(certifier)));
@@ -37,7 +37,7 @@ fn commits(tx: InteractiveTransaction) -> bool {
     }
 }
 
-/// Whoever read what has changed may come before the one that changed it.
+/// A transaction whose read has changed may precede the one that changed it.
 #[test]
 fn a_read_that_has_changed_need_not_be_a_failure() {
     with_limit(60, |_| {
@@ -57,9 +57,9 @@ fn a_read_that_has_changed_need_not_be_a_failure() {
     });
 }
 
-/// `last` comes before `second`, which it did not see, and so before `first`, which `second` comes before;
-/// but it saw what `first` wrote. It fails although it only reads, and only because `second` hands
-/// on whom it comes before.
+/// `last` precedes `second`, whose write it did not see, and therefore also `first`, which `second`
+/// precedes. But `last` saw the write of `first`. It fails although it only reads, and only because
+/// `second` passes on its successors.
 #[test]
 fn whom_a_commit_comes_before_is_handed_on() {
     with_limit(60, |_| {
@@ -79,7 +79,7 @@ fn whom_a_commit_comes_before_is_handed_on() {
     });
 }
 
-/// Whoever inserts where another has looked comes after it.
+/// A transaction that inserts into a scanned range comes after the scan.
 #[test]
 fn phantoms_count_as_written_over() {
     with_limit(60, |_| {
@@ -138,7 +138,7 @@ fn write_skew_is_found_on_records_that_were_in_the_log_only() {
     });
 }
 
-/// Under snapshot isolation nothing is certified in such a database either.
+/// Under snapshot isolation such a database certifies nothing either.
 #[test]
 fn snapshots_are_not_certified() {
     with_limit(60, |_| {

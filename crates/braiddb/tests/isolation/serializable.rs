@@ -1,8 +1,8 @@
-//! Serializable transactions: what is noted of each kind of answer, what a failure tells, and histories of
-//! many threads that are replayed in the order that was told.
+//! Serializable transactions: certification of each kind of answer, error contents, and histories
+//! of many threads that are replayed in the order of their LSNs.
 //!
-//! The replay is one of its own, apart from that of simulated schedules: so a mistake in one of them hides nothing
-//! from the other.
+//! The replay is separate from that of simulated schedules, so that an error in one of them does
+//! not hide errors from the other.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -22,7 +22,7 @@ use pollster::block_on;
 
 type Reading = fn(&InteractiveTransaction, &Table<u64, u64>);
 
-/// Ways to be told something of key 5, and whether it had a record.
+/// Ways to read key 5, and true if it had a record.
 const READINGS: [(&str, bool, Reading); 14] = [
     ("a value", true, |tx, table| assert_eq!(get(tx, table, 5), Some(50))),
     ("no value", false, |tx, table| assert_eq!(get(tx, table, 5), None)),
@@ -71,8 +71,8 @@ fn scan(
     records.into_iter().map(|record| record.0).collect()
 }
 
-/// Each answer of key 5 fails the transaction that was given it, once it writes elsewhere, if and only if
-/// the key was written meanwhile, and the error names the key.
+/// A transaction with an answer about key 5 fails at its write elsewhere if and only if the key was
+/// written since. The error names the key.
 #[test]
 fn whatever_was_told_is_certified() {
     with_limit(120, |_| {
@@ -90,7 +90,7 @@ fn whatever_was_told_is_certified() {
                 if changed {
                     write_now(&db, &table, 5, if exists { None } else { Some(51) });
                 }
-                // Not what any of them was told of.
+                // A key that none of them read.
                 write_now(&db, &table, 3, Some(30));
                 write_now(&db, &table, 7, Some(70));
                 block_on(reader.put(&table, &100, &1)).unwrap();
@@ -124,7 +124,7 @@ fn whatever_was_told_is_certified() {
     });
 }
 
-/// What lies beyond where a scan was stopped does not matter.
+/// Records beyond the point where a scan was stopped do not matter.
 #[test]
 fn a_scan_that_was_stopped_is_certified_as_far_as_it_got() {
     with_limit(60, |_| {
@@ -175,7 +175,7 @@ fn transactions_that_only_read_neither_fail_nor_write() {
     });
 }
 
-/// A failed certification is tried again, up to the bound, and then told.
+/// A failed certification is retried up to the limit and then returned.
 #[test]
 fn run_tries_again_and_then_names_what_was_read() {
     with_limit(60, |_| {
@@ -205,7 +205,7 @@ fn run_tries_again_and_then_names_what_was_read() {
     });
 }
 
-/// One operation of a history, and what it was told.
+/// One operation of a history and its answer.
 #[derive(Debug)]
 enum Told {
     Got(u64, Option<u64>),
@@ -275,7 +275,7 @@ async fn carry_out(
     Ok(told)
 }
 
-/// Lets others run.
+/// A future that yields once.
 struct Pause(bool);
 
 impl Future for Pause {
@@ -290,7 +290,8 @@ impl Future for Pause {
     }
 }
 
-/// Runs transactions of two workers on few keys, many at a time on each, and returns those that committed.
+/// Runs transactions of two workers on few keys, many at a time on each worker. Returns the
+/// committed ones.
 fn history(
     options: Options,
     isolation: Isolation,
@@ -331,10 +332,10 @@ fn history(
     (std::mem::take(&mut *entries.lock().unwrap()), stats)
 }
 
-/// Replays a history in the order that was told: each transaction at its commit LSN, and what wrote
-/// nothing before all that committed there or later. The first answer that does not fit.
+/// Replays a history in serial order: each transaction at its commit LSN, and transactions without
+/// writes before all that committed at that LSN or later. Returns the first answer that differs.
 fn replay(mut entries: Vec<Entry>) -> Option<String> {
-    // The LSN told of one that wrote nothing is where it read: it saw what was committed before.
+    // The LSN of a transaction without writes is its snapshot: it saw what was committed before.
     entries.sort_by_key(|entry| (entry.commit, entry.told.iter().any(Told::wrote)));
     let mut state = BTreeMap::new();
     for Entry { told, .. } in entries {
@@ -373,7 +374,7 @@ fn replay(mut entries: Vec<Entry>) -> Option<String> {
 #[test]
 fn histories_are_those_of_the_order_that_is_told() {
     with_limit(300, |_| {
-        // How the workers' transactions meet is the machine's choice: on a busy one it may take some more.
+        // The interleaving is random: on a busy machine more rounds may be needed.
         for paged in [false, true] {
             let mut met = [0; 4];
             while met.contains(&0) {
@@ -389,7 +390,7 @@ fn histories_are_those_of_the_order_that_is_told() {
     });
 }
 
-/// The replay tells when histories are not serializable.
+/// The replay detects histories that are not serializable.
 #[test]
 fn histories_under_snapshot_isolation_are_not() {
     with_limit(300, |_| {
@@ -402,8 +403,8 @@ fn histories_under_snapshot_isolation_are_not() {
     });
 }
 
-/// Long transactions that read much and write a little get on beside short ones that write what those
-/// read, without end and on every worker.
+/// Long transactions with many reads and few writes make progress while short ones continuously
+/// write the records that they read, on every worker.
 #[test]
 fn long_writers_are_not_starved_by_short_ones() {
     const LONG: u64 = 100;
@@ -453,7 +454,8 @@ fn long_writers_are_not_starved_by_short_ones() {
     });
 }
 
-/// Of a projected read only the part matters, and a deletion, or a panic, counts as another part.
+/// Only the projected part of a read matters. A deletion, or a panic of the projection, counts as a
+/// different part.
 #[test]
 fn projected_reads_are_certified_by_their_part() {
     with_limit(60, |_| {

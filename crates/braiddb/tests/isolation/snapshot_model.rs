@@ -1,5 +1,5 @@
-//! Snapshot isolation against a sequential model of versions: several transactions open at once,
-//! their steps interleaved at random, every read, scan, conflict and commit foretold.
+//! Snapshot isolation against a sequential model of versions: several open transactions with
+//! randomly interleaved steps. The model predicts every read, scan, conflict and commit.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use braiddb::{
 use pollster::block_on;
 use proptest::prelude::*;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 type Records = Table<u64, u64>;
@@ -27,7 +27,7 @@ enum Step {
     Abort,
 }
 
-/// Open transactions at a time.
+/// The number of open transactions.
 const PLACES: usize = 4;
 const KEYS: u64 = 6;
 
@@ -44,7 +44,7 @@ fn step() -> impl Strategy<Value = (usize, Step)> {
     (0..PLACES, step)
 }
 
-/// The model: each key's committed versions with the count of commits before them.
+/// The model: the committed versions of each key, with the number of commits before them.
 #[derive(Default)]
 struct Versions {
     commits: usize,
@@ -74,7 +74,7 @@ impl Open {
     }
 }
 
-/// Whether a write by `place` to `key` comes after another transaction's.
+/// Returns true if a write by `place` to `key` conflicts with another transaction's.
 fn loses(model: &Versions, open: &[Option<Open>], place: usize, key: u64) -> bool {
     let me = open[place].as_ref().unwrap();
     if me.writes.contains_key(&key) {
@@ -104,24 +104,24 @@ fn write(
     }));
     if lost {
         assert!(matches!(result, Err(Error::Conflict { .. })), "first updater wins: {result:?}");
-        // A transaction that lost cannot commit.
+        // A transaction after a conflict cannot commit.
         let me = open[place].take().unwrap();
         assert!(matches!(block_on(me.transaction.commit()), Err(Error::Conflict { .. })));
         return;
     }
     assert_eq!(result.unwrap(), value.is_some() || present);
-    // A delete of what is not there writes nothing.
+    // A delete of a missing record writes nothing.
     if value.is_some() || present {
         me.writes.insert(key, value);
     }
 }
 
-/// How the records lie.
+/// The storage of the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Hot,
     Paged,
-    /// On a page that leaves memory before each step, for that of another table.
+    /// On a page that is evicted before each step by a read of another table.
     PagedAndLeaves,
 }
 
@@ -192,7 +192,8 @@ fn check(steps: Vec<(usize, Step)>, workers: usize, place: Place) {
             Step::Abort => block_on(open[place].take().unwrap().transaction.abort()).unwrap(),
         }
     }
-    // But for the first, each time the other table is looked at its page is loaded, unless a step needed none.
+    // Except for the first time, each read of the other table loads its page, unless a step loaded
+    // none.
     assert!(!leaves || 8 * faults + 16 > all, "{faults} faults in {all} steps");
 }
 

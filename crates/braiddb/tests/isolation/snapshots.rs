@@ -1,5 +1,5 @@
-//! Snapshots: what was committed when one was made is read from it, whatever is written, evicted, compacted
-//! and dropped since; and once it is dropped nothing is kept for it.
+//! Snapshots: a snapshot shows the commits before it, regardless of later writes, eviction,
+//! compaction and drops. After its drop nothing is kept for it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 
 type Records = Table<u64, [u8]>;
@@ -24,7 +24,7 @@ fn value(random: &mut fastrand::Rng) -> Vec<u8> {
     vec![byte; length]
 }
 
-/// Writes some records, to the database and to the model.
+/// Writes some records to the database and to the model.
 fn change(db: &Database, table: &Records, model: &mut Model, random: &mut fastrand::Rng) {
     let mut changes = Vec::new();
     for _ in 0..20 {
@@ -50,7 +50,8 @@ fn change(db: &Database, table: &Records, model: &mut Model, random: &mut fastra
     }
 }
 
-/// Holds all that a snapshot has against the model as of when it was made, and single records of it.
+/// Compares all records of a snapshot, and single reads, with the model from the time of its
+/// creation.
 fn agrees(snapshot: &Snapshot, table: &Records, model: &Model) {
     let records = table.clone();
     let found = snapshot.run(async move |tx: &Transaction| {
@@ -66,8 +67,8 @@ fn agrees(snapshot: &Snapshot, table: &Records, model: &Model) {
     }
 }
 
-/// Several snapshots of several ages, each read by several threads, while others write: some rounds, and until
-/// `happened` says that what goes on beside them did.
+/// Several snapshots of different ages, each read by several threads while others write. Runs a
+/// number of rounds, and more until `happened` returns true.
 fn keep_their_records(db: Database, table: Records, happened: impl Fn() -> bool) {
     let mut random = fastrand::Rng::with_seed(11);
     let (mut model, mut held) = (Model::new(), Vec::<(Snapshot, Arc<Model>)>::new());
@@ -105,7 +106,7 @@ fn keep_their_records(db: Database, table: Records, happened: impl Fn() -> bool)
     db.close().unwrap();
 }
 
-/// Puts one value under all keys of a range, a hundred in a transaction.
+/// Puts one value under all keys of a range, a hundred in each transaction.
 fn put_all(db: &Database, table: &Records, keys: std::ops::Range<u64>, value: &[u8]) {
     let keys: Vec<u64> = keys.collect();
     for some in keys.chunks(100) {
@@ -131,7 +132,7 @@ fn snapshots_keep_their_records() {
     }
 }
 
-/// Evicted, and moved by compaction, as far as they may be.
+/// Snapshots keep their records although eviction and compaction run at the same time.
 #[test]
 fn snapshots_keep_their_records_beside_eviction_and_compaction() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -153,12 +154,12 @@ fn snapshots_keep_their_records_beside_eviction_and_compaction() {
                 loop {
                     match block_on(db.checkpoint()) {
                         Ok(_) => _ = checkpoints.fetch_add(1, Ordering::SeqCst),
-                        // One that is due by itself.
+                        // An automatic checkpoint.
                         Err(Error::CheckpointUnderWay) => {}
                         Err(Error::Closed) => break,
                         Err(error) => panic!("{error}"),
                     }
-                    // Waits for snapshots that are older than what it frees.
+                    // Compaction waits for snapshots that are older than the segments it frees.
                     match block_on(db.compact()) {
                         Ok(compaction) => _ = moved.fetch_add(compaction.moved, Ordering::SeqCst),
                         Err(Error::CheckpointUnderWay) => {}
@@ -180,7 +181,8 @@ fn snapshots_keep_their_records_beside_eviction_and_compaction() {
     });
 }
 
-/// As the last handle is dropped what was kept is freed: a record that is changed all the time has few versions.
+/// The drop of the last handle frees the kept versions: a frequently changed record has few
+/// versions.
 #[test]
 fn nothing_is_kept_for_a_snapshot_that_is_dropped() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -196,7 +198,7 @@ fn nothing_is_kept_for_a_snapshot_that_is_dropped() {
         }
         assert_eq!(block_on(clone.get(&table, &7)).unwrap(), Some(vec![0; 1000]));
         drop(clone);
-        // Until its end has reached the worker, and what it kept is over.
+        // Waits until the worker has handled the drop and freed the versions.
         while db.stats().memory.versions > 1_100_000 {
             put_all(99);
         }
@@ -210,7 +212,7 @@ fn what_reads_a_snapshot_holds_it_until_the_database_is_closed() {
         let table: Table<u64, u64> = block_on(db.create_table("numbers")).unwrap();
         block_on(db.put(&table, &1, &1)).unwrap();
         let snapshot = block_on(db.snapshot()).unwrap();
-        // Dropped within a transaction that reads it, which goes on.
+        // The snapshot is dropped inside a transaction that reads it and continues.
         let rounds = Arc::new(AtomicU64::new(0));
         let (other, records, done) = (db.clone(), table.clone(), rounds.clone());
         let read = snapshot.run(async move |tx: &Transaction| {
@@ -272,7 +274,7 @@ fn the_safety_net_has_no_snapshots() {
     });
 }
 
-/// Values that were read are not kept for as long as the snapshot is.
+/// The values read from a snapshot are not kept for its lifetime.
 #[test]
 fn reading_a_snapshot_again_and_again_takes_no_more_memory() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -294,7 +296,7 @@ fn reading_a_snapshot_again_and_again_takes_no_more_memory() {
                 Ok(())
             });
             block_on(read).unwrap();
-            // They are given up after the answer.
+            // They are freed after the answer.
             while db.stats().memory.copies > 100_000 {
                 std::thread::yield_now();
             }
@@ -303,7 +305,7 @@ fn reading_a_snapshot_again_and_again_takes_no_more_memory() {
     });
 }
 
-/// Checkpoints go on by themselves beside a snapshot, and so does whoever asks for one.
+/// Automatic and requested checkpoints complete while a snapshot is open.
 #[test]
 fn a_snapshot_holds_up_no_checkpoint() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -315,7 +317,7 @@ fn a_snapshot_holds_up_no_checkpoint() {
         let table: Records = create_table(&db, "records", false);
         let snapshot = block_on(db.snapshot()).unwrap();
         let before = db.stats().log.segments_freed;
-        // Segments full of what is dead, and many times the bytes after which a checkpoint is due.
+        // Segments full of dead records, and many times the bytes after which a checkpoint is due.
         for round in 0..40 {
             for key in 0..20 {
                 block_on(db.put(&table, &key, &[round; 5000])).unwrap();
@@ -324,7 +326,7 @@ fn a_snapshot_holds_up_no_checkpoint() {
         loop {
             match block_on(db.checkpoint()) {
                 Ok(_) => break,
-                // One that began by itself ends by itself.
+                // An automatic checkpoint ends without help.
                 Err(Error::CheckpointUnderWay) => std::thread::yield_now(),
                 Err(error) => panic!("{error}"),
             }
@@ -342,7 +344,7 @@ fn a_snapshot_holds_up_no_checkpoint() {
     });
 }
 
-/// The database is closed while a snapshot is read: the reader is told, or comes to its end.
+/// When the database closes during a read of a snapshot, the reader completes or receives an error.
 #[test]
 fn closing_ends_what_reads_a_snapshot() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,5 +1,5 @@
-//! Transactions that are told of what others have changed since they began: they may read on, and if they
-//! write they are turned back at once.
+//! Transactions that read records which later commits have changed. They may continue to read, but
+//! their first write fails immediately.
 
 use std::ops::Bound;
 
@@ -26,7 +26,7 @@ fn contains(tx: &InteractiveTransaction, table: &Table<u64, u64>) -> Result<bool
     block_on(tx.step(async move |tx: &Transaction| tx.contains(&table, &5).await))
 }
 
-/// Whether the error says that key 5 was changed.
+/// Returns true if the error names key 5.
 fn is_of_five(error: &Error) -> bool {
     let Error::NotSerializable { read, .. } = error else { return false };
     let five = Bound::Included(5_u64.to_be_bytes().to_vec());
@@ -35,7 +35,7 @@ fn is_of_five(error: &Error) -> bool {
 
 type Reading = fn(&InteractiveTransaction, &Table<u64, u64>) -> Result<(), Error>;
 
-/// Ways to be told something of key 5 as it was, and whether it had a record then.
+/// Ways to read an old state of key 5, and true if it had a record then.
 const READINGS: [(&str, bool, Reading); 8] = [
     ("a value", true, |tx, table| {
         assert_eq!(block_on(tx.get(table, &5))?, Some(50));
@@ -71,7 +71,8 @@ const READINGS: [(&str, bool, Reading); 8] = [
     }),
 ];
 
-/// A database with the keys 4 and 6, perhaps 5, a transaction, and a change of 5 after it began.
+/// Creates a database with keys 4 and 6, and 5 if required, begins a transaction, and then changes
+/// key 5.
 fn changed(
     exists: bool,
     options: RunOptions,
@@ -93,14 +94,15 @@ fn causes(stats: &Stats) -> [u64; 3] {
     [stats.aborted.stale_read, stats.aborted.certification, stats.aborted.conflict]
 }
 
-/// Whoever was told of the past is turned back where it writes, not at its commit, and is told what of.
+/// A transaction that has read an old state fails at its next write, not at its commit. The error
+/// names the key.
 #[test]
 fn a_write_after_a_stale_read_is_turned_back() {
     with_limit(60, |_| {
         for (what, exists, reading) in READINGS {
             let (db, table, tx) = changed(exists, RunOptions::default(), |_, _| {});
             reading(&tx, &table).unwrap();
-            // Refused writes are answers, as reads are.
+            // Refused writes are answers, like reads.
             assert!(matches!(block_on(tx.insert(&table, &4, &0)), Err(Error::KeyExists)));
             assert!(!block_on(tx.delete(&table, &100)).unwrap());
             for refused in [
@@ -117,8 +119,8 @@ fn a_write_after_a_stale_read_is_turned_back() {
     });
 }
 
-/// Whoever has written, and was told something else that has changed, is turned back where it reads what has
-/// changed.
+/// A transaction that has written, and whose earlier read has changed, fails when it reads the
+/// changed record.
 #[test]
 fn a_stale_read_after_a_write_is_turned_back() {
     with_limit(60, |_| {
@@ -135,7 +137,7 @@ fn a_stale_read_after_a_write_is_turned_back() {
     });
 }
 
-/// Those of whom nothing is certified are not turned back.
+/// Transactions without certification do not fail.
 #[test]
 fn whoever_need_not_be_certified_may_read_the_past() {
     with_limit(60, |_| {
@@ -154,7 +156,7 @@ fn whoever_need_not_be_certified_may_read_the_past() {
     });
 }
 
-/// A transaction whose writes were all taken back only reads.
+/// A transaction that rolled back all its writes counts as read-only.
 #[test]
 fn writes_that_were_taken_back_do_not_count() {
     with_limit(60, |_| {
@@ -173,7 +175,7 @@ fn writes_that_were_taken_back_do_not_count() {
     });
 }
 
-/// Of a projected read only the part is certified, and of a scan what was handed out.
+/// Only the projected part of a read is certified, and only the returned records of a scan.
 #[test]
 fn what_is_not_certified_as_it_was_turns_nobody_back() {
     with_limit(60, |_| {
@@ -198,7 +200,7 @@ fn what_is_not_certified_as_it_was_turns_nobody_back() {
     });
 }
 
-/// It is tried again, up to the bound, as after a failed certification.
+/// `run` retries after a stale read up to the limit, like after a failed certification.
 #[test]
 fn run_tries_again_after_a_stale_read() {
     with_limit(60, |_| {

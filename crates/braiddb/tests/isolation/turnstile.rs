@@ -1,5 +1,6 @@
-//! The turnstile for transactions whose certification fails again and again: whoever has it gets on, and
-//! nobody waits for it for ever, since its holder may be waiting for him.
+//! The starvation guard for transactions whose certification fails repeatedly: the holder of the
+//! priority token makes progress, and no transaction waits for it forever, because the holder may
+//! be waiting for that transaction.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,9 +9,9 @@ use crate::common::{Watched, with_limit};
 use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, RunOptions, Table};
 use pollster::block_on;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 120;
-/// Certifications of one transaction that fail before it takes the turnstile.
+/// The failed certifications after which a transaction takes the priority token.
 const FAILURES: u32 = 8;
 
 fn in_memory(workers: usize) -> (Database, Table<u64, u64>) {
@@ -19,8 +20,8 @@ fn in_memory(workers: usize) -> (Database, Table<u64, u64>) {
     (db, table)
 }
 
-/// Runs a transaction whose first certifications fail, so that it takes the turnstile; `then` is run by each
-/// later attempt. How many attempts it took.
+/// Runs a transaction whose first certifications fail, so that it takes the priority token. Each
+/// later attempt runs `then`. Returns the number of attempts.
 fn with_turnstile(
     db: &Database,
     table: &Table<u64, u64>,
@@ -60,7 +61,7 @@ fn who_has_the_turnstile_may_wait_for_another_transaction() {
     }
 }
 
-/// The engine's own writes wait as all others do.
+/// The engine's own writes wait like all others.
 #[test]
 fn entries_of_a_dropped_index_are_deleted_beside_who_has_the_turnstile() {
     const RECORDS: u64 = 40_000;
@@ -83,7 +84,7 @@ fn entries_of_a_dropped_index_are_deleted_beside_who_has_the_turnstile() {
             std::thread::spawn(move || {
                 let mut holders = 0;
                 while !over.load(Ordering::SeqCst) {
-                    // As long as it takes the others to notice.
+                    // Long enough for the others to notice.
                     let (other, records) = (db.clone(), table.clone());
                     let wait = async move || {
                         for _ in 0..20 {
@@ -92,7 +93,7 @@ fn entries_of_a_dropped_index_are_deleted_beside_who_has_the_turnstile() {
                         }
                         Ok(())
                     };
-                    // An attempt also fails when the index's building was faster to write an entry.
+                    // An attempt also fails if the builder of the index wrote an entry first.
                     assert!(with_turnstile(&db, &table, wait).unwrap() > FAILURES);
                     holders += 1;
                 }
@@ -108,7 +109,7 @@ fn entries_of_a_dropped_index_are_deleted_beside_who_has_the_turnstile() {
         let holders: u64 = busy.join().unwrap();
         assert!(holders > 3);
         let failed = db.stats().aborted.certification;
-        // Nearly all failed for what this is about.
+        // Nearly all attempts failed for the tested reason.
         assert!(2 * failed > holders * u64::from(FAILURES), "{failed} for {holders} holders");
         assert!(block_on(db.indexes()).unwrap().is_empty());
     });

@@ -1,5 +1,6 @@
-//! Paged tables that are several times as large as the memory budget, beside tables in memory, indexes and a snapshot
-//! that stays open: what the engine counts stays within the budget, and all is there.
+//! Paged tables several times as large as the memory budget, together with tables in memory,
+//! indexes and a long snapshot. The memory counted by the engine must stay within the budget, and
+//! all records must be present.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,10 +16,10 @@ use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 400;
 const RING_BYTES: u64 = 32 << 20;
-/// What the budget leaves beside the ring.
+/// The part of the budget that remains after the ring.
 const ROOM: u64 = 5 << 20;
 const VALUE_BYTES: usize = 400;
-/// Some five times as much as there is room for.
+/// About five times as many records as fit into this room.
 const RECORDS: u64 = 5 * ROOM / 450;
 const HOT_RECORDS: u64 = ROOM / 450;
 const A_TIME: usize = 100;
@@ -39,7 +40,7 @@ fn value(key: u64, version: u8) -> Vec<u8> {
     value
 }
 
-/// The key in the index: some ten records have the same.
+/// Returns the key in the index, which some ten records share.
 fn group(value: &[u8]) -> u64 {
     let number = u64::from_le_bytes(value[..8].try_into().unwrap());
     (number % (RECORDS / 10)) ^ u64::from(value[8])
@@ -50,13 +51,13 @@ fn groups(db: &Database, table: &Records) -> Groups {
     block_on(db.index(table, "groups", IndexOptions::default(), extract)).unwrap()
 }
 
-/// Bytes that the engine counts, with the log's ring.
+/// Returns the bytes that the engine counts, including the log's ring.
 fn used(memory: &MemoryStats) -> u64 {
     let records = memory.versions + memory.index_nodes + memory.keys + memory.indirection;
     records + memory.copies + memory.reads + memory.pages + RING_BYTES
 }
 
-/// Looks at what is used, again and again, until it is dropped; then it may never have been too much.
+/// Samples the memory in use until `end`, which checks that the budget was never exceeded.
 struct Watch {
     over: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<(MemoryStats, u64)>>,
@@ -156,10 +157,10 @@ fn tables_larger_than_the_memory_budget_stay_within_it() {
         assert!(pages.evicted > 0 && pages.faults > 0 && pages.written > 0, "{pages:?}");
         assert!(pages.resident <= pages.frames, "{pages:?}");
         assert!(pages.zone_bytes > 3 * ROOM, "{pages:?}");
-        // Beside a table in memory, which is as large as the room.
+        // The table in memory is as large as the room.
         let hot_keys: Vec<u64> = (0..HOT_RECORDS).collect();
         write(&db, &hot, &hot_keys, 0);
-        // And beside a snapshot, for which versions are kept.
+        // The snapshot keeps versions.
         let snapshot = block_on(db.snapshot()).unwrap();
         let before: BTreeMap<_, _> = keys.iter().map(|key| (*key, 0)).collect();
         let mut model = before.clone();
@@ -195,10 +196,11 @@ fn tables_larger_than_the_memory_budget_stay_within_it() {
     });
 }
 
-/// Memory goes to the tables that are used: to pages while only those are read, to records in memory when those are.
+/// Memory moves to the tables in use: to pages while only paged tables are read, to records in
+/// memory when those are read.
 #[test]
 fn memory_moves_to_the_tables_that_are_used() {
-    // What one of many workers lacks alone is little.
+    // With many workers, each alone lacks only little memory.
     for (workers, ring_bytes) in [(2, RING_BYTES), (20, 2 * RING_BYTES)] {
         memory_moves_with(workers, ring_bytes);
     }
@@ -233,7 +235,7 @@ fn memory_moves_with(workers: usize, ring_bytes: u64) {
             let memory = db.stats().memory;
             (memory.pages, memory.versions)
         };
-        // Each comes to have more than the other, whoever had it before.
+        // Each table in turn gets more memory than the other.
         for round in 0..2 {
             let mut seed = round << 32;
             while {
@@ -255,7 +257,7 @@ fn memory_moves_with(workers: usize, ring_bytes: u64) {
     });
 }
 
-/// Where a database is opened with a smaller budget, pages have left memory by the time that it is open.
+/// When a database is opened with a smaller budget, pages are evicted before the open returns.
 #[test]
 fn a_database_that_was_larger_is_within_its_budget_when_it_is_opened() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -269,7 +271,7 @@ fn a_database_that_was_larger_is_within_its_budget_when_it_is_opened() {
         let hot: Table<u64, u64> = block_on(db.open_or_create_table("hot")).unwrap();
         let table: Records = create_table(&db, "records", true);
         let keys: Vec<u64> = (0..RECORDS).collect();
-        // First, so that they take what there is.
+        // These records come first and use all the memory.
         write(&db, &table, &keys, 0);
         for first in (0..MANY).step_by(1000) {
             let hot = hot.clone();
@@ -293,7 +295,8 @@ fn a_database_that_was_larger_is_within_its_budget_when_it_is_opened() {
     });
 }
 
-/// What a transaction keeps to be logged counts as memory in use until the transaction is over, however it ends.
+/// The log records that a transaction holds count as memory in use until the transaction ends in
+/// any way.
 #[test]
 fn what_is_to_be_logged_counts_as_memory() {
     const BYTES: u64 = 1 << 20;
@@ -309,7 +312,7 @@ fn what_is_to_be_logged_counts_as_memory() {
             let tx = block_on(db.begin()).unwrap();
             block_on(tx.put(&table, &0, &value[..])).unwrap();
             let savepoint = block_on(tx.savepoint()).unwrap();
-            // New records: nothing was there before that others could still see.
+            // New records have no before-images for older snapshots.
             for key in first..first + BYTES / VALUE_BYTES as u64 + 1 {
                 block_on(tx.put(&table, &key, &value[..])).unwrap();
             }

@@ -1,5 +1,5 @@
-//! Bulk operations on paged tables: all or nothing, seen by nobody before, and by snapshots never; without memory for
-//! versions.
+//! Bulk operations on paged tables: atomic, invisible before their commit, never visible to older
+//! snapshots, and without memory for versions.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ const KEYS: u64 = 400;
 type Records = Table<u64, [u8]>;
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// Few frames, so that pages with marks leave memory and come back.
+/// Few frames, so that marked pages are evicted and loaded again.
 fn options() -> Options {
     Options::default()
         .workers(2)
@@ -49,7 +49,7 @@ fn seen_by(snapshot: &Snapshot, table: &Records) -> Model {
     block_on(snapshot.run(async move |tx| contents_in(tx, &table).await)).unwrap()
 }
 
-/// How an operation ends.
+/// The end of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Commit,
@@ -58,7 +58,7 @@ enum End {
     Dropped,
 }
 
-/// Does things at random to a table, in a transaction of any kind, and to the model.
+/// Makes random changes to a table, in a transaction of any kind, and to the model.
 async fn change(
     tx: &Transaction,
     table: &Records,
@@ -97,7 +97,7 @@ async fn change(
     Ok(())
 }
 
-/// A bulk operation that ends so; what is there then.
+/// Runs a bulk operation with this end. Returns the expected contents.
 fn bulk(db: &Database, table: &Records, before: &Model, seed: u64, end: End) -> Model {
     let (inner, mut model) = (table.clone(), before.clone());
     let (told, came_to) = std::sync::mpsc::channel();
@@ -134,7 +134,8 @@ fn bulk(db: &Database, table: &Records, before: &Model, seed: u64, end: End) -> 
     }
 }
 
-/// Operations of both kinds one after the other; snapshots from before, between them, and during them see what they saw.
+/// Runs operations of both kinds one after the other. Snapshots from before, between and during
+/// them must keep their contents.
 fn agrees_with_a_model(
     db: &Database,
     table: &Records,
@@ -144,7 +145,7 @@ fn agrees_with_a_model(
     let mut snapshots: Vec<(Snapshot, Model)> = Vec::new();
     let mut random = fastrand::Rng::with_seed(seeds.start);
     for seed in seeds {
-        // A bulk operation waits for who does not see the last one.
+        // A bulk operation waits for transactions that do not see the last one.
         if random.u8(..3) > 0 {
             snapshots.clear();
         }
@@ -215,7 +216,7 @@ fn a_database_in_memory_has_bulk_operations() {
     });
 }
 
-/// The contents of a table, and those that its index leads to.
+/// Returns the contents of a table, and the contents found through its index.
 async fn both_contents(
     tx: &Transaction,
     table: &Records,
@@ -274,7 +275,7 @@ fn a_unique_index_refuses_a_second_record_of_a_bulk_operation() {
             }
             let taken = tx.insert(&inner, &200, &1007).await;
             assert!(matches!(taken, Err(Error::UniqueViolation { .. })), "{taken:?}");
-            // Free again once its record has another value.
+            // The key is free once its record has another value.
             tx.put(&inner, &7, &5000).await?;
             tx.insert(&inner, &200, &1007).await?;
             tx.put(&inner, &200, &1007).await?;
@@ -293,7 +294,7 @@ fn a_unique_index_refuses_a_second_record_of_a_bulk_operation() {
     });
 }
 
-/// An operation that waits for a word, behind closed gates; it has written to the table.
+/// Starts an operation that waits for a message behind closed gates, after it wrote to the table.
 fn waiting(
     db: &Database,
     table: &Table<u64, u64>,
@@ -336,7 +337,7 @@ fn others_read_and_do_not_write_the_table_meanwhile() {
         assert!(refused.is_retryable());
         assert!(matches!(block_on(db.drop_table("numbers")), Err(Error::IndexBusy { .. })));
         block_on(db.put(&other, &3, &3)).unwrap();
-        // One that tries again succeeds when it is over.
+        // A transaction that retries succeeds after the operation has ended.
         let (later, inner) = (db.clone(), table.clone());
         let writer = std::thread::spawn(move || block_on(later.put(&inner, &3, &3)));
         go_on.send(()).unwrap();
@@ -354,7 +355,7 @@ fn what_read_such_a_table_before_does_not_write_after_it() {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Table<u64, u64> = create_table(&db, "numbers", true);
         let other: Table<u64, u64> = create_table(&db, "others", true);
-        // A record that it changes, and one that is not there.
+        // A record that the operation changes, and one that does not exist.
         for keys in [1..2, 50..51] {
             let tx = block_on(db.begin()).unwrap();
             for key in keys {
@@ -370,7 +371,7 @@ fn what_read_such_a_table_before_does_not_write_after_it() {
             };
             assert!(matches!(committed, Err(Error::NotSerializable { .. })), "{committed:?}");
         }
-        // One that only read is not turned back, and sees the same to its end.
+        // A read-only transaction does not fail and sees the same contents to its end.
         let tx = block_on(db.begin()).unwrap();
         assert_eq!(block_on(tx.get(&table, &1)).unwrap(), Some(100));
         let inner = table.clone();
@@ -444,12 +445,12 @@ fn what_cannot_be_done_is_told() {
         let told =
             block_on(db.run_bulk(&paged, async |tx| tx.rollback_to(&tx.savepoint()))).unwrap_err();
         assert!(matches!(told, Error::InBulk(_)), "{told:?}");
-        // Within a transaction it might wait for that.
+        // Refused within a transaction, because it could wait for that transaction.
         let (inner, table) = (db.clone(), paged.clone());
         let told = block_on(db.run(async move |_| inner.run_bulk(&table, async |_| Ok(())).await))
             .unwrap_err();
         assert!(matches!(told, Error::WouldBlock), "{told:?}");
-        // Other tables are written as ever, by the same commit.
+        // The same commit writes other tables as usual.
         let (a, b) = (paged.clone(), hot.clone());
         let both = db.run_bulk([&paged, &paged], async move |tx| {
             tx.put(&a, &1, &1).await?;
@@ -472,7 +473,7 @@ fn what_cannot_be_done_is_told() {
     });
 }
 
-/// Two tables in both orders, by many threads at once, beside transactions that write both.
+/// Many threads operate on two tables in both orders, while transactions write both.
 #[test]
 fn operations_on_the_same_tables_take_turns() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,5 +1,5 @@
-//! Who waits for whom around the gates that bulk operations close: snapshots, writers that stay open, closing, backups and
-//! compaction.
+//! Gates of bulk operations: which operations wait for which. Covers snapshots, open writers,
+//! closing, backups and compaction.
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -14,14 +14,15 @@ const LIMIT_SECONDS: u64 = 300;
 type Numbers = Table<u64, u64>;
 type Thread = JoinHandle<Result<(), Error>>;
 
-/// A bulk operation that writes one record, on a thread of its own; it says when it begins, which is behind closed gates.
+/// Starts a bulk operation that writes one record, on a separate thread. It sends a message when it
+/// begins, behind closed gates.
 fn begin(db: &Database, table: &Numbers, value: u64) -> (Thread, mpsc::Receiver<()>) {
     let (begins, has_begun) = mpsc::channel();
     let (db, table) = (db.clone(), table.clone());
     let thread = std::thread::spawn(move || {
         let inner = table.clone();
         block_on(db.run_bulk(&table, async move |tx| {
-            // Where nobody waits for it any more, nobody is told.
+            // The send fails if no receiver waits any more.
             _ = begins.send(());
             tx.put(&inner, &1, &value).await
         }))
@@ -29,7 +30,7 @@ fn begin(db: &Database, table: &Numbers, value: u64) -> (Thread, mpsc::Receiver<
     (thread, has_begun)
 }
 
-/// One that stays behind closed gates until it is given a word.
+/// Starts a bulk operation that stays behind closed gates until it receives a message.
 fn stay(db: &Database, table: &Numbers) -> (Thread, futures_channel::oneshot::Sender<()>) {
     let ((begins, has_begun), (go_on, word)) =
         (mpsc::channel(), futures_channel::oneshot::channel());
@@ -41,7 +42,7 @@ fn stay(db: &Database, table: &Numbers) -> (Thread, futures_channel::oneshot::Se
                 tx.put(&inner, &key, &7).await?;
             }
             begins.send(()).unwrap();
-            // An error if the other end is gone: then it is over.
+            // An error if the sender was dropped: then the operation ends.
             _ = word.await;
             Ok(())
         }))
@@ -56,7 +57,8 @@ fn numbers(db: &Database) -> Numbers {
     table
 }
 
-/// A snapshot sees what was before an operation, so the next one waits for it; writers are not refused meanwhile.
+/// A snapshot sees the state before an operation, so the next operation waits for it. Writers are
+/// not refused during that wait.
 #[test]
 fn a_snapshot_holds_back_the_second_operation_and_no_writer() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -79,8 +81,8 @@ fn a_snapshot_holds_back_the_second_operation_and_no_writer() {
     });
 }
 
-/// An operation waits for a transaction that has written and stays open; others write the table again and again meanwhile, as
-/// it opens the gates if that takes long.
+/// An operation waits for an open transaction that has written. Other transactions continue to
+/// write the table, because the operation opens its gates again if the wait is long.
 #[test]
 fn a_writer_that_stays_open_holds_back_an_operation_and_no_other_writer() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -90,10 +92,10 @@ fn a_writer_that_stays_open_holds_back_an_operation_and_no_other_writer() {
         block_on(stays.put(&table, &2, &2)).unwrap();
         let (operation, has_begun) = begin(&db, &table, 100);
         for key in 10..20 {
-            // Behind gates that are closed just now it is tried again.
+            // The database retries it while the gates are closed.
             block_on(db.put(&table, &key, &key)).unwrap();
         }
-        // The transaction itself goes on with the table.
+        // The open transaction itself continues to use the table.
         block_on(stays.put(&table, &3, &3)).unwrap();
         assert_eq!(has_begun.try_recv(), Err(mpsc::TryRecvError::Empty), "it waits");
         block_on(stays.commit()).unwrap();
@@ -104,7 +106,8 @@ fn a_writer_that_stays_open_holds_back_an_operation_and_no_other_writer() {
     });
 }
 
-/// One that waits for a snapshot, and one behind closed gates that waits for something foreign, end with their database.
+/// An operation that waits for a snapshot, and one that waits for an external event behind closed
+/// gates, end with their database.
 #[test]
 fn closing_ends_operations_that_wait() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -133,7 +136,8 @@ fn closing_ends_operations_that_wait() {
     });
 }
 
-/// What is copied, checked and compacted beside an operation has nothing of it; compaction waits until it is over.
+/// Backups, checks and compaction during an operation do not see its writes. Compaction waits for
+/// the end of the operation.
 #[test]
 fn upkeep_goes_on_beside_an_operation() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,5 +1,5 @@
-//! Paged tables with an index, both of trees whose inner pages do not fit into the frames that there are: writes of a record
-//! with its entries need several ways from roots to leaves at once.
+//! Paged tables with an index whose inner pages do not fit into the frames: writing a record with
+//! its entries needs several paths from roots to leaves at the same time.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use braiddb::{
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 300;
-/// What one operation needs, and a few more; fewer than inner pages.
+/// The frames that one operation needs, and a few more; fewer than the inner pages.
 const FRAMES: u32 = 24;
 const RECORDS: u64 = 1200;
 const THREADS: u64 = 3;
@@ -20,7 +20,8 @@ type Records = Table<[u8], [u8]>;
 type ByText = Index<[u8], [u8], [u8]>;
 type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// So long, and so little apart within a group, that neither prefixes nor short separators save room.
+/// Returns a long key that differs little within its group, so that neither prefixes nor short
+/// separators save room.
 fn long(number: u64, bytes: usize) -> Vec<u8> {
     let mut key = (number / 25).to_be_bytes()[4..].to_vec();
     key.resize(bytes - 8, 7);
@@ -32,7 +33,7 @@ fn key(number: u64) -> Vec<u8> {
     long(number, 200)
 }
 
-/// The first part is what the index has.
+/// The first part is the index key.
 fn value(random: &mut fastrand::Rng) -> Vec<u8> {
     let mut value = long(random.u64(..RECORDS), 250);
     value.resize(250 + random.usize(..150), 1);
@@ -53,7 +54,8 @@ fn open(directory: &Path) -> (Database, Records, ByText) {
     (db, table, index)
 }
 
-/// Puts and deletes records of one thread's keys, in transactions of which one in four is taken back.
+/// Puts and deletes records with the keys of one thread, in transactions of which one in four rolls
+/// back.
 fn work(db: &Database, table: &Records, thread: u64, mut model: Model) -> Model {
     let mut random = fastrand::Rng::with_seed(thread);
     for _ in 0..150 {
@@ -148,7 +150,7 @@ fn records_and_entries_of_deep_trees_are_written_together() {
         drop((db, table, index));
         let (db, table, index) = open(directory.path());
         check(&db, &table, &index, &model);
-        // Replay comes by pages in the order of keys, and so by each inner page seldom.
+        // Replay visits pages in key order, and so each inner page rarely.
         assert!(db.stats().pages.inner_faults > 10, "{:?}", db.stats().pages);
         db.close().unwrap();
     });

@@ -1,4 +1,4 @@
-//! Bulk operations on tables whose records expire.
+//! Bulk operations on tables with expiring records.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -29,8 +29,8 @@ fn numbers(keys: std::ops::Range<u64>, value: u64) -> impl Iterator<Item = (u64,
     keys.map(move |key| (key, value))
 }
 
-/// What an operation writes lives from then on; what it finds expired is as if it were not there; and what an aborted one wrote
-/// expires when it would have.
+/// Writes of a bulk operation expire after the time to live. Expired records count as missing.
+/// Records that an aborted operation wrote expire at their original time.
 #[test]
 fn records_that_bulk_operations_write_expire() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -55,7 +55,7 @@ fn records_that_bulk_operations_write_expire() {
         .unwrap();
         let live: BTreeMap<_, _> = numbers(0..49, 1).chain(numbers(50..150, 2)).collect();
         assert_eq!(contents(&db, &table), live);
-        // A snapshot has its own moment.
+        // A snapshot uses its own time.
         let (inner, seen) = (table.clone(), numbers(0..100, 1).collect::<BTreeMap<_, _>>());
         let found = block_on(snapshot.run(async move |tx| {
             let (mut scan, mut found) = (tx.scan(&inner, ..)?, BTreeMap::new());
@@ -81,7 +81,7 @@ fn records_that_bulk_operations_write_expire() {
             assert_eq!(tx.get(&inner, &7).await?, None);
             assert!(!tx.delete(&inner, &8).await?);
             assert!(matches!(tx.update(&inner, &7, &4).await, Err(Error::KeyNotFound)));
-            // Over one that has expired, and was not swept.
+            // Inserts over a record that has expired and was not swept.
             tx.insert(&inner, &7, &4).await
         }))
         .unwrap();
@@ -101,13 +101,13 @@ fn records_that_bulk_operations_write_expire() {
     });
 }
 
-/// A sweep of expired records is refused behind closed gates, by itself as when it is asked for, and comes back later.
+/// Closed gates refuse a sweep, automatic or requested, and it is repeated later.
 #[test]
 fn a_sweep_waits_for_a_bulk_operation() {
     with_limit(LIMIT_SECONDS, |_| {
         let clock = Clock::new();
         let db = Database::in_memory(clock.options()).unwrap().watched();
-        // Swept each second, of real time.
+        // Swept each second of real time.
         let lifetime = Duration::from_secs(1);
         let options = TableOptions::default().paged().ttl(lifetime);
         let table: Numbers = db
@@ -139,7 +139,7 @@ fn a_sweep_waits_for_a_bulk_operation() {
         assert_eq!(swept(), 0, "nor do the workers sweep by themselves");
         go_on.send(()).unwrap();
         operation.join().unwrap().unwrap();
-        // All: what the operation wrote was written before they expired.
+        // All records: the operation wrote them before they expired.
         while swept() < 60 {
             std::thread::sleep(Duration::from_millis(10));
         }

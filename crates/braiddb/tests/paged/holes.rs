@@ -1,4 +1,4 @@
-//! Room between pages is given back to the disk.
+//! Compaction returns free space between pages to the disk.
 
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -45,7 +45,7 @@ fn put_some(db: &Database, table: &Records, keys: Range<u64>, round: u64) {
     }
 }
 
-/// The table has exactly these keys, with the values of a round.
+/// Checks that the table has exactly these keys, with the values of a round.
 fn check(db: &Database, table: &Records, round: u64, is_there: fn(u64) -> bool) {
     let inner = table.clone();
     let same = db.run_blocking(async move |tx| {
@@ -62,20 +62,20 @@ fn check(db: &Database, table: &Records, round: u64, is_there: fn(u64) -> bool) 
     assert_eq!(report.problems, Vec::<String>::new());
 }
 
-/// Bytes that the files of pages take on the disk.
+/// Returns the allocated bytes of the page files.
 fn page_file_bytes(directory: &Path) -> u64 {
     let files = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
     let zones = files.filter(|file| file.path().extension().is_some_and(|end| end == "zone"));
     zones.map(|file| file.metadata().unwrap().blocks() * 512).sum()
 }
 
-/// A table that has become much smaller, here and there, gives the disk its room back when the database is compacted; it is
-/// known where there is room when it is opened again, and filled anew.
+/// After a table has become much smaller, compaction returns its free space to the disk. The
+/// database knows the free space after reopening and fills it again.
 #[test]
 fn compaction_gives_back_room_between_pages() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        // Of each hundred records seven in a row stay.
+        // Of each hundred records seven consecutive ones stay.
         const GONE: Range<u64> = 7..100;
         let stays = |key: u64| !GONE.contains(&(key % 100));
         let db = open(directory.path());
@@ -87,7 +87,7 @@ fn compaction_gives_back_room_between_pages() {
             let range = hundred + GONE.start..hundred + GONE.end;
             assert_eq!(block_on(db.delete_range(&table, range)).unwrap(), 93);
         }
-        // Slots of deleted records are taken off the pages a while later.
+        // Slots of deleted records are removed from the pages later.
         let mut freed = 0;
         while page_file_bytes(directory.path()) > full / 3 {
             freed += compact(&db).page_bytes_freed;
@@ -109,8 +109,8 @@ fn compaction_gives_back_room_between_pages() {
     });
 }
 
-/// Tables grow, shrink and are read, several times their memory, while compaction makes holes where pages are written: all is
-/// there, and when the database is opened again.
+/// Tables several times as large as memory grow, shrink and are read, while compaction punches
+/// holes where pages are written. All records are present, also after reopening.
 #[test]
 fn compaction_gives_back_room_beside_writers() {
     const OF_EACH: u64 = 4_000;
@@ -124,7 +124,7 @@ fn compaction_gives_back_room_beside_writers() {
                 options.memory_budget(16 << 20).tune(|tuning| tuning.log_ring_bytes(4 << 20));
             Database::open(directory.path(), options).unwrap().watched()
         };
-        // The last round leaves a tenth, too.
+        // The last round also leaves a tenth.
         let stays = |key: u64| key % 20 < 2;
         let read = |db: &Database, table: &Records, keys: Range<u64>, round: u64| {
             for key in keys {

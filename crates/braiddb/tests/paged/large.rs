@@ -1,5 +1,5 @@
-//! Values of paged tables that are too long for a page: they are what they are in tables in memory, in all that a table
-//! does.
+//! Values of paged tables that are too long for a page: in all operations they behave like values
+//! of tables in memory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ const LIMIT_SECONDS: u64 = 240;
 type Records = Table<u64, [u8]>;
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// Bytes of which no two pieces are alike.
+/// Returns bytes without repeated parts.
 fn value(bytes: usize, seed: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut value = vec![0; bytes];
@@ -27,7 +27,7 @@ fn value(bytes: usize, seed: u64) -> Vec<u8> {
     value
 }
 
-/// A database whose pages come and go.
+/// Opens a database that evicts and loads pages often.
 fn with_few_frames(directory: &std::path::Path, workers: usize) -> Database {
     let options =
         Options::default().workers(workers).tuning(Tuning::default().page_frames(Some(96)));
@@ -124,7 +124,7 @@ fn values_of_all_sizes_are_read_in_all_ways() {
     });
 }
 
-/// What a transaction does comes to the same for tables of both kinds, whatever it takes back.
+/// Transactions have the same results on tables of both kinds, including rollbacks.
 #[test]
 fn tables_of_both_kinds_are_the_same() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -183,8 +183,8 @@ fn tables_of_both_kinds_are_the_same() {
     });
 }
 
-/// A snapshot has the values of its moment, however often they are written over, and whatever leaves memory; and two
-/// who write one conflict.
+/// A snapshot keeps its values although they are overwritten and evicted. Two concurrent writers of
+/// one value conflict.
 #[test]
 fn a_snapshot_has_the_values_of_its_moment() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -210,7 +210,7 @@ fn a_snapshot_has_the_values_of_its_moment() {
             Ok(())
         })
         .unwrap();
-        // Those in the middle go first.
+        // Those in the middle are dropped first.
         for number in [3, 0, 2, 1, 1, 0] {
             for (version, snapshot) in &snapshots {
                 let (version, scanned) = (*version, table.clone());
@@ -246,7 +246,7 @@ fn a_snapshot_has_the_values_of_its_moment() {
     });
 }
 
-/// An index sees whole values: their last bytes are its keys.
+/// An index function receives whole values: their last bytes are the keys.
 #[test]
 fn an_index_sees_whole_values() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -299,7 +299,7 @@ fn an_index_sees_whole_values() {
     });
 }
 
-/// Large values expire, and are swept, as others.
+/// Large values expire and are swept like others.
 #[test]
 fn large_values_expire() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -352,7 +352,8 @@ fn large_values_expire() {
     });
 }
 
-/// Recovered from the log, from a checkpoint in whose chunks values are cut, and from both; and read by who only reads.
+/// Recovers large values from the log, from a checkpoint whose chunks split them, and from both,
+/// also in a read-only database.
 #[test]
 fn large_values_are_recovered() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -399,7 +400,7 @@ fn large_values_are_recovered() {
                 }
                 if generation % 2 == 1 && number == 40 {
                     let written = once_free(|| block_on(db.checkpoint())).unwrap();
-                    // The catalog has one.
+                    // The catalog has one record.
                     assert_eq!(written.records, 1 + model.len() as u64);
                 }
             }
@@ -417,7 +418,8 @@ fn large_values_are_recovered() {
     });
 }
 
-/// What an index keeps of large values is what its table has, whatever is taken back, of a value alone or of all.
+/// An index of large values matches its table after rollbacks of single values and of whole
+/// transactions.
 #[test]
 fn an_index_follows_large_values_that_are_taken_back() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -480,7 +482,7 @@ fn starting_with(start: u64, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// Key in the index, key, and value.
+/// Index key, key and value.
 type Entry = (u64, u64, Vec<u8>);
 
 async fn entries(
@@ -502,7 +504,7 @@ fn expected_entries(model: &Model) -> Vec<Entry> {
     expected
 }
 
-/// A feed gives values whole, however long they are; a backup has them, and what is checked of it is right.
+/// A feed returns whole values of any length; a backup contains them, and the check accepts it.
 #[test]
 fn feeds_and_backups_have_large_values() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,5 +1,6 @@
-//! Large values of a paged table beside everything at once: writers that commit, fail, panic, are given up and roll
-//! back, deletions of ranges, snapshots, scans both ways, checkpoints, compaction, checks, and pages that come and go.
+//! A stress test of large values in a paged table: writers that commit, fail, panic, drop futures
+//! and roll back; range deletions, snapshots, scans in both directions, checkpoints, compaction,
+//! checks, and page eviction.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -15,7 +16,7 @@ use fastrand::Rng;
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 300;
-/// Each writer has keys of its own.
+/// The number of writers, each with separate keys.
 const WRITERS: u64 = 3;
 const KEYS: u64 = 40;
 const ROUNDS: u64 = 250;
@@ -25,7 +26,8 @@ type Records = Table<u64, [u8]>;
 type Turns = Table<u64, u64>;
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// A value that tells by its first bytes what all others must be. A third are too long for a page.
+/// Returns a value whose first bytes determine all others. A third of the values are too long for a
+/// page.
 fn value(random: &mut Rng) -> Vec<u8> {
     let bytes = match random.u8(..12) {
         0..8 => random.usize(8..1200),
@@ -52,7 +54,7 @@ fn key(random: &mut Rng, writer: u64) -> u64 {
     random.u64(..KEYS) * WRITERS + writer
 }
 
-/// What a transaction does, on a copy of the model.
+/// Runs the work of a transaction on a copy of the model.
 async fn work(
     tx: &Transaction,
     table: &Records,
@@ -78,7 +80,7 @@ async fn work(
                 }
             }
             2 => {
-                // Written again and again, and taken back.
+                // Written repeatedly and rolled back.
                 let savepoint = tx.savepoint();
                 for _ in 0..3 {
                     tx.put(table, &key, &value(random)[..]).await?;
@@ -108,18 +110,19 @@ async fn work(
     Ok(())
 }
 
-/// How a transaction ends.
+/// The end of a transaction.
 #[derive(Clone, Copy, Debug)]
 enum End {
     Commit,
     Fail,
     Panic,
-    /// Its future is dropped after so many polls.
+    /// Its future is dropped after this number of polls.
     GiveUp(u32),
 }
 
-/// What a writer's keys are after each transaction that may be the last one that committed, by its number. The caller of one
-/// that was given up cannot know whether it commits: the next one finds its number, or not.
+/// The contents of a writer's keys after each transaction that may be its last committed one, by
+/// number. The caller of a dropped transaction cannot know whether it commits: the next transaction
+/// reads its number.
 #[derive(Clone)]
 struct Models(BTreeMap<u64, Arc<Mutex<Option<Model>>>>);
 
@@ -128,7 +131,7 @@ impl Models {
         Self([(number, Arc::new(Mutex::new(Some(model))))].into())
     }
 
-    /// What is there for a transaction that begins, if it knows that.
+    /// Returns the contents at the beginning of a transaction, if known.
     async fn find(&self, tx: &Transaction, turns: &Turns, writer: u64) -> Result<Model, Error> {
         let last = tx.get(turns, &writer).await?.unwrap_or(0);
         let model = self.0.get(&last).ok_or(Error::KeyNotFound)?;
@@ -173,7 +176,7 @@ fn write(db: &Database, table: &Records, turns: &Turns, writer: u64) -> Model {
             (end, result) => panic!("transaction {number}, {end:?}: {result:?}"),
         }
     }
-    // Whichever is still under way has not seen this, and does not commit.
+    // A transaction still in progress does not see this number, and so does not commit.
     let turns = turns.clone();
     let last = db.run_blocking(async move |tx| {
         let model = models.find(tx, &turns, writer).await?;
@@ -183,7 +186,7 @@ fn write(db: &Database, table: &Records, turns: &Turns, writer: u64) -> Model {
     last.unwrap()
 }
 
-/// Polls a future so often, then drops it.
+/// Polls a future this number of times, then drops it.
 fn give_up<T>(future: impl Future<Output = T>, polls: u32) -> Option<T> {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -208,7 +211,7 @@ fn all(db: &Database) -> Model {
     db.run_blocking(read).unwrap()
 }
 
-/// Does something again and again until told to stop; how often.
+/// Repeats an action until it is stopped. Returns the number of repetitions.
 fn repeat(
     db: &Database,
     over: &Arc<AtomicBool>,
@@ -225,7 +228,8 @@ fn repeat(
     })
 }
 
-/// A snapshot says the same in each direction, and every value of it is whole.
+/// Checks that a snapshot has the same contents in both directions, and that every value is
+/// complete.
 fn read_twice(db: &Database, table: &Records) {
     let snapshot = block_on(db.snapshot()).unwrap();
     let mut seen = [false, true].map(|reverse| {

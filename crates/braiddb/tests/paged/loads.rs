@@ -1,5 +1,6 @@
-//! Paged tables larger than memory, whose operations are polled once and kept: pages are loaded and written by the
-//! workers, and an operation that nobody polls keeps no page, and no frame, from others.
+//! Paged tables larger than memory, with operations that are polled once and kept. Workers load and
+//! write pages, and an operation that is never polled again must not block pages or frames that
+//! others need.
 
 use std::future::{Future, pending, poll_fn};
 use std::pin::Pin;
@@ -15,7 +16,7 @@ const LIMIT_SECONDS: u64 = 120;
 const FRAMES: u32 = 12;
 const RECORDS: u64 = 1_000;
 const VALUE_BYTES: usize = 400;
-/// Keys that are so far apart are on different leaves.
+/// Keys with this distance are on different leaves.
 const APART: u64 = 20;
 
 type Records = Table<u64, [u8]>;
@@ -27,19 +28,19 @@ fn value(key: u64, version: u8) -> Vec<u8> {
 /// The log's ring in the smallest budgets.
 const RING_BYTES: u64 = 32 << 20;
 const PAGE_BYTES: u64 = 4096;
-/// Pages that one worker reads at a time in a small budget.
+/// The number of pages that one worker reads at a time in a small budget.
 const ADMITTED: u64 = 6;
 
-/// A database with a table of some ten times as many leaves as frames.
+/// Opens a database with a table of some ten times as many leaves as frames.
 fn open(workers: usize) -> (tempfile::TempDir, Database, Records) {
     open_with(Options::default().workers(workers).durability(Durability::Volatile))
 }
 
-/// The same, with one worker that is to read so few pages at a time.
+/// Opens such a database with one worker that reads only a few pages at a time.
 fn open_small() -> (tempfile::TempDir, Database, Records) {
-    // An eighth of what there is beside the ring.
+    // An eighth of the budget without the ring.
     let budget = RING_BYTES + 8 * ADMITTED * PAGE_BYTES;
-    // The ring counts where there is a log.
+    // The ring counts only if the database has a log.
     let options = Options::default().workers(1).durability(Durability::Relaxed);
     open_with(options.memory_budget(budget))
 }
@@ -64,7 +65,7 @@ fn open_with(options: Options) -> (tempfile::TempDir, Database, Records) {
     (directory, db, table)
 }
 
-/// Polls each future once; how many wait for something.
+/// Polls each future once. Returns the number of futures that wait.
 async fn poll_each_once<F: Future + Unpin>(futures: &mut [F]) -> usize {
     poll_fn(|context| {
         let pending = |future: &mut F| Pin::new(future).poll(context).is_pending();
@@ -73,13 +74,13 @@ async fn poll_each_once<F: Future + Unpin>(futures: &mut [F]) -> usize {
     .await
 }
 
-/// Asserts that a record is as it was written first.
+/// Asserts that a record has its first value.
 async fn assert_first(tx: &braiddb::Transaction, table: &Records, key: u64) -> Result<(), Error> {
     assert!(tx.get(table, &key).await? == Some(&value(key, 0)[..]), "key {key}");
     Ok(())
 }
 
-/// Keys on leaves that are not in memory, as all others were read since.
+/// Returns keys on leaves that are not resident, because all other keys were read since.
 async fn absent(tx: &braiddb::Transaction, table: &Records, keys: u64) -> Result<Vec<u64>, Error> {
     for _ in 0..2 {
         for key in (RECORDS / 2..RECORDS).step_by(8) {
@@ -120,7 +121,7 @@ fn reads_that_nobody_polls_keep_no_frame_from_others() {
             let keys = absent(tx, &table, 2 * u64::from(FRAMES)).await?;
             let mut kept: Vec<_> = keys.iter().map(|key| Box::pin(tx.get(&table, key))).collect();
             assert_eq!(poll_each_once(&mut kept).await, keys.len(), "their pages are on disk");
-            // The same pages, and others, there and back, while some are given up.
+            // Reads these pages and others in both directions, and drops some of the reads.
             for (number, key) in (0..RECORDS).step_by(7).chain((0..RECORDS).rev()).enumerate() {
                 assert_first(tx, &table, key).await?;
                 if number % 16 == 8 && kept.len() > FRAMES as usize {
@@ -149,7 +150,7 @@ fn as_many_pages_are_read_at_a_time_as_are_admitted() {
             let mut kept: Vec<_> = keys.iter().map(|key| Box::pin(tx.get(&table, key))).collect();
             assert_eq!(poll_each_once(&mut kept).await, keys.len(), "their pages are on disk");
             assert_eq!(reading(), ADMITTED * PAGE_BYTES, "the others wait in line");
-            // Those that were admitted are not polled; yet others come to their end.
+            // The admitted reads are not polled; yet others complete.
             for key in (0..RECORDS).step_by(7) {
                 assert_first(tx, &table, key).await?;
             }
@@ -172,7 +173,7 @@ fn reads_that_were_given_up_count_until_they_are_over() {
         let reading = move || watched.stats().memory.reads;
         let read = db.run_blocking(async move |tx| {
             let keys = absent(tx, &table, 2 * u64::from(FRAMES)).await?;
-            // In one poll, so that no read comes to its end meanwhile.
+            // In one poll, so that no read completes in between.
             for key in &keys {
                 let mut given_up = [Box::pin(tx.get(&table, key))];
                 assert_eq!(poll_each_once(&mut given_up).await, 1, "its page is on disk");
@@ -189,7 +190,8 @@ fn reads_that_were_given_up_count_until_they_are_over() {
     });
 }
 
-/// What aborted transactions leave is freed when no operation holds it any more; one that waits for its page does not.
+/// Garbage of aborted transactions is freed when no operation holds it. An operation that waits for
+/// its page does not hold it.
 #[test]
 fn an_operation_that_waits_for_a_page_holds_up_no_reclamation() {
     const ABORTED: u64 = 500;
@@ -235,8 +237,8 @@ fn an_operation_that_waits_for_a_page_holds_up_no_reclamation() {
     });
 }
 
-/// Each fills frames with changed pages, and then begins writes that need others' frames, which it keeps without polling
-/// them: they have begun to write pages back.
+/// Transactions fill frames with dirty pages, then begin writes that need other frames. They keep
+/// these writes without polling them, although the writes have begun to write pages back.
 #[test]
 fn writes_that_nobody_polls_keep_no_page_from_others() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -253,7 +255,7 @@ fn writes_that_nobody_polls_keep_no_page_from_others() {
                 for number in 0..count / 2 {
                     write(mine(number)).await?;
                 }
-                // Some may find a frame, and are done at once.
+                // Some may find a frame and complete immediately.
                 let mut kept: Vec<_> = (count / 2..count)
                     .map(|number| Box::pin(maybe_done(write(mine(number)))))
                     .collect();
@@ -262,7 +264,7 @@ fn writes_that_nobody_polls_keep_no_page_from_others() {
                     let key = mine(number);
                     assert!(tx.get(&table, &key).await? == Some(&value(key, 1)[..]), "key {key}");
                 }
-                // Others' pages too.
+                // Reads pages of other transactions too.
                 for key in (4..RECORDS).step_by(APART as usize) {
                     assert_first(tx, &table, key).await?;
                 }
@@ -281,8 +283,9 @@ fn writes_that_nobody_polls_keep_no_page_from_others() {
     });
 }
 
-/// Transactions that wait for something of their own, and keep operations that have begun loads, as many as there are
-/// frames, are dropped; others, which need the same pages, come to their end; and closing waits for none.
+/// Transactions wait for an external event and hold operations that have begun as many loads as
+/// frames exist. When they are dropped, others that need the same pages complete. Closing waits for
+/// none of them.
 #[test]
 fn closing_waits_for_no_operation_that_nobody_polls() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -328,8 +331,8 @@ fn closing_waits_for_no_operation_that_nobody_polls() {
     });
 }
 
-/// As above, but the operations are polled with a waker that wakes nobody, or given up in the poll that began them: what the
-/// transactions wait for is something else from then on, and no load wakes them.
+/// Like the test above, but the operations are polled with a waker without effect, or dropped in
+/// their first poll. From then on the transactions wait for another event, and no load wakes them.
 #[test]
 fn closing_ends_what_waits_for_something_else_than_its_loads() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,4 +1,4 @@
-//! Tables larger than memory.
+//! Paged tables.
 
 mod budget;
 mod bulk;

@@ -1,4 +1,4 @@
-//! Paged tables that are larger than memory: their pages come and go, and nothing of that is to be seen.
+//! Paged tables larger than memory: eviction and loading of pages have no visible effects.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use braiddb::{Database, Durability, Error, LogError, Options, Table, Tuning};
 const LIMIT_SECONDS: u64 = 240;
 const FRAMES: u32 = 32;
 const THREADS: u64 = 4;
-/// Pages that the records take, about, for each that may be in memory.
+/// The approximate number of pages with records for each frame.
 const TIMES_LARGER: u64 = 20;
 const VALUE_BYTES: usize = 400;
 /// About two thirds of a page are used.
@@ -42,8 +42,8 @@ fn value(random: &mut fastrand::Rng) -> Vec<u8> {
     vec![random.u8(..); random.usize(VALUE_BYTES / 2..VALUE_BYTES * 3 / 2)]
 }
 
-/// Loads every record of one thread's, whose keys are its number modulo how many threads there are; then changes,
-/// deletes, reads and scans some in many transactions, one in four of which is taken back.
+/// Loads all records of one thread, whose keys have its number modulo the number of threads. Then
+/// changes, deletes, reads and scans some in many transactions; one in four rolls back.
 fn work(db: &Database, table: &Records, thread: u64, transactions: u64) -> Model {
     let mut model = Model::new();
     let mut random = fastrand::Rng::with_seed(thread);
@@ -139,7 +139,7 @@ fn table_larger_than_memory(options: Options, transactions: u64) {
         if options.durability == Durability::Volatile {
             return;
         }
-        // As if the process had died.
+        // Simulates a process that died.
         std::fs::write(directory.path().join("pages-000003.zone"), "left behind").unwrap();
         let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         assert_eq!(zones(directory.path()), 1, "recovery takes more than memory too");
@@ -159,7 +159,7 @@ fn a_logged_table_larger_than_memory_is_as_it_was_written_and_recovered() {
     table_larger_than_memory(options(), 100);
 }
 
-/// Turns a bit of a file over.
+/// Flips one bit of a file.
 fn flip(path: &Path, place: u64, bit: u8) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
@@ -169,8 +169,8 @@ fn flip(path: &Path, place: u64, bit: u8) {
     file.sync_all().unwrap();
 }
 
-/// Whatever bit of a page on disk is wrong, who reads it is told where it is, or nothing is wrong with what is read; and
-/// once the bit is right again, so is all.
+/// After any flipped bit of a page on disk, a read either reports the place of the damage or
+/// returns correct records. After the bit is restored, all records are correct.
 #[test]
 fn damaged_pages_are_told_with_their_place() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -180,7 +180,7 @@ fn damaged_pages_are_told_with_their_place() {
         let table: Records = create_table(&db, "records", true);
         let model = work(&db, &table, 0, 0);
         let expected: Vec<_> = model.into_iter().collect();
-        // After this no page is dirty, so none is written to another place.
+        // After this no page is dirty, so no page is written to another place.
         (0..2).for_each(|_| assert!(contents(&db, &table, false) == expected));
         let zone = directory.path().join("pages-000000.zone");
         let (mut random, mut told) = (fastrand::Rng::with_seed(1), 0);
@@ -210,14 +210,14 @@ fn damaged_pages_are_told_with_their_place() {
             }
             flip(&zone, place, bit);
         }
-        // Places that are free mean nothing, and pages that are in memory are not read.
+        // Damage in free places is harmless, and resident pages are not read.
         assert!(told > flips / 20, "{told}");
         assert!(contents(&db, &table, false) == expected);
     });
 }
 
-/// Uniform reads of single records of a table four times as large as the frames, many transactions at once: how many a
-/// second, and how many pages are read for them.
+/// Measures uniform reads of single records in a table four times as large as the frames, with many
+/// transactions at a time: reads per second, and pages loaded for them.
 #[test]
 #[ignore = "a measurement"]
 fn reads_at_four_times_memory() {
@@ -273,8 +273,8 @@ fn measure_reads_at_four_times_memory() {
     }
 }
 
-/// A savepoint is made while a write waits for its page: the write comes after it, and is taken back with it; what is
-/// logged is what is there.
+/// A savepoint is set while a write waits for its page. The write counts as later than the
+/// savepoint and is rolled back with it. The log matches the table.
 #[test]
 fn a_savepoint_beside_a_write_that_waits_comes_before_it() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -293,7 +293,7 @@ fn a_savepoint_beside_a_write_that_waits_comes_before_it() {
         }
         let waited = db.run_blocking(async move |tx| {
             tx.put(&table, &7, b"a").await?;
-            // Its page leaves.
+            // Evicts its page.
             assert_eq!(tx.count(&table, 100..).await?, RECORDS - 100);
             let mut write = std::pin::pin!(tx.put(&table, &7, b"bbbb"));
             let mut savepoint = None;
@@ -353,7 +353,7 @@ fn a_scan_waits_for_many_pages_at_once_and_reads_none_beyond_its_range() {
             assert!(faults > 300, "the table is larger than memory: {faults}");
             assert!(waits < faults / 8, "{waits} waits for {faults} pages, reverse: {reverse}");
         }
-        // Far from what was read last, and from where the scans before ended.
+        // Reads far from the last reads and from the ends of the earlier scans.
         let before = db.stats().pages.faults;
         let (from, middle) = (table.clone(), RECORDS / 2);
         for reverse in [false, true] {

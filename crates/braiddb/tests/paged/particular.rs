@@ -1,4 +1,4 @@
-//! Paged tables: beside what the tests of all tables say of them, what is particular to them.
+//! Properties of paged tables that other tables do not have.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,8 @@ async fn contents(
     Ok(found)
 }
 
-/// Many pages of records that grow, shrink, go and come back; what is aborted fits back in.
+/// Records on many pages grow, shrink, are deleted and inserted again; rolled-back changes fit on
+/// their pages.
 #[test]
 fn records_of_many_pages_grow_shrink_and_go() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -82,7 +83,7 @@ async fn sum(tx: &Transaction, tables: &[Table<u64, u64>; 2]) -> Result<u64, Err
     Ok(sum)
 }
 
-/// What a transaction writes to tables of both kinds commits at once, or not at all.
+/// Writes of one transaction to tables of both kinds commit together or not at all.
 #[test]
 fn transactions_over_both_kinds_are_atomic() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -157,7 +158,7 @@ fn versions_go_when_nobody_needs_them() {
         (2..6).for_each(|byte| write(byte, false));
         write(0, true);
         assert!(db.stats().memory.versions > 5 * 2000 * 100, "{:?}", db.stats().memory);
-        // The records with their slots, on pages that are half full or more.
+        // The records with their slots, on pages that are at least half full.
         let pages = db.stats().memory.pages;
         assert!((240_000..700_000).contains(&pages), "{:?}", db.stats().memory);
         assert_eq!(block_on(reader.get(&table, &7)).unwrap(), Some(vec![1; 100]));
@@ -196,7 +197,7 @@ fn a_paged_table_is_dropped_cleared_and_renamed() {
         assert_eq!(block_on(db.get(&again, &5)).unwrap(), Some(vec![9; 50]));
         block_on(db.drop_table("renamed")).unwrap();
         assert!(matches!(block_on(db.get(&again, &5)), Err(Error::TableNotFound(_))));
-        // One that its creator takes back, and what it has written.
+        // A creation that its transaction rolls back, together with the table's records.
         let result = db.run_blocking(async |tx| {
             let options = TableOptions::default().paged();
             let table: Table<u64, [u8]> = tx.create_table_with("never", options).await?;
@@ -232,7 +233,7 @@ fn what_paged_tables_cannot_do_is_told() {
             IndexOptions::default(),
             |value, keys| keys.push(&(value.len() as u64)),
         ));
-        // An entry is the index's key and the record's, on a page too.
+        // An entry consists of the index key and the record key, and must fit on a page.
         let is_told = matches!(refused, Err(Error::KeyTooLong { bytes: 520, limit: 512 }));
         assert!(is_told, "{refused:?}");
         let create = |db: &Database| {
@@ -251,7 +252,8 @@ fn what_paged_tables_cannot_do_is_told() {
     });
 }
 
-/// What is kept free on a page so that a deletion can be undone is free again once that has committed and its record is gone.
+/// Room that a page reserves to undo a deletion is free after the commit, once the record is
+/// reclaimed.
 #[test]
 fn room_that_undoing_does_not_need_any_more_is_used() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -273,7 +275,7 @@ fn room_that_undoing_does_not_need_any_more_is_used() {
             let of = table.clone();
             db.run_blocking(async move |tx| {
                 for key in &keys {
-                    // The page keeps room free for the long value.
+                    // The page reserves room for the long value.
                     tx.update(&of, key, &[1]).await?;
                     tx.delete(&of, key).await?;
                 }
@@ -290,7 +292,7 @@ fn room_that_undoing_does_not_need_any_more_is_used() {
     });
 }
 
-/// A commit stamps changes, wherever the pages are: it loads none.
+/// A commit stamps changes without loading pages.
 #[test]
 fn a_commit_touches_no_page() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -308,16 +310,16 @@ fn a_commit_touches_no_page() {
             })
             .unwrap();
         }
-        // Nothing is collected as long as it is there: that may load pages, after a commit.
+        // A snapshot prevents garbage collection, which may load pages after a commit.
         let snapshot = block_on(db.snapshot()).unwrap();
         for round in 0..20 {
             let (inner, looked_at) = (table.clone(), db.clone());
             let before = db.run_blocking(async move |tx| {
-                // A few leaves, far from what is read afterwards.
+                // Writes to a few leaves, far from the later reads.
                 for key in 0..40 {
                     tx.put(&inner, &key, &[round; 400]).await?;
                 }
-                // Of these leaves there are many times as many as frames.
+                // There are many more of these leaves than frames.
                 for _ in 0..2 {
                     let mut scan = tx.scan(&inner, 1000..)?;
                     while scan.next().await?.is_some() {}
@@ -335,8 +337,8 @@ fn a_commit_touches_no_page() {
     });
 }
 
-/// So many levels, and whole pages of them above the leaves, that grow and shrink with the records, and are the same for who
-/// opens the database.
+/// The size of a paged table includes its levels and the pages above the leaves. It grows and
+/// shrinks with the records, and a reopened database reports the same size.
 #[test]
 fn the_size_of_a_paged_table_is_known_at_once() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -360,7 +362,7 @@ fn the_size_of_a_paged_table_is_known_at_once() {
         .unwrap();
         let size = db.table_size(&table);
         assert_eq!((size.records, size.index_height), (RECORDS, 3));
-        // No fewer leaves than the values fill, and an entry of at least 16 bytes for each.
+        // At least as many leaves as the values fill, and an entry of at least 16 bytes for each.
         let least = RECORDS * 100 / PAGE_BYTES as u64 * 16;
         assert!((least..RECORDS * 10).contains(&size.index_bytes), "{size:?}");
         assert_eq!(size.index_bytes % PAGE_BYTES as u64, 0);
@@ -374,7 +376,7 @@ fn the_size_of_a_paged_table_is_known_at_once() {
         let table: Table<u64, [u8]> = block_on(db.open_table("records")).unwrap();
         let again = db.table_size(&table);
         assert_eq!((again.records, again.index_height), (RECORDS, 3));
-        // The pages above the leaves are made again.
+        // The pages above the leaves are rebuilt.
         assert!((least..RECORDS * 10).contains(&again.index_bytes), "{again:?}");
         block_on(db.clear(&table)).unwrap();
         let cleared = db.table_size(&table);

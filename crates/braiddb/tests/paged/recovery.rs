@@ -1,5 +1,5 @@
-//! Paged tables in databases with a log: recovered from the newest checkpoint, and the log after it; and the version
-//! of the format that says so.
+//! Recovery of paged tables from the newest checkpoint and the log after it, and the format version
+//! that indicates paged tables.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -44,7 +44,8 @@ fn contents(db: &Database, table: &Records) -> BTreeMap<u64, Vec<u8>> {
     found
 }
 
-/// Rounds of writes and deletions, in one transaction each; some are taken back, in part or altogether.
+/// Runs rounds of writes and deletions in one transaction each. Some are rolled back, partly or
+/// completely.
 fn churn(
     db: &Database,
     table: &Records,
@@ -95,7 +96,8 @@ fn checkpoints(directory: &Path) -> usize {
     names.filter(|name| name.to_str().unwrap().ends_with(".ckpt")).count()
 }
 
-/// What was committed to tables of both kinds is there after each opening, and goes on from there.
+/// Committed records of both kinds of tables exist after each reopening, and later writes continue
+/// from them.
 #[test]
 fn tables_of_both_kinds_are_recovered() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -122,7 +124,8 @@ fn tables_of_both_kinds_are_recovered() {
     });
 }
 
-/// A transaction of many blocks counts as a whole; one that is larger than a block and is taken back does not.
+/// A transaction of many blocks is recovered as a whole. A transaction larger than a block that is
+/// rolled back leaves nothing.
 #[test]
 fn large_transactions_count_as_a_whole() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -172,8 +175,8 @@ fn newest_checkpoint(directory: &Path) -> PathBuf {
     paths.filter(|path| path.extension().is_some_and(|end| end == "ckpt")).max().unwrap()
 }
 
-/// A checkpoint has the records of paged tables: the log before it is freed, and opening replays what is after it.
-/// A backup is the same.
+/// A checkpoint contains the records of paged tables: it frees the log before it, and opening
+/// replays only the log after it. The same holds for a backup.
 #[test]
 fn a_checkpoint_has_paged_tables_and_frees_the_log() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -187,7 +190,7 @@ fn a_checkpoint_has_paged_tables_and_frees_the_log() {
         let mut models = [BTreeMap::new(), BTreeMap::new()];
         churn(&db, &hot, &mut models[0], 1, 60);
         churn(&db, &paged, &mut models[1], 2, 200);
-        // What is undecided while one is written is not in it.
+        // The checkpoint excludes transactions that are open while it is written.
         let undecided = block_on(db.begin()).unwrap();
         for key in 0..300 {
             match key % 2 {
@@ -203,7 +206,7 @@ fn a_checkpoint_has_paged_tables_and_frees_the_log() {
         assert!(compact(&db).segments > 0);
         let freed = db.stats().lsn.checkpoint;
         let as_of_backup = models[1].clone();
-        // What is after it.
+        // Writes after the checkpoint.
         churn(&db, &paged, &mut models[1], 3, 10);
         block_on(db.put(&empty, &7, &[7][..])).unwrap();
         let copy = tempfile::tempdir().unwrap();
@@ -228,8 +231,8 @@ fn a_checkpoint_has_paged_tables_and_frees_the_log() {
     });
 }
 
-/// Checkpoints that are due by themselves, beside transactions, keep the log of a paged table small; those of a
-/// large table come no sooner than as much was logged.
+/// Automatic checkpoints during transactions keep the log of a paged table small. Those of a large
+/// table wait until as much log was written.
 #[test]
 fn checkpoints_of_paged_tables_are_taken_by_themselves() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -252,7 +255,8 @@ fn checkpoints_of_paged_tables_are_taken_by_themselves() {
     });
 }
 
-/// A damaged checkpoint with paged tables is told; so is one in a database that has none by its version.
+/// Opening reports a damaged checkpoint with paged tables, and one in a database whose version
+/// excludes paged tables.
 #[test]
 fn damage_to_a_checkpoint_of_paged_tables_is_told() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -273,7 +277,8 @@ fn damage_to_a_checkpoint_of_paged_tables_is_told() {
             let LogError::Corrupt { path: named, reason, .. } = &*error else { panic!("{error}") };
             assert!(*named == path && reason.contains(expected), "{error}");
         };
-        // The second chunk is the paged table's, after the catalog's; with its checksum made anew, for what no checksum tells.
+        // The second chunk, after the catalog's, belongs to the paged table. Its checksum is
+        // recomputed, so that only the contents can reveal the damage.
         let with = |offset: usize, value: &[u8]| {
             let mut bytes = whole.clone();
             bytes[chunk + offset..][..value.len()].copy_from_slice(value);
@@ -297,7 +302,7 @@ fn damage_to_a_checkpoint_of_paged_tables_is_told() {
         told(with(24, &whole[chunk + 48..][..8]), "the page of a leaf is another's");
         told(with(36, &[1, 0]), "a leaf makes no sense");
         told(with(38, &[1, 0]), "leaves are not in order");
-        // Nothing is said of pages in the header.
+        // A header without the fields about pages.
         let mut without = whole.clone();
         without[80..96].fill(0);
         without[12..16].fill(0);
@@ -311,8 +316,8 @@ fn damage_to_a_checkpoint_of_paged_tables_is_told() {
     });
 }
 
-/// What is in a checkpoint of paged tables is nowhere else on disk: a check tells what is wrong with it while the database is
-/// open, and another checkpoint, of what is in memory, mends it.
+/// The contents of a checkpoint of paged tables exist nowhere else on disk. A check reports damage
+/// while the database is open, and a new checkpoint from memory repairs it.
 #[test]
 fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -350,8 +355,8 @@ fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
     });
 }
 
-/// A table's number is not used again, also when nothing but a log from before the newest checkpoint tells of the table;
-/// and that log may have to be replayed, if the checkpoint is lost.
+/// A table number is never reused, even if only the log before the newest checkpoint mentions the
+/// table. Recovery may replay that log if the checkpoint is lost.
 #[test]
 fn a_number_is_not_used_again_once_its_table_is_gone() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -381,7 +386,7 @@ fn a_number_is_not_used_again_once_its_table_is_gone() {
                 assert!(contents(&db, &open_table(&db, "second")) == model);
                 assert_eq!(check(&db).problems, Vec::<String>::new());
                 db.close().unwrap();
-                // As if it were damaged: the log is there from its start.
+                // Simulates a damaged checkpoint: the log is complete from its start.
                 for entry in std::fs::read_dir(directory.path()).unwrap() {
                     let path = entry.unwrap().path();
                     if path.extension().is_some_and(|extension| extension == "ckpt") {
@@ -393,8 +398,8 @@ fn a_number_is_not_used_again_once_its_table_is_gone() {
     });
 }
 
-/// Pages have the size of when the database's first paged table was made, whatever options say later: found again from
-/// the log alone, from a checkpoint, in a backup, and when only read.
+/// The page size is fixed when the first paged table is created, and later options do not change
+/// it. Recovery finds it in the log alone, in a checkpoint, in a backup, and in a read-only open.
 #[test]
 fn pages_keep_their_size() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -407,7 +412,7 @@ fn pages_keep_their_size() {
                     .tune(|tuning| tuning.checkpoint_bytes(1 << 30).page_bytes(page_bytes));
                 Database::open(&path, options).unwrap().watched()
             };
-            // Hot tables say nothing of it.
+            // Tables in memory do not record it.
             let db = open(32 << 10);
             let hot: Records = create_table(&db, "hot", false);
             churn(&db, &hot, &mut BTreeMap::new(), 1, 3);
@@ -445,13 +450,13 @@ fn pages_keep_their_size() {
     });
 }
 
-/// The version is raised with the first paged table whose name is free, also if it does not come to be, and by nothing else; a
-/// database of a version to come is refused.
+/// The first creation of a paged table with a free name raises the version, even if the creation
+/// aborts. Nothing else raises it. A database with a future version is refused.
 #[test]
 fn the_version_says_whether_there_may_be_paged_tables() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        // No checkpoint is taken but the one that is asked for.
+        // Only explicit checkpoints are written.
         let options = || options().tune(|tuning| tuning.checkpoint_bytes(1 << 30));
         let open = |directory: &Path| Database::open(directory, options()).unwrap().watched();
         let db = open(directory.path());
@@ -471,7 +476,7 @@ fn the_version_says_whether_there_may_be_paged_tables() {
         block_on(db.put(&paged, &1, &[1][..])).unwrap();
         assert_eq!(version(directory.path()), 2);
         db.close().unwrap();
-        // Beside records of paged tables, version 1 is damage.
+        // Records of paged tables in a version 1 database are damage.
         let path = directory.path().join("braid.meta");
         let meta = std::fs::read(&path).unwrap();
         let with_version = |version: u32| {
@@ -500,7 +505,7 @@ fn the_version_says_whether_there_may_be_paged_tables() {
     });
 }
 
-/// What is on disk is read into memory by a database that logs nothing, paged tables too.
+/// A volatile database reads the contents of its directory into memory, including paged tables.
 #[test]
 fn a_volatile_database_has_the_paged_tables_of_its_directory() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -527,8 +532,8 @@ fn a_volatile_database_has_the_paged_tables_of_its_directory() {
     });
 }
 
-/// A page that is damaged on disk is a finding of a check, which goes on with everything else; also where the database is
-/// only read.
+/// A check reports a damaged page on disk and continues with the rest, also in a read-only
+/// database.
 #[test]
 fn a_check_tells_of_a_damaged_page_and_goes_on() {
     with_limit(LIMIT_SECONDS, |_| {

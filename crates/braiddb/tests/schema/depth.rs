@@ -1,4 +1,4 @@
-//! Changes within a type are told when its table is opened.
+//! Opening a table reports changes within its types.
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU32;
@@ -13,7 +13,7 @@ trait Stored: Serialize + DeserializeOwned + Send + 'static {}
 
 impl<T: Serialize + DeserializeOwned + Send + 'static> Stored for T {}
 
-/// Whatever is called a thing.
+/// A generic type with the fixed name `thing`.
 #[derive(Serialize, Deserialize, Debug)]
 #[serde(transparent, bound = "T: Stored")]
 struct Thing<T>(T);
@@ -22,14 +22,14 @@ impl<T: Stored> Schema for Thing<T> {
     const NAME: &'static str = "thing";
 }
 
-/// How the catalog calls a thing.
+/// Returns the catalog's description of a thing.
 fn described<T: Stored>() -> String {
     let description = <Postcard<Thing<T>>>::type_name();
     assert_eq!(<Postcard<Thing<T>>>::type_name(), description, "each time");
     description.strip_prefix("postcard ").unwrap().to_owned()
 }
 
-/// A table of the one is not opened as one of the other; what is said.
+/// Checks that a table of one type cannot be opened with the other. Returns the message.
 fn differ<One: Stored, Other: Stored>() -> String {
     let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
     block_on(db.create_table::<u64, Postcard<Thing<One>>>("accounts")).unwrap();
@@ -96,7 +96,7 @@ fn changes_within_a_type_are_told_at_opening() {
     });
 }
 
-/// Lists and maps of types have no versions of their own.
+/// Lists and maps of types have no separate version.
 #[test]
 fn changes_within_composed_types_are_told_at_opening() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -153,7 +153,7 @@ fn types_within_themselves_are_described() {
     });
 }
 
-/// Types that take only some values.
+/// Types that accept only some values.
 mod choosy {
     use super::*;
 
@@ -215,7 +215,7 @@ fn types_that_refuse_values_are_described_as_far_as_they_go() {
     });
     assert!(is_read::<Named>(&described::<Plain>()), "they are stored alike");
     assert_eq!(described::<Secret>(), "thing {before: u8, password: str, after: ?}");
-    // Either may be the older.
+    // Either may be the older one.
     assert!(is_read::<Secret>(&described::<OpenSecret>()));
     assert!(is_read::<OpenSecret>(&described::<Secret>()));
     assert_eq!(described::<Kept>(), "thing {Secret(str, ?), Nothing, Known(u8)}");
@@ -251,7 +251,7 @@ fn what_is_long_is_a_checksum() {
     with_limit(LIMIT_SECONDS, |_| assert!(differ::<Long, OtherLong>().contains(" #")));
 }
 
-/// What the catalog of an older database has, and what types of one kind are called by.
+/// Tests descriptions in the catalog of an older database, and type names of the same kind.
 #[test]
 fn older_descriptions_are_read() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -272,11 +272,11 @@ fn older_descriptions_are_read() {
     });
 }
 
-/// The catalog has the depth of a type once its table was opened.
+/// Opening a table records the full type description in the catalog.
 #[test]
 fn an_older_description_is_replaced() {
     with_limit(LIMIT_SECONDS, |_| {
-        /// As the catalog had it.
+        /// The older catalog entry.
         struct Older;
 
         impl Value for Older {

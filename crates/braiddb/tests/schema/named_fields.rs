@@ -1,4 +1,4 @@
-//! Formats that name the fields of structs.
+//! Storage formats that name the fields of structs.
 
 use braiddb::Value;
 
@@ -15,7 +15,7 @@ impl Schema for Wider {
     const NAME: &'static str = "account";
 }
 
-/// Fields come and go, and nothing need be said.
+/// Fields are added and removed without any annotation.
 fn fields_come_and_go<Old, New>()
 where
     Old: Value<Input = Account>,
@@ -45,7 +45,7 @@ fn formats_that_name_fields_take_new_ones() {
     });
 }
 
-/// Types that are all called `account`, as they are at one time.
+/// Declares several types named `account`, as at different times.
 macro_rules! accounts {
     ($($(#[$attribute:meta])* $name:ident { $($(#[$of_field:meta])* $field:ident: $kind:ty),* })*) => {$(
         #[derive(Serialize, Deserialize, Debug, PartialEq, Clone)]
@@ -94,7 +94,7 @@ impl TryFrom<i64> for Never {
     }
 }
 
-/// A type that does not say what its fields are.
+/// A type that does not describe its fields.
 #[derive(Serialize, Debug)]
 struct ByHand {
     owner: String,
@@ -136,7 +136,7 @@ fn told<Format: Value>(stored: &str) -> String {
     Format::reads(&format!("{format} {stored}")).err().unwrap_or_default()
 }
 
-/// The same in JSON and MessagePack.
+/// The same type in JSON and MessagePack.
 macro_rules! in_format {
     ($format:ident) => {
         fn named<T: Schema>() -> String {
@@ -218,7 +218,7 @@ fn a_field_without_a_default_is_told_at_opening() {
         assert_eq!(stored(), "json account {owner, limit?}");
         let opened = block_on(db.open_table::<u64, Json<Forgotten>>("t")).map(drop);
         open("field `cents` is new", opened);
-        // Some records have none, though the type of before had the field.
+        // Some records lack the field, although the previous type had it.
         let opened = block_on(db.open_table::<u64, Json<WithLimit>>("t")).map(drop);
         open("records may lack the field `limit`", opened);
         assert_eq!(stored(), "json account {owner, limit?}");
@@ -229,7 +229,7 @@ accounts! {
     WithLimit { owner: String, limit: i64 }
 }
 
-/// Parts of accounts, as they are at one time.
+/// Parts of accounts at an earlier time.
 mod first {
     use super::*;
 
@@ -264,7 +264,7 @@ mod first {
     }
 }
 
-/// The same at a later time: what is new has a default.
+/// The parts at a later time: new fields have defaults.
 mod second {
     use super::*;
 
@@ -308,7 +308,7 @@ mod second {
     }
 }
 
-/// And with fields that older records lack.
+/// The parts with fields that older records lack.
 mod wrong {
     use super::*;
 
@@ -401,7 +401,7 @@ macro_rules! within_in_format {
         told(self::told::<braiddb::$format<wrong::Towns>>(&stored), "field `by_town[].town` is new");
         let until = self::told::<braiddb::$format<wrong::Payment>>(&stored);
         told(until, "field `payment.Card.until` is new");
-        // What older versions of this library have written.
+        // Descriptions that older versions of this library wrote.
         assert_eq!(self::told::<braiddb::$format<wrong::Address>>("account {address}"), "");
         for damaged in ["account {address} address", "account {address} address {a", "account address {a}}"] {
             told(self::told::<braiddb::$format<first::Held>>(damaged), "open it with the types");
@@ -422,7 +422,7 @@ fn fields_of_structs_within_are_told() {
     });
 }
 
-/// What is told at opening is what reading would fail at, and what is not is read.
+/// Opening reports exactly the types that reading would fail at.
 #[test]
 fn structs_within_are_read_if_opening_says_nothing() {
     with_limit(LIMIT_SECONDS, |_| {

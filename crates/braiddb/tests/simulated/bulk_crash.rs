@@ -1,6 +1,6 @@
-//! A crash at every operation of the disk in the life of a paged table that bulk operations load, change, fail to change,
-//! and empty, beside checkpoints and a transaction on another table: all of an operation is recovered, or nothing, and
-//! nothing less than what was acknowledged.
+//! Crashes at every disk operation in the life of a paged table that bulk operations load, change,
+//! fail to change, and empty, with concurrent checkpoints and a transaction on another table.
+//! Recovery restores each operation completely or not at all, and at least the acknowledged ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,12 +14,12 @@ use futures_util::future::join;
 type Numbers = Table<u64, [u8]>;
 type Contents = BTreeMap<u64, Vec<u8>>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 400;
 const RECORDS: u64 = 600;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
-    // Few frames, so that what is not decided leaves memory.
+    // Few frames, so that uncommitted pages are evicted.
     let options = Options::default().tuning(
         Tuning::default()
             .log_segment_bytes(64 << 10)
@@ -30,17 +30,17 @@ fn open(disk: &SimulatedDisk, seed: u64) -> Database {
 }
 
 fn value(key: u64, step: u64) -> Vec<u8> {
-    // Now and then one that does not fit on a page.
+    // Some values do not fit on a page.
     let bytes = if (key + step).is_multiple_of(97) { 3000 } else { 20 + (key * step) % 150 };
     vec![(key ^ step) as u8; bytes as usize]
 }
 
-/// What is left by so many steps.
+/// Returns the contents after this number of steps.
 fn after(step: u64) -> Contents {
     let mut contents = Contents::new();
     for step in 1..=step {
         match step {
-            // Taken back.
+            // Rolled back.
             3 => {}
             5 => contents.clear(),
             step => (0..RECORDS).filter(|key| !key.is_multiple_of(step + 1)).for_each(|key| {
@@ -54,7 +54,7 @@ fn after(step: u64) -> Contents {
     contents
 }
 
-/// Carries a step out in a bulk operation.
+/// Runs a step in a bulk operation.
 async fn change(db: &Database, table: &Numbers, step: u64) {
     let inner = table.clone();
     let operation = db.run_bulk(table, async move |tx: &Transaction| {
@@ -117,7 +117,7 @@ fn a_crash_leaves_all_of_an_operation_or_nothing() {
         let (noted, told, mut seed) = (crashes.clone(), acknowledged.clone(), 0);
         disk.watch(move |moment| {
             seed += 1;
-            // Some of them: pages come and go all the time.
+            // Only some of the crashes, because pages are written all the time.
             if seed % 7 == 0 {
                 let crash = moment.crash(seed, &mut CrashCounts::default());
                 noted.lock().unwrap().push((crash, *told.lock().unwrap()));
@@ -147,12 +147,12 @@ fn a_crash_leaves_all_of_an_operation_or_nothing() {
                 panic!("crash {number}: neither {told} steps nor one more are there")
             });
             *found.entry(step).or_default() += 1;
-            // It goes on from there.
+            // Operations continue after recovery.
             block_on(change(&db, &table, 6));
             disk.settle();
             db.close().unwrap();
         }
-        // An operation that was taken back leaves what was there before.
+        // A rolled-back operation leaves the previous contents.
         for step in [0, 1, 2, 4, 5, 6, 7] {
             assert!(found.get(&step).is_some_and(|found| *found > 0), "{step}: {found:?}");
         }

@@ -1,6 +1,6 @@
-//! Futures that are dropped before they are ready: each public operation of a transaction is polled
-//! so and so many times, dropped, and called again, for every number of polls it can take. Reads
-//! lose nothing, and a write was made exactly if its future became ready.
+//! Dropped futures: each public operation of a transaction is polled a number of times, dropped,
+//! and called again, for every number of polls it can take. Reads lose nothing, and a write took
+//! effect exactly if its future became ready.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -22,12 +22,12 @@ use pollster::block_on;
 type Records = Table<u64, [u8]>;
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// Enough for versions to be too many to stay cached, so that reads of memory suspend.
+/// Enough for versions to exceed the cache, so that reads of memory suspend.
 const MANY: u64 = 66_000;
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 
-/// Lets the worker's other tasks and its transfers go on.
+/// Lets the worker's other tasks and its transfers proceed.
 async fn give_way() {
     let mut gave_way = false;
     poll_fn(move |context| {
@@ -40,20 +40,20 @@ async fn give_way() {
     .await;
 }
 
-/// How often what happened.
+/// The number of each event.
 #[derive(Clone, Copy, Debug, Default)]
 struct Counts {
     cancelled: u64,
     failed: u64,
 }
 
-/// Calls an operation again and again, each time dropped after one more poll, until it is ready.
-/// An error of the disk, or an overloaded worker, is no end: it is called again.
+/// Calls an operation repeatedly, and drops it after one more poll each time, until it is ready.
+/// After an error of the disk, or of an overloaded worker, the operation is called again.
 macro_rules! insist {
     ($counts:expr, $operation:expr) => {{
         let mut polls = 1;
         loop {
-            // By chance, each poll of the task may suspend where it need not, or may not.
+            // By chance, each poll of the task may suspend although it could proceed, or may not.
             give_way().await;
             match poll_at_most($operation, polls).await {
                 None => {
@@ -82,7 +82,7 @@ async fn collect(mut scan: Scan<'_, u64, [u8]>) -> Result<(Vec<(u64, Vec<u8>)>, 
     }
 }
 
-/// Scans in both directions, all of it, a part, and up to a limit, against the model.
+/// Compares scans in both directions with the model: complete, partial, and limited.
 async fn check_scans(tx: &Transaction, table: &Records, model: &Model) -> Result<Counts, Error> {
     let mut counts = Counts::default();
     let middle = MANY / 3;
@@ -131,7 +131,8 @@ fn value(key: u64, bytes: usize) -> Vec<u8> {
     word.to_le_bytes().iter().copied().cycle().take(bytes).collect()
 }
 
-/// A database in memory whose tasks suspend by chance wherever they may; of records on pages most are not in memory.
+/// Opens a database in memory whose tasks suspend by chance at every possible point; most records
+/// on pages are not in memory.
 fn in_memory(seed: u64, paged: bool) -> (Database, Records, Model) {
     let options = Options::default()
         .durability(Durability::Volatile)
@@ -156,14 +157,15 @@ fn a_dropped_call_of_next_loses_no_record_that_is_not_logged() {
     }
 }
 
-/// So many records that are on disk only, larger ones among them.
+/// Returns a model of records that are only on disk, some of them large.
 fn cold_model(records: u64) -> Model {
     (0..records)
         .map(|key| (key * 100, value(key, if key % 97 == 0 { 300_000 } else { 500 })))
         .collect()
 }
 
-/// A database on a simulated disk, reopened so that none of its records is in memory, or, if they are on pages, hardly any.
+/// Reopens a database on a simulated disk, so that none of its records are in memory, or hardly any
+/// if they are on pages.
 fn on_disk(
     seed: u64,
     options: &Options,
@@ -191,9 +193,9 @@ fn on_disk(
 fn dropped_and_failed_calls_of_next_lose_no_record_on_disk() {
     for (seed, paged) in [(0, false), (1, false), (2, true)] {
         with_limit(LIMIT_SECONDS, move |_| {
-            // Neighbours are read together, so it takes many records until many reads have failed.
+            // Neighbours are read together, so many reads fail only with many records.
             let (disk, db, table, model) = on_disk(seed, &Options::default(), 4000, paged);
-            // Reads only from here on: what fails is a read.
+            // From here on only reads, so every error is a failed read.
             disk.set_faults(Faults {
                 errors: 5,
                 short_transfers: 10,
@@ -215,11 +217,12 @@ fn an_overloaded_scan_goes_on_where_it_was() {
     with_limit(LIMIT_SECONDS, |_| {
         let options =
             Options::default().tuning(Tuning::default().overload(Overload::Shed).cold_width(1));
-        // Few records: whoever is refused tries again at once, so each read costs thousands of tries.
+        // Few records, because a refused read retries immediately, and each read needs thousands of
+        // attempts.
         let (disk, db, table, model) = on_disk(9, &options, 800, false);
         disk.set_faults(Faults { most_delay: 20, ..Faults::default() });
-        // Begun from a transaction: from elsewhere each would begin only when those before it are over, so that a
-        // simulation goes the same way each time.
+        // Started from a transaction. From outside, each would begin only after the earlier ones
+        // have ended, so that a simulation is reproducible.
         let within = db.clone();
         let scans = db.run(async move |_| {
             let scans = (0..4).map(|_| {
@@ -235,7 +238,7 @@ fn an_overloaded_scan_goes_on_where_it_was() {
     });
 }
 
-/// Point reads and writes, and what creates tables.
+/// Tests point reads and writes, and the creation of tables.
 #[test]
 fn a_dropped_operation_has_not_happened() {
     for paged in [false, true] {
@@ -249,7 +252,7 @@ fn a_dropped_operation_has_not_happened() {
                     let key = random.u64(0..2 * MANY);
                     let bytes = &value(step, 16)[..];
                     let there = model.contains_key(&key);
-                    // Until it is ready, the record is as it was.
+                    // Until the future is ready, the record is unchanged.
                     let mut polls = 1;
                     loop {
                         give_way().await;
@@ -298,8 +301,8 @@ fn a_dropped_operation_has_not_happened() {
     }
 }
 
-/// Errors of the disk while a scan is a stream, or visits: what was given before is right, the stream is over, and
-/// its transaction goes on.
+/// Errors of the disk during a scan as a stream, or with a visitor: the records before it are
+/// right, the stream ends, and its transaction continues.
 #[test]
 fn an_error_of_the_disk_ends_a_stream_and_not_its_transaction() {
     for paged in [false, true] {
@@ -344,7 +347,7 @@ fn an_error_of_the_disk_ends_a_stream_and_not_its_transaction() {
                         None => assert!(expected.next().is_none(), "all were given"),
                     }
                 }
-                // Nothing of it is left behind.
+                // The failed scan leaves nothing behind.
                 let mut expected = model.iter();
                 let mut stream = pin!(tx.scan(&table, ..)?.into_stream());
                 while let Some(record) = stream.next().await {
@@ -362,7 +365,7 @@ fn an_error_of_the_disk_ends_a_stream_and_not_its_transaction() {
     }
 }
 
-/// A stream that is dropped at each of its polls, the read for it under way, leaves nothing behind.
+/// A stream dropped at each of its polls, during its read, leaves nothing behind.
 #[test]
 fn a_stream_is_dropped_while_it_reads() {
     for paged in [false, true] {

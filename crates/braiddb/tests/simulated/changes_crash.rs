@@ -1,5 +1,6 @@
-//! A crash at every operation of the disk while a feed is followed: what it gave was durable, from its token on nothing is
-//! missed or given twice, and a slot that was made is there, with the log that it holds.
+//! Crashes at every disk operation while a consumer follows a feed. Returned transactions were
+//! durable, a resumed feed misses and repeats nothing, and a created slot exists with its retained
+//! log.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -11,15 +12,15 @@ use braiddb::{
     ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom, Database, Options, Table, Tuning,
 };
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 600;
 const TRANSACTIONS: u64 = 60;
-/// Written last, so that it is known what there was before.
+/// Written last, so that the test knows the earlier transactions.
 const LAST: u64 = u64::MAX;
 
 type Rows = Table<u64, [u8]>;
 
-/// What a consumer has, and was told.
+/// The state of a consumer.
 #[derive(Clone, Default)]
 struct Known {
     given: Vec<ChangeTransaction>,
@@ -57,7 +58,8 @@ fn contents(db: &Database, table: &Rows) -> BTreeMap<u64, Vec<u8>> {
     all.unwrap()
 }
 
-/// Checks what a crash left; how many transactions were to be given yet.
+/// Checks the state after a crash. Returns the number of transactions that were not returned
+/// before.
 fn check(disk: &SimulatedDisk, seed: u64, known: &Known) -> usize {
     let db = open(disk, seed);
     if let Some(told) = known.slot {
@@ -90,7 +92,7 @@ fn write(db: &Database, table: &Rows, number: u64) {
     let (table, random) = (table.clone(), number);
     db.run_blocking(async move |tx| {
         let mut random = fastrand::Rng::with_seed(random);
-        // Now and then so many that they are logged in parts.
+        // Sometimes so many that they are logged in parts.
         let count = if number % 16 == 5 { 40 } else { 2 };
         for n in 0..count {
             let key = random.u64(..50);

@@ -1,5 +1,5 @@
-//! What a transaction's caller is told when the log fails: `Ok` says that it is there after
-//! reopening, `CommitUnknown` that it may be, every other error that it is not.
+//! Results of transactions when the log fails. `Ok` means that the transaction survives a
+//! reopening, `CommitUnknown` that it may survive, every other error that it does not.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,23 +16,23 @@ use braiddb::{
 const LIMIT_SECONDS: u64 = 600;
 
 type Records = Table<u64, [u8]>;
-/// What a request came to, once it is over.
+/// The future result of a request.
 type Told = Pin<Box<dyn Future<Output = Result<(), Error>>>>;
 
-/// What was asked for.
+/// A request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
-    /// Writes the key with this number, by `run`.
+    /// Writes the key with this number through `run`.
     Write(u64),
-    /// The same by an interactive transaction.
+    /// Writes the key with this number in an interactive transaction.
     Interactive(u64),
-    /// The same with a value that is logged in parts.
+    /// Writes the key with this number, and a value that is logged in parts.
     Large(u64),
-    /// Writes nothing; reads the key with this number, which another request writes.
+    /// Writes nothing and reads the key with this number, which another request writes.
     Read(u64),
 }
 
-/// How often each outcome was seen.
+/// The number of observations of each outcome.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     committed: u64,
@@ -69,10 +69,10 @@ fn request(db: &Database, table: &Records, request: Request) -> Told {
     }
 }
 
-/// The second key of each transaction: it is all there, or nothing of it.
+/// The second key of each transaction, to detect partial writes.
 const SECOND: u64 = 1 << 32;
 
-/// Asks for many things, a few at a time; what each was told.
+/// Makes many requests, a few at a time. Returns the result of each.
 fn serve(
     db: &Database,
     disk: &SimulatedDisk,
@@ -107,7 +107,7 @@ fn serve(
     told
 }
 
-/// Runs on a disk whose `failing`th write after opening fails; how many writes there were.
+/// Runs on a disk whose `failing`th write after the open fails. Returns the number of writes.
 fn run(seed: u64, failing: u64, seen: &mut Seen) -> u64 {
     let disk = SimulatedDisk::new(seed);
     let db = Database::open_simulated(&disk, options(), seed).unwrap().watched();
@@ -120,26 +120,26 @@ fn run(seed: u64, failing: u64, seen: &mut Seen) -> u64 {
     let told = serve(&db, &disk, &table);
     let crashed = disk.crash(seed ^ failing, &mut CrashCounts::default());
     let writes = disk.counts().writes - before;
-    // What the requests hold is gone before: the database closes when the last handle does.
+    // The requests are dropped before, because the database closes with the last handle.
     let closed = db.close();
     let failed = told.iter().any(|(_, result)| result.as_ref().is_err_and(fails_the_log));
     assert_eq!(closed.is_err(), failed, "{closed:?} {told:?}");
     drop((table, db));
-    // As it is, and as a crash after the last request left it.
+    // Checks the disk as it was left, and as a crash after the last request would leave it.
     for disk in &[disk.copy(seed), crashed] {
         check(&told, &contents(disk, seed), seen);
     }
     writes
 }
 
-/// Whether the log has failed with this error. A segment that cannot be made fails the commits that need it,
-/// and nothing else.
+/// Returns true if the log failed with this error. A segment that cannot be created fails only the
+/// commits that need it.
 fn fails_the_log(error: &Error) -> bool {
     !matches!(error, Error::DiskFull(_))
         && !matches!(error, Error::Log(cause) if matches!(**cause, LogError::CannotGrow { .. }))
 }
 
-/// The keys that are there after reopening.
+/// Returns the keys after reopening.
 fn contents(disk: &SimulatedDisk, seed: u64) -> BTreeMap<u64, usize> {
     let db = Database::open_simulated(disk, options(), seed).unwrap().watched();
     let found = db.run_blocking(async |tx| {
@@ -222,7 +222,7 @@ fn an_unknown_commit_is_not_run_again() {
         let Error::CommitUnknown { lsn, .. } = error else { panic!("{error}") };
         assert!(lsn >= db.stats().lsn.durable, "what is durable is known");
         assert_eq!(*runs.lock().unwrap(), 1);
-        // From now on nothing is begun that could be unknown.
+        // From here on no operation begins with an unknown result.
         let (source_table, ends) = (table.clone(), Arc::new(Mutex::new(Vec::new())));
         let replies = ends.clone();
         let source = db.run_source_with(

@@ -1,5 +1,5 @@
-//! A crash at every operation of the disk while a table with an index is dropped: it is there whole
-//! afterwards, or it is gone, and what is left of it goes by itself.
+//! Crashes at every disk operation while a table with an index is dropped. Afterwards the table
+//! exists completely, or is gone and its remaining records are deleted automatically.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use braiddb::{Database, Error, IndexOptions, Options, Table, Tuning};
 
 type Numbers = Table<u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 1500;
 
@@ -35,7 +35,7 @@ fn attach(db: &Database, table: &Numbers) -> braiddb::Index<u64, u64, u64> {
     block_on(db.index(table, "halves", options, |value, keys| keys.push(&(value / 2)))).unwrap()
 }
 
-/// Checks what a crash left; whether the table was there.
+/// Checks the state after a crash. Returns true if the table existed.
 fn check(disk: &SimulatedDisk, seed: u64, told: bool) -> bool {
     let db = open(disk, seed);
     let there = match block_on(db.open_table::<u64, u64>("numbers")) {
@@ -61,7 +61,7 @@ fn check(disk: &SimulatedDisk, seed: u64, told: bool) -> bool {
     disk.settle();
     if !there {
         assert_eq!(block_on(db.indexes()).unwrap(), [], "what was left is gone");
-        // The name is free, and the new table has nothing of the old one.
+        // The name is free, and a new table contains nothing of the old one.
         let again: Numbers = block_on(db.create_table("numbers")).unwrap();
         let counted = db.run_blocking(async move |tx| tx.count(&again, ..).await);
         assert_eq!(counted.unwrap(), 0);
@@ -89,7 +89,7 @@ fn a_crash_leaves_a_table_whole_or_dropped() {
             let crash = moment.crash(seed, &mut CrashCounts::default());
             noted.lock().unwrap().push((crash, false));
         });
-        // Something before it, as it was.
+        // A record before the drop.
         block_on(db.put(&table, &0, &0)).unwrap();
         block_on(db.drop_table("numbers")).unwrap();
         let told = disk.crash(0, &mut CrashCounts::default());

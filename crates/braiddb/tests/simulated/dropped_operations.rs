@@ -1,7 +1,7 @@
-//! Every operation of a transaction, given up after each number of polls that it can take: the transaction
-//! goes on as if it had not been called (a deletion of a range may be done in part), whether the call is
-//! made again or not; and what commits afterwards is that and nothing else, in the table, in its indexes,
-//! and in what is recovered.
+//! Every operation of a transaction is dropped after each possible number of polls. The transaction
+//! must continue as if the operation was never called, whether it repeats the call or not. (A range
+//! deletion may be partly done.) The table, its indexes and the recovered state must then contain
+//! exactly the committed writes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,25 +16,25 @@ use pollster::block_on;
 type Records = Table<u64, u64>;
 type Model = BTreeMap<u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 48;
-/// What the transaction writes itself before the operation is called, and after it was given up.
+/// The keys that the transaction writes before the operation and after the drop.
 const BEFORE: u64 = 1_000;
 const AFTER: u64 = 2_000;
-/// For each operation.
+/// The number of seeds for each operation.
 const SEEDS: u64 = 2;
-/// More polls than any operation takes.
+/// More polls than any operation needs.
 const MAX_POLLS: usize = 5_000;
-/// How a transaction says that it is to be aborted.
+/// The error by which a transaction requests its own abort.
 const CHANGED_ITS_MIND: &str = "changed its mind";
 
 #[derive(Clone)]
 struct Tables {
     records: Records,
-    /// Several records have one key.
+    /// Several records share a key.
     classes: Index<u64, u64, u64>,
-    /// Each value is one record's.
+    /// Each value belongs to one record.
     values: Index<u64, u64, u64>,
 }
 
@@ -84,7 +84,7 @@ const ALL: [Operation; 19] = [
     Operation::GetBy,
 ];
 
-/// The value that a record is given instead of another: no other record's.
+/// Returns the new value of a record, which no other record has.
 fn changed(value: u64) -> u64 {
     value + 1_000_000
 }
@@ -94,7 +94,7 @@ fn class(value: u64) -> u64 {
 }
 
 impl Operation {
-    /// Calls it; its answer, as numbers.
+    /// Runs the operation and returns its answer as numbers.
     async fn call(self, tx: &Transaction, tables: &Tables, key: u64) -> Result<Vec<u64>, Error> {
         let (table, value) = (&tables.records, first_value(key));
         let number = |flag: bool| vec![u64::from(flag)];
@@ -158,7 +158,7 @@ impl Operation {
         }
     }
 
-    /// What it answers of a model, and leaves of it.
+    /// Returns the expected answer and applies the operation to the model.
     fn expect(self, model: &mut Model, key: u64) -> Vec<u64> {
         let value = first_value(key);
         let listed = |value: Option<u64>| value.into_iter().collect();
@@ -209,7 +209,7 @@ impl Operation {
     }
 }
 
-/// The value that a record has at first.
+/// Returns the initial value of a record.
 fn first_value(key: u64) -> u64 {
     key * 7
 }
@@ -218,7 +218,7 @@ fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Tables) {
     let db = Database::open_simulated(disk, Options::default(), seed).unwrap().watched();
     let records: Records = db
         .run_blocking(async |tx| match tx.open_table("records").await {
-            // What is on disk only is read from there each time.
+            // Cold records are read from disk each time.
             Err(Error::TableNotFound(_)) => {
                 tx.create_table_with("records", TableOptions::default().cache_cold(false)).await
             }
@@ -233,7 +233,7 @@ fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Tables) {
     (db, Tables { records, classes: classes.unwrap(), values: values.unwrap() })
 }
 
-/// Everything in the table; panics if an index does not fit it.
+/// Returns all records of the table; panics if an index does not match it.
 async fn contents(tx: &Transaction, tables: &Tables) -> Result<Model, Error> {
     let (mut scan, mut found) = (tx.scan(&tables.records, ..)?, Model::new());
     while let Some((key, value)) = scan.next().await? {
@@ -253,18 +253,19 @@ async fn contents(tx: &Transaction, tables: &Tables) -> Result<Model, Error> {
     Ok(found)
 }
 
-/// What the transaction does with an operation that it gave up.
+/// The transaction's reaction after it dropped the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Then {
     Commits,
-    /// It calls the operation again, and waits for it.
+    /// Repeats the operation and waits for it.
     Insists,
-    /// It had set a savepoint before.
+    /// Rolls back to a savepoint that it had set before.
     RollsBack,
     Aborts,
 }
 
-/// One transaction that gives an operation up after some polls; whether it did, and what it left.
+/// Runs one transaction that drops an operation after some polls. Returns true if it did, and the
+/// resulting contents.
 async fn give_up(
     tx: &Transaction,
     tables: &Tables,
@@ -310,7 +311,8 @@ async fn give_up(
     }
 }
 
-/// Gives one operation up after each number of polls, until it is ready before; how often it was given up.
+/// Drops one operation after each number of polls, until it completes first. Returns the number of
+/// drops.
 fn attack(operation: Operation, then: Then, seed: u64) -> usize {
     let disk = SimulatedDisk::new(seed);
     let (db, tables) = open(&disk, seed);
@@ -325,7 +327,7 @@ fn attack(operation: Operation, then: Then, seed: u64) -> usize {
     .unwrap();
     db.close().unwrap();
     drop((db, tables));
-    // So that all of it is on disk only.
+    // Reopens, so that all records are only on disk.
     disk.set_faults(Faults { most_delay: 4, ..Faults::default() });
     let (db, tables) = open(&disk, seed + 1);
     let first = model.clone();
@@ -341,7 +343,7 @@ fn attack(operation: Operation, then: Then, seed: u64) -> usize {
                 model = left;
                 was_given_up
             }
-            // It does not say; but an operation does not take so many polls.
+            // The number is unknown, but an operation needs fewer polls than this.
             Err(Error::Options(told)) if told == CHANGED_ITS_MIND => polls < 200,
             Err(error) => panic!("{operation:?} after {polls} polls, {then:?}: {error}"),
         };
@@ -358,7 +360,7 @@ fn attack(operation: Operation, then: Then, seed: u64) -> usize {
             db.close().unwrap();
             return polls - 1;
         }
-        // The same again, with as much of it on disk only as there was.
+        // Repeats with the same records only on disk.
         let (table, records) = (tables.records.clone(), first.clone());
         if model.iter().filter(|(key, _)| **key < BEFORE).ne(first.iter()) {
             db.run_blocking(async move |tx| {
@@ -383,7 +385,7 @@ fn an_operation_that_is_given_up_leaves_a_transaction_that_goes_on() {
             with_limit(LIMIT_SECONDS, move |limit| {
                 limit.on_timeout("the operation", move || format!("{operation:?}, {then:?}"));
                 let given_up: usize = (0..SEEDS).map(|seed| attack(operation, then, seed)).sum();
-                // All others need what is on disk.
+                // All others need records from disk.
                 let waits =
                     !matches!(operation, Operation::Insert | Operation::Count | Operation::Keys);
                 assert!(given_up > 0 || !waits, "{operation:?} was ready at once");

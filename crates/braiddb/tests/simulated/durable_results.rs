@@ -1,11 +1,11 @@
-//! No answer leaves ahead of what it stands on: in a crash at the very moment of an answer, the same
-//! question has the same answer after recovery.
+//! An answer is returned only after everything that it depends on is durable. Therefore, if the
+//! disk crashes at the moment of an answer, the same question has the same answer after recovery.
 //!
-//! A simulated disk delays the commit of a *change*. While it is under way, *questions* are put one
-//! after the other, which the change's effect answers differently than what was there before. At each
-//! answer the disk crashes. Since nobody else writes, an answer that tells of the change must be given
-//! again by what is recovered. Everything runs on the one worker of a simulated disk, so a seed always
-//! does the same. With every other seed the tables' records are on pages.
+//! A simulated disk delays the commit of a *change*. While the commit is in progress, the test asks
+//! *questions* one after the other, whose answers depend on the change. At each answer the disk
+//! crashes. No other transaction writes. Therefore the recovered database must repeat every answer
+//! that reflects the change. Everything runs on the one worker of a simulated disk, so a seed
+//! always gives the same run. Every second seed uses paged tables.
 
 mod scenes;
 
@@ -25,19 +25,19 @@ use scenes::{Scene, Script};
 
 const SEEDS: Range<u64> = 0..20;
 const KEY: u64 = 7;
-/// Questions and other transactions under way at a time.
+/// The maximum number of questions and other transactions in progress.
 const MAX_IN_FLIGHT: usize = 24;
-/// Crashes of a run that are recovered from.
+/// The number of crashes in a run that are recovered.
 const CRASHES: usize = 2;
-/// Turns of the worker that a transfer may take; some of the questions come while it does.
+/// The maximum worker turns of a transfer; some questions are asked during it.
 const MAX_DELAY: u32 = 400;
 
-/// For all seeds of a case, which take one or two.
+/// The time limit for all seeds of a case, which need one or two seconds.
 const SECONDS: u64 = 120;
 
 type Numbers = Table<u64, u64>;
 
-/// What changes while its durability is awaited.
+/// The change whose commit is delayed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Change {
     Insert,
@@ -46,7 +46,7 @@ enum Change {
     CreateTable,
 }
 
-/// What is asked; the answer depends on whether the change is there.
+/// A question whose answer depends on the change.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Question {
     Get,
@@ -61,18 +61,18 @@ enum Question {
     Insert,
     UpdateHandled,
     InsertHandled,
-    /// The closure's own error, after a get.
+    /// A get, after which the closure returns a custom error.
     OwnError,
-    /// A panic, after a get.
+    /// A get, after which the closure panics.
     Panic,
-    /// A closure that keeps what its first attempt read, and tells it in the second.
+    /// A closure that stores the result of its first attempt and returns it in the second.
     KeptFromFirstAttempt,
     Tables,
     CreateTable,
     OpenTable,
 }
 
-/// By which way the question is put.
+/// The way in which a question is asked.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Way {
     Run,
@@ -80,7 +80,7 @@ enum Way {
     Interactive,
 }
 
-/// How a question's transaction fails.
+/// The failure of a question's transaction.
 #[derive(Debug)]
 enum Failure {
     Engine(Error),
@@ -93,7 +93,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// What a case does.
+/// The change, the question and the way of a case.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     change: Change,
@@ -108,18 +108,18 @@ struct Run {
     db: Database,
     disk: SimulatedDisk,
     table: Numbers,
-    /// A table that no question is about.
+    /// A table that no question reads.
     beside: Numbers,
     record: Arc<Mutex<Record>>,
 }
 
 #[derive(Default)]
 struct Record {
-    /// What closures found, and up to where the log was durable then.
+    /// The results inside closures, and the durable LSN at that time.
     found: Vec<(String, u64)>,
-    /// What was told, and the disk as a crash at that moment leaves it.
+    /// The returned answers, and the disk after a crash at that moment.
     told: Vec<(String, SimulatedDisk)>,
-    /// How the change ended: its LSN.
+    /// The LSN of the change, or its error.
     changed: Option<Result<u64, Error>>,
 }
 
@@ -133,7 +133,8 @@ impl Run {
         }
     }
 
-    /// Answers the question. Changes nothing: else the next would be answered by its commit.
+    /// Answers the question. Changes nothing, because otherwise its commit would answer the next
+    /// question.
     async fn answer(&self, tx: &Transaction) -> Result<String, Failure> {
         let found = self.look(tx).await;
         let durable = self.db.stats().lsn.durable;
@@ -185,7 +186,7 @@ impl Run {
         })
     }
 
-    /// Puts the question once, and notes what the asker is told.
+    /// Asks the question once and records the answer.
     async fn ask(self) {
         let run = self.clone();
         let told = match (self.case.way, self.case.question) {
@@ -204,7 +205,7 @@ impl Run {
         let (run, replies, db) = (self.clone(), self.clone(), self.db.clone());
         let body = async move |tx: &Transaction, _: &u64| match run.answer(tx).await {
             Err(Failure::Engine(error)) => Err(error),
-            // A source's transactions fail with the engine's errors.
+            // Transactions of a source fail with the engine's error type.
             Err(Failure::Own(found)) => Err(Error::Options(found)),
             Ok(found) => Ok(found),
         };
@@ -219,8 +220,8 @@ impl Run {
             .unwrap();
     }
 
-    /// The first attempt reads and loses against another transaction; the second reads nothing and
-    /// tells what the first one read.
+    /// The first attempt reads, and fails because of another transaction. The second attempt reads
+    /// nothing and returns the result of the first.
     async fn keep_and_tell(&self) -> Result<String, Failure> {
         let (run, kept) = (self.clone(), Mutex::new(None));
         let body = async move |tx: &Transaction| {
@@ -262,10 +263,11 @@ impl Run {
         self.record.lock().unwrap().changed = Some(lsn);
     }
 
-    /// Puts the question; makes the change, and puts the question again and again until the change is
-    /// told of; then puts it a last time. What does so is a chain of short transactions, since one
-    /// long one would keep what was deleted from being reclaimed; but one beside a source of
-    /// questions, since a worker takes the inputs of one source before those of another.
+    /// Asks the question, makes the change, and repeats the question until an answer reflects the
+    /// change. Then asks a last time. A chain of short transactions repeats the question, because
+    /// one long transaction would keep deleted records from being reclaimed. Next to a source of
+    /// questions it is one long transaction, because a worker takes inputs from one source before
+    /// those of another.
     fn change_and_ask(&self, seed: u64) -> Record {
         let script = Script { run: self.clone(), seed };
         if self.case.way == Way::Source {
@@ -289,7 +291,7 @@ impl Run {
     }
 }
 
-/// Lets the worker have a turn.
+/// Yields to the worker.
 async fn give_way() {
     let mut polled = false;
     poll_fn(|cx| {
@@ -311,12 +313,12 @@ async fn scan(tx: &Transaction, table: &Numbers, reverse: bool) -> Result<String
     Ok(format!("{found:?}"))
 }
 
-/// The answer if a write was refused; if it was not, it is to be taken back.
+/// Returns `answer` if a write was refused; otherwise an error that rolls the write back.
 fn refused_if(refused: bool, answer: &str) -> Result<String, Failure> {
     if refused { Ok(answer.to_owned()) } else { Err(Failure::Own("carried out".to_owned())) }
 }
 
-/// Whether the tables of a seed are on pages.
+/// Returns true if the tables of a seed are paged.
 fn is_paged(seed: u64) -> bool {
     !seed.is_multiple_of(2)
 }
@@ -338,7 +340,7 @@ impl Case {
         Run { case: self, db, disk: disk.clone(), table, beside, record: Arc::default() }
     }
 
-    /// A database with what is to be changed.
+    /// Creates a database with the record that will change.
     fn prepare(self, seed: u64) -> Run {
         fastrand::seed(seed);
         let run = self.on(&SimulatedDisk::new(seed), seed);
@@ -360,15 +362,16 @@ impl Case {
         run
     }
 
-    /// Runs the case, and holds what was told against what each crash left; how many questions found
-    /// the change before it was durable.
+    /// Runs the case and compares its answers with the state after each crash. Returns the number
+    /// of questions that saw the change before it was durable.
     fn check(self, seed: u64) -> usize {
         let run = self.prepare(seed);
         run.disk.set_faults(Faults { most_delay: MAX_DELAY, ..Faults::default() });
         let Record { found, told, changed } = run.change_and_ask(seed);
         let lsn = changed.unwrap().unwrap();
         if self.change == Change::Delete && is_paged(seed) {
-            // The catalog's rows of two tables; a change that was kept, with what leads to it, takes more.
+            // The catalog's rows of two tables; if the change were kept with its chain, it would
+            // use more.
             let versions = run.db.stats().memory.versions;
             assert!(versions < 160, "{self:?}, seed {seed}: nothing reclaimed, {versions} bytes");
         } else if self.change == Change::Delete {
@@ -395,7 +398,7 @@ impl Case {
     }
 }
 
-/// Runs something for each seed, within a time limit.
+/// Runs a function for each seed, within a time limit.
 fn for_each_seed(each: impl Fn(u64) + Send + 'static) {
     with_limit(SECONDS, move |limit| {
         let under_way = Arc::new(Mutex::new(None));
@@ -461,7 +464,8 @@ cases! {
     a_table_that_was_opened: CreateTable, OpenTable, Run;
 }
 
-/// If the log fails while an answer waits, its error comes in the place of the answer.
+/// If the log fails while an answer waits, the caller receives the error of the log instead of the
+/// answer.
 #[test]
 fn a_log_that_fails_meanwhile_answers_for_all() {
     for_each_seed(|seed| {
@@ -491,13 +495,13 @@ fn fail_meanwhile(case: Case, seed: u64) {
         "{case:?}, seed {seed}: no question found what was not durable"
     );
     for (answer, _) in told.iter().filter(|(answer, _)| answer != before) {
-        // A conflict tells nothing of what is there.
+        // A conflict does not depend on the change.
         let nothing_told = answer.contains("Log(") || answer.contains("Conflict");
         assert!(nothing_told, "{case:?}, seed {seed}: told {answer}");
     }
 }
 
-/// A step waits for what it read, not for what others commit meanwhile.
+/// A step waits for the commits that it read, not for later commits of other transactions.
 #[test]
 fn a_step_that_read_nothing_fresh_waits_for_nothing() {
     for_each_seed(|seed| {
@@ -506,7 +510,7 @@ fn a_step_that_read_nothing_fresh_waits_for_nothing() {
         run.disk.set_faults(Faults { most_delay: MAX_DELAY, ..Faults::default() });
         let host = run.clone();
         let steps = async move |_: &Transaction| {
-            // A commit of a table that no step reads at first.
+            // A commit to a table that no step reads at first.
             let mut commit = pin!(host.clone().write_beside());
             let tail = host.db.stats().lsn.tail;
             while host.db.stats().lsn.tail == tail {

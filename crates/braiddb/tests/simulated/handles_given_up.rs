@@ -1,6 +1,6 @@
-//! Snapshots and staged tables whose making, publication and discarding are given up after each number of polls:
-//! nothing is held for a snapshot that nobody has, and a staged table is published whole or not at all, and
-//! leaves nothing behind once the database was opened again.
+//! The creation of snapshots, and the creation, publication and discarding of staged tables, are
+//! dropped after each number of polls. No versions are kept for an abandoned snapshot. A staged
+//! table is published completely or not at all, and leaves nothing after a reopening.
 
 use crate::common::{Watched, with_limit};
 use crate::settled::poll_settled;
@@ -9,10 +9,10 @@ use braiddb::{Database, Error, Options, StagedTable, Table, Tuning};
 
 type Numbers = Table<u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 600;
-/// More polls than any of them takes, with all that is under way ended before each.
+/// More polls than any of them needs, if all pending operations end before each poll.
 const MAX_POLLS: usize = 100;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
@@ -32,7 +32,7 @@ fn put_all(db: &Database, table: &Numbers, value: u64) {
     .unwrap();
 }
 
-/// A staged table with records, in a new database on a disk.
+/// Creates a staged table with records in a new database on a disk.
 fn staged(disk: &SimulatedDisk) -> (Database, StagedTable<u64, u64>) {
     let db = open(disk, 1);
     let staged = block_on(db.stage_table::<u64, u64>("numbers")).unwrap();
@@ -40,7 +40,8 @@ fn staged(disk: &SimulatedDisk) -> (Database, StagedTable<u64, u64>) {
     (db, staged)
 }
 
-/// Opens the database anew: the table is there whole, or nothing of it is; whether it is there.
+/// Reopens the database and checks that the table exists completely or not at all. Returns true if
+/// it exists.
 fn whole_or_nothing(disk: &SimulatedDisk, db: Database) -> bool {
     db.close().unwrap();
     drop(db);
@@ -62,11 +63,11 @@ fn whole_or_nothing(disk: &SimulatedDisk, db: Database) -> bool {
     there
 }
 
-/// Rounds of [`at_every_poll`]: work that is handed to a worker may be over before it is polled the first time.
+/// The rounds of [`at_every_poll`]: work that a worker received may end before its first poll.
 const ROUNDS: u64 = 3;
 
-/// Runs `attack` with more and more polls, on a new disk each, until it says that nothing was given up; a few
-/// times, since how many polls something takes depends on who comes first.
+/// Runs `attack` with more and more polls, on a new disk each, until it returns that nothing was
+/// dropped. Repeats this a few times, because the number of polls depends on the order of threads.
 fn at_every_poll(mut attack: impl FnMut(&SimulatedDisk, usize) -> bool) {
     for round in 0..ROUNDS {
         let over = (0..MAX_POLLS).find(|&polls| {
@@ -85,7 +86,7 @@ fn staging_that_is_given_up_leaves_nothing() {
             let db = open(disk, 1);
             let first = poll_settled(disk, db.stage_table::<u64, u64>("numbers"), polls);
             let given_up = first.is_none();
-            // Whatever became of the first, the name is free.
+            // The name is free in any case.
             let second = block_on(db.stage_table::<u64, u64>("numbers")).unwrap();
             put_all(&db, second.table(), 7);
             if let Some(first) = first {
@@ -111,7 +112,7 @@ fn a_publication_that_is_given_up_is_whole_or_nothing() {
                 } else if again {
                     match block_on(staged.publish()) {
                         Ok(_) => {}
-                        // The first went on; that its name is taken does it no harm.
+                        // The first one continues; its name may be taken without harm.
                         Err(Error::TableExists(name)) => assert_eq!(name, "numbers"),
                         Err(error) => panic!("{error}"),
                     }
@@ -150,7 +151,8 @@ fn a_discarding_that_is_given_up_goes_on() {
     });
 }
 
-/// Nobody has the snapshot: versions go, and compaction, which leaves snapshots alone, frees segments.
+/// A dropped snapshot holds nothing: versions are freed, and compaction, which respects snapshots,
+/// frees segments.
 #[test]
 fn a_snapshot_that_is_given_up_holds_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -168,7 +170,7 @@ fn a_snapshot_that_is_given_up_holds_nothing() {
             block_on(db.checkpoint()).unwrap();
             block_on(db.compact()).unwrap();
             assert!(db.stats().log.segments_freed > 0);
-            // Whoever commits frees what those before left.
+            // Each commit frees the garbage of earlier ones.
             let mut value = 30;
             while db.stats().versions_waiting > 4 * RECORDS {
                 put_all(&db, &table, value);
@@ -180,7 +182,7 @@ fn a_snapshot_that_is_given_up_holds_nothing() {
     });
 }
 
-/// Reads of a snapshot that are given up: those that come after them find it as it was.
+/// After a dropped read of a snapshot, later reads see the same contents.
 #[test]
 fn reading_a_snapshot_that_is_given_up_disturbs_nobody() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,5 +1,5 @@
-//! Creations and droppings of indexes that their caller gives up, after each number of polls: the next
-//! call goes on with a creation, and a dropping goes on by itself.
+//! The creation and the drop of indexes are abandoned after each number of polls. The next call
+//! continues an abandoned creation. An abandoned drop continues without a caller.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use braiddb::{
 type Records = Table<u64, u64>;
 type Digits = Index<u64, u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 const NAME: &str = "digits";
 
@@ -50,7 +50,7 @@ fn put_all(db: &Database, table: &Records, records: std::ops::Range<u64>) {
     }
 }
 
-/// Writes a record, and holds the index against the table: both at once.
+/// Writes a record and checks that the index matches the table.
 fn works(db: &Database, table: &Records, index: &Digits, key: u64) {
     let (records, by) = (table.clone(), index.clone());
     let run = db.run_with(RunOptions::default().max_attempts(4), async move |tx| {
@@ -63,7 +63,7 @@ fn works(db: &Database, table: &Records, index: &Digits, key: u64) {
         while let Some(one) = scan.next().await? {
             found.push(one);
         }
-        // A digit 0 is a key only of numbers that go on after it.
+        // A digit 0 is a key only if more digits follow it.
         assert_eq!(found, expected.into_iter().filter(|one| one.2 > 0).collect::<Vec<_>>());
         Ok(())
     });
@@ -75,7 +75,7 @@ fn attached_again(db: &Database, table: &Records) -> Digits {
     loop {
         match block_on(attach(db, table)) {
             Ok(index) => return index,
-            // What was dropped is being deleted.
+            // The dropped index is still being deleted.
             Err(Error::IndexBusy { .. }) => std::thread::yield_now(),
             Err(error) => panic!("{error}"),
         }
@@ -109,7 +109,7 @@ fn a_creation_that_is_given_up_is_gone_on_with_by_the_next_call() {
     });
 }
 
-/// Given up after its first poll; dropped again, created again.
+/// The drop is abandoned after its first poll, then the index is dropped again and created again.
 #[test]
 fn a_dropping_that_is_given_up_goes_on() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -120,7 +120,7 @@ fn a_dropping_that_is_given_up_goes_on() {
             let index = attached_again(&db, &table);
             works(&db, &table, &index, 3);
             let over = poll_settled(&disk, db.drop_index(&table, NAME), 1);
-            // Over already only if this thread was held up after it had handed the work over.
+            // It can be complete only if this thread paused after the worker received the drop.
             assert!(matches!(over, None | Some(Ok(()))), "{over:?}");
             for key in 0..beside {
                 put_all(&db, &table, key..key + 1);
@@ -132,7 +132,7 @@ fn a_dropping_that_is_given_up_goes_on() {
             loop {
                 match block_on(db.drop_index(&table, NAME)) {
                     Err(Error::IndexNotFound { .. }) => break,
-                    // What was given up goes on.
+                    // The abandoned drop continues.
                     Err(Error::IndexBusy { .. }) => std::thread::yield_now(),
                     other => panic!("it was dropped before: {other:?}"),
                 }
@@ -154,8 +154,8 @@ fn a_dropping_that_is_given_up_goes_on() {
     });
 }
 
-/// A dropping that a crash broke off at whatever operation of the disk goes on at the next opening by itself, beside
-/// the creation of an index of the same name, whose row it leaves.
+/// After a crash at any disk operation, the next opening continues an interrupted drop. It keeps
+/// the row of a new index with the same name that is created meanwhile.
 #[test]
 fn an_index_that_is_created_again_outlives_the_deletion_of_the_old_one() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -171,7 +171,7 @@ fn an_index_that_is_created_again_outlives_the_deletion_of_the_old_one() {
             seed += 1;
             noted.lock().unwrap().push(moment.crash(seed, &mut CrashCounts::default()));
         });
-        // Something before it.
+        // A record before the index.
         put_all(&db, &table, 0..1);
         block_on(db.drop_index(&table, NAME)).unwrap();
         disk.unwatch();
@@ -180,7 +180,7 @@ fn an_index_that_is_created_again_outlives_the_deletion_of_the_old_one() {
         let (mut there, mut went_on) = (0, 0);
         for (number, disk) in crashes.lock().unwrap().drain(..).enumerate() {
             let (db, table) = open(&disk, number as u64);
-            // Besides, only the table was opened.
+            // Apart from this, the test only opened the table.
             went_on += u32::from(db.stats().committed > 5);
             there += block_on(db.indexes()).unwrap().len();
             let index = attached_again(&db, &table);

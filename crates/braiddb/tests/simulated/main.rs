@@ -1,4 +1,5 @@
-//! What needs a simulated disk: a crash at each of its operations, its errors, and futures that are given up at each poll.
+//! Tests on a simulated disk: crashes at each disk operation, disk errors, and futures dropped at
+//! each poll.
 #![cfg(braid_simulation)]
 
 mod bulk_crash;

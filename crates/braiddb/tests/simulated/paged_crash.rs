@@ -1,6 +1,6 @@
-//! A crash at every operation of the disk in the life of a paged table: created, filled by transactions of many
-//! blocks, changed, renamed, cleared, dropped. What is recovered is what one of its steps left, no earlier one than
-//! was acknowledged.
+//! Crashes at every disk operation in the life of a paged table: created, filled by transactions of
+//! many blocks, changed, renamed, cleared, dropped. The recovered state must be the result of one
+//! of these steps, and not earlier than the last acknowledged one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,11 +14,11 @@ use futures_util::future::join;
 type Numbers = Table<u64, u64>;
 type Contents = BTreeMap<u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 400;
 const RECORDS: u64 = 1500;
 
-/// What is left by the steps so far.
+/// The last completed step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Before,
@@ -37,7 +37,7 @@ fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 
-/// Every third record is deleted, in between, and made anew.
+/// Deletes every third record and inserts it again.
 async fn change(db: &Database, table: &Numbers, factor: u64) {
     let table = table.clone();
     let changed = db.run(async move |tx| {
@@ -78,10 +78,10 @@ fn contents(db: &Database, name: &str) -> Option<Contents> {
     Some(found)
 }
 
-/// Which step left what is there.
+/// Returns the step that matches the contents.
 fn step(db: &Database) -> Step {
     match (contents(db, "numbers"), contents(db, "figures")) {
-        // Those it was before, and after.
+        // No table: before the creation, or after the drop.
         (None, None) => Step::Dropped,
         (Some(found), None) if found.is_empty() => Step::Created,
         (Some(found), None) if found == changed(2) => Step::Filled,
@@ -97,7 +97,7 @@ fn step(db: &Database) -> Step {
     }
 }
 
-/// Writes some checkpoints, unless others are being written, beside what is done to the tables.
+/// Writes some checkpoints while the tables change, unless another checkpoint is in progress.
 async fn write_checkpoints(db: &Database) {
     for _ in 0..4 {
         match db.checkpoint().await {
@@ -107,7 +107,8 @@ async fn write_checkpoints(db: &Database) {
     }
 }
 
-/// Checks what a crash left; the step that did, and whether it was opened by a checkpoint with records of the paged table.
+/// Checks the state after a crash. Returns its step, and true if the open used a checkpoint with
+/// records of the paged table.
 fn check(disk: &SimulatedDisk, seed: u64, acknowledged: Step) -> (Step, bool) {
     let db = open(disk, seed);
     let others = changed(5).len() as u64 + 10;
@@ -128,7 +129,7 @@ fn check(disk: &SimulatedDisk, seed: u64, acknowledged: Step) -> (Step, bool) {
     assert_eq!(contents(&db, "others"), Some(changed(5)));
     disk.settle();
     let paged = !matches!(found, Step::Before | Step::Dropped);
-    // Every other one is opened again by a checkpoint of what was recovered.
+    // Every second state is reopened from a checkpoint of the recovered state.
     while seed.is_multiple_of(2) {
         match block_on(db.checkpoint()) {
             Err(Error::CheckpointUnderWay) => disk.settle(),
@@ -139,7 +140,7 @@ fn check(disk: &SimulatedDisk, seed: u64, acknowledged: Step) -> (Step, bool) {
         }
     }
     if !paged {
-        // The name is free, and the new table has nothing of the old one.
+        // The name is free, and a new table contains nothing of the old one.
         for name in ["numbers", "figures"] {
             let again: Numbers = create_table(&db, name, seed.is_multiple_of(2));
             assert_eq!(contents(&db, name), Some(Contents::new()));
@@ -223,8 +224,8 @@ fn a_crash_leaves_what_a_step_left() {
     });
 }
 
-/// A checkpoint that was begun before a paged table was created, and ends while it is written, does not part it from
-/// the log.
+/// A checkpoint that began before the creation of a paged table, and ends while the table is
+/// written, must not free the table's log.
 #[test]
 fn a_checkpoint_under_way_leaves_a_new_paged_table_its_log() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,5 +1,5 @@
-//! A crash at every operation of the disk while a staged table is filled and published: afterwards it is there
-//! whole, or there is nothing of it.
+//! Crashes at every disk operation while a staged table is filled and published: afterwards it
+//! exists completely or not at all.
 
 use std::sync::{Arc, Mutex};
 
@@ -7,7 +7,7 @@ use crate::common::{Watched, with_limit};
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
 use braiddb::{Database, Error, Options, TableOptions, Tuning};
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 1500;
 const AT_ONCE: u64 = 100;
@@ -18,7 +18,7 @@ fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 
-/// Checks what a crash left; whether the table was there.
+/// Checks the state after a crash. Returns true if the table existed.
 fn check(disk: &SimulatedDisk, seed: u64, told: bool) -> bool {
     let db = open(disk, seed);
     let there = match block_on(db.open_table::<u64, u64>("numbers")) {

@@ -1,4 +1,4 @@
-//! Tables by tuples in which texts and bytes are borrowed.
+//! Tables keyed by tuples with borrowed text and bytes.
 
 use std::future::Future;
 use std::ops::Bound;
@@ -18,7 +18,7 @@ fn in_memory() -> Database {
     Database::in_memory(Options::default().workers(1)).unwrap().watched()
 }
 
-/// A table with three records.
+/// Creates a table with three records.
 fn filled(db: &Database) -> Owned {
     let table: Owned = block_on(db.create_table("t")).unwrap();
     for (region, day, count) in [("eu", 7, 40), ("eu", 8, 2), ("us", 7, 5)] {
@@ -58,7 +58,7 @@ fn one_table_has_owned_and_borrowed_handles() {
     });
 }
 
-/// Closures, which own what they use, lend it to their operations; what they return may be sent.
+/// Closures own the keys that they pass by reference to operations; their futures are `Send`.
 #[test]
 fn ranges_and_prefixes_are_borrowed_from_what_a_closure_owns() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -100,7 +100,7 @@ where
     Ok(count)
 }
 
-/// Generic code of programs that know `Key` alone goes on compiling, its closures included.
+/// Generic code that only requires `Key` still compiles, with its closures.
 fn put_and_count<K>(db: &Database, table: Table<K, u64>, key: K) -> u64
 where
     K: Key + Send + Sync,
@@ -114,7 +114,7 @@ where
     put.unwrap()
 }
 
-/// The same of prefixes.
+/// Does the same with prefixes.
 async fn first_of<K, P>(
     tx: &Transaction,
     table: &Table<K, u64>,

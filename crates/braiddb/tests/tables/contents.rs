@@ -1,11 +1,11 @@
-//! What a table holds is counted where it is: in memory, or on disk only.
+//! Counts of a table's records by location: in memory, or only on disk.
 
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::{Database, Error, Options, Table, Tuning};
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 fn open(directory: &std::path::Path) -> Database {
@@ -47,7 +47,7 @@ fn records_are_counted_in_memory_and_on_disk() {
                 db.close().unwrap();
                 continue;
             }
-            // Recovery brings no record to memory, nor does counting.
+            // Neither recovery nor counting loads records into memory.
             for _ in 0..2 {
                 let contents = block_on(db.table_contents(&table)).unwrap();
                 assert_eq!((contents.records(), contents.hot_records), (4000, 0));

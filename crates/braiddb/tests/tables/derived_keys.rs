@@ -1,4 +1,4 @@
-//! Keys whose implementation is derived: the contract of `Key`, and what may change about them.
+//! Derived keys: the contract of `Key`, and the allowed changes of a type.
 
 use std::fmt::Debug;
 
@@ -55,7 +55,7 @@ fn part(key: &impl Key) -> KeyBuffer {
     buffer
 }
 
-/// The contract: order, round trip, and that the end of a part can be told.
+/// Checks the contract: order, round trip, and the detectable end of a part.
 fn check<K: Key<Owned = K> + Ord + Debug>(a: &K, b: &K) -> Result<(), TestCaseError> {
     let (left, right) = (encode(a), encode(b));
     prop_assert_eq!(a.cmp(b), left.cmp(&right), "{:?} {:?}", a, b);
@@ -72,7 +72,7 @@ fn check<K: Key<Owned = K> + Ord + Debug>(a: &K, b: &K) -> Result<(), TestCaseEr
     Ok(())
 }
 
-/// Bytes that encode no key are refused, and those that are taken are a key's.
+/// Checks that bytes which encode no key are refused, and that accepted bytes are a key's encoding.
 fn damaged<K: Key<Owned = K> + Ord + Debug>(bytes: &[u8]) -> Result<(), TestCaseError> {
     if let Ok(key) = K::decode(bytes) {
         prop_assert_eq!(&encode(&key)[..], bytes);
@@ -165,7 +165,7 @@ fn what_is_stored_is_as_documented() {
     });
 }
 
-/// The same keys in a later program: types and variants have other names, and there is a variant more.
+/// The same keys in a later program: types and variants have other names, and one variant is new.
 mod later {
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Dropping, renaming and clearing tables, beside those who use them.
+//! Dropping, renaming and clearing tables while other transactions use them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 type Numbers = Table<u64, u64>;
 type Halves = Index<u64, u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 3000;
 
@@ -41,7 +41,7 @@ fn count(db: &Database, table: &Numbers) -> Result<u64, Error> {
     db.run_blocking(async move |tx| tx.count(&table, ..).await)
 }
 
-/// Waits until so many deleted records are reclaimed, by the transactions that takes, not by time.
+/// Waits until this number of deleted records is reclaimed, bounded by transactions, not by time.
 fn wait_for_reclaimed(db: &Database, least: u64) {
     while db.stats().records_reclaimed < least {
         db.run_blocking(async |tx| tx.tables().await).unwrap();
@@ -98,7 +98,8 @@ fn who_began_before_goes_on_with_the_table() {
         std::thread::scope(|scope| {
             let dropping = scope.spawn(|| {
                 block_on(db.drop_table("numbers")).unwrap();
-                // Relaxed: looked at by who ends what this waits for, or has joined it.
+                // Relaxed: read after `drop_table` has waited for the transaction, or after it was
+                // joined.
                 assert!(ended.load(Ordering::Relaxed), "a transaction goes on with the table");
             });
             while block_on(db.get(&table, &7)).is_ok() {
@@ -130,7 +131,7 @@ fn what_is_left_of_a_dropped_table_goes_when_the_database_is_opened_again() {
             halves(&db, &table);
             fill(&db, &table, RECORDS);
             let id = db.run_blocking(async |tx| tx.tables().await).unwrap()[0].id;
-            // It keeps the records from being deleted.
+            // The open transaction keeps the records from being deleted.
             let open = block_on(db.begin()).unwrap();
             block_on(open.get(&table, &1)).unwrap();
             std::thread::scope(|scope| {
@@ -170,14 +171,14 @@ fn tables_are_dropped_beside_those_who_use_them() {
         let (_dir, db) = open();
         let (over, refused, written) =
             (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
-        // Before each dropping, somebody must have used the table.
+        // A client must have used the table before each drop.
         let used = AtomicU64::new(0);
         std::thread::scope(|scope| {
             for seed in 0..3 {
                 let (db, over, refused, written, used) = (&db, &over, &refused, &written, &used);
                 scope.spawn(move || {
                     let mut random = fastrand::Rng::with_seed(seed);
-                    // Relaxed: counts, and an end that is seen some time.
+                    // Relaxed: counters, and a stop flag whose delay does not matter.
                     while !over.load(Ordering::Relaxed) {
                         let Ok(table) = block_on(db.open_table::<u64, u64>("numbers")) else {
                             continue;
@@ -215,7 +216,7 @@ fn tables_are_dropped_beside_those_who_use_them() {
         assert!(written.load(Ordering::Relaxed) > 0 && refused.load(Ordering::Relaxed) > 0);
         assert_eq!(db.run_blocking(async |tx| tx.tables().await).unwrap(), []);
         wait_for_reclaimed(&db, ROUNDS * 300);
-        // Nothing of any of them is left but what the catalog itself took.
+        // Nothing of any of them is left, except the catalog's own memory.
         let other: Numbers = block_on(db.create_table("others")).unwrap();
         assert_eq!(count(&db, &other).unwrap(), 0);
         let check = db.check().unwrap();
@@ -276,7 +277,7 @@ fn a_cleared_table_is_empty_and_goes_on() {
         let table: Numbers = block_on(db.create_table("numbers")).unwrap();
         assert_eq!(block_on(db.clear(&table)).unwrap(), 0);
         let index = halves(&db, &table);
-        // As many as are deleted at once, and some more.
+        // As many as one deletion transaction deletes, and more.
         for records in [1, 1023, 1024, 1025, RECORDS] {
             fill(&db, &table, records);
             assert_eq!(block_on(db.clear(&table)).unwrap(), records);

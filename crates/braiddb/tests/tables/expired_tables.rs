@@ -1,5 +1,5 @@
-//! What is done to whole tables whose records expire: filled from an iterator, cleared, renamed, dropped, evicted. What
-//! has expired and is not swept yet is in nobody's way.
+//! Operations on whole tables with expiring records: load, clear, rename, drop, eviction. Expired
+//! records that are not swept yet do not disturb them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 fn open(directory: &Path, options: Options) -> Database {
@@ -102,7 +102,7 @@ fn large_values_that_are_read_from_the_log_are_the_users_alone() {
         (5..10).for_each(|key| block_on(db.put(&table, &key, &value(key))).unwrap());
         for expired in [0, 5] {
             db.close().unwrap();
-            // All of it is in the log only.
+            // All records are only in the log.
             let db = open(directory.path(), clock.options());
             let table = block_on(create(&db)).unwrap();
             let reads = db.stats().suspensions.storage;
@@ -254,7 +254,7 @@ fn a_sweep_of_a_large_table_does_not_hold_up_that_of_a_small_one() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let options = TableOptions::default().ttl(Duration::from_secs(1));
-        // Each deletion asks for the record's keys.
+        // Each deletion calls the extractor.
         let deleted = Arc::new(AtomicU64::new(0));
         let counts = deleted.clone();
         let count = move |_: u64, keys: &mut IndexKeys<'_, u64>| {

@@ -1,5 +1,5 @@
-//! Records that expire are there for nobody from their moment on, in tables of both kinds, whatever is done to them,
-//! and go when they are swept, of which nobody notices anything. The clock is the test's.
+//! Expiring records in tables of both kinds: they are invisible from their expiry time on, for
+//! every operation, and sweeps delete them without visible effects. The test controls the clock.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 /// Runs a test on a table of each kind, in memory.
@@ -74,7 +74,8 @@ fn an_expired_record_is_there_for_no_operation() {
             Ok(())
         })
         .unwrap();
-        // Two were deleted by what took them for alive, and one for which it was inserted anew.
+        // Two were deleted by operations before they expired, and one was replaced by a new
+        // insertion.
         assert_eq!(block_on(db.sweep_expired()).unwrap(), 7);
         assert_eq!(db.stats().expired_swept, 7);
     });
@@ -141,7 +142,7 @@ fn an_expired_record_is_in_no_ones_way_in_an_index() {
                 assert_eq!(tx.entries_by(&index, ..)?.next().await?, None);
                 tx.insert(&records, &3, &11).await?;
                 assert_eq!(tx.get_by(&index, &1).await?, Some((3, 11)));
-                // The entry of the expired one goes with what takes its place.
+                // The entry of the expired record disappears with its replacement.
                 tx.insert(&records, &2, &30).await?;
                 assert_eq!(tx.get_by(&index, &2).await?, None);
                 assert_eq!(tx.get_by(&index, &3).await?, Some((2, 30)));
@@ -186,7 +187,7 @@ fn what_a_serializable_transaction_was_told_of_an_expired_record_is_certified() 
             let serializable = RunOptions::default().isolation(Isolation::Serializable);
             db.put(&table, &1, &10).await?;
             clock.pass(TTL);
-            // Somebody else writes what it was told was not there.
+            // Another transaction writes the record that this one found missing.
             let transaction = db.begin_with(serializable.clone()).await?;
             assert_eq!(transaction.get(&table, &1).await?, None);
             transaction.put(&table, &2, &20).await?;
@@ -194,7 +195,8 @@ fn what_a_serializable_transaction_was_told_of_an_expired_record_is_certified() 
             let committed = transaction.commit().await;
             assert!(committed.is_err(), "{committed:?}");
             assert_eq!(db.get(&table, &2).await?, None);
-            // A record that expires meanwhile changes nothing: its time is the transaction's own.
+            // A record that expires in the meantime changes nothing: a transaction uses a fixed
+            // time.
             let transaction = db.begin_with(serializable).await?;
             assert_eq!(transaction.get(&table, &1).await?, Some(11));
             clock.pass(TTL);
@@ -206,7 +208,8 @@ fn what_a_serializable_transaction_was_told_of_an_expired_record_is_certified() 
     });
 }
 
-/// A writer that found a record alive does not see what was written by one that found it expired.
+/// A writer that found a record unexpired does not see the write of a transaction that found it
+/// expired.
 #[test]
 fn a_later_time_is_not_seen_by_extension() {
     for_both_kinds(|db, clock, table| {
@@ -218,7 +221,7 @@ fn a_later_time_is_not_seen_by_extension() {
             assert_eq!(transaction.get(&table, &1).await?, Some(10));
             clock.pass(TTL);
             assert_eq!(db.get(&table, &1).await?, None);
-            // Written by who knows that record 1 has expired.
+            // The writer knows that record 1 has expired.
             db.put(&table, &3, &30).await?;
             match transaction.get(&table, &3).await {
                 Ok(seen) => assert_eq!(seen, None),
@@ -264,7 +267,7 @@ fn options_that_cannot_be_are_refused() {
             tx.put_with_ttl(&plain, &1, &1, Duration::from_secs(1)).await
         });
         assert!(matches!(refused, Err(Error::Options(_))), "{refused:?}");
-        // A table keeps what it was created with.
+        // A table keeps the options it was created with.
         let longer = TableOptions::default().ttl(Duration::from_secs(60));
         let again: Table<u64, u64> = db
             .run_blocking(async move |tx| tx.open_or_create_table_with("records", longer).await)
@@ -346,7 +349,7 @@ fn what_has_expired_stays_so_after_reopening_a_checkpoint_and_a_backup() {
                 block_on(db.put(&table, &key, &key)).unwrap();
                 clock.pass(TTL / 10);
             }
-            // Of the first, the moment is over: they were written one to two lifetimes ago.
+            // The first records have expired: they were written one to two lifetimes ago.
             let alive = |db: &Database| {
                 let table = create(db, paged);
                 db.run_blocking(async move |tx| {
@@ -368,7 +371,7 @@ fn what_has_expired_stays_so_after_reopening_a_checkpoint_and_a_backup() {
             for directory in [&here, &copy] {
                 let db = open(directory, &clock);
                 assert_eq!(alive(&db), expected);
-                // Those before are there still, and are swept.
+                // Earlier records still exist and are swept.
                 assert_eq!(block_on(db.sweep_expired()).unwrap(), 10);
                 let problems = db.check().unwrap().problems;
                 assert!(problems.is_empty(), "{problems:?}");
@@ -382,7 +385,7 @@ fn what_has_expired_stays_so_after_reopening_a_checkpoint_and_a_backup() {
     });
 }
 
-/// What records there are to be, each with the moment at which it expires.
+/// The expected records, each with its expiry time.
 type Model = BTreeMap<u64, (u64, u64)>;
 
 async fn change(
@@ -503,7 +506,7 @@ fn sweeping_goes_on_beside_writers() {
             let index =
                 block_on(db.index(&table, "by_tens", IndexOptions::default(), tens)).unwrap();
             let (mut swept, mut rounds) = (0, 0);
-            // Until the sweeps have had something to do while others wrote.
+            // Repeats until the sweeps deleted records while others wrote.
             while swept < 200 {
                 let (writer, records, write_clock) = (db.clone(), table.clone(), clock.clone());
                 let writing = std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Tables: their keys and values, options, expiry, and how they come and go.
+//! Tables: keys and values, options, expiry, creation and drop.
 
 mod borrowed_keys;
 #[path = "../common/mod.rs"]

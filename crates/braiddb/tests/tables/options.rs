@@ -1,5 +1,5 @@
-//! Every option at its extremes: refused with its name, its value and its limits, or a database
-//! with it opens, works, closes and opens again.
+//! Tests every option at its limits. A refused value is reported with its name, value and limits.
+//! With an accepted value the database opens, works, closes and reopens.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,11 +20,11 @@ struct Case {
     field: &'static str,
     value: u64,
     set: Set,
-    /// The least and the greatest value, where this one is refused.
+    /// The minimum and maximum if this value is refused.
     refused: Option<[u64; 2]>,
 }
 
-/// Values of a field at and beyond its limits; `odd` are within them, and refused all the same.
+/// Returns the values of a field at and beyond its limits; `odd` are within the limits but refused.
 fn cases(
     field: &'static str,
     [least, most]: [u64; 2],
@@ -79,7 +79,7 @@ fn all_cases() -> Vec<Case> {
     lists.into_iter().flatten().collect()
 }
 
-/// The fields whose extremes other tests cover: tests of this file, if no comment names others.
+/// The options whose limits other tests check: in this file, unless noted.
 const ELSEWHERE: [&str; 16] = [
     "memory_budget",
     "page_frames",
@@ -103,11 +103,11 @@ const ELSEWHERE: [&str; 16] = [
     "tuning",
 ];
 
-/// The names of the fields in a value's debug output.
+/// Returns the names of the fields in the debug output of a value.
 fn fields(value: &impl std::fmt::Debug) -> Vec<String> {
     let printed = format!("{value:#?}");
     let fields = printed.lines().filter_map(|line| {
-        // Fields of nested values are indented further.
+        // Fields of nested values are indented deeper.
         let field =
             line.strip_prefix("    ").filter(|field| !field.starts_with([' ', '}', ')']))?;
         Some(field.split_once(':').expect("a field and its value").0.to_owned())
@@ -130,13 +130,13 @@ fn every_option_has_its_test() {
     });
 }
 
-/// Opens, writes, reads, checkpoints and closes; then opens again and reads.
+/// Opens, writes, reads, checkpoints and closes; then reopens and reads.
 fn works(options: &Options) {
     let directory = tempfile::tempdir().unwrap();
     for round in 0..2_u64 {
         let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let table: Records = block_on(db.open_or_create_table("records")).unwrap();
-        // There are none beside the serial safety net.
+        // The serial safety net does not support paged tables.
         let pages: Option<Records> =
             (options.tuning.certifier == Certifier::ReadValidation).then(|| {
                 let paged = TableOptions::default().paged();
@@ -153,7 +153,7 @@ fn works(options: &Options) {
             db.run_blocking(both).unwrap();
         }
         match block_on(db.checkpoint()) {
-            // One that was due by itself does as well.
+            // An automatic checkpoint is equally good.
             Ok(_) | Err(Error::CheckpointUnderWay) => {}
             Err(error) => panic!("{error}"),
         }
@@ -216,7 +216,7 @@ fn every_option_at_its_extremes() {
     });
 }
 
-/// Budgets that leave nothing beside the ring, which is told of, and the least and the greatest that leave something.
+/// Reports budgets that leave no memory after the ring. Accepts the minimum and the maximum.
 #[test]
 fn memory_budgets_at_their_extremes() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -244,7 +244,8 @@ fn memory_budgets_at_their_extremes() {
     });
 }
 
-/// Beyond its bytes a transaction on paged tables fails, and says so; one with few versions does not.
+/// A transaction on paged tables fails with an error when it exceeds its version bytes. One with
+/// few versions succeeds.
 #[test]
 fn the_least_version_bytes_are_enough_for_some_records() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -361,7 +362,7 @@ fn numbers_of_requests_at_their_extremes() {
     });
 }
 
-/// Values of a page, or several.
+/// Writes values of one or several pages.
 fn fill(table: &Records, db: &Database, keys: std::ops::Range<u64>) -> Result<(), Error> {
     for key in keys {
         let (table, bytes) = (table.clone(), if key % 10 == 0 { 20_000 } else { 900 });
@@ -371,7 +372,8 @@ fn fill(table: &Records, db: &Database, keys: std::ops::Range<u64>) -> Result<()
     Ok(())
 }
 
-/// With any number of frames, a paged table works, or says that it needs more: it neither panics nor hangs.
+/// With any number of frames, a paged table works or reports that it needs more. It neither panics
+/// nor hangs.
 #[test]
 fn any_number_of_page_frames() {
     with_limit(LIMIT_SECONDS, |limit| {
@@ -414,7 +416,7 @@ fn any_number_of_page_frames() {
     });
 }
 
-/// Each policy on each device, with the other choices in turn.
+/// Tests each policy on each device, with the other choices in turn.
 #[test]
 fn choices_together() {
     with_limit(LIMIT_SECONDS, |limit| {

@@ -1,4 +1,4 @@
-//! Tables that are filled before they are published.
+//! Staged tables: tables that are filled before they are published.
 
 use std::cell::Cell;
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +14,7 @@ use pollster::block_on;
 
 type Numbers = Table<u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 3000;
 const AT_ONCE: u64 = 500;
@@ -80,7 +80,7 @@ fn of_kind_a_staged_table_is_found_once_it_is_published(paged: bool) {
         let encoded = same.encoded();
         let bytes = block_on(db.get(&encoded, &7_u64.to_be_bytes()[..])).unwrap();
         assert_eq!(bytes, Some(14_u64.to_le_bytes().to_vec()));
-        // Not in a snapshot from before.
+        // Not visible in an older snapshot.
         assert_eq!(block_on(before.step(async |tx| tx.tables().await)).unwrap(), []);
         drop(before);
         db.close().unwrap();
@@ -161,7 +161,7 @@ fn what_was_not_published_goes_when_the_database_is_opened_again() {
         db.close().unwrap();
 
         let db = open(dir.path());
-        // Then all of them are deleted; the table's row and its record are left.
+        // Then all of them are deleted; the table's row and its record remain.
         while db.stats().removals_under_way > 0 {
             std::thread::yield_now();
         }
@@ -170,7 +170,7 @@ fn what_was_not_published_goes_when_the_database_is_opened_again() {
         let again: Numbers = block_on(db.create_table("numbers")).unwrap();
         assert_eq!(count(&db, &again).unwrap(), 0);
         let tables = block_on(db.tables()).unwrap();
-        // Their ids are not given again while anything may be left of them.
+        // Their ids are not reused while any of their records may remain.
         assert!(
             tables.iter().all(|table| table.name == "others" || table.id > id + 2),
             "{tables:?}"
@@ -178,10 +178,11 @@ fn what_was_not_published_goes_when_the_database_is_opened_again() {
     });
 }
 
-/// Bytes of a segment of the log, of which what is loaded fills many.
+/// The segment size; the loaded records fill many segments.
 const SEGMENT_BYTES: u64 = 1 << 20;
 
-/// What a load that was interrupted left on disk, far more than a segment of the log, is given back by the next opening.
+/// The next opening frees the disk space of an interrupted load, which is far more than a segment
+/// of the log.
 #[test]
 fn the_space_of_what_was_not_published_is_given_back() {
     for paged in [false, true] {
@@ -193,8 +194,8 @@ fn the_space_of_what_was_not_published_is_given_back() {
                     .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES));
                 Database::open(dir.path(), options).unwrap().watched()
             };
-            // Of the log of a database that is closed: one that is open keeps freed files for the log to come. Those that
-            // it makes ahead of the log's end are left.
+            // Measured on a closed database: an open one keeps freed files for later segments.
+            // Segments prepared beyond the log's tail remain.
             let disk_bytes = || -> u64 {
                 let files = std::fs::read_dir(dir.path()).unwrap().map(Result::unwrap);
                 let log = files.filter(|file| file.path().extension().is_some_and(|e| e == "seg"));
@@ -215,7 +216,7 @@ fn the_space_of_what_was_not_published_is_given_back() {
             assert!(before > 50 * SEGMENT_BYTES, "{before}");
 
             let db = open();
-            // The workers do that beside others.
+            // The workers delete them next to other work.
             while db.stats().removals_under_way > 0 {
                 std::thread::yield_now();
             }
@@ -232,7 +233,7 @@ fn the_space_of_what_was_not_published_is_given_back() {
     }
 }
 
-/// Squares of the numbers of a range.
+/// Returns the squares of a range of numbers.
 fn squares(numbers: std::ops::Range<u64>) -> impl Iterator<Item = (u64, u64)> + Send + Clone {
     numbers.map(|number| (number, number * number))
 }
@@ -243,7 +244,7 @@ fn staged_squares(db: &Database, paged: bool) -> StagedTable<u64, u64> {
     block_on(db.stage_table_with("squares", options)).unwrap()
 }
 
-/// What a table has, in order.
+/// Returns the contents of a table, in order.
 fn contents(db: &Database, table: &Numbers) -> Vec<(u64, u64)> {
     let table = table.clone();
     let all = db.run_blocking(async move |tx| {
@@ -272,7 +273,7 @@ fn rows_of_an_iterator_are_loaded_in_any_order() {
             let loading = staged.load(rows, |durable| told.push(durable));
             assert_eq!(block_on(loading).unwrap(), ROWS);
             assert!(told.len() > 2 && told.is_sorted() && told.last() == Some(&ROWS), "{told:?}");
-            // More of it, and none.
+            // Loads more rows, and none.
             assert_eq!(block_on(staged.load(squares(ROWS..ROWS + 1), |_| ())).unwrap(), 1);
             assert_eq!(block_on(staged.load(squares(0..0), |_| panic!("no rows"))).unwrap(), 0);
             let table = block_on(staged.publish()).unwrap();
@@ -292,7 +293,7 @@ fn what_cannot_be_loaded_ends_a_load() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let staged = staged_squares(&db, false);
-        // The key 5 is given twice, the second time among many others.
+        // The key 5 occurs twice, the second time among many others.
         let twice = squares(0..20_000).chain([(5, 0)]).chain(squares(20_000..39_999));
         let failed = block_on(staged.load(twice, |_| ()));
         assert!(matches!(failed, Err(Error::KeyExists)), "{failed:?}");
@@ -301,7 +302,7 @@ fn what_cannot_be_loaded_ends_a_load() {
         let left = count(&db, staged.table()).unwrap();
         assert_eq!(left % 8000, 0, "whole batches");
         assert_eq!(db.stats().committed, over + 2, "nothing but the two questions");
-        // Other rows still can be.
+        // Other rows can still be loaded.
         assert_eq!(block_on(staged.load(squares(50_000..50_010), |_| ())).unwrap(), 10);
         block_on(staged.discard()).unwrap();
         let gone = block_on(staged.load(squares(0..10), |_| ()));
@@ -321,8 +322,8 @@ fn what_cannot_be_loaded_ends_a_load() {
     });
 }
 
-/// A load whose iterator or progress panics, or that is given up after some polls, leaves a table that can be
-/// discarded, and the name free.
+/// A load whose iterator or progress callback panics, or that is dropped after some polls, leaves a
+/// table that can be discarded, and a free name.
 #[test]
 fn a_load_that_is_given_up_leaves_nothing_behind() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -361,7 +362,8 @@ fn a_load_that_is_given_up_leaves_nothing_behind() {
     });
 }
 
-/// Who polls a load runs a thousand rows of the iterator, and no more rows are kept than it says.
+/// Each poll of a load draws at most a thousand rows from the iterator, and no more rows are
+/// buffered.
 #[test]
 fn a_load_gives_way_and_keeps_few_rows() {
     struct Row(Vec<u8>, Arc<AtomicU64>);
@@ -388,7 +390,7 @@ fn a_load_gives_way_and_keeps_few_rows() {
         }
         assert_eq!(drawn.get(), 20_000);
 
-        // Nothing is carried out while both workers wait for this source of theirs.
+        // Nothing runs while this source keeps both workers busy.
         let held: Vec<_> = (0..2)
             .map(|worker| {
                 let (release, waits) = futures_channel::oneshot::channel::<()>();

@@ -1,5 +1,5 @@
-//! A table behaves as a `BTreeMap` does, whatever is done to it in whatever order, committed or
-//! taken back, with keys chosen to be hard on the index.
+//! A table behaves like a `BTreeMap` for any sequence of operations, committed or rolled back, with
+//! keys that are hard for the index.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -9,7 +9,7 @@ use crate::table_kind::create_table;
 use braiddb::{Database, Durability, Error, Options, Table, Transaction};
 use proptest::prelude::*;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 type Bytes = Vec<u8>;
@@ -105,7 +105,7 @@ async fn collect(mut scan: braiddb::Scan<'_, [u8], [u8]>) -> Result<Vec<(Bytes, 
     Ok(found)
 }
 
-/// Does one step to both, and compares what they say.
+/// Applies one step to both, and compares the results.
 async fn apply(
     tx: &Transaction,
     table: &Records,
@@ -168,7 +168,7 @@ async fn apply(
     Ok(())
 }
 
-/// The same steps, with keys cut off that are too long for pages.
+/// Returns the same steps, with keys truncated to the limit of pages.
 fn on_pages(mut batches: Vec<(Vec<Step>, bool)>) -> Vec<(Vec<Step>, bool)> {
     for step in batches.iter_mut().flat_map(|(steps, _)| steps) {
         match step {
@@ -184,7 +184,7 @@ fn on_pages(mut batches: Vec<(Vec<Step>, bool)>) -> Vec<(Vec<Step>, bool)> {
     batches
 }
 
-/// Runs batches of steps, each a transaction that commits or is taken back.
+/// Runs batches of steps, each a transaction that commits or rolls back.
 fn check(batches: Vec<(Vec<Step>, bool)>, paged: bool) {
     check_in(
         &Database::in_memory(Options::default().workers(1)).unwrap().watched(),
@@ -193,7 +193,7 @@ fn check(batches: Vec<(Vec<Step>, bool)>, paged: bool) {
     );
 }
 
-/// The same, on pages of any size of which few are in memory.
+/// The same on pages of any size, with few frames.
 fn check_with_few_frames(batches: Vec<(Vec<Step>, bool)>) {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::default().workers(1).durability(Durability::Volatile);
@@ -266,7 +266,7 @@ fn every_key_length_up_to_the_limit() {
         let count = db
             .run_blocking(async move |tx| Ok(collect(tx.scan(&table, ..)?).await?.len()))
             .unwrap();
-        // The empty key is the same for all three fillings.
+        // The empty key is the same in all three fillings.
         assert_eq!(count, 3 * 1024 + 1);
     });
 }

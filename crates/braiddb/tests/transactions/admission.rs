@@ -1,4 +1,4 @@
-//! Who gets in, and when: nobody waits for a place that is held by whoever waits for him, and a
+//! Admission of transactions: no transaction waits for a slot whose holder waits for it, and a
 //! transaction that never waits lets others in.
 
 use std::pin::Pin;
@@ -34,7 +34,7 @@ async fn put(db: &Database, table: &Records, key: u64) -> Result<(), Error> {
     db.run(async move |tx| tx.put(&table, &key, &key).await).await
 }
 
-/// As many transactions as a worker runs at a time wait, all at once, for one more each.
+/// All slots of a worker hold transactions that each wait for one nested transaction.
 #[test]
 fn nested_runs_get_in_beside_those_that_wait_for_them() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -58,7 +58,7 @@ fn nested_runs_get_in_beside_those_that_wait_for_them() {
 
 type Nested = Pin<Box<dyn Future<Output = Result<u64, Error>> + Send>>;
 
-/// Runs transactions one in another until one is refused; how many there were.
+/// Runs nested transactions until one is refused. Returns the depth.
 fn nest(db: Database, depth: u64) -> Nested {
     Box::pin(async move {
         let inner = db.clone();
@@ -79,8 +79,8 @@ fn runs_nest_until_one_is_refused_at_once() {
     });
 }
 
-/// The nested transaction is run by a task of another runtime, so nothing tells the worker who waits
-/// for whom; and there are more than get in.
+/// A task of another runtime runs the nested transaction, so the worker cannot know the dependency.
+/// More transactions run than are admitted at a time.
 #[test]
 fn runs_that_wait_for_runs_through_another_runtime_all_end() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -116,7 +116,7 @@ fn interactive_transactions_beyond_the_limit_are_refused_at_once() {
             assert!(matches!(refused, Err(Error::Overloaded)), "{refused:?}");
             assert!(refused.unwrap_err().is_retryable());
         }
-        // Those that are open go on, and runs, nested ones too, get in.
+        // The open transactions continue, and new runs, also nested ones, are admitted.
         for (key, transaction) in begun.iter().enumerate() {
             block_on(transaction.put(&table, &(key as u64), &7)).unwrap();
         }
@@ -130,7 +130,7 @@ fn interactive_transactions_beyond_the_limit_are_refused_at_once() {
     });
 }
 
-/// A compaction waits until an open transaction is over, which is waiting for one that is to begin.
+/// A compaction waits for an open transaction, which waits for a transaction that has not begun.
 #[test]
 fn a_wait_for_older_transactions_takes_no_place() {
     for policy in POLICIES {
@@ -171,8 +171,8 @@ fn a_wait_for_older_transactions_takes_no_place() {
     }
 }
 
-/// Runs transactions that read until somebody else's `arrival` is over, as many as `long` says; without
-/// being let in, it would never be.
+/// Runs `long` transactions that read until `arrival` has ended. `arrival` would never end if its
+/// transactions were not admitted next to these.
 fn let_in(
     options: Options,
     long: u64,

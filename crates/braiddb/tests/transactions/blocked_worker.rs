@@ -1,5 +1,5 @@
-//! A closure that blocks its worker's thread holds up nobody whose transaction has not begun: another worker takes over
-//! what was sent to that one.
+//! A closure that blocks its worker's thread delays no transaction that has not begun: another
+//! worker takes over the transactions sent to the blocked one.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier, Mutex};
@@ -21,7 +21,7 @@ fn open(workers: usize) -> (Database, Table<u64, u64>) {
     (db, table)
 }
 
-/// Blocks the threads of so many workers, runs `meanwhile`, and lets them go on.
+/// Blocks the threads of this number of workers, runs `meanwhile`, and releases them.
 fn with_blocked(db: &Database, workers: usize, meanwhile: impl FnOnce()) {
     let all_blocked = Arc::new(Barrier::new(workers + 1));
     let blocked: Vec<_> = (0..workers)
@@ -52,7 +52,8 @@ fn what_is_sent_to_a_blocked_worker_is_taken_over() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(2);
         with_blocked(&db, 1, || {
-            // All at once, so that some may be sent before the worker is known to be blocked; then one after the other.
+            // First all at the same time, so that some may be sent before the worker is known to be
+            // blocked; then one after the other.
             std::thread::scope(|scope| {
                 for key in 0..8 {
                     let (db, table) = (&db, &table);
@@ -87,7 +88,7 @@ fn all_but_one_worker_may_be_blocked() {
     });
 }
 
-/// Requests that came while all workers were blocked are served by the first that comes back.
+/// Requests that arrived while all workers were blocked run on the first worker that is released.
 #[test]
 fn what_waits_for_all_goes_on_with_the_first() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -108,7 +109,7 @@ fn what_waits_for_all_goes_on_with_the_first() {
     });
 }
 
-/// Closing waits for it, and everybody is answered.
+/// Closing waits for the blocked worker, and every caller gets a result.
 #[test]
 fn closing_beside_a_blocked_worker_answers_everybody() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -134,7 +135,7 @@ fn closing_beside_a_blocked_worker_answers_everybody() {
     });
 }
 
-/// Workers that look after one another come to rest when there is nothing to look after.
+/// Workers that watch one another sleep when no worker has work.
 #[test]
 fn idle_workers_do_not_wake_each_other() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -143,7 +144,7 @@ fn idle_workers_do_not_wake_each_other() {
             assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(1));
         });
         let sleeps = || db.stats().workers.iter().map(|worker| worker.sleeps).collect::<Vec<_>>();
-        // Housekeeping of what was done may wake them some times yet. Looking after others would do so each 10 ms.
+        // Housekeeping may wake them a few more times. Watching would wake them every 10 ms.
         std::thread::sleep(Duration::from_secs(1));
         let before = sleeps();
         std::thread::sleep(Duration::from_secs(2));

@@ -1,5 +1,5 @@
-//! Many transactions at once, on both workers, against invariants that any lost update, torn
-//! snapshot or half commit would break. Runs under ThreadSanitizer.
+//! Many concurrent transactions on both workers, checked against invariants that any lost update,
+//! torn snapshot or partial commit would break. Runs under ThreadSanitizer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use crate::common::{Watched, with_limit};
 use braiddb::{Database, Error, Options, Policy, Table, Tuning, Width};
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 const POLICIES: [Policy; 4] =
@@ -21,7 +21,7 @@ fn open(policy: Policy) -> Database {
     Database::in_memory(options).unwrap().watched()
 }
 
-/// Transfers between accounts beside readers that add all accounts up.
+/// Transfers between accounts, while readers sum all accounts.
 #[test]
 fn transfers_keep_the_sum() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -38,7 +38,7 @@ fn transfers_keep_the_sum() {
                 Ok(())
             })
             .unwrap();
-            // Until some of them met: between fewer accounts each time.
+            // Repeats until some of them conflicted, with fewer accounts each time.
             let mut among = ACCOUNTS;
             while among == ACCOUNTS || db.stats().aborted.conflict == 0 {
                 std::thread::scope(|scope| {
@@ -98,7 +98,7 @@ fn sum(db: &Database, accounts: &Table<u64, u64>) -> u64 {
     .unwrap()
 }
 
-/// Waits, inside transactions, until `all` of them have come here.
+/// Waits inside transactions until `all` of them have arrived.
 async fn meet(come: &AtomicU64, all: u64) {
     come.fetch_add(1, Ordering::SeqCst);
     std::future::poll_fn(|cx| {
@@ -111,7 +111,7 @@ async fn meet(come: &AtomicU64, all: u64) {
     .await;
 }
 
-/// Does something when it is dropped.
+/// Runs a function when it is dropped.
 struct OnDrop<F: FnMut()>(F);
 
 impl<F: FnMut()> Drop for OnDrop<F> {
@@ -120,7 +120,7 @@ impl<F: FnMut()> Drop for OnDrop<F> {
     }
 }
 
-/// Counters incremented by everyone: no increment is lost.
+/// All threads increment the same counters: no increment is lost.
 #[test]
 fn increments_are_not_lost() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -129,7 +129,7 @@ fn increments_are_not_lost() {
         let db = open(Policy::DualQueue);
         let counters: Table<str, u64> = block_on(db.open_or_create_table("counters")).unwrap();
         let attempts = Arc::new(AtomicU64::new(0));
-        // The first transaction of each thread writes when all of them have read: all but one conflict.
+        // The first transaction of each thread writes when all have read: all except one conflict.
         let have_read = Arc::new(AtomicU64::new(0));
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
@@ -167,8 +167,8 @@ fn increments_are_not_lost() {
     });
 }
 
-/// Records inserted and deleted over and over beside scans: each scan sees whole groups only. Both go on until others
-/// committed while a scan was under way.
+/// Records are inserted and deleted repeatedly during scans: each scan sees only whole groups. Both
+/// continue until other transactions committed during a scan.
 #[test]
 fn inserts_and_deletes_are_seen_whole() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -204,7 +204,7 @@ fn inserts_and_deletes_are_seen_whole() {
             }
             let (db, table) = (db.clone(), table.clone());
             scope.spawn(move || {
-                // Ended also by a panic, so that the writers end.
+                // A panic also ends it, so that the writers end.
                 let _end = OnDrop(|| over.store(true, Ordering::Relaxed));
                 let (mut scans, mut beside_commits) = (0, 0);
                 while scans < 200 || beside_commits == 0 {

@@ -1,4 +1,5 @@
-//! Interactive transactions that are left open: each is aborted after a while, and what it held goes on.
+//! Interactive transactions that are left open: each is aborted after the idle limit, and its
+//! records become writable again.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
@@ -21,7 +22,7 @@ fn open(idle: Option<Duration>, age: Option<Duration>) -> (Database, Numbers) {
     (db, table)
 }
 
-/// Waits until so many transactions were aborted because they were open for too long.
+/// Waits until this number of transactions was aborted for idleness.
 fn wait_for_expired(db: &Database, count: u64) {
     while db.stats().aborted.expired < count {
         std::thread::sleep(Duration::from_millis(1));
@@ -29,7 +30,8 @@ fn wait_for_expired(db: &Database, count: u64) {
     assert_eq!(db.stats().aborted.expired, count);
 }
 
-/// Begins a transaction that writes a record; and how many expired before they did, on a slow machine.
+/// Begins a transaction that writes a record. Returns the number of transactions that expired
+/// before they could write, on a slow machine.
 fn begin_writing(db: &Database, table: &Numbers) -> (InteractiveTransaction, u64) {
     let mut late = 0;
     loop {
@@ -55,13 +57,13 @@ fn a_transaction_that_is_left_alone_gives_its_records_back() {
         let (db, table) = open(Some(SHORT), None);
         let begun = Instant::now();
         let (left, late) = begin_writing(&db, &table);
-        // The worker has nothing to do, and sleeps meanwhile.
+        // The worker has no work and sleeps during the wait.
         wait_for_expired(&db, late + 1);
         assert!(begun.elapsed() >= SHORT);
         block_on(db.put(&table, &1, &8)).unwrap();
         assert_expired(block_on(left.get(&table, &1)), "interactive_idle");
         assert_expired(block_on(left.commit()), "interactive_idle");
-        // One whose handle is never dropped.
+        // The handle of this transaction is never dropped.
         let (leaked, later) = begin_writing(&db, &table);
         std::mem::forget(leaked);
         wait_for_expired(&db, late + later + 2);
@@ -75,7 +77,7 @@ fn a_transaction_with_steps_ends_by_its_age() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(None, Some(SHORT));
         let (old, late) = begin_writing(&db, &table);
-        // The worker is never without a step for long.
+        // The worker always receives the next step soon.
         let failed = loop {
             let step = block_on(old.get(&table, &1));
             if step.is_err() {
@@ -104,7 +106,7 @@ fn a_step_that_was_begun_in_time_is_carried_out() {
         let result = std::thread::scope(|scope| {
             let step = scope.spawn(|| block_on(long.step(step)));
             std::thread::sleep(3 * SHORT);
-            // Nobody is told where the step came too late, on a slow machine.
+            // The send fails if the step came too late, on a slow machine.
             _ = go_on.send(());
             step.join().unwrap()
         });
@@ -126,7 +128,7 @@ fn a_busy_worker_aborts_in_time_too() {
         let (db, table) = open(Some(SHORT), None);
         let (left, late) = begin_writing(&db, &table);
         let (kept, watched) = (table.clone(), db.clone());
-        // One transaction that goes on, and is never waited for, until the other one is over.
+        // This transaction yields without end until the other one has ended.
         db.run_blocking(async move |tx| {
             let mut reads = 0;
             while watched.stats().aborted.expired == late {
@@ -165,7 +167,7 @@ fn without_limits_a_transaction_stays_open() {
     });
 }
 
-/// Polls a future of a step once, and drops it.
+/// Polls the future of a step once, and drops it.
 fn poll_and_drop<T>(future: impl Future<Output = Result<T, Error>>) {
     let mut context = Context::from_waker(Waker::noop());
     match pin!(future).poll(&mut context) {
@@ -175,8 +177,8 @@ fn poll_and_drop<T>(future: impl Future<Output = Result<T, Error>>) {
     }
 }
 
-/// A step whose caller has gone is carried out all the same: it is no idle time, and what it wrote is taken
-/// back when the time after it is over.
+/// A step runs to its end even if its caller dropped the future. It does not count as idle time,
+/// and its writes are rolled back when the idle limit after it expires.
 #[test]
 fn a_step_whose_future_was_dropped_counts_as_one() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -196,14 +198,14 @@ fn a_step_whose_future_was_dropped_counts_as_one() {
                 if written.recv().is_ok() {
                     break (left, go_on);
                 }
-                // It had expired before its step, on a slow machine.
+                // The transaction expired before its step, on a slow machine.
                 late += 1;
             };
             let left = (!drops_handle).then_some(left);
             std::thread::sleep(3 * SHORT);
             assert_eq!(db.stats().aborted.expired, late + u64::from(round == 2), "it is at work");
             go_on.send(()).unwrap();
-            // Others get the record as soon as it is over.
+            // Others get the record as soon as the transaction has ended.
             block_on(db.put(&table, &1, &round)).unwrap();
             if let Some(left) = left {
                 wait_for_expired(&db, late + 1);
@@ -218,7 +220,7 @@ fn a_step_whose_future_was_dropped_counts_as_one() {
     });
 }
 
-/// The database is closed at about the moment at which transactions expire.
+/// The database is closed at about the time at which transactions expire.
 #[test]
 fn closing_beside_an_expiry_ends_both() {
     const OPEN: u64 = 8;
@@ -226,7 +228,7 @@ fn closing_beside_an_expiry_ends_both() {
     const MAX_ROUNDS: u32 = 100 * ROUNDS;
     let (mut expired, mut closed) = (0, 0);
     for round in 0..MAX_ROUNDS {
-        // More than those where a slow machine lets all expire.
+        // More rounds are needed on a slow machine where all transactions expire.
         if round >= ROUNDS && expired > 0 && closed > 0 {
             return;
         }
@@ -238,14 +240,14 @@ fn closing_beside_an_expiry_ends_both() {
             block_on(db.put(&table, &0, &1)).unwrap();
             let begin = |key: u64| {
                 let open = block_on(db.begin()).unwrap();
-                // Late ones may have expired by then.
+                // Late transactions may have expired by then.
                 match block_on(open.put(&table, &key, &7)) {
                     Ok(()) | Err(Error::TransactionExpired { .. }) => open,
                     Err(error) => panic!("{error}"),
                 }
             };
             let open: Vec<_> = (1..=OPEN).map(begin).collect();
-            // One with a step under way whose caller has gone.
+            // A transaction with a step in progress whose caller has dropped it.
             let (kept, (go_on, waits)) = (table.clone(), oneshot::channel::<()>());
             poll_and_drop(open[0].step(async move |tx: &Transaction| {
                 _ = waits.await;

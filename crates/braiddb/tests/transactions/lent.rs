@@ -1,10 +1,10 @@
-//! Tables and indexes that a closure is lent.
+//! Tables and indexes that a closure borrows.
 
 use crate::common::{PART_SECONDS, Watched, with_limit};
 use braiddb::{Database, IndexKeys, IndexOptions, Options, Table};
 use pollster::block_on;
 
-/// Indexes, arrays and large tuples, whose tables may be of any types.
+/// Indexes, arrays and large tuples of tables of any types.
 #[test]
 fn closures_are_lent_whatever_names_tables() {
     with_limit(PART_SECONDS, |_| {

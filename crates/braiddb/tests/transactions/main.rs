@@ -1,5 +1,5 @@
-//! Transactions as callers run them: what each operation does, who is let in, and what dropped futures, panics and
-//! other executors leave behind.
+//! Transactions from the caller's view: their operations, admission, and the effects of dropped
+//! futures, panics and other executors.
 
 mod admission;
 mod blocked_worker;

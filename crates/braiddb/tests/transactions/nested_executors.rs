@@ -1,6 +1,5 @@
-//! Futures of a transaction polled by an executor inside it, which polls a part again only if that
-//! part's own waker was woken: whatever a part waits for, memory, storage or something foreign, it is
-//! woken.
+//! An executor inside a transaction polls the parts of a future, each only after its own waker was
+//! woken. Every wait of a part, for memory, storage or an external event, must wake the part.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -19,14 +18,14 @@ use crate::common::{Watched, with_limit};
 
 const LIMIT_SECONDS: u64 = 120;
 const MIB: u64 = 1 << 20;
-/// So many that index and versions are not expected in the cache: reads suspend for memory.
+/// So many that index and versions exceed the cache: reads suspend for memory.
 const IN_MEMORY: u64 = 100_000;
-/// So many, of so many bytes, that most of them are in the log alone.
+/// The number and length of records, of which most are only in the log.
 const ON_DISK: u64 = 20_000;
 const BYTES_ON_DISK: usize = 1000;
-/// Transactions side by side: one alone does not suspend for memory.
+/// The number of concurrent transactions: a single one does not suspend for memory.
 const SIDE_BY_SIDE: u64 = 4;
-/// More than `join_all` polls without an executor of its own.
+/// More than the number up to which `join_all` polls all parts itself.
 const PARTS: u64 = 200;
 
 type Records = Table<u64, [u8]>;
@@ -52,8 +51,8 @@ fn keys(seed: u64, records: u64) -> impl Iterator<Item = u64> {
     (0..PARTS).map(move |n| (seed * PARTS + n) * 7919 % records)
 }
 
-/// Runs `body` side by side in several transactions on one worker, over records in memory and then
-/// over records on disk; it gets a number, how many records there are, and their length.
+/// Runs `body` concurrently in several transactions on one worker, over records in memory and then
+/// over records on disk. `body` receives a number, the number of records, and their length.
 fn run_everywhere<F>(body: F)
 where
     F: AsyncFn(&Transaction, &Records, u64, u64, usize) -> Result<(), Error>
@@ -121,7 +120,7 @@ fn reads_writes_and_scans_side_by_side() {
         let mut parts = FuturesUnordered::<Part<'_>>::new();
         for (place, key) in keys(number, records).enumerate() {
             parts.push(match place % 4 {
-                // Nobody else's: transactions run side by side.
+                // Keys of this transaction only, because transactions run concurrently.
                 0 => Box::pin(async move {
                     let mine = records + number * PARTS + place as u64;
                     tx.insert(table, &mine, &value(mine, bytes)[..]).await?;
@@ -164,7 +163,7 @@ fn the_first_of_a_read_and_something_that_never_comes() {
     });
 }
 
-/// One part waits for what another one sends after it has read.
+/// One part waits for a message that another part sends after its read.
 #[test]
 fn a_part_that_waits_for_another_one() {
     run_everywhere(async |tx, table, number, records, bytes| {
@@ -185,7 +184,7 @@ fn a_part_that_waits_for_another_one() {
 
 type ReadPart<'p> = Pin<Box<dyn Future<Output = ()> + 'p>>;
 
-/// The least executor: parts, each with a flag that says that it is to be polled.
+/// A minimal executor: parts, each with a flag that requests a poll.
 struct Parts<'p> {
     parts: Vec<(Arc<Flag>, ReadPart<'p>)>,
 }

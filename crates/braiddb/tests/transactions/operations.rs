@@ -1,4 +1,5 @@
-//! Operations that read and write in one call, those in transactions of their own, and keys of all kinds.
+//! Operations that read and write in one call, single-operation transactions, and keys of all
+//! kinds.
 
 use std::cmp::Reverse;
 use std::future::IntoFuture;
@@ -10,7 +11,7 @@ use braiddb::{
 };
 use pollster::block_on;
 
-/// The log's buffer, which the budget counts.
+/// The log's buffer, which the budget includes.
 const RING_BYTES: u64 = 64 << 20;
 const LIMIT_SECONDS: u64 = 120;
 
@@ -71,7 +72,7 @@ fn a_counter_changed_by_closure_from_many_threads_loses_nothing() {
     });
 }
 
-/// Insertions and deletions that take turns, meet conflicts and are recovered: the count is that of a scan.
+/// Concurrent insertions and deletions, conflicts and recovery: the count equals that of a scan.
 #[test]
 fn tables_know_how_many_records_they_have() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -185,7 +186,7 @@ fn a_range_is_counted_and_deleted_without_its_values() {
 fn a_key_that_no_record_can_have_is_an_error_for_readers_too() {
     with_limit(LIMIT_SECONDS, |_| {
         keys_that_are_too_long_are_refused(TableOptions::default(), MAX_KEY_BYTES);
-        // A page has eight keys at least.
+        // A page holds at least eight keys.
         keys_that_are_too_long_are_refused(TableOptions::default().paged(), 512);
     });
 }
@@ -249,7 +250,7 @@ fn a_table_lists_the_newest_first() {
     });
 }
 
-/// That it compiles is the test: nothing says what the closures' errors are.
+/// The test is that it compiles: the closures' error types are inferred.
 #[test]
 fn errors_of_closures_are_inferred() {
     #[derive(Debug, thiserror::Error)]
@@ -288,7 +289,7 @@ fn errors_of_closures_are_inferred() {
     });
 }
 
-/// What has a memory budget of next to nothing beside the log's ring.
+/// Opens a database with almost no memory besides the log's ring.
 fn cold(directory: &std::path::Path) -> Database {
     let options = Options::default()
         .workers(2)
@@ -324,10 +325,10 @@ fn ranges_are_read_counted_and_deleted_by_one_operation() {
         assert_eq!(block_on(db.count(&table, ..)).unwrap(), 7);
         db.close().unwrap();
 
-        // What was answered is there.
+        // The acknowledged records are present.
         let db = cold(directory.path());
         let table: Table<(String, u64), [u8]> = block_on(db.open_table("t")).unwrap();
-        // On a thread of another executor, by a future that borrows nothing.
+        // On a thread of another executor, with a future that borrows nothing.
         let scan = {
             let key = "a".to_owned();
             db.scan(&table.borrowed(), (&*key, 5)..).into_future()
@@ -389,7 +390,7 @@ fn single_changes_from_many_threads_lose_nothing() {
     });
 }
 
-/// Panics of closures and keys that are too long come back as errors, from what is one operation too.
+/// Panics of closures and too long keys become errors, also in single operations.
 #[test]
 fn a_single_change_that_panics_changes_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -413,7 +414,8 @@ fn a_single_change_that_panics_changes_nothing() {
     });
 }
 
-/// A type of which an older form is still read: what is expected is compared as it would be written today.
+/// A value type with a readable older version: an expected value is compared in its current
+/// encoding.
 #[test]
 fn what_is_expected_is_compared_across_versions() {
     #[derive(serde::Serialize, serde::Deserialize)]
@@ -451,7 +453,7 @@ fn what_is_expected_is_compared_across_versions() {
     });
 }
 
-/// What is left of a scan that has begun is counted; it does not turn round, and says so.
+/// Counting a started scan counts only the rest. Reversing it fails with an error.
 #[test]
 fn a_scan_that_has_begun_is_counted_and_does_not_turn_round() {
     fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>) {

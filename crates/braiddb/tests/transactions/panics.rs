@@ -1,6 +1,6 @@
-//! Panics in callers' code, wherever it runs on a worker: in closures, futures, iterators, replies,
-//! destructors, wakers, encodings. Each becomes the error of its own transaction or source, or changes no
-//! outcome and is counted; nothing is lost, and everything else goes on.
+//! Panics in user code on a worker: in closures, futures, iterators, replies, destructors, wakers
+//! and encodings. A panic either becomes the error of its transaction or source, or is only
+//! counted. No data is lost, and all other work continues.
 
 mod destructors;
 
@@ -22,10 +22,10 @@ use pollster::block_on;
 
 type Records = Table<u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 120;
 
-/// A value whose destructor panics on the workers' threads, and counts everywhere.
+/// A value whose destructor panics on worker threads and counts on all threads.
 #[derive(Debug)]
 struct Bomb {
     dropped: Arc<AtomicU64>,
@@ -76,7 +76,7 @@ impl Bench {
         self.db.run_blocking(async move |tx| tx.put(&table, &key, &value).await)
     }
 
-    /// That the database works, on each of its workers, and closes.
+    /// Checks that the database works on each worker, and closes it.
     fn finish(self) {
         for key in 1_000..1_010 {
             self.put(key, key).unwrap();
@@ -94,12 +94,12 @@ fn message<T>(result: Result<T>) -> String {
     }
 }
 
-/// Waits until the worker has done what it was asked for before.
+/// Waits until the worker has finished all earlier requests.
 fn settle(bench: &Bench) {
     bench.get(0);
 }
 
-/// Comes back to the worker's queue `times` times.
+/// Yields to the worker's queue `times` times.
 async fn yield_times(times: u64) {
     for _ in 0..times {
         let yielded = Cell::new(false);
@@ -192,7 +192,7 @@ fn a_waker_that_panics() {
     });
 }
 
-/// A key, and a value, whose encodings panic for one of them.
+/// A key and value type whose encoding panics for one value.
 #[derive(Clone, Copy, Debug)]
 struct Delicate(u64);
 
@@ -274,7 +274,8 @@ fn encodings_that_panic() {
     });
 }
 
-/// The closure's panic drops a read of the engine's that is suspended: that is not the engine's panic.
+/// The closure's panic drops a suspended read of the engine: that counts as a panic of the closure,
+/// not of the engine.
 #[test]
 fn a_panic_beside_reads_that_are_suspended() {
     const KEYS: u64 = 66_000;
@@ -328,7 +329,8 @@ fn a_panic_beside_reads_that_are_suspended() {
     });
 }
 
-/// Steps of an interactive transaction: the one that panicked says so, later ones that it is over.
+/// Steps of an interactive transaction: the step that panics returns the panic, later steps return
+/// that the transaction has ended.
 #[test]
 fn a_step_that_panics_ends_its_transaction() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -361,7 +363,8 @@ fn forgotten_reads_do_not_keep_the_database_from_closing() {
         });
         filled.unwrap();
         let forgotten = Arc::new(AtomicU64::new(0));
-        // A read suspends only while the other transaction is there to run: until one has.
+        // A read suspends only if another transaction is ready to run, so this repeats until one
+        // has suspended.
         while forgotten.load(Ordering::SeqCst) == 0 {
             let (table, counted) = (bench.table.clone(), forgotten.clone());
             let busy = bench.table.clone();
@@ -464,13 +467,13 @@ fn a_watch_of_an_opening_that_panics() {
         });
         assert_eq!(message(opened), "a watch");
         assert_eq!(calls, 1, "it is not called again");
-        // The directory is free, and whole.
+        // The directory is unlocked and intact.
         let db = Database::open(directory.path(), options()).unwrap().watched();
         assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
     });
 }
 
-/// What panics on the caller's own thread is the caller's: no worker knows of it.
+/// A panic on the caller's own thread propagates to the caller and does not affect workers.
 #[test]
 fn a_conversion_that_panics_stays_on_its_thread() {
     #[derive(Debug)]

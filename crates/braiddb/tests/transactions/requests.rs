@@ -1,4 +1,4 @@
-//! What a caller may do to a transaction from outside: other executors, panics, drops, closing.
+//! External influences on a transaction by its caller: other executors, panics, drops and closing.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use braiddb::{
 use futures_channel::oneshot;
 use pollster::block_on;
 
-/// Many times what a test takes.
+/// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 type Records = Table<str, u64>;
@@ -47,7 +47,7 @@ fn runs_from_tokio_and_smol_and_a_bare_thread() {
     });
 }
 
-/// A timer, a task of the runtime and a channel with a time limit, all awaited by a transaction.
+/// Awaits a timer, a task of the runtime and a channel with a time limit inside a transaction.
 async fn use_tokio(tx: &Transaction, table: &Records, key: &'static str) -> Result<(), Error> {
     tokio::time::sleep(Duration::from_millis(1)).await;
     let spawned = tokio::spawn(async { 7 }).await.unwrap();
@@ -71,7 +71,7 @@ fn timers_and_tasks_of_the_callers_runtime_work_inside() {
                 .build()
                 .unwrap()
         };
-        // Two runtimes, so that workers change from one to the other.
+        // Two runtimes, so that workers switch between them.
         let runtimes = [new_runtime(), new_runtime()];
         let threads = runtimes.into_iter().enumerate().map(|(number, runtime)| {
             let (db, table) = (db.clone(), table.clone());
@@ -194,7 +194,7 @@ fn dropping_the_future_aborts() {
                 begun = begun => begun.unwrap(),
             }
         });
-        // The record is free again as soon as the abort has reached the worker.
+        // The record is unlocked as soon as the abort has reached the worker.
         let options = RunOptions::default().max_attempts(u32::MAX);
         let kept = table.clone();
         let put = db.run_with(options, async move |tx| tx.insert(&kept, "key", &2).await);
@@ -222,7 +222,7 @@ fn conflicts_are_bounded_and_reported() {
         assert_eq!(error.to_string(), format!("gave up after 5 attempts: {WRITTEN_FIRST}"));
         assert_eq!(db.stats().aborted.conflict, 5);
         assert_eq!(db.stats().retries, 4);
-        // As steps of interactive transactions tell it.
+        // Steps of interactive transactions report the same.
         let other = block_on(db.begin()).unwrap();
         let stepped = block_on(other.put(&table, "key", &3)).unwrap_err();
         let Error::Conflict { attempts: 1, record: Some(record) } = &stepped else {
@@ -333,14 +333,15 @@ fn a_closure_that_blocks_its_worker_shows_in_the_statistics() {
             tx.put(&table, "key", &1).await
         })
         .unwrap();
-        // The turn that ends the stretch comes after the transaction.
+        // The turn that ends the stall comes after the transaction.
         while !db.stats().workers.iter().any(|worker| worker.longest_stretch >= BLOCKED) {
             std::thread::yield_now();
         }
     });
 }
 
-/// They wait until all transactions that are active are over, so for the one that would wait for them.
+/// Operations that wait for the end of all active transactions are refused within a transaction,
+/// because they would wait for it.
 #[test]
 fn what_waits_for_active_transactions_is_refused_within_one() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -350,7 +351,7 @@ fn what_waits_for_active_transactions_is_refused_within_one() {
         let (inner, records) = (db.clone(), table.clone());
         db.run_blocking(async move |_tx| {
             let others = async {
-                // What is there needs no waiting.
+                // An index that exists needs no waiting.
                 inner.index(&records, "by_value", IndexOptions::default(), value).await?;
                 let another =
                     inner.index(&records, "another", IndexOptions::default(), value).await;
@@ -425,7 +426,7 @@ fn a_record_that_stays_written_for_long_is_waited_for() {
                 });
                 block_on(put)
             });
-            // Each stands back for an eighth of a second, on average: for some two seconds in all.
+            // Each retry waits for an eighth of a second on average, for some two seconds in total.
             while db.stats().suspensions.back_off < 20 && !rival.is_finished() {
                 std::thread::sleep(Duration::from_millis(1));
             }
@@ -441,7 +442,7 @@ fn a_record_that_stays_written_for_long_is_waited_for() {
 
 #[test]
 fn a_conflict_shows_its_key_by_the_type_of_the_tables_keys() {
-    /// A key of the program's own, that says nothing of how it is shown.
+    /// A custom key type without a display format.
     struct Own;
 
     impl Key for Own {
@@ -515,17 +516,17 @@ fn a_conflict_shows_its_key_by_the_type_of_the_tables_keys() {
             r#"table "i", key (Late(3, Some(true)), 7)"#
         );
         assert_eq!(shown(&db, "j", &Queue::Urgent), r#"table "j", key Urgent"#);
-        // What is not known is shown as bytes.
+        // Unknown types are shown as bytes.
         assert_eq!(shown(&db, "k", &OfOwn { _own: Own }), r#"table "k", key \x07"#);
         assert_eq!(shown(&db, "f", &Own), r#"table "f", key \x07"#);
         assert_eq!(shown(&db, "g", &(Own, 1_u8)), r#"table "g", key \x07\x01"#);
-        // Whoever opens the table with keys as they are stored knows no better.
+        // Opening the table with encoded keys changes nothing.
         block_on(db.run(async |tx| tx.open_encoded_table("a").await.map(drop))).unwrap();
         assert_eq!(shown(&db, "a", &8_u64), r#"table "a", key 8"#);
     });
 }
 
-/// What a transaction read as a range, and failed for, is shown so too.
+/// The range that a transaction read and failed on is shown with typed keys too.
 #[test]
 fn a_range_that_changed_is_shown_by_the_type_of_its_keys() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,4 +1,4 @@
-//! Savepoints: what comes after one is taken back alone.
+//! Savepoints: a rollback undoes only the later writes.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,8 @@ async fn contents(tx: &Transaction, table: &Table<u64, [u8]>) -> Result<Model, E
     Ok(found)
 }
 
-/// One transaction of random writes and savepoints, beside a model of it; what it left.
+/// Runs one transaction of random writes and savepoints, with a model. Returns the expected
+/// contents.
 async fn carry_out(
     tx: &Transaction,
     table: &Table<u64, [u8]>,
@@ -69,7 +70,8 @@ async fn carry_out(
     Ok(model)
 }
 
-/// Transactions with savepoints one after the other, each as its model; every third aborts.
+/// Runs transactions with savepoints one after the other and compares each with its model; every
+/// third one aborts.
 fn one_after_the_other(db: &Database, seed: u64, rounds: u64, paged: bool) {
     let name = if paged { "paged" } else { "records" };
     let table: Table<u64, [u8]> = create_table(db, name, paged);
@@ -114,8 +116,8 @@ fn savepoints_take_back_what_came_after_them() {
     });
 }
 
-/// What is taken back is seen by nobody, and what commits is whole, beside other transactions that do the
-/// same on the same records.
+/// Concurrent transactions with savepoints on the same records: no transaction sees rolled-back
+/// writes, and commits are atomic.
 #[test]
 fn savepoints_beside_one_another() {
     with_limit(180, |_| {
@@ -145,7 +147,7 @@ fn beside_one_another(paged: bool) {
                             tx.put(&table, &key, &round).await?;
                         }
                         tx.rollback_to(&savepoint)?;
-                        // Ten in all, over one record or two.
+                        // Always ten in total, over one record or two.
                         let (one, two) = (random.u64(..10), random.u64(..10));
                         for (key, more) in [(one, 3), (two, 7)] {
                             let now = tx.get(&table, &key).await?.unwrap_or(0);
@@ -261,7 +263,8 @@ fn a_table_is_taken_back_with_what_created_it() {
     });
 }
 
-/// That a write succeeded told that the record was there, or was not: this stays read.
+/// The success of a write revealed whether the record existed: after a rollback this still counts
+/// as a read.
 #[test]
 fn writes_that_were_taken_back_are_certified() {
     with_limit(60, |_| {

@@ -1,5 +1,5 @@
-//! Sources whose callers' code panics, in the inputs' iterator, in the transactions, in the reply, in
-//! destructors: the source ends and says so, and every input that was drawn is replied to.
+//! Sources whose user code panics: in the iterator of inputs, in transactions, in replies, or in
+//! destructors. The source ends with an error, and every drawn input gets a reply.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,12 +13,12 @@ use pollster::block_on;
 
 type Records = Table<u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 120;
 const INPUTS: u64 = 100;
 const BAD: u64 = 40;
 
-/// What is counted of a source.
+/// The counters of a source.
 #[derive(Debug, Default)]
 struct Counts {
     drawn: AtomicU64,
@@ -36,14 +36,14 @@ impl Counts {
         count.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Every input was replied to; how many there were.
+    /// Checks that every input got a reply. Returns the number of inputs.
     fn all_replied(&self) -> u64 {
         assert_eq!(Self::get(&self.drawn), Self::get(&self.replied), "{self:?}");
         Self::get(&self.drawn)
     }
 }
 
-/// Where the code panics.
+/// The place of the panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     IntoIter,
@@ -74,7 +74,7 @@ impl Drop for Bomb {
     }
 }
 
-/// An input; its destructor panics for one of them.
+/// An input; one of them panics in its destructor.
 struct Input(u64, Place);
 
 impl Drop for Input {
@@ -154,7 +154,7 @@ fn panics_at(place: Place) -> (Result<()>, Arc<Counts>) {
     let counts = Arc::<Counts>::default();
     let ended = start(&db, &table, place, &counts).wait();
     counts.all_replied();
-    // The worker goes on, with another source and with closures.
+    // The worker continues with another source and with closures.
     let after = Arc::<Counts>::default();
     start(&db, &table, Place::IntoIter, &after).wait().unwrap_err();
     let sums = table.clone();

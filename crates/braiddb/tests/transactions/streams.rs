@@ -1,4 +1,4 @@
-//! Scans as streams and by visits, over more records than there is memory for.
+//! Scans as streams and with visitors, over more records than memory holds.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -13,7 +13,7 @@ const LIMIT_SECONDS: u64 = 120;
 const RECORDS: u64 = 6_000;
 const A_TRANSACTION: u64 = 100;
 const RING_BYTES: usize = 32 << 20;
-/// What is left for records, a small part of what they take.
+/// The memory for records, a small part of their size.
 const MEMORY_BYTES: u64 = 4 << 20;
 
 type Records = Table<u64, [u8]>;
@@ -30,7 +30,7 @@ fn value(key: u64) -> Vec<u8> {
     mark.repeat(500 + (key % 7) as usize)
 }
 
-/// A database none of whose records is in memory.
+/// Opens a database without records in memory.
 fn cold(directory: &Path) -> (Database, Records) {
     let db = Database::open(directory, options()).unwrap().watched();
     let table: Records = block_on(db.create_table("records")).unwrap();
@@ -65,7 +65,7 @@ fn all_of_a_table_larger_than_memory_is_visited() {
             assert_eq!(tx.scan(&table, ..)?.visit(each).await?, None);
             assert_eq!(next, RECORDS);
 
-            // Half of them, from the last.
+            // Half of the records, from the last one.
             let (mut visited, middle) = (0, RECORDS / 2);
             let until_middle = |key: u64, lent: &[u8]| {
                 visited += 1;
@@ -107,7 +107,7 @@ fn a_stream_over_more_than_memory_gives_all_and_may_be_dropped_at_any_record() {
                 let expected = (100..RECORDS).rev().take(taken);
                 assert!(keys.iter().copied().eq(expected), "{taken}: {keys:?}");
             }
-            // What was dropped half-way keeps the transaction from nothing.
+            // After dropped scans the transaction can continue.
             tx.put(&table, &RECORDS, b"new").await
         })
         .unwrap();

@@ -1,5 +1,5 @@
-//! `commit`: durable commits. Each client makes one transaction of one read-modify-write after the other, and none
-//! returns before it is on disk.
+//! `commit`: durable commits. Each client runs one transaction with one read-modify-write after the
+//! other. Each returns only when it is on disk.
 
 use braid_workloads::Stage;
 use braid_workloads::error::Error;
@@ -15,7 +15,8 @@ use crate::agree::complete;
 use crate::call::Work;
 use crate::drive::{Load, Loaded, clients, procedures, requests, threads};
 
-/// What durable commits of Braid must be over those of the best peer, with so many clients.
+/// The required ratio of Braid's durable commits over those of the best peer, with this number of
+/// clients.
 const OVER_BEST: f64 = 10.0;
 const JUDGED_CLIENTS: usize = 64;
 
@@ -53,10 +54,10 @@ pub struct CommitArguments {
 }
 
 impl CommitArguments {
-    /// Runs it.
+    /// Runs the comparison.
     ///
     /// # Errors
-    /// When a store fails or answers wrongly.
+    /// Fails if a store fails or answers wrongly.
     pub fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         let settings = self.scale.settings();
         let field = self.field.make(stage)?;

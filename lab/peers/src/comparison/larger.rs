@@ -1,5 +1,5 @@
-//! `larger`: data four times the memory that a store may use, each store in a process and a control group of its own,
-//! which counts its page cache too. Nobody waits for commits.
+//! `larger`: data four times as large as the memory of a store. Each store runs in a separate
+//! process and control group, which includes its page cache. Commits do not wait for the disk.
 
 use std::path::PathBuf;
 
@@ -19,11 +19,11 @@ use crate::files;
 use crate::inside::{Job, Task, no_group};
 use crate::store::Kind;
 
-/// What Braid must be over the best peer.
+/// The required ratio of Braid over the best peer.
 const OVER_BEST: f64 = 3.0;
-/// The data over the memory.
+/// The data size as a multiple of memory.
 const TIMES_MEMORY: u64 = 4;
-/// Less than that no store can do with.
+/// The minimum budget that every store can use.
 const MIN_BUDGET: u64 = 192 << 20;
 
 #[derive(Clone, Debug)]
@@ -45,11 +45,11 @@ pub struct LargerArguments {
     #[command(flatten)]
     field: FieldArguments,
 
-    /// Clients of each peer. Braid runs stored procedures, on all of its workers.
+    /// Clients of each peer. Braid runs stored procedures on all of its workers.
     #[arg(long, value_name = "COUNT", default_value = "64", value_parser = client_count)]
     clients: usize,
 
-    /// Of a hundred transactions so many read 10 records; the others modify 10.
+    /// Percent of transactions that read 10 records; the others modify 10.
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', default_value = "100,50",
           value_parser = clap::value_parser!(u8).range(0..=100))]
     read_percent: Vec<u8>,
@@ -59,10 +59,10 @@ pub struct LargerArguments {
     value_bytes: usize,
 }
 
-/// A store by its name, and one round of it.
+/// The name of a store, and the function that runs one round of it.
 type Named<'a> = (&'a str, &'a mut dyn FnMut() -> Result<Sample, Error>);
 
-/// One store, closed.
+/// One closed store.
 struct Subject<'a> {
     arguments: &'a LargerArguments,
     program: PathBuf,
@@ -87,7 +87,7 @@ impl Subject<'_> {
             work: self.work,
             clients: self.arguments.clients,
             seed: settings.seed + self.round,
-            // Long enough to fill what memory there is.
+            // Long enough to fill the memory.
             warm_up: seconds,
             seconds,
         };
@@ -101,10 +101,11 @@ impl Subject<'_> {
 }
 
 impl LargerArguments {
-    /// Runs it. `program` is this program, which is started for each round of each store.
+    /// Runs the comparison. `program` is the path of this program, which is started for each round
+    /// of each store.
     ///
     /// # Errors
-    /// When a store fails or answers wrongly.
+    /// Fails if a store fails or answers wrongly.
     pub fn run(&self, stage: &mut Stage, program: &std::path::Path) -> Result<Vec<Report>, Error> {
         let settings = self.scale.settings();
         let field = self.field.make(stage)?;
@@ -210,7 +211,7 @@ impl LargerArguments {
             }
             repeat_in_turn(&mut named, settings.rounds, &stage.progress)?
         };
-        // The stores' own processes are others too, so this is told as what it is.
+        // The stores' own processes count as others too, so a note explains the figure.
         if let Some(percent) = others.and_then(|others| others.percent()) {
             report.fact(
                 "processor time, of both the stores and others",

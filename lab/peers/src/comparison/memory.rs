@@ -1,4 +1,5 @@
-//! `memory`: reads, read-modify-writes, both, and scans, of data that fits into memory; nobody waits for the disk.
+//! `memory`: reads, read-modify-writes, both, and scans, of data that fits into memory. Commits do
+//! not wait for the disk.
 
 use braid_workloads::Stage;
 use braid_workloads::error::Error;
@@ -14,7 +15,7 @@ use crate::agree::complete;
 use crate::call::Work;
 use crate::drive::{Load, Loaded};
 
-/// What the reads of Braid must be over those of the best peer.
+/// The required ratio of Braid's reads over those of the best peer.
 const READS_OVER_BEST: f64 = 5.0;
 
 #[derive(Clone, Debug)]
@@ -27,7 +28,7 @@ impl Defaults for MemoryDefaults {
     const ROUNDS: usize = 5;
 }
 
-/// What is done in memory.
+/// A workload in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Workload {
     /// 10 reads a transaction.
@@ -42,7 +43,8 @@ enum Workload {
     Mixed50,
     /// 1 read a transaction, skewed: YCSB C.
     YcsbC,
-    /// 95 % reads, 5 % read-modify-writes of 1 record, skewed: YCSB B, whose updates are read-modify-writes here.
+    /// 95 % reads, 5 % read-modify-writes of 1 record, skewed: YCSB B with read-modify-writes as
+    /// updates.
     YcsbB,
     /// Half reads, half read-modify-writes of 1 record, skewed: YCSB F.
     YcsbF,
@@ -111,11 +113,11 @@ pub struct MemoryArguments {
     #[command(flatten)]
     field: FieldArguments,
 
-    /// What is done [default: all, on the same stores].
+    /// Workloads to run [default: all, on the same stores].
     #[arg(long, value_name = "WORKLOAD", value_enum, value_delimiter = ',')]
     workloads: Vec<Workload>,
 
-    /// Clients of each peer, and workers of Braid, as far as it has so many [default: 1 and one a core].
+    /// Clients of each peer, and workers of Braid up to its maximum [default: 1 and one a core].
     #[arg(long, value_name = "COUNT", value_delimiter = ',', value_parser = client_count)]
     clients: Vec<usize>,
 
@@ -125,10 +127,10 @@ pub struct MemoryArguments {
 }
 
 impl MemoryArguments {
-    /// Runs it.
+    /// Runs the comparison.
     ///
     /// # Errors
-    /// When a store fails or answers wrongly.
+    /// Fails if a store fails or answers wrongly.
     pub fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         let settings = self.scale.settings();
         let field = self.field.make(stage)?;

@@ -1,4 +1,5 @@
-//! The comparisons, and what they share: which stores, how they are loaded, and who is held against whom.
+//! The comparisons, and their common code: the choice of stores, loading, and ratios between
+//! subjects.
 
 pub mod commit;
 pub mod larger;
@@ -23,19 +24,19 @@ use crate::answer::{COUNTER_BYTES, Failure};
 use crate::drive::{Load, Loaded, clients, procedures, requests, threads};
 use crate::store::{Kind, Setup};
 
-/// Bytes of a key.
+/// The size of a key.
 pub const KEY_BYTES: u64 = 8;
-/// Calls whose answers are compared before anything is measured.
+/// The number of calls whose answers are compared before the measurement.
 const COMPARED_CALLS: u64 = 300;
 
-/// What all comparisons are told, beside their scale.
+/// The common arguments of all comparisons, without the scale.
 #[derive(Args, Clone, Debug)]
 pub struct FieldArguments {
-    /// The stores that are compared [default: all].
+    /// Stores to compare [default: all].
     #[arg(long, value_name = "STORE", value_enum, value_delimiter = ',')]
     stores: Vec<Kind>,
 
-    /// Braid's records are those of a paged table.
+    /// Use a paged table for Braid.
     #[arg(long)]
     paged: bool,
 
@@ -43,7 +44,7 @@ pub struct FieldArguments {
     place: PlaceArguments,
 }
 
-/// The stores that are compared, and where they are.
+/// The stores of a comparison and their location.
 pub struct Field {
     pub kinds: Vec<Kind>,
     pub place: Place,
@@ -51,10 +52,11 @@ pub struct Field {
 }
 
 impl FieldArguments {
-    /// A new place for the stores. They are asked the same and must answer the same before anything is measured.
+    /// Creates a new location for the stores. Before the measurement, all stores must return the
+    /// same answers to the same calls.
     ///
     /// # Errors
-    /// When they do not, or fail.
+    /// Fails if they do not, or if a store fails.
     pub fn make(&self, stage: &Stage) -> Result<Field, Error> {
         let kinds = match self.stores.is_empty() {
             true => Kind::value_variants().to_vec(),
@@ -67,7 +69,7 @@ impl FieldArguments {
     }
 }
 
-/// How stores are set up for a comparison.
+/// The setup of stores in a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     pub value_bytes: usize,
@@ -77,14 +79,14 @@ pub struct Terms {
 }
 
 impl Terms {
-    /// Bytes of keys and values of so many records.
+    /// Returns the bytes of keys and values of this number of records.
     pub fn data_bytes(&self, records: u64) -> u64 {
         records * (KEY_BYTES + self.value_bytes as u64)
     }
 }
 
 impl Field {
-    /// How the store of that kind is set up.
+    /// Returns the setup of a store of this kind.
     pub fn setup(&self, kind: Kind, terms: Terms, settings: &Settings) -> Setup {
         Setup {
             directory: self.place.join(kind.name()),
@@ -99,10 +101,10 @@ impl Field {
         }
     }
 
-    /// Opens all stores, and fills each.
+    /// Opens and fills all stores.
     ///
     /// # Errors
-    /// When one fails.
+    /// Fails if a store fails.
     pub fn load(
         &self,
         stage: &Stage,
@@ -121,7 +123,7 @@ impl Field {
         self.kinds.iter().map(load).collect()
     }
 
-    /// Notes in a report where the stores are, and how each is set up.
+    /// Adds the location and the setup of the stores to a report.
     pub fn describe(&self, report: &mut Report, stores: &[Loaded]) {
         report.notes.push(self.place.describe());
         let settings =
@@ -133,15 +135,15 @@ impl Field {
 /// Fills a store with records.
 ///
 /// # Errors
-/// The store's.
+/// Returns the store's error.
 pub fn with_records(loaded: &Loaded) -> Result<(), Failure> {
     loaded.store.load(loaded.records)
 }
 
-/// Looks by `check` whether all that was committed is there, and closes the stores.
+/// Runs `check`, which verifies that all committed transactions are present, and closes the stores.
 ///
 /// # Errors
-/// When something is missing or there twice, or a store fails.
+/// Fails if a transaction is missing or present twice, or if a store fails.
 pub fn check_and_close(
     stage: &Stage,
     stores: &[Loaded],
@@ -158,7 +160,7 @@ pub fn check_and_close(
 /// Parses the size of a value.
 ///
 /// # Errors
-/// When it is no number, or no value is so short or long.
+/// Fails if the text is no number, or the size is out of range.
 pub fn value_bytes(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(bytes) if (COUNTER_BYTES..=1 << 20).contains(&bytes) => Ok(bytes),
@@ -169,7 +171,7 @@ pub fn value_bytes(text: &str) -> Result<usize, String> {
 /// Parses a number of clients.
 ///
 /// # Errors
-/// When it is no number, or there are too many.
+/// Fails if the text is no number, or the number is too large.
 pub fn client_count(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(clients) if (1..=256).contains(&clients) => Ok(clients),
@@ -177,7 +179,7 @@ pub fn client_count(text: &str) -> Result<usize, String> {
     }
 }
 
-/// Adds the ratio of `braid` over the best of `peers`, and the bar for it, if there is one.
+/// Adds the ratio of `braid` over the best of `peers`, and its bar if given.
 pub fn over_best(
     report: &mut Report,
     braid: &str,
@@ -195,10 +197,11 @@ pub fn over_best(
     }
 }
 
-/// Clients whose requests are awaited together.
+/// The number of clients whose requests one thread awaits.
 const REQUESTS: usize = 64;
 
-/// Peers by threads, Braid by workers and by requests, of what `load` says for so many clients of a store.
+/// Returns subjects for a number of clients, with the work from `load`: peers by threads, Braid by
+/// workers and by requests.
 pub fn by_clients(
     stores: &[Loaded],
     counts: &[usize],
@@ -219,8 +222,8 @@ pub fn by_clients(
     subjects
 }
 
-/// Adds what so many workers of Braid are over the best peer with as many clients, and its requests over the best with
-/// most of them.
+/// Adds the ratios of Braid with this number of workers over the best peer with as many clients,
+/// and of Braid's requests over the best peer with the largest number of clients.
 pub fn over_best_by_clients(
     report: &mut Report,
     stores: &[Loaded],
@@ -243,7 +246,7 @@ pub fn over_best_by_clients(
     }
 }
 
-/// Numbers of clients that are compared: those asked for, or one and one a core.
+/// Returns the numbers of clients: those requested, or one and one a core.
 pub fn client_counts(asked: &[usize], settings: &Settings) -> Vec<usize> {
     match asked.is_empty() {
         true if settings.workers > 1 => vec![1, settings.workers],
@@ -252,12 +255,12 @@ pub fn client_counts(asked: &[usize], settings: &Settings) -> Vec<usize> {
     }
 }
 
-/// Whether a comparison ran at the scale that its bars are for.
+/// Returns true if a comparison ran at the scale of its bars.
 pub fn is_at_scale<D: Defaults>(settings: &Settings) -> bool {
     settings.records == D::RECORDS && !settings.quick
 }
 
-/// Adds so many bytes, and how many that are for each record.
+/// Adds a number of bytes, in total and for each record.
 pub fn bytes_a_record(report: &mut Report, what: String, bytes: u64, records: u64) {
     let each = bytes as f64 / records as f64;
     let each_text = number::three_digits(each);

@@ -1,5 +1,5 @@
-//! `open`: the time from opening a store that was closed in good order to its first answer. The page cache of its files
-//! is emptied before.
+//! `open`: the time from opening a cleanly closed store to its first answer. Its files are dropped
+//! from the page cache before.
 
 use std::time::Instant;
 
@@ -27,7 +27,8 @@ impl Defaults for OpenDefaults {
     const ROUNDS: usize = 5;
 }
 
-/// Arguments of `braid-peers open`. A round opens each store once; --seconds and --transactions say nothing here.
+/// Arguments of `braid-peers open`. A round opens each store once; --seconds and --transactions
+/// have no effect.
 #[derive(Args, Clone, Debug)]
 pub struct OpenArguments {
     #[command(flatten)]
@@ -41,7 +42,7 @@ pub struct OpenArguments {
     value_bytes: usize,
 }
 
-/// A store that is closed.
+/// A closed store.
 struct Closed {
     kind: Kind,
     setup: Setup,
@@ -76,10 +77,10 @@ impl Subject for Closed {
 }
 
 impl OpenArguments {
-    /// Runs it.
+    /// Runs the comparison.
     ///
     /// # Errors
-    /// When a store fails or answers wrongly.
+    /// Fails if a store fails or answers wrongly.
     pub fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         let mut settings = self.scale.settings();
         settings.effort = Effort::Transactions(1);

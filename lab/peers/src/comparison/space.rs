@@ -1,5 +1,5 @@
-//! `space`: what a record takes of the disk and of memory, each store in a process of its own: loaded in the order of
-//! the keys, compacted or checkpointed, and read once as a whole.
+//! `space`: the disk space and memory of a record. Each store runs in a separate process. It is
+//! loaded in key order, compacted or checkpointed, and scanned once.
 
 use std::path::Path;
 
@@ -22,7 +22,8 @@ impl Defaults for SpaceDefaults {
     const ROUNDS: usize = 1;
 }
 
-/// Arguments of `braid-peers space`. Each store is loaded once; --seconds, --transactions and --rounds say nothing here.
+/// Arguments of `braid-peers space`. Each store is loaded once; --seconds, --transactions and
+/// --rounds have no effect.
 #[derive(Args, Clone, Debug)]
 pub struct SpaceArguments {
     #[command(flatten)]
@@ -37,10 +38,10 @@ pub struct SpaceArguments {
 }
 
 impl SpaceArguments {
-    /// Runs it. `program` is this program, which is started for each store.
+    /// Runs the comparison. `program` is the path of this program, which is started for each store.
     ///
     /// # Errors
-    /// When a store fails or answers wrongly.
+    /// Fails if a store fails or answers wrongly.
     pub fn run(&self, stage: &mut Stage, program: &Path) -> Result<Vec<Report>, Error> {
         let settings = self.scale.settings();
         let field = self.field.make(stage)?;

@@ -1,4 +1,5 @@
-//! `tpcc`: TPC-C's five transactions by keys alone, in memory; nobody waits for the disk.
+//! `tpcc`: TPC-C's five transactions, reduced to access by key, in memory. Commits do not wait for
+//! the disk.
 
 use braid_workloads::Stage;
 use braid_workloads::error::Error;
@@ -15,9 +16,9 @@ use crate::call::Work;
 use crate::drive::{Load, Loaded};
 use crate::tpcc;
 
-/// What a row takes, about.
+/// The approximate size of a row.
 const ROW_BYTES: usize = 300;
-/// Transactions whose answers are compared before anything is measured.
+/// The number of transactions whose answers are compared before the measurement.
 const COMPARED: u64 = 300;
 
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ impl Defaults for TpccDefaults {
     const ROUNDS: usize = 3;
 }
 
-/// Arguments of `braid-peers tpcc`. Of the records, 130 000 make a warehouse.
+/// Arguments of `braid-peers tpcc`. 130 000 records make one warehouse.
 #[derive(Args, Clone, Debug)]
 pub struct TpccArguments {
     #[command(flatten)]
@@ -39,16 +40,16 @@ pub struct TpccArguments {
     #[command(flatten)]
     field: FieldArguments,
 
-    /// Clients of each peer, and workers of Braid, as far as it has so many [default: 1 and one a core].
+    /// Clients of each peer, and workers of Braid up to its maximum [default: 1 and one a core].
     #[arg(long, value_name = "COUNT", value_delimiter = ',', value_parser = client_count)]
     clients: Vec<usize>,
 }
 
 impl TpccArguments {
-    /// Runs it.
+    /// Runs the comparison.
     ///
     /// # Errors
-    /// When a store fails, answers wrongly, or has rows in the end that do not fit one another.
+    /// Fails if a store fails or answers wrongly, or if its final rows are inconsistent.
     pub fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         let settings = self.scale.settings();
         let field = self.field.make(stage)?;

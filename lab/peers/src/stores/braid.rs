@@ -1,4 +1,5 @@
-//! Braid. Its settings are its defaults, but for memory: `docs/benchmarks.md` says what else is measured with others.
+//! Braid with its default settings, except for memory: `docs/benchmarks.md` lists measurements with
+//! others.
 
 use std::ops::Range;
 
@@ -13,9 +14,9 @@ use crate::call::{Call, Calls, KINDS};
 use crate::store::{Client, Reply, Setup, Store};
 use crate::tpcc::{Access, Accessed};
 
-/// Of the log's ring, in a budget.
+/// The size of the log's ring in a small budget.
 const SMALL_RING: usize = 32 << 20;
-/// Loads that are under way at a time.
+/// The number of loads in progress at a time.
 const LOADING: usize = 16;
 
 /// A database with one table.
@@ -34,7 +35,8 @@ impl Braid {
             .memory_budget(setup.budget.map(budget))
             .tuning(Tuning::default().pin(setup.pin));
         if setup.budget.is_some() {
-            // As many transactions at a time as the peers have clients; each holds copies of what it read.
+            // As many concurrent transactions as the peers have clients; each holds copies of the
+            // records it read.
             let waiting = setup.clients.div_ceil(setup.workers);
             options = options.tune(|tuning| tuning.log_ring_bytes(SMALL_RING).cold_width(waiting));
         }
@@ -45,12 +47,12 @@ impl Braid {
         Ok(Self { database, table, setup: setup.clone() })
     }
 
-    /// A stored procedure: what a source runs, without a request for each call.
+    /// Returns a stored procedure: a source that runs calls without separate requests.
     pub fn procedure(&self, calls: Calls) -> Stored {
         Stored { calls, table: self.table.clone() }
     }
 
-    /// Makes one call as any program does: a request, whose answer is awaited.
+    /// Makes one call like any program: awaits the answer to a request.
     pub async fn request(&self, call: Call) -> Result<Reply, Error> {
         let table = self.table.clone();
         let options = run_options(call.only_reads());
@@ -60,12 +62,13 @@ impl Braid {
     }
 }
 
-/// What the engine may take of a budget for a whole process: stacks and the allocator take some of it.
+/// Returns the engine's part of a budget for a whole process, which also covers stacks and the
+/// allocator.
 fn budget(process: u64) -> u64 {
     (process / 4 * 3).saturating_sub(16 << 20)
 }
 
-/// Transactions that only read say so, as they do to the peers. They are repeated until they commit.
+/// Declares read-only transactions, as for the peers. Transactions are retried until they commit.
 pub fn run_options(read_only: bool) -> RunOptions {
     RunOptions::default().read_only(read_only).max_attempts(u32::MAX)
 }
@@ -143,7 +146,7 @@ async fn load(
     Ok(())
 }
 
-/// A thread that waits for each answer.
+/// A client thread that waits for each answer.
 struct Blocking<'s>(&'s Braid);
 
 impl Client for Blocking<'_> {
@@ -152,7 +155,7 @@ impl Client for Blocking<'_> {
     }
 }
 
-/// Calls as a source's transactions.
+/// Calls as the transactions of a source.
 #[derive(Clone)]
 pub struct Stored {
     calls: Calls,
@@ -210,7 +213,7 @@ async fn run(tx: &Transaction, table: &Table<u64, [u8]>, call: &Call) -> Result<
     Ok(answer)
 }
 
-/// The table, in a transaction.
+/// The table in a transaction.
 struct InTransaction<'t> {
     tx: &'t Transaction,
     table: &'t Table<u64, [u8]>,

@@ -1,6 +1,7 @@
-//! fjall, with optimistic (serializable) transactions. Settings as its documentation advises: a cache that holds the
-//! data where it fits into memory, else a quarter of memory; filters for point reads that hit (`expect_point_read_hits`);
-//! `PersistMode::SyncData` for durable commits, `PersistMode::Buffer` (handed to the system) for others.
+//! fjall, with optimistic (serializable) transactions. The settings follow its documentation: a
+//! cache that holds all data if it fits into memory, otherwise a quarter of memory; filters for
+//! point reads that hit (`expect_point_read_hits`); `PersistMode::SyncData` for durable commits,
+//! `PersistMode::Buffer` (handed to the system) for others.
 
 use fjall::{
     KeyspaceCreateOptions, OptimisticTxDatabase, OptimisticTxKeyspace, PersistMode, Readable,
@@ -60,7 +61,7 @@ impl Store for Fjall {
                 Ok::<_, Failure>(())
             })?;
             if tx.commit()?.is_err() {
-                return Err("a load met a conflict, though nobody else writes".into());
+                return Err("a load met a conflict without another writer".into());
             }
         }
         self.records.inner().rotate_memtable_and_wait()?;
@@ -79,7 +80,7 @@ struct Caller<'s> {
 }
 
 impl Caller<'_> {
-    /// `None` after a conflict.
+    /// Returns `None` after a conflict.
     fn modify(&mut self, keys: &[u64]) -> Result<Option<Answer>, Failure> {
         let Fjall { database, records, .. } = self.store;
         let mut answer = Answer::default();
@@ -123,7 +124,7 @@ impl Client for Caller<'_> {
     }
 }
 
-/// `None` after a conflict.
+/// Returns `None` after a conflict.
 fn trade(store: &Fjall, trade: &Trade) -> Result<Option<Answer>, Failure> {
     let Fjall { database, records, .. } = store;
     if trade.only_reads() {

@@ -1,6 +1,7 @@
-//! LMDB, by `heed`. Settings as its documentation (`lmdb.h`) advises: integer keys (MDB_INTEGERKEY), appended when
-//! loaded (MDB_APPEND); without durability MDB_NOSYNC, MDB_WRITEMAP and MDB_MAPASYNC; MDB_NORDAHEAD where the data is
-//! larger than memory. Its memory is the page cache: there is no cache to be set.
+//! LMDB, through `heed`. The settings follow its documentation (`lmdb.h`): integer keys
+//! (MDB_INTEGERKEY), appended during loading (MDB_APPEND); MDB_NOSYNC, MDB_WRITEMAP and
+//! MDB_MAPASYNC without durability; MDB_NORDAHEAD if the data is larger than memory. LMDB uses the
+//! page cache, so there is no cache to configure.
 
 use heed::byteorder::NativeEndian;
 use heed::types::{Bytes, U64};
@@ -27,8 +28,8 @@ impl Lmdb {
             usize::try_from(setup.data_bytes * 4 + (1 << 30))?.next_multiple_of(1 << 20);
         let mut options = EnvOpenOptions::new().read_txn_without_tls();
         options.map_size(map_bytes).max_readers(setup.clients as u32 + 16);
-        // SAFETY: the flags give up durability, which is asked for here, and nothing but this process uses the
-        // directory, so the map is never changed or cut short under its feet.
+        // SAFETY: the flags trade durability for speed, as requested here. Only this process uses
+        // the directory, so no other code changes or truncates the map while it is in use.
         let env = unsafe { options.flags(flags(setup)).open(&setup.directory)? };
         let mut tx = env.write_txn()?;
         let options = env.database_options().types().key_comparator::<IntegerComparator>();

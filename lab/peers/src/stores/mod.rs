@@ -1,4 +1,5 @@
-//! One file a store: how it is set up, filled and called. Each names the documentation that its settings follow.
+//! The stores, one in each file: setup, loading and calls. Each names the documentation that its
+//! settings follow.
 
 pub mod braid;
 pub mod fjall;
@@ -16,15 +17,15 @@ use crate::answer::{Answer, Failure};
 use crate::call::fill;
 use crate::store::{Reply, Setup};
 
-/// Records that one loading transaction writes.
+/// The number of records that one loading transaction writes.
 const PIECE: u64 = 1_000;
 
-/// The pieces of a load, in order.
+/// Returns the pieces of a load, in order.
 fn pieces(records: u64) -> impl Iterator<Item = Range<u64>> {
     (0..records).step_by(PIECE as usize).map(move |from| from..records.min(from + PIECE))
 }
 
-/// Hands each record of a piece to `put`: its key and its value.
+/// Passes the key and the value of each record in a piece to `put`.
 fn each_record<E>(
     piece: Range<u64>,
     value_bytes: usize,
@@ -38,7 +39,7 @@ fn each_record<E>(
     Ok(())
 }
 
-/// Makes attempts at a transaction, each of which gives `None` after a conflict, until one commits.
+/// Attempts a transaction until it commits. An attempt returns `None` after a conflict.
 fn until_committed(
     mut attempt: impl FnMut() -> Result<Option<Answer>, Failure>,
 ) -> Result<Reply, Failure> {
@@ -51,12 +52,12 @@ fn until_committed(
     }
 }
 
-/// Bytes of a memtable within a budget, if there is one: several may be there at a time.
+/// Returns the size of a memtable within a budget, if any; several memtables may exist at a time.
 fn memtable(setup: &Setup) -> Option<u64> {
     setup.budget.map(|budget| (budget / 16).max(1 << 20))
 }
 
-/// The same in words.
+/// Describes the size of a memtable.
 fn memtable_words(setup: &Setup) -> String {
     memtable(setup).map_or("its default".to_owned(), |bytes| format!("{} MiB", bytes >> 20))
 }

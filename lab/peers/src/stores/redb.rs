@@ -1,6 +1,6 @@
-//! redb. Its documentation names two settings: the cache (`set_cache_size`), which holds all of the data in memory, or
-//! half of a budget, as the process takes a quarter more than the cache; and the durability of a transaction. One writer
-//! at a time: others wait for it.
+//! redb. Its documentation names two settings: the cache size (`set_cache_size`) and the durability
+//! of a transaction. The cache holds all data in memory, or half of a budget, because the process
+//! uses a quarter more than the cache. Only one writer runs at a time; others wait for it.
 
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, TableDefinition};
 
@@ -43,7 +43,7 @@ impl Store for Redb {
         let pieces: Vec<_> = pieces(records).collect();
         for (number, piece) in pieces.iter().enumerate() {
             let mut tx = self.database.begin_write()?;
-            // Without a durable commit now and then, pages that were freed are not used again.
+            // Without occasional durable commits, freed pages are not reused.
             let durable = number % 16 == 15 || number + 1 == pieces.len();
             tx.set_durability(if durable { Durability::Immediate } else { Durability::None })?;
             {

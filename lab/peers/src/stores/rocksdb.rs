@@ -1,8 +1,14 @@
-//! RocksDB, with optimistic transactions. Settings as its wiki advises ("Setup Options and Basic Tuning"): a block cache that
-//! holds the data where it fits into memory, else a sixth of memory (with a third, as advised, the process exceeds its bound); blocks of 16 KiB, filters of 10 bits a key, index and
-//! filter blocks in the cache; levels sized dynamically, LZ4, as many background jobs as cores. Filters are left out of the
-//! last level, as point reads hit. Reads of several keys are a MultiGet at a snapshot; what is modified is read for
-//! update, so that the commit is validated against all of it: serializable.
+//! RocksDB, with optimistic transactions. The settings follow its wiki ("Setup Options and Basic
+//! Tuning"):
+//!
+//! - A block cache that holds all data if it fits into memory, otherwise a sixth of memory. (With a
+//!   third, as advised, the process exceeds its limit.)
+//! - Blocks of 16 KiB, filters of 10 bits a key, index and filter blocks in the cache.
+//! - Dynamic level sizes, LZ4, as many background jobs as cores.
+//! - No filters in the last level, because point reads hit.
+//!
+//! Reads of several keys use MultiGet at a snapshot. Modified records are read for update, so that
+//! the commit validates all of them: serializable.
 
 use rocksdb::{
     BlockBasedOptions, Cache, DBCompressionType, Direction, ErrorKind, IteratorMode,
@@ -99,7 +105,7 @@ struct Caller<'s> {
 }
 
 impl Caller<'_> {
-    /// `None` after a conflict.
+    /// Returns `None` after a conflict.
     fn modify(&mut self, keys: &[u64]) -> Result<Option<Answer>, Failure> {
         let mut answer = Answer::default();
         let mut options = OptimisticTransactionOptions::default();
@@ -159,7 +165,7 @@ impl Client for Caller<'_> {
     }
 }
 
-/// `None` after a conflict.
+/// Returns `None` after a conflict.
 fn trade(store: &RocksDb, trade: &Trade) -> Result<Option<Answer>, Failure> {
     if trade.only_reads() {
         let snapshot = store.database.snapshot();

@@ -1,7 +1,13 @@
-//! SQLite, by `rusqlite`. Settings as its documentation advises for speed with the durability asked for: a write-ahead
-//! log, `synchronous` FULL (each commit is synced) or OFF, a memory map over the file (of a quarter of a budget, as the
-//! page cache holds it twice otherwise), prepared statements, the key as the row's number, a connection for each
-//! client. Writers wait for one another at a mutex, which is fairer and faster than its busy handler's sleeps.
+//! SQLite, through `rusqlite`. The settings follow its documentation for speed at the required
+//! durability:
+//!
+//! - A write-ahead log, with `synchronous` FULL (each commit is synced) or OFF.
+//! - A memory map over the file (for a quarter of a budget, because otherwise the page cache holds
+//!   it twice).
+//! - Prepared statements, the key as the row id, and a connection for each client.
+//!
+//! Writers wait for one another at a mutex, which is fairer and faster than the sleeps of SQLite's
+//! busy handler.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -15,9 +21,9 @@ use crate::tpcc::{Access, Trade, run_at_once};
 
 pub struct Sqlite {
     setup: Setup,
-    /// Held by whoever writes.
+    /// Held by the writing client.
     writer: Mutex<()>,
-    /// Keeps the database open, and its write-ahead log with it.
+    /// Keeps the database and its write-ahead log open.
     first: Mutex<Connection>,
 }
 
@@ -50,7 +56,7 @@ fn map(setup: &Setup) -> u64 {
     setup.budget.map_or_else(|| setup.ample_cache(), |budget| budget / 4)
 }
 
-/// Of each connection. What is mapped is not cached again, but what is written is.
+/// The cache size of each connection. Mapped pages are not cached again, but written pages are.
 fn cache_kib(setup: &Setup) -> u64 {
     match setup.budget {
         Some(budget) => (budget / 4 / setup.clients.max(1) as u64 / 1024).max(2_000),
@@ -97,7 +103,7 @@ struct Caller<'s> {
     value: Vec<u8>,
 }
 
-/// Takes one record into `answer`, and its value into `copy`, if that is asked for.
+/// Adds one record to `answer`, and copies its value into `copy` if given.
 fn read(
     select: &mut CachedStatement<'_>,
     key: u64,
@@ -159,7 +165,7 @@ impl Client for Caller<'_> {
                 self.connection.prepare_cached("COMMIT")?.execute([])?;
             }
             Call::Modify(keys) => {
-                // Nothing but the right to write is behind it, so a panic elsewhere spoils nothing.
+                // The mutex protects no data, so a panic elsewhere corrupts nothing.
                 let _writer = self.store.writer.lock().unwrap_or_else(PoisonError::into_inner);
                 self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
                 {

@@ -1,9 +1,9 @@
-//! How TPC-C's transactions reach the rows of a store: waiting for them, or at once.
+//! The access of TPC-C's transactions to the rows of a store: asynchronous or synchronous.
 
 use super::Trade;
 use crate::answer::{Answer, Failure, Missing};
 
-/// What a transaction does to a store.
+/// One access of a transaction to a store.
 #[derive(Clone, Copy, Debug)]
 pub enum Access<'a> {
     Get(u64),
@@ -15,14 +15,14 @@ pub enum Access<'a> {
 pub trait Accessed {
     type Failure;
 
-    /// What a row holds, if that is asked for, and there is one.
+    /// Returns the contents of a row if requested and if the row exists.
     async fn access(&mut self, access: Access<'_>) -> Result<Option<Vec<u8>>, Self::Failure>;
 
-    /// A row is not there that must be.
+    /// Returns the error for a required row that is missing.
     fn missing(key: u64) -> Self::Failure;
 }
 
-/// A transaction that waits for nothing.
+/// A transaction that never waits.
 pub struct AtOnce<F>(pub F);
 
 impl<F> Accessed for AtOnce<F>
@@ -40,16 +40,16 @@ where
     }
 }
 
-/// Runs a trade in a transaction that waits for nothing.
+/// Runs a trade in a transaction that never waits.
 pub fn run_at_once(
     trade: &Trade,
     access: impl FnMut(Access<'_>) -> Result<Option<Vec<u8>>, Failure>,
 ) -> Result<Answer, Failure> {
-    // It is ready when it is polled first.
+    // The future is ready at its first poll.
     pollster::block_on(trade.run(&mut AtOnce(access)))
 }
 
-/// For transactions that only read: what else they ask for is refused.
+/// Rejects writes of read-only transactions.
 pub fn only_reads() -> Result<Option<Vec<u8>>, Failure> {
     Err("a transaction that only reads is to write".into())
 }

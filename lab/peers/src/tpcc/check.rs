@@ -1,4 +1,4 @@
-//! Whether the rows fit one another.
+//! Checks that the rows are consistent with each other.
 
 use super::access::Accessed;
 use super::deal::Deal;
@@ -6,11 +6,11 @@ use super::row::{Row, Rows, Table, UNDELIVERED, place};
 use super::{DISTRICTS, Scale};
 use crate::answer::Answer;
 
-/// Orders of a district that are looked at in a check: the last ones.
+/// The number of a district's latest orders that a check reads.
 const CHECKED_ORDERS: u64 = 500;
 
-/// Looks whether the rows fit one another. The answer has as many records as transactions have written, and the sum of what
-/// is wrong; of that the digest has the last key.
+/// Checks that the rows are consistent with each other. The answer contains the number of records
+/// that transactions wrote, the sum of the errors, and as digest the last wrong key.
 pub(super) async fn check<A: Accessed>(
     scale: Scale,
     rows: &mut Rows<'_, A>,

@@ -6,7 +6,7 @@ use super::access::Accessed;
 use super::row::{Row, Rows, Table, UNDELIVERED, place};
 use super::{DISTRICTS, Scale};
 
-/// One of the five transactions, of a warehouse and a district.
+/// One of the five transactions, with its warehouse and district.
 pub(super) struct Deal {
     pub(super) scale: Scale,
     pub(super) at: (u64, u64),
@@ -29,7 +29,7 @@ impl Deal {
         let mut ordered = Vec::with_capacity(count as usize);
         for _ in 0..count {
             let item = uneven(random, 8_191, self.scale.items);
-            // One in a hundred comes from another warehouse.
+            // One item in a hundred is supplied by another warehouse.
             let others = random.u8(0..100) == 0;
             let of = if others { random.u64(0..self.scale.warehouses) } else { warehouse };
             let price = rows.get(Table::Item.key(0, 0, item)).await?.number(place::PRICE);
@@ -77,7 +77,7 @@ impl Deal {
     ) -> Result<(), A::Failure> {
         let (warehouse, district) = self.at;
         let amount = random.u64(100..=500_000);
-        // Fifteen of a hundred customers are those of some other warehouse.
+        // Fifteen of a hundred customers belong to another warehouse.
         let of = match random.u8(0..100) < 15 {
             true => (random.u64(0..self.scale.warehouses), random.u64(0..DISTRICTS)),
             false => self.at,
@@ -96,7 +96,7 @@ impl Deal {
         let payment = row.number(place::PAYMENTS) - 1;
         let row = Row::new(Table::History, &[amount, of.0, of.1]);
         rows.put(Table::History.key(warehouse, district, payment), &row).await?;
-        // Last, as all payments of the warehouse meet here.
+        // Last, because all payments of the warehouse meet here.
         let key = Table::Warehouse.key(warehouse, 0, 0);
         rows.change(key, |row| row.add(place::PAID, amount)).await.map(drop)
     }
@@ -114,7 +114,7 @@ impl Deal {
         self.order(rows, district, last.number(0)).await.map(drop)
     }
 
-    /// An order with its lines.
+    /// Reads an order with its lines.
     pub(super) async fn order<A: Accessed>(
         &self,
         rows: &mut Rows<'_, A>,
@@ -144,7 +144,7 @@ impl Deal {
             let order = oldest.number(0);
             let new = Table::NewOrder.key(warehouse, district, order);
             if rows.find(new).await?.is_none() {
-                // All have been delivered.
+                // All orders have been delivered.
                 continue;
             }
             rows.delete(new).await?;
@@ -192,12 +192,12 @@ impl Deal {
     }
 }
 
-/// Whether a New-Order is one of the hundredth part that asks for an article that there is not.
+/// Returns true if a New-Order orders an unused article, as one in a hundred does.
 pub(super) fn asks_for_unused(seed: u64) -> bool {
     seed.is_multiple_of(100)
 }
 
-/// The specification's draw that prefers some.
+/// Returns a non-uniform number as specified, which prefers some values.
 fn uneven(random: &mut Rng, spread: u64, count: u64) -> u64 {
     ((random.u64(0..=spread) | random.u64(0..count)) + 42) % count
 }

@@ -1,8 +1,9 @@
-//! TPC-C by keys alone, so that each store can do it: its five transactions, in their shares, over one table.
+//! TPC-C, reduced to access by key so that every store can run it: its five transactions, in the
+//! specified shares, over one table.
 //!
-//! What the specification finds by an index or the least key is a row here: a customer's last order, and a district's
-//! oldest order that is not delivered. Customers are found by their numbers, never by name, and there are no orders at
-//! first. A New-Order with an unused article, one in a hundred, finds that out before it writes.
+//! Rows replace look-ups by index or by least key: a customer's last order, and a district's oldest
+//! undelivered order. Customers are found by number, never by name, and no orders exist initially.
+//! One New-Order in a hundred orders an unused article, and detects this before it writes.
 
 mod access;
 mod check;
@@ -19,24 +20,25 @@ use row::{Rows, Table, first_row};
 use crate::answer::Answer;
 
 const DISTRICTS: u64 = 10;
-/// Rows that one transaction fills in.
+/// The number of rows that one loading transaction inserts.
 const PIECE: u64 = 1_000;
 
-/// How many there are of what.
+/// The numbers of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scale {
     pub warehouses: u64,
-    /// Articles, of each of which every warehouse has a stock.
+    /// Articles; each warehouse has a stock of each.
     items: u64,
-    /// Of each district.
+    /// Customers of each district.
     customers: u64,
 }
 
 impl Scale {
-    /// Of a warehouse there are 100 000 stocks and 30 000 customers. With fewer records it is one small warehouse.
+    /// The number of records in a warehouse: 100 000 stocks and 30 000 customers. A smaller number
+    /// gives one small warehouse.
     const WAREHOUSE: u64 = 130_000;
 
-    /// What makes so many records.
+    /// Returns the scale for this number of records.
     pub fn of(records: u64) -> Self {
         let warehouses = (records / Self::WAREHOUSE).max(1);
         let of_one = records.min(Self::WAREHOUSE);
@@ -44,7 +46,7 @@ impl Scale {
         Self { warehouses, items: items.max(100), customers: customers.max(10) }
     }
 
-    /// What fills an empty store, in the order of the keys but for small rows.
+    /// Returns the transactions that fill an empty store, in key order except for small rows.
     pub fn fill(self) -> Vec<Trade> {
         let pieces = |table, warehouse, district, count: u64| {
             (0..count).step_by(PIECE as usize).map(move |from| {
@@ -67,7 +69,7 @@ impl Scale {
     }
 }
 
-/// The kinds of transactions, and how many of a hundred are of each.
+/// The kinds of transactions; each has a fixed percentage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     NewOrder,
@@ -88,16 +90,16 @@ const SHARES: [(Kind, u8); 5] = [
 /// A transaction.
 #[derive(Clone, Copy, Debug)]
 pub enum Trade {
-    /// Makes rows of a table.
+    /// Inserts rows of a table.
     Fill { table: Table, warehouse: u64, district: u64, from: u64, to: u64 },
-    /// One of the five, with what is drawn from a seed.
+    /// One of the five, with inputs drawn from a seed.
     Deal { kind: Kind, scale: Scale, seed: u64 },
-    /// Looks whether the rows fit one another.
+    /// Checks that the rows are consistent.
     Check(Scale),
 }
 
 impl Trade {
-    /// One of the five.
+    /// Draws one of the five.
     pub fn draw(scale: Scale, random: &mut Rng) -> Self {
         let mut drawn = random.u8(0..100);
         let mut shares = SHARES.iter();
@@ -111,7 +113,7 @@ impl Trade {
         Self::Deal { kind, scale, seed: random.u64(..) }
     }
 
-    /// Whether it writes nothing.
+    /// Returns true if the transaction writes nothing.
     pub fn only_reads(&self) -> bool {
         match self {
             Self::Fill { .. } => false,
@@ -124,10 +126,10 @@ impl Trade {
         }
     }
 
-    /// Runs it; the answer has what it read, or what a check found.
+    /// Runs the transaction. The answer contains the records read, or the results of a check.
     ///
     /// # Errors
-    /// The store's.
+    /// Returns the store's error.
     pub async fn run<A: Accessed>(&self, store: &mut A) -> Result<Answer, A::Failure> {
         let mut rows = Rows { store, answer: Answer::default() };
         match *self {

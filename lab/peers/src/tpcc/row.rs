@@ -1,9 +1,10 @@
-//! Rows: their keys, the numbers that they begin with, and what reads and changes them in a transaction.
+//! Rows: their keys, the numbers at their beginning, and functions that read and change them in a
+//! transaction.
 
 use super::access::{Access, Accessed};
 use crate::answer::Answer;
 
-/// What a row has until an order is delivered.
+/// The delivery number of a row before its order is delivered.
 pub(super) const UNDELIVERED: u64 = 0;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,12 +24,12 @@ pub enum Table {
 }
 
 impl Table {
-    /// The key of a row. Those of a table are next to one another, of a district in order.
+    /// Returns the key of a row. Keys of one table are adjacent, those of a district in order.
     pub(super) fn key(self, warehouse: u64, district: u64, number: u64) -> u64 {
         (self as u64) << 58 | warehouse << 44 | district << 40 | number
     }
 
-    /// Bytes of a row, about as the specification has it.
+    /// Returns the approximate size of a row in the specification.
     pub(super) fn bytes(self) -> usize {
         match self {
             Self::Item => 80,
@@ -43,7 +44,7 @@ impl Table {
     }
 }
 
-/// Numbers at the beginning of a row.
+/// A row with numbers at its beginning.
 pub(super) struct Row(Vec<u8>);
 
 impl Row {
@@ -67,12 +68,12 @@ impl Row {
     }
 }
 
-/// Numbers of rows by their places.
+/// Positions of numbers in rows.
 pub(super) mod place {
     pub const PRICE: usize = 0;
-    /// Of a warehouse, a district and a customer: what was paid.
+    /// In warehouses, districts and customers: the amount paid.
     pub const PAID: usize = 0;
-    /// Of a district and a customer: how often.
+    /// In districts and customers: the number of payments.
     pub const PAYMENTS: usize = 1;
     pub const NEXT_ORDER: usize = 2;
     pub const TAX: usize = 3;
@@ -88,7 +89,7 @@ pub(super) mod place {
     pub const DELIVERED: usize = 2;
 }
 
-/// A row as it is filled in.
+/// Returns the initial row.
 pub(super) fn first_row(table: Table, number: u64) -> Row {
     let price = 100 + number * 7919 % 9_901;
     match table {
@@ -101,7 +102,7 @@ pub(super) fn first_row(table: Table, number: u64) -> Row {
     }
 }
 
-/// The rows of a store, in a transaction.
+/// The rows of a store in a transaction.
 pub(super) struct Rows<'s, A> {
     pub(super) store: &'s mut A,
     pub(super) answer: Answer,
@@ -124,7 +125,7 @@ impl<A: Accessed> Rows<'_, A> {
         self.store.access(Access::Put(key, &row.0)).await.map(drop)
     }
 
-    /// Changes a row that is there, and returns it as it is then.
+    /// Changes an existing row and returns the changed row.
     pub(super) async fn change(
         &mut self,
         key: u64,

@@ -1,4 +1,4 @@
-//! The command `braid bench`: which workload, at which scale, told in which form.
+//! The command `braid-lab bench`: selects the workload, the scale and the form of the output.
 
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
@@ -21,32 +21,33 @@ use crate::workload::{
 
 /// Measure Braid on this machine.
 ///
-/// Every workload compares its subjects in one run: rounds in which each runs once, in turn, and
-/// medians over the rounds. Bars are what the figures must reach; they are judged only at the
-/// scale they were set for, which is the default.
+/// A workload compares its subjects in one run of several rounds. In each round every subject runs
+/// once, in turn; the results are medians over the rounds. Bars are limits for the figures. They
+/// are judged only at the scale that they were set for, which is the default.
 #[derive(Args, Clone, Debug)]
 pub struct Command {
     #[command(subcommand)]
     workload: Workload,
 
-    /// Also draw charts (SVG; PNG too if built with the feature `png`) and write the figures (CSV, JSON) into this directory.
+    /// Also draw charts (SVG; PNG too if built with the feature `png`) and write the figures (CSV,
+    /// JSON) into this directory.
     ///
-    /// A run of many figures (all, paper) goes on where an earlier one into the same directory was interrupted: what is
-    /// there, of the same arguments, is not measured again.
+    /// A run of many figures (all, paper) continues an interrupted run with the same arguments in
+    /// the same directory: figures that exist are not measured again.
     #[arg(long, value_name = "DIR", global = true)]
     out: Option<PathBuf>,
 
-    /// Measure again what is there.
+    /// Measure figures again that exist.
     #[arg(long, global = true, requires = "out")]
     again: bool,
 
-    /// Exit with a failure when a bar is missed.
+    /// Exit with a failure if a bar is missed.
     #[arg(long, global = true)]
     check: bool,
 }
 
-/// Makes of one list of workloads the subcommands, and what runs them. A condition under which one is compiled
-/// stands before it, behind an `@`.
+/// Generates the subcommands and their dispatch from one list of workloads. A `cfg` condition of a
+/// workload is written before it, after an `@`.
 macro_rules! workloads {
     ($($(@ $condition:meta;)? $(#[$attribute:meta])* $name:ident($arguments:ty),)*) => {
         #[derive(Subcommand, Clone, Debug)]
@@ -68,12 +69,12 @@ workloads! {
     /// Import the world's airports and fly between them: durable and in memory, braided and
     /// sequential.
     #[command(
-        after_help = "A round is one second here. --records bounds the airports imported. Example: braid bench airports --dir ./flights --out charts"
+        after_help = "A round is one second here. --records limits the airports imported. Example: braid-lab bench airports --dir ./flights --out charts"
     )]
     Airports(airports::AirportsArguments),
-    /// 10 uniform reads a transaction, beside a bare lookup loop.
+    /// 10 uniform reads a transaction, compared with a bare lookup loop.
     #[command(
-        after_help = "Examples:\n  braid bench reads -n 20M\n  braid bench reads -n 5M --sweep --no-reference --out charts"
+        after_help = "Examples:\n  braid-lab bench reads -n 20M\n  braid-lab bench reads -n 5M --sweep --no-reference --out charts"
     )]
     Reads(reads::ReadsArguments),
     /// 10 blind updates a transaction.
@@ -87,38 +88,40 @@ workloads! {
         after_help = "Give --dir to choose the disk; the system's temporary directory may be memory."
     )]
     Commit(commit::CommitArguments),
-    /// Serializable beside Snapshot: reads, writes, scans, uniform and skewed; abort rates.
+    /// Serializable and Snapshot: reads, writes, scans, uniform and skewed; abort rates.
     Isolation(isolation::IsolationArguments),
     /// TPC-C: durable and in memory, serializable and under snapshots, braided and sequential.
     #[command(
-        after_help = "Give --dir to choose the disk. A warehouse takes some 100 MB for each of the five databases. Examples:\n  braid bench tpcc --dir DIR\n  braid bench tpcc --dir DIR --warehouses 100 --subjects serializable,snapshot\n  braid bench tpcc --versions"
+        after_help = "Give --dir to choose the disk. A warehouse takes some 100 MB for each of the five databases. Examples:\n  braid-lab bench tpcc --dir DIR\n  braid-lab bench tpcc --dir DIR --warehouses 100 --subjects serializable,snapshot\n  braid-lab bench tpcc --versions"
     )]
     Tpcc(tpcc::TpccArguments),
-    /// Queries 1, 6 and 12 of TPC-H, alone and beside refreshes: in memory, paged, and four times as large as memory.
+    /// Queries 1, 6 and 12 of TPC-H, alone and during refreshes: in memory, paged, and four times
+    /// as large as memory.
     #[command(
-        after_help = "--records are orders: 1.5M is scale 1, and takes 5 GB of memory and 1 GB of disk; 15M is scale 10. A round asks queries for --seconds, each once at least. Example: braid bench tpch --dir DIR"
+        after_help = "--records are orders: 1.5M is scale 1, and takes 5 GB of memory and 1 GB of disk; 15M is scale 10. A round runs queries for --seconds, each at least once. Example: braid-lab bench tpch --dir DIR"
     )]
     Tpch(tpch::TpchArguments),
-    /// SmallBank with a hotspot: durable and in memory, serializable and under snapshots, braided and
-    /// sequential.
+    /// SmallBank with a hotspot: durable and in memory, serializable and under snapshots, braided
+    /// and sequential.
     #[command(
-        after_help = "Give --dir to choose the disk. Example: braid bench smallbank --dir DIR --hotspot 1000,100,10"
+        after_help = "Give --dir to choose the disk. Example: braid-lab bench smallbank --dir DIR --hotspot 1000,100,10"
     )]
     Smallbank(smallbank::SmallbankArguments),
-    /// The OLTP scripts of sysbench: durable and in memory, serializable and under snapshots, braided and
-    /// sequential.
+    /// The OLTP scripts of sysbench: durable and in memory, serializable and under snapshots,
+    /// braided and sequential.
     #[command(
-        after_help = "Give --dir to choose the disk. --records are rows of each table. Example: braid bench sysbench --dir DIR --scripts read-write --distribution special --tables 10 -n 100k"
+        after_help = "Give --dir to choose the disk. --records are rows of each table. Example: braid-lab bench sysbench --dir DIR --scripts read-write --distribution special --tables 10 -n 100k"
     )]
     Sysbench(sysbench::SysbenchArguments),
     /// TATP: durable and in memory, serializable and under snapshots, braided and sequential.
     #[command(
-        after_help = "Give --dir to choose the disk. --records are subscribers. Example: braid bench tatp --dir DIR"
+        after_help = "Give --dir to choose the disk. --records are subscribers. Example: braid-lab bench tatp --dir DIR"
     )]
     Tatp(tatp::TatpArguments),
-    /// YCSB A to F under both isolation levels and both certifiers, over skew and length of transactions.
+    /// YCSB A to F under both isolation levels and both certifiers, over skew and length of
+    /// transactions.
     #[command(
-        after_help = "Example: braid bench ycsb --workloads a --theta 0.5,0.7,0.9,0.99 --operations 1,10 --out charts"
+        after_help = "Example: braid-lab bench ycsb --workloads a --theta 0.5,0.7,0.9,0.99 --operations 1,10 --out charts"
     )]
     Ycsb(ycsb::YcsbArguments),
     /// 10 reads a transaction, some of records on disk, under the four schedulers.
@@ -126,27 +129,29 @@ workloads! {
         after_help = "Give --dir to choose the disk. Takes a quarter of an hour and 10 GiB of memory."
     )]
     HotCold(hot_cold::HotColdArguments),
-    /// One insert a transaction: at the end of the keys, where all meet, and all over them.
-    #[command(after_help = "--records are there before. Example: braid bench inserts -n 5M")]
+    /// One insert a transaction: at the end of the key range, where all inserts meet, and over the
+    /// whole range.
+    #[command(after_help = "--records are loaded before. Example: braid-lab bench inserts -n 5M")]
     Inserts(inserts::InsertsArguments),
     /// Load in key order, in memory and durably: records a second, bytes a record.
     #[command(
-        after_help = "A round loads all --records into a new database; --seconds and --transactions say nothing here. Give --dir to choose the disk."
+        after_help = "A round loads all --records into a new database; --seconds and --transactions have no effect. Give --dir to choose the disk."
     )]
     Load(load::LoadArguments),
-    /// What the log carries: by block size, workers and flush unit, beside fio.
+    /// Log bandwidth: by block size, workers and flush unit, compared with fio.
     #[command(
         after_help = "Give --dir to choose the disk. Needs 3 GB of it; fio is used if it is installed."
     )]
     Log(log::LogArguments),
-    /// Overwrite a data set again and again: what stays on disk, and what compaction costs.
+    /// Overwrite a data set repeatedly: space used on disk, and the cost of compaction.
     #[command(
         after_help = "A round writes every record once. Needs 25 GB of disk; give --dir to choose it."
     )]
     Overwrite(overwrite::OverwriteArguments),
-    /// Durable commits with and without a change feed that follows them; what a feed gives of a backlog.
+    /// Durable commits with and without a change feed that follows them; rate of a feed over a
+    /// backlog.
     #[command(
-        after_help = "A round commits, or gives, --records transactions. Give --dir to choose the disk."
+        after_help = "A round commits, or returns, --records transactions. Give --dir to choose the disk."
     )]
     Changes(changes::ChangesArguments),
     /// Open a database: from a checkpoint, and by replaying its log.
@@ -154,45 +159,47 @@ workloads! {
         after_help = "A round opens each database once. Needs 8 GB of disk; give --dir to choose it."
     )]
     Reopen(reopen::ReopenArguments),
-    /// 10 uniform reads or updates a transaction of a paged table: all in memory, and four times as large as memory.
+    /// 10 uniform reads or updates a transaction of a paged table: all in memory, and four times as
+    /// large as memory.
     #[command(
         after_help = "Nothing is logged. fio is used if it is installed. Needs 1 GB of disk and 2 GB of memory; give --dir to choose the disk."
     )]
     Paged(paged::PagedArguments),
-    /// Load a paged table, and change all of one five times as large as its memory, in bulk operations.
+    /// Load a paged table, and change all records of a table five times as large as its memory, in
+    /// bulk operations.
     #[command(
-        after_help = "A round loads, and changes, all --records; readers alone run for --seconds. Give --dir to choose the disk, of which a million records need some 700 MB. 10 GB of data: braid bench bulk --dir DIR -n 60M --rounds 1"
+        after_help = "A round loads, and changes, all --records; readers alone run for --seconds. Give --dir to choose the disk, of which a million records need some 700 MB. 10 GB of data: braid-lab bench bulk --dir DIR -n 60M --rounds 1"
     )]
     Bulk(bulk::BulkArguments),
     /// The read path nested, flattened by hand, and boxed.
     #[command(after_help = "All paths run on one worker at the same width: --width, or 24.")]
     Paths(paths::PathsArguments),
-    /// Ten minutes of reads and updates over data four times the memory they may use.
+    /// Ten minutes of reads and updates over data four times as large as the memory budget.
     #[command(
         after_help = "One round of --seconds is run. Needs 15 GB of disk; give --dir to choose it."
     )]
     Timeline(timeline::TimelineArguments),
-    /// What a trace costs; pictures of what slots run and wait for.
-    #[command(after_help = "Pictures are drawn into the directory of --out.")]
+    /// The cost of a trace; charts of what slots run and wait for.
+    #[command(after_help = "Charts are drawn into the directory of --out.")]
     Trace(trace::TraceArguments),
     /// The log's hole trackers alone, with 1 to 64 threads.
-    #[command(after_help = "--records and --transactions say nothing here.")]
+    #[command(after_help = "--records and --transactions have no effect.")]
     Trackers(trackers::TrackersArguments),
-    /// Update few records many times beside a reader; memory must stay bounded.
-    #[command(after_help = "It runs --transactions updates (100M unless said) once.")]
+    /// Update few records many times during a long read; memory must stay bounded.
+    #[command(after_help = "It runs --transactions updates (default: 100M) once.")]
     Churn(churn::ChurnArguments),
-    /// Processor time of an open database that nobody uses.
+    /// Processor time of an idle open database.
     #[command(after_help = "It waits for --seconds, once.")]
     Idle(idle::IdleArguments),
-    /// Reads while a transaction blocks the thread of its worker: how long they wait.
-    #[command(after_help = "A round reads for --seconds, and as long a worker is blocked.")]
+    /// Latency of reads while a transaction blocks the thread of its worker.
+    #[command(after_help = "A round reads for --seconds while a worker is blocked.")]
     Blocked(blocked::BlockedArguments),
-    /// Reads beside a transaction that never waits: how soon its worker notices them.
+    /// Reads next to a transaction that never waits: the delay until its worker notices them.
     #[command(after_help = "A round reads for --seconds, three times.")]
     Arrivals(arrivals::ArrivalsArguments),
-    /// The figures of the papers that Braid's ideas come from, theirs beside Braid's.
+    /// The figures of the papers that Braid's ideas come from, with Braid's own figures.
     #[command(
-        after_help = "Give --dir to choose the disk; several, separated by commas, for the figure that compares disks. Examples:\n  braid bench paper --list\n  braid bench paper corobase-5.2 --out charts\n  braid bench paper all -n 5M -s 0.5 --dir DIR --out results"
+        after_help = "Give --dir to choose the disk; several, separated by commas, for the figure that compares disks. Examples:\n  braid-lab bench paper --list\n  braid-lab bench paper corobase-5.2 --out charts\n  braid-lab bench paper all -n 5M -s 0.5 --dir DIR --out results"
     )]
     Paper(paper::PaperArguments),
     /// Every workload with bars, and the table of bars.
@@ -210,7 +217,7 @@ impl From<Report> for Vec<Report> {
 
 impl Command {
     /// Runs the workload and writes its report to standard output: tables for people, or one JSON
-    /// document. Progress goes to standard error, if that is a terminal.
+    /// document. Progress is written to standard error if that is a terminal.
     ///
     /// # Errors
     /// When the engine fails, the scale does not fit the machine, or a file cannot be written; and
@@ -237,7 +244,7 @@ impl Command {
         let mut reports = self.workload.run(&mut stage)?;
         if let Some(keep) = keep {
             let arguments = format!("{:?}", self.workload);
-            // Those that have files were kept one by one.
+            // Reports with files were kept one by one.
             for report in reports.iter_mut().filter(|report| report.figures.is_empty()) {
                 let name = report.workload.clone();
                 keep.write(&name, &arguments, std::slice::from_mut(report))?;
@@ -254,7 +261,7 @@ mod tests {
     use super::*;
     use crate::limit::with_limit;
 
-    /// Many times what a workload takes that runs quickly.
+    /// Several times the duration of a quick workload.
     const LIMIT_SECONDS: u64 = 600;
 
     #[derive(Parser)]
@@ -293,7 +300,7 @@ mod tests {
         assert!(Program::try_parse_from(["bench", "reads", "-s", "1", "-t", "5"]).is_err());
     }
 
-    /// Each workload runs, small, and tells what it compared.
+    /// Checks that each workload runs at a small scale and names its subjects.
     macro_rules! runs_quickly {
         ($($name:ident: $arguments:expr => $subjects:expr;)*) => {$(
             #[test]
@@ -418,7 +425,7 @@ mod tests {
                     .filter(|path| path.exists() && path.extension().unwrap() == end)
                     .count()
             };
-            // The rates and a line, each drawn and as rows, and all of it.
+            // The rates and a line, each as a chart and as rows; and one document of all.
             assert_eq!([count("svg"), count("csv"), count("json")], [2, 2, 1], "{figures:?}");
             assert!([0, 2].contains(&count("png")), "{figures:?}");
         });

@@ -1,5 +1,5 @@
-//! Driving transactions through the engine: typed sources, whose futures live unboxed in the
-//! workers' slots. All that depends on the shape of the engine's sources is in this file.
+//! Runs transactions through the engine from typed sources, whose futures are stored unboxed in the
+//! workers' slots. Only this file depends on the shape of the engine's sources.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -12,33 +12,33 @@ use crate::error::Error;
 use crate::harness::latency::Latencies;
 use crate::harness::rounds::{AbortCount, Effort, KindSample, Sample, Subject};
 
-/// Transactions between two looks at the clock, where they run for a time: a look costs as much
-/// as a cached read.
+/// In timed runs, the number of transactions between two reads of the clock: a read of the clock
+/// costs as much as a cached read.
 const CLOCK_PERIOD: u64 = 64;
 
-/// Why attempts fail: another transaction wrote a record first.
+/// The cause of failed attempts: another transaction wrote a record first.
 pub const CONFLICT: &str = "conflict";
-/// Why attempts fail: what was read was changed.
+/// The cause of failed attempts: a record that was read has changed.
 pub const CERTIFICATION: &str = "certification";
 
-/// A stored procedure: draws its inputs, then runs as a transaction, again if it met a conflict.
+/// A stored procedure: draws its inputs, runs as a transaction and retries after a conflict.
 pub trait Procedure: Clone + Send + 'static {
-    /// What one transaction works on.
+    /// The inputs of one transaction.
     type Input: 'static;
-    /// The kinds of transactions, where there are several to be told apart.
+    /// The kinds of transactions, if there are several.
     const KINDS: &'static [&'static str] = &["all"];
     /// Draws the next transaction's inputs.
     fn draw(&mut self) -> Self::Input;
-    /// Which of the kinds a transaction is.
+    /// Returns the kind of a transaction as an index into `KINDS`.
     fn kind(_input: &Self::Input) -> usize {
         0
     }
-    /// Whether a transaction that committed did so without what it was to read or change being there, where the
-    /// workload has such transactions.
+    /// Returns true if a committed transaction did not find the records it should read or change,
+    /// in workloads with such transactions.
     fn is_unsuccessful(_input: &Self::Input) -> bool {
         false
     }
-    /// The transaction itself.
+    /// Runs the transaction.
     fn run(
         &self,
         transaction: &Transaction,
@@ -46,7 +46,7 @@ pub trait Procedure: Clone + Send + 'static {
     ) -> impl Future<Output = Result<(), braiddb::Error>>;
 }
 
-/// Runs the procedures that `make` makes, one a worker, on the first `workers` workers.
+/// Runs one procedure from `make` on each of the first `workers` workers.
 pub fn drive<P: Procedure>(
     database: &Database,
     workers: usize,
@@ -57,7 +57,7 @@ pub fn drive<P: Procedure>(
     drive_under(database, workers, &RunOptions::default(), make, effort, timed_one_in)
 }
 
-/// As `drive`, under options of the transactions' own.
+/// Like `drive`, with options for the transactions.
 fn drive_under<P: Procedure>(
     database: &Database,
     workers: usize,
@@ -66,7 +66,7 @@ fn drive_under<P: Procedure>(
     effort: Effort,
     timed_one_in: u32,
 ) -> Result<Sample, Error> {
-    assert!(workers > 0, "somebody must run it");
+    assert!(workers > 0, "at least one thread is required");
     let begin = Instant::now();
     let mut runs = Vec::with_capacity(workers);
     let mut totals = Vec::with_capacity(workers);
@@ -86,7 +86,7 @@ fn drive_under<P: Procedure>(
         runs.push(database.run_source_with(worker, options.clone(), stream, body, reply)?);
         totals.push(total);
     }
-    // All are waited for before a failure is told, so that none runs on into what comes next.
+    // Waits for all runs before it reports a failure, so that no run overlaps the next measurement.
     let results: Vec<_> = runs.into_iter().map(braiddb::SourceRun::wait).collect();
     results.into_iter().collect::<Result<(), _>>()?;
     let elapsed = begin.elapsed();
@@ -99,7 +99,7 @@ fn drive_under<P: Procedure>(
     };
     let mut kinds: Vec<KindSample> = P::KINDS.iter().map(none).collect();
     for total in totals {
-        let total = total.lock().expect("nobody panics while it is locked").take();
+        let total = total.lock().expect("no thread panics while it is locked").take();
         let total: Vec<Total> = total.expect("a source that is done has left its total");
         for (kind, total) in kinds.iter_mut().zip(total) {
             kind.transactions += total.transactions;
@@ -111,7 +111,7 @@ fn drive_under<P: Procedure>(
     Ok(in_all(kinds, elapsed, timed_one_in))
 }
 
-/// The sample of all kinds together; a single kind is not told apart.
+/// Returns the sample of all kinds together; does not list a single kind separately.
 fn in_all(kinds: Vec<KindSample>, elapsed: Duration, timed_one_in: u32) -> Sample {
     let mut sample = Sample::plain(0, elapsed, Latencies::one_in(timed_one_in));
     for kind in &kinds {
@@ -125,7 +125,7 @@ fn in_all(kinds: Vec<KindSample>, elapsed: Duration, timed_one_in: u32) -> Sampl
     sample
 }
 
-/// A worker's share of an effort.
+/// Returns a worker's share of an effort.
 fn share_of(effort: Effort, worker: usize, workers: usize) -> Effort {
     match effort {
         Effort::Seconds(seconds) => Effort::Seconds(seconds),
@@ -136,7 +136,7 @@ fn share_of(effort: Effort, worker: usize, workers: usize) -> Effort {
     }
 }
 
-/// What a worker's transactions of one kind did, for the thread that waits for them.
+/// The results of a worker's transactions by kind, for the thread that waits for them.
 struct Total {
     transactions: u64,
     unsuccessful: u64,
@@ -144,7 +144,7 @@ struct Total {
     latencies: Latencies,
 }
 
-/// The inputs of one worker, on their way to it.
+/// The inputs of one worker, before they reach it.
 struct Stream<P> {
     procedure: P,
     share: Effort,
@@ -182,13 +182,13 @@ impl<P: Procedure> IntoIterator for Stream<P> {
     }
 }
 
-/// The inputs of one worker, drawn as its slots fall free.
+/// The inputs of one worker, drawn when a slot becomes free.
 struct Calls<P> {
     procedure: P,
     started: u64,
     left: u64,
     end: Option<Instant>,
-    /// Only says which transactions are timed.
+    /// Determines only which transactions are timed.
     timer: Latencies,
     gathered: Rc<Gathered>,
 }
@@ -209,8 +209,8 @@ impl<P: Procedure> Iterator for Calls<P> {
     }
 }
 
-/// One transaction's inputs. The engine drops them when the transaction is over: committed, or
-/// failed and told as the source's failure.
+/// The inputs of one transaction. The engine drops them when the transaction has ended: it
+/// committed, or its failure was reported as the source's failure.
 struct Call<P: Procedure> {
     input: P::Input,
     kind: usize,
@@ -232,7 +232,7 @@ impl<P: Procedure> Drop for Call<P> {
     }
 }
 
-/// What the transactions of one worker leave behind; the last one over takes it to `total`.
+/// The collected results of one worker's transactions; the last transaction stores them in `total`.
 struct Gathered {
     kinds: Vec<GatheredKind>,
     total: Arc<Mutex<Option<Vec<Total>>>>,
@@ -254,7 +254,7 @@ impl Drop for Gathered {
             latencies: kind.latencies.borrow().clone(),
         };
         let total = self.kinds.iter().map(total).collect();
-        *self.total.lock().expect("nobody panics while it is locked") = Some(total);
+        *self.total.lock().expect("no thread panics while it is locked") = Some(total);
     }
 }
 
@@ -270,20 +270,20 @@ pub struct Driven<M> {
 }
 
 impl<P: Procedure, M: FnMut(u64) -> P> Driven<M> {
-    /// A subject on the first `workers` workers of `database`. `make` makes a worker's procedure;
-    /// it is called with a seed that is new for every worker and round.
+    /// Returns a subject on the first `workers` workers of `database`. `make` creates a worker's
+    /// procedure from a seed that differs for every worker and round.
     pub fn new(name: &str, database: &Database, workers: usize, seed: u64, make: M) -> Self {
         let (name, database) = (name.to_owned(), database.clone());
         let options = RunOptions::default();
         Self { name, database, workers, make, timed_one_in: 16, seed: seed << 32, options }
     }
 
-    /// Runs its transactions under these options.
+    /// Sets the options of its transactions.
     pub fn under(self, options: RunOptions) -> Self {
         Self { options, ..self }
     }
 
-    /// Times every `period`-th transaction (16 if this is not called).
+    /// Times every `period`-th transaction (default: 16).
     pub fn time_one_in(self, period: u32) -> Self {
         Self { timed_one_in: period, ..self }
     }

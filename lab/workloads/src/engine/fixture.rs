@@ -1,4 +1,5 @@
-//! A bed: a database opened in one way with a table of records, kept while subjects run on it.
+//! A bed: a database with a table of records, opened with certain options and kept while subjects
+//! run on it.
 
 use braiddb::{Certifier, Database, Durability, Options, Policy, Table, Tuning, Width};
 
@@ -8,10 +9,10 @@ use crate::harness::progress::Progress;
 use crate::harness::{number, process};
 use crate::scale::arguments::Settings;
 
-/// Bytes of a loaded record of 8 + 8 bytes, all in, used to see whether it fits beforehand.
+/// Bytes of a loaded record of 8 + 8 bytes, in total; used to check the memory before loading.
 pub(crate) const RECORD_BYTES: u64 = 95;
 
-/// How a database under test is opened.
+/// The options of a database under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Opening {
     pub(crate) policy: Policy,
@@ -23,7 +24,8 @@ pub(crate) struct Opening {
 }
 
 impl Opening {
-    /// The engine as users have it, in memory, with the workers and the width of `settings`.
+    /// Returns the default options of the engine, in memory, with the workers and the width of
+    /// `settings`.
     pub(crate) fn braided(settings: &Settings) -> Self {
         Self {
             policy: Policy::DualQueue,
@@ -35,7 +37,7 @@ impl Opening {
         }
     }
 
-    /// One worker that runs one transaction after the other.
+    /// Returns options with one worker that runs one transaction at a time.
     pub(crate) fn sequential(settings: &Settings) -> Self {
         Self {
             policy: Policy::Sequential,
@@ -47,17 +49,17 @@ impl Opening {
         }
     }
 
-    /// The same with another certifier.
+    /// Returns the same options with another certifier.
     pub(crate) fn certifier(self, certifier: Certifier) -> Self {
         Self { certifier, ..self }
     }
 
-    /// The same with another durability.
+    /// Returns the same options with another durability.
     pub(crate) fn durability(self, durability: Durability) -> Self {
         Self { durability, ..self }
     }
 
-    /// The engine's options for it.
+    /// Returns the engine's options.
     pub(crate) fn options(self) -> Options {
         let tuning = Tuning::default()
             .pin(self.pin)
@@ -77,7 +79,7 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// An in-memory database with `records` records loaded in key order.
+    /// Loads `records` records in key order into a new in-memory database.
     pub(crate) fn loaded(opening: Opening, records: u64) -> Result<Self, Error> {
         Self::fill(Database::in_memory(opening.options())?, records)
     }
@@ -89,7 +91,7 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Makes the table in an open database; its `records` records are still to be loaded.
+    /// Creates the table in an open database; its `records` records are not loaded yet.
     pub(crate) fn empty(database: Database, records: u64) -> Result<Self, Error> {
         #[cfg(test)]
         crate::limit::working_on(&database);
@@ -98,7 +100,7 @@ impl Bed {
     }
 }
 
-/// In-memory beds of one size, kept from one workload to the next: loading 50 M records takes
+/// In-memory databases of one size, kept from one workload to the next: loading 50 M records takes
 /// longer than measuring them.
 #[derive(Default)]
 pub(crate) struct Beds {
@@ -106,7 +108,8 @@ pub(crate) struct Beds {
 }
 
 impl Beds {
-    /// The bed opened so, loaded now unless it is there. Beds of other sizes are closed first.
+    /// Returns the database with these options, and loads it if it does not exist. Closes databases
+    /// of other sizes first.
     pub(crate) fn get(
         &mut self,
         opening: Opening,
@@ -124,13 +127,13 @@ impl Beds {
         Ok(bed)
     }
 
-    /// Closes all beds.
+    /// Closes all databases.
     pub(crate) fn clear(&mut self) {
         self.beds.clear();
     }
 }
 
-/// Refuses what would not fit into memory, rather than let the system kill the program.
+/// Fails if the records would not fit into memory, before the system kills the program.
 pub(crate) fn check_memory(records: u64, needed: u64) -> Result<(), Error> {
     match process::available_bytes() {
         Some(available) if needed > available => Err(Error::Memory {

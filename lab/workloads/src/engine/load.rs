@@ -1,6 +1,6 @@
-//! Loading tables in key order: a piece of consecutive records a transaction, each in a source of its
-//! own, because a worker runs one source after the other. Were they one source, the worker would
-//! interleave the pieces, and keys would not come in order.
+//! Loads tables in key order. Each transaction inserts a piece of consecutive records and is a
+//! separate source, because a worker runs one source after the other. If all pieces were one
+//! source, the worker would interleave them, and keys would arrive out of order.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,12 +14,13 @@ use crate::harness::latency::Latencies;
 use crate::harness::rounds::Sample;
 use crate::random::key_of;
 
-/// Records one loading transaction inserts.
+/// The number of records that one loading transaction inserts.
 const PIECE: u64 = 1_000;
-/// Pieces sent ahead of the one that is waited for.
+/// The number of pieces sent ahead.
 const AHEAD: usize = 64;
 
-/// Runs `insert` for all records, so many in one transaction, the pieces in turn on so many workers.
+/// Runs `insert` for all records, in transactions of this size, with the pieces in turn on this
+/// number of workers.
 pub(crate) fn load_in_pieces(
     database: &Database,
     workers: usize,
@@ -41,7 +42,7 @@ pub(crate) fn load_in_pieces(
     Ok(running.into_iter().try_for_each(SourceRun::wait)?)
 }
 
-/// Loads all records of `bed`, whose table is empty; the value is the record's number.
+/// Loads all records of `bed`, whose table is empty. The value is the record's number.
 pub(crate) fn load(bed: &Bed) -> Result<Sample, Error> {
     let begin = Instant::now();
     let table = bed.table.clone();
@@ -56,7 +57,7 @@ pub(crate) fn load(bed: &Bed) -> Result<Sample, Error> {
     Ok(Sample::plain(pieces, begin.elapsed(), Latencies::one_in(1)))
 }
 
-/// Loads `records` records into a new table, as a program does that has them in an iterator.
+/// Loads `records` records from an iterator into a new table.
 pub(crate) fn load_staged(database: &Database, records: u64) -> Result<Sample, Error> {
     let begin = Instant::now();
     let staged = pollster::block_on(database.stage_table::<u64, u64>("records"))?;

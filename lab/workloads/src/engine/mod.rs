@@ -1,4 +1,4 @@
-//! Databases under test, and how transactions are driven through them.
+//! Databases under test, and the code that runs transactions on them.
 
 pub mod drive;
 pub(crate) mod fixture;

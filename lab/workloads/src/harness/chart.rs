@@ -1,5 +1,5 @@
-//! Charts as SVG files, whose text the viewer's fonts set, and, with the feature `png`, as PNG files
-//! beside them.
+//! Charts as SVG files, whose text uses the viewer's fonts, and, with the feature `png`, also as
+//! PNG files.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,8 @@ use crate::error::Error;
 const SIZE: (u32, u32) = (860, 420);
 type Drawn = Result<(), Box<dyn std::error::Error>>;
 
-/// Draws all charts of `report` into `directory` (made if missing), and notes their paths in it.
+/// Draws all charts of `report` into `directory` (created if missing), and adds their paths to the
+/// report.
 pub fn draw(report: &mut Report, directory: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(directory).map_err(Error::file(directory))?;
     let mut figures = Vec::new();
@@ -47,14 +48,14 @@ pub fn draw(report: &mut Report, directory: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// One horizontal bar a subject, with a whisker from its least to its greatest round.
+/// Draws one horizontal bar for each subject, with a whisker from its slowest to its fastest round.
 fn draw_rates(path: &Path, title: &str, unit: &str, measured: &[Measured]) -> Drawn {
     let height = 120 + 46 * measured.len() as u32;
     let root = SVGBackend::new(path, (SIZE.0, height)).into_drawing_area();
     root.fill(&WHITE)?;
     let most = measured.iter().map(|subject| subject.rate.max).fold(1.0, f64::max);
     let rows = measured.len() as f64;
-    // Some seven pixels a letter.
+    // About seven pixels for each letter.
     let longest = measured.iter().map(|subject| subject.name.chars().count()).max().unwrap_or(0);
     let names = (30 + 7 * longest as u32).clamp(120, SIZE.0 / 2);
     let mut chart = ChartBuilder::on(&root)
@@ -82,7 +83,7 @@ fn draw_rates(path: &Path, title: &str, unit: &str, measured: &[Measured]) -> Dr
         let place = (rate.max + most * 0.01, middle + 0.12);
         chart.draw_series([Text::new(label, place, ("sans-serif", 15))])?;
     }
-    // Names stand left of the axis, outside of the plotted range.
+    // Names are left of the axis, outside of the plotted range.
     let (_, rows_pixels) = chart.plotting_area().get_pixel_range();
     let step = f64::from(rows_pixels.end - rows_pixels.start) / rows;
     for (i, subject) in measured.iter().enumerate() {
@@ -171,7 +172,7 @@ mod tests {
             lanes: vec![Lane { name: "slot 7".into(), stretches }],
         });
         draw(&mut report, &directory.path().join("charts")).unwrap();
-        // With a PNG file after each, if that was built and there are fonts.
+        // With a PNG file after each, if the feature is on and fonts are installed.
         let is_svg = |path: &&PathBuf| path.extension().is_some_and(|end| end == "svg");
         let (svgs, pngs): (Vec<_>, Vec<_>) = report.figures.iter().partition(is_svg);
         assert_eq!(svgs.len(), 3);

@@ -1,12 +1,12 @@
-//! Names that reports have from the program and, where they are read back from a file, from there: each is kept once for
-//! as long as the process lives, so that both are the same type.
+//! Names in reports come from the program, or from a file. Each name is interned for the lifetime
+//! of the process, so that both have the same type.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use serde::{Deserialize, Deserializer};
 
-/// A name. (As a type of its own, or a field of it would be taken for one that borrows what it is read from.)
+/// A name. The alias is necessary: serde treats a field of type `&str` as borrowed from the input.
 pub(super) type Name = &'static str;
 
 /// Reads a name.
@@ -19,10 +19,10 @@ pub(super) fn names<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<Name>, D::
     Ok(Vec::<String>::deserialize(from)?.iter().map(|name| intern(name)).collect())
 }
 
-/// The one name of that text.
+/// Returns the interned name for a text.
 fn intern(text: &str) -> Name {
     static NAMES: Mutex<BTreeSet<Name>> = Mutex::new(BTreeSet::new());
-    let mut names = NAMES.lock().expect("nobody panics while it is locked");
+    let mut names = NAMES.lock().expect("no thread panics while it is locked");
     if let Some(name) = names.get(text) {
         return name;
     }

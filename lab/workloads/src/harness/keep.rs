@@ -1,8 +1,8 @@
-//! Results kept in a directory, one file a figure, so that a run of many that was interrupted goes on with those that
-//! are missing.
+//! Results kept in a directory, one file for each figure. An interrupted run of many figures can
+//! therefore continue with the missing ones.
 //!
-//! A file is there whole or not at all. It is taken for a figure only if it was made by the same version with the same
-//! arguments on the same kind of machine; all else is measured again.
+//! A file exists completely or not at all. It is used only if the same version made it with the
+//! same arguments on the same kind of machine. Otherwise the figure is measured again.
 
 use std::path::{Path, PathBuf};
 
@@ -13,7 +13,7 @@ use super::report::Report;
 use super::{chart, rows};
 use crate::error::Error;
 
-/// What a file has.
+/// The contents of a file.
 #[derive(Serialize)]
 struct Written<'r> {
     made_with: &'r str,
@@ -27,34 +27,34 @@ struct Read {
     reports: Vec<Report>,
 }
 
-/// Keeps the reports of figures.
+/// Stores the reports of figures.
 #[derive(Clone, Debug)]
 pub struct Keep {
     directory: PathBuf,
 }
 
 impl Keep {
-    /// Into `directory`, which is made when the first figure is there.
+    /// Returns a store in `directory`, which is created with the first figure.
     pub fn new(directory: &Path) -> Self {
         Self { directory: directory.to_owned() }
     }
 
-    /// Where the reports of a figure go.
+    /// Returns the path of a figure's reports.
     pub fn path(&self, figure: &str) -> PathBuf {
         self.directory.join(format!("{figure}.json"))
     }
 
-    /// The reports of a figure, as they were kept, if they were made with these arguments.
+    /// Returns the stored reports of a figure if they were made with these arguments.
     pub fn read(&self, figure: &str, arguments: &str) -> Option<Vec<Report>> {
         let text = std::fs::read_to_string(self.path(figure)).ok()?;
         let read: Read = serde_json::from_str(&text).ok()?;
         (read.made_with == made_with(arguments)).then_some(read.reports)
     }
 
-    /// Draws the charts of a figure's reports, writes their rows and at last the reports themselves.
+    /// Draws the charts of a figure's reports, writes their rows, and finally writes the reports.
     ///
     /// # Errors
-    /// When the directory or a file cannot be written.
+    /// Fails if the directory or a file cannot be written.
     pub fn write(
         &self,
         figure: &str,
@@ -77,7 +77,7 @@ impl Keep {
     }
 }
 
-/// What figures must have in common to stand side by side.
+/// Returns the properties that figures must share to be comparable.
 fn made_with(arguments: &str) -> String {
     let Machine { cores, processor, version, optimised, .. } = Machine::here();
     let built = if optimised { "optimised" } else { "not optimised" };

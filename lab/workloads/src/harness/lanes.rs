@@ -1,4 +1,4 @@
-//! Charts of what several do at the same time.
+//! Charts of concurrent activities.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use super::report::LaneChart;
 
 const WIDTH: u32 = 960;
 const LANE_HEIGHT: u32 = 22;
-/// Above and below the lanes: the title, the legend, the axis.
+/// The height above and below the lanes: title, legend and axis.
 const AROUND: u32 = 130;
 
-/// One row a lane; each kind of thing that is done has its colour.
+/// Draws one row for each lane, with a colour for each kind of activity.
 pub(super) fn draw_lanes(path: &Path, chart: &LaneChart) -> Result<(), Box<dyn std::error::Error>> {
     let rows = chart.lanes.len();
     let root =
@@ -57,7 +57,7 @@ pub(super) fn draw_lanes(path: &Path, chart: &LaneChart) -> Result<(), Box<dyn s
         .background_style(WHITE.mix(0.9))
         .label_font(("sans-serif", 14))
         .draw()?;
-    // Names stand left of the axis, outside of the plotted range.
+    // Names are left of the axis, outside of the plotted range.
     let (_, pixels) = plane.plotting_area().get_pixel_range();
     let step = f64::from(pixels.end - pixels.start) / (rows.max(1) as f64 + 1.6);
     for (row, lane) in chart.lanes.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! Latency of single transactions: one in so many is timed, and kept in a histogram with three
-//! significant digits, so that timing costs the measured loop next to nothing.
+//! Latencies of single transactions. One transaction in a fixed number is timed and recorded in a
+//! histogram with three significant digits, so that timing hardly slows the measured loop.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use super::interned::{self, Name};
 
-/// The percentiles that reports show, with their names.
+/// The percentiles in reports, with their names.
 const PERCENTILES: [(&str, f64); 5] =
     [("p50", 50.0), ("p90", 90.0), ("p99", 99.0), ("p99.9", 99.9), ("max", 100.0)];
 
-/// The percents that a distribution is drawn of.
+/// The percents at which a distribution is drawn.
 const DISTRIBUTION: [f64; 16] =
     [1., 5., 10., 20., 30., 40., 50., 60., 70., 80., 90., 95., 98., 99., 99.5, 99.9];
 
-/// Longer latencies count as this one.
+/// The maximum recorded latency; longer ones are recorded as this one.
 const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// A histogram of nanoseconds that times every `period`-th transaction.
@@ -36,7 +36,7 @@ impl Latencies {
         Self { histogram, period, until_next: 1 }
     }
 
-    /// The start of the next transaction, if it is one to be timed.
+    /// Returns the start of the next transaction if it should be timed.
     #[inline]
     pub fn start(&mut self) -> Option<Instant> {
         self.until_next -= 1;
@@ -47,7 +47,7 @@ impl Latencies {
         Some(Instant::now())
     }
 
-    /// Records what `start` began.
+    /// Records the latency since `start`.
     #[inline]
     pub fn finish(&mut self, start: Option<Instant>) {
         if let Some(start) = start {
@@ -61,12 +61,12 @@ impl Latencies {
         self.histogram.saturating_record(nanos);
     }
 
-    /// Adds what another histogram holds, as of another worker or round.
+    /// Adds the latencies of another histogram, such as that of another worker or round.
     pub fn merge(&mut self, other: &Self) {
         self.histogram.add(&other.histogram).expect("all histograms have the same bounds");
     }
 
-    /// The percentiles, or `None` when nothing was timed.
+    /// Returns the percentiles, or `None` if nothing was timed.
     pub fn summary(&self) -> Option<LatencySummary> {
         if self.histogram.is_empty() {
             return None;
@@ -86,26 +86,26 @@ impl Latencies {
     }
 }
 
-/// Percentiles of the transactions that were timed.
+/// Percentiles of the timed transactions.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LatencySummary {
-    /// How many transactions were timed.
+    /// The number of timed transactions.
     pub timed: u64,
-    /// In the mean.
+    /// The mean.
     pub mean_nanoseconds: f64,
-    /// The percentiles that reports show.
+    /// The percentiles in reports.
     pub percentiles: Vec<Percentile>,
-    /// The distribution: nanoseconds, and the percent that took so long or less.
+    /// The distribution: nanoseconds, and the percent of transactions that took at most this time.
     pub distribution: Vec<(f64, f64)>,
 }
 
 /// One percentile of a latency histogram.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Percentile {
-    /// As tables call it: `p99`.
+    /// The name in tables: `p99`.
     #[serde(deserialize_with = "interned::name")]
     pub name: Name,
-    /// So long or less took as many.
+    /// The maximum latency of this share of transactions.
     pub nanoseconds: u64,
 }
 

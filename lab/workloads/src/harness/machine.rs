@@ -1,10 +1,10 @@
-//! The machine a report was measured on, so that no figure travels without it.
+//! The machine of a measurement, which every report includes.
 
 use serde::Serialize;
 
 use super::process;
 
-/// What matters of a machine to who compares figures.
+/// The properties of a machine that matter for comparing figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// Model of the processor.
@@ -19,14 +19,14 @@ pub struct Machine {
     pub kernel: String,
     /// The kernel's setting for transparent huge pages.
     pub huge_pages: Option<String>,
-    /// Whether optimisations were on when this program was built.
+    /// True if this program was built with optimisations.
     pub optimised: bool,
     /// Version of the workspace.
     pub version: &'static str,
 }
 
 impl Machine {
-    /// Describes the machine this runs on.
+    /// Returns the description of this machine.
     pub fn here() -> Self {
         Self {
             processor: processor().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
@@ -48,7 +48,7 @@ fn processor() -> Option<String> {
         Some(line.split_once(':')?.1.trim().to_owned())
     };
     let model = field("model name")?;
-    // Virtual machines often name the maker only; family and model then tell the generation.
+    // Virtual machines often name only the vendor; family and model then identify the generation.
     match (field("cpu family"), field("model\t")) {
         (Some(family), Some(number)) => Some(format!("{model} (family {family}, model {number})")),
         _ => Some(model),

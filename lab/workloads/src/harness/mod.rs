@@ -1,5 +1,5 @@
-//! The measuring harness: rounds, samples, statistics, tables, charts. It knows nothing of the
-//! engine; workloads hand it subjects to run.
+//! The measuring harness: rounds, samples, statistics, tables and charts. It is independent of the
+//! engine; workloads pass subjects to it.
 
 pub mod chart;
 mod interned;

@@ -1,6 +1,6 @@
-//! Numbers as people read them in tables: few digits, a unit prefix, grouped thousands.
+//! Numbers as text for people: few digits, a unit prefix, grouped thousands.
 
-/// Three significant digits with a decimal prefix: `249 k`, `1.62 M`.
+/// Returns three significant digits with a decimal prefix: `249 k`, `1.62 M`.
 pub fn scaled(value: f64) -> String {
     let (divisor, prefix) = match value.abs() {
         v if v >= 999.5e6 => (1e9, " G"),
@@ -11,7 +11,7 @@ pub fn scaled(value: f64) -> String {
     format!("{}{prefix}", three_digits(value / divisor))
 }
 
-/// Three significant digits, no prefix: `0.95`, `12.3`, `249`.
+/// Returns three significant digits without a prefix: `0.95`, `12.3`, `249`.
 pub fn three_digits(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 99.95 => 0,
@@ -21,7 +21,7 @@ pub fn three_digits(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// As `scaled`, without digits that say nothing: `140 k`, `2.5 M`, `0`. For axes.
+/// Like `scaled`, without trailing zeros, for axes: `140 k`, `2.5 M`, `0`.
 pub fn tick(value: f64) -> String {
     let text = scaled(value);
     let (number, prefix) = text.split_once(' ').unwrap_or((&text, ""));
@@ -32,7 +32,7 @@ pub fn tick(value: f64) -> String {
     [number, prefix].join(" ").trim_end().to_owned()
 }
 
-/// Thousands apart: `50 000 000`.
+/// Returns digits in groups of three: `50 000 000`.
 pub fn grouped(value: u64) -> String {
     let digits = value.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);
@@ -45,7 +45,7 @@ pub fn grouped(value: u64) -> String {
     out
 }
 
-/// Bytes with a binary prefix: `4.19 GiB`.
+/// Returns bytes with a binary prefix: `4.19 GiB`.
 pub fn bytes(value: u64) -> String {
     const PREFIXES: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut scaled = value as f64;
@@ -60,7 +60,7 @@ pub fn bytes(value: u64) -> String {
     }
 }
 
-/// A time given in nanoseconds: `850 ns`, `1.62 ms`.
+/// Returns a time given in nanoseconds: `850 ns`, `1.62 ms`.
 pub fn nanoseconds(value: u64) -> String {
     let value = value as f64;
     match value {

@@ -2,7 +2,7 @@
 
 use plotters::style::RGBColor;
 
-/// Colour-blind safe hues (Okabe and Ito), in the order subjects come.
+/// Colour-blind safe hues (Okabe and Ito), in the order of subjects.
 const HUES: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(230, 159, 0),
@@ -13,7 +13,7 @@ const HUES: [RGBColor; 7] = [
     RGBColor(90, 90, 90),
 ];
 
-/// The hue of the subject, line or kind that comes at `i`.
+/// Returns the hue of the subject, line or kind with index `i`.
 pub(super) fn hue(i: usize) -> RGBColor {
     HUES[i % HUES.len()]
 }

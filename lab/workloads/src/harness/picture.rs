@@ -1,4 +1,4 @@
-//! Charts as PNG files, rendered from the SVG ones with a font of the system.
+//! Charts as PNG files, rendered from the SVG files with a font of the system.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -8,14 +8,15 @@ use resvg::{tiny_skia, usvg};
 
 /// Pixels for each unit of the SVG file, so that text is sharp.
 const SCALE: f32 = 2.0;
-/// Fonts without serifs, of which the first that is installed is taken.
+/// Sans-serif fonts; the first installed one is used.
 const FAMILIES: [&str; 6] =
     ["DejaVu Sans", "Noto Sans", "Liberation Sans", "Arial", "Helvetica", "Verdana"];
 
-/// Renders `svg` into a file beside it; `None` where no font is installed, without which a chart would say nothing.
+/// Renders `svg` into a PNG file next to it. Returns `None` if no font is installed, because the
+/// chart would have no text.
 ///
 /// # Errors
-/// When the SVG file cannot be read or the PNG file not written, with what was said.
+/// Returns the error of reading the SVG file or writing the PNG file.
 pub(super) fn render(svg: &Path) -> Result<Option<PathBuf>, Box<dyn std::error::Error>> {
     let Some(fonts) = fonts() else { return Ok(None) };
     let options = usvg::Options { fontdb: fonts, ..usvg::Options::default() };
@@ -30,7 +31,7 @@ pub(super) fn render(svg: &Path) -> Result<Option<PathBuf>, Box<dyn std::error::
     Ok(Some(png))
 }
 
-/// The installed fonts, looked for once.
+/// Returns the installed fonts, which are searched once.
 fn fonts() -> Option<Arc<Database>> {
     static FONTS: OnceLock<Option<Arc<Database>>> = OnceLock::new();
     let find = || {

@@ -1,4 +1,4 @@
-//! Where a durable database under test lives: a directory given, or a temporary one that is
+//! The directory of a durable database under test: a given directory, or a temporary one that is
 //! removed afterwards.
 
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::error::Error;
 
-/// Where a workload's databases go, as the command line says.
+/// The location of a workload's databases, from the command line.
 #[derive(Args, Clone, Debug)]
 pub struct PlaceArguments {
     /// Put the databases (temporary ones) into this directory, to choose the disk.
@@ -17,7 +17,7 @@ pub struct PlaceArguments {
 }
 
 impl PlaceArguments {
-    /// A new directory there, removed afterwards.
+    /// Creates a new directory there, which is removed afterwards.
     pub fn make(&self) -> Result<Place, Error> {
         Place::inside(self.dir.as_deref())
     }
@@ -32,8 +32,8 @@ pub struct Place {
 }
 
 impl Place {
-    /// Inside `directory` (made if missing), or inside the system's temporary directory. Either
-    /// way in a new directory of its own that is removed afterwards.
+    /// Creates a new directory inside `directory` (created if missing) or inside the system's
+    /// temporary directory. The new directory is removed afterwards.
     pub fn inside(directory: Option<&Path>) -> Result<Self, Error> {
         let parent = directory.map_or_else(std::env::temp_dir, Path::to_owned);
         std::fs::create_dir_all(&parent).map_err(Error::file(&parent))?;
@@ -42,7 +42,8 @@ impl Place {
         Ok(Self { path: temporary.path().to_owned(), temporary: Some(temporary) })
     }
 
-    /// `directory` itself, which must be new or empty and is kept; a temporary one without it.
+    /// Uses `directory` itself, which must be new or empty and is kept; without it, a temporary
+    /// one.
     pub fn kept(directory: Option<&Path>) -> Result<Self, Error> {
         let Some(directory) = directory else { return Self::inside(None) };
         std::fs::create_dir_all(directory).map_err(Error::file(directory))?;
@@ -56,12 +57,12 @@ impl Place {
         Ok(Self { path: directory.to_owned(), temporary: None })
     }
 
-    /// A path inside.
+    /// Returns a path inside.
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// What a reader of the figures must know of the place, in a sentence.
+    /// Returns a sentence about the location that readers of the figures need.
     pub fn describe(&self) -> String {
         let kept = if self.temporary.is_some() { "" } else { ", kept" };
         match in_memory(&self.path) {
@@ -75,14 +76,14 @@ impl Place {
     }
 }
 
-/// Whether `path` is on a file system in memory.
+/// Returns true if `path` is on a file system in memory.
 #[cfg(target_os = "linux")]
 fn in_memory(path: &Path) -> bool {
     use std::os::unix::ffi::OsStrExt;
 
     let Ok(path) = std::ffi::CString::new(path.as_os_str().as_bytes()) else { return false };
     let mut status = std::mem::MaybeUninit::<libc::statfs>::zeroed();
-    // SAFETY: `path` is a C string, and `status` a place for one result.
+    // SAFETY: `path` is a C string, and `status` has room for one result.
     if unsafe { libc::statfs(path.as_ptr(), status.as_mut_ptr()) } != 0 {
         return false;
     }

@@ -1,22 +1,22 @@
-//! What the operating system says of this process: resident memory and processor time.
+//! Operating system statistics of this process: resident memory and processor time.
 //!
-//! Both are `None` where the system does not tell (not Linux); reports then leave the line out.
+//! Both are `None` on systems other than Linux; reports then omit the line.
 
 use std::time::{Duration, Instant};
 
-/// Bytes of this process in physical memory now.
+/// Returns the bytes of physical memory that this process uses.
 pub fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = statm.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(pages * page_bytes())
 }
 
-/// Bytes of memory the system could still give without swapping.
+/// Returns the bytes of memory that the system can provide without swapping.
 pub fn available_bytes() -> Option<u64> {
     meminfo("MemAvailable:")
 }
 
-/// One line of `/proc/meminfo`, in bytes.
+/// Returns one line of `/proc/meminfo`, in bytes.
 pub fn meminfo(name: &str) -> Option<u64> {
     let meminfo = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = meminfo.lines().find(|line| line.starts_with(name))?;
@@ -30,8 +30,7 @@ fn page_bytes() -> u64 {
     u64::try_from(bytes).expect("the page size is known on every Unix")
 }
 
-/// Binds the calling thread to a core, as workers are bound; without effect where the system
-/// refuses.
+/// Binds the calling thread to a core, like workers. Has no effect if the system refuses.
 pub fn stay_on_core(core: usize) {
     #[cfg(target_os = "linux")]
     {
@@ -46,7 +45,7 @@ pub fn stay_on_core(core: usize) {
     let _ = core;
 }
 
-/// Lets the calling thread's sleeps end when they are to, not up to 50 µs later; without effect where
+/// Makes the calling thread's sleeps end on time, instead of up to 50 µs later. Has no effect if
 /// the system refuses.
 pub fn sleep_exactly() {
     // SAFETY: changes one attribute of the calling thread, and touches no memory.
@@ -56,10 +55,10 @@ pub fn sleep_exactly() {
     }
 }
 
-/// Processor time of all threads of this process, user and system.
+/// Returns the processor time of all threads of this process, user and system.
 fn processor_time() -> Option<Duration> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: `usage` is a place for one rusage, which the call fills.
+    // SAFETY: `usage` has room for one `rusage`, which the call fills.
     let status = unsafe { libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr()) };
     if status != 0 {
         return None;
@@ -72,7 +71,7 @@ fn processor_time() -> Option<Duration> {
     Some(duration(usage.ru_utime) + duration(usage.ru_stime))
 }
 
-/// Measures how much of one core this process used over a while.
+/// Measures the share of one core that this process uses over a period.
 #[derive(Debug)]
 pub struct ProcessorMeter {
     started: Instant,
@@ -80,12 +79,13 @@ pub struct ProcessorMeter {
 }
 
 impl ProcessorMeter {
-    /// Starts measuring; `None` where the system keeps no such account.
+    /// Starts the measurement; `None` if the system has no such statistics.
     pub fn start() -> Option<Self> {
         Some(Self { used: processor_time()?, started: Instant::now() })
     }
 
-    /// Percent of one core used since the start, over all threads (200 = two whole cores).
+    /// Returns the percent of one core used since the start, over all threads (200 = two whole
+    /// cores).
     pub fn percent_of_a_core(&self) -> Option<f64> {
         let used = processor_time()?.saturating_sub(self.used);
         let elapsed = self.started.elapsed();
@@ -94,8 +94,8 @@ impl ProcessorMeter {
     }
 }
 
-/// Measures how much of the machine others took over a while: other processes, and the host of a
-/// virtual machine (stolen time).
+/// Measures the share of the machine that others use over a period: other processes, and the host
+/// of a virtual machine (stolen time).
 #[derive(Debug)]
 pub struct OthersMeter {
     used: Duration,
@@ -113,7 +113,7 @@ impl MachineTicks {
     fn now() -> Option<Self> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
         let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
-        // user, nice, system, idle, iowait, irq, softirq, steal; guests count as users already.
+        // user, nice, system, idle, iowait, irq, softirq, steal; user already includes guests.
         let ticks: Vec<u64> = fields.take(8).map_while(|field| field.parse().ok()).collect();
         let (all, idle) = (ticks.iter().sum::<u64>(), ticks.get(3)? + ticks.get(4)?);
         Some(Self { busy: all - idle, all })
@@ -121,19 +121,19 @@ impl MachineTicks {
 }
 
 impl OthersMeter {
-    /// Starts measuring; `None` where the system keeps no such account.
+    /// Starts the measurement; `None` if the system has no such statistics.
     pub fn start() -> Option<Self> {
         Some(Self { used: processor_time()?, machine: MachineTicks::now()? })
     }
 
-    /// Percent of the machine's processor time that others took since the start.
+    /// Returns the percent of the machine's processor time that others used since the start.
     pub fn percent(&self) -> Option<f64> {
         const TICKS_PER_SECOND: f64 = 100.0;
         let now = MachineTicks::now()?;
         let own = processor_time()?.saturating_sub(self.used).as_secs_f64() * TICKS_PER_SECOND;
         let all = (now.all - self.machine.all) as f64;
         let busy = now.busy.saturating_sub(self.machine.busy) as f64;
-        // Too short a while for ticks of 10 ms tells nothing.
+        // A period shorter than a second is too short for ticks of 10 ms.
         (all >= TICKS_PER_SECOND).then(|| (100.0 * (busy - own) / all).clamp(0.0, 100.0))
     }
 }
@@ -144,8 +144,8 @@ mod tests {
 
     #[test]
     fn sees_its_own_memory_and_work() {
-        // Other tests of this process give memory back meanwhile, but not every time. Blocks are kept: one
-        // that was freed may be handed out again without being more.
+        // Other tests of this process may free memory at the same time, but not in every attempt.
+        // The blocks are kept, because the allocator may reuse a freed block without more memory.
         let mut blocks = Vec::new();
         let mut sees_a_block = || {
             let before = resident_bytes().unwrap();

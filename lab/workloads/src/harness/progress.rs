@@ -1,18 +1,18 @@
-//! Progress on standard error, only when that is a terminal; silent otherwise.
+//! Progress on standard error if it is a terminal; silent otherwise.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A line that tells what runs now and how far it is.
+/// A line that shows the current work and its progress.
 #[derive(Clone, Debug)]
 pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
-    /// Of `steps` steps.
+    /// Returns a progress line for this number of steps.
     pub fn of(steps: u64) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let target =
@@ -27,7 +27,7 @@ impl Progress {
         Self { bar }
     }
 
-    /// Names what runs now.
+    /// Shows the name of the current work.
     pub fn doing(&self, what: impl Into<String>) {
         let what = what.into();
         #[cfg(test)]
@@ -35,17 +35,17 @@ impl Progress {
         self.bar.set_message(what);
     }
 
-    /// One step done.
+    /// Counts one completed step.
     pub fn step(&self) {
         self.steps(1);
     }
 
-    /// So many steps done.
+    /// Counts completed steps.
     pub fn steps(&self, count: u64) {
         self.bar.inc(count);
     }
 
-    /// Makes room for `steps` more.
+    /// Adds `steps` to the expected number.
     pub fn expect(&self, steps: u64) {
         self.bar.inc_length(steps);
     }

@@ -10,151 +10,151 @@ use super::number;
 use super::rounds::{Effort, Measured};
 use super::spread::Spread;
 
-/// What one workload measured.
+/// The results of one workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Name of the workload.
     pub workload: String,
     /// One sentence: what the workload does.
     pub what: String,
-    /// What rates count.
+    /// The operation that rates count.
     #[serde(deserialize_with = "interned::name")]
     pub unit: Name,
-    /// At which scale it was measured.
+    /// The scale of the measurement.
     pub setting: Option<Setting>,
-    /// What each subject did.
+    /// The results of each subject.
     pub measured: Vec<Measured>,
-    /// Subjects over one another.
+    /// Rates of subjects divided by rates of others.
     pub ratios: Vec<Ratio>,
-    /// Figures that are no rates.
+    /// Figures other than rates.
     pub facts: Vec<Fact>,
-    /// What figures must reach.
+    /// Limits that figures must reach.
     pub bars: Vec<Bar>,
-    /// Figures that others published, beside those measured here.
+    /// Published figures, each with the figure measured here.
     pub published: Vec<Published>,
-    /// Lines to be drawn.
+    /// Line charts to draw.
     pub lines: Vec<LineChart>,
-    /// What happened side by side, to be drawn.
+    /// Charts of concurrent activity to draw.
     pub lanes: Vec<LaneChart>,
     /// Files that were drawn or written.
     pub figures: Vec<PathBuf>,
-    /// Percent of the machine's processor time that others took meanwhile.
+    /// Percent of the machine's processor time that other processes used during the measurement.
     pub others_percent: Option<f64>,
-    /// What a reader must know.
+    /// Remarks that a reader needs to interpret the figures.
     pub notes: Vec<String>,
 }
 
 /// The scale a report was measured at.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Setting {
-    /// Records there were.
+    /// The number of records.
     pub records: u64,
-    /// How long a round ran.
+    /// The length of a round.
     pub effort: Effort,
-    /// Rounds.
+    /// The number of rounds.
     pub rounds: usize,
 }
 
-/// One subject's rate over another's, round by round.
+/// The rate of one subject divided by the rate of another, round by round.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The subject that is divided.
+    /// The subject in the numerator.
     pub above: String,
-    /// The one it is divided by.
+    /// The subject in the denominator.
     pub below: String,
     /// Median and extremes over the rounds.
     pub ratio: Spread,
 }
 
-/// A figure that is no rate, already worded for people and raw for programs.
+/// A figure that is not a rate, as text for people and as a number for programs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Fact {
-    /// What it is called.
+    /// The name of the figure.
     pub name: String,
-    /// For programs.
+    /// The number, for programs.
     pub value: f64,
-    /// For people.
+    /// The text, for people.
     pub text: String,
 }
 
-/// A figure that others published, beside the one measured here.
+/// A published figure and the same figure as measured here.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Published {
-    /// What it is of.
+    /// The name of the figure.
     pub what: String,
     /// As published.
     pub theirs: f64,
-    /// As measured here; nothing where that was not to be had.
+    /// The figure measured here, if it could be measured.
     pub ours: Option<f64>,
     /// Unit of both.
     #[serde(deserialize_with = "interned::name")]
     pub unit: Name,
 }
 
-/// Something plotted against something.
+/// A chart of lines over one axis.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LineChart {
-    /// Also the file's name.
+    /// The name of the chart and of its file.
     pub name: String,
-    /// Above the chart.
+    /// The title above the chart.
     pub title: String,
-    /// What the horizontal axis shows, with its unit.
+    /// The label of the horizontal axis, with its unit.
     pub x: String,
-    /// What the vertical axis shows, with its unit.
+    /// The label of the vertical axis, with its unit.
     pub y: String,
-    /// Lines to be drawn.
+    /// The lines to draw.
     pub lines: Vec<Line>,
 }
 
 /// One line of a chart.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// What it is called.
+    /// The name of the line.
     pub name: String,
-    /// `(x, y)`, in the order they are joined.
+    /// The points `(x, y)`, in the order in which the chart joins them.
     pub points: Vec<(f64, f64)>,
 }
 
-/// What several did at the same time, each in a lane of its own.
+/// A chart of concurrent activities: one lane for each actor, over time.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LaneChart {
-    /// Also the file's name.
+    /// The name of the chart and of its file.
     pub name: String,
-    /// Above the chart.
+    /// The title above the chart.
     pub title: String,
-    /// What the horizontal axis shows, with its unit.
+    /// The label of the horizontal axis, with its unit.
     pub x: String,
-    /// Where the horizontal axis ends; it begins at zero.
+    /// The end of the horizontal axis, which begins at zero.
     pub right: f64,
-    /// What may be done, in the order of colours.
+    /// The kinds of activity, in the order of colours.
     #[serde(deserialize_with = "interned::names")]
     pub kinds: Vec<Name>,
-    /// From top to bottom.
+    /// The lanes, from top to bottom.
     pub lanes: Vec<Lane>,
 }
 
-/// What one of them did.
+/// The activities of one actor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Lane {
-    /// What it is called.
+    /// The name of the lane.
     pub name: String,
-    /// None overlaps another.
+    /// The activities, which do not overlap.
     pub stretches: Vec<Stretch>,
 }
 
-/// From when to when it did something.
+/// The interval of one activity.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Stretch {
-    /// On the horizontal axis.
+    /// The beginning on the horizontal axis.
     pub begin: f64,
-    /// On the horizontal axis.
+    /// The end on the horizontal axis.
     pub end: f64,
-    /// What it did: one of the kinds.
+    /// The kind of activity: one of [`LaneChart::kinds`].
     #[serde(deserialize_with = "interned::name")]
     pub what: Name,
 }
 
-/// Which side of the limit is good.
+/// The side of the limit that passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
@@ -164,7 +164,7 @@ pub enum Side {
     AtMost,
 }
 
-/// Whether a bar was reached.
+/// The outcome of comparing a figure with its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -172,16 +172,16 @@ pub enum Verdict {
     Met,
     /// Not reached.
     Missed,
-    /// Measured at another scale than the bar speaks of.
+    /// The scale of the measurement differs from the scale that the limit was set for.
     NotJudged,
 }
 
-/// A bar: what a figure must reach.
+/// A bar: a limit that a figure must reach.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bar {
-    /// What is judged.
+    /// The name of the figure.
     pub what: String,
-    /// Which side of the limit is good.
+    /// The side of the limit that passes.
     pub side: Side,
     /// The limit.
     pub limit: f64,
@@ -190,12 +190,13 @@ pub struct Bar {
     pub unit: Name,
     /// The figure.
     pub measured: f64,
-    /// Whether it was reached.
+    /// The outcome of the comparison.
     pub verdict: Verdict,
 }
 
 impl Bar {
-    /// Judges `measured` against `limit`; `judged` is false when the scale is not the bar's.
+    /// Compares `measured` with `limit`. Pass `judged` as false if the scale differs from the scale
+    /// that the limit was set for.
     pub fn new(
         what: impl Into<String>,
         side: Side,
@@ -218,7 +219,7 @@ impl Bar {
 }
 
 impl Report {
-    /// An empty report of `workload`.
+    /// Returns an empty report of `workload`.
     pub fn new(workload: &str, what: impl Into<String>) -> Self {
         Self {
             workload: workload.to_owned(),
@@ -238,12 +239,12 @@ impl Report {
         }
     }
 
-    /// The subject of that name.
+    /// Returns the subject with this name.
     pub fn subject(&self, name: &str) -> Option<&Measured> {
         self.measured.iter().find(|measured| measured.name == name)
     }
 
-    /// Adds the ratio of two subjects and returns its median; `None` when one was not measured.
+    /// Adds the ratio of two subjects and returns its median, or `None` if one was not measured.
     pub fn ratio(&mut self, above: &str, below: &str) -> Option<f64> {
         let ratio = Spread::of_ratios(&self.subject(above)?.rates, &self.subject(below)?.rates)?;
         self.ratios.push(Ratio { above: above.to_owned(), below: below.to_owned(), ratio });
@@ -255,8 +256,8 @@ impl Report {
         self.facts.push(Fact { name: name.into(), value, text: text.into() });
     }
 
-    /// Adds a rate that was published of another system, on another machine, and what was measured beside it: a figure to
-    /// know, not one to be judged by.
+    /// Adds the published rate of another system on another machine, with the rate measured here.
+    /// The comparison is for information only; no bar judges it.
     pub fn beside_published(
         &mut self,
         what: impl Into<String>,
@@ -270,7 +271,8 @@ impl Report {
         self.fact(what, ratio, text);
     }
 
-    /// The median of one subject's rate over another's, round by round; `None` when one was not measured.
+    /// Returns the median over the rounds of one subject's rate divided by another's, or `None` if
+    /// one was not measured.
     pub fn over(&self, above: &str, below: &str) -> Option<f64> {
         let (above, below) = (self.subject(above)?, self.subject(below)?);
         Some(Spread::of_ratios(&above.rates, &below.rates)?.median)
@@ -287,7 +289,7 @@ impl Report {
         self.published.push(Published { what: what.into(), theirs, ours, unit });
     }
 
-    /// Adds a bar, if its figure was measured.
+    /// Adds a bar if its figure was measured.
     pub fn bar(
         &mut self,
         what: impl Into<String>,
@@ -301,17 +303,17 @@ impl Report {
     }
 }
 
-/// All that one command printed: the machine and one report a workload.
+/// The whole output of one command: the machine and one report for each workload.
 #[derive(Clone, Debug, Serialize)]
 pub struct Document {
-    /// Where it was measured.
+    /// The machine of the measurement.
     pub machine: Machine,
-    /// One a workload.
+    /// One report for each workload.
     pub reports: Vec<Report>,
 }
 
 impl Document {
-    /// How many bars were judged and missed.
+    /// Returns the number of bars that were judged and missed.
     pub fn missed(&self) -> usize {
         let bars = self.reports.iter().flat_map(|report| &report.bars);
         bars.filter(|bar| bar.verdict == Verdict::Missed).count()

@@ -1,5 +1,5 @@
-//! Rounds: each runs every subject once, in turn (A B A B), so that whatever the machine does
-//! meanwhile falls on all of them alike, and ratios are taken within a round.
+//! Rounds: each round runs every subject once, in turn (A B A B). Disturbances of the machine
+//! affect all subjects alike. Ratios are computed within a round.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,18 @@ use super::progress::Progress;
 use super::spread::Spread;
 use crate::error::Error;
 
-/// How long one round of one subject runs.
+/// The length of one round of one subject.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Effort {
-    /// For so many seconds.
+    /// Run for this number of seconds.
     Seconds(f64),
-    /// Until so many transactions are committed.
+    /// Run until this number of transactions is committed.
     Transactions(u64),
 }
 
 impl Effort {
-    /// The share of this effort that warms a subject up before its first round.
+    /// Returns the share of this effort that warms a subject up before its first round.
     pub fn warm_up(self) -> Self {
         match self {
             Self::Seconds(seconds) => Self::Seconds((seconds / 3.0).min(1.0)),
@@ -30,8 +30,9 @@ impl Effort {
         }
     }
 
-    /// Whether it is over, of a loop that began at `begin` and has started so many transactions. The clock is read at one in
-    /// 256 only: reading it costs a tenth of a short transaction.
+    /// Returns true if a loop that began at `begin` and has started this number of transactions
+    /// must end. Reads the clock for one transaction in 256 only, because reading it costs a tenth
+    /// of a short transaction.
     #[inline]
     pub(crate) fn is_over(self, started: u64, begin: Instant) -> bool {
         match self {
@@ -43,50 +44,50 @@ impl Effort {
     }
 }
 
-/// What one round of one subject did.
+/// The results of one round of one subject.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// Committed transactions.
     pub transactions: u64,
-    /// Attempts that failed with a conflict and were tried again.
+    /// Attempts that failed with a conflict and were retried.
     pub conflicts: u64,
-    /// Wall time from the first transaction's start to the last one's end.
+    /// Wall time from the start of the first transaction to the end of the last one.
     pub elapsed: Duration,
-    /// Of those that were timed.
+    /// Latencies of the timed transactions.
     pub latencies: Latencies,
-    /// The same by kind of transaction, where a subject runs several; else nothing.
+    /// The results by kind of transaction; empty if a subject has only one kind.
     pub kinds: Vec<KindSample>,
-    /// Attempts that failed, by cause; nothing where nobody counted.
+    /// Failed attempts by cause; empty if they were not counted.
     pub aborts: Vec<AbortCount>,
 }
 
-/// What one round did of one kind of transaction.
+/// The results of one round for one kind of transaction.
 #[derive(Clone, Debug)]
 pub struct KindSample {
-    /// What it is called.
+    /// The name of the kind.
     pub name: &'static str,
     /// Committed transactions.
     pub transactions: u64,
-    /// Of these, how many committed without what they were to read or change being there.
+    /// Committed transactions that did not find the records they should read or change.
     pub unsuccessful: u64,
-    /// Attempts that failed with a conflict and were tried again.
+    /// Attempts that failed with a conflict and were retried.
     pub conflicts: u64,
-    /// Of those that were timed.
+    /// Latencies of the timed transactions.
     pub latencies: Latencies,
 }
 
-/// Attempts that failed of one cause.
+/// Attempts that failed for one cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AbortCount {
-    /// Why they failed.
+    /// The cause.
     #[serde(deserialize_with = "interned::name")]
     pub cause: Name,
-    /// How many.
+    /// The number of attempts.
     pub attempts: u64,
 }
 
 impl Sample {
-    /// Of transactions of one kind that met no conflicts.
+    /// Returns a sample of transactions of one kind without conflicts.
     pub fn plain(transactions: u64, elapsed: Duration, latencies: Latencies) -> Self {
         Self {
             transactions,
@@ -98,54 +99,54 @@ impl Sample {
         }
     }
 
-    /// Committed transactions a second.
+    /// Returns the committed transactions per second.
     pub fn rate(&self) -> f64 {
         self.transactions as f64 / self.elapsed.as_secs_f64()
     }
 }
 
-/// One of the things that are compared.
+/// A subject of the comparison.
 pub trait Subject {
-    /// How tables and charts call it.
+    /// Returns the name in tables and charts.
     fn name(&self) -> &str;
-    /// Runs once.
+    /// Runs one round.
     fn round(&mut self, effort: Effort) -> Result<Sample, Error>;
 }
 
-/// A subject's rounds, summed up.
+/// The aggregated rounds of a subject.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
-    /// What it is called.
+    /// The name of the subject.
     pub name: String,
-    /// Transactions a second, round by round.
+    /// Transactions per second, round by round.
     pub rates: Vec<f64>,
-    /// The rates' median and extremes.
+    /// Median and extremes of the rates.
     pub rate: Spread,
     /// Committed transactions.
     pub transactions: u64,
-    /// Attempts that failed with a conflict and were tried again.
+    /// Attempts that failed with a conflict and were retried.
     pub conflicts: u64,
-    /// Of all rounds together.
+    /// Latency over all rounds.
     pub latency: Option<LatencySummary>,
-    /// The same by kind, where there are several.
+    /// The results by kind, if there are several.
     pub kinds: Vec<MeasuredKind>,
-    /// Attempts that failed, by cause.
+    /// Failed attempts by cause.
     pub aborts: Vec<AbortCount>,
 }
 
 /// One kind of a subject's transactions, over all its rounds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasuredKind {
-    /// What it is called.
+    /// The name of the kind.
     #[serde(deserialize_with = "interned::name")]
     pub name: Name,
     /// Committed transactions.
     pub transactions: u64,
-    /// Of these, how many committed without what they were to read or change being there.
+    /// Committed transactions that did not find the records they should read or change.
     pub unsuccessful: u64,
-    /// Attempts that failed with a conflict and were tried again.
+    /// Attempts that failed with a conflict and were retried.
     pub conflicts: u64,
-    /// Of those that were timed.
+    /// Latency of the timed transactions.
     pub latency: Option<LatencySummary>,
 }
 
@@ -173,13 +174,13 @@ impl Measured {
         }
     }
 
-    /// Transactions of one kind.
+    /// Returns the committed transactions of one kind.
     pub fn transactions_of(&self, kind: &str) -> u64 {
         self.kinds.iter().filter(|other| other.name == kind).map(|kind| kind.transactions).sum()
     }
 }
 
-/// Every sample of a subject has the same kinds, in the same order.
+/// Aggregates the kinds. Every sample of a subject has the same kinds, in the same order.
 fn sum_up_kinds(samples: &[Sample]) -> Vec<MeasuredKind> {
     let sum_up = |(place, first): (usize, &KindSample)| {
         let mut latencies = first.latencies.clone();
@@ -208,7 +209,7 @@ fn sum_up_aborts(samples: &[Sample]) -> Vec<AbortCount> {
     aborts
 }
 
-/// Warms every subject up once, then runs `rounds` rounds of all in turn.
+/// Warms every subject up once, then runs `rounds` rounds of all subjects in turn.
 pub fn alternate(
     subjects: &mut [Box<dyn Subject + '_>],
     rounds: usize,
@@ -233,7 +234,8 @@ pub fn alternate(
     Ok(measured.map(|(subject, samples)| Measured::sum_up(subject.name(), samples)).collect())
 }
 
-/// Runs `round` so many times, without warming up: for what must start from nothing each time.
+/// Runs `round` this number of times without warm-up, for work that must start from scratch each
+/// time.
 pub fn repeat(
     name: &str,
     rounds: usize,
@@ -244,10 +246,10 @@ pub fn repeat(
     Ok(measured.pop().expect("there is one"))
 }
 
-/// What is called by a name, and how it runs once.
+/// A name and the function that runs it once.
 type Named<'a> = (&'a str, &'a mut dyn FnMut() -> Result<Sample, Error>);
 
-/// As [`repeat`], several things in turn.
+/// Runs several functions in turn, like [`repeat`].
 pub fn repeat_in_turn(
     of: &mut [Named<'_>],
     rounds: usize,

@@ -1,4 +1,4 @@
-//! Figures as CSV files, for whoever draws or computes with them: every round of every subject, and every point of
+//! Figures as CSV files for further processing: every round of every subject, and every point of
 //! every line.
 
 use std::path::{Path, PathBuf};
@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use super::report::Report;
 use crate::error::Error;
 
-/// Writes the figures of `report` into `directory` (made if missing), and notes the files' paths in it.
+/// Writes the figures of `report` into `directory` (created if missing), and adds the files' paths
+/// to the report.
 ///
 /// # Errors
-/// When the directory or a file cannot be written.
+/// Fails if the directory or a file cannot be written.
 pub fn write(report: &mut Report, directory: &Path) -> Result<(), Error> {
     std::fs::create_dir_all(directory).map_err(Error::file(directory))?;
     if !report.measured.is_empty() {

@@ -2,19 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Median, least and greatest of some measurements. Invariant: `min <= median <= max`.
+/// Median, minimum and maximum of some measurements. Invariant: `min <= median <= max`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// In the middle; of an even number the mean of both in the middle.
+    /// The median; for an even number of values the mean of the two in the middle.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// Of the finite ones among `values`; `None` when there is none.
+    /// Returns the spread of the finite `values`, or `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -30,8 +30,8 @@ impl Spread {
         Some(Self { median, min, max })
     }
 
-    /// Of the ratios `above[i] / below[i]`, round by round, so that a slow moment of the machine
-    /// that fell on both sides of a round cancels out.
+    /// Returns the spread of the ratios `above[i] / below[i]`, round by round. A slow moment of the
+    /// machine that affects both sides of a round therefore cancels out.
     pub fn of_ratios(above: &[f64], below: &[f64]) -> Option<Self> {
         Self::of(above.iter().zip(below).map(|(a, b)| a / b))
     }

@@ -10,7 +10,8 @@ use super::report::{Bar, Document, Report, Side, Verdict};
 use super::rounds::{Effort, Measured};
 use super::spread::Spread;
 
-/// What others may take of a machine's processor time without a word about it.
+/// The share of a machine's processor time that other processes may use before the report mentions
+/// it.
 const QUIET_PERCENT: f64 = 5.0;
 
 /// Writes the machine and every report.
@@ -93,7 +94,7 @@ fn write_report(out: &mut dyn Write, report: &Report) -> io::Result<()> {
 
 fn empty_table(header: Vec<&str>) -> Table {
     let mut table = Table::new();
-    // Markdown, so that a table can go into a page as it is.
+    // Markdown, so that the table can be pasted into a page.
     table.load_style(presets::ASCII_MARKDOWN);
     table.set_header(header.into_iter().map(|name| Cell::new(name).add_attribute(Attribute::Bold)));
     table
@@ -103,7 +104,7 @@ fn right(text: impl ToString) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 
-/// Figures that others published, beside those measured here.
+/// Returns a table of published figures and the figures measured here.
 fn published(report: &Report) -> Table {
     let mut table = empty_table(vec!["", "published", "measured here", "here over published"]);
     for figure in &report.published {
@@ -152,8 +153,8 @@ fn latencies(measured: &[Measured]) -> Table {
     table
 }
 
-/// Each kind of transaction of each subject: how many, conflicts, latency; and how many were unsuccessful, where
-/// some were.
+/// Returns a table of each kind of transaction of each subject: number, conflicts, latency and, if
+/// there were any, unsuccessful transactions.
 fn kinds(measured: &[Measured]) -> Table {
     let summaries = measured.iter().flat_map(|subject| &subject.kinds);
     let names = summaries.filter_map(|kind| kind.latency.as_ref()).next();
@@ -184,7 +185,7 @@ fn kinds(measured: &[Measured]) -> Table {
     table
 }
 
-/// Of all attempts of each subject, how many failed of which cause.
+/// Returns a table of failed attempts of each subject by cause, relative to all attempts.
 fn aborts(measured: &[Measured]) -> Table {
     let causes = measured.iter().find(|subject| !subject.aborts.is_empty());
     let causes = causes.map_or(&[][..], |subject| &subject.aborts[..]);

@@ -1,5 +1,5 @@
-//! One client of a history: transactions one after another, some of which it gives up, bounds in time, or
-//! lets panic.
+//! One client of a history: runs transactions one after another, abandons some, limits their time,
+//! or lets them panic.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -18,19 +18,20 @@ use super::tables::Tables;
 use super::texts::Texts;
 use crate::history::Answer;
 
-/// Lists that are written at the same time, and transactions after which others are.
+/// The number of lists written at the same time, and the number of transactions after which other
+/// lists are used.
 const LISTS: u64 = 8;
 const TRANSACTIONS_PER_LISTS: u64 = 600;
-/// Registers.
+/// The number of registers.
 const REGISTERS: u64 = 12;
-/// What a closure panics with on purpose.
+/// The message of panics on purpose.
 pub(super) const ON_PURPOSE: &str = "on purpose";
 
-/// What clients did.
+/// Counters of the clients' work.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) operations: AtomicU64,
-    /// Records that reads were told of.
+    /// Records that reads returned.
     pub(super) records_read: AtomicU64,
     pub(super) committed: AtomicU64,
     pub(super) failed: AtomicU64,
@@ -39,12 +40,12 @@ pub(super) struct Counts {
     pub(super) audits: AtomicU64,
     pub(super) deletions: AtomicU64,
     pub(super) reverse_scans: AtomicU64,
-    /// References to values that were looked at again after others had run.
+    /// References to values that were read again after other transactions ran.
     pub(super) references_held: AtomicU64,
 }
 
 impl Counts {
-    /// Adds what a transaction on the map was told.
+    /// Counts the answers of a transaction on the map.
     pub(super) fn note(&self, answers: &[Answer]) {
         // Relaxed: sums.
         let add = |counter: &AtomicU64, more: usize| {
@@ -66,7 +67,7 @@ impl Counts {
     }
 }
 
-/// What the clients of one part of a round share.
+/// The state that the clients of one part of a round share.
 pub(super) struct Shared {
     pub(super) db: Database,
     pub(super) tables: Tables,
@@ -75,16 +76,16 @@ pub(super) struct Shared {
     pub(super) lists: Record,
     pub(super) registers: Record,
     pub(super) counts: Counts,
-    /// Transactions that are begun yet.
+    /// Transactions that are still to begin.
     pub(super) left: AtomicU64,
-    /// Numbers for elements and values.
+    /// The next number for elements and values.
     pub(super) numbers: AtomicU64,
     pub(super) stop: AtomicBool,
-    /// The first thing that cannot be.
+    /// The first impossible observation.
     pub(super) problem: Mutex<Option<String>>,
 }
 
-/// How long a client waits for a transaction.
+/// The time that a client waits for a transaction.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Patience {
     Whole,
@@ -100,7 +101,7 @@ impl Wake for Unpark {
     }
 }
 
-/// Polls a future until it is ready, or patience is at its end.
+/// Polls a future until it is ready or the patience ends.
 pub(super) fn wait<T>(
     mut future: Pin<&mut impl Future<Output = T>>,
     patience: Patience,
@@ -124,16 +125,16 @@ pub(super) fn wait<T>(
 
 impl Shared {
     pub(super) fn report_problem(&self, problem: String) {
-        self.problem.lock().expect("nobody panics with it").get_or_insert(problem);
-        // Relaxed: looked at before each transaction.
+        self.problem.lock().expect("no thread panics while it is locked").get_or_insert(problem);
+        // Relaxed: read before each transaction.
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Runs transactions until there are none left.
+    /// Runs transactions until none are left.
     pub(super) fn client(&self, seed: u64) {
         let random = &mut Rng::with_seed(seed);
         let mut processes = (self.lists.process(), self.registers.process());
-        // Relaxed, as the others: numbers for each, and a hint to stop.
+        // Relaxed, like the others: unique numbers, and a hint to stop.
         while !self.stop.load(Ordering::Relaxed) {
             let drawn =
                 self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
@@ -149,7 +150,7 @@ impl Shared {
     }
 
     fn number(&self) -> u64 {
-        // Relaxed: a number for each.
+        // Relaxed: the counter only makes numbers unique.
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -184,7 +185,7 @@ impl Shared {
         });
     }
 
-    /// Runs a transaction whose reads are recorded.
+    /// Runs a transaction and records its reads.
     fn recorded(
         &self,
         record: &Record,
@@ -231,7 +232,7 @@ impl Shared {
                 count(&counts.failed);
                 Ended::Failed
             }
-            // A part of the round ends while transactions are under way.
+            // A part of the round ends while transactions are in progress.
             Some(Err(Error::Closed)) => Ended::Unknown,
             Some(Err(error)) => {
                 self.report_problem(format!("a transaction failed: {error}"));

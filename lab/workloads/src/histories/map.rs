@@ -1,10 +1,11 @@
-//! A table that is a map from numbers to numbers, with an index: look-ups, scans both ways, insertions, updates,
-//! deletions and savepoints, at the isolation level of the round. Each answer is held against the order of LSNs, or
-//! against each one's snapshot.
+//! A table that maps numbers to numbers, with an index. Clients run look-ups, scans in both
+//! directions, insertions, updates, deletions and savepoints at the isolation level of the round.
+//! Each answer is compared with the order of LSNs, or with the snapshot of its transaction.
 //!
-//! How a transaction ended must be known for that. So none that writes is given up as a whole; but reads within one
-//! are, and some panic. Where the database is closed under its clients, what committed before the first transaction
-//! of which nobody knows is held against the order.
+//! The comparison needs to know how each transaction ended. Therefore clients never abandon a
+//! writing transaction as a whole, but they abandon single reads, and some transactions panic. If
+//! the database is closed under its clients, only the commits before the first transaction with an
+//! unknown end are compared.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -21,20 +22,20 @@ use super::tables::kind;
 use crate::history::{self, Answer, History, Shape, let_others_run};
 
 const KEYS: u64 = 48;
-const NO_PANIC: &str = "nobody panics with it";
+const NO_PANIC: &str = "no thread panics while it is locked";
 
-/// The table, and what was told of it in one part of a round.
+/// The table and the answers in one part of a round.
 #[derive(Debug)]
 pub(super) struct Map {
     table: Table<u64, u64>,
     index: Index<u64, u64, u64>,
     isolation: Isolation,
     history: Mutex<History>,
-    /// Whatever committed before this LSN is in the history.
+    /// The history contains everything that committed before this LSN.
     whole_until: AtomicU64,
 }
 
-/// What is known of the map when a part of a round is over.
+/// The known contents of the map at the end of a part of a round.
 #[derive(Debug, Default)]
 pub(super) struct Left {
     history: History,
@@ -42,7 +43,7 @@ pub(super) struct Left {
 }
 
 impl Map {
-    /// Opens the table, or makes it, and looks that what is in it is what an earlier part left.
+    /// Opens or creates the table and checks that it has the contents that the part before left.
     pub(super) async fn open(db: &Database, seed: u64, before: &Left) -> Result<Self> {
         let mut random = Rng::with_seed(seed);
         let table: Table<u64, u64> = db.open_or_create_table_with("map", kind(&mut random)).await?;
@@ -57,7 +58,7 @@ impl Map {
         };
         let found = map.contents(db).await?;
         before.check(&found)?;
-        // All of it at once, before everything else.
+        // One transaction that puts all records, before everything else.
         let puts = found.iter().map(|(key, value)| Answer::Put(*key, *value)).collect();
         map.history.lock().expect(NO_PANIC).add(0, 0, puts);
         Ok(map)
@@ -77,11 +78,14 @@ impl Map {
             Ok::<_, Error>((found, by_index))
         });
         let (found, by_index) = found.await?;
-        ensure!(found == by_index, "the index leads to {by_index:?}, the map has {found:?}");
+        ensure!(
+            found == by_index,
+            "the index contains {by_index:?}, but the map contains {found:?}"
+        );
         Ok(found)
     }
 
-    /// Holds what was told against what must be so. The clients are over; the database may be closed.
+    /// Checks the recorded answers. The clients must have ended; the database may be closed.
     pub(super) fn check(self) -> Result<Left> {
         let (history, until) =
             (self.history.into_inner().expect(NO_PANIC), self.whole_until.into_inner());
@@ -97,7 +101,7 @@ impl Map {
 }
 
 impl Left {
-    /// Looks that a map has what the transactions left of which this knows.
+    /// Checks that a map contains the results of the recorded transactions.
     fn check(&self, found: &BTreeMap<u64, u64>) -> Result<()> {
         if self.whole && !self.history.is_empty() {
             let history = self.history.clone();
@@ -117,7 +121,7 @@ impl Shared {
         let (given_up, begun) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(u64::MAX)));
         let (dropped, first) = (given_up.clone(), begun.clone());
         let body = async move |tx: &Transaction| {
-            // Relaxed, here and below: looked at when the transaction is over.
+            // Relaxed, here and below: read after the transaction has ended.
             first.fetch_min(tx.snapshot_lsn(), Ordering::Relaxed);
             let random = &mut Rng::with_seed(seed ^ u64::from(tx.attempt()));
             let shape = Shape { keys: KEYS, operations: 5, read_only };
@@ -135,7 +139,8 @@ impl Shared {
         let outcome = wait(pin!(self.db.run_with(options, body)), Patience::Whole);
         let outcome = outcome.expect("waited for");
         let counts = &self.counts;
-        // Relaxed, here and below: the transaction is over, and these are read when the clients are.
+        // Relaxed, here and below: the transaction has ended, and these are read after the clients
+        // end.
         counts.given_up.fetch_add(given_up.load(Ordering::Relaxed), Ordering::Relaxed);
         match outcome {
             Ok(outcome) => {
@@ -151,9 +156,10 @@ impl Shared {
             Err(Error::Conflict { .. } | Error::NotSerializable { .. }) => {
                 counts.failed.fetch_add(1, Ordering::Relaxed);
             }
-            // It may have committed; before that it has begun.
+            // The transaction may have committed; its begin is known.
             Err(Error::Closed) => {
-                // Relaxed, both: the transaction is over, and `whole_until` is read when the clients are.
+                // Relaxed, both: the transaction has ended, and `whole_until` is read after the
+                // clients end.
                 map.whole_until.fetch_min(begun.load(Ordering::Relaxed), Ordering::Relaxed);
             }
             Err(error) => self.report_problem(format!("a transaction on the map failed: {error}")),
@@ -161,7 +167,7 @@ impl Shared {
     }
 }
 
-/// Begins some reads and drops their futures; how many.
+/// Begins some reads and drops their futures. Returns the number of reads.
 fn give_reads_up(
     tx: &Transaction,
     table: &Table<u64, u64>,

@@ -1,10 +1,12 @@
-//! `braid histories`: many clients work on a database, give transactions up, bound them in time and let
-//! them panic, beside eviction and compaction; and `adya`, a checker of isolation that knows nothing of
-//! Braid, looks for what strict serializability does not allow in what they were told.
+//! `braid-lab histories`: records transaction histories and checks them with `adya`, an isolation
+//! checker that is independent of Braid. Many clients use a database while eviction and compaction
+//! run. Clients drop transactions, limit their time and let some panic. `adya` searches the
+//! recorded answers for anomalies that strict serializability forbids.
 //!
-//! Every other round is on disk. In the middle it is ended, by closing the database under its clients or
-//! by opening a copy of its files as they lie there, and the clients go on with what was recovered: the
-//! history goes on too, so whatever was acknowledged before must be seen afterwards.
+//! Every second round is on disk. In the middle of such a round the database is either closed while
+//! clients use it, or a copy of its files in their current state is opened. The clients continue
+//! with the recovered database and the same history. Everything acknowledged before must therefore
+//! be visible afterwards.
 
 mod client;
 mod map;
@@ -31,36 +33,36 @@ use record::Record;
 use tables::Tables;
 use texts::Texts;
 
-/// What is evicted and compacted, and how often.
+/// The interval of eviction and compaction.
 const UPKEEP: Duration = Duration::from_millis(100);
-/// The log's ring, and a budget that hardly anything fits in beside it.
+/// The size of the log's ring, and a memory budget only slightly larger.
 const RING: usize = 64 << 20;
 const BUDGET: u64 = (64 << 20) + (1 << 20);
 
-/// Let a checker of isolation look for cycles among what many transactions were told.
+/// Check the isolation of many concurrent transactions with an independent checker.
 #[derive(Debug, clap::Args)]
 pub struct Command {
-    /// Operations of transactions, in all; rounds go on until there were so many.
+    /// Total operations of transactions; rounds are run until this number is reached.
     #[arg(long, default_value_t = 1_000_000)]
     operations: u64,
-    /// Records that reads are told of, in all.
+    /// Total records that reads return; rounds are run until this number is reached.
     #[arg(long, default_value_t = 2_000_000)]
     reads: u64,
-    /// Transactions of one round, whose histories are checked together.
+    /// Transactions in a round; the checker checks their histories together.
     #[arg(long, default_value_t = 40_000, value_parser = within::<u64>(1..=10_000_000))]
     transactions: u64,
-    /// Clients, each a thread, up to 1000.
+    /// Clients, one thread each, up to 1000.
     #[arg(long, default_value_t = 16, value_parser = within::<u64>(1..=1000))]
     clients: u64,
     /// Worker threads of the database, up to 256.
     #[arg(long, default_value_t = 2, value_parser = within::<usize>(1..=256))]
     workers: usize,
-    /// Seed of what the clients do.
+    /// Seed of the clients' choices.
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
 
-/// What was done.
+/// The results of a run.
 #[derive(Debug, Default, Serialize)]
 struct Report {
     rounds: u64,
@@ -71,7 +73,7 @@ struct Report {
     committed: u64,
     conflicts: u64,
     failed_certifications: u64,
-    /// Futures that were dropped, at once or after a time.
+    /// Futures that were dropped, immediately or later.
     given_up: u64,
     panicked: u64,
     audits: u64,
@@ -86,13 +88,13 @@ struct Report {
 }
 
 impl Command {
-    /// Runs rounds until there were enough operations and reads.
+    /// Runs rounds until the required operations and reads are reached.
     ///
     /// # Errors
-    /// The first thing that is not strictly serializable, with the checker's explanation; that what is to
-    /// get in the way did not happen.
+    /// Returns the first anomaly with the checker's explanation. Also fails if a planned
+    /// disturbance did not happen.
     pub fn run(&self, json: bool) -> Result<()> {
-        // Those that clients bring about are no news.
+        // Panics that clients cause on purpose are not reported.
         let hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             if panic.payload_as_str() != Some(client::ON_PURPOSE) {
@@ -133,12 +135,13 @@ impl Command {
         let tuning = Tuning::default()
             .log_ring_bytes(RING)
             .log_segment_bytes(4 << 20)
-            // Only this command writes checkpoints, so that it can copy files while none is written.
+            // Only this command starts checkpoints, so that it can copy files while none are
+            // written.
             .checkpoint_bytes(u64::MAX);
         Options::default().workers(self.workers).memory_budget(budget).tuning(tuning)
     }
 
-    /// One database, and one history of lists and one of registers.
+    /// Runs one round: one database with one history of lists and one of registers.
     fn round(&self, seed: u64, report: &mut Report) -> Result<()> {
         let (lists, registers) =
             (Record::new(Workload::ListAppend), Record::new(Workload::RwRegister));
@@ -161,9 +164,9 @@ impl Command {
                 report.closed_under_clients += 1;
                 first
             } else {
-                // As after the end of a process that was not asked: what is on disk, and nothing else.
+                // The state after a process that ended without warning: only the files on disk.
                 let copy = directory.path().join("copy");
-                // What clients gave up comes to its end.
+                // Dropped transactions of clients end in this time.
                 std::thread::sleep(UPKEEP);
                 copy_files(&first, &copy)?;
                 db.close()?;
@@ -192,8 +195,9 @@ impl Command {
         Ok(())
     }
 
-    /// Lets clients work on a database until so many transactions are left; if there are to be some, the
-    /// database is closed under them, or they are stopped and nothing is under way.
+    /// Lets clients use a database until only `leave` transactions remain. If `leave` is above
+    /// zero, the database is then closed under the clients, or the clients stop and all operations
+    /// end.
     fn part(
         &self,
         db: &Database,
@@ -231,7 +235,7 @@ impl Command {
             let clients: Vec<_> = (0..self.clients)
                 .map(|client| scope.spawn(move || shared.client(seed << 8 ^ client)))
                 .collect();
-            // Relaxed: a count.
+            // Relaxed: a counter.
             while leave > 0
                 && shared.left.load(Ordering::Relaxed) > leave
                 && !clients.iter().all(std::thread::ScopedJoinHandle::is_finished)
@@ -239,7 +243,8 @@ impl Command {
                 std::thread::sleep(Duration::from_millis(1));
             }
             let closed = if closes { db.close() } else { Ok(()) };
-            // Relaxed, here and below: hints to stop; what the others did is seen once they are joined.
+            // Relaxed, here and below: hints to stop. Joining the other threads makes their writes
+            // visible.
             if leave > 0 {
                 shared.stop.store(true, Ordering::Relaxed);
             }
@@ -251,7 +256,7 @@ impl Command {
         })
         .context("closing under clients")?;
         report.add(&shared.counts, &db.stats());
-        let problem = shared.problem.into_inner().expect("nobody panics with it");
+        let problem = shared.problem.into_inner().expect("no thread panics while it is locked");
         if let Some(problem) = problem {
             bail!(problem);
         }
@@ -265,7 +270,7 @@ impl Command {
     }
 }
 
-/// What goes on from one part of a round to the next.
+/// The state that carries over from one part of a round to the next.
 struct State {
     lists: Record,
     registers: Record,
@@ -276,7 +281,7 @@ struct State {
 
 impl Report {
     fn add(&mut self, counts: &Counts, stats: &Stats) {
-        // Relaxed: the clients are over.
+        // Relaxed: the clients have ended.
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         self.operations += count(&counts.operations);
         self.records_read += count(&counts.records_read);
@@ -295,12 +300,12 @@ impl Report {
     }
 }
 
-/// Compacts the log over and over.
+/// Compacts the log repeatedly.
 fn upkeep(shared: &Shared, over: &AtomicBool) {
     // Relaxed: a hint to stop.
     while !over.load(Ordering::Relaxed) {
         match pollster::block_on(shared.db.compact()) {
-            // Nothing is logged in memory.
+            // An in-memory database has no log.
             Ok(_) | Err(Error::Closed | Error::Options(_) | Error::CheckpointUnderWay) => {}
             Err(error) => shared.report_problem(format!("compaction failed: {error}")),
         }
@@ -308,7 +313,7 @@ fn upkeep(shared: &Shared, over: &AtomicBool) {
     }
 }
 
-/// Readers that stay for a while, so that versions are cut out of the middle of chains.
+/// Runs long readers, so that versions are pruned from the middle of chains.
 fn stay(shared: &Shared, over: &AtomicBool) {
     // Relaxed: a hint to stop.
     while !over.load(Ordering::Relaxed) {
@@ -330,7 +335,7 @@ fn stay(shared: &Shared, over: &AtomicBool) {
     }
 }
 
-/// Copies the files of a database that nobody writes to at the moment.
+/// Copies the files of a database that no thread writes at this moment.
 fn copy_files(from: &Path, to: &Path) -> Result<()> {
     std::fs::create_dir(to)?;
     for entry in std::fs::read_dir(from)? {
@@ -345,7 +350,7 @@ mod tests {
     use super::*;
     use crate::limit::with_limit;
 
-    /// Many times what the rounds take.
+    /// Several times the duration of the rounds.
     const LIMIT_SECONDS: u64 = 600;
 
     #[test]

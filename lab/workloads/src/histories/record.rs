@@ -1,5 +1,5 @@
-//! What clients asked of a database, and what they were told, in the order in which both happened; as the
-//! checker `adya` reads it.
+//! Records the operations that clients requested and the answers that they received, in order, in
+//! the format of the checker `adya`.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,34 +7,34 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use adya::history::{Id, Interner, Mop, Op, OpType, ReadValue, Scalar};
 use adya::{History, Opts, Report, Workload, check};
 
-const NO_PANIC: &str = "nobody panics with it";
+const NO_PANIC: &str = "no thread panics while it is locked";
 
-/// One operation of a transaction.
+/// An operation of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Of a register, or a list.
+    /// Reads a register or a list.
     Read(u64),
-    /// To a register: a value that nobody else writes.
+    /// Writes a unique value to a register.
     Write(u64, u64),
-    /// To a list: an element that nobody else appends.
+    /// Appends a unique element to a list.
     Append(u64, u64),
 }
 
-/// What a read was told: the elements of a list, or the value of a register, if it has one.
+/// The answer to a read: the elements of a list, or the value of a register if it has one.
 pub(super) type Told = Vec<u64>;
 
-/// How a transaction ended.
+/// The end of a transaction.
 #[derive(Clone, Debug)]
 pub(super) enum Ended {
-    /// With what its reads were told.
+    /// The transaction committed; its reads returned these answers.
     Committed(Vec<Told>),
-    /// Nothing of it is there.
+    /// The transaction left no writes.
     Failed,
-    /// Nobody was told.
+    /// The client received no result.
     Unknown,
 }
 
-/// What was asked of lists, or of registers, by all clients.
+/// The operations of all clients on lists or on registers.
 #[derive(Debug)]
 pub(super) struct Record {
     workload: Workload,
@@ -42,7 +42,8 @@ pub(super) struct Record {
     processes: AtomicI64,
 }
 
-/// Who asks one transaction after another. One whose transaction ended nobody knows how asks no more.
+/// A client that runs one transaction at a time. A process whose transaction ended with an unknown
+/// result runs no more.
 #[derive(Debug)]
 pub(super) struct Process(i64);
 
@@ -52,18 +53,18 @@ impl Record {
     }
 
     pub(super) fn process(&self) -> Process {
-        // Relaxed: a number for each.
+        // Relaxed: the counter only makes numbers unique.
         Process(self.processes.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A transaction is about to begin.
+    /// Records the beginning of a transaction.
     pub(super) fn invoke(&self, process: &Process, wanted: &[Wanted]) {
         let (ops, interner) = &mut *self.ops.lock().expect(NO_PANIC);
         let value = wanted.iter().map(|wanted| mop(interner, wanted, ReadValue::Nil)).collect();
         push(ops, OpType::Invoke, process, value);
     }
 
-    /// It is over.
+    /// Records the end of a transaction.
     pub(super) fn complete(&self, process: &mut Process, wanted: &[Wanted], ended: &Ended) {
         let (ops, interner) = &mut *self.ops.lock().expect(NO_PANIC);
         let mut told = match ended {
@@ -96,11 +97,12 @@ impl Record {
         }
     }
 
-    /// Looks for what strict serializability does not allow.
+    /// Searches for anomalies that strict serializability forbids.
     pub(super) fn check(self) -> Report {
         let (ops, interner) = self.ops.into_inner().expect(NO_PANIC);
         let options = Opts {
-            // What follows from strict serializability; else it knows little of the order of values.
+            // Strict serializability implies this. Without it, the checker knows little about the
+            // order of values.
             linearizable_keys: self.workload == Workload::RwRegister,
             timeout: std::time::Duration::from_secs(60),
             ..Opts::default()
@@ -131,7 +133,7 @@ fn push(ops: &mut Vec<Op>, kind: OpType, process: &Process, value: Vec<Mop>) {
 mod tests {
     use super::*;
 
-    /// Two transactions, side by side, each with what its one read was told.
+    /// Returns a history of two concurrent transactions, each with the answer to its one read.
     fn side_by_side(workload: Workload, wanted: [&[Wanted]; 2], told: [Told; 2]) -> Report {
         let record = Record::new(workload);
         let mut processes = [record.process(), record.process()];

@@ -1,8 +1,9 @@
-//! What the transactions of histories work on, and what they do.
+//! The tables and operations of the transactions in histories.
 //!
-//! A checker of cycles knows no ranges of keys. So a list *is* one: its elements are records, an append
-//! inserts a record behind the last one, and a read scans all of them. Some lists are such ranges of a
-//! table, others of a unique index, of a table with other keys.
+//! The checker of cycles does not support key ranges. Therefore each list is stored as a range: its
+//! elements are records, an append inserts a record after the last one, and a read scans all of
+//! them. Some lists are ranges of a table. Others are ranges of a unique index of a table with
+//! other keys.
 
 use braiddb::{
     Database, Error, Index, IndexKeys, IndexOptions, Postcard, Table, TableOptions, Transaction,
@@ -10,14 +11,14 @@ use braiddb::{
 
 use super::record::{Told, Wanted};
 
-/// A list, and a place in it.
+/// A list and a position in it.
 type Place = (u64, u64);
 
-/// Accounts of the bank, and what each of them begins with.
+/// The number of accounts of the bank, and the initial balance of each.
 const ACCOUNTS: u64 = 32;
 const BALANCE: u64 = 1000;
 
-/// Draws whether a table is made on pages or in memory.
+/// Draws the kind of a table: paged or in memory.
 pub(super) fn kind(random: &mut fastrand::Rng) -> TableOptions {
     match random.bool() {
         true => TableOptions::default().paged(),
@@ -25,7 +26,7 @@ pub(super) fn kind(random: &mut fastrand::Rng) -> TableOptions {
     }
 }
 
-/// The elements that a scan meets, of records or of entries of an index.
+/// Returns the elements that a scan reads, from records or from entries of an index.
 macro_rules! elements {
     ($scan:expr) => {{
         let (mut scan, mut told) = ($scan, Told::new());
@@ -39,9 +40,9 @@ macro_rules! elements {
 /// The tables of histories.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
-    /// From a place to an element: of the lists with even numbers.
+    /// Maps places to elements, for lists with even numbers.
     lists: Table<Place, u64>,
-    /// From an element to its place: of those with odd ones.
+    /// Maps elements to places, for lists with odd numbers.
     elements: Table<u64, Postcard<Place>>,
     places: Index<Place, u64, Postcard<Place>>,
     registers: Table<u64, u64>,
@@ -49,7 +50,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Opens them, or makes them, each on pages or in memory, as the seed says.
+    /// Opens or creates the tables, each paged or in memory by the seed.
     pub(super) async fn open(db: &Database, seed: u64) -> Result<Self, Error> {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut made = || kind(&mut random);
@@ -78,7 +79,7 @@ impl Tables {
         })
     }
 
-    /// Carries out a transaction on lists.
+    /// Runs a transaction on lists.
     pub(super) async fn on_lists(
         &self,
         tx: &Transaction,
@@ -115,7 +116,7 @@ impl Tables {
         tx.insert(&self.elements, &element, &(list, next)).await
     }
 
-    /// Carries out a transaction on registers.
+    /// Runs a transaction on registers.
     pub(super) async fn on_registers(
         &self,
         tx: &Transaction,
@@ -134,7 +135,7 @@ impl Tables {
         Ok(told)
     }
 
-    /// Brings money from one account to another.
+    /// Moves money from one account to another.
     pub(super) async fn transfer(
         &self,
         tx: &Transaction,
@@ -149,7 +150,8 @@ impl Tables {
         tx.put(&self.accounts, &to, &(there + amount)).await
     }
 
-    /// What is wrong with the bank's accounts, as one snapshot shows them; and how many it has.
+    /// Checks the bank's accounts in one snapshot. Returns the first problem, or the number of
+    /// accounts.
     pub(super) async fn audit(&self, tx: &Transaction) -> Result<Result<u64, String>, Error> {
         let (mut scan, mut sum, mut count) = (tx.scan(&self.accounts, ..)?, 0, 0);
         while let Some((_, there)) = scan.next().await? {

@@ -1,5 +1,6 @@
-//! Values of up to some kilobytes, which readers hold references to while they are written over, deleted, evicted and
-//! compacted: what a reference leads to must not change, and must be what the same key has again.
+//! Values of up to some kilobytes. Readers hold references to them while other clients overwrite,
+//! delete, evict and compact them. A referenced value must not change, and a second read of the
+//! same key must return the same value.
 
 use std::pin::pin;
 use std::sync::atomic::Ordering;
@@ -12,14 +13,15 @@ use super::tables::kind;
 use crate::history::let_others_run;
 
 const KEYS: u64 = 24;
-/// The longest value, in numbers of eight bytes: more than what pages have in one piece.
+/// The length of the longest value, in numbers of eight bytes: longer than a page stores in one
+/// piece.
 const MAX_NUMBERS: usize = 1000;
 
-/// The table: each value is one number, over and over.
+/// The table: each value repeats one number.
 #[derive(Clone, Debug)]
 pub(super) struct Texts(Table<u64, [u8]>);
 
-/// Whether a value is one number, over and over.
+/// Returns true if a value repeats one number.
 fn is_whole(text: &[u8]) -> bool {
     let (numbers, rest) = text.as_chunks::<8>();
     rest.is_empty() && !numbers.is_empty() && numbers.iter().all(|number| *number == numbers[0])
@@ -43,7 +45,8 @@ impl Texts {
         Ok(())
     }
 
-    /// Holds references while others run, and reads again: how many, or what is wrong.
+    /// Holds references while other transactions run, and reads again. Returns the number of
+    /// references, or the problem found.
     async fn hold(&self, tx: &Transaction, mut random: Rng) -> Result<Result<u64, String>, Error> {
         let mut held = Vec::new();
         for key in 0..KEYS {
@@ -55,7 +58,7 @@ impl Texts {
         for (key, text) in &held {
             let again = tx.get(&self.0, key).await?;
             if again != *text || text.is_some_and(|text| !is_whole(text)) {
-                return Ok(Err(format!("a reference to text {key} leads to something else")));
+                return Ok(Err(format!("a reference to text {key} has another value now")));
             }
         }
         let mut scan = tx.scan(&self.0, ..)?.rev();

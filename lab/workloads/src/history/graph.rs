@@ -1,21 +1,25 @@
-//! Histories of databases that certify by the serial safety net: their serial order is not told, so that
-//! there is one is shown by the graph of which transaction comes before which (Adya): whoever wrote a value
-//! before whoever saw it and whoever wrote the next; and whoever saw it before whoever wrote the next.
+//! Histories of databases that certify with the serial safety net. They report no serial
+//! order. This module proves that one exists with Adya's dependency graph. A writer of a
+//! value precedes each reader of that value and the writer of the next value. Each reader precedes
+//! the writer of the next value.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Answer, Entry, History, fits, index_key, wrote};
 
-/// What was committed under one key, by LSN: the number of the transaction, and the value, or none.
+/// The committed versions of one key by LSN: the number of the transaction, and the value or its
+/// absence.
 type Versions = BTreeMap<u64, (usize, Option<u64>)>;
 
 impl History {
-    /// Checks that each transaction was told what was committed before it began, and what it wrote itself; that
-    /// of two side by side that wrote one key one was refused; and that no transactions come before one another
-    /// in a circle. Nothing was there at first.
+    /// Checks that the history is serializable, from an empty table on.
+    ///
+    /// - Each transaction read what was committed before it began and its own writes.
+    /// - Of two concurrent transactions that wrote the same key, one was refused.
+    /// - The dependencies between transactions have no cycle.
     ///
     /// # Errors
-    /// What does not fit.
+    /// Returns the first violation.
     pub fn check_graph(self) -> Result<(), String> {
         let (entries, after) = self.graph()?;
         match circle(&after) {
@@ -31,15 +35,15 @@ impl History {
         }
     }
 
-    /// The same, circles apart: what snapshot isolation allows.
+    /// Makes the same checks except for cycles: the rules of snapshot isolation.
     ///
     /// # Errors
-    /// What does not fit.
+    /// Returns the first violation.
     pub fn check_snapshots(self) -> Result<(), String> {
         self.graph().map(drop)
     }
 
-    /// The transactions, and which of them each comes before.
+    /// Returns the transactions, and for each the transactions that it precedes.
     fn graph(self) -> Result<(Vec<Entry>, Vec<BTreeSet<usize>>), String> {
         let mut entries = self.0;
         entries.sort_by_key(|entry| entry.commit);
@@ -85,7 +89,7 @@ impl History {
     }
 }
 
-/// What a transaction left of each key that it wrote.
+/// Returns the final value of each key that a transaction wrote.
 pub(super) fn written(answers: &[Answer]) -> BTreeMap<u64, Option<u64>> {
     let (mut written, mut saved) = (BTreeMap::new(), BTreeMap::new());
     for answer in answers {
@@ -99,11 +103,11 @@ pub(super) fn written(answers: &[Answer]) -> BTreeMap<u64, Option<u64>> {
             _ => {}
         }
     }
-    assert!(wrote(answers) || written.is_empty(), "what wrote nothing left nothing");
+    assert!(wrote(answers) || written.is_empty(), "a transaction without writes leaves nothing");
     written
 }
 
-/// Adds the keys of which an answer tells something.
+/// Adds the keys about which an answer gives information.
 fn note_keys(answer: &Answer, keys: &BTreeMap<u64, Versions>, told: &mut BTreeSet<u64>) {
     match answer {
         Answer::Got(key, _)
@@ -124,8 +128,8 @@ fn note_keys(answer: &Answer, keys: &BTreeMap<u64, Versions>, told: &mut BTreeSe
     }
 }
 
-/// Adds the keys whose records were found by an index, as of `begin`. Returns who wrote first, of the others,
-/// what would have been found too.
+/// Adds the keys whose records an index returned as of `begin`. Returns the first other transaction
+/// that wrote a record that the index would also have returned.
 fn note_found(
     answer: &Answer,
     keys: &BTreeMap<u64, Versions>,
@@ -147,7 +151,7 @@ fn note_found(
     later
 }
 
-/// Those of which each comes before another of them, if there are any.
+/// Returns transactions that form a cycle, if any.
 fn circle(after: &[BTreeSet<usize>]) -> Option<Vec<usize>> {
     let mut before = vec![0_usize; after.len()];
     after.iter().flatten().for_each(|number| before[*number] += 1);
@@ -162,7 +166,7 @@ fn circle(after: &[BTreeSet<usize>]) -> Option<Vec<usize>> {
             }
         }
     }
-    // Those that only come after a circle are in none.
+    // Transactions without successors are in no cycle.
     while let Some(end) = left.iter().copied().find(|one| after[*one].is_disjoint(&left)) {
         left.remove(&end);
     }

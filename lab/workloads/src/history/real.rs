@@ -1,4 +1,4 @@
-//! Histories of a real database, certified in either way.
+//! Histories of a real database, with both certifiers.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,12 +11,12 @@ use crate::limit::{Watched, with_limit};
 
 use super::{History, Shape, let_others_run, transaction};
 
-/// Many times what a test takes, whose histories may be many.
+/// Several times the duration of a test, which may record many histories.
 const LIMIT_SECONDS: u64 = 600;
 const THREADS: u64 = 8;
 const TRANSACTIONS: u64 = 1_500;
 
-/// Transactions of several threads on few keys, which let others in between.
+/// Runs transactions of several threads on few keys, which yield to each other.
 fn history(certifier: Certifier) -> (History, Stats) {
     let options = Options::default().workers(2).tuning(Tuning::default().certifier(certifier));
     let db = Database::in_memory(options).expect("in memory").watched();
@@ -42,18 +42,18 @@ fn history(certifier: Certifier) -> (History, Stats) {
                     let outcome = pollster::block_on(db.run_with(Default::default(), body));
                     let outcome = outcome.expect("one of many attempts commits");
                     let (snapshot, answers) = outcome.value;
-                    let mut history = history.lock().expect("nobody panics with it");
+                    let mut history = history.lock().expect("no thread panics while it is locked");
                     history.add(snapshot, outcome.commit_lsn, answers);
                 }
             });
         }
     });
     let stats = db.stats();
-    (history.into_inner().expect("nobody panics with it"), stats)
+    (history.into_inner().expect("no thread panics while it is locked"), stats)
 }
 
-/// Makes histories, each to be checked by `check`, until what they are about has happened in one: how
-/// transactions meet is the machine's choice.
+/// Records histories and checks each with `check`, until one contains the required event: the
+/// scheduling of threads is random.
 fn until(certifier: Certifier, mut check: impl FnMut(&History, &Stats) -> bool) {
     const MOST: usize = 100;
     for _ in 0..MOST {
@@ -77,7 +77,8 @@ fn read_validation_gives_the_order_of_lsns() {
     });
 }
 
-/// Some order, but not that of LSNs: transactions commit whose reads have changed.
+/// The history has a serial order, but not that of LSNs: transactions commit although their reads
+/// have changed.
 #[test]
 fn the_serial_safety_net_gives_some_order() {
     with_limit(LIMIT_SECONDS, |_| {

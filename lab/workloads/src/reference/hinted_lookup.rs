@@ -1,10 +1,10 @@
-//! The bare lookup loop: index, indirection array, version, and nothing else. No concurrency
-//! control, no transactions, one thread, huge pages: an upper bound for point reads of an engine
-//! with the same nodes, against which `reads` shows the cost of everything an engine adds.
+//! The bare lookup loop: only index, indirection array and version. It has no concurrency control
+//! and no transactions, and uses one thread and huge pages. It is an upper bound for point reads of
+//! an engine with the same nodes, so `reads` shows the cost of everything that an engine adds.
 //!
 //! A B+tree of 64-key nodes with one line of hints: searching a node touches the hint line, then
-//! one line of keys and one of values. Leaves, record ids and versions lie in shuffled order, as in
-//! a table that has lived. Read-only once built.
+//! one line of keys and one of values. Leaves, record ids and versions are shuffled in memory, as
+//! in a table after long use. The tree is read-only once built.
 
 use std::io;
 use std::pin::Pin;
@@ -16,18 +16,19 @@ use crate::harness::latency::Latencies;
 use crate::harness::rounds::{Effort, Sample};
 use crate::random::{Uniform, key_of};
 
-/// Keys a node has room for: 8 groups of 8, a cache line each.
+/// The capacity of a node in keys: 8 groups of 8, a cache line each.
 const FANOUT: usize = 64;
 pub(super) const GROUP: usize = 8;
-/// Keys in a built node: 70 % full, as random inserts leave nodes.
+/// The number of keys in a built node: 70 % full, as random inserts leave nodes.
 const FILL: usize = 45;
-/// Levels, counted from the leaves, that do not stay in the cache and are suspended on. The third
-/// has one node for every 91 000 records: under 1 MiB at 50 M records.
+/// The number of levels, counted from the leaves, that do not stay in the cache, so that look-ups
+/// suspend there. The third level has one node for every 91 000 records: under 1 MiB at 50 M
+/// records.
 pub(super) const UNCACHED_LEVELS: usize = 2;
-/// Committed before every snapshot a lookup uses.
+/// The commit stamp of all versions, before every snapshot that a look-up uses.
 const STAMP: u64 = 5;
 pub(super) const SNAPSHOT: u64 = 1000;
-/// Keys a transaction reads.
+/// The number of keys that a transaction reads.
 pub(crate) const READS: usize = 10;
 
 /// A node. Unused keys are `u64::MAX`; hint `g` is the key at `g * 8`.
@@ -61,7 +62,7 @@ unsafe impl Plain for Version {}
 /// The built tree with its records.
 pub(crate) struct HintedLookup {
     pub(super) nodes: Region<Node>,
-    /// By record id: the number of the newest version.
+    /// The number of the newest version, by record id.
     pub(super) indirection: Region<u64>,
     pub(super) versions: Region<Version>,
     pub(super) root: u64,
@@ -70,7 +71,7 @@ pub(crate) struct HintedLookup {
 }
 
 impl HintedLookup {
-    /// Memory that `records` records take, in bytes.
+    /// Returns the bytes that `records` records take.
     pub(crate) fn bytes(records: u64) -> u64 {
         let leaves = records.div_ceil(FILL as u64);
         let nodes = leaves + leaves / (FILL as u64 - 1) + 2;
@@ -109,12 +110,12 @@ impl HintedLookup {
         Ok(Self { nodes, indirection, versions, root, height, records })
     }
 
-    /// How many records it has.
+    /// Returns the number of records.
     pub(crate) fn records(&self) -> u64 {
         self.records
     }
 
-    /// The value of `key` without suspending, as a sequential engine would look it up.
+    /// Returns the value of `key` without suspending, as in a sequential engine.
     #[cfg(test)]
     fn get_now(&self, key: u64) -> Option<u64> {
         let mut found = None;
@@ -123,7 +124,8 @@ impl HintedLookup {
         found
     }
 
-    /// The value of `key`: two suspensions for each of the lower nodes, two for the record.
+    /// Returns the value of `key` with two suspensions for each of the lower nodes and two for the
+    /// record.
     #[inline(always)]
     pub(super) async fn get(&self, key: u64) -> Option<u64> {
         let rid = self.find(key).await?;
@@ -157,7 +159,7 @@ impl HintedLookup {
         unreachable!("the loop returns at the leaf")
     }
 
-    /// What `get` does, flattened by hand into one function with one state machine.
+    /// Does the same as `get`, flattened by hand into one function with one state machine.
     #[inline(always)]
     async fn get_flat(&self, key: u64) -> Option<u64> {
         let (mut number, mut level) = (self.root, self.height);
@@ -193,7 +195,7 @@ impl HintedLookup {
         (version.stamp < SNAPSHOT).then_some(version.value)
     }
 
-    /// What `get` does, through two boxed futures.
+    /// Does the same as `get`, through two boxed futures.
     async fn get_boxed(&self, key: u64) -> Option<u64> {
         type Boxed<'f> = Pin<Box<dyn Future<Output = Option<u64>> + 'f>>;
         let inner: Boxed<'_> = Box::pin(self.get(key));
@@ -250,12 +252,12 @@ impl HintedLookup {
     }
 }
 
-/// How the look-up is written.
+/// The way in which the look-up is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Path {
-    /// As small `async fn`s in one another.
+    /// Small nested `async fn`s.
     Nested,
-    /// As one.
+    /// One `async fn`.
     Flat,
     /// Behind two boxed futures.
     Boxed,
@@ -266,14 +268,15 @@ impl Node {
         self.hints = std::array::from_fn(|group| self.keys[group * GROUP]);
     }
 
-    /// The group whose first key is the last one not above `key` (the first group if none is).
+    /// Returns the group whose first key is the last one not above `key` (the first group if none
+    /// is).
     #[inline(always)]
     pub(super) fn group_of(&self, key: u64) -> usize {
         let not_above: usize = self.hints.iter().map(|hint| usize::from(*hint <= key)).sum();
         not_above.saturating_sub(1)
     }
 
-    /// The slot of the last key of `group` not above `key` (its first slot if none is).
+    /// Returns the slot of the last key of `group` not above `key` (its first slot if none is).
     #[inline(always)]
     pub(super) fn slot_in(&self, group: usize, key: u64) -> usize {
         let keys = &self.keys[group * GROUP..(group + 1) * GROUP];
@@ -282,7 +285,7 @@ impl Node {
     }
 }
 
-/// Nodes of all levels above and with `leaves` leaves.
+/// Returns the number of nodes on all levels of a tree with `leaves` leaves.
 fn node_count(leaves: usize) -> usize {
     let (mut count, mut level) = (leaves, leaves);
     while level > 1 {
@@ -316,7 +319,7 @@ fn build_inner(nodes: &mut [Node], mut level: Vec<(u64, u64)>, mut next: usize) 
     (level[0].1, height)
 }
 
-/// A stride that visits every number below `records` once, far from the one before.
+/// Returns a stride that visits every number below `records` once, each far from the one before.
 fn coprime_stride(records: u64) -> u128 {
     let gcd = |mut a: u64, mut b: u64| {
         while b != 0 {

@@ -1,5 +1,5 @@
-//! Read-modify-writes of the bare tree in place: what an engine could do that kept no versions, and what it costs to say of
-//! each write whose it is. Interleaved as look-ups are, on one thread.
+//! In-place read-modify-writes of the bare tree on one thread, interleaved like look-ups. They show
+//! the cost of an engine without versions, and the cost of recording the owner of each write.
 
 use std::cell::Cell;
 use std::time::Instant;
@@ -10,19 +10,19 @@ use crate::harness::latency::Latencies;
 use crate::harness::rounds::{Effort, Sample};
 use crate::random::Uniform;
 
-/// How much there is around a write.
+/// The bookkeeping for a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layer {
-    /// The value is replaced.
+    /// A write only replaces the value.
     NoVersions,
-    /// A transaction has a state, a record says who wrote it, and when that was committed.
+    /// A transaction has a status, and a record stores its writer and the commit time.
     Status,
 }
 
-/// Transactions that are interleaved.
+/// The number of interleaved transactions.
 const WIDTH: usize = 24;
 
-/// What a transaction is at, as an engine's context has it.
+/// The phase of a transaction, as in an engine's context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Active,
@@ -30,7 +30,7 @@ enum Phase {
 }
 
 impl HintedLookup {
-    /// Adds one to ten records a transaction.
+    /// Adds one to ten records in each transaction.
     pub(crate) fn modify(&mut self, layer: Layer, effort: Effort, seed: u64) -> Sample {
         let tree = &*self;
         let clock = Cell::new(1_u64);
@@ -59,8 +59,9 @@ impl HintedLookup {
             let number = self.indirection[rid] as usize;
             let version = self.versions.pointer(number);
             touch(version).await;
-            // SAFETY: `pointer` is in bounds. The tree is borrowed by `modify` alone, mutably, and nobody refers to
-            // versions meanwhile but by such pointers, on this thread, between suspensions.
+            // SAFETY: `pointer` is in bounds. `modify` borrows the tree exclusively. During that
+            // time, only such pointers on this thread access versions, and only between
+            // suspensions.
             unsafe {
                 (*version).value = (*version).value.wrapping_add(1);
                 if layer == Layer::Status {
@@ -76,13 +77,14 @@ impl HintedLookup {
         phase.set(Phase::Committed(clock.get()));
         let Phase::Committed(at) = std::hint::black_box(phase.get()) else { return };
         for number in written {
-            // SAFETY: `pointer` is in bounds. The tree is borrowed by `modify` alone, mutably, and nobody refers to
-            // versions meanwhile but by such pointers, on this thread, between suspensions.
+            // SAFETY: `pointer` is in bounds. `modify` borrows the tree exclusively. During that
+            // time, only such pointers on this thread access versions, and only between
+            // suspensions.
             unsafe { (*self.versions.pointer(number)).stamp = at };
         }
     }
 
-    /// The sum of all values.
+    /// Returns the sum of all values.
     #[cfg(test)]
     fn sum(&self) -> u64 {
         self.versions.iter().fold(0, |sum, version| sum.wrapping_add(version.value))

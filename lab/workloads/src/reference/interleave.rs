@@ -1,6 +1,6 @@
-//! The barest way to interleave coroutines: a fixed array of slots polled round robin.
+//! A minimal interleaver of coroutines: a fixed array of slots polled round robin.
 //!
-//! No wakers, no queues, no causes, no statistics: what a scheduler can be compared with.
+//! It has no wakers, queues, causes or statistics: a baseline for schedulers.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -28,7 +28,7 @@ pub(crate) fn touch<T>(line: *const T) -> Suspend {
     Suspend { suspended: false }
 }
 
-/// Asks for the cache line of `line`; any address is allowed, also one that is not mapped.
+/// Prefetches the cache line of `line`; any address is allowed, even an unmapped one.
 #[inline(always)]
 pub(crate) fn prefetch<T>(line: *const T) {
     #[cfg(target_arch = "x86_64")]
@@ -45,7 +45,7 @@ pub(crate) fn prefetch<T>(line: *const T) {
     let _ = line;
 }
 
-/// Runs the tasks of `next` to their end, `width` at a time, and hands each result to `done`.
+/// Runs the tasks of `next` to completion, `width` at a time, and passes each result to `done`.
 pub(crate) fn interleave<F: Future>(
     width: usize,
     mut next: impl FnMut() -> Option<F>,
@@ -58,8 +58,8 @@ pub(crate) fn interleave<F: Future>(
     while running > 0 {
         for slot in &mut slots {
             let Some(task) = slot else { continue };
-            // SAFETY: tasks stay where they are in the boxed slice: they are dropped in place,
-            // by the assignment below or with the slice, and never moved out.
+            // SAFETY: tasks stay in place in the boxed slice: they are dropped in place, by the
+            // assignment below or with the slice, and never moved out.
             let task = unsafe { Pin::new_unchecked(task) };
             if let Poll::Ready(output) = task.poll(&mut context) {
                 done(output);

@@ -1,4 +1,4 @@
-//! Bare baselines: what the memory system would allow without an engine around the lookup.
+//! Bare baselines: the limits of the memory system for a look-up without an engine.
 
 pub(crate) mod hinted_lookup;
 pub(crate) mod in_place;

@@ -1,8 +1,9 @@
-//! Look-ups of many keys at once in the bare tree, as engines offer them that interleave within a transaction (CoroBase
-//! §5.1): one after the other with and without prefetches, a state machine written by hand (AMAC), flattened coroutines,
-//! and coroutines nested in one another. They bound from above what interleaving can bring.
+//! Look-ups of batches of keys in the bare tree, as in engines that interleave within a transaction
+//! (CoroBase §5.1): one after the other with and without prefetches, a hand-written state machine
+//! (AMAC), flattened coroutines, and nested coroutines. They are an upper bound for the gain of
+//! interleaving.
 //!
-//! All find the same: a test compares them.
+//! All variants find the same values; a test compares them.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
@@ -13,26 +14,26 @@ use super::interleave::prefetch;
 use crate::harness::latency::Latencies;
 use crate::harness::rounds::{Effort, Sample};
 
-/// Keys of a batch, at most.
+/// The maximum number of keys in a batch.
 pub(crate) const MOST: usize = 16;
 
-/// How a batch is looked up.
+/// The way in which a batch is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Probing {
     /// Key by key.
     OneByOne,
-    /// Key by key, each line asked for as soon as its address is known.
+    /// Key by key, with a prefetch of each line as soon as its address is known.
     Prefetching,
-    /// All keys side by side, in a state machine written by hand.
+    /// All keys interleaved, in a hand-written state machine.
     Amac,
-    /// All keys side by side, each in a coroutine of one state machine.
+    /// All keys interleaved, each in a coroutine with one state machine.
     Flattened,
-    /// The same, each level of calls a coroutine on the heap.
+    /// All keys interleaved, each level of calls in a coroutine on the heap.
     Nested,
 }
 
 impl Probing {
-    /// As tables show it; in brackets what CoroBase calls it.
+    /// Returns the name in tables, with CoroBase's name in brackets.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::OneByOne => "bare, one by one (Naive)",
@@ -47,23 +48,23 @@ impl Probing {
         [Self::OneByOne, Self::Prefetching, Self::Amac, Self::Flattened, Self::Nested];
 }
 
-/// Whether only the index is looked at, or the records too.
+/// The depth of a look-up: only the index, or also the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
     Index,
     Records,
 }
 
-/// Where the look-up of one key stands, in the state machine written by hand.
+/// The state of one look-up in the hand-written state machine.
 #[derive(Clone, Copy)]
 enum Stage {
-    /// The hint line of the node was asked for.
+    /// The hint line of the node was prefetched.
     Hints,
-    /// The lines of keys and of values of this group were asked for.
+    /// The lines of keys and of values of this group were prefetched.
     Slot(usize),
-    /// The entry of the indirection array was.
+    /// The entry of the indirection array was prefetched.
     Entry,
-    /// The version was.
+    /// The version was prefetched.
     Version,
     Done,
 }
@@ -71,14 +72,15 @@ enum Stage {
 #[derive(Clone, Copy)]
 struct State {
     key: u64,
-    /// A node's number, then a record's, then a version's.
+    /// The number of a node, then of a record, then of a version.
     number: u64,
     level: usize,
     stage: Stage,
 }
 
 impl HintedLookup {
-    /// Looks `keys` up and hands each value to `found`, or the record's id if only the index is looked at.
+    /// Looks `keys` up and passes each value to `found`, or the record id if only the index is
+    /// searched.
     #[inline(always)]
     pub(crate) fn look_up(
         &self,
@@ -99,7 +101,7 @@ impl HintedLookup {
         }
     }
 
-    /// Without suspending.
+    /// Looks a key up without suspending.
     #[inline(always)]
     fn now(&self, key: u64, depth: Depth, prefetching: bool) -> Option<u64> {
         let (mut number, mut level) = (self.root, self.height);
@@ -136,7 +138,8 @@ impl HintedLookup {
         (version.stamp < SNAPSHOT).then_some(version.value)
     }
 
-    /// Asynchronous memory access chaining (Kocberber et al., VLDB 2015): each turn takes the next step of one key.
+    /// Asynchronous memory access chaining (Kocberber et al., VLDB 2015): each turn runs the next
+    /// step of one key.
     #[inline(always)]
     fn amac(&self, keys: &[u64], depth: Depth, found: &mut impl FnMut(Option<u64>)) {
         let idle = State { key: 0, number: 0, level: 0, stage: Stage::Done };
@@ -158,7 +161,7 @@ impl HintedLookup {
         }
     }
 
-    /// Goes down from node to node as far as nodes are in the cache.
+    /// Descends from node to node while nodes are in the cache.
     #[inline(always)]
     fn enter(&self, state: &mut State) {
         loop {
@@ -174,7 +177,7 @@ impl HintedLookup {
         }
     }
 
-    /// The next step of one key; what was found, at its end.
+    /// Runs the next step of one key. Returns the result after the last step.
     #[inline(always)]
     fn step(&self, state: &mut State, depth: Depth) -> Option<Option<u64>> {
         match state.stage {
@@ -218,7 +221,8 @@ impl HintedLookup {
         }
     }
 
-    /// The index's part and the record's each in a coroutine on the heap, in another one.
+    /// Looks a key up with one coroutine on the heap for the index and one for the record, inside a
+    /// third one.
     async fn nested(&self, key: u64, depth: Depth) -> Option<u64> {
         type Boxed<'f> = Pin<Box<dyn Future<Output = Option<u64>> + 'f>>;
         let inner: Boxed<'_> = match depth {
@@ -229,7 +233,7 @@ impl HintedLookup {
         outer.await
     }
 
-    /// Runs batches, on so many threads at once, each of as many keys as `draw` puts before it.
+    /// Runs batches on several threads. Each batch has as many keys as `draw` writes.
     pub(crate) fn probe<D>(
         &self,
         (how, depth): (Probing, Depth),
@@ -240,7 +244,7 @@ impl HintedLookup {
     where
         D: FnMut(&mut [u64; MOST]) -> usize + Send,
     {
-        assert!(threads > 0, "somebody must run it");
+        assert!(threads > 0, "at least one thread is required");
         let begin = Instant::now();
         let run = |mut draw: D| {
             let (mut batches, mut missing, mut keys) = (0, 0, [0; MOST]);
@@ -252,7 +256,7 @@ impl HintedLookup {
             loop {
                 let enough = match (effort, share) {
                     (Effort::Seconds(seconds), _) => {
-                        // However late a thread begins, it does something.
+                        // Even a thread that begins late runs at least one batch.
                         batches > 0
                             && batches % 256 == 0
                             && begin.elapsed().as_secs_f64() >= seconds
@@ -288,7 +292,7 @@ impl HintedLookup {
     }
 }
 
-/// Runs a coroutine for each key, all in turn, until each is done.
+/// Runs one coroutine for each key, in turn, until all complete.
 #[inline(always)]
 fn side_by_side<F: Future<Output = Option<u64>>>(
     keys: &[u64],
@@ -302,8 +306,8 @@ fn side_by_side<F: Future<Output = Option<u64>>>(
     while left > 0 {
         for slot in &mut tasks[..keys.len()] {
             let Some(task) = slot else { continue };
-            // SAFETY: tasks stay where they are in the array, which is not moved: they are dropped in place, by the
-            // assignment below or with the array.
+            // SAFETY: the array is not moved, so tasks stay in place. They are dropped in place, by
+            // the assignment below or with the array.
             let task = unsafe { Pin::new_unchecked(task) };
             if let Poll::Ready(value) = task.poll(&mut context) {
                 found(value);
@@ -325,7 +329,7 @@ mod tests {
             let tree = HintedLookup::build(records).unwrap();
             let mut draw = Uniform::below(records, 7);
             for count in [1, 2, 10, MOST] {
-                // One in some is missing.
+                // Some of the keys are missing.
                 let keys: Vec<u64> =
                     (0..count as u64).map(|place| draw.key() + u64::from(place % 5 == 4)).collect();
                 for depth in [Depth::Index, Depth::Records] {

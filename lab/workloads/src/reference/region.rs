@@ -1,4 +1,4 @@
-//! One anonymous mapping on huge pages that holds an array, as big baselines need.
+//! An array in one anonymous mapping on huge pages, for large baselines.
 
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -6,14 +6,14 @@ use std::ptr::NonNull;
 
 /// Types whose all-zero bytes are a value, so that fresh pages of a mapping can hold them.
 ///
-/// # Safety
-/// The type is `Copy`-like plain memory: all zero bytes are valid, and nothing is to be dropped.
+/// # Safety The type must be plain memory: all zero bytes are a valid value, and the type has
+/// nothing to drop.
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: any bits are an integer.
 unsafe impl Plain for u64 {}
 
-/// `length` values of `T`, all zero at first, in a mapping of their own.
+/// An array of `length` values of `T`, initially zero, in a separate mapping.
 ///
 /// Invariant: `start` points to a private mapping of at least `length` values, aligned for `T`,
 /// unmapped only when this is dropped.
@@ -30,10 +30,12 @@ unsafe impl<T: Plain + Send> Send for Region<T> {}
 unsafe impl<T: Plain + Sync> Sync for Region<T> {}
 
 impl<T: Plain> Region<T> {
-    /// Maps zeroed memory for `length` values; pages are taken when first written.
+    /// Maps zeroed memory for `length` values; the system allocates pages when they are first
+    /// written.
     pub(crate) fn zeroed(length: usize) -> std::io::Result<Self> {
         let bytes = Self::mapped_bytes(length);
-        // SAFETY: an anonymous mapping at an address of the kernel's choice disturbs nothing.
+        // SAFETY: an anonymous mapping at an address that the kernel chooses affects no other
+        // memory.
         let start = unsafe {
             libc::mmap(
                 std::ptr::null_mut(),
@@ -57,7 +59,8 @@ impl<T: Plain> Region<T> {
         Ok(Self { start, length, owns: PhantomData })
     }
 
-    /// Where a value is, to be changed by whoever knows that nobody else refers to it.
+    /// Returns the address of a value. The caller may write to it if no other reference to it
+    /// exists.
     pub(crate) fn pointer(&self, place: usize) -> *mut T {
         assert!(place < self.length, "{place} is outside of {} values", self.length);
         // SAFETY: by the invariant and the assertion, it is inside of the mapping.
@@ -80,8 +83,8 @@ impl<T: Plain> Deref for Region<T> {
 
 impl<T: Plain> DerefMut for Region<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: by the invariant, `length` valid values start there; `&mut self` keeps them mapped, and is
-        // the only access.
+        // SAFETY: by the invariant, `length` valid values start there; `&mut self` keeps them
+        // mapped, and is the only access.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 }
@@ -91,6 +94,6 @@ impl<T: Plain> Drop for Region<T> {
         // SAFETY: the mapping is ours, of this size, and nothing borrows it any more.
         let status =
             unsafe { libc::munmap(self.start.as_ptr().cast(), Self::mapped_bytes(self.length)) };
-        assert_eq!(status, 0, "unmapping what was mapped succeeds");
+        assert_eq!(status, 0, "unmapping a mapped region succeeds");
     }
 }

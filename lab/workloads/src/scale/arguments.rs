@@ -8,46 +8,48 @@ use super::count::Count;
 use super::whole::within;
 use crate::harness::rounds::Effort;
 
-/// A workload's defaults. `QUICK_RECORDS` bounds the records under `--quick`.
+/// The defaults of a workload. `QUICK_RECORDS` limits the records under `--quick`.
 pub trait Defaults: Clone + Send + Sync + 'static {
-    /// Records, unless said otherwise.
+    /// The default number of records.
     const RECORDS: u64;
-    /// Records at most under `--quick`.
+    /// The maximum number of records under `--quick`.
     const QUICK_RECORDS: u64 = 20_000;
-    /// Seconds of a round.
+    /// The seconds of a round.
     const SECONDS: f64 = 3.0;
-    /// Rounds.
+    /// The number of rounds.
     const ROUNDS: usize = 5;
 }
 
-/// Seconds of one round under `--quick`.
+/// The seconds of a round under `--quick`.
 const QUICK_SECONDS: f64 = 0.02;
 const QUICK_ROUNDS: usize = 2;
 
-/// Scale of a workload.
+/// The scale of a workload.
 #[derive(Clone, Debug)]
 pub struct Scale<D: Defaults> {
     arguments: ScaleArguments,
     defaults: PhantomData<D>,
 }
 
-/// The same for all workloads, so that it is compiled once. Defaults that they have of their own are those of `with_defaults`.
+/// The scale arguments, shared by all workloads so that they are compiled once. `with_defaults`
+/// sets the defaults of each workload.
 #[derive(Args, Clone, Debug)]
 struct ScaleArguments {
-    /// Records in the table; 10k, 50M and the like are understood.
+    /// Records in the table; suffixes are allowed: 10k, 50M.
     #[arg(long, short = 'n', value_name = "COUNT", default_value = "")]
     records: Count,
 
-    /// Seconds one round of one subject runs.
+    /// Seconds of one round of one subject.
     #[arg(long, short = 's', default_value = "", conflicts_with = "transactions",
           value_parser = positive_seconds)]
     seconds: f64,
 
-    /// Transactions one round of one subject runs, instead of --seconds.
+    /// Transactions in one round of one subject, instead of --seconds.
     #[arg(long, short = 't', value_name = "COUNT")]
     transactions: Option<Count>,
 
-    /// Rounds, up to 1000; each runs every subject once, in turn, and figures are medians over rounds.
+    /// Rounds, up to 1000; each runs every subject once, in turn, and figures are medians over
+    /// rounds.
     #[arg(long, short = 'r', default_value = "", value_parser = within::<usize>(1..=1000))]
     rounds: usize,
 
@@ -69,7 +71,7 @@ struct ScaleArguments {
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
-    /// Scale everything down to finish in a second or two. The figures mean nothing then.
+    /// Scale everything down to finish in a second or two. The figures are then meaningless.
     #[arg(long, short = 'q')]
     quick: bool,
 }
@@ -115,29 +117,29 @@ fn positive_seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// What a workload runs with.
+/// The settings that a workload runs with.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Records in the table.
     pub records: u64,
-    /// How long a round of a subject runs.
+    /// The length of a round of a subject.
     pub effort: Effort,
-    /// Rounds.
+    /// The number of rounds.
     pub rounds: usize,
     /// Workers of the subjects that use several.
     pub workers: usize,
-    /// Pinned hot width; `None` tunes itself.
+    /// The fixed hot width; `None` tunes it automatically.
     pub width: Option<usize>,
-    /// Whether threads stay on cores.
+    /// True if threads are bound to cores.
     pub pin: bool,
-    /// Of the keys drawn.
+    /// The seed of the keys drawn.
     pub seed: u64,
-    /// Whether the figures mean nothing.
+    /// True for a quick run, whose figures are meaningless.
     pub quick: bool,
 }
 
 impl<D: Defaults> Scale<D> {
-    /// The settings these arguments ask for.
+    /// Returns the settings for these arguments.
     pub fn settings(&self) -> Settings {
         self.arguments.settings(D::QUICK_RECORDS)
     }
@@ -171,7 +173,7 @@ impl ScaleArguments {
 }
 
 impl Settings {
-    /// The defaults of `D`, as a command line without options has them.
+    /// Returns the defaults of `D`, as for a command line without options.
     pub fn defaults<D: Defaults>(quick: bool) -> Self {
         let arguments = ScaleArguments {
             records: Count(D::RECORDS),
@@ -187,14 +189,14 @@ impl Settings {
         arguments.settings(D::QUICK_RECORDS)
     }
 
-    /// The same with so many records (fewer if quick).
+    /// Returns these settings with this number of records (fewer if quick).
     pub fn with_records(&self, records: u64) -> Self {
         let records = if self.quick { records.min(self.records) } else { records };
         Self { records, ..self.clone() }
     }
 }
 
-/// Cores this process may use.
+/// Returns the number of cores this process may use.
 pub fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A count of things, parsed and shown with a decimal suffix.
+/// A count, parsed and printed with a decimal suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count(pub u64);
 
@@ -21,7 +21,8 @@ impl FromStr for Count {
         let number: f64 =
             digits.parse().map_err(|_| format!("'{text}' is no count, as 1000, 10k or 50M are"))?;
         let count = number * factor;
-        // Beyond 2^53 a float is no exact count, and no machine holds so many records.
+        // Above 2^53 a float does not represent every count, and no machine holds that many
+        // records.
         if !(1.0..=9e15).contains(&count) || count.fract() != 0.0 {
             return Err(format!("'{text}' is no whole number above 0"));
         }

@@ -1,4 +1,5 @@
-//! The scale of a measurement: how many records, how long, how often; as arguments and as settings.
+//! The scale of a measurement: number of records, duration and rounds, as arguments and as
+//! settings.
 
 pub mod arguments;
 pub mod count;

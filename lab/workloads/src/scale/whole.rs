@@ -1,8 +1,8 @@
-//! Whole numbers on the command line, within limits that are told to whoever leaves them.
+//! Whole numbers on the command line with limits that the error message states.
 
 use std::ops::RangeInclusive;
 
-/// Reads a whole number of `range`.
+/// Returns a parser of whole numbers in `range`.
 pub fn within<N>(
     range: RangeInclusive<u64>,
 ) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync + 'static

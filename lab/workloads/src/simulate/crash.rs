@@ -1,5 +1,5 @@
-//! When the disk is crashed: now and then after an operation, and now and then at the very moment at
-//! which somebody is answered.
+//! The moments of crashes: some disk operations, and some moments at which a client receives an
+//! answer.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,20 +8,21 @@ use braiddb::simulation::{CrashCounts, SimulatedDisk};
 use super::oracle::Oracle;
 use super::seed::Plan;
 
-const NO_PANIC: &str = "nobody panics with it";
-/// About.
+const NO_PANIC: &str = "no thread panics while it is locked";
+/// An approximate average.
 const OPERATIONS_PER_TRANSACTION: u64 = 2;
-/// One in so many answers crashes the disk.
+/// One answer in this number crashes the disk.
 const ANSWERS_PER_CRASH: u64 = 6;
 
-/// A disk as a crash left it, and how many replies had been given by then.
+/// A disk in the state of a crash, and the number of replies at that time.
 pub(super) struct Crash {
     pub(super) disk: SimulatedDisk,
     pub(super) moment: String,
     pub(super) replies: usize,
 }
 
-/// What a generation's transactions are told, and the crashes meanwhile. Handles of the same.
+/// The answers to a generation's transactions, and the crashes during it. Clones share the same
+/// state.
 #[derive(Clone)]
 pub(super) struct Witness {
     disk: SimulatedDisk,
@@ -62,12 +63,12 @@ impl Witness {
         Self { disk: disk.clone(), oracle, crashes }
     }
 
-    /// Looks at, or changes, what is known of the transactions.
+    /// Reads or changes the oracle.
     pub(super) fn with<T>(&self, use_oracle: impl FnOnce(&mut Oracle) -> T) -> T {
         use_oracle(&mut self.oracle.lock().expect(NO_PANIC))
     }
 
-    /// Somebody is answered: notes the reply, and perhaps crashes the disk at this moment.
+    /// Records the reply to a client, and sometimes crashes the disk at this moment.
     pub(super) fn answer(&self, note: impl FnOnce(&mut Oracle)) {
         let (before, replies) = self.with(|oracle| {
             let before = oracle.replies();
@@ -89,12 +90,12 @@ impl Witness {
         crashes.all.push(Crash { disk, moment, replies });
     }
 
-    /// How many crashes there were.
+    /// Returns the number of crashes.
     pub(super) fn crashes(&self) -> usize {
         self.crashes.lock().expect(NO_PANIC).all.len()
     }
 
-    /// Ends the watch; the crashes, and what they did.
+    /// Ends the watch. Returns the crashes and their counters.
     pub(super) fn take(&self) -> (Vec<Crash>, CrashCounts) {
         self.disk.unwatch();
         let crashes = &mut *self.crashes.lock().expect(NO_PANIC);

@@ -1,18 +1,19 @@
-//! `braid simulate`: the whole engine on a disk that lies, crashed at its operations, over and over
-//! and each time the same way from the same seed.
+//! `braid-lab simulate`: runs the whole engine on a simulated disk with faults, and crashes the
+//! disk at many of its operations. A seed reproduces the same run each time.
 
 mod crash;
 mod observer;
 mod oracle;
 mod planted;
 mod schedules;
+mod search;
 mod seed;
 mod work;
 
 use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use indicatif::ProgressBar;
@@ -21,39 +22,42 @@ use serde::Serialize;
 use schedules::Campaign;
 use seed::{Plan, Tally};
 
-/// Crash a simulated disk at its operations, and check what is recovered.
+/// Crash a simulated disk at its operations, and check the recovered state.
 #[derive(Debug, clap::Args)]
 pub struct Command {
-    /// How many seeds to run.
+    /// Number of seeds to run.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
-    /// The first seed; a seed always does the same.
+    /// The first seed; a seed always gives the same run.
     #[arg(long, default_value_t = 1)]
     from: u64,
-    /// Transactions a run.
+    /// Transactions in a run.
     #[arg(long, default_value_t = 120)]
     transactions: u64,
-    /// Crashes of a run, about.
+    /// Approximate number of crashes in a run.
     #[arg(long, default_value_t = 60)]
     crashes: u64,
-    /// Bytes to damage in what each run left.
+    /// Bytes to damage in the final state of each run.
     #[arg(long, default_value_t = 20)]
     flips: u64,
-    /// Seeds that run side by side; by default one a core.
+    /// Seeds that run at the same time; default: one a core.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Run so many schedules of several workers instead.
+    /// Run this number of schedules with several workers instead.
     #[arg(long, value_name = "N")]
     schedules: Option<u64>,
-    /// Workers of a schedule, at least and at most.
+    /// Workers of a schedule, minimum and maximum.
     #[arg(long, value_name = "LEAST-MOST", default_value = "2-4", value_parser = worker_range)]
     workers: (usize, usize),
-    /// Run the schedule of one seed again, and show how it ends.
+    /// Run the schedule of one seed again, and show its end.
     #[arg(long, value_name = "SEED")]
     replay: Option<u64>,
-    /// Plant each known bug in the engine, or the one of this name, and look for the seed that finds it.
-    #[arg(long, value_name = "BUG", num_args = 0..=1, default_missing_value = "")]
-    plant: Option<String>,
+    /// Plant each known bug in the engine, or the named ones, and look for the seed that finds it.
+    #[arg(long, value_name = "BUG", num_args = 0..)]
+    plant: Option<Vec<String>>,
+    /// Seconds that all planted bugs together may take; those not found by then are a failure.
+    #[arg(long, value_name = "SECONDS", requires = "plant")]
+    budget: Option<u64>,
 }
 
 /// `LEAST-MOST`, or one number.
@@ -68,10 +72,10 @@ fn worker_range(text: &str) -> Result<(usize, usize), String> {
     }
 }
 
-/// In so many seeds each kind of fault happens, and each other thing that is counted.
+/// In this number of seeds, each kind of fault and each other counted event happens.
 const ALL_FIRE: u64 = 50;
 
-/// What the seeds did.
+/// The results of the seeds.
 #[derive(Debug, Serialize)]
 pub struct Report {
     seeds: u64,
@@ -81,15 +85,19 @@ pub struct Report {
 }
 
 impl Command {
-    /// Runs the seeds and says what came of them.
+    /// Runs the seeds and reports the results.
     ///
     /// # Errors
-    /// The first seed that shows something lost, halved, out of order or stuck.
+    /// Returns the first seed that shows a lost, partial, misordered or stuck transaction.
     pub fn run(&self, json: bool) -> Result<()> {
-        if let Some(name) = &self.plant {
-            let seeds = self.from..self.from + self.seeds;
-            let count = self.schedules.unwrap_or(planted::MAX_SCHEDULES);
-            return planted::run(name, seeds, self.plan(), &self.campaign(count), json);
+        if let Some(names) = &self.plant {
+            let search = planted::Search {
+                seeds: self.from..self.from + self.seeds,
+                plan: self.plan(),
+                schedules: self.campaign(self.schedules.unwrap_or(planted::MAX_SCHEDULES)),
+                end: self.budget.map(|seconds| Instant::now() + Duration::from_secs(seconds)),
+            };
+            return search.run(names, json);
         }
         if let Some(seed) = self.replay {
             return self.campaign(1).replay(seed);
@@ -177,8 +185,7 @@ impl Command {
 
     /// Runs the seeds.
     ///
-    /// # Errors
-    /// As [`Command::run`].
+    /// # Errors The same errors as [`Command::run`].
     pub fn report(&self) -> Result<Report> {
         let start = Instant::now();
         let jobs = self.jobs();
@@ -188,7 +195,7 @@ impl Command {
         let progress = ProgressBar::new(self.seeds);
         let one = || -> Result<()> {
             loop {
-                // Relaxed: a number for each.
+                // Relaxed: the counter only makes numbers unique.
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= self.seeds {
                     return Ok(());
@@ -196,11 +203,12 @@ impl Command {
                 let seed = self.from + number;
                 let result = seed::run(seed, plan);
                 if result.is_err() {
-                    // The others stop at their next seed. Relaxed: when they see it does not matter.
+                    // The others stop at their next seed. Relaxed: the time when they see it does
+                    // not matter.
                     next.store(self.seeds, Ordering::Relaxed);
                 }
                 let found = result.with_context(|| format!("seed {seed}"))?;
-                tally.lock().expect("nobody panics with it").add(&found);
+                tally.lock().expect("no thread panics while it is locked").add(&found);
                 progress.inc(1);
             }
         };
@@ -212,7 +220,7 @@ impl Command {
             threads.into_iter().map(join).collect::<Vec<_>>().into_iter().collect::<Result<()>>()
         })?;
         progress.finish_and_clear();
-        let tally = tally.into_inner().expect("nobody panics with it");
+        let tally = tally.into_inner().expect("no thread panics while it is locked");
         if self.seeds >= ALL_FIRE {
             let silent = tally.silent()?;
             ensure!(silent.is_empty(), "these never happened: {}", silent.join(", "));

@@ -1,5 +1,6 @@
-//! Observers: transactions that write nothing, and learn of keys by all that may tell of them: values,
-//! absences, refused writes, errors of their own, steps of interactive transactions.
+//! Observers: transactions that write nothing and learn about keys in every possible way: by
+//! values, absences, refused writes, errors that they return, and steps of interactive
+//! transactions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -11,34 +12,34 @@ use super::crash::Witness;
 use super::oracle::{KeyState, Number, Observation, Oracle};
 use super::work::{ABORTED_ON_PURPOSE, Activity, Tables, parse};
 
-/// Interactive transactions at a time: each waits for its turn on the worker beside the transaction
-/// that runs its steps.
+/// The maximum number of interactive transactions at a time. Each waits for a slot on the worker
+/// next to the transaction that runs its steps.
 const MAX_INTERACTIVE: u32 = 8;
 const MAX_STEPS: u32 = 4;
 
-/// What observers need.
+/// The data that observers need.
 #[derive(Clone)]
 pub(super) struct Observer {
     db: Database,
     pub(super) tables: Tables,
     pub(super) witness: Witness,
-    /// Whether a transaction can run another and wait for it.
+    /// True if a transaction can run another one and wait for it.
     nests: bool,
     interactive: Arc<AtomicU32>,
 }
 
-/// Whether the caller of a transaction that failed knows what it saw.
+/// Records whether the caller of a failed transaction knows its observations.
 pub(super) fn answered_by(oracle: &mut Oracle, number: Number, error: &Error) {
     match error {
         Error::Options(_) => oracle.answers.errors += 1,
         Error::KeyExists | Error::KeyNotFound => oracle.answers.refusals += 1,
-        // The disk's, or the end of the database.
+        // An error of the disk, or the close of the database.
         _ => return oracle.unanswered(number),
     }
     oracle.answered(number);
 }
 
-/// What the observer returns in the place of what it would change.
+/// Returns the error of an observer that aborts instead of writing.
 fn abort_on_purpose<T>() -> Result<T, Error> {
     Err(Error::Options(ABORTED_ON_PURPOSE.to_owned()))
 }
@@ -56,7 +57,7 @@ impl Observer {
         mut random: Rng,
         number: Number,
     ) -> Result<Activity, Error> {
-        // Relaxed: all of them are on one worker.
+        // Relaxed: all observers are on one worker.
         let interactive = self.interactive.fetch_add(1, Ordering::Relaxed) < MAX_INTERACTIVE;
         let observed = if self.nests && interactive && random.u32(0..3) == 0 {
             self.observe_in_steps(&mut random, number).await
@@ -67,7 +68,8 @@ impl Observer {
         observed.map(|()| Activity::Observed)
     }
 
-    /// Observes in a transaction beside the one that `number` is of, in steps, each of which is answered.
+    /// Observes in an interactive transaction that runs inside transaction `number`, in steps, each
+    /// of which returns an answer.
     async fn observe_in_steps(&self, random: &mut Rng, number: Number) -> Result<(), Error> {
         let transaction = self.db.begin().await?;
         for _ in 0..random.u32(1..=MAX_STEPS) {
@@ -83,14 +85,14 @@ impl Observer {
                 Err(error) => answered_by(oracle, number, error),
             });
             if answer.is_err() {
-                // Perhaps it has written by now.
+                // The transaction may have written by now.
                 return transaction.abort().await;
             }
         }
         transaction.commit().await.map(drop)
     }
 
-    /// Observes once.
+    /// Makes one observation.
     async fn observe(
         &self,
         tx: &Transaction,
@@ -125,7 +127,7 @@ impl Observer {
         if random.u32(0..3) == 0 { abort_on_purpose() } else { Ok(()) }
     }
 
-    /// A key, more often than not one that was just written.
+    /// Returns a key, usually one that was just written.
     fn key(&self, random: &mut Rng) -> u64 {
         let recent = self.witness.with(|oracle| oracle.recent().to_vec());
         if recent.is_empty() || random.u32(0..3) == 0 {
@@ -151,7 +153,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Reads the first mark, or the last: all before it, or after, are not there.
+    /// Reads the first mark or the last one: all marks before it, or after it, are absent.
     async fn observe_an_end(
         &self,
         tx: &Transaction,
@@ -172,7 +174,7 @@ impl Observer {
         Ok(())
     }
 
-    /// Learns by a write, which is taken back if it is carried out.
+    /// Observes by a write, which is rolled back if it succeeds.
     async fn observe_by_writing(
         &self,
         tx: &Transaction,

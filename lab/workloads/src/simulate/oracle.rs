@@ -1,27 +1,28 @@
-//! What a database may hold after a crash, from what its transactions were told.
+//! The oracle: derives from the answers to clients what a database may contain after a crash.
 //!
-//! Every writer takes *turns* on a few keys: it reads a key's turn and writes the next one, so that
-//! the turns of a key are the order of its writers. It lists in a journal which turns it took. So
-//! from what is recovered it shows which transactions are there, and for each key what its value
-//! must be; turns without a gap mean that nobody was lost and nobody written over.
+//! Each writer takes *turns* on a few keys: it reads the turn of a key and writes the next one. The
+//! turns of a key therefore give the order of its writers. The writer records in a journal which
+//! turns it took. The recovered state therefore shows which transactions survived and which value
+//! each key must have. Turns without a gap prove that no write was lost or overwritten.
 //!
-//! *Observers* are told of keys without writing: who took the last turn, whether a mark is there. Whatever
-//! the answer came with, a value or an absence, a refused write, an error of the observer's own, a step of
-//! an interactive transaction, it depends on the last writer of the key before the observer's snapshot.
-//! That writer must have written what the observer was told, and from the answer on no crash may undo it.
+//! *Observers* read keys without writing: the writer of the last turn, or the existence of a mark.
+//! The answer can be a value, an absence, a refused write, an error that the observer returns, or a
+//! step of an interactive transaction. In all cases it depends on the last writer of the key before
+//! the observer's snapshot. That writer must have written what the observer saw, and once the
+//! observer has its answer, no crash may undo that write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-/// A transaction's number in its run, from 1.
+/// The number of a transaction in its run, from 1.
 pub(super) type Number = u64;
 
-/// A key, and its place in the order of the key's writers.
+/// A key and the turn that a transaction took on it.
 pub(super) type Taken = (u64, u64);
 
-/// What was seen of a key, as of a snapshot.
+/// One fact about a key, as read in a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Observation {
     pub(super) snapshot: u64,
@@ -31,22 +32,22 @@ pub(super) struct Observation {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyState {
-    /// Who took its last turn, if anybody did.
+    /// The transaction that took the last turn, if any.
     Taker(Option<Number>),
-    /// Whether it is marked.
+    /// True if the key is marked.
     Marked(bool),
 }
 
-/// How often observers were answered.
+/// The number of answers to observers, by kind.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Answers {
-    /// That a mark is not there.
+    /// Reads that found no mark.
     pub(super) absences: u64,
-    /// By a write that was refused.
+    /// Refused writes.
     pub(super) refusals: u64,
-    /// By an error of the transaction that saw something.
+    /// Errors returned by the observing transaction.
     pub(super) errors: u64,
-    /// By a step of an interactive transaction.
+    /// Steps of interactive transactions.
     pub(super) steps: u64,
 }
 
@@ -59,31 +60,33 @@ impl Answers {
     }
 }
 
-/// What a reply to a client depends on.
+/// The condition under which a reply to a client stays true after a crash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reply {
-    /// Something that depends on this transaction: that it committed, or a value of its.
+    /// This transaction survives: the reply acknowledged its commit or contained a value that it
+    /// wrote.
     Transaction(Number),
     Observation(Observation),
 }
 
-/// What a database holds.
+/// The contents of a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Contents {
-    /// For each key its last turn, who took it, and whether the value's bytes are right.
+    /// For each key: its last turn, the transaction that took it, and true if the bytes of the
+    /// value are right.
     pub(super) turns: BTreeMap<u64, (u64, Number)>,
-    /// The keys that are marked: those whose last turn is odd.
+    /// The marked keys: those with an odd last turn.
     pub(super) marks: BTreeMap<u64, u64>,
     pub(super) journal: BTreeMap<Number, Vec<Taken>>,
 }
 
 impl Contents {
-    /// How many turns, marks and records of the journal there are.
+    /// Returns the number of turns, marks and journal records.
     pub(super) fn lengths(&self) -> [u64; 3] {
         [self.turns.len(), self.marks.len(), self.journal.len()].map(|length| length as u64)
     }
 
-    /// Checks that it is what transactions leave, each of them all or nothing: of one snapshot too.
+    /// Checks that the contents result from whole transactions. This holds for one snapshot too.
     pub(super) fn check(&self) -> Result<()> {
         self.check_turns()?;
         let odd = self.turns.iter().filter(|(_, (turn, _))| turn % 2 == 1);
@@ -92,7 +95,7 @@ impl Contents {
         Ok(())
     }
 
-    /// Checks that every turn of every key was taken once, up to the one that is there.
+    /// Checks for every key that each turn up to the last one was taken exactly once.
     fn check_turns(&self) -> Result<()> {
         let mut takers: BTreeMap<u64, BTreeMap<u64, Number>> = BTreeMap::new();
         for (number, taken) in &self.journal {
@@ -110,7 +113,7 @@ impl Contents {
             let last = taken.and_then(BTreeMap::last_key_value).map(|(turn, by)| (*turn, *by));
             ensure!(
                 self.turns.get(key).copied() == last,
-                "key {key} is at {:?} but the journal says {last:?} (turn, transaction)",
+                "key {key} is at {:?} but the journal has {last:?} (turn, transaction)",
                 self.turns.get(key)
             );
             let (count, last) = (taken.map_or(0, BTreeMap::len) as u64, last.map_or(0, |l| l.0));
@@ -120,31 +123,31 @@ impl Contents {
     }
 }
 
-/// How a transaction ended, as far as its caller was told.
+/// The end of a transaction, as far as its caller knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Committed {
         lsn: u64,
     },
     Aborted,
-    /// The log failed during its commit: it may be there or not.
+    /// The log failed during the commit: the transaction may or may not survive.
     Unknown,
 }
 
-/// The replies given so far in one run.
+/// All replies in one run so far.
 #[derive(Debug, Default)]
 pub(super) struct Oracle {
-    /// What was there before.
+    /// The contents at the beginning.
     base: Contents,
     ends: BTreeMap<Number, End>,
     /// The turns that committed transactions took.
     taken: BTreeMap<Number, Vec<Taken>>,
     pub(super) answers: Answers,
-    /// In the order in which they were given.
+    /// The replies, in order.
     replies: Vec<Reply>,
-    /// What transactions have seen whose callers were not answered yet.
+    /// Observations of transactions that have not answered their callers yet.
     seen: BTreeMap<Number, Vec<Observation>>,
-    /// The keys of the last writer that was about to commit.
+    /// The keys of the last writer that prepared to commit.
     recent: Vec<u64>,
 }
 
@@ -153,17 +156,18 @@ impl Oracle {
         Self { base, ..Self::default() }
     }
 
-    /// What was there before.
+    /// Returns the contents at the beginning.
     pub(super) fn base(&self) -> &Contents {
         &self.base
     }
 
-    /// How many replies were given: what is recovered from a crash at this moment must hold all of it.
+    /// Returns the number of replies. The state recovered from a crash at this moment must agree
+    /// with all of them.
     pub(super) fn replies(&self) -> usize {
         self.replies.len()
     }
 
-    /// How many transactions committed.
+    /// Returns the number of committed transactions.
     pub(super) fn committed(&self) -> u64 {
         self.ends.values().filter(|end| matches!(end, End::Committed { .. })).count() as u64
     }
@@ -178,12 +182,13 @@ impl Oracle {
         self.replies.extend(seen.into_iter().map(Reply::Transaction));
     }
 
-    /// Notes what a transaction saw, in whichever attempt: its caller may be told of it.
+    /// Records an observation of a transaction, in any attempt: its caller may receive it.
     pub(super) fn saw(&mut self, number: Number, seen: Observation) {
         self.seen.entry(number).or_default().push(seen);
     }
 
-    /// The caller of a transaction, or of one of its steps, was answered, and may know what it saw.
+    /// Records that the caller of a transaction or of one of its steps received an answer and may
+    /// know its observations.
     pub(super) fn answered(&mut self, number: Number) {
         let seen = self.seen.remove(&number).unwrap_or_default();
         let absent = |seen: &&Observation| seen.state == KeyState::Marked(false);
@@ -191,17 +196,17 @@ impl Oracle {
         self.replies.extend(seen.into_iter().map(Reply::Observation));
     }
 
-    /// The caller of a transaction was told nothing of what it saw.
+    /// Records that the caller of a transaction received none of its observations.
     pub(super) fn unanswered(&mut self, number: Number) {
         self.seen.remove(&number);
     }
 
-    /// Notes keys whose writer is about to commit.
+    /// Records the keys of a writer that prepares to commit.
     pub(super) fn writes(&mut self, taken: &[Taken]) {
         self.recent = taken.iter().map(|(key, _)| *key).collect();
     }
 
-    /// The keys of the last writer that was about to commit.
+    /// Returns the keys of the last writer that prepared to commit.
     pub(super) fn recent(&self) -> &[u64] {
         &self.recent
     }
@@ -214,7 +219,7 @@ impl Oracle {
         self.ends.insert(number, End::Unknown);
     }
 
-    /// Checks what was recovered from a crash after `replies` replies had been given.
+    /// Checks the state recovered from a crash that happened after `replies` replies.
     pub(super) fn check(&self, found: &Contents, replies: usize) -> Result<()> {
         let acknowledged = self.replies[..replies].iter().filter_map(|reply| match reply {
             Reply::Transaction(number) => Some(number),
@@ -223,7 +228,7 @@ impl Oracle {
         for number in self.base.journal.keys().chain(acknowledged) {
             ensure!(
                 found.journal.contains_key(number),
-                "transaction {number} was acknowledged, or seen by one that was, and is lost"
+                "transaction {number} is lost, although it or a transaction that saw it was acknowledged"
             );
         }
         self.check_seen(found, replies)?;
@@ -235,17 +240,17 @@ impl Oracle {
         for (number, taken) in &self.base.journal {
             ensure!(found.journal.get(number) == Some(taken), "the journal of {number} changed");
         }
-        // Those whose LSN is known are there up to one LSN, and none beyond it.
+        // Transactions with a known LSN survive up to one LSN, and none beyond it.
         let last = new().filter_map(|(number, _)| lsn(number)).max().unwrap_or(0);
         for (number, end) in &self.ends {
             let there = found.journal.contains_key(number);
             match end {
                 End::Committed { lsn } => ensure!(
                     there == (*lsn <= last),
-                    "transaction {number}, LSN {lsn}, is {} though the last one there has LSN {last}",
+                    "transaction {number}, LSN {lsn}, is {} although the last recovered one has LSN {last}",
                     if there { "there" } else { "missing" }
                 ),
-                End::Aborted => ensure!(!there, "transaction {number} was aborted, and is there"),
+                End::Aborted => ensure!(!there, "aborted transaction {number} was recovered"),
                 End::Unknown => {}
             }
         }
@@ -253,7 +258,8 @@ impl Oracle {
         Ok(())
     }
 
-    /// Checks that what was told of keys was so at its snapshot, and that what it depends on is there.
+    /// Checks that each observation was true in its snapshot and that the transaction it depends on
+    /// survived.
     fn check_seen(&self, found: &Contents, replies: usize) -> Result<()> {
         let mut writers: BTreeMap<u64, BTreeMap<u64, (u64, Number)>> = BTreeMap::new();
         for (number, end) in &self.ends {

@@ -1,64 +1,94 @@
-//! Planted bugs: whether the simulation finds each of them, and with which seed.
+//! Planted bugs: the simulation proves itself by finding each of them.
 
 use std::io::Write;
 use std::ops::Range;
+use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use braiddb::simulation::{Bug, plant};
 use serde::Serialize;
 
 use super::schedules::Campaign;
+use super::search;
 use super::seed::{self, Plan};
 
-/// The seed that found a bug, and how it showed.
+/// The seed that found a bug, and how the bug showed.
 #[derive(Debug, Serialize)]
-struct Found {
+struct Detection {
     bug: String,
     seed: u64,
     shown: String,
+    seconds: f64,
 }
 
-/// Schedules that look for one bug at most: twice what the rarest takes, or more.
+/// Default number of schedules that look for one bug: at least twice what the rarest bug takes.
 pub(super) const MAX_SCHEDULES: u64 = 40_000;
 
-/// Plants one bug after another, or the one called `name`, and runs crashes, or schedules, until one
-/// finds it.
-///
-/// # Errors
-/// A bug that nothing finds; that there is no bug of this name.
-pub(super) fn run(
-    name: &str,
-    seeds: Range<u64>,
-    plan: Plan,
-    schedules: &Campaign,
-    json: bool,
-) -> Result<()> {
-    let crash = |seed| Some((seed, format!("{:#}", seed::run(seed, plan).err()?)));
-    let crashes =
-        Bug::DURABILITY.into_iter().chain(Bug::ANSWERS).chain(Bug::PAGES).map(|bug| (bug, false));
+/// How planted bugs are searched for.
+pub(super) struct Search {
+    /// Seeds of crashes.
+    pub(super) seeds: Range<u64>,
+    pub(super) plan: Plan,
+    pub(super) schedules: Campaign,
+    /// When the search must have ended.
+    pub(super) end: Option<Instant>,
+}
+
+impl Search {
+    /// Plants the named bugs one after another, or all of them if no name is given, and searches for a
+    /// seed that finds each.
+    ///
+    /// # Errors
+    /// An unknown name, or bugs that nothing found in time.
+    pub(super) fn run(&self, names: &[String], json: bool) -> Result<()> {
+        let mut unfound = Vec::new();
+        for (bug, is_scheduled) in chosen(names)? {
+            let start = Instant::now();
+            plant(Some(bug));
+            let found =
+                if is_scheduled { self.schedules.first_finding(self.end) } else { self.crash() };
+            plant(None);
+            let Some((seed, shown)) = found else {
+                unfound.push(bug);
+                continue;
+            };
+            let seconds = start.elapsed().as_secs_f64();
+            let found = Detection { bug: format!("{bug:?}"), seed, shown, seconds };
+            if json {
+                writeln!(std::io::stdout(), "{}", serde_json::to_string(&found)?)?;
+            } else {
+                let Detection { bug, seed, shown, seconds } = &found;
+                writeln!(std::io::stdout(), "{bug}: seed {seed}, {seconds:.1} s: {shown}")?;
+            }
+        }
+        ensure!(unfound.is_empty(), "planted, and found by no seed in time: {unfound:?}");
+        Ok(())
+    }
+
+    /// Returns the smallest seed whose crashes find the planted bug, and what they find.
+    fn crash(&self) -> Option<(u64, String)> {
+        let look = |(): &mut (), seed| Some(format!("{:#}", seed::run(seed, self.plan).err()?));
+        search::first(self.schedules.jobs, self.seeds.clone(), self.end, |_| (), look)
+    }
+}
+
+/// The bugs of these names, or all if there is no name, each with whether schedules find it (crashes find
+/// the others).
+fn chosen(names: &[String]) -> Result<Vec<(Bug, bool)>> {
+    let crashes = Bug::DURABILITY.into_iter().chain(Bug::ANSWERS).chain(Bug::PAGES);
     let scheduled = Bug::CERTIFICATION.into_iter().chain(Bug::INDEXES).chain(Bug::CONCURRENCY);
     let scheduled = scheduled.chain(Bug::PAGING).chain(Bug::FEEDS).chain(Bug::BULK);
-    let all = scheduled.map(|bug| (bug, true)).chain(crashes);
-    let called = |bug: &Bug| name.is_empty() || format!("{bug:?}").eq_ignore_ascii_case(name);
-    let chosen: Vec<_> = all.filter(|(bug, _)| called(bug)).collect();
-    ensure!(!chosen.is_empty(), "no bug is called {name:?}");
-    let mut unfound = Vec::new();
-    for (bug, scheduled) in chosen {
-        plant(Some(bug));
-        let found =
-            if scheduled { schedules.first_finding() } else { seeds.clone().find_map(crash) };
-        plant(None);
-        let Some((seed, shown)) = found else {
-            unfound.push(bug);
-            continue;
-        };
-        let found = Found { bug: format!("{bug:?}"), seed, shown };
-        if json {
-            writeln!(std::io::stdout(), "{}", serde_json::to_string(&found)?)?;
-        } else {
-            writeln!(std::io::stdout(), "{}: seed {}: {}", found.bug, found.seed, found.shown)?;
-        }
+    let all: Vec<_> =
+        scheduled.map(|bug| (bug, true)).chain(crashes.map(|bug| (bug, false))).collect();
+    if names.is_empty() {
+        return Ok(all);
     }
-    ensure!(unfound.is_empty(), "planted, and found by nothing: {unfound:?}");
-    Ok(())
+    let called = |name: &String| {
+        let bug = all.iter().find(|(bug, _)| format!("{bug:?}").eq_ignore_ascii_case(name));
+        match bug {
+            Some(bug) => Ok(*bug),
+            None => bail!("no bug is called {name:?}"),
+        }
+    };
+    names.iter().map(called).collect()
 }

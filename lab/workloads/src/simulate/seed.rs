@@ -1,6 +1,6 @@
-//! One seed: a database on a simulated disk runs transactions, is crashed at many of its
-//! operations, and each crash is recovered from and held against the oracle; some of those go on
-//! from there, and are crashed again.
+//! One seed: a database on a simulated disk runs transactions and is crashed at many of its disk
+//! operations. Each crash is recovered and compared with the oracle. Some runs continue from a
+//! recovered state and are crashed again.
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use braiddb::simulation::{CrashCounts, FaultCounts, Faults, SimulatedDisk};
@@ -12,50 +12,50 @@ use super::observer::Observer;
 use super::oracle::{Answers, Contents, Oracle};
 use super::work::{self, Scale, Tables};
 
-/// Runs on top of one another: what recovered is run again, and crashed again.
+/// The maximum number of generations: a generation runs on the state that the one before left.
 const MAX_GENERATIONS: u32 = 3;
 
-/// How much one seed does.
+/// The amount of work of one seed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
-    /// Transactions of a generation.
+    /// Transactions in a generation.
     pub(super) transactions: u64,
-    /// Crashes of a generation, about.
+    /// The approximate number of crashes in a generation.
     pub(super) crashes: u64,
-    /// Bytes that are damaged in what a generation left.
+    /// Damaged bytes in the final state of a generation.
     pub(super) flips: u64,
 }
 
-/// What came of seeds.
+/// The results of seeds.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Tally {
-    /// Crashes that were recovered from.
+    /// Recovered crashes.
     pub(super) crash_states: u64,
-    /// Of these, crashes while a recovery was under way.
+    /// Crashes during a recovery, out of these.
     pub(super) in_recovery: u64,
-    /// Transactions that committed.
+    /// Committed transactions.
     pub(super) committed: u64,
-    /// Seeds whose tables were on pages, some or all of them.
+    /// Seeds with some or all tables on pages.
     pub(super) with_paged_tables: u64,
-    /// Segments of the log that compaction freed.
+    /// Log segments that compaction freed.
     pub(super) segments_freed: u64,
-    /// Segments whose file was another one's before.
+    /// Segments that reused the file of another segment.
     pub(super) segments_reused: u64,
-    /// Versions that gave way to their addresses.
+    /// Versions that were evicted.
     pub(super) evicted: u64,
-    /// Pages that left memory, and that were loaded again.
+    /// Evicted pages, and pages that were loaded again.
     pub(super) pages_evicted: u64,
     pub(super) page_faults: u64,
     pub(super) inner_page_faults: u64,
-    /// Bulk operations that were committed.
+    /// Committed bulk operations.
     pub(super) bulk_operations: u64,
-    /// Bytes that compaction gave back between pages.
+    /// Bytes between pages that compaction freed.
     pub(super) page_bytes_freed: u64,
-    /// Bytes that were damaged, each on a copy of a closed database.
+    /// Damaged bytes, each on a separate copy of a closed database.
     pub(super) flips: u64,
-    /// Of these, those that an error named; the others hit what means nothing.
+    /// Damaged bytes that an error reported, out of these. The others hit unused bytes.
     pub(super) flips_reported: u64,
-    /// Runs that the disk's errors ended.
+    /// Runs that ended with an error of the disk.
     pub(super) poisoned: u64,
     /// Databases that could not be opened while the disk failed.
     pub(super) not_opened: u64,
@@ -65,9 +65,9 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// The names of what was counted and never happened.
+    /// Returns the names of counted events that never happened.
     pub(super) fn silent(&self) -> Result<Vec<String>> {
-        let mut rest = vec![serde_json::to_value(self).context("listing what was counted")?];
+        let mut rest = vec![serde_json::to_value(self).context("listing the counters")?];
         let mut silent = Vec::new();
         while let Some(serde_json::Value::Object(counts)) = rest.pop() {
             for (name, count) in counts {
@@ -108,7 +108,7 @@ impl Tally {
 /// Runs a seed.
 ///
 /// # Errors
-/// The first thing lost, halved, out of order or stuck.
+/// Returns the first lost, partial, misordered or stuck transaction.
 pub(super) fn run(seed: u64, plan: Plan) -> Result<Tally> {
     fastrand::seed(seed);
     work::SEED.set(seed);
@@ -120,7 +120,7 @@ pub(super) fn run(seed: u64, plan: Plan) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Runs transactions on a disk that holds `base`, and checks every crash of it.
+/// Runs transactions on a disk that holds `base`, and checks each of its crashes.
 fn generation(
     disk: &SimulatedDisk,
     seed: u64,
@@ -133,7 +133,8 @@ fn generation(
     let witness = Witness::new(disk, Oracle::new(base.clone()), random.fork(), plan);
     let options = options(&mut random);
     disk.set_faults(faults(&mut random));
-    // The other policies admit nobody beside a batch, so that no transaction can run another.
+    // Other policies do not admit transactions during a batch, so a transaction cannot run another
+    // one.
     let nests = options.tuning.policy == Policy::DualQueue;
     let in_recovery = match Database::open_simulated(disk, options, random.u64(..)) {
         Ok(db) => {
@@ -155,7 +156,7 @@ fn generation(
     tally.in_recovery += if number > 0 { in_recovery as u64 } else { 0 };
     tally.committed += witness.with(|oracle| oracle.committed());
     tally.answers.add(&witness.with(|oracle| oracle.answers));
-    // Whatever happened, the disk as it is now is one more state to recover from.
+    // The final state of the disk is one more state to recover from.
     let replies = witness.with(|oracle| oracle.replies());
     crashes.push(Crash { disk: disk.copy(seed), moment: CLOSED.to_owned(), replies });
     for crash in crashes {
@@ -166,7 +167,8 @@ fn generation(
         witness.with(|oracle| oracle.check(&found, crash.replies)).with_context(place)?;
         tally.crash_states += 1;
         if crash.moment == CLOSED {
-            // Closed in order just now, so it says itself up to where it is whole.
+            // The database was just closed cleanly and therefore records the LSN up to which it is
+            // complete.
             damage(&crash.disk, &found, (plan, scale), &mut random, tally).with_context(place)?;
         }
         if let Some(disk) = untouched {
@@ -178,13 +180,13 @@ fn generation(
     Ok(())
 }
 
-/// Bulk operations after the transactions of a generation with paged tables.
+/// The number of bulk operations after the transactions of a generation with paged tables.
 const BULK_OPERATIONS: u64 = 6;
 
-/// The moment after everything, which is no crash.
+/// The moment after the clean close, which is not a crash.
 const CLOSED: &str = "the end, after closing";
 
-/// Runs the transactions and closes.
+/// Runs the transactions and closes the database.
 fn serve(
     db: &Database,
     disk: &SimulatedDisk,
@@ -195,9 +197,9 @@ fn serve(
 ) -> Result<()> {
     let first = witness.with(|oracle| oracle.base().journal.keys().last().map_or(1, |n| n + 1));
     let stuck = || {
-        // Nobody will ever wake what waits; closing would wait for it.
+        // A stuck transaction never wakes, and closing would wait for it.
         std::mem::forget(db.clone());
-        anyhow!("a transaction waits, and nothing is under way that could wake it")
+        anyhow!("a transaction waits although no operation in progress could wake it")
     };
     let tables =
         work::once(db, disk, async move |tx| Tables::open(tx, scale).await).ok_or_else(stuck)?;
@@ -215,8 +217,9 @@ fn serve(
     let seed = random.u64(..);
     let observer = Observer::new(db, &tables, witness, nests);
     let end = first + plan.transactions;
-    // Beside the transactions, and before operations that write where it has given room back; of half of the seeds with paged
-    // tables, as it keeps what is wrong with checkpoints that the database writes by itself from being met.
+    // Compaction runs concurrently with the transactions, and before operations that write to the
+    // room it freed. Only half of the seeds with paged tables compact, because compaction hides
+    // errors of automatic checkpoints.
     let compacts = work::SEED.get() % 4 == 3;
     let beside = compacts.then(|| work::begin_to_compact(db));
     if !work::run(db, disk, observer, seed, first..end)? {
@@ -252,8 +255,8 @@ fn serve(
     Ok(())
 }
 
-/// Changes bits of what `disk` holds, one time after another on a copy of its own: whatever is hit,
-/// the database must say so, or hold what it held.
+/// Flips bits in the contents of `disk`, each time on a separate copy. The database must report the
+/// damage or hold the same contents as before.
 fn damage(
     disk: &SimulatedDisk,
     held: &Contents,
@@ -264,7 +267,7 @@ fn damage(
     let files = disk.files();
     for _ in 0..plan.flips {
         let (name, length) = &files[random.usize(0..files.len())];
-        // Most of a segment is empty: half of the flips hit its start.
+        // Most of a segment is empty, so half of the flips hit its start.
         let most = if random.bool() { *length } else { (*length).min(64 << 10) };
         let (offset, bits) = (random.u64(0..most.max(1)), 1 << random.u8(0..8));
         let copy = disk.copy(random.u64(..));
@@ -283,10 +286,10 @@ fn damage(
     Ok(())
 }
 
-/// Far more than are due by themselves after a database was opened.
+/// Far more than the automatic checkpoints after an open.
 const MAX_CHECKPOINTS: usize = 100;
 
-/// Opens what a crash left and reads everything.
+/// Opens the state after a crash and reads all contents.
 fn recover(disk: &SimulatedDisk, scale: Scale, seed: u64) -> Result<Contents> {
     let options = options(&mut fastrand::Rng::with_seed(seed));
     let db = Database::open_simulated(disk, options, seed).context("opening after the crash")?;
@@ -297,22 +300,22 @@ fn recover(disk: &SimulatedDisk, scale: Scale, seed: u64) -> Result<Contents> {
     });
     let Some(contents) = contents else {
         std::mem::forget(db);
-        bail!("reading everything waits, and nothing is under way that could wake it");
+        bail!("reading all records waits although no operation in progress could wake it");
     };
     let (tables, contents) = contents.context("reading everything")?;
     let Some(lengths) = tables.lengths(&db, disk) else {
         std::mem::forget(db);
-        bail!("counting waits, and nothing is under way that could wake it");
+        bail!("counting waits although no operation in progress could wake it");
     };
     let (lengths, found) = (lengths.context("counting")?, contents.lengths());
-    ensure!(lengths == found, "{lengths:?} records are counted, {found:?} are found");
+    ensure!(lengths == found, "{lengths:?} records are counted, but {found:?} are found");
     drop(tables);
     let mut report = db.check();
     for _ in 0..MAX_CHECKPOINTS {
         if !matches!(report, Err(Error::CheckpointUnderWay)) {
             break;
         }
-        // It became due by what was replayed.
+        // The replay made this checkpoint due.
         work::settle(disk);
         report = db.check();
     }
@@ -322,12 +325,12 @@ fn recover(disk: &SimulatedDisk, scale: Scale, seed: u64) -> Result<Contents> {
     Ok(contents)
 }
 
-/// Small segments and frequent checkpoints, so that much happens in little time.
+/// Small segments and frequent checkpoints, so that many events happen in a short time.
 fn options(random: &mut fastrand::Rng) -> Options {
     let policies = [Policy::DualQueue, Policy::DualQueue, Policy::Batch, Policy::Pipeline];
     let segments = [64 << 10, 256 << 10, 1 << 20];
     let checkpoints = [32 << 10, 128 << 10, 1 << 30];
-    // By a generator of their own, so that what else a seed draws stays as it was.
+    // A separate generator, so that the other draws of a seed stay the same.
     let sizes = [4 << 10, 4 << 10, 8 << 10, 16 << 10];
     let page_bytes = fastrand::Rng::with_seed(!random.get_seed()).choice(sizes).expect("some");
     // The order of the draws is part of what a seed means.
@@ -338,17 +341,17 @@ fn options(random: &mut fastrand::Rng) -> Options {
         .log_segment_bytes(segments[random.usize(0..segments.len())])
         .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
         .log_ring_bytes(64 << 20);
-    // Hardly more than the log ring takes: every record is evicted as soon as possible.
+    // Hardly more than the log's ring takes: everything is evicted as soon as possible.
     let budget = random.bool().then_some((64 << 20) + 1);
     let tuning = tuning
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
         .page_bytes(page_bytes)
-        // A few more than one operation needs, and soon fewer than the pages.
+        // Fewer frames than pages, soon, but slightly more than one operation needs.
         .page_frames((random.u32(0..4) > 0).then(|| random.u32(10..20)));
     Options::default().memory_budget(budget).tuning(tuning)
 }
 
-/// Half of the runs are on a disk that only delays; the others meet errors too.
+/// Half of the runs use a disk that only delays; the other disks also fail.
 fn faults(random: &mut fastrand::Rng) -> Faults {
     let mut faults = Faults {
         most_delay: random.u32(0..20),

@@ -16,17 +16,17 @@ use super::crash::Witness;
 use super::observer::{self, Observer};
 use super::oracle::{Contents, Number, Oracle, Taken};
 
-/// How much the transactions work on.
+/// The amount of data that transactions use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Scale {
-    /// Keys they take turns on; few, so that they conflict.
+    /// The number of keys that transactions take turns on; few, so that they conflict.
     pub(super) keys: u64,
-    /// Of a hundred values, how many are of some, and of many, kilobytes.
+    /// Percent of values with some, and with many, kilobytes.
     pub(super) large: (u32, u32),
     pub(super) paged: Paged,
 }
 
-/// Which tables have their records on pages.
+/// The choice of tables with records on pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Paged {
     turns: bool,
@@ -35,7 +35,8 @@ pub(super) struct Paged {
 }
 
 impl Paged {
-    /// What `number` says, of whatever size: with 0 none of them, else at least one.
+    /// Chooses tables by `number`, which may have any value: 0 chooses none, any other at least
+    /// one.
     pub(super) fn some(number: u64) -> Self {
         let bits = if number == 0 { 0 } else { 1 + number % 7 };
         Self { turns: bits & 1 != 0, marks: bits & 2 != 0, journal: bits & 4 != 0 }
@@ -47,43 +48,43 @@ impl Paged {
 }
 
 impl Scale {
-    /// Of a long run of one worker. Every other seed has paged tables.
+    /// The choice for a long run with one worker. Every second seed has paged tables.
     pub(super) fn long(seed: u64) -> Self {
         let paged = Paged::some(if seed.is_multiple_of(2) { 0 } else { seed / 2 + 1 });
         Self { keys: 24, large: (10, 1), paged }
     }
 }
 
-/// The options of a table on pages, or of one that is not.
+/// Returns the options of a paged table or of a table in memory.
 pub(super) fn kind(paged: bool) -> TableOptions {
     if paged { TableOptions::default().paged() } else { TableOptions::default() }
 }
 
-/// Transactions that write, or only read turns, for one that observes.
+/// The number of transactions that write or only read turns, for each observer.
 const WRITERS_PER_OBSERVER: u64 = 2;
 
 /// The tables.
 #[derive(Clone)]
 pub(super) struct Tables {
     scale: Scale,
-    /// The value starts with the turn and the transaction, and goes on with bytes of its own.
+    /// The value starts with the turn and the transaction, followed by bytes derived from them.
     pub(super) turns: Table<u64, [u8]>,
     pub(super) marks: Table<str, u64>,
     journal: Table<Number, [u8]>,
 }
 
-/// What a transaction did.
+/// The result of a transaction.
 pub(super) enum Activity {
     Wrote(Vec<Taken>),
     Read(Vec<Number>),
-    /// It changed nothing, and what it saw was noted.
+    /// The transaction changed nothing, and its observations were recorded.
     Observed,
 }
 
-/// Its own error: a transaction that takes everything back.
+/// The error that a transaction returns to abort on purpose.
 pub(super) const ABORTED_ON_PURPOSE: &str = "aborted on purpose";
 
-/// Starts what a transaction says that was shown what cannot be.
+/// The prefix of the error that a transaction returns after it saw an impossible state.
 pub(super) const WRONG: &str = "wrong: ";
 
 impl Tables {
@@ -91,14 +92,14 @@ impl Tables {
         let Paged { turns, marks, journal } = scale.paged;
         Ok(Self {
             scale,
-            // Records that recovery left on disk are read from there each time.
+            // Records that recovery left on disk are read from disk each time.
             turns: tx.open_or_create_table_with("turns", kind(turns).cache_cold(false)).await?,
             marks: tx.open_or_create_table_with("marks", kind(marks)).await?,
             journal: tx.open_or_create_table_with("journal", kind(journal)).await?,
         })
     }
 
-    /// Those that have their records on pages.
+    /// Returns the tables with records on pages.
     pub(super) fn paged(&self) -> Vec<Table<[u8], [u8]>> {
         let Paged { turns, marks, journal } = self.scale.paged;
         let turns = turns.then(|| self.turns.encoded());
@@ -106,18 +107,19 @@ impl Tables {
         turns.into_iter().chain(marks).chain(journal.then(|| self.journal.encoded())).collect()
     }
 
-    /// The name of the mark of a key: longer than what an index node compares at once. On pages it is nearly as long as a key may be: so there are inner pages.
+    /// Returns the name of a key's mark. It is longer than the part that an index node compares in
+    /// one step. On pages it nearly reaches the maximum key length, so that inner pages exist.
     pub(super) fn mark(&self, key: u64) -> String {
         let bytes = if self.scale.paged.marks { 450 } else { 0 };
         format!("mark {:.<bytes$}of key number {key}", key % 4)
     }
 
-    /// The keys that transactions take turns on.
+    /// Returns the keys that transactions take turns on.
     pub(super) fn keys(&self) -> std::ops::Range<u64> {
         0..self.scale.keys
     }
 
-    /// Reads everything, by scans forward and backward, and by key.
+    /// Reads all contents: by scans forward and backward, and by key.
     pub(super) async fn contents(&self, tx: &Transaction) -> Result<Contents, Error> {
         let mut contents = Contents::default();
         let (mut forward, mut backward) = (tx.scan(&self.turns, ..)?, Vec::new());
@@ -149,8 +151,8 @@ impl Tables {
         Ok(contents)
     }
 
-    /// How many records the tables of turns, marks and the journal have, as the database has counted them; `None` if it waits though
-    /// nothing is under way that could wake it.
+    /// Returns the database's counts of records in the tables of turns, marks and the journal.
+    /// Returns `None` if the count waits although no operation in progress could wake it.
     pub(super) fn lengths(
         &self,
         db: &Database,
@@ -162,8 +164,8 @@ impl Tables {
         Some(turns.and_then(|turns| Ok([turns, marks?, journal?])))
     }
 
-    /// Reads keys as one snapshot shows them, twice, and holds the two against each other: the turns,
-    /// none of which may be before its `floor`, and who took them.
+    /// Reads keys twice in one snapshot and compares the two results: the turns, none of which may
+    /// be below its `floor`, and the transactions that took them.
     pub(super) async fn read_in_snapshot(
         &self,
         tx: &Transaction,
@@ -201,7 +203,7 @@ impl Tables {
         Ok(seen)
     }
 
-    /// Transaction `number`.
+    /// Runs transaction `number`.
     pub(super) async fn run(
         &self,
         tx: &Transaction,
@@ -251,7 +253,7 @@ impl Tables {
         Ok(Activity::Wrote(taken))
     }
 
-    /// The value of a key's turn.
+    /// Returns the value of a key's turn.
     fn value_of(&self, key: u64, turn: u64, by: Number) -> Vec<u8> {
         let mut random = fastrand::Rng::with_seed(key << 48 ^ turn << 24 ^ by);
         let (some, many) = self.scale.large;
@@ -274,10 +276,10 @@ thread_local! {
     pub(super) static SEED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Waits until the worker sleeps and nothing is under way. One that never does ends the program: its database
-/// cannot be closed.
+/// Waits until the worker sleeps and no operation is in progress. Ends the program if this never
+/// happens, because the database then cannot be closed.
 pub(super) fn settle(disk: &SimulatedDisk) {
-    /// A seed takes some seconds in all.
+    /// A seed takes only seconds in total.
     const LIMIT: Duration = Duration::from_secs(300);
     if !disk.settles_within(LIMIT) {
         let (seed, files) = (SEED.get(), disk.files());
@@ -288,7 +290,8 @@ pub(super) fn settle(disk: &SimulatedDisk) {
     }
 }
 
-/// Runs one transaction; `None` if it waits though nothing is under way that could wake it.
+/// Runs one transaction. Returns `None` if it waits although no operation in progress could wake
+/// it.
 pub(super) fn once<T: Send + 'static>(
     db: &Database,
     disk: &SimulatedDisk,
@@ -297,7 +300,7 @@ pub(super) fn once<T: Send + 'static>(
     wait(disk, db.run(body))
 }
 
-/// What a future comes to; `None` if it waits though nothing is under way that could wake it.
+/// Waits for a future. Returns `None` if it waits although no operation in progress could wake it.
 fn wait<T>(disk: &SimulatedDisk, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
@@ -310,8 +313,8 @@ fn wait<T>(disk: &SimulatedDisk, future: impl Future<Output = T>) -> Option<T> {
     None
 }
 
-/// Runs transactions and tells the oracle how they end; whether all of them ended. `false` means
-/// that the worker sleeps, nothing is under way, and some transaction waits all the same.
+/// Runs transactions and reports their ends to the oracle. Returns true if all ended. Returns false
+/// if a transaction waits although the worker sleeps and no operation is in progress.
 pub(super) fn run(
     db: &Database,
     disk: &SimulatedDisk,
@@ -339,19 +342,19 @@ pub(super) fn run(
         },
         move |number, result| {
             witness.answer(|oracle| note(oracle, number, result));
-            *counted.lock().expect("nobody panics with it") -= 1;
+            *counted.lock().expect("no thread panics while it is locked") -= 1;
             Ok(())
         },
     )?;
     settle(disk);
-    let over = *left.lock().expect("nobody panics with it") == 0;
+    let over = *left.lock().expect("no thread panics while it is locked") == 0;
     if over {
         source.wait()?;
     }
     Ok(over)
 }
 
-/// Tells the oracle how a transaction ended.
+/// Reports the end of a transaction to the oracle.
 fn note(oracle: &mut Oracle, number: Number, result: Result<Outcome<Activity>, Error>) {
     match result {
         Ok(Outcome { value: Activity::Wrote(taken), commit_lsn, .. }) => {
@@ -360,7 +363,7 @@ fn note(oracle: &mut Oracle, number: Number, result: Result<Outcome<Activity>, E
         Ok(Outcome { value: Activity::Read(seen), .. }) => oracle.committed_reader(seen),
         Ok(Outcome { value: Activity::Observed, .. }) => oracle.answered(number),
         Err(Error::CommitUnknown { .. }) => oracle.commit_unknown(number),
-        // Its own error, or one that says that nothing of it is there.
+        // The transaction's own error, or an error that states that none of its writes remain.
         Err(error) => {
             oracle.aborted(number);
             observer::answered_by(oracle, number, &error);
@@ -368,8 +371,8 @@ fn note(oracle: &mut Oracle, number: Number, result: Result<Outcome<Activity>, E
     }
 }
 
-/// Runs bulk operations on those tables that are on pages, one after the other, each of which does what some
-/// transactions do; as [`run`].
+/// Runs bulk operations on the paged tables one after the other. Each bulk operation does the work
+/// of several transactions. Returns the same results as [`run`].
 pub(super) fn run_bulk(
     db: &Database,
     disk: &SimulatedDisk,
@@ -400,27 +403,27 @@ pub(super) fn run_bulk(
     true
 }
 
-/// Begins to compact the database, which goes on as the worker does.
+/// Starts a compaction of the database; the worker continues it.
 pub(super) fn begin_to_compact(db: &Database) -> Pin<Box<MaybeDone<impl Compacting>>> {
     let mut compacting = Box::pin(maybe_done(db.compact()));
-    // What it comes to, if anything yet, is kept.
+    // The future keeps its result if it is already complete.
     _ = compacting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
     compacting
 }
 
-/// A compaction that has begun.
+/// A compaction in progress.
 pub(super) trait Compacting: Future<Output = Result<Compaction, Error>> {}
 
 impl<F: Future<Output = Result<Compaction, Error>>> Compacting for F {}
 
-/// Waits until the database is compacted, unless a checkpoint was under way; as [`once`]. Returns how many bytes that gave back
-/// between pages.
+/// Waits until the compaction has finished, unless a checkpoint was in progress. Waits like
+/// [`once`]. Returns the bytes that compaction freed between pages.
 pub(super) fn compact(
     disk: &SimulatedDisk,
     mut compacting: Pin<Box<MaybeDone<impl Compacting>>>,
 ) -> Option<Result<u64, Error>> {
     wait(disk, compacting.as_mut())?;
-    Some(match compacting.as_mut().take_output().expect("it is over") {
+    Some(match compacting.as_mut().take_output().expect("it has ended") {
         Ok(compacted) => Ok(compacted.page_bytes_freed),
         Err(Error::CheckpointUnderWay) => Ok(0),
         Err(error) => Err(error),

@@ -1,4 +1,4 @@
-//! The child: writers that never stop, and say what has been acknowledged to them.
+//! The child: runs writers without end and prints the acknowledged transactions.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,14 +12,14 @@ use super::ledger::{ACCOUNTS, KEPT, PARTS, Tables, part_bytes};
 use super::{Command, Disk, During, full};
 
 const CHECKPOINT_BYTES: u64 = 4 << 20;
-/// The log's buffer takes 64 MiB of it.
+/// The memory budget; the log's buffer takes 64 MiB of it.
 const MEMORY_BUDGET: u64 = 69 << 20;
-/// One transaction in so many is a bulk operation, if the tables are paged.
+/// One transaction in this number is a bulk operation, if the tables are paged.
 const BULK: u32 = 16;
-/// The first line: the database is open.
+/// The first output line: the database is open.
 pub(super) const READY: &str = "ready";
 
-/// Writes until it is killed, or cannot.
+/// Writes until it is killed or cannot write.
 pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
     let Command { writers, seed, during, disk, .. } = *command;
     let db = Database::open(dir, options(command)).context("opening the database")?;
@@ -38,11 +38,11 @@ pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How a child opens its database.
+/// Returns the options of a child's database.
 pub(super) fn options(command: &Command) -> Options {
     let Command { workers, during, disk, .. } = *command;
-    // Checkpoints and eviction go on all the time, so that kills fall into them too; unless one
-    // thing is to go on, or the disk is to run full.
+    // Checkpoints and eviction run all the time, so that kills hit them too. The exceptions are a
+    // run with one chosen activity, and a disk that should run full.
     let all = during.is_none() && disk != Some(Disk::Full);
     let checkpoint_bytes = if all { CHECKPOINT_BYTES } else { u64::MAX };
     let small_segments = disk.is_some() || during == Some(During::Compaction);
@@ -58,7 +58,8 @@ pub(super) fn options(command: &Command) -> Options {
         )
 }
 
-/// Fills the disk beside the writers, if that is to happen: what they replace is compacted away.
+/// Fills the disk while the writers run, if the disk should run full. Compaction frees the replaced
+/// records.
 async fn fill(db: &Database, disk: Option<Disk>) -> Result<()> {
     if disk == Some(Disk::Full) {
         full::write_on(db).await?;
@@ -66,7 +67,7 @@ async fn fill(db: &Database, disk: Option<Disk>) -> Result<()> {
     Ok(())
 }
 
-/// What goes on beside the writers, again and again.
+/// Repeats the chosen activity while the writers run.
 async fn keep_up(db: &Database, during: Option<During>) -> Result<()> {
     loop {
         match during {
@@ -77,7 +78,7 @@ async fn keep_up(db: &Database, during: Option<During>) -> Result<()> {
     }
 }
 
-/// One writer: a transaction after another, each acknowledged on standard output.
+/// Runs one writer: one transaction after another, each acknowledged on standard output.
 async fn write(db: &Database, tables: &Tables, writer: u64, seed: u64) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed ^ writer);
     loop {
@@ -101,7 +102,7 @@ async fn write(db: &Database, tables: &Tables, writer: u64, seed: u64) -> Result
             true => db.run_bulk((parts, counters, accounts), body).await?,
             false => db.run(body).await?,
         };
-        // One write call a line: a kill leaves whole lines in the pipe.
+        // One write call for each line, so that a kill leaves whole lines in the pipe.
         std::io::stdout().write_all(format!("{writer} {number}\n").as_bytes())?;
     }
 }

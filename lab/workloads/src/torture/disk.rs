@@ -1,9 +1,9 @@
-//! Faults of a real disk: a small ext4 file system on a loop device, which runs full, stops taking
-//! writes, or fails them. Needs root.
+//! Faults of a real disk: a small ext4 file system on a loop device that runs full, becomes
+//! read-only, or fails writes. Needs root.
 //!
-//! Under a running child the fault is brought about; the child must end by itself, with an error that
-//! says what happened. Then the disk is mended, and everything acknowledged must be there. A disk that
-//! ran full is not mended at first: deletions and compaction must lead out of it (`full`).
+//! The fault is injected while a child runs. The child must end with an error that describes the
+//! fault. Then the disk is repaired, and every acknowledged transaction must be present. A full
+//! disk is not repaired at first: deletions and compaction must free space on it (`full`).
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -16,44 +16,44 @@ use serde::Serialize;
 use super::listen;
 
 const MIB: u64 = 1 << 20;
-/// The file system the database is in.
+/// The size of the file system that holds the database.
 const DISK_BYTES: u64 = 96 * MIB;
-/// A file in it that makes room when it is removed.
+/// The size of a file on it whose removal makes room.
 const BALLAST_BYTES: u64 = 24 * MIB;
-/// Longest time until a child meets its fault.
+/// The maximum time until a child meets its fault.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// What becomes of the disk.
+/// The fault of the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Disk {
-    /// It runs full.
+    /// The disk runs full.
     Full,
-    /// The file system stops taking writes.
+    /// The file system becomes read-only.
     ReadOnly,
     /// The device fails writes.
     Errors,
 }
 
-/// What rounds of faults found.
+/// The results of fault rounds.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Faults {
     /// Children that met a fault.
     pub(super) rounds: u32,
-    /// Transactions acknowledged before it, all found after it.
+    /// Transactions acknowledged before the fault, all found after it.
     pub(super) acknowledged: u64,
-    /// Transactions found that had not been acknowledged.
+    /// Transactions found although they were not acknowledged.
     pub(super) unacknowledged_found: u64,
-    /// On disks that ran full and stayed as large: bytes that were written after all was deleted and
-    /// written several times.
+    /// Bytes written to full disks of unchanged size, after all records were deleted and written
+    /// again several times.
     pub(super) refilled_bytes: u64,
-    /// Commits that were refused meanwhile.
+    /// Commits refused while the disk was full.
     pub(super) refused: u64,
-    /// What the children said, each line once.
+    /// The distinct output lines of the children.
     pub(super) messages: Vec<String>,
 }
 
 impl Faults {
-    /// Takes down what a child said, without numbers and places, which differ from round to round.
+    /// Records a child's output without numbers and paths, which differ between rounds.
     pub(super) fn note(&mut self, said: &str) {
         for line in said.trim().lines() {
             let words = line.split(' ').map(|word| match word.contains("DIR") {
@@ -69,16 +69,16 @@ impl Faults {
     }
 }
 
-/// A file system on a loop device; for [`Disk::Errors`] its image is sparse, and in another one,
-/// which runs full.
+/// A file system on a loop device. For [`Disk::Errors`] its image is a sparse file in a second file
+/// system, which runs full.
 pub(super) struct Faulty {
     fault: Disk,
-    /// Where the images and mount points are.
+    /// The directory of images and mount points.
     root: PathBuf,
 }
 
 impl Faulty {
-    /// Makes and mounts it.
+    /// Creates and mounts the file system.
     pub(super) fn make(fault: Disk, root: &Path) -> Result<Self> {
         let faulty = Self { fault, root: root.to_owned() };
         let image = match fault {
@@ -99,12 +99,12 @@ impl Faulty {
         Ok(faulty)
     }
 
-    /// Where the database is.
+    /// Returns the directory of the database.
     pub(super) fn database(&self) -> PathBuf {
         self.root.join("disk/database")
     }
 
-    /// Brings the fault about; a full disk comes by itself.
+    /// Injects the fault; a disk becomes full without help.
     pub(super) fn inject(&self) -> Result<()> {
         match self.fault {
             Disk::Full => Ok(()),
@@ -115,7 +115,7 @@ impl Faulty {
         }
     }
 
-    /// Mends the disk.
+    /// Repairs the disk.
     pub(super) fn mend(&self) -> Result<()> {
         let disk = self.root.join("disk");
         let image = match self.fault {
@@ -130,7 +130,7 @@ impl Faulty {
             }
         };
         run("umount", &[text(&disk)?])?;
-        // Exit code 1: it had something to mend.
+        // Exit code 1: the check repaired something.
         let status =
             Process::new("e2fsck").args(["-fp"]).arg(&image).stdout(Stdio::null()).status();
         let status = status.context("running e2fsck")?;
@@ -144,7 +144,7 @@ impl Drop for Faulty {
         for mounted in ["disk", "outer"] {
             let place = self.root.join(mounted);
             if place.exists() {
-                // Not mounted, or not any more: either is fine.
+                // Not mounted, or already unmounted: either is fine.
                 let unmounting = Process::new("umount").arg(&place).stderr(Stdio::null()).status();
                 _ = unmounting;
             }
@@ -152,14 +152,14 @@ impl Drop for Faulty {
     }
 }
 
-/// What a child said before it ended by itself.
+/// The output of a child that ended without a kill.
 pub(super) struct Ended {
-    /// Its lines on standard output.
+    /// The lines on standard output.
     pub(super) lines: Vec<String>,
     pub(super) error: String,
 }
 
-/// Waits until a child ends by itself; `ready` is called once its database is open.
+/// Waits until a child ends without a kill. Calls `ready` when its database is open.
 pub(super) fn outlive(
     mut child: Child,
     fault: Disk,
@@ -169,7 +169,7 @@ pub(super) fn outlive(
     let (opened, reader) = listen(&mut child);
     let error = std::thread::spawn(move || {
         let mut said = String::new();
-        // What cannot be read is missing in what is checked.
+        // The checks below report missing output.
         _ = stderr.read_to_string(&mut said);
         said
     });
@@ -189,10 +189,11 @@ pub(super) fn outlive(
     };
     let lines = reader.join().expect("the reader does not panic").lines;
     let error = error.join().expect("the reader does not panic");
-    // A child that is killed by a signal has no code; one that panics in a thread says so.
+    // A child killed by a signal has no exit code; a child with a panicked thread reports the
+    // panic.
     let failed = status.code().is_some_and(|code| code != 0);
     ensure!(failed && !error.contains("panicked"), "the child ended with {status}: {error}");
-    // What hits a new segment is refused, and is no failure of the log.
+    // A new segment that cannot be allocated is refused; this is not a failure of the log.
     let refused = error.contains("the log cannot grow");
     let named = refused || (fault != Disk::Full && error.contains("the log has failed"));
     ensure!(named, "the child ended with {status}: {error}");
@@ -214,7 +215,7 @@ fn mount(image: &Path, at: &Path) -> Result<()> {
         .context("mounting a loop device; this needs root")
 }
 
-/// Writes a file of `most` bytes, or until there is no room.
+/// Writes a file of `most` bytes, or less if the disk becomes full.
 fn fill(path: &Path, most: u64) -> Result<()> {
     let mut file = std::fs::File::create(path).context("creating the ballast")?;
     let copied = std::io::copy(&mut std::io::repeat(7).take(most), &mut file);

@@ -1,4 +1,5 @@
-//! Damaged bits in the files of a closed database: it must say so, or hold what it held.
+//! Bit flips in the files of a closed database: the database must report the damage or hold the
+//! same contents as before.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -11,38 +12,38 @@ use braiddb::{Database, Error, Options, Table, TableOptions, Tuning};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
-/// Records, of which some are changed and some deleted after a checkpoint.
+/// The number of records; some are changed and some deleted after a checkpoint.
 const RECORDS: u64 = 800;
 const SEGMENT_BYTES: u64 = 128 << 10;
-/// Half of the flips are in this much of a file: of most, the rest is empty.
+/// Half of the flips are in this first part of a file, because the rest of most files is empty.
 const WRITTEN_BYTES: u64 = 64 << 10;
 
-/// What became of the bits that were changed.
+/// The results of the flips.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Flips {
-    /// By kind of file.
+    /// The number of flips by kind of file.
     pub(super) flips: BTreeMap<String, u64>,
-    /// The database could not be opened.
+    /// Flips after which the database could not be opened.
     pub(super) refused: u64,
-    /// Something could not be read, or a check found it.
+    /// Flips that a failed read or a check reported.
     pub(super) reported: u64,
-    /// Everything was read as it was written: the bits meant nothing.
+    /// Flips after which all records were read correctly: the bits were unused.
     pub(super) harmless: u64,
 }
 
-/// By table and key.
+/// Values by table and key.
 type Contents = BTreeMap<(&'static str, u64), Vec<u8>>;
-/// The tables; whether they are paged.
+/// The names of the tables, and true if the table is paged.
 const TABLES: [(&str, bool); 2] = [("records", false), ("pages", true)];
 
-/// What a database said.
+/// The reaction of a database.
 enum Said {
     Refused,
     Error,
     Read(Contents),
 }
 
-/// Changes `count` bits, one at a time, in files whose names end in `.{only}`, or in all.
+/// Flips `count` bits, one at a time, in files with the name ending `.{only}`, or in all files.
 pub(super) fn run(count: u64, seed: u64, only: Option<&str>, root: &Path) -> Result<Flips> {
     let whole = root.join("whole");
     let expected = make(&whole).context("making a database")?;
@@ -100,7 +101,7 @@ fn options() -> Options {
         .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(u64::MAX))
 }
 
-/// A database with every kind of file; returns what is in it.
+/// Creates a database with every kind of file. Returns its contents.
 fn make(directory: &Path) -> Result<Contents> {
     let db = Database::open(directory, options())?;
     let mut tables: Vec<(&str, Table<u64, [u8]>)> = Vec::new();
@@ -110,7 +111,7 @@ fn make(directory: &Path) -> Result<Contents> {
         tables.push((name, pollster::block_on(db.create_table_with(name, options))?));
     }
     let mut expected = Contents::new();
-    // Some are too long for a page.
+    // Some values are too long for a page.
     let value = |key: u64, round: u64| {
         let mut random = fastrand::Rng::with_seed(key << 8 ^ round);
         let most = if key % 100 == 7 { 5000 } else { 700 };
@@ -138,7 +139,7 @@ fn make(directory: &Path) -> Result<Contents> {
     let tail = db.stats().lsn.tail;
     db.close()?;
     drop(db);
-    // What is prepared for the log to come would only be copied again and again.
+    // Removes the segments prepared for later log records, which would only be copied each time.
     let mut start = tail.next_multiple_of(SEGMENT_BYTES) + SEGMENT_BYTES;
     while std::fs::remove_file(directory.join(format!("wal-{start:016x}.seg"))).is_ok() {
         start += SEGMENT_BYTES;
@@ -177,12 +178,12 @@ fn read(directory: &Path) -> Said {
     }
 }
 
-/// Notes from now on whether any thread panics.
+/// Records from now on whether any thread panics.
 fn watch_panics() -> Arc<AtomicBool> {
     let panicked = Arc::new(AtomicBool::new(false));
     let (noted, before) = (panicked.clone(), std::panic::take_hook());
     std::panic::set_hook(Box::new(move |info| {
-        // Relaxed: see where it is read.
+        // Relaxed: see the load.
         noted.store(true, Ordering::Relaxed);
         before(info);
     }));

@@ -1,4 +1,5 @@
-//! Filling a disk, and the way out: delete, compact, go on writing, over and over, on a real file system.
+//! Fills a disk of a real file system and frees it again: deletes, compacts and continues to write,
+//! repeatedly.
 
 use anyhow::{Context, Result, ensure};
 use braiddb::{Database, Error, Options, Table, Tuning};
@@ -6,29 +7,29 @@ use braiddb::{Database, Error, Options, Table, Tuning};
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// Times the disk is filled and emptied by half.
+/// The number of times that the disk is filled and then half emptied.
 const ROUNDS: u64 = 4;
 const TABLE: &str = "filler";
 const VALUE_BYTES: usize = 4000;
-/// Records of a transaction.
+/// The number of records in a transaction.
 const BATCH: u64 = 16;
 const SEGMENT_BYTES: u64 = 1 << 20;
-/// Compactions in a row that may gain nothing.
+/// The maximum number of consecutive compactions without gain.
 const MAX_FUTILE_ATTEMPTS: u32 = 8;
 
 type Filler = Table<u64, [u8]>;
 
-/// Outcome of running on a full disk.
+/// The results of running on a full disk.
 #[derive(Debug, Default)]
 pub(super) struct FullDiskOutcome {
-    /// Bytes of values written by the last time the disk was filled.
+    /// Bytes of values written until the disk was filled for the last time.
     pub(super) refilled_bytes: u64,
     /// Commits that were refused.
     pub(super) refused: u64,
 }
 
-/// Fills what is left of the disk that holds a database, deletes half, compacts, and again; opens the
-/// database anew each time.
+/// Fills the rest of the disk that holds a database, deletes half and compacts, several times.
+/// Reopens the database each time.
 pub(super) fn run(dir: &Path) -> Result<FullDiskOutcome> {
     let mut outcome = FullDiskOutcome::default();
     let mut keys = BTreeSet::new();
@@ -58,7 +59,7 @@ pub(super) fn run(dir: &Path) -> Result<FullDiskOutcome> {
     Ok(outcome)
 }
 
-/// Writes new records, as fast as they are durable, until that is refused.
+/// Writes new durable records as fast as possible until a write is refused.
 pub(super) async fn write_on(db: &Database) -> Result<()> {
     let table: Filler = db.open_or_create_table(TABLE).await?;
     let mut first = 0;
@@ -80,7 +81,7 @@ async fn write(db: &Database, table: &Filler, keys: Vec<u64>) -> Result<(), Erro
     .await
 }
 
-/// Opens the table; where its creation finds no room, compaction makes some.
+/// Opens the table. If the disk is too full to create it, compaction frees room.
 fn table(db: &Database) -> Result<Filler> {
     for _ in 0..MAX_FUTILE_ATTEMPTS {
         match pollster::block_on(db.open_or_create_table(TABLE)) {
@@ -96,7 +97,7 @@ fn value(key: u64) -> Vec<u8> {
     (0..VALUE_BYTES).map(|_| random.u8(..)).collect()
 }
 
-/// Writes new records until compaction makes no room for more.
+/// Writes new records until compaction frees no more room.
 fn fill(
     db: &Database,
     table: &Filler,
@@ -160,7 +161,7 @@ fn thin_out(
 fn compact(db: &Database) -> Result<()> {
     loop {
         match pollster::block_on(db.compact()) {
-            // One that was due by itself.
+            // An automatic checkpoint.
             Err(Error::CheckpointUnderWay) => {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
@@ -169,12 +170,12 @@ fn compact(db: &Database) -> Result<()> {
     }
 }
 
-/// Checks that the table holds what was written and not deleted, and nothing else.
+/// Checks that the table holds exactly the records that were written and not deleted.
 fn check(db: &Database, table: &Filler, keys: &BTreeSet<u64>) -> Result<()> {
     let found = contents(db, table)?;
     ensure!(
         found.iter().map(|(key, _)| key).eq(keys),
-        "{} records are there, {} should be",
+        "{} records exist, {} should",
         found.len(),
         keys.len()
     );
@@ -183,7 +184,7 @@ fn check(db: &Database, table: &Filler, keys: &BTreeSet<u64>) -> Result<()> {
     Ok(())
 }
 
-/// The keys that the table holds, each with whether its value is right.
+/// Returns the keys in the table, each with true if its value is right.
 fn contents(db: &Database, table: &Filler) -> Result<Vec<(u64, bool)>> {
     let table = table.clone();
     let found = db.run_blocking(async move |tx| {

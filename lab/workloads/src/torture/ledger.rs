@@ -1,20 +1,21 @@
-//! What the children did, and what must therefore be in the database.
+//! The transactions of the children, and the database contents that follow from them.
 //!
 //! Each writer's transactions are numbered from 1. Transaction `n` of writer `w` inserts the
 //! records `(w, n, part)` for each part, sets the writer's counter to `n`, and moves an amount
-//! between two accounts that all writers share. So a writer's counter tells how far it came, every
-//! number up to it must be there with all its parts, none beyond it may be, and the accounts must
-//! still add up.
+//! between two shared accounts. A writer's counter therefore names its last committed transaction.
+//! Every number up to it must be present with all its parts, no larger number may be present, and
+//! the sum of the accounts must be unchanged.
 
 use anyhow::{Context, Result, ensure};
 use braiddb::{Database, Error, Table, TableOptions, Transaction};
 
-/// Records a transaction inserts.
+/// The number of records that a transaction inserts.
 pub(super) const PARTS: u64 = 3;
-/// Accounts that all writers share, and what is in all of them together.
+/// The number of accounts that all writers share, and the sum of their balances.
 pub(super) const ACCOUNTS: u64 = 64;
 pub(super) const BALANCE: u64 = 1000;
-/// Transactions whose records a writer keeps; it deletes the one before them.
+/// The number of transactions whose records a writer keeps; each transaction deletes the records of
+/// an older one.
 pub(super) const KEPT: u64 = 200;
 
 /// The child's tables.
@@ -27,7 +28,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Opens or creates the tables, on pages or not, with full accounts, in one transaction.
+    /// Opens or creates the tables, paged or not, with full accounts, in one transaction.
     pub(super) async fn open(tx: &Transaction, paged: bool) -> Result<Self, Error> {
         let options = TableOptions::default();
         let options = if paged { options.paged() } else { options };
@@ -50,7 +51,7 @@ impl Tables {
     }
 }
 
-/// The bytes of one part: they can be told from any other part's, and have many lengths.
+/// Returns the bytes of one part: they differ from those of any other part and vary in length.
 pub(super) fn part_bytes(writer: u64, number: u64, part: u64) -> Vec<u8> {
     let seed = writer << 40 ^ number << 8 ^ part;
     let mut random = fastrand::Rng::with_seed(seed);
@@ -58,11 +59,11 @@ pub(super) fn part_bytes(writer: u64, number: u64, part: u64) -> Vec<u8> {
     (0..length).map(|_| random.u8(..)).collect()
 }
 
-/// The last transaction of each writer that was acknowledged, and that was found.
+/// The last acknowledged and the last found transaction of each writer.
 pub(super) struct Ledger {
     acknowledged: Vec<u64>,
     found: Vec<u64>,
-    /// Whether the tables are paged.
+    /// True if the tables are paged.
     paged: bool,
 }
 
@@ -72,13 +73,13 @@ impl Ledger {
         Self { acknowledged: zeros.clone(), found: zeros, paged }
     }
 
-    /// Transactions acknowledged so far.
+    /// Returns the number of acknowledged transactions.
     pub(super) fn acknowledged(&self) -> u64 {
         self.acknowledged.iter().sum()
     }
 
-    /// Takes down a line `writer number`; one that the kill cut short has no line end and no
-    /// meaning, but a shorter number is acknowledged all the same, so it does no harm.
+    /// Records a line `writer number`. A kill may cut a line short. Such a line has no line end,
+    /// and its shorter number belongs to an older acknowledged transaction, so it does no harm.
     pub(super) fn acknowledge(&mut self, line: &str) -> Result<()> {
         let Some((writer, number)) = line.split_once(' ') else { return Ok(()) };
         let (Ok(writer), Ok(number)) = (writer.parse::<usize>(), number.parse::<u64>()) else {
@@ -89,7 +90,8 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks the database; returns the transactions found beyond those acknowledged.
+    /// Checks the database. Returns the number of transactions found although they were not
+    /// acknowledged.
     pub(super) fn check(&mut self, db: &Database) -> Result<u64> {
         let (writers, paged) = (self.acknowledged.len() as u64, self.paged);
         let (counters, parts, accounts) = db.run_blocking(async move |tx| {
@@ -115,7 +117,7 @@ impl Ledger {
         {
             ensure!(
                 counter >= acknowledged,
-                "writer {writer}: {acknowledged} was acknowledged, but only {counter} is there"
+                "writer {writer}: {acknowledged} was acknowledged, but only {counter} was recovered"
             );
             ensure!(counter >= self.found[writer], "writer {writer} went back to {counter}");
             beyond += counter - acknowledged.max(self.found[writer]);
@@ -125,7 +127,7 @@ impl Ledger {
         }
         ensure!(
             parts.iter().map(|(key, _)| *key).eq(expected.iter().copied()),
-            "{} parts are there, {} should be: {:?}",
+            "{} parts exist, {} should: {:?}",
             parts.len(),
             expected.len(),
             parts.iter().map(|(key, _)| key).zip(&expected).find(|(there, wanted)| there != wanted)

@@ -1,10 +1,11 @@
-//! `braid torture`: a child process under load is killed without warning, over and over, and what
-//! it had acknowledged is held against what the database recovers.
+//! `braid-lab torture`: repeatedly kills a child process under load without warning and compares
+//! the recovered database with the transactions that the child acknowledged.
 //!
-//! The parent reads acknowledgements from the child's pipe, so it knows, for each of the child's
-//! writers, which transactions had returned before the kill. After each kill it opens the database
-//! itself and checks: everything acknowledged is there, nothing is there by halves, and no
-//! writer's transactions are out of order. The next child goes on from there.
+//! The parent reads acknowledgements from the child's pipe. It therefore knows, for each writer of
+//! the child, which transactions had returned before the kill. After each kill it opens the
+//! database and checks that every acknowledged transaction is present, that no transaction is
+//! partial, and that the transactions of each writer are in order. The next child continues with
+//! this database.
 
 mod child;
 mod disk;
@@ -33,13 +34,13 @@ use crate::scale::whole::within;
 
 pub use disk::Disk;
 
-/// What takes months is a mistake.
+/// A limit for arguments: larger values would take months.
 const MAX_TIMES: u64 = 10_000_000;
 
-/// Kill a database under load over and over, and check that it loses nothing.
+/// Kill a database under load repeatedly, and check that it loses nothing.
 #[derive(Debug, clap::Args)]
 pub struct Command {
-    /// How often to kill, or to bring a fault about.
+    /// Number of kills or of injected faults.
     #[arg(long, default_value_t = 200, value_parser = within::<u32>(1..=MAX_TIMES))]
     rounds: u32,
     /// Concurrent writers in the child, up to 1000.
@@ -57,63 +58,63 @@ pub struct Command {
     /// Seed of the children's lives and loads.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// What the kills are to hit; default: whatever is going on.
+    /// Activity that the kills must hit; default: any activity.
     #[arg(long, value_enum)]
     during: Option<During>,
-    /// Instead of kills, faults of a small disk that is made for it; needs root and ext4.
+    /// Inject faults of a small disk instead of kills; needs root and ext4.
     #[arg(long, value_enum, conflicts_with_all = ["during", "fresh_every"])]
     disk: Option<Disk>,
-    /// Instead of kills, damage so many bits in files of a closed database, one at a time.
+    /// Damage this many bits in files of a closed database instead of kills, one at a time.
     #[arg(long, value_name = "COUNT", conflicts_with_all = ["during", "fresh_every", "disk"],
           value_parser = within::<u64>(1..=MAX_TIMES))]
     flips: Option<u64>,
-    /// Damage only files whose names end so: `zone` for pages, `seg` for the log.
+    /// Damage only files with this name ending: `zone` for pages, `seg` for the log.
     #[arg(long, value_name = "ENDING", requires = "flips")]
     kind: Option<String>,
-    /// Let the children run TPC-C on two small warehouses, and check its consistency conditions.
+    /// Run TPC-C on two small warehouses in the children, and check its consistency conditions.
     #[arg(long, conflicts_with_all = ["during", "disk", "flips"])]
     tpcc: bool,
     /// Keep all records on pages.
     #[arg(long, conflicts_with_all = ["disk", "flips"])]
     paged: bool,
-    /// Where the database is kept; default: a temporary directory, removed afterwards.
+    /// Directory of the database; default: a temporary directory, removed afterwards.
     #[arg(long)]
     dir: Option<PathBuf>,
-    /// Run as the child; for the parent's use.
+    /// Run as the child; for internal use.
     #[arg(long, hide = true)]
     child: bool,
 }
 
-/// What a child is kept busy with, so that kills fall into it.
+/// The activity of a child that kills must hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum During {
-    /// Commits alone: no checkpoint is ever written.
+    /// Commits only: no checkpoint is ever written.
     Load,
     /// One checkpoint after another.
     Checkpoint,
     /// One compaction after another.
     Compaction,
-    /// Opening what an earlier kill left.
+    /// Opening the database that an earlier kill left.
     Recovery,
 }
 
-/// Longest life of a child that is to be killed while it opens the database.
+/// The maximum life of a child that should be killed while it opens the database.
 const OPENING_MS: u64 = 40;
 
-/// What a run of rounds found.
+/// The results of a run.
 #[derive(Debug, Default, Serialize)]
 pub struct Report {
     /// Kills.
     pub rounds: u32,
-    /// Transactions acknowledged before a kill, and found after it.
+    /// Transactions acknowledged before a kill and found after it.
     pub acknowledged: u64,
-    /// Transactions found that had not been acknowledged: committed, their answer cut off.
+    /// Transactions found although they were not acknowledged: the kill cut off the answer.
     pub unacknowledged_found: u64,
-    /// Kills that hit the child before its first acknowledgement.
+    /// Kills before the child's first acknowledgement.
     pub empty_rounds: u32,
-    /// Kills while a database was being opened.
+    /// Kills while the child opened its database.
     pub killed_in_recovery: u32,
-    /// Longest recovery, in milliseconds.
+    /// The longest recovery, in milliseconds.
     pub slowest_open_ms: u64,
 }
 
@@ -121,8 +122,8 @@ impl Command {
     /// Runs the rounds, or one child.
     ///
     /// # Errors
-    /// The first thing lost, halved or out of order, with the round that showed it; or a failure to
-    /// run at all.
+    /// Returns the first lost, partial or misordered transaction, with its round, or the failure to
+    /// run.
     pub fn run(&self, json: bool) -> Result<()> {
         if self.child {
             let dir = self.dir.as_deref().context("the parent names the directory")?;
@@ -154,8 +155,7 @@ impl Command {
 
     /// Runs the rounds.
     ///
-    /// # Errors
-    /// As [`Command::run`].
+    /// # Errors The same errors as [`Command::run`].
     pub fn rounds(&self) -> Result<Report> {
         let temporary = tempfile::tempdir().context("making a temporary directory")?;
         let parent = self.dir.as_deref().unwrap_or(temporary.path());
@@ -175,7 +175,8 @@ impl Command {
                 dir = parent.join(format!("database-{round}"));
             }
             let life = Duration::from_millis(random.u64(1..=self.life_ms));
-            // Most lives count from the child's first words; the others end in its recovery too.
+            // Most lives begin with the child's first output line. The others begin with its start,
+            // so that they can end during recovery.
             let recovery = self.during == Some(During::Recovery);
             let from_ready = recovery || random.u32(0..8) > 0;
             let before = ledger.acknowledged();
@@ -212,7 +213,7 @@ impl Command {
         Ok(report)
     }
 
-    /// A directory of its own, removed afterwards.
+    /// Creates a new directory, which is removed afterwards.
     fn directory(&self) -> Result<tempfile::TempDir> {
         let made = match &self.dir {
             Some(dir) => tempfile::tempdir_in(dir),
@@ -221,7 +222,7 @@ impl Command {
         made.context("making a temporary directory")
     }
 
-    /// Damages bits, and says what came of it.
+    /// Damages bits and reports the results.
     fn damage(&self, count: u64, json: bool) -> Result<()> {
         let flips = flips::run(count, self.seed, self.kind.as_deref(), self.directory()?.path())?;
         let mut out = std::io::stdout();
@@ -242,7 +243,7 @@ impl Command {
         Ok(())
     }
 
-    /// Runs rounds of a fault, and says what came of them.
+    /// Runs rounds of a fault and reports the results.
     fn faults(&self, fault: Disk, json: bool) -> Result<()> {
         let mut faults = Faults::default();
         let progress = ProgressBar::new(u64::from(self.rounds));
@@ -275,12 +276,13 @@ impl Command {
                 faults.refused
             )?;
         }
-        writeln!(out, "what the database said:")?;
+        writeln!(out, "messages of the database:")?;
         faults.messages.iter().try_for_each(|message| writeln!(out, "  {message}"))?;
         Ok(())
     }
 
-    /// One child that meets a fault after `life`, and what can be read once the disk is mended.
+    /// Runs one child that meets a fault after `life`. Checks the database after the disk is
+    /// repaired.
     fn fault(&self, fault: Disk, life: Duration, seed: u64, faults: &mut Faults) -> Result<()> {
         let temporary = self.directory()?;
         let faulty = Faulty::make(fault, temporary.path())?;
@@ -311,7 +313,7 @@ impl Command {
         Ok(())
     }
 
-    /// A child, yet to be started.
+    /// Returns the command that starts a child.
     fn child(&self, dir: &Path, seed: u64) -> Result<Process> {
         let program = std::env::current_exe().context("finding this program")?;
         let mut process = Process::new(program);
@@ -335,7 +337,7 @@ impl Command {
         Ok(process)
     }
 
-    /// Starts a child, kills it after `life`, and takes down what it acknowledged; whether its
+    /// Starts a child, kills it after `life`, and records its acknowledgements. Returns true if its
     /// database was open by then.
     fn one_child(
         &self,
@@ -358,15 +360,15 @@ impl Command {
     }
 }
 
-/// What a child said on standard output.
+/// The standard output of a child.
 struct Heard {
-    /// It said that its database is open.
+    /// True if the child reported that its database is open.
     opened: bool,
-    /// What it said afterwards.
+    /// The lines after that.
     lines: Vec<String>,
 }
 
-/// Reads what a child says, until it ends; the receiver is told when its database is open.
+/// Reads the child's output until the child ends. Notifies the receiver when its database is open.
 fn listen(child: &mut Child) -> (Receiver<()>, JoinHandle<Heard>) {
     let pipe = child.stdout.take().expect("every child's output is piped");
     let (ready, opened) = std::sync::mpsc::channel();
@@ -374,7 +376,7 @@ fn listen(child: &mut Child) -> (Receiver<()>, JoinHandle<Heard>) {
         let mut lines = BufReader::new(pipe).lines().map_while(std::io::Result::ok);
         let opened = lines.next().is_some();
         if opened {
-            // The parent may have stopped waiting for it.
+            // The parent may no longer wait for it.
             _ = ready.send(());
         }
         Heard { opened, lines: lines.collect() }
@@ -382,7 +384,7 @@ fn listen(child: &mut Child) -> (Receiver<()>, JoinHandle<Heard>) {
     (opened, reader)
 }
 
-/// Removes a database that has been checked.
+/// Removes a database after its check.
 fn remove(dir: &Path) -> Result<()> {
     if dir.exists() {
         std::fs::remove_dir_all(dir).with_context(|| format!("removing {}", dir.display()))?;
@@ -392,15 +394,15 @@ fn remove(dir: &Path) -> Result<()> {
 
 fn kill(child: &mut Child) -> Result<()> {
     if let Some(status) = child.try_wait().context("looking after the child")? {
-        anyhow::bail!("the child ended by itself: {status}");
+        anyhow::bail!("the child ended without a kill: {status}");
     }
     child.kill().context("killing the child")?;
     child.wait().context("waiting for the child's end")?;
     Ok(())
 }
 
-/// Opens what the child left, checks it, and returns how many transactions it found beyond those
-/// acknowledged.
+/// Opens the database that the child left and checks it. Returns the number of transactions found
+/// although they were not acknowledged.
 fn verify(dir: &Path, ledger: &mut Ledger) -> Result<u64> {
     if !dir.exists() && ledger.acknowledged() == 0 {
         return Ok(0);

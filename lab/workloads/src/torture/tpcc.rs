@@ -1,5 +1,5 @@
-//! Kills while TPC-C runs: after each, its consistency conditions hold, and every order and payment that
-//! was acknowledged is there.
+//! Kills during TPC-C: after each kill its consistency conditions hold, and every acknowledged
+//! order and payment is present.
 
 use std::io::Write;
 use std::path::Path;
@@ -16,15 +16,15 @@ use crate::engine::drive::Procedure;
 use crate::harness::progress::Progress;
 use crate::workload::tpcc::{Cardinalities, Kept, Request, Style, Totals, TpccBed};
 
-/// So few that transactions meet each other, and every table is gone through after each kill.
+/// Few warehouses, so that transactions conflict and all tables can be checked after each kill.
 const WAREHOUSES: u16 = 2;
-/// The seed that a database is loaded with.
+/// The seed of the loaded data.
 const LOADED_WITH: u64 = 1;
-/// What a child says of each order and each payment that was acknowledged.
+/// The output of a child for each acknowledged order and payment.
 const ORDER: &str = "order";
 const PAYMENT: &str = "payment";
 
-/// Kills a child over and over.
+/// Kills a child repeatedly.
 pub(super) fn rounds(command: &Command, parent: &Path) -> Result<Report> {
     let mut random = fastrand::Rng::with_seed(command.seed);
     let mut report = Report::default();
@@ -88,9 +88,9 @@ fn reopen(options: Options, dir: &Path) -> Result<TpccBed> {
     Ok(TpccBed::over(database, Cardinalities::tiny(WAREHOUSES), LOADED_WITH)?)
 }
 
-/// Checks what a child left that began with `before` and acknowledged `acknowledged`.
+/// Checks the database of a child that began with `before` and acknowledged `acknowledged`.
 fn verify(command: &Command, dir: &Path, before: Totals, acknowledged: Totals) -> Result<Totals> {
-    // No checkpoint begins by itself, beside which the files could not be checked.
+    // No automatic checkpoint, because it would prevent the check of the files.
     let bed =
         reopen(child::options(command).tune(|tuning| tuning.checkpoint_bytes(u64::MAX)), dir)?;
     let found = bed.check()?;
@@ -100,7 +100,7 @@ fn verify(command: &Command, dir: &Path, before: Totals, acknowledged: Totals) -
     };
     ensure!(
         found.orders >= least.orders && found.payments >= least.payments,
-        "{least:?} were acknowledged, but only {found:?} are there"
+        "{least:?} were acknowledged, but only {found:?} were recovered"
     );
     let problems = bed.database.check().context("checking")?.problems;
     ensure!(problems.is_empty(), "the check found: {}", problems.join("; "));
@@ -108,7 +108,7 @@ fn verify(command: &Command, dir: &Path, before: Totals, acknowledged: Totals) -
     Ok(found)
 }
 
-/// The child: terminals that never stop, and say what has been acknowledged to them.
+/// The child: runs terminals without end and prints the acknowledged orders and payments.
 pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
     let bed = reopen(child::options(command), dir)?;
     let mut terminals = bed.terminals(command.workers, Style::default());
@@ -124,12 +124,12 @@ pub(super) fn run(command: &Command, dir: &Path) -> Result<()> {
                     _ => None,
                 };
                 let runner = terminal.clone();
-                // All of them meet on few warehouses, and each is to be over at last.
+                // All terminals use few warehouses, and each transaction must finally commit.
                 let options = RunOptions::default().max_attempts(u32::MAX);
                 let body = async move |tx: &Transaction| runner.run(tx, &request).await;
                 bed.database.run_with(options, body).await?;
                 if let Some(acknowledged) = acknowledged {
-                    // One write call a line: a kill leaves whole lines in the pipe.
+                    // One write call for each line, so that a kill leaves whole lines in the pipe.
                     std::io::stdout().write_all(format!("{acknowledged}\n").as_bytes())?;
                 }
             }

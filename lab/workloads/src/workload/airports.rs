@@ -1,6 +1,7 @@
-//! `airports`: real input, end to end. Imports the world's airports, flies between them in
-//! concurrent transactions, durable and in memory, braided and one after the other; by one worker too, which shows what braiding
-//! alone brings; counts that no flight was lost, also after closing and opening the database again.
+//! `airports`: an end-to-end workload on real data. Imports the world's airports and flies between
+//! them in concurrent transactions: durable and in memory, braided and sequential. A run with one
+//! worker shows the gain of interleaving alone. At the end no flight may be missing, also after the
+//! database is closed and reopened.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -28,20 +29,20 @@ const FILE: &str = "examples/data/airports.csv";
 pub(crate) struct AirportsDefaults;
 
 impl Defaults for AirportsDefaults {
-    /// More than the file has: all of it.
+    /// More than the file contains, so that all are imported.
     const RECORDS: u64 = 1_000_000;
     const QUICK_RECORDS: u64 = 2_000;
     const SECONDS: f64 = 1.0;
     const ROUNDS: usize = 3;
 }
 
-/// Arguments of `braid bench airports`. --records bounds the airports imported.
+/// Arguments of `braid-lab bench airports`. --records limits the airports imported.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AirportsArguments {
     #[command(flatten)]
     scale: Scale<AirportsDefaults>,
 
-    /// The airports [default: examples/data/airports.csv].
+    /// The CSV file of airports [default: examples/data/airports.csv].
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 
@@ -51,7 +52,7 @@ pub(crate) struct AirportsArguments {
 }
 
 impl AirportsArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         let default = Path::new(FILE);
         let file = match &self.file {
@@ -67,7 +68,7 @@ impl AirportsArguments {
     }
 }
 
-/// The workload with the defaults, for a run of all of them.
+/// Runs the workload with defaults, for a run of all workloads.
 pub(crate) fn at(stage: &mut Stage, quick: bool, place: &Place) -> Result<Report, Error> {
     let mut airports = flights::read(&source_tree_file())?;
     let settings = Settings::defaults::<AirportsDefaults>(quick);
@@ -79,7 +80,7 @@ pub(crate) fn at(stage: &mut Stage, quick: bool, place: &Place) -> Result<Report
     Ok(report)
 }
 
-/// Where the file is when this was built from its source tree.
+/// Returns the path of the file in the source tree that this program was built from.
 pub(crate) fn source_tree_file() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(FILE)
 }
@@ -91,7 +92,7 @@ struct Airfield {
     path: Option<PathBuf>,
     database: Database,
     tables: Tables,
-    /// Flights committed in all rounds so far.
+    /// Committed flights of all rounds so far.
     flown: Rc<Cell<u64>>,
 }
 
@@ -118,7 +119,7 @@ impl Airfield {
     }
 }
 
-/// A subject whose committed transactions are counted over all rounds, warm-up included.
+/// A subject that counts committed transactions over all rounds, including warm-up.
 struct Counted<S> {
     inner: S,
     flown: Rc<Cell<u64>>,
@@ -187,14 +188,14 @@ fn measure(
     report.fact("check", flown as f64, text);
     report.notes.push(place.describe());
     report.notes.push(format!(
-        "braided uses {} workers where no other number is said, sequential 1",
+        "braided uses {} workers unless another number is given, sequential 1",
         braided.workers
     ));
     Ok(report)
 }
 
-/// Checks every database's books, the durable ones' again after closing and opening. Returns the
-/// flights of all.
+/// Checks the traffic of every database, and again after reopening the durable ones. Returns the
+/// number of flights of all.
 fn account(airfields: Vec<Airfield>, airports: &[Airport]) -> Result<u64, Error> {
     let mut all = 0;
     for airfield in airfields {
@@ -202,7 +203,7 @@ fn account(airfields: Vec<Airfield>, airports: &[Airport]) -> Result<u64, Error>
         let flown = flown.get();
         tables.total(&database)?.check(flown, "before closing")?;
         database.close()?;
-        // The directory stays locked for as long as a handle lives.
+        // The directory stays locked as long as a handle exists.
         drop((tables, database));
         if let Some(path) = path {
             let database = Database::open(path, opening.options())?;

@@ -1,4 +1,4 @@
-//! `all`: every workload that has bars, at the scale the bars speak of, and the table of bars.
+//! `all`: every workload with bars, at the scale of the bars, and the table of bars.
 
 use clap::Args;
 
@@ -10,10 +10,10 @@ use crate::error::Error;
 use crate::harness::place::PlaceArguments;
 use crate::harness::report::Report;
 
-/// Arguments of `braid bench all`.
+/// Arguments of `braid-lab bench all`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AllArguments {
-    /// Scale everything down to finish in seconds. The figures mean nothing then.
+    /// Scale everything down to finish in seconds. The figures are then meaningless.
     #[arg(long, short = 'q')]
     quick: bool,
 
@@ -22,7 +22,8 @@ pub(crate) struct AllArguments {
 }
 
 impl AllArguments {
-    /// Runs all. Loading comes first: only a fresh process tells what a record takes.
+    /// Runs all workloads. Loading comes first: only in a fresh process can the memory of a record
+    /// be measured.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         type Measure<'a> = Box<dyn FnOnce(&mut Stage) -> Result<Report, Error> + 'a>;
         let quick = self.quick;

@@ -1,5 +1,6 @@
-//! `arrivals`: how long reads wait beside one transaction that has no wait of its own, on one worker. It gives way by the
-//! number of its steps, so what a read waits longer than alone is that many steps, about.
+//! `arrivals`: the latency of reads next to one transaction that never waits, on one worker. The
+//! transaction yields after a number of steps, so a read waits about that many steps longer than
+//! alone.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use crate::harness::report::{Report, Setting};
 use crate::harness::rounds::{Effort, Sample, repeat_in_turn};
 use crate::scale::arguments::{Defaults, Scale, Settings};
 
-/// Names of subjects, as tables show them.
+/// Names of subjects in tables.
 const ALONE: &str = "reads, nothing else";
 const BESIDE_READS: &str = "reads beside a transaction of cached reads";
 const BESIDE_A_SCAN: &str = "reads beside a transaction of scans";
@@ -28,7 +29,7 @@ impl Defaults for ArrivalsDefaults {
     const SECONDS: f64 = 2.0;
 }
 
-/// Arguments of `braid bench arrivals`.
+/// Arguments of `braid-lab bench arrivals`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ArrivalsArguments {
     #[command(flatten)]
@@ -36,13 +37,13 @@ pub(crate) struct ArrivalsArguments {
 }
 
 impl ArrivalsArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         measure(stage, &self.scale.settings())
     }
 }
 
-/// What the transaction does for as long as a round lasts.
+/// The work of the transaction during a round.
 #[derive(Clone, Copy)]
 enum Beside {
     Reads,
@@ -52,7 +53,8 @@ enum Beside {
 fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     let Settings { records, effort, rounds, .. } = *settings;
     let bed = Bed::loaded(Opening { workers: 1, ..Opening::braided(settings) }, records)?;
-    let what = "one read after the other, 1 worker, 1 client; beside it one transaction that is never over";
+    let what =
+        "one read after the other, 1 worker, 1 client; next to one transaction that never ends";
     let mut report = Report::new("arrivals", what);
     report.setting = Some(Setting { records, effort, rounds });
     let mut alone = || reads(&bed, effort);
@@ -82,7 +84,7 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// The reads, while a transaction that never waits runs on the only worker.
+/// Measures reads while a transaction that never waits runs on the only worker.
 fn beside(bed: &Bed, effort: Effort, beside: Beside) -> Result<Sample, Error> {
     let (over, runs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     std::thread::scope(|scope| {
@@ -90,7 +92,7 @@ fn beside(bed: &Bed, effort: Effort, beside: Beside) -> Result<Sample, Error> {
         let (table, records) = (bed.table.clone(), bed.records);
         let endless = scope.spawn(move || {
             bed.database.run_blocking(async move |tx| {
-                // Relaxed, here and below: flags, by which nothing else is read.
+                // Relaxed, here and below: flags that publish no other data.
                 while !ends.load(Ordering::Relaxed) {
                     begun.store(true, Ordering::Relaxed);
                     match beside {
@@ -105,7 +107,7 @@ fn beside(bed: &Bed, effort: Effort, beside: Beside) -> Result<Sample, Error> {
                 Ok(())
             })
         });
-        // Relaxed, here and below: as in the other thread, which is joined in the end.
+        // Relaxed, here and below: as in the other thread, which is joined at the end.
         while !runs.load(Ordering::Relaxed) && !endless.is_finished() {
             std::thread::yield_now();
         }

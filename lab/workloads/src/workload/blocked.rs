@@ -1,4 +1,4 @@
-//! `blocked`: how long reads wait beside a transaction that blocks the thread of its worker.
+//! `blocked`: the latency of reads while a transaction blocks the thread of its worker.
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
@@ -16,7 +16,7 @@ use crate::harness::report::{Report, Setting};
 use crate::harness::rounds::{Effort, Sample, repeat_in_turn};
 use crate::scale::arguments::{Defaults, Scale, Settings};
 
-/// Names of subjects, as tables show them.
+/// Names of subjects in tables.
 const ALL_FREE: &str = "reads, no worker blocked";
 const ONE_BLOCKED: &str = "reads, one worker blocked";
 
@@ -28,7 +28,7 @@ impl Defaults for BlockedDefaults {
     const SECONDS: f64 = 2.0;
 }
 
-/// Arguments of `braid bench blocked`.
+/// Arguments of `braid-lab bench blocked`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BlockedArguments {
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(crate) struct BlockedArguments {
 }
 
 impl BlockedArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         measure(stage, &self.scale.settings())
     }
@@ -93,7 +93,7 @@ pub(super) fn reads(bed: &Bed, effort: Effort) -> Result<Sample, Error> {
     Ok(Sample::plain(count, begun.elapsed(), latencies))
 }
 
-/// The same, while a transaction blocks its worker.
+/// Reads records while a transaction blocks its worker.
 fn beside_blocked(bed: &Bed, effort: Effort) -> Result<Sample, Error> {
     let (blocks, blocked) = channel();
     let (go_on, waits) = channel::<()>();
@@ -114,7 +114,7 @@ fn beside_blocked(bed: &Bed, effort: Effort) -> Result<Sample, Error> {
     })
 }
 
-/// Blocks this thread until nobody can send any more.
+/// Blocks this thread until all senders are dropped.
 fn wait(waits: &Mutex<Receiver<()>>) {
     if let Ok(waits) = waits.lock() {
         _ = waits.recv();

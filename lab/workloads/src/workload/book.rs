@@ -1,22 +1,22 @@
-//! What committed transactions changed, to be held against what is there in the end.
+//! Records the changes of committed transactions, for comparison with the final contents.
 
 use std::ops::AddAssign;
 use std::sync::{Arc, Mutex};
 
-/// The sum of all changes. Handles share it.
+/// The sum of all changes, shared by its clones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Book<S>(Arc<Mutex<S>>);
 
 impl<S: AddAssign + Copy + Default + PartialEq> Book<S> {
-    /// Adds what one transaction changed.
+    /// Adds the changes of one transaction.
     pub(crate) fn add(&self, change: S) {
         if change != S::default() {
-            *self.0.lock().expect("nobody panics while it is locked") += change;
+            *self.0.lock().expect("no thread panics while it is locked") += change;
         }
     }
 
-    /// What all changed.
+    /// Returns the sum of all changes.
     pub(crate) fn total(&self) -> S {
-        *self.0.lock().expect("nobody panics while it is locked")
+        *self.0.lock().expect("no thread panics while it is locked")
     }
 }

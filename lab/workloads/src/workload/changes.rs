@@ -1,5 +1,5 @@
-//! `changes`: small durable commits, with and without a change feed that follows them; and how fast a feed gives what was
-//! committed before.
+//! `changes`: small durable commits with and without a change feed that follows them, and the rate
+//! at which a feed returns earlier commits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,7 +33,7 @@ impl Defaults for ChangesDefaults {
     const ROUNDS: usize = 11;
 }
 
-/// Arguments of `braid bench changes`. A round commits, or gives, --records transactions.
+/// Arguments of `braid-lab bench changes`. A round commits, or returns, --records transactions.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ChangesArguments {
     #[command(flatten)]
@@ -44,7 +44,7 @@ pub(crate) struct ChangesArguments {
 }
 
 impl ChangesArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
         let place = self.place.make()?;
@@ -52,7 +52,7 @@ impl ChangesArguments {
     }
 }
 
-/// A database to which small transactions are written.
+/// A database that receives small transactions.
 struct Writer {
     database: Database,
     table: Table<u64, [u8]>,
@@ -68,7 +68,7 @@ impl Writer {
         Ok(Self { database, table, records: settings.records })
     }
 
-    /// Commits as many transactions as a round has.
+    /// Commits the transactions of one round.
     fn write(&self) -> Result<(), Error> {
         let table = self.table.clone();
         let body = async move |tx: &Transaction, number: &u64| {
@@ -79,7 +79,7 @@ impl Writer {
     }
 }
 
-/// Its commits, which nobody follows.
+/// Commits without a feed.
 struct Alone(Writer);
 
 impl Subject for Alone {
@@ -94,7 +94,7 @@ impl Subject for Alone {
     }
 }
 
-/// Its commits, beside a feed that follows them on a thread of its own.
+/// Commits with a feed that follows them on a separate thread.
 struct Followed {
     writer: Writer,
     given: Arc<AtomicU64>,
@@ -108,7 +108,7 @@ impl Followed {
         let (mut changes, counted) = (writer.database.changes(ChangesFrom::Now), given.clone());
         let follower = std::thread::spawn(move || {
             while pollster::block_on(changes.next())?.is_some() {
-                // Relaxed: a count.
+                // Relaxed: a counter.
                 counted.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
@@ -116,9 +116,9 @@ impl Followed {
         Self { writer, given, written: 0, follower: Some(follower) }
     }
 
-    /// Waits until the feed has given all that is written, unless it is over.
+    /// Waits until the feed has returned all commits, unless it has ended.
     fn catch_up(&mut self) -> Result<(), Error> {
-        // Relaxed: a count.
+        // Relaxed: a counter.
         while self.given.load(Ordering::Relaxed) < self.written {
             if self.follower.as_ref().is_none_or(JoinHandle::is_finished) {
                 let ended = self.follower.take().map(|ended| ended.join().expect("no panic"));
@@ -136,7 +136,7 @@ impl Subject for Followed {
         FOLLOWED
     }
 
-    /// A round is over when the feed has given all of it.
+    /// A round ends when the feed has returned all its commits.
     fn round(&mut self, _effort: Effort) -> Result<Sample, Error> {
         let begin = Instant::now();
         self.writer.write()?;
@@ -154,7 +154,7 @@ impl Drop for Followed {
     }
 }
 
-/// A feed of what was committed before, from its beginning on.
+/// A feed of earlier commits, from the beginning of the log.
 struct Backlog {
     writer: Writer,
     from: ChangeToken,
@@ -202,7 +202,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     let mut report = stage.measure("changes", what, &settings, subjects)?;
     report.notes.push(place.describe());
     report.notes.push(format!(
-        "\"{FOLLOWED}\": until the feed has given what was committed; \"{BACKLOG}\": transactions given a second"
+        "\"{FOLLOWED}\": until the feed has returned all commits; \"{BACKLOG}\": transactions returned a second"
     ));
     if let Some(ratio) = report.ratio(FOLLOWED, ALONE) {
         report.fact("commits with a feed over those without", ratio, format!("{ratio:.2} ×"));

@@ -1,5 +1,5 @@
 //! `churn`: many updates of few records while a reader opens and closes snapshots. Old versions
-//! must go as fast as they come: memory stays bounded.
+//! must be freed at the rate of their creation: memory stays bounded.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,12 +20,12 @@ use crate::harness::{number, process};
 use crate::random::key_of;
 use crate::scale::arguments::{Defaults, Scale, Settings};
 
-/// Updates of a run that does not say.
+/// The default number of updates in a run.
 const UPDATES: u64 = 100_000_000;
 const QUICK_UPDATES: u64 = 2_000;
-/// How long the reader keeps a snapshot, and how long it then stays away.
+/// The time that the reader keeps a snapshot, and the pause after it.
 const HOLD: Duration = Duration::from_millis(50);
-/// How often memory is looked at.
+/// The interval of memory samples.
 const LOOK: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ impl Defaults for ChurnDefaults {
     const ROUNDS: usize = 1;
 }
 
-/// Arguments of `braid bench churn`. It runs --transactions updates (100M unless said) once.
+/// Arguments of `braid-lab bench churn`. It runs --transactions updates (default: 100M) once.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ChurnArguments {
     #[command(flatten)]
@@ -44,13 +44,13 @@ pub(crate) struct ChurnArguments {
 }
 
 impl ChurnArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         measure(stage, &self.scale.settings())
     }
 }
 
-/// The workload with the defaults, for a run of all of them.
+/// Runs the workload with defaults, for a run of all workloads.
 pub(crate) fn at(stage: &mut Stage, quick: bool) -> Result<Report, Error> {
     measure(stage, &Settings::defaults::<ChurnDefaults>(quick))
 }
@@ -80,13 +80,13 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
         let effort = Effort::Transactions(updates);
         let measured =
             repeat("updates", 1, &stage.progress, || drive(&bed.database, 1, make, effort, 64));
-        // Release: pairs with the loads of the two threads, which must see the run over.
+        // Release: pairs with the loads of the two threads, which must see the end of the run.
         over.store(true, Ordering::Release);
         let snapshots = reader.join().expect("the reader does not panic");
         let looks = watcher.join().expect("the watcher does not panic");
         (measured, snapshots, looks)
     });
-    let what = "updates of uniform records, one a transaction, beside a reader of snapshots";
+    let what = "updates of uniform records, one a transaction, during reads of snapshots";
     let mut report = Report::new("churn", what);
     let effort = Effort::Transactions(updates);
     report.setting = Some(Setting { records: settings.records, effort, rounds: 1 });
@@ -132,8 +132,8 @@ fn add_figures(report: &mut Report, looks: &[Look], judged: bool) {
     });
 }
 
-/// Opens a snapshot, reads a record twice with a while between, closes; again until the run is
-/// over. Returns how many snapshots it read.
+/// Opens a snapshot, reads a record twice with a pause between, and closes the snapshot, repeatedly
+/// until the run ends. Returns the number of snapshots.
 fn read_snapshots(bed: &Bed, over: &AtomicBool) -> Result<u64, Error> {
     let mut snapshots = 0;
     // Acquire: pairs with the release store at the end of the run.

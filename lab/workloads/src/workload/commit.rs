@@ -1,5 +1,5 @@
-//! `commit`: what durability costs. One read-modify-write a transaction, with group commit on a
-//! real disk, without a log, and with a sync for every commit (one transaction at a time).
+//! `commit`: the cost of durability. One read-modify-write in each transaction, with group commit
+//! on a real disk, without a log, and with a sync for every commit (one transaction at a time).
 
 use braiddb::{Database, Durability};
 use clap::Args;
@@ -28,7 +28,7 @@ impl Defaults for CommitDefaults {
     const QUICK_RECORDS: u64 = 5_000;
 }
 
-/// Arguments of `braid bench commit`.
+/// Arguments of `braid-lab bench commit`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CommitArguments {
     #[command(flatten)]
@@ -39,13 +39,13 @@ pub(crate) struct CommitArguments {
 }
 
 impl CommitArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         compare(stage, &self.scale.settings(), self.place.make()?)
     }
 }
 
-/// The workload with the defaults, for a run of all of them.
+/// Runs the workload with defaults, for a run of all workloads.
 pub(crate) fn at(stage: &mut Stage, quick: bool, place: Place) -> Result<Report, Error> {
     compare(stage, &Settings::defaults::<CommitDefaults>(quick), place)
 }

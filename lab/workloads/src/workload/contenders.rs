@@ -1,5 +1,6 @@
-//! The subjects of the transactional workloads: the engine durable and in memory, under both isolation levels
-//! and both certifiers, braided and sequential. Those that differ by isolation alone share a database.
+//! The subjects of the transactional workloads: the engine durable and in memory, at both isolation
+//! levels, with both certifiers, braided and sequential. Subjects that differ only in isolation
+//! share a database.
 
 use std::path::{Path, PathBuf};
 
@@ -12,22 +13,22 @@ use crate::harness::place::Place;
 use crate::harness::report::Report;
 use crate::scale::arguments::Settings;
 
-/// What is compared.
+/// A subject of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Contender {
     /// Durable and serializable.
     Serializable,
-    /// The same on the same database under snapshot isolation.
+    /// Durable under snapshot isolation, on the same database.
     Snapshot,
-    /// One transaction after the other on each worker, durable and serializable.
+    /// Durable and serializable, with one transaction at a time on each worker.
     Sequential,
-    /// As the first, without a disk.
+    /// In memory and serializable.
     Memory,
-    /// As the second, without a disk.
+    /// In memory under snapshot isolation.
     MemorySnapshot,
-    /// As the one without a disk, certified by the serial safety net.
+    /// In memory, certified by the serial safety net.
     MemorySafetyNet,
-    /// As the third, without a disk.
+    /// In memory and serializable, with one transaction at a time on each worker.
     MemorySequential,
 }
 
@@ -36,7 +37,7 @@ impl Contender {
         Self::value_variants().to_vec()
     }
 
-    /// As tables show it.
+    /// Returns the name in tables.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Serializable => "durable, serializable",
@@ -67,7 +68,7 @@ impl Contender {
     }
 }
 
-/// The databases, by how they are opened.
+/// A database, by the way it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Home {
     Durable,
@@ -78,7 +79,7 @@ pub(crate) enum Home {
 }
 
 impl Home {
-    /// Those that the contenders run on, each once.
+    /// Returns the databases that the contenders use, each once.
     pub(crate) fn all_of(contenders: &[Contender]) -> Vec<Self> {
         let mut homes = Vec::new();
         for home in contenders.iter().map(|contender| contender.home()) {
@@ -89,10 +90,10 @@ impl Home {
         homes
     }
 
-    /// How it is opened, where in `place`.
+    /// Returns the options of the database and its location in `place`.
     pub(crate) fn site(self, settings: &Settings, place: &Place) -> Site {
         let braided = Opening::braided(settings);
-        // As many workers, so that what is compared is how they work.
+        // The same number of workers, so that the comparison shows only the effect of interleaving.
         let sequential = Opening { workers: settings.workers, ..Opening::sequential(settings) };
         let (opening, directory) = match self {
             Self::Durable => (braided.durability(Durability::Group), Some("braided")),
@@ -107,7 +108,7 @@ impl Home {
     }
 }
 
-/// How and where a database is opened.
+/// The options and the location of a database.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) opening: Opening,
@@ -115,7 +116,7 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// Opens it, for the first time or again.
+    /// Opens the database, for the first time or again.
     pub(crate) fn open(&self) -> Result<Database, Error> {
         Ok(match &self.path {
             Some(path) => Database::open(path, self.opening.options())?,
@@ -123,15 +124,15 @@ impl Site {
         })
     }
 
-    /// Where it can be opened again, if it is on disk.
+    /// Returns the path of a database on disk.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 }
 
-/// Closes a database after `check` found nothing wrong there. One on disk is opened anew, checked and closed again.
-/// `check` is told when it looks. No other handle of the database may be left, as the directory stays locked for as
-/// long as one lives.
+/// Closes a database after `check` succeeds. Reopens, checks and closes a database on disk again.
+/// The argument of `check` names the moment of the check. The caller must drop all other handles of
+/// the database: the directory stays locked while one exists.
 pub(crate) fn check_and_close(
     site: &Site,
     database: Database,
@@ -148,8 +149,8 @@ pub(crate) fn check_and_close(
     Ok(())
 }
 
-/// The ratios that say something, those that both were measured for. Returned are: durable, serializable over
-/// snapshot isolation; durable, braided over sequential; in memory, braided over sequential.
+/// Adds the useful ratios of measured subjects. Returns: durable, serializable over snapshot
+/// isolation; durable, braided over sequential; in memory, braided over sequential.
 pub(crate) fn ratios(report: &mut Report) -> [Option<f64>; 3] {
     let mut ratio = |above: Contender, below: Contender| report.ratio(above.name(), below.name());
     let serializable = ratio(Contender::Serializable, Contender::Snapshot);

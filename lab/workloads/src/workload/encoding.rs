@@ -1,13 +1,13 @@
-//! Records as bytes: columns one after the other in the order of their declaration, integers little-endian,
-//! text as its length in two bytes and then itself. Decoding allocates nothing: text has a bound and lies
-//! in the record.
+//! Encodes records as bytes: columns in the order of declaration, integers little-endian, text as a
+//! two-byte length and its bytes. Decoding allocates nothing, because text has a maximum length and
+//! is stored inside the record.
 
-/// A column's type.
+/// The type of a column.
 pub(crate) trait Column: Sized {
-    /// Bytes it is encoded to, at most.
+    /// The maximum number of encoded bytes.
     const MAX_BYTES: usize;
     fn write(&self, out: &mut Vec<u8>);
-    /// Takes a column from the front of `bytes`; `None` if they do not start with one.
+    /// Removes a column from the front of `bytes`; returns `None` if they do not start with one.
     fn read(bytes: &mut &[u8]) -> Option<Self>;
 }
 
@@ -72,12 +72,12 @@ impl<C: Column, const N: usize> Column for [C; N] {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Text<const N: usize> {
     length: u16,
-    /// Zeros from `length` on.
+    /// The bytes of the text, followed by zeros.
     bytes: [u8; N],
 }
 
 impl<const N: usize> Text<N> {
-    /// The first `N` bytes of `text`.
+    /// Returns the first `N` bytes of `text`.
     pub(crate) fn of(text: &[u8]) -> Self {
         const { assert!(N <= u16::MAX as usize) };
         let text = &text[..text.len().min(N)];
@@ -90,7 +90,8 @@ impl<const N: usize> Text<N> {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// The text and zeros: among texts without zeros these compare as the texts do.
+    /// Returns the text padded with zeros. For texts without zeros the padded texts have the same
+    /// order.
     pub(crate) fn padded(&self) -> [u8; N] {
         self.bytes
     }
@@ -120,7 +121,7 @@ impl<const N: usize> Column for Text<N> {
     }
 }
 
-/// Declares records, how they are stored, and as columns of others.
+/// Declares records and their encoding, also as columns of other records.
 macro_rules! records {
     ($(
         $(#[$about:meta])*
@@ -216,7 +217,7 @@ mod tests {
             assert!(Sample::decode(&bytes[..cut]).is_err(), "{cut} bytes are no record");
         }
         let longer = [&bytes[..], &[0]].concat();
-        assert!(Sample::decode(&longer).is_err(), "what follows is noticed");
+        assert!(Sample::decode(&longer).is_err(), "trailing bytes are detected");
         assert_eq!(Text::<4>::of(b"ab").padded(), *b"ab\0\0");
     }
 }

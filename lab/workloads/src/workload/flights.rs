@@ -1,5 +1,5 @@
-//! Airports and the flights between them: the records of the `airports` workload, its
-//! transaction, and the check that nothing was lost.
+//! Airports and the flights between them: the records of the `airports` workload, its transaction,
+//! and the check for lost flights.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::engine::drive::Procedure;
 use crate::error::Error;
 use crate::random::Uniform;
 
-/// An airport, as `airports.csv` has it.
+/// An airport, with the columns of `airports.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Airport {
     icao: String,
@@ -31,7 +31,7 @@ impl Schema for Airport {
     const NAME: &'static str = "airport";
 }
 
-/// What went through an airport.
+/// The traffic of an airport.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Traffic {
     departures: u64,
@@ -43,7 +43,7 @@ impl Schema for Traffic {
     const NAME: &'static str = "traffic";
 }
 
-/// The two tables, by ICAO code, and the codes.
+/// The two tables, keyed by ICAO code, and the codes.
 #[derive(Clone)]
 pub(crate) struct Tables {
     airports: Table<str, Postcard<Airport>>,
@@ -51,10 +51,10 @@ pub(crate) struct Tables {
     codes: Arc<[String]>,
 }
 
-/// Records one importing transaction inserts.
+/// The number of records that one importing transaction inserts.
 const BATCH: usize = 1_000;
 
-/// Reads the airports of a CSV file with a header.
+/// Reads the airports from a CSV file with a header.
 pub(crate) fn read(path: &Path) -> Result<Vec<Airport>, Error> {
     let file = std::fs::File::open(path).map_err(Error::file(path))?;
     let mut reader = csv::Reader::from_reader(std::io::BufReader::new(file));
@@ -67,7 +67,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<Airport>, Error> {
 }
 
 impl Tables {
-    /// Opens the tables of a database that was imported into.
+    /// Opens the tables of a database with imported airports.
     pub(crate) fn open(database: &Database, airports: &[Airport]) -> Result<Self, Error> {
         pollster::block_on(async {
             Ok(Self {
@@ -78,7 +78,7 @@ impl Tables {
         })
     }
 
-    /// Imports `airports`, a thousand a transaction.
+    /// Imports `airports`, a thousand in each transaction.
     pub(crate) fn import(&self, database: &Database, airports: &[Airport]) -> Result<(), Error> {
         for batch in airports.chunks(BATCH) {
             let (tables, batch) = (self.clone(), batch.to_vec());
@@ -93,13 +93,13 @@ impl Tables {
         Ok(())
     }
 
-    /// A procedure that flies.
+    /// Returns a procedure that flies.
     pub(crate) fn flights(&self, seed: u64) -> Flights {
         assert!(self.codes.len() > 1, "a flight is from one airport to another");
         Flights { tables: self.clone(), uniform: Uniform::below(self.codes.len() as u64, seed) }
     }
 
-    /// Adds up all traffic, in one transaction.
+    /// Returns the sum of all traffic, read in one transaction.
     pub(crate) fn total(&self, database: &Database) -> Result<Traffic, Error> {
         let traffic = self.traffic.clone();
         let total = database.run_blocking(async move |tx: &Transaction| {
@@ -117,7 +117,7 @@ impl Tables {
 }
 
 impl Traffic {
-    /// Refuses a total that does not fit so many flights committed.
+    /// Fails if a total does not match this number of committed flights.
     pub(crate) fn check(self, flights: u64, when: &str) -> Result<(), Error> {
         if (self.departures, self.arrivals) == (flights, flights) {
             return Ok(());
@@ -130,7 +130,7 @@ impl Traffic {
     }
 }
 
-/// A flight between two airports drawn uniformly: reads both, and counts it at both.
+/// A flight between two uniformly drawn airports: reads both, and counts the flight at both.
 #[derive(Clone)]
 pub(crate) struct Flights {
     tables: Tables,
@@ -138,7 +138,7 @@ pub(crate) struct Flights {
 }
 
 impl Procedure for Flights {
-    /// Origin and destination, never the same.
+    /// Origin and destination, which differ.
     type Input = (u64, u64);
 
     fn draw(&mut self) -> (u64, u64) {
@@ -166,7 +166,7 @@ impl Procedure for Flights {
     }
 }
 
-/// Kilometres along the great circle.
+/// Returns the kilometres along the great circle.
 fn distance(from: &Airport, to: &Airport) -> f64 {
     const EARTH_RADIUS_KM: f64 = 6_371.0;
     let (lat1, lat2) = (from.lat.to_radians(), to.lat.to_radians());

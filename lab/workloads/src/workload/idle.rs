@@ -1,4 +1,4 @@
-//! `idle`: how much processor time an open database takes while nothing is asked of it.
+//! `idle`: the processor time of an open database without work.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ impl Defaults for IdleDefaults {
     const SECONDS: f64 = 10.0;
 }
 
-/// Arguments of `braid bench idle`. It waits for --seconds, once.
+/// Arguments of `braid-lab bench idle`. It waits for --seconds, once.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct IdleArguments {
     #[command(flatten)]
@@ -35,13 +35,13 @@ pub(crate) struct IdleArguments {
 }
 
 impl IdleArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         measure(stage, &self.scale.settings(), &self.place.make()?)
     }
 }
 
-/// The workload with the defaults, for a run of all of them.
+/// Runs the workload with defaults, for a run of all workloads.
 pub(crate) fn at(stage: &mut Stage, quick: bool, place: &Place) -> Result<Report, Error> {
     measure(stage, &Settings::defaults::<IdleDefaults>(quick), place)
 }
@@ -50,7 +50,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     stage.beds.clear();
     let opening = Opening::braided(settings).durability(Durability::Group);
     let database = Database::open(place.join("idle"), opening.options())?;
-    // Workers that have never run would prove little.
+    // Idle workers must have run transactions before, otherwise the figure is meaningless.
     let bed = Bed::fill(database, settings.records)?;
     let wait = match settings.effort {
         Effort::Seconds(seconds) => Duration::from_secs_f64(seconds),
@@ -58,7 +58,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     };
     let what = format!("an open durable database, {} workers, after some work", opening.workers);
     let mut report = Report::new("idle", what);
-    // What the last commit left to do, as preparing the next segment, is no idle cost.
+    // Work after the last commit, such as preparing the next segment, is no idle cost.
     std::thread::sleep(wait / 20);
     let seconds = wait.as_secs_f64();
     stage.progress.doing(format!("waiting for {seconds} s"));

@@ -1,6 +1,7 @@
-//! `inserts`: one insert a transaction, braided at several widths and sequential, into a table that is loaded: keys in
-//! ascending order, so that all workers meet at the end of the index (MosaicDB §6.4), and keys all over it. Afterwards
-//! every record that was inserted is there, and no other.
+//! `inserts`: one insert in each transaction, braided at several widths and sequential, into a
+//! loaded table. Keys are ascending, so that all workers meet at the end of the index (MosaicDB
+//! §6.4), or spread over the whole index. At the end the table must contain exactly the loaded and
+//! inserted records.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +19,7 @@ use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::random::key_of;
 use crate::scale::arguments::{Defaults, Scale, Settings};
 
-/// Memory that one second of inserts may take, about.
+/// The approximate memory of one second of inserts.
 const A_SECOND: u64 = 1 << 30;
 
 #[derive(Clone, Debug)]
@@ -30,7 +31,7 @@ impl Defaults for InsertsDefaults {
     const ROUNDS: usize = 3;
 }
 
-/// Arguments of `braid bench inserts`.
+/// Arguments of `braid-lab bench inserts`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct InsertsArguments {
     #[command(flatten)]
@@ -38,19 +39,19 @@ pub(crate) struct InsertsArguments {
 }
 
 impl InsertsArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
         measure(stage, &self.scale.settings())
     }
 }
 
-/// Where keys are inserted.
+/// The position of inserted keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     /// After all others.
     End,
-    /// All over the table, between those that were loaded.
+    /// Over the whole table, between loaded keys.
     Anywhere,
 }
 
@@ -63,7 +64,7 @@ impl Place {
     }
 }
 
-/// How workers run.
+/// The mode of the workers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interleaving {
     Sequential,
@@ -95,20 +96,21 @@ impl Interleaving {
     }
 }
 
-/// The name of a subject.
+/// Returns the name of a subject.
 pub(crate) fn name(how: Interleaving, place: Place, workers: usize) -> String {
     format!("{}, {}, {workers} workers", how.name(), place.name())
 }
 
-/// A number below `2^bits` for each below `2^bits`, far from those of its neighbours.
+/// Maps numbers below `2^bits` to numbers below `2^bits`, neighbours far from each other.
 fn scattered(number: u64, bits: u32) -> u64 {
     number.wrapping_mul(0x9e37_79b9_7f4a_7c15) & ((1 << bits) - 1)
 }
 
-/// Keys that are inserted have this bit, others do not; what is left of the number is scattered over so many bits.
+/// Inserted keys have this bit, loaded keys do not. The rest of the number is scattered over this
+/// number of bits.
 const BITS: u32 = 40;
 
-/// Inserts; each number is taken once.
+/// Inserts; each number is used once.
 #[derive(Clone)]
 struct Inserts {
     table: Table<u64, u64>,
@@ -121,7 +123,7 @@ impl Inserts {
     fn key(&self, number: u64) -> u64 {
         match self.place {
             Place::End => key_of(self.loaded + number),
-            // Loaded keys leave 1 when they are divided by 7; these leave 2 to 6.
+            // Loaded keys have remainder 1 modulo 7; these have 2 to 6.
             Place::Anywhere => {
                 let place = u128::from(scattered(number, BITS)) * u128::from(self.loaded) * 5;
                 let place = (place >> BITS) as u64;
@@ -135,12 +137,12 @@ impl Procedure for Inserts {
     type Input = u64;
 
     fn draw(&mut self) -> u64 {
-        // Relaxed: each number is taken once, and nothing else is told by it.
+        // Relaxed: each number is used once, and the counter publishes no other data.
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     async fn run(&self, tx: &Transaction, number: &u64) -> Result<(), braiddb::Error> {
-        // Of scattered numbers some lead to the same key.
+        // Some scattered numbers map to the same key.
         tx.put(&self.table, &self.key(*number), number).await
     }
 }
@@ -173,9 +175,9 @@ impl Inserting {
         Ok(Self { name, bed, next, place, driven: Box::new(driven) })
     }
 
-    /// Holds what is there against what was inserted.
+    /// Compares the table with the inserted records.
     fn check(&self) -> Result<(), Error> {
-        // Relaxed: the workers are done.
+        // Relaxed: the workers have finished.
         let taken = self.next.load(Ordering::Relaxed);
         let (table, loaded) = (self.bed.table.clone(), self.bed.records);
         let inserts =
@@ -198,7 +200,7 @@ impl Inserting {
         let found = self.bed.database.run_blocking(count)?;
         match found == all {
             true => Ok(()),
-            false => Err(Error::Wrong(format!("{}: not all keys are as inserted", self.name))),
+            false => Err(Error::Wrong(format!("{}: inserted keys are wrong", self.name))),
         }
     }
 }
@@ -215,7 +217,7 @@ impl Subject for Inserting {
     }
 }
 
-/// Measures inserts at these places, with so many workers.
+/// Measures inserts at these positions with this number of workers.
 pub(crate) fn compare(
     stage: &mut Stage,
     settings: &Settings,

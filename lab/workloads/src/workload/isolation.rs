@@ -1,5 +1,6 @@
-//! `isolation`: what serializability costs. The same transactions under both levels, certified in both ways,
-//! and declared read-only where they only read, in one run: uniform and skewed, short and long.
+//! `isolation`: the cost of serializability. Runs the same transactions at both isolation levels,
+//! with both certifiers, and declared read-only where they only read: uniform and skewed, short and
+//! long.
 
 use braiddb::{Certifier, Error as Failure, Isolation, RunOptions, Table, Transaction};
 use clap::Args;
@@ -22,7 +23,7 @@ impl Defaults for IsolationDefaults {
     const SECONDS: f64 = 1.0;
 }
 
-/// Arguments of `braid bench isolation`.
+/// Arguments of `braid-lab bench isolation`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct IsolationArguments {
     #[command(flatten)]
@@ -30,19 +31,19 @@ pub(crate) struct IsolationArguments {
 }
 
 impl IsolationArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         compare(stage, &self.scale.settings())
     }
 }
 
-/// Operations of the longer transactions.
+/// The number of operations in the longer transactions.
 const OPERATIONS: usize = 10;
-/// Records of a scan.
+/// The number of records in a scan.
 const LENGTH: u64 = 100;
 const THETA: f64 = 0.99;
 
-/// What a transaction does.
+/// The operations of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Reads,
@@ -51,7 +52,7 @@ enum Kind {
     Mixed,
     Scan,
     ScanAndUpdate,
-    /// So many operations of which each is a read or, as often, an update.
+    /// This number of operations, each a read or an update with equal probability.
     ReadsOrUpdates(usize),
 }
 
@@ -133,7 +134,7 @@ struct Shaped {
 }
 
 impl Procedure for Shaped {
-    /// Keys, and bits that choose.
+    /// Keys, and random bits for choices.
     type Input = ([u64; OPERATIONS], u64);
 
     fn draw(&mut self) -> Self::Input {
@@ -201,13 +202,13 @@ impl Shaped {
     }
 }
 
-/// A database for each certifier.
+/// One database for each certifier.
 struct Beds {
     bed: Bed,
     net: Bed,
 }
 
-/// Each shape is a report of its own: its subjects run in turn.
+/// Measures each shape in a separate report, with its subjects in turn.
 fn compare(stage: &mut Stage, settings: &Settings) -> Result<Vec<Report>, Error> {
     let bed = stage.beds.get(Opening::braided(settings), settings.records, &stage.progress)?;
     let opening = Opening::braided(settings).certifier(Certifier::SerialSafetyNet);

@@ -1,5 +1,5 @@
-//! `load`: records a second and core when loading in key order, in memory and into a database on disk, and what a record takes
-//! of memory.
+//! `load`: records per second and core when loading in key order, in memory and into a database on
+//! disk, and the memory of a record.
 
 use std::path::Path;
 
@@ -25,8 +25,8 @@ impl Defaults for LoadDefaults {
     const RECORDS: u64 = bars::READS_LARGE;
 }
 
-/// Arguments of `braid bench load`. A round loads all records; --seconds and --transactions say
-/// nothing here.
+/// Arguments of `braid-lab bench load`. A round loads all records; --seconds and --transactions
+/// have no effect.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArguments {
     #[command(flatten)]
@@ -37,13 +37,13 @@ pub(crate) struct LoadArguments {
 }
 
 impl LoadArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         measure(stage, &self.scale.settings(), &self.place.make()?)
     }
 }
 
-/// The workload with the defaults, for a run of all of them.
+/// Runs the workload with defaults, for a run of all workloads.
 pub(crate) fn at(stage: &mut Stage, quick: bool, place: &Place) -> Result<Report, Error> {
     measure(stage, &Settings::defaults::<LoadDefaults>(quick), place)
 }
@@ -58,7 +58,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
         let before = process::resident_bytes();
         let bed = Bed::empty(Database::in_memory(opening.options())?, records)?;
         let sample = load::load(&bed)?;
-        // Only the first round starts from a process without freed memory to take up again.
+        // Only the first round starts from a process without freed memory to reuse.
         let grown = || process::resident_bytes()?.checked_sub(before?);
         resident = resident.or_else(grown);
         counted = counted.or(Some(bed.database.stats().memory));
@@ -102,7 +102,8 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     Ok(report)
 }
 
-/// Loads a new database on disk, which is removed afterwards; done is what is published, and so durable.
+/// Loads a new database on disk, which is removed afterwards. The load ends when the table is
+/// published and therefore durable.
 fn load_durably(opening: Opening, records: u64, directory: &Path) -> Result<Sample, Error> {
     let options = opening.durability(Durability::Group).options();
     let database = Database::open(directory, options)?;

@@ -1,6 +1,6 @@
-//! `log`: what the log carries. Transactions that write one value each, durable by group commit, by
-//! size, by flush unit, and in builds for experiments by hole tracker, beside `fio` writing the same disk in order; and how long a
-//! commit takes at half of that load.
+//! `log`: the bandwidth of the log. Transactions write one value each, durable by group commit.
+//! Compares value sizes, flush units and, with the feature `experiment`, hole trackers, with `fio`
+//! writing sequentially to the same disk. Also measures commit latency at half of that load.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -25,17 +25,17 @@ use crate::random::{Uniform, key_of};
 use crate::scale::arguments::{Defaults, Scale, Settings};
 use crate::workload::stage::Stage;
 
-/// What a block takes beside the value.
+/// The size of a block without its value.
 const OVERHEAD_BYTES: usize = 80;
 const SIZES: [usize; 6] = [128, 512, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
-/// The size bars are set for.
+/// The size that bars are set for.
 const JUDGED: usize = 4 << 10;
 const UNITS: [u64; 2] = [64 << 10, 512 << 10];
-/// Segments from which on a log with default options hardly ever makes another file.
+/// The number of segments after which a log with default options hardly ever creates another file.
 const REUSED: u64 = 40;
-/// Longest time to wait for that.
+/// The maximum wait for that.
 const WARM_UP: Duration = Duration::from_secs(30);
-/// Memory that values may take: the log is measured, not memory.
+/// Memory for values: the benchmark measures the log, not memory.
 const BUDGET: u64 = 512 << 20;
 
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl Defaults for LogDefaults {
     const ROUNDS: usize = 3;
 }
 
-/// Arguments of `braid bench log`.
+/// Arguments of `braid-lab bench log`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LogArguments {
     #[command(flatten)]
@@ -59,14 +59,14 @@ pub(crate) struct LogArguments {
 }
 
 impl LogArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
         measure(stage, &self.scale.settings(), &self.place.make()?)
     }
 }
 
-/// How a subject is set up.
+/// The setup of a subject.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Setup {
     bytes: usize,
@@ -82,12 +82,12 @@ impl Setup {
         format!("{bytes}, {} workers, unit {unit}", self.workers)
     }
 
-    /// The one that the others differ from.
+    /// The default setup, from which the others differ.
     fn usual(workers: usize) -> Self {
         Self { bytes: JUDGED, workers, tracker: HoleTracker::default(), unit: UNITS[0] }
     }
 
-    /// Every setup that is measured.
+    /// Returns every setup to measure.
     fn all(workers: usize) -> Vec<Self> {
         let usual = Self::usual(workers);
         let mut all: Vec<_> = SIZES.into_iter().map(|bytes| Self { bytes, ..usual }).collect();
@@ -103,19 +103,19 @@ impl Setup {
     }
 }
 
-/// A size that is a power of two.
+/// Formats a size that is a power of two.
 fn size(bytes: u64) -> String {
     if bytes < 1 << 10 { format!("{bytes} B") } else { format!("{} KiB", bytes >> 10) }
 }
 
-/// A database that is made for each round and removed after it: a second of log is a gigabyte.
+/// A database that is created for each round and removed after it: a second of log is a gigabyte.
 struct Writer {
     setup: Setup,
     name: String,
     directory: PathBuf,
     settings: Settings,
     rounds: u64,
-    /// What the last round's log counted.
+    /// The log's counters in the last round.
     counted: Rc<Cell<LogStats>>,
 }
 
@@ -218,7 +218,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     Ok(report)
 }
 
-/// Blocks filled a second, in bytes.
+/// Returns the bytes of blocks filled per second.
 fn bandwidth(report: &Report, setup: &Setup) -> Option<f64> {
     Some(report.subject(&setup.name())?.rate.median * setup.bytes as f64)
 }
@@ -291,7 +291,7 @@ fn against_fio(
     report.bar("bandwidth over fio's best of a new file, 4 KiB", bars::LOG_OVER_FIO, share, judged);
 }
 
-/// Commits at half the rate that was measured, as they come, against one synced write.
+/// Measures commits that arrive at half the measured rate, compared with one synced write.
 fn latency(
     stage: &Stage,
     report: &mut Report,
@@ -299,7 +299,7 @@ fn latency(
     settings: &Settings,
     judged: bool,
 ) -> Result<(), Error> {
-    // One core is the clients'.
+    // One core is reserved for the clients.
     let setup = Setup::usual(1);
     let Some(full) = report.subject(&setup.name()).map(|subject| subject.rate.median) else {
         return Ok(());
@@ -308,7 +308,7 @@ fn latency(
     let directory = place.join("latency");
     let database = Database::open(&directory, options(&setup, settings))?;
     let puts = Puts::on(&database, &setup, settings, 0)?;
-    // Until the log goes on in files that were its own before.
+    // Waits until the log reuses its own files.
     let begin = Instant::now();
     while !settings.quick && database.stats().log.segments_reused < REUSED {
         let warm = Effort::Seconds(0.1);
@@ -318,7 +318,7 @@ fn latency(
         }
     }
     let seconds = Duration::from_secs_f64(if settings.quick { 0.1 } else { 5.0 });
-    // At first the files are put in order that a warm-up at full rate left.
+    // First, the files that a warm-up at full rate left are put in order.
     let half = |seconds| paced::run(&database, &puts.table, &puts.value, full / 2.0, seconds);
     half(seconds * 5 / 2)?;
     let half = half(seconds)?;
@@ -341,7 +341,7 @@ fn latency(
     Ok(())
 }
 
-/// How long a commit takes that nobody shares a flush with: the median.
+/// Returns the median latency of commits that share no flush.
 fn one_synced_write(database: &Database, puts: &Puts, period: Duration) -> Result<Duration, Error> {
     let (begin, mut taken) = (Instant::now(), Vec::new());
     while begin.elapsed() < period || taken.is_empty() {

@@ -1,4 +1,5 @@
-//! The workloads, one a file: what runs, what is compared, which bars its figures must reach.
+//! The workloads, one in each file: the transactions, the compared subjects, and the bars for the
+//! figures.
 
 pub(crate) mod airports;
 pub(crate) mod all;

@@ -1,5 +1,5 @@
-//! `overwrite`: a data set is overwritten again and again. The log must not grow with what was
-//! written, but with what is alive; and freeing the rest must not cost much.
+//! `overwrite`: overwrites a data set repeatedly. The size of the log must depend on the live data,
+//! not on the amount written, and freeing the rest must be cheap.
 
 use std::time::Instant;
 
@@ -21,9 +21,10 @@ use crate::scale::arguments::{Defaults, Scale, Settings};
 const COMPACTING: &str = "compacting";
 const KEEPING: &str = "keeping everything";
 const VALUE_BYTES: usize = 1000;
-/// What a record takes beside its value: headers of record and block, and the key.
+/// The size of a record without its value: headers of record and block, and the key.
 const OVERHEAD_BYTES: u64 = 64;
-/// No record is written twice in so many; coprime to any number of records that people choose.
+/// No record is written twice within this number of writes; coprime to any number of records that
+/// people choose.
 const STRIDE: u64 = 7_368_787;
 
 #[derive(Clone, Debug)]
@@ -35,7 +36,7 @@ impl Defaults for OverwriteDefaults {
     const ROUNDS: usize = 20;
 }
 
-/// Arguments of `braid bench overwrite`. A round writes each of the --records once.
+/// Arguments of `braid-lab bench overwrite`. A round writes each of the --records once.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OverwriteArguments {
     #[command(flatten)]
@@ -46,7 +47,7 @@ pub(crate) struct OverwriteArguments {
 }
 
 impl OverwriteArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
         let place = self.place.make()?;

@@ -1,4 +1,4 @@
-//! Requests that come at a rate of their own, whether or not earlier ones are done.
+//! Requests at a fixed rate, independent of the completion of earlier ones.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -12,19 +12,19 @@ use crate::error::Error;
 use crate::harness::process;
 use crate::random::key_of;
 
-/// How long the client sleeps between two looks.
+/// The client's sleep between two polls.
 const LOOK: Duration = Duration::from_micros(20);
 
-/// What requests at a fixed rate took, from when they were due until their result was there.
+/// The latencies of requests at a fixed rate, from their due time to their result.
 pub(crate) struct Paced {
-    /// Requests a second that were answered.
+    /// Answered requests per second.
     pub(crate) rate: f64,
     pub(crate) p50: Duration,
     pub(crate) p99: Duration,
     pub(crate) p999: Duration,
 }
 
-/// Puts `value` at `rate` a second for `period`.
+/// Puts `value` at `rate` times a second for `period`.
 pub(crate) fn run(
     database: &Database,
     table: &Table<u64, [u8]>,
@@ -53,8 +53,8 @@ pub(crate) fn run(
         if asked == most && pending.is_empty() {
             break;
         }
-        // Not a busy wait: the kernel's own threads need a core too. Nor to be woken by each result:
-        // that would cost the worker more than the commit.
+        // Not a busy wait, because the kernel's own threads need a core too. Not a wake-up by each
+        // result, because that would cost the worker more than the commit.
         std::thread::sleep(LOOK);
     }
     let at = |quantile| Duration::from_nanos(taken.value_at_quantile(quantile));

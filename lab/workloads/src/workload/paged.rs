@@ -1,5 +1,6 @@
-//! `paged`: uniform reads and updates of a paged table: all in memory, beside a table in memory; and four times as large as
-//! the memory that its pages may take, where what is read fits, and where it does not.
+//! `paged`: uniform reads and updates of a paged table. The table is fully cached, compared with a
+//! table in memory; or four times as large as the memory for its pages, with a working set that
+//! fits and one that does not.
 
 use braiddb::{Database, Durability, TableOptions, Transaction};
 use clap::Args;
@@ -17,7 +18,7 @@ use crate::harness::report::Report;
 use crate::harness::rounds::Subject;
 use crate::scale::arguments::{Defaults, Scale, Settings};
 
-/// Names of subjects, as tables show them.
+/// Names of subjects in tables.
 const HOT: &str = "in memory";
 const CACHED: &str = "paged, all cached";
 const CACHED_SET: &str = "paged, all cached, an eighth is read";
@@ -25,12 +26,14 @@ const FITTING_SET: &str = "4 times the memory, an eighth is read";
 const UNIFORM: &str = "4 times the memory, all is read";
 const SEQUENTIAL: &str = "4 times the memory, all is read, sequential";
 const CHANGED: &str = "4 times the memory, all is read and changed";
-/// Reads that `fio` has under way at a time.
+/// The queue depth of `fio`.
 const FIO_DEPTH: usize = 64;
-/// How many times as large as the memory for its pages the table is; and what part of it the working set is.
+/// The size of the table as a multiple of the memory for its pages, and the working set's part of
+/// the table.
 const TIMES: u64 = 4;
 const PART: u64 = 8;
-/// The log's ring in a small budget, and what is kept free beside pages, in sixteenths of the rest.
+/// The log's ring in a small budget, and the part of the rest that is kept free besides pages, in
+/// sixteenths.
 const RING_BYTES: u64 = 32 << 20;
 const KEPT_FREE: u64 = 16;
 
@@ -42,7 +45,7 @@ impl Defaults for PagedDefaults {
     const SECONDS: f64 = 2.0;
 }
 
-/// Arguments of `braid bench paged`.
+/// Arguments of `braid-lab bench paged`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PagedArguments {
     #[command(flatten)]
@@ -53,7 +56,7 @@ pub(crate) struct PagedArguments {
 }
 
 impl PagedArguments {
-    /// Runs it: reads, then updates.
+    /// Runs the workload: reads, then updates.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         let settings = self.scale.settings();
         let place = self.place.make()?;
@@ -69,13 +72,14 @@ impl PagedArguments {
     }
 }
 
-/// The tables; all but the first one are paged, and the last two larger than the memory for their pages.
+/// The tables: all except the first are paged, and the last two are larger than the memory for
+/// their pages.
 struct Beds {
     hot: Bed,
     cached: Bed,
     larger: Bed,
     sequential: Bed,
-    /// Bytes of all pages of one of them.
+    /// Bytes of all pages of one table.
     page_bytes: u64,
 }
 
@@ -90,7 +94,8 @@ impl Beds {
         let cached = load(place, "cached", braided, records, None)?;
         let page_bytes = cached.database.stats().memory.pages;
         let room = page_bytes / TIMES;
-        // Where nothing is logged, nothing is the ring's; a budget is more than a ring nevertheless.
+        // A database without a log uses no ring; its budget must nevertheless be larger than a
+        // ring.
         let budget = (room + room / (KEPT_FREE - 1)).max(RING_BYTES + 1);
         let larger = load(place, "larger", braided, records, Some(budget))?;
         let alone = Opening::sequential(settings);
@@ -99,7 +104,7 @@ impl Beds {
     }
 }
 
-/// A subject of procedures that `make` makes.
+/// Returns a subject of procedures from `make`.
 fn subject<P: Procedure>(
     name: &str,
     bed: &Bed,
@@ -216,7 +221,7 @@ fn records_a_second(report: &Report, subject: &str) -> Option<f64> {
     report.subject(subject).map(|subject| subject.rate.median * OPERATIONS as f64)
 }
 
-/// A paged table with all records in a directory of its own.
+/// Loads a paged table with all records into a new directory.
 fn load(
     place: &Place,
     name: &str,

@@ -1,6 +1,6 @@
-//! `paths`: what nesting costs (CoroBase §4.3, whose flattening Rust's compiler makes). The bare
-//! look-up loop written as nested `async fn`s, flattened by hand into one, and behind two boxed
-//! futures; and the engine's reads, nested as they are, and behind two boxed futures.
+//! `paths`: the cost of nesting (CoroBase §4.3; Rust's compiler does the same flattening). Compares
+//! the bare look-up loop as nested `async fn`s, flattened by hand into one, and behind two boxed
+//! futures. Also compares the engine's nested reads with reads behind two boxed futures.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -35,7 +35,7 @@ impl Defaults for PathsDefaults {
     const RECORDS: u64 = bars::READS_MIDDLE;
 }
 
-/// Arguments of `braid bench paths`. All paths run at the same width: --width, or 24.
+/// Arguments of `braid-lab bench paths`. All paths run at the same width: --width, or 24.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PathsArguments {
     #[command(flatten)]
@@ -43,13 +43,13 @@ pub(crate) struct PathsArguments {
 }
 
 impl PathsArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         compare(stage, &self.scale.settings())
     }
 }
 
-/// The workload with the defaults, for a run of all of them.
+/// Runs the workload with defaults, for a run of all workloads.
 pub(crate) fn at(stage: &mut Stage, quick: bool) -> Result<Report, Error> {
     compare(stage, &Settings::defaults::<PathsDefaults>(quick))
 }
@@ -116,7 +116,7 @@ fn compare(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// The bare look-up loop by one path.
+/// The bare look-up loop in one variant.
 struct Bare {
     name: &'static str,
     path: Path,

@@ -6,7 +6,7 @@ use crate::engine::drive::Procedure;
 use crate::engine::fixture::Bed;
 use crate::random::Uniform;
 
-/// Operations a transaction of the microbenchmarks makes (CoroBase §5.4).
+/// The number of operations in a transaction of the microbenchmarks (CoroBase §5.4).
 pub(crate) const OPERATIONS: usize = 10;
 
 /// The table and the generator that every point procedure has.
@@ -17,13 +17,13 @@ pub(crate) struct Points {
 }
 
 impl Points {
-    /// On the records of `bed`.
+    /// Returns the table of `bed` with a generator.
     pub(crate) fn on(bed: &Bed, seed: u64) -> Self {
         Self { table: bed.table.clone(), uniform: Uniform::below(bed.records, seed) }
     }
 }
 
-/// `N` uniform reads; every key is there.
+/// `N` uniform reads; every key exists.
 #[derive(Clone)]
 pub(crate) struct Reads<const N: usize>(pub(crate) Points);
 
@@ -88,7 +88,7 @@ impl<const N: usize> Procedure for ReadModifyWrites<N> {
     }
 }
 
-/// A scan of `N` records from a uniform one on.
+/// A scan of `N` records from a uniform start.
 #[derive(Clone)]
 pub(crate) struct Scans<const N: u64>(pub(crate) Points);
 

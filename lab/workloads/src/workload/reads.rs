@@ -1,4 +1,4 @@
-//! `reads`: ten uniform reads a transaction (CoroBase §5.4), beside the bare lookup loop.
+//! `reads`: ten uniform reads a transaction (CoroBase §5.4), compared with the bare lookup loop.
 
 use clap::Args;
 
@@ -18,7 +18,7 @@ const _: () = assert!(READS == OPERATIONS, "both sides read as much");
 
 const REFERENCE: &str = "bare lookup loop";
 const TUNED: &str = "width that tunes itself";
-/// Widths that the sweep measures and among which the reference finds its best.
+/// The widths of the sweep, among which the reference also finds its best.
 const WIDTHS: [usize; 8] = [1, 2, 4, 8, 16, 24, 32, 48];
 
 #[derive(Clone, Debug)]
@@ -28,18 +28,19 @@ impl Defaults for ReadsDefaults {
     const RECORDS: u64 = bars::READS_LARGE;
 }
 
-/// Arguments of `braid bench reads`.
+/// Arguments of `braid-lab bench reads`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReadsArguments {
     #[command(flatten)]
     scale: Scale<ReadsDefaults>,
 
     /// Leave out the bare lookup loop (index, indirection and version without an engine), which
-    /// needs as much memory again.
+    /// doubles the memory.
     #[arg(long)]
     no_reference: bool,
 
-    /// Measure widths instead: that which tunes itself beside fixed ones from 1 to 48, on a database each.
+    /// Measure widths instead: the self-tuning width and fixed ones from 1 to 48, each on a new
+    /// database.
     #[arg(long, conflicts_with_all = ["no_reference", "policies", "width"])]
     sweep: bool,
 
@@ -49,7 +50,7 @@ pub(crate) struct ReadsArguments {
 }
 
 impl ReadsArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         let settings = self.scale.settings();
         match self.sweep {
@@ -59,13 +60,13 @@ impl ReadsArguments {
     }
 }
 
-/// The workload with the defaults, for a run of all of them.
+/// Runs the workload with defaults, for a run of all workloads.
 pub(crate) fn at(stage: &mut Stage, quick: bool, records: u64) -> Result<Report, Error> {
     let settings = Settings::defaults::<ReadsDefaults>(quick).with_records(records);
     compare(stage, &settings, records >= bars::READS_MIDDLE, false)
 }
 
-/// Widths, for a run of all workloads.
+/// Measures widths, for a run of all workloads.
 pub(crate) fn widths_at(stage: &mut Stage, quick: bool) -> Result<Report, Error> {
     let settings = Settings::defaults::<ReadsDefaults>(quick).with_records(bars::READS_MIDDLE);
     sweep(stage, &settings)
@@ -135,10 +136,10 @@ fn judge(report: &mut Report, settings: &Settings) {
     report.bar("two workers over one", bars::READS_TWO_WORKERS, over_one, judged);
 }
 
-/// The width that tunes itself beside fixed ones.
+/// Compares the self-tuning width with fixed ones.
 fn sweep(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     let name = |width: usize| format!("width {width}");
-    // A database for each width takes the memory of all others.
+    // Each width has a separate database, which needs the memory of the kept ones.
     stage.beds.clear();
     let mut subjects: Vec<Box<dyn Subject>> = Vec::new();
     for width in std::iter::once(None).chain(WIDTHS.map(Some)) {
@@ -186,7 +187,7 @@ impl Reference {
         check_memory(settings.records, HintedLookup::bytes(settings.records))?;
         let tree = HintedLookup::build(settings.records)?;
         let mut reference = Self { tree, width: 1, seed: settings.seed + 100, pin: settings.pin };
-        // Its best width differs by machine and size: the bound is what it reaches there.
+        // Its best width depends on machine and size: the bound is its rate at that width.
         let effort = settings.effort.warm_up();
         let mut best = 0.0;
         for width in WIDTHS.into_iter().filter(|width| *width >= 8) {
@@ -198,7 +199,7 @@ impl Reference {
         Ok(reference)
     }
 
-    /// On the core of the engine's first worker, if workers are bound to cores.
+    /// Runs on the core of the engine's first worker if workers are bound to cores.
     fn run(&mut self, width: usize, effort: Effort) -> Sample {
         self.seed += 1;
         let Self { tree, seed, pin, .. } = self;

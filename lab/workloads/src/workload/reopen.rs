@@ -1,5 +1,5 @@
-//! `reopen`: how long a database takes to open, from a checkpoint and by replaying its log, up to
-//! the first answer of a transaction.
+//! `reopen`: the time to open a database, from a checkpoint and by log replay, up to the first
+//! answer of a transaction.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -24,9 +24,9 @@ use crate::scale::arguments::{Defaults, Scale, Settings};
 const CHECKPOINT: &str = "from a checkpoint";
 const LOG: &str = "replaying the log";
 const PAGED: &str = "replaying updates of a paged table, 4 times the memory";
-/// How many times as large as the memory for its pages the paged table is.
+/// The size of the paged table as a multiple of the memory for its pages.
 const TIMES: u64 = 4;
-/// Memory beside pages: mostly the log's ring.
+/// Memory for other purposes than pages: mostly the log's ring.
 const OTHER_BYTES: u64 = 64 << 20;
 
 #[derive(Clone, Debug)]
@@ -38,7 +38,7 @@ impl Defaults for ReopenDefaults {
     const ROUNDS: usize = 3;
 }
 
-/// Arguments of `braid bench reopen`. A round opens each database once.
+/// Arguments of `braid-lab bench reopen`. A round opens each database once.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ReopenArguments {
     #[command(flatten)]
@@ -47,18 +47,18 @@ pub(crate) struct ReopenArguments {
     #[command(flatten)]
     place: PlaceArguments,
 
-    /// Only a paged table, four times as large as its memory, each record of which was updated once, anywhere in turn, since
-    /// the checkpoint.
+    /// Measure only a paged table four times as large as its memory. Each of its records was
+    /// updated once since the checkpoint, in random order.
     #[arg(long)]
     paged: bool,
 }
 
 impl ReopenArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
         let (settings, place) = (self.scale.settings(), self.place.make()?);
-        // The two databases are never open at once.
+        // The two databases are never open at the same time.
         check_memory(settings.records, settings.records * RECORD_BYTES)?;
         let settings = Settings { effort: Effort::Transactions(settings.records), ..settings };
         let names: &[&'static str] = if self.paged { &[PAGED] } else { &[CHECKPOINT, LOG] };
@@ -98,13 +98,13 @@ impl ReopenArguments {
     }
 }
 
-/// A database that is closed.
+/// A closed database.
 struct Closed {
     name: &'static str,
     directory: PathBuf,
     options: Options,
     records: u64,
-    /// Bytes of log that are replayed.
+    /// Bytes of log to replay.
     log_bytes: u64,
 }
 
@@ -135,7 +135,7 @@ impl Closed {
         Ok(closed)
     }
 
-    /// As many updates as there are records, which are to be replayed with less memory.
+    /// Makes as many updates as there are records; the open replays them with less memory.
     fn update(&mut self, bed: &Bed, settings: &Settings) -> Result<(), Error> {
         let make = |worker| Updates::<OPERATIONS>(Points::on(bed, settings.seed + worker as u64));
         let effort = Effort::Transactions(self.records / OPERATIONS as u64);

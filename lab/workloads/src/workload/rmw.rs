@@ -1,4 +1,4 @@
-//! `rmw`: ten read-modify-writes a transaction (CoroBase §5.5).
+//! `rmw`: ten read-modify-writes in each transaction (CoroBase §5.5).
 
 use clap::Args;
 
@@ -16,7 +16,7 @@ impl Defaults for RmwDefaults {
     const RECORDS: u64 = bars::READS_MIDDLE;
 }
 
-/// Arguments of `braid bench rmw`.
+/// Arguments of `braid-lab bench rmw`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct RmwArguments {
     #[command(flatten)]
@@ -24,13 +24,13 @@ pub(crate) struct RmwArguments {
 }
 
 impl RmwArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         compare(stage, &self.scale.settings())
     }
 }
 
-/// The workload with the defaults, for a run of all of them.
+/// Runs the workload with defaults, for a run of all workloads.
 pub(crate) fn at(stage: &mut Stage, quick: bool) -> Result<Report, Error> {
     compare(stage, &Settings::defaults::<RmwDefaults>(quick))
 }

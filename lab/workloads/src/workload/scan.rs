@@ -1,5 +1,5 @@
-//! `scan`: scans of a hundred records (CoroBase §5.5, where interleaving gains little and must
-//! cost nothing).
+//! `scan`: scans of a hundred records (CoroBase §5.5). Interleaving gains little here and must not
+//! slow scans down.
 
 use clap::Args;
 
@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::harness::report::Report;
 use crate::scale::arguments::{Defaults, Scale, Settings};
 
-/// Records a scan reads.
+/// The number of records in a scan.
 const LENGTH: u64 = 100;
 
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ impl Defaults for ScanDefaults {
     const RECORDS: u64 = bars::READS_MIDDLE;
 }
 
-/// Arguments of `braid bench scan`.
+/// Arguments of `braid-lab bench scan`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ScanArguments {
     #[command(flatten)]
@@ -28,13 +28,13 @@ pub(crate) struct ScanArguments {
 }
 
 impl ScanArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         compare(stage, &self.scale.settings())
     }
 }
 
-/// The workload with the defaults, for a run of all of them.
+/// Runs the workload with defaults, for a run of all workloads.
 pub(crate) fn at(stage: &mut Stage, quick: bool) -> Result<Report, Error> {
     compare(stage, &Settings::defaults::<ScanDefaults>(quick))
 }

@@ -1,5 +1,5 @@
-//! What every workload works with: progress, the beds kept between workloads, and the two subjects
-//! that nearly all compare, the engine braided and sequential.
+//! The common environment of workloads: progress, databases kept between workloads, and the two
+//! subjects that nearly all compare: the engine braided and sequential.
 
 use crate::engine::drive::{Driven, Procedure};
 use crate::engine::fixture::{Bed, Beds, Opening};
@@ -11,30 +11,31 @@ use crate::harness::report::{Report, Setting};
 use crate::harness::rounds::{Subject, alternate};
 use crate::scale::arguments::Settings;
 
-/// Names of subjects, as tables show them.
+/// Names of subjects in tables.
 pub(crate) const BRAIDED: &str = "braided";
 pub(crate) const SEQUENTIAL: &str = "sequential";
 
-/// Where workloads run, one after the other.
+/// The environment in which workloads run, one after the other.
 pub struct Stage {
-    /// What runs now, for people.
+    /// The progress of the current workload, for people.
     pub progress: Progress,
     pub(crate) beds: Beds,
-    /// Where the figures of a run of many are kept.
+    /// The store for the figures of a run of many.
     pub(crate) keep: Option<Keep>,
-    /// Whether what is kept there is measured again.
+    /// True if stored figures are measured again.
     pub(crate) again: bool,
 }
 
 impl Default for Stage {
-    /// An empty one.
+    /// Returns an empty stage.
     fn default() -> Self {
         Self { progress: Progress::of(0), beds: Beds::default(), keep: None, again: false }
     }
 }
 
 impl Stage {
-    /// The engine braided, on one worker and (if there are several) on all of them, and sequential.
+    /// Returns the usual subjects: the engine braided, on one worker and (if there are several) on
+    /// all workers, and sequential.
     pub(crate) fn usual_subjects<P, M>(
         &mut self,
         settings: &Settings,
@@ -63,7 +64,8 @@ impl Stage {
         Ok(subjects)
     }
 
-    /// One figure of a run of many: what an earlier run kept of it, or else what `measure` finds, which is kept.
+    /// Returns one figure of a run of many: the stored reports of an earlier run, or else the
+    /// reports of `measure`, which are then stored.
     pub(crate) fn figure(
         &mut self,
         name: &str,
@@ -84,7 +86,7 @@ impl Stage {
         Ok(reports)
     }
 
-    /// Runs the rounds of `subjects` and begins the report of them.
+    /// Runs the rounds of `subjects` and returns a report of them.
     pub fn measure(
         &mut self,
         workload: &str,
@@ -102,7 +104,7 @@ impl Stage {
     }
 }
 
-/// The name of the braided subject on several workers.
+/// Returns the name of the braided subject on several workers.
 pub(crate) fn braided_on(workers: usize) -> String {
     format!("{BRAIDED}, {workers} workers")
 }

@@ -1,5 +1,5 @@
-//! `timeline`: minutes of reads and updates over data four times the memory they may use, watched
-//! second by second: transactions, reads and writes of the disk, memory.
+//! `timeline`: minutes of reads and updates over data four times as large as the memory budget.
+//! Records transactions, disk reads and writes, and memory second by second.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,19 +21,19 @@ use crate::random::key_of;
 use crate::scale::arguments::{Defaults, Scale, Settings};
 
 const VALUE_BYTES: usize = 1000;
-/// What a record takes beside its value: headers and the key.
+/// The size of a record without its value: headers and the key.
 const OVERHEAD_BYTES: u64 = 64;
-/// The data over the memory for it.
+/// The data size as a multiple of its memory.
 const TIMES_MEMORY: u64 = 4;
-/// The log's ring, which the budget counts.
+/// The log's ring, which the budget includes.
 const RING_BYTES: u64 = 64 << 20;
 /// Four fifths of accesses go to one fifth of the records.
 const HOT_PERCENT: u64 = 80;
 const HOT_SHARE: u64 = 5;
-/// Records a loading transaction puts.
+/// The number of records in a loading transaction.
 const BATCH: u64 = 100;
 const LOOK: Duration = Duration::from_secs(1);
-/// Looks that one figure of the rate's steadiness is taken over.
+/// The number of samples in one window of the rate's steadiness.
 const WINDOW: usize = 10;
 
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ impl Defaults for TimelineDefaults {
     const ROUNDS: usize = 1;
 }
 
-/// Arguments of `braid bench timeline`. One round of --seconds is run.
+/// Arguments of `braid-lab bench timeline`. One round of --seconds is run.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TimelineArguments {
     #[command(flatten)]
@@ -55,13 +55,13 @@ pub(crate) struct TimelineArguments {
     #[command(flatten)]
     place: PlaceArguments,
 
-    /// The records are those of a paged table.
+    /// Use a paged table.
     #[arg(long)]
     paged: bool,
 }
 
 impl TimelineArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
         let (settings, place) = (self.scale.settings(), self.place.make()?);
@@ -121,12 +121,12 @@ struct Mixed {
 }
 
 impl Procedure for Mixed {
-    /// A key, and what to write if it is to be written.
+    /// A key, and the new value if the operation is a write.
     type Input = (u64, Option<u8>);
 
     fn draw(&mut self) -> Self::Input {
         let hot = self.random.u64(0..100) < HOT_PERCENT;
-        // Hot records lie all over the table.
+        // Hot records are spread over the whole table.
         let record = match hot {
             true => self.random.u64(0..self.records.div_ceil(HOT_SHARE)) * HOT_SHARE,
             false => self.random.u64(0..self.records),
@@ -146,7 +146,7 @@ impl Procedure for Mixed {
     }
 }
 
-/// What was seen at one moment, counted from the database's opening.
+/// Counters at one moment, from the opening of the database on.
 #[derive(Clone, Copy)]
 pub(crate) struct Look {
     seconds: f64,
@@ -158,7 +158,7 @@ pub(crate) struct Look {
 }
 
 impl Look {
-    /// Memory that versions took.
+    /// Returns the memory of versions.
     pub(crate) fn versions(&self) -> u64 {
         self.versions
     }
@@ -180,7 +180,7 @@ fn load(database: &Database, records: u64, paged: bool) -> Result<Table<u64, [u8
     Ok(table)
 }
 
-/// Looks until it is over, and once more.
+/// Samples the counters until `over` is set, and once more after that.
 pub(crate) fn watch(database: &Database, over: &AtomicBool, pause: Duration) -> Vec<Look> {
     let begin = Instant::now();
     let mut looks = Vec::new();
@@ -194,7 +194,7 @@ pub(crate) fn watch(database: &Database, over: &AtomicBool, pause: Duration) -> 
             resident: stats.memory.resident,
             versions: stats.memory.versions,
         });
-        // Acquire pairs with the end of the run.
+        // Acquire pairs with the Release at the end of the run.
         if over.load(Ordering::Acquire) {
             return looks;
         }
@@ -203,7 +203,7 @@ pub(crate) fn watch(database: &Database, over: &AtomicBool, pause: Duration) -> 
 }
 
 fn add_figures(report: &mut Report, looks: &[Look], budget: u64, judged: bool) {
-    // The last look may come right after the one before.
+    // The last sample may follow the one before immediately.
     let rates: Vec<f64> = transactions(looks).iter().map(|(_, rate)| *rate).collect();
     let windows = rates[..rates.len().saturating_sub(1)].chunks_exact(WINDOW);
     let windows = Spread::of(windows.map(|window| window.iter().sum::<f64>() / WINDOW as f64));
@@ -216,7 +216,7 @@ fn add_figures(report: &mut Report, looks: &[Look], budget: u64, judged: bool) {
     report.lines = charts(looks);
 }
 
-/// What grew from look to look, a second.
+/// Returns the growth per second from sample to sample.
 fn rate(looks: &[Look], count: fn(&Look) -> u64) -> Vec<(f64, f64)> {
     let pairs = looks.windows(2).map(|pair| {
         let grown = count(&pair[1]).saturating_sub(count(&pair[0])) as f64;
@@ -229,7 +229,8 @@ fn transactions(looks: &[Look]) -> Vec<(f64, f64)> {
     rate(looks, |look| look.transactions)
 }
 
-/// The rate of the second half over that of the first; none of fewer than three looks.
+/// Returns the rate of the second half over that of the first, or `None` for fewer than three
+/// samples.
 pub(crate) fn halves(looks: &[Look]) -> Option<f64> {
     let (first, middle, last) = (looks.first()?, looks.get(looks.len() / 2)?, looks.last()?);
     let rate = |from: &Look, to: &Look| {
@@ -239,7 +240,7 @@ pub(crate) fn halves(looks: &[Look]) -> Option<f64> {
     (looks.len() > 2 && over.is_finite()).then_some(over)
 }
 
-/// Transactions, the disk and memory over time.
+/// Returns charts of transactions, disk and memory over time.
 pub(crate) fn charts(looks: &[Look]) -> Vec<LineChart> {
     type Chart = (&'static str, &'static str, &'static str, Vec<(f64, f64)>);
     let charts: [Chart; 4] = [

@@ -1,4 +1,5 @@
-//! `trace`: what a trace costs, and pictures of one: what slots run and wait for, in memory and with group commit.
+//! `trace`: the cost of a trace, and charts of one: what slots run and wait for, in memory and with
+//! group commit.
 
 use std::time::Duration;
 
@@ -16,23 +17,23 @@ use crate::harness::report::{Lane, LaneChart, Report, Stretch};
 use crate::harness::rounds::{Effort, Subject};
 use crate::scale::arguments::{Defaults, Scale, Settings};
 
-/// Names of subjects, as tables show them.
+/// Names of subjects in tables.
 const UNTRACED: &str = "without a trace";
 const TRACED: &str = "traced";
-/// Slices that are kept.
+/// The number of slices that the trace keeps.
 const SLICES: usize = 1 << 17;
-/// What slots and workers do here, in the order of colours.
+/// The activities of slots and workers, in the order of colours.
 const KINDS: [&str; 6] =
     ["runs", "cache line", "commit", "another's decision", "housekeeping", "sleeps"];
-/// Slots that pictures show.
+/// The number of slots in a chart.
 const LANES: usize = 12;
-/// Moments that are looked at for a picture.
+/// The number of moments to choose a chart from.
 const MOMENTS: usize = 101;
 const IN_MEMORY_WINDOW: Duration = Duration::from_micros(6);
 const DURABLE_WINDOW: Duration = Duration::from_millis(3);
-/// Records that transactions change that wait for the disk.
+/// The number of records changed by transactions that wait for the disk.
 const DURABLE_RECORDS: u64 = 100_000;
-/// Transactions that are enough for a picture.
+/// Transactions that are enough for a chart.
 const DRAWN: Effort = Effort::Transactions(20_000);
 
 #[derive(Clone, Debug)]
@@ -43,7 +44,7 @@ impl Defaults for TraceDefaults {
     const QUICK_RECORDS: u64 = 5_000;
 }
 
-/// Arguments of `braid bench trace`.
+/// Arguments of `braid-lab bench trace`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TraceArguments {
     #[command(flatten)]
@@ -54,7 +55,7 @@ pub(crate) struct TraceArguments {
 }
 
 impl TraceArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         measure(stage, &self.scale.settings(), &self.place.make()?)
     }
@@ -87,7 +88,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     Ok(report)
 }
 
-/// Polls for each transaction that was seen to end.
+/// Returns the polls for each completed transaction.
 fn polls_of_one(trace: &Trace) -> f64 {
     let count = |is: fn(Activity) -> bool| {
         trace.slices().iter().filter(|slice| is(slice.activity)).count() as f64
@@ -96,7 +97,7 @@ fn polls_of_one(trace: &Trace) -> f64 {
     polls / count(|activity| activity == Activity::Ends).max(1.0)
 }
 
-/// Of transactions that wait for memory.
+/// Traces transactions that wait for memory.
 fn in_memory(one: Opening, settings: &Settings) -> Result<Trace, Error> {
     let options = one.options();
     let options = options.tune(|tuning| tuning.hot_width(Width::Fixed(LANES)).trace(SLICES));
@@ -106,7 +107,7 @@ fn in_memory(one: Opening, settings: &Settings) -> Result<Trace, Error> {
     Ok(bed.database.trace())
 }
 
-/// Of transactions that wait for the disk.
+/// Traces transactions that wait for the disk.
 fn durable(one: Opening, settings: &Settings, place: &Place) -> Result<Trace, Error> {
     let options = one.durability(Durability::Group).options();
     let options = options.tune(|tuning| tuning.cold_width(LANES).trace(SLICES));
@@ -118,7 +119,8 @@ fn durable(one: Opening, settings: &Settings, place: &Place) -> Result<Trace, Er
     Ok(bed.database.trace())
 }
 
-/// What the worker's slots did for a while: of many moments that are kept, the one in which as much is done as in most.
+/// Charts the worker's slots for a period. Chooses, among many recorded moments, one with median
+/// activity.
 fn picture(name: &str, title: &str, trace: &Trace, window: Duration) -> LaneChart {
     let polls: Vec<Duration> = trace
         .slices()
@@ -139,7 +141,7 @@ fn picture(name: &str, title: &str, trace: &Trace, window: Duration) -> LaneChar
     let mut slots: Vec<Option<usize>> = seen.iter().map(|slice| slice.slot).collect();
     slots.sort_unstable();
     slots.dedup();
-    // The worker itself, and as many.
+    // The worker and `LANES` slots.
     slots.truncate(1 + LANES);
     let micros = |time: Duration| time.saturating_sub(from).min(window).as_nanos() as f64 / 1e3;
     let lane = |slot: &Option<usize>| Lane {

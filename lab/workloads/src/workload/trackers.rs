@@ -1,5 +1,5 @@
-//! `trackers`: the hole trackers alone, without a disk, and with more threads than cores: how what
-//! a block costs grows (ELEDA §6.5 asks the same of its parts).
+//! `trackers`: the hole trackers alone, without a disk, with up to more threads than cores: the
+//! cost of a block as threads increase (as in ELEDA §6.5).
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ impl Defaults for TrackersDefaults {
     const ROUNDS: usize = 3;
 }
 
-/// Arguments of `braid bench trackers`. --records and --transactions say nothing here.
+/// Arguments of `braid-lab bench trackers`. --records and --transactions have no effect.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TrackersArguments {
     #[command(flatten)]
@@ -35,14 +35,14 @@ pub(crate) struct TrackersArguments {
 }
 
 impl TrackersArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         stage.beds.clear();
         measure(stage, &self.scale.settings())
     }
 }
 
-/// One tracker, with so many threads and so large blocks.
+/// One tracker, with this number of threads and block size.
 pub(crate) struct Driven {
     name: String,
     drive: TrackerDrive,
@@ -116,7 +116,7 @@ fn measure(stage: &mut Stage, settings: &Settings) -> Result<Report, Error> {
     Ok(report)
 }
 
-/// Processor time a block, by threads.
+/// Charts the processor time of a block, by threads.
 fn costs(report: &Report, bytes: u64) -> LineChart {
     let lines = HoleTracker::ALL.map(|tracker| Line {
         name: tracker.to_string(),

@@ -1,4 +1,4 @@
-//! `updates`: ten blind updates a transaction (CoroBase §5.5).
+//! `updates`: ten blind updates in each transaction (CoroBase §5.5).
 
 use clap::Args;
 
@@ -16,7 +16,7 @@ impl Defaults for UpdatesDefaults {
     const RECORDS: u64 = bars::READS_MIDDLE;
 }
 
-/// Arguments of `braid bench updates`.
+/// Arguments of `braid-lab bench updates`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct UpdatesArguments {
     #[command(flatten)]
@@ -24,13 +24,13 @@ pub(crate) struct UpdatesArguments {
 }
 
 impl UpdatesArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         compare(stage, &self.scale.settings())
     }
 }
 
-/// The workload with the defaults, for a run of all of them.
+/// Runs the workload with defaults, for a run of all workloads.
 pub(crate) fn at(stage: &mut Stage, quick: bool) -> Result<Report, Error> {
     compare(stage, &Settings::defaults::<UpdatesDefaults>(quick))
 }

@@ -26,7 +26,6 @@ use std::task::{Context, Poll};
 
 use feed::{Feed, Progress, Source, Stage};
 use futures_core::Stream;
-use futures_util::stream::unfold;
 pub use item::{Change, ChangeKind, ChangeTransaction};
 pub use slots::ChangeSlot;
 pub(super) use slots::Slots;
@@ -36,6 +35,7 @@ use wanted::Wanted;
 
 use super::Database;
 use super::error::{Error, Result};
+use super::unfold::unfold;
 use crate::log::{LogFiles, LogFreed, LogHold, Lsn};
 use crate::transaction::Engine;
 
@@ -365,8 +365,7 @@ impl Stream for Changes {
 
 /// The feed as a stream, which ends with its first error that is not [`Error::Overloaded`].
 fn run(feed: Feed) -> Transactions {
-    Box::pin(unfold(Some(feed), async |feed| {
-        let mut feed = feed?;
+    Box::pin(unfold(feed, async |mut feed: Feed| {
         match feed.next().await {
             Ok(transaction) => Some((Ok(transaction), Some(feed))),
             // It is where it was.

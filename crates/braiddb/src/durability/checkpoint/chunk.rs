@@ -1,22 +1,20 @@
-//! Chunks: the entries of one table, as many as fit, under one checksum: where its records are in the log, or, of a
-//! paged table, where its leaves are (`leaves`).
+//! Checkpoint chunks: entries of one table, with one checksum for the chunk. The entries are the
+//! addresses of records in the log or, for a paged table, the places of its leaves (`leaves`).
 //!
-//! Checkpoints of earlier builds have the records of paged tables themselves. The last record of such a chunk may be cut
-//! short in its value, if that is large: the next chunk, of the same table, begins with more of it.
+//! Checkpoints of earlier builds contain the records of paged tables. If the value of the last
+//! record in such a chunk is large, the next chunk of the same table continues it.
 
 mod leaves;
 
 pub(super) use leaves::LEAF_BYTES;
 
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
 use crate::io::AlignedBuffer;
 use crate::page::KeyBytes;
 use crate::rid::{Rid, TableId};
+use crate::types::{OnDisk, U16, U32, U64, on_disk};
 use crate::version::Address;
 
-/// Bytes of every chunk.
+/// Size of every chunk in bytes.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 const HEADER_BYTES: usize = size_of::<ChunkHeader>();
 /// Bytes of a chunk for its entries.
@@ -24,36 +22,38 @@ const HEADER_BYTES: usize = size_of::<ChunkHeader>();
 const CONTENT_BYTES: usize = CHUNK_BYTES - HEADER_BYTES;
 /// Bytes of an entry before its key.
 pub(super) const ENTRY_BYTES: usize = size_of::<EntryHeader>();
-/// Values that are longer may be cut; no value that lies on a page is.
+/// Minimum length of values that may be continued in the next chunk; values stored on a page are
+/// shorter.
 pub(super) const CUT_BEYOND: usize = 16 << 10;
-/// Bytes of a record of a paged table before its key.
+/// Bytes of a paged table's record before its key.
 pub(super) const RECORD_BYTES: usize = size_of::<RecordHeader>();
 
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct ChunkHeader {
-    /// CRC-32C of the chunk, this field taken as zero.
-    checksum: U32,
-    table: U32,
-    /// The chunk's place in the file, from 0.
-    number: U32,
-    entries: U16,
-    kind: U16,
+on_disk! {
+    struct ChunkHeader {
+        /// CRC-32C of the chunk, with this field as zero.
+        checksum: U32,
+        table: U32,
+        /// Number of the chunk in the file, from 0.
+        number: U32,
+        entries: U16,
+        kind: U16,
+    }
 }
 
-/// What a chunk's entries are.
+/// Kind of a chunk's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChunkKind {
     /// Keys, with the ids and addresses of their records.
     Addresses,
-    /// Keys of a paged table, with their values; first, more of the value that the chunk before was full of. Of earlier builds.
+    /// Keys of a paged table, with their values, preceded by the continuation of the previous
+    /// chunk's last value. Earlier builds only.
     Records,
-    /// Where the leaves of a paged table are.
+    /// Places of the leaves of a paged table.
     Leaves,
-    /// Where those leaves are that the pieces of its large values are on.
+    /// Places of the leaves with the pieces of a paged table's large values.
     Pieces,
-    /// Large values, of which pieces are there, that belong to no record once the log is replayed; first, the number that the
-    /// next one gets.
+    /// Large values with existing pieces that belong to no record after the replay. The first entry
+    /// has the number of the next large value.
     Unowned,
 }
 
@@ -65,24 +65,24 @@ impl ChunkKind {
     }
 }
 
-/// The first bytes of an entry; the key follows.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct EntryHeader {
-    address: U64,
-    rid_low: U32,
-    rid_high: U16,
-    key_bytes: U16,
+on_disk! {
+    /// Start of an entry; the key follows.
+    struct EntryHeader {
+        address: U64,
+        rid_low: U32,
+        rid_high: U16,
+        key_bytes: U16,
+    }
 }
 
-/// The first bytes of a record of a paged table; the key follows, then the value, of which `value_bytes` is the whole
-/// length.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct RecordHeader {
-    value_bytes: U32,
-    key_bytes: U16,
-    zero: U16,
+on_disk! {
+    /// Start of a paged table's record. The key and then the value follow; `value_bytes` is the length
+    /// of the whole value.
+    struct RecordHeader {
+        value_bytes: U32,
+        key_bytes: U16,
+        zero: U16,
+    }
 }
 
 const _: () = assert!(HEADER_BYTES == 16 && ENTRY_BYTES == 16 && RECORD_BYTES == 8);
@@ -96,7 +96,7 @@ pub(super) struct ChunkWriter {
     kind: ChunkKind,
     entries: u16,
     used: usize,
-    /// The key of the last leaf.
+    /// The lowest key of the last leaf.
     last: KeyBytes,
 }
 
@@ -110,7 +110,7 @@ impl ChunkWriter {
         self.used == HEADER_BYTES
     }
 
-    /// Adds an entry; `false` if it does not fit any more.
+    /// Adds an entry. Returns `false` if it does not fit.
     pub(super) fn push(&mut self, key: &[u8], rid: Rid, address: Address) -> bool {
         assert_eq!(self.kind, ChunkKind::Addresses);
         let header = EntryHeader {
@@ -122,7 +122,7 @@ impl ChunkWriter {
         self.push_parts([header.as_bytes(), key, &[]])
     }
 
-    /// Adds the parts of an entry; `false` if they do not fit any more.
+    /// Adds the parts of an entry. Returns `false` if they do not fit.
     fn push_parts(&mut self, parts: [&[u8]; 3]) -> bool {
         if self.used + parts.iter().map(|part| part.len()).sum::<usize>() > CHUNK_BYTES {
             return false;
@@ -135,7 +135,7 @@ impl ChunkWriter {
         true
     }
 
-    /// The chunk's bytes, as the `number`-th of its file.
+    /// Returns the chunk's bytes, as the `number`-th chunk of its file.
     pub(super) fn finish(mut self, number: u32) -> AlignedBuffer {
         let mut header = ChunkHeader {
             checksum: 0.into(),
@@ -151,18 +151,18 @@ impl ChunkWriter {
     }
 }
 
-/// A chunk read back and checked.
+/// A chunk that was read and verified.
 #[derive(Debug)]
 pub(super) struct ChunkReader<'c> {
     pub(super) table: TableId,
     pub(super) kind: ChunkKind,
     left: u16,
     rest: &'c [u8],
-    /// The key of the last leaf.
+    /// The lowest key of the last leaf.
     last: KeyBytes,
 }
 
-/// What an entry says.
+/// Contents of an entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkEntry<'c> {
     pub(super) key: &'c [u8],
@@ -174,16 +174,16 @@ pub(super) struct ChunkEntry<'c> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ChunkRecord<'c> {
     pub(super) key: &'c [u8],
-    /// What the chunk has of its value.
+    /// The part of the value that is in the chunk.
     pub(super) value: &'c [u8],
     /// Bytes of the value that are in the next chunks.
     pub(super) rest: usize,
 }
 
 impl<'c> ChunkReader<'c> {
-    /// The `number`-th chunk of a file; `Err` says what is wrong with it.
+    /// Verifies and opens the `number`-th chunk of a file. The error describes the damage.
     pub(super) fn new(bytes: &'c [u8], number: u32) -> Result<Self, &'static str> {
-        let (header, _) = ChunkHeader::ref_from_prefix(bytes).map_err(|_| "it is cut short")?;
+        let (header, _) = ChunkHeader::ref_from_prefix(bytes).ok_or("it is cut short")?;
         let sum = crc32c::crc32c_append(crc32c::crc32c(&[0; 4]), &bytes[4..]);
         if sum != header.checksum.get() {
             return Err("the checksum is wrong");
@@ -197,12 +197,12 @@ impl<'c> ChunkReader<'c> {
         Ok(Self { table, kind, left, rest, last: KeyBytes::new() })
     }
 
-    /// Whether all its entries were passed.
+    /// Returns whether all entries were read.
     pub(super) fn is_over(&self) -> bool {
         self.left == 0
     }
 
-    /// The next record of a paged table; `None` after the last.
+    /// Returns the next record of a paged table; `None` after the last.
     pub(super) fn next_record(&mut self) -> Option<Result<ChunkRecord<'c>, &'static str>> {
         assert_eq!(self.kind, ChunkKind::Records);
         self.left = self.left.checked_sub(1)?;
@@ -210,10 +210,10 @@ impl<'c> ChunkReader<'c> {
     }
 
     fn record(&mut self) -> Option<ChunkRecord<'c>> {
-        let (header, rest) = RecordHeader::ref_from_prefix(self.rest).ok()?;
+        let (header, rest) = RecordHeader::ref_from_prefix(self.rest)?;
         let (key, rest) = rest.split_at_checked(header.key_bytes.get().into())?;
         let value_bytes = header.value_bytes.get() as usize;
-        // Only what is large, and last, is cut.
+        // Only the last record can be continued, and only if its value is large.
         let may_be_cut = value_bytes > CUT_BEYOND && self.left == 0;
         let here = if may_be_cut { value_bytes.min(rest.len()) } else { value_bytes };
         let (value, rest) = rest.split_at_checked(here)?;
@@ -221,14 +221,15 @@ impl<'c> ChunkReader<'c> {
         Some(ChunkRecord { key, value, rest: value_bytes - here })
     }
 
-    /// More of the value that the chunk before cut short, of which so many bytes were left. Before the first record.
+    /// Returns the continuation of the previous chunk's last value, of which `left` bytes were
+    /// missing. Called before the first record is read.
     pub(super) fn take_rest(&mut self, left: usize) -> &'c [u8] {
         let (part, rest) = self.rest.split_at(left.min(self.rest.len()));
         self.rest = rest;
         part
     }
 
-    /// The next entry; `None` after the last.
+    /// Returns the next entry; `None` after the last.
     pub(super) fn next(&mut self) -> Option<Result<ChunkEntry<'c>, &'static str>> {
         assert_eq!(self.kind, ChunkKind::Addresses);
         self.left = self.left.checked_sub(1)?;
@@ -236,7 +237,7 @@ impl<'c> ChunkReader<'c> {
     }
 
     fn entry(&mut self) -> Option<ChunkEntry<'c>> {
-        let (header, rest) = EntryHeader::ref_from_prefix(self.rest).ok()?;
+        let (header, rest) = EntryHeader::ref_from_prefix(self.rest)?;
         let key = rest.get(..header.key_bytes.get().into())?;
         let number = u64::from(header.rid_high.get()) << 32 | u64::from(header.rid_low.get());
         let address = Address::from_word(header.address.get())?;
@@ -247,8 +248,9 @@ impl<'c> ChunkReader<'c> {
 
 #[cfg(all(test, not(loom)))]
 impl ChunkWriter {
-    /// Adds a record of a paged table: how many bytes of the value, which are all unless it is large; `None` if it does
-    /// not fit any more. The rest of the value goes to the next chunks ([`Self::push_rest`]).
+    /// Adds a record of a paged table. Returns the number of bytes of the value that fit, which are
+    /// all unless the value is large; `None` if the record does not fit. The next chunks have the
+    /// rest of the value ([`Self::push_rest`]).
     pub(in crate::durability::checkpoint) fn push_record(
         &mut self,
         key: &[u8],
@@ -268,7 +270,8 @@ impl ChunkWriter {
         self.push_parts([header.as_bytes(), key, part]).then_some(part.len())
     }
 
-    /// Adds what there is room for of a value that was cut short; how many bytes of it. Before the first record.
+    /// Adds the continuation of a value, before the first record. Returns the number of bytes that
+    /// fit.
     pub(in crate::durability::checkpoint) fn push_rest(&mut self, rest: &[u8]) -> usize {
         assert!(self.kind == ChunkKind::Records && self.is_empty());
         let part = &rest[..rest.len().min(CONTENT_BYTES)];
@@ -323,12 +326,12 @@ mod tests {
             assert_eq!(rest, 0);
         }
         assert!(reader.next_record().is_none() && count > 400);
-        // As the page on the format has them: table, number, entries, kind; two records' lengths, and the second one's
-        // key and value.
+        // Bytes from the format documentation: table, number, entries, kind; the lengths of two
+        // records, and the key and value of the second one.
         assert_eq!(chunk[4..12], [9, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(chunk[12..16], [count as u8, (count >> 8) as u8, 1, 0]);
         assert_eq!(chunk[16..34], [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1]);
-        // Of a kind to come.
+        // An unknown kind.
         chunk[14] = 5;
         chunk[..4].fill(0);
         let sum = crc32c::crc32c(&chunk);
@@ -347,7 +350,7 @@ mod tests {
             let (mut chunks, mut chunk) = (Vec::new(), new());
             let mut pushed = None;
             if before > 0 {
-                // Of such a length that it would be cut if it did not fit.
+                // Large enough to be continued in the next chunk if it did not fit.
                 assert_eq!(chunk.push_record(b"", &small), Some(small.len()));
                 pushed = chunk.push_record(b"key", &value);
                 assert_eq!(pushed.is_none(), CONTENT_BYTES - before < RECORD_BYTES + 3);

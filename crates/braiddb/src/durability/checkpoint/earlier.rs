@@ -1,4 +1,4 @@
-//! Checkpoints as earlier builds wrote them, for tests.
+//! Checkpoints in the format of earlier builds, for tests.
 
 use super::chunk::{ChunkKind, ChunkWriter};
 use super::read::offset;
@@ -7,7 +7,8 @@ use crate::io::OpenMode;
 use crate::log::{LogFiles, Lsn};
 use crate::rid::TableId;
 
-/// Writes a checkpoint at the log's beginning that has these records of a paged table, and no other table.
+/// Writes a checkpoint at the start of the log with these records of a paged table, and no other
+/// table.
 pub(crate) fn write_records_of_earlier_build(
     files: &LogFiles,
     table: TableId,

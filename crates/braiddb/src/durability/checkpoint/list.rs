@@ -1,4 +1,4 @@
-//! Writing where the leaves of paged tables are.
+//! Checkpoint entries of paged tables: the list of their leaves.
 
 use std::rc::Rc;
 
@@ -11,10 +11,11 @@ use crate::rid::TableId;
 use crate::sched::{self, Cause};
 use crate::transaction::{Engine, OperationError, WorkerTransactions};
 
-/// What is listed of paged tables, if there are some. The database's version says then that there may be.
+/// Starts the listing of paged tables, if the database has any. Raises the database's format
+/// version first, so that it allows leaves.
 ///
 /// # Errors
-/// The device's.
+/// Errors of the device.
 pub(super) fn begin_listing(
     engine: &Engine,
     files: &LogFiles,
@@ -24,12 +25,12 @@ pub(super) fn begin_listing(
     Ok(Some(Listing::begin(pages.clone())?))
 }
 
-/// Bytes of chunks that list the leaves of a table, about.
+/// Returns the approximate bytes of the chunks that list the leaves of a table.
 pub(super) fn bytes_of_leaves(pages: &PagedTable) -> u64 {
     let bytes = |leaves: u64, key: u64| {
         (leaves * (LEAF_BYTES as u64 + key)).next_multiple_of(CHUNK_BYTES as u64)
     };
-    // Keys are not longer than records, on an average.
+    // On average, keys are not longer than records.
     let stored = pages.stored();
     let average = stored.bytes / stored.records.max(1);
     let key = average.min(pages.max_key_bytes() as u64);
@@ -38,8 +39,9 @@ pub(super) fn bytes_of_leaves(pages: &PagedTable) -> u64 {
 }
 
 impl Output {
-    /// Lists the leaves of a paged table, unless its creator has taken it back by then. A table that is still its creator's is
-    /// listed: it may have drawn an LSN before the checkpoint's.
+    /// Lists the leaves of a paged table, unless its creation was rolled back by then. A table
+    /// whose creating transaction is still active is listed, because that transaction may have
+    /// drawn an LSN before the checkpoint's.
     pub(super) async fn list_paged_table_if_created(
         &mut self,
         worker: &Rc<WorkerTransactions>,
@@ -50,12 +52,13 @@ impl Output {
         let before = (self.chunks, self.records, self.paged_bytes);
         let listed = self.list_paged_table(worker, table.id, pages, listing).await;
         if listed.is_err() {
-            // What is unowned is noted no more.
+            // Stops recording unowned values.
             pages.large().map(|large| large.end_listing());
         }
         listed?;
         if table.creation_was_aborted() {
-            // The next table's chunks are written over those of this one; what is behind the last is not read.
+            // The next table's chunks overwrite the chunks of this one; chunks after the last are
+            // not read.
             (self.chunks, self.records, self.paged_bytes) = before;
         }
         Ok(())
@@ -68,7 +71,8 @@ impl Output {
         pages: &PagedTable,
         listing: &mut Listing,
     ) -> Result<(), OperationError> {
-        // Before any leaf is looked at: whose slots lead to a value then is known by what it is.
+        // Before any leaf is read, so that every value whose slot may be missing in a listed leaf
+        // is recorded.
         let large = pages.large().cloned();
         large.iter().for_each(|large| large.begin_listing());
         let mut walk = pages.walk_leaves();
@@ -78,8 +82,9 @@ impl Output {
             let mut walk = large.walk_leaves();
             self.list_leaves(worker, table, ChunkKind::Pieces, &mut walk, listing).await?;
         }
-        // Made meanwhile: no value that a leaf leads to is older than the checkpoint, so that its record is replayed; but what gets
-        // its number then is to be another.
+        // If the store of large values was created after the listing began, no listed leaf
+        // references a value, and its records are replayed. But the next value must get an unused
+        // number.
         if let Some(large) = pages.large() {
             let (since, next) = large.end_listing();
             let new_chunk = || ChunkWriter::new(table, ChunkKind::Unowned);
@@ -136,7 +141,7 @@ impl Output {
         self.write_chunk(chunk).await
     }
 
-    /// Makes images durable that are listed.
+    /// Makes the listed images durable.
     pub(super) async fn finish_listing(
         &mut self,
         files: &LogFiles,
@@ -150,7 +155,7 @@ impl Output {
                 return Err(listing.note_failed_sync(error).into());
             }
         }
-        // Zones that were made since the last time have to be found by their names.
+        // The directory must durably contain the names of new zones.
         if zones.is_empty() { Ok(()) } else { sync_directory(files).await }
     }
 }

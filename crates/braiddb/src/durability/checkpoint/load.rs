@@ -1,5 +1,5 @@
-//! Loading a checkpoint: indexes are built leaf by leaf, entries get addresses. Of earlier builds, records of paged tables
-//! are put onto pages by their keys.
+//! Checkpoint loading: builds indexes leaf by leaf, and stores the addresses of records. For
+//! checkpoints of earlier builds, records of paged tables are written to pages by key.
 
 use super::chunk::{ChunkKind, ChunkReader, ChunkRecord, RECORD_BYTES};
 use super::read::{CUT_SHORT, CheckpointReader, WRONG_COUNT, offset};
@@ -15,10 +15,11 @@ use crate::transaction::Engine;
 use crate::types::KeyBuffer;
 use crate::version::MAX_VALUE_BYTES;
 
-/// Loads the newest checkpoint into the engine's tables, which are empty, and `pages`; `None` if there is none.
+/// Loads the newest checkpoint into the engine's tables, which are empty, and `pages`. Returns
+/// `None` if no checkpoint exists.
 ///
 /// # Errors
-/// The operating system's; `Corrupt` if the file is damaged.
+/// Errors of the operating system; `Corrupt` if the file is damaged.
 pub(crate) fn load_newest(
     engine: &Engine,
     files: &LogFiles,
@@ -36,15 +37,16 @@ pub(crate) fn load_newest(
     })
 }
 
-/// The LSN of the newest checkpoint.
+/// Returns the LSN of the newest checkpoint.
 fn newest(files: &LogFiles) -> Result<Option<Lsn>, LogError> {
     Ok(files.list()?.iter().filter_map(|name| parse_name(name)).max())
 }
 
-/// Whether the checkpoint at `lsn` is the newest of the directory: then no place that it leads to has been written again.
+/// Returns whether the checkpoint at `lsn` is the newest in the directory. If so, no place that it
+/// lists has been overwritten.
 ///
 /// # Errors
-/// The operating system's.
+/// Errors of the operating system.
 pub(crate) fn is_newest(files: &LogFiles, lsn: Lsn) -> Result<bool, LogError> {
     Ok(newest(files)? == Some(lsn))
 }
@@ -78,7 +80,7 @@ fn load(
     }
     pages.finish_loading();
     if files.is_read_only() && !is_newest(files, lsn)? {
-        // What it leads to may have been written over before it was locked here.
+        // The places that it lists may have been overwritten before this process locked it.
         return Err(LogError::Outdated { path: files.directory().path().into() }.into());
     }
     if input.loaded != records {
@@ -88,11 +90,11 @@ fn load(
     Ok(Checkpoint { lsn, end, records, bytes: offset(chunks), paged_bytes })
 }
 
-/// What is wrong with a checkpoint that has paged tables, where there are none.
+/// Error message for a checkpoint with paged tables in a database without them.
 pub(super) const NO_PAGED_TABLES: &str =
     "it holds a paged table, and braid.meta says that there are none";
 
-/// The file being read.
+/// The checkpoint file being loaded.
 pub(super) struct Input<'i> {
     pub(super) engine: &'i Engine,
     pub(super) files: &'i LogFiles,
@@ -103,7 +105,7 @@ pub(super) struct Input<'i> {
 }
 
 impl Input<'_> {
-    /// Passes a chunk, which had so many entries.
+    /// Moves past a chunk with `entries` entries.
     pub(super) fn pass(&mut self, entries: u64, watch: Watch<'_>) {
         self.reader.pass();
         self.loaded += entries;
@@ -112,7 +114,7 @@ impl Input<'_> {
         watch(RecoveryStep::Checkpoint { loaded: self.loaded, records });
     }
 
-    /// Loads the chunks of a table, the first of which is the next.
+    /// Loads the chunks of a table, starting with the next one.
     fn load_table(
         &mut self,
         table: TableId,
@@ -133,14 +135,14 @@ impl Input<'_> {
         Ok(())
     }
 
-    /// Loads the chunks of a paged table, the first of which is the next.
+    /// Loads the chunks of a paged table, starting with the next one.
     fn load_paged_table(&mut self, table: TableId, watch: Watch<'_>) -> Result<(), RecoveryError> {
         if !self.files.allows_paged() {
             return Err(self.reader.damaged(NO_PAGED_TABLES).into());
         }
         let pages = self.pages.tree(table)?;
         let mut last: Option<KeyBuffer> = None;
-        // A value that was cut short, of the last key, and how many bytes are missing of it.
+        // Incomplete value of the last key, and the number of missing bytes.
         let mut cut: Option<(Vec<u8>, usize)> = None;
         while self.reader.next_table()? == Some((table, ChunkKind::Records)) {
             let mut chunk = self.reader.chunk()?;
@@ -151,7 +153,7 @@ impl Input<'_> {
                 if more.len() < missing {
                     cut = Some((value, missing - more.len()));
                 } else {
-                    let key = last.as_ref().expect("the key of what was cut short");
+                    let key = last.as_ref().expect("the key of the incomplete value");
                     run_now(pages.replay(key, Some(&value)))?;
                 }
             }
@@ -187,7 +189,7 @@ impl Input<'_> {
     }
 }
 
-/// Why a chunk cannot be loaded.
+/// Reason why a chunk cannot be loaded.
 enum ChunkError {
     Damaged(&'static str),
     Table(TableFull),
@@ -208,7 +210,7 @@ impl From<TableFull> for ChunkError {
     }
 }
 
-/// Loads the entries of one chunk; returns how many there were.
+/// Loads the entries of one chunk; returns their number.
 fn load_chunk(
     files: &LogFiles,
     last_segment: &mut Option<u64>,
@@ -225,19 +227,19 @@ fn load_chunk(
         let segment = files.segment_of(entry.address.lsn());
         if *last_segment != Some(segment) {
             if !files.has(entry.address.lsn()) {
-                return Err("a segment that it leads to is missing".into());
+                return Err("a segment that it references is missing".into());
             }
             *last_segment = Some(segment);
         }
         index.append(entry.key, entry.rid).map_err(|_| "keys are not in order")?;
         table.raise_rid(entry.rid)?;
-        // Where two keys have one record, the log deletes the earlier one.
+        // If two keys have the same record, the log deletes the earlier one.
         let before = table.array().load(entry.rid);
         if !matches!(before, IndirectionEntry::Address(there) if there.lsn() > entry.address.lsn())
         {
             let set =
                 table.array().replace(entry.rid, before, IndirectionEntry::Address(entry.address));
-            assert!(set, "one thread loads");
+            assert!(set, "one thread loads the checkpoint");
         }
         loaded += 1;
     }

@@ -1,4 +1,4 @@
-//! Loading where the leaves of paged tables are: trees are made whose leaves stay on disk.
+//! Loading of the leaf lists of paged tables: builds trees whose leaves stay on disk.
 
 use super::chunk::ChunkKind;
 use super::load::{Input, NO_PAGED_TABLES};
@@ -9,7 +9,7 @@ use crate::rid::TableId;
 use crate::sched::run_now;
 
 impl Input<'_> {
-    /// Reports where pages are to be that the checkpoint lists, if it says that it does.
+    /// Prepares the page space for the leaves that the checkpoint lists, if it lists any.
     pub(super) fn begin_leaves(&mut self) -> Result<(), RecoveryError> {
         let Some(PagesInCheckpoint { id_limit, page_bytes }) = self.reader.pages else {
             return Ok(());
@@ -27,7 +27,7 @@ impl Input<'_> {
         Err(self.reader.damaged_as_a_whole(wrong).into())
     }
 
-    /// Loads the chunks of a paged table that list its leaves, the first of which is the next.
+    /// Loads the chunks that list the leaves of a paged table, starting with the next one.
     pub(super) fn load_leaves(
         &mut self,
         table: TableId,
@@ -79,7 +79,8 @@ impl Input<'_> {
         Ok(())
     }
 
-    /// Loads the numbers of large values that belong to no record, and that of the next one, if there are chunks of them.
+    /// Loads the large values that belong to no record, and the number of the next one, if the
+    /// checkpoint has chunks of them.
     fn load_unowned(
         &mut self,
         table: TableId,

@@ -1,20 +1,24 @@
-//! Checkpoints: where every record was in the log, so that recovery need not replay all of it.
+//! Checkpoints: the address of every record in the log, so that recovery need not replay the whole
+//! log.
 //!
-//! A checkpoint is fuzzy. It has for every table the keys in order, each with its record id and the
-//! address of its record, a few keys at a time as a transaction of their own sees them that reads no
-//! value: so it holds no old version back, however long it takes. It starts at the LSN `c` and ends
-//! at `e`. What was committed before `c` is in it, or superseded by what was committed between `c`
-//! and `e`; of that, any part may be in it. Replaying the log from `c` on brings all of it to what is
-//! in the log, as what was done since is done again in the same order, and of two addresses for one
-//! record the later one stays. A record id may be listed under two keys, if the first was deleted
-//! and its id taken by the second meanwhile: the log has both. `docs/format.md` has the bytes.
+//! A checkpoint is fuzzy. For every table it has the keys in order, each with the record id and the
+//! address of the record. It reads a few keys at a time, each time in a new transaction that reads
+//! no values. So it does not prevent old versions from being freed, regardless of its duration.
 //!
-//! Of a paged table it has where its leaves are, each with what was committed when it was looked at, and nothing else
-//! (`page/listing`). Replay puts and deletes records by key, so what was said above holds for them too; and nothing leads to their
-//! records in the log, which are dead from then on.
+//! A checkpoint starts at LSN `c` and ends at LSN `e`. A change that was committed before `c` is in
+//! the checkpoint, or was superseded between `c` and `e`. Of the changes committed between `c` and
+//! `e`, any part may be in it. Replay from `c` restores the state of the log, because it repeats
+//! later changes in the same order and keeps the later of two addresses of a record. A record id
+//! may be listed under two keys, if the first key was deleted and its id was reused in the interim;
+//! the log has both changes. `docs/format.md` documents the bytes.
 //!
-//! Invariant: a file has a checkpoint's name only once all of it, all images that it leads to, and all of the log before `e`, is
-//! durable.
+//! For a paged table, a checkpoint lists the places of its leaves. Each image has only changes that
+//! were committed when the leaf was read (`page/listing`). Replay puts and deletes records by key,
+//! so the reasoning above holds for them too. Their records in the log before the checkpoint are
+//! not referenced any more, so they are dead.
+//!
+//! Invariant: a file gets a checkpoint's name only after the whole file, all images that it lists,
+//! and the log before `e` are durable.
 
 mod chunk;
 #[cfg(all(test, not(loom)))]
@@ -41,17 +45,18 @@ use crate::log::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX, Lsn};
 /// A checkpoint that was written or loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
-    /// What was committed before is in it; the log is replayed from here on.
+    /// Start of replay; all earlier commits are in the checkpoint.
     pub(crate) lsn: Lsn,
-    /// Nothing that was committed from here on is in it; the log is not shorter.
+    /// No change committed at or after this LSN is in the checkpoint; the log is not shorter.
     pub(crate) end: Lsn,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
-    /// Bytes of what it has of paged tables, and of images that were written for it: about what the next one writes again.
+    /// Bytes of chunks of paged tables, and of images written for the checkpoint. The next
+    /// checkpoint writes about as many.
     pub(crate) paged_bytes: u64,
 }
 
-/// A checkpoint that was written, and what it found in the log.
+/// A checkpoint that was written, with the live data of the log's segments.
 #[derive(Clone, Debug)]
 pub(super) struct Written {
     pub(super) checkpoint: Checkpoint,
@@ -60,12 +65,12 @@ pub(super) struct Written {
 
 const MAGIC: [u8; 8] = *b"BRAIDCKP";
 
-/// The name of the checkpoint at `lsn`.
+/// Returns the name of the checkpoint at `lsn`.
 pub(crate) fn name(lsn: Lsn) -> String {
     format!("{CHECKPOINT_NAME}-{:016x}{CHECKPOINT_SUFFIX}", lsn.0)
 }
 
-/// The LSN in a checkpoint's name; `None` if the name is no checkpoint's.
+/// Returns the LSN in a checkpoint's name; `None` if the name is not a checkpoint's.
 fn parse_name(name: &str) -> Option<Lsn> {
     let name = name.strip_prefix(CHECKPOINT_NAME)?.strip_prefix('-')?;
     let digits = name.strip_suffix(CHECKPOINT_SUFFIX)?;

@@ -1,4 +1,4 @@
-//! Reading the file of a checkpoint, chunk by chunk; and checking it while the database is open.
+//! Checkpoint reader: reads the file chunk by chunk, and checks it while the database is open.
 
 use std::path::Path;
 
@@ -10,31 +10,32 @@ use crate::page::{ImageCheck, is_page_size};
 use crate::rid::TableId;
 use crate::types::KeyBuffer;
 
-/// A checkpoint's file being read.
+/// Reader of a checkpoint's file.
 pub(super) struct CheckpointReader {
     files: LogFiles,
     file: File,
     buffer: AlignedBuffer,
     pub(super) chunks: u32,
-    /// Records that it says it has.
+    /// Number of records according to the header.
     pub(super) records: u64,
-    /// Where it says it ends.
+    /// End of the checkpoint according to the header.
     pub(super) end: Lsn,
-    /// The least number that no table had when it was written; `None` if it does not say so.
+    /// Lowest table number that was unused when the checkpoint was written; `None` if the header
+    /// has none.
     pub(super) next_table_id: Option<u32>,
-    /// The next chunk.
+    /// Number of the next chunk.
     number: u32,
     last_table: Option<TableId>,
-    /// Images of leaves that were checked.
+    /// Number of leaf images that were checked.
     images: u64,
-    /// What it says of pages, if it lists leaves.
+    /// Page properties from the header, if the checkpoint lists leaves.
     pub(super) pages: Option<PagesInCheckpoint>,
 }
 
-/// What a checkpoint says of pages as a whole.
+/// Properties of all pages in a checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PagesInCheckpoint {
-    /// All page ids are below.
+    /// Upper bound of all page ids.
     pub(super) id_limit: u64,
     pub(super) page_bytes: usize,
 }
@@ -43,7 +44,7 @@ impl CheckpointReader {
     /// Opens the checkpoint at `lsn`.
     ///
     /// # Errors
-    /// The operating system's; `Corrupt`, `WrongVersion`.
+    /// Errors of the operating system; `Corrupt`, `WrongVersion`.
     pub(super) fn open(files: &LogFiles, lsn: Lsn) -> Result<Self, LogError> {
         let file = files.open(&name(lsn), OpenMode::Existing)?;
         let [records, chunks, end, next_table_id, id_limit, page_bytes] =
@@ -51,7 +52,7 @@ impl CheckpointReader {
         let number =
             |number| u32::try_from(number).map_err(|_| damaged(file.path(), 0, "it is too large"));
         let chunks = number(chunks)?;
-        // Earlier builds say nothing of it.
+        // Earlier builds write no table number.
         let next_table_id = Some(number(next_table_id)?).filter(|next| *next > 0);
         let page_bytes = number(page_bytes)? as usize;
         let pages = is_page_size(page_bytes).then_some(PagesInCheckpoint { id_limit, page_bytes });
@@ -72,20 +73,21 @@ impl CheckpointReader {
         })
     }
 
-    /// That there is something wrong with the next chunk.
+    /// Returns the error for damage in the next chunk.
     pub(super) fn damaged(&self, reason: &str) -> LogError {
         damaged(self.file.path(), offset(self.number), reason)
     }
 
-    /// That there is something wrong with the file.
+    /// Returns the error for damage of the whole file.
     pub(super) fn damaged_as_a_whole(&self, reason: &str) -> LogError {
         damaged(self.file.path(), 0, reason)
     }
 
-    /// Reads the next chunk, but does not pass it; what it is of. `None` after the last.
+    /// Reads the next chunk without moving past it. Returns its table and kind; `None` after the
+    /// last.
     ///
     /// # Errors
-    /// The operating system's; `Corrupt`.
+    /// Errors of the operating system; `Corrupt`.
     pub(super) fn next_table(&mut self) -> Result<Option<(TableId, ChunkKind)>, LogError> {
         if self.number == self.chunks {
             return Ok(None);
@@ -102,7 +104,7 @@ impl CheckpointReader {
         Ok(Some((chunk.table, chunk.kind)))
     }
 
-    /// Begins a table, whose first chunk is the next; tables are in the order of their ids.
+    /// Begins a table, starting with the next chunk. Tables are in the order of their ids.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -114,7 +116,7 @@ impl CheckpointReader {
         Ok(())
     }
 
-    /// The next chunk, which was read.
+    /// Returns the next chunk, which was read.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -122,12 +124,12 @@ impl CheckpointReader {
         ChunkReader::new(&self.buffer, self.number).map_err(|why| self.damaged(why))
     }
 
-    /// Passes the next chunk.
+    /// Moves past the next chunk.
     pub(super) fn pass(&mut self) {
         self.number += 1;
     }
 
-    /// Checks a table's chunks, the first of which is the next; how many records they have.
+    /// Checks the chunks of a table, starting with the next one; returns the number of records.
     fn check_table(&mut self, table: TableId, kind: ChunkKind) -> Result<u64, LogError> {
         match kind {
             ChunkKind::Addresses => self.check_addresses(table),
@@ -136,7 +138,7 @@ impl CheckpointReader {
         }
     }
 
-    /// The same, of a table that is not paged.
+    /// Checks the chunks of a table that is not paged.
     fn check_addresses(&mut self, table: TableId) -> Result<u64, LogError> {
         let (mut order, mut count) = (Order::default(), 0);
         while self.next_table()? == Some((table, ChunkKind::Addresses)) {
@@ -151,9 +153,9 @@ impl CheckpointReader {
         Ok(count)
     }
 
-    /// The same, of the records of a paged table.
+    /// Checks the chunks with records of a paged table.
     fn check_records(&mut self, table: TableId) -> Result<u64, LogError> {
-        // Of a value that a chunk cut short, so many bytes are missing.
+        // Number of missing bytes of an incomplete value.
         let (mut order, mut count, mut missing) = (Order::default(), 0, 0);
         while self.next_table()? == Some((table, ChunkKind::Records)) {
             let mut chunk = self.chunk()?;
@@ -162,7 +164,7 @@ impl CheckpointReader {
                 if missing > 0 {
                     return Err(self.damaged(CUT_SHORT));
                 }
-                let record = chunk.next_record().expect("it is not over");
+                let record = chunk.next_record().expect("it has another record");
                 let passed = record.and_then(|record| {
                     missing = record.rest;
                     order.pass(record.key)
@@ -175,7 +177,8 @@ impl CheckpointReader {
         if missing > 0 { Err(self.damaged_as_a_whole(CUT_SHORT)) } else { Ok(count) }
     }
 
-    /// The same, of the leaves of a paged table, with their images, those of its large values among them.
+    /// Checks the chunks that list the leaves of a paged table, and the images of the leaves,
+    /// including those of its large values.
     fn check_leaves(&mut self, table: TableId) -> Result<u64, LogError> {
         let Some(pages) = self.pages else { return Err(self.damaged(NOTHING_SAID_OF_PAGES)) };
         let mut count = 0;
@@ -209,12 +212,12 @@ impl CheckpointReader {
     }
 }
 
-/// Keys that are to come in order.
+/// Check of the order of keys.
 #[derive(Default)]
 struct Order(Option<KeyBuffer>);
 
 impl Order {
-    /// Passes the next key; `Err` says that it is not behind the last.
+    /// Compares the next key with the last one. Returns an error if it is not greater.
     fn pass(&mut self, key: &[u8]) -> Result<(), &'static str> {
         if self.0.as_ref().is_some_and(|last| **last >= *key) {
             return Err("keys are not in order");
@@ -226,12 +229,13 @@ impl Order {
     }
 }
 
-/// Checks that the checkpoint at `lsn` is whole: its header, the checksums and the order of its chunks, and their entries, with
-/// the images of leaves that it leads to.
-/// Blocks until all of it is read; how many images these are.
+/// Checks that the checkpoint at `lsn` is intact: its header, the checksums and the order of its
+/// chunks, their entries, and the images of leaves that it lists. Blocks until everything is read;
+/// returns the number of images.
 ///
 /// # Errors
-/// The operating system's; `Corrupt`, `DamagedPage`, `WrongVersion`: the first thing that is wrong.
+/// Errors of the operating system; `Corrupt`, `DamagedPage` or `WrongVersion` for the first
+/// problem.
 pub(crate) fn check(files: &LogFiles, lsn: Lsn) -> Result<u64, LogError> {
     let mut reader = CheckpointReader::open(files, lsn)?;
     let mut found = 0;
@@ -245,14 +249,14 @@ pub(crate) fn check(files: &LogFiles, lsn: Lsn) -> Result<u64, LogError> {
     Ok(reader.images)
 }
 
-/// What is wrong with a checkpoint that lists leaves without that.
+/// Error message for a checkpoint that lists leaves without page properties.
 pub(super) const NOTHING_SAID_OF_PAGES: &str = "leaves are listed, and nothing is said of pages";
-/// What is wrong with a checkpoint in which a value is not followed by its end.
+/// Error message for a checkpoint with an incomplete value.
 pub(super) const CUT_SHORT: &str = "a value is cut short";
-/// What is wrong with a checkpoint that has more or fewer records than its header says.
-pub(super) const WRONG_COUNT: &str = "it does not hold as many records as it says";
+/// Error message for a checkpoint whose number of records differs from its header.
+pub(super) const WRONG_COUNT: &str = "its number of records differs from its header";
 
-/// Where a chunk starts in a file.
+/// Returns the offset of a chunk in the file.
 pub(super) fn offset(number: u32) -> u64 {
     SECTOR_BYTES as u64 + u64::from(number) * CHUNK_BYTES as u64
 }

@@ -1,4 +1,4 @@
-//! Writing a checkpoint, as a task among the transactions.
+//! Checkpoint writer, as a task among the transactions.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -22,15 +22,15 @@ use crate::transaction::{Engine, OperationError, PanicPoint, WorkerTransactions}
 use crate::types::KeyBuffer;
 use crate::version::DEFAULT_KEY_BYTES;
 
-/// Index entries looked at between two turns of others.
+/// Number of index entries examined before the task yields.
 const BATCH: usize = 32;
 
-/// Writes a checkpoint of the database whose worker's thread this is, into its directory. Where the
-/// disk is full, it may take what is held back for it.
+/// Writes a checkpoint of the database to which the current worker thread belongs, into its
+/// directory. On a full disk, it may use the reserve.
 ///
 /// # Errors
-/// The device's. What is left behind then is removed, or overwritten by the next, or removed by
-/// recovery.
+/// Errors of the device. Incomplete files are then removed, overwritten by the next checkpoint, or
+/// removed by recovery.
 pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     let unfinished = format!("{CHECKPOINT_NAME}{UNFINISHED}");
     let is_full = |written: &Result<_, OperationError>| {
@@ -41,14 +41,15 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
         written = write_as(files, &unfinished).await;
     }
     if is_full(&written) && files.remove_spare() {
-        // Room that was kept for the log: without a checkpoint there is none for either.
+        // Space of spare segments: without a checkpoint, the log cannot use it either.
         while files.remove_spare() {
             sched::yield_now(Cause::Memory).await;
         }
         written = write_as(files, &unfinished).await;
     }
     if written.is_err() {
-        // It takes room, and is of no use. The error that is returned is why it could not be finished.
+        // The incomplete file takes room and is useless. The returned error is the reason why it
+        // could not be completed.
         _ = files.remove(&unfinished);
     }
     written.map_err(|error| match error {
@@ -61,7 +62,7 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     })
 }
 
-/// Writes a checkpoint, by the name `unfinished` until it is complete.
+/// Writes a checkpoint, under the name `unfinished` until it is complete.
 async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, OperationError> {
     let worker = WorkerTransactions::current();
     let engine = worker.engine();
@@ -74,11 +75,12 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
         Output { file, segment_bytes, chunks, most_chunks, paged_bytes, records, live };
     let mut listing = begin_listing(engine, files)?;
     engine.planted_panic.panic_if_planted(PanicPoint::Checkpoint);
-    // Whoever lists another one later commits what is in it at an LSN that is replayed.
+    // A transaction that publishes a table after this commits the table's contents at an LSN that
+    // is replayed.
     for table in engine.tables() {
         match table.paged() {
             Some(pages) => {
-                // A first paged table that came after the checkpoint began is replayed.
+                // If the first paged table was created after the checkpoint began, it is replayed.
                 let Some(listing) = &mut listing else { continue };
                 output.list_paged_table_if_created(&worker, &table, pages, listing).await?;
             }
@@ -89,8 +91,8 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     if let Some(listing) = &mut listing {
         output.finish_listing(files, listing).await?;
     }
-    // The log must not end before what is listed, or before a deletion that kept something from
-    // being listed, after a crash.
+    // After a crash, the log must include everything that is listed, and every deletion because of
+    // which a record was not listed.
     let end = engine.log.tail();
     if !is_planted(Bug::CheckpointAheadOfLog) {
         worker.wait_durable(Lsn(end.0 - 1)).await?;
@@ -110,7 +112,8 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     files.rename(unfinished, &name(lsn)).map_err(OperationError::storage)?;
     sync_directory(files).await?;
     let (bytes, paged_bytes) = (offset(output.chunks), output.paged_bytes);
-    // Before places come free to which only the one before leads: from here on nobody looks at that.
+    // Before the places are freed that only the previous checkpoint lists: from here on it is not
+    // read.
     engine.checkpoints.note(lsn, bytes, paged_bytes);
     listing.into_iter().for_each(Listing::publish);
     remove_older(files, lsn)?;
@@ -126,18 +129,19 @@ pub(super) async fn sync_directory(files: &LogFiles) -> Result<(), OperationErro
     synced.map_err(|error| failed("sync", files.directory().path(), error))
 }
 
-/// Bytes that a checkpoint of an engine will take, about: its file, and the images of pages that it may have to write.
+/// Returns the approximate size of an engine's next checkpoint: its file, and the page images that
+/// it may have to write.
 pub(crate) fn estimate(engine: &Engine) -> u64 {
     estimate_file(engine) + engine.images_of_checkpoints(0)[0]
 }
 
-/// Bytes of its file, about.
+/// Returns the approximate size of the checkpoint file.
 pub(crate) fn estimate_file(engine: &Engine) -> u64 {
     let mut bytes = SECTOR_BYTES as u64;
-    // Keys of up to eight bytes are in the index itself; of longer ones, memory is counted.
+    // Keys of up to eight bytes are stored in the index; the memory of longer ones is counted.
     let long_keys = engine.memory.bytes(Kind::Key);
     for table in engine.tables() {
-        // Each table begins a chunk.
+        // Each table begins a new chunk.
         bytes += match table.paged() {
             Some(pages) => bytes_of_leaves(pages),
             None => {
@@ -158,12 +162,13 @@ fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {
     Ok(())
 }
 
-/// The file being written.
+/// The checkpoint file being written.
 pub(super) struct Output {
     file: Arc<File>,
     segment_bytes: u64,
     pub(super) chunks: u32,
-    /// Chunks that were written, with those of tables that were taken back.
+    /// Number of chunks that were written, including those of tables whose creation was rolled
+    /// back.
     most_chunks: u32,
     /// Bytes of chunks of paged tables, and of images.
     pub(super) paged_bytes: u64,
@@ -184,8 +189,8 @@ impl Output {
         self.write(offset, bytes).await
     }
 
-    /// Gives back the space of chunks behind the last, which are of tables that were taken back: nobody reads them, and
-    /// nobody would count them.
+    /// Truncates the file after the last chunk. The chunks beyond it belong to tables whose
+    /// creation was rolled back; they are never read, and their space would not be accounted for.
     fn cut_off_what_was_taken_back(&self) -> Result<(), OperationError> {
         if self.most_chunks == self.chunks {
             return Ok(());
@@ -231,7 +236,7 @@ impl Output {
     }
 }
 
-/// That something failed which is done to a file as a whole.
+/// Returns the error for a failed operation on a whole file.
 fn failed(action: &'static str, path: &Path, error: std::io::Error) -> OperationError {
     failed_at(action, path, 0, error)
 }

@@ -1,4 +1,4 @@
-//! Copying records from the victims to the end of the log.
+//! Copying of live records from the victims to the log tail.
 
 use std::rc::Rc;
 
@@ -11,21 +11,22 @@ use crate::sched::{self, Cause, Interleaved};
 use crate::transaction::{OperationError, WorkerTransactions};
 use crate::version::Link;
 
-/// Bytes of a stretch that is read at once, with gaps of so many between its records: leaving out a
-/// sector is worth another read.
+/// Maximum length of a span that is read at a time, and maximum gap between its records: skipping
+/// one sector justifies a separate read.
 const SPAN_BYTES: u64 = 1 << 20;
 const GAP_BYTES: u64 = 4 << 10;
-/// Stretches read at a time, by haste; and their bytes.
+/// Minimum and maximum number of spans that are read concurrently, depending on urgency; and their
+/// total bytes.
 const MIN_SPANS: u64 = 8;
 const MAX_SPANS: u64 = 256;
 const READ_BYTES: u64 = 4 << 20;
 /// Bytes of copies in one block.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Copies records, in the order of the log, to its end, as far as they are still what was found.
+/// Copies records to the log tail, in log order, if they are still the newest versions.
 ///
 /// # Errors
-/// The device's, the log's.
+/// Errors of the device and of the log.
 pub(super) async fn copy_all(
     worker: &Rc<WorkerTransactions>,
     store: &ColdStore,
@@ -36,7 +37,7 @@ pub(super) async fn copy_all(
         let (mut spans, mut bytes, most) = (Vec::new(), 0, spans_at_once(moving));
         while !found.is_empty() && spans.len() < most && bytes < READ_BYTES {
             let count = span(found, &moving.victims);
-            let span = found.split_off_mut(..count).expect("no more than there are");
+            let span = found.split_off_mut(..count).expect("at most the remaining number");
             bytes += end_of(span[count - 1]) - span[0].from.0;
             spans.push(span);
         }
@@ -48,20 +49,20 @@ pub(super) async fn copy_all(
     Ok(())
 }
 
-/// How many stretches to read at a time: the more, the more the log takes of the disk over twice what
-/// is alive. So transactions are held back by no more than what keeps the log bounded.
+/// Returns the number of spans to read concurrently. It grows with the size of the log beyond twice
+/// the live bytes, so transactions are slowed down only as far as necessary to bound the log.
 fn spans_at_once(moving: &Moving) -> usize {
     let alive = moving.alive.max(moving.files.segment_bytes());
     let over = moving.files.bytes().saturating_sub(2 * alive).min(alive);
     (MIN_SPANS + (MAX_SPANS - MIN_SPANS) * over / alive) as usize
 }
 
-/// The end of a record, if its key is not unusually long.
+/// Returns the end of a record, if its key is not unusually long.
 fn end_of(item: &Item) -> u64 {
     item.from.0 + u64::from(item.bytes)
 }
 
-/// How many records are to be read together, from the first on.
+/// Returns the number of records to read together, from the first one.
 fn span(found: &[&mut Item], victims: &Victims) -> usize {
     let first = found[0].from;
     let goes_on = |(one, next): &(&&mut Item, &&mut Item)| {
@@ -80,7 +81,7 @@ async fn read(store: &ColdStore, span: &[&mut Item]) -> Result<ColdSpan, Operati
         .map_err(OperationError::storage)
 }
 
-/// Copies the records of one stretch.
+/// Copies the records of one span.
 async fn copy(
     worker: &Rc<WorkerTransactions>,
     store: &ColdStore,
@@ -107,7 +108,7 @@ async fn copy(
             sum <= most
         });
         let count = fit.count().max(1);
-        let some = rest.split_off_mut(..count).expect("no more than there are");
+        let some = rest.split_off_mut(..count).expect("at most the remaining number");
         let bytes = block_bytes(some.iter().map(|(_, record)| record));
         worker.wait_for_space(bytes, Purpose::Upkeep).await?;
         log_block(worker, some, moving)?;
@@ -124,7 +125,8 @@ fn block_bytes<'r>(records: impl Iterator<Item = &'r RecordView<'r>>) -> usize {
     log::block_bytes(records.map(logged_bytes).sum())
 }
 
-/// Logs a block of copies, for which there is room, of those records that are still what was found.
+/// Logs a block of copies of those records that are still the newest versions. The caller has
+/// waited for room.
 fn log_block(
     worker: &Rc<WorkerTransactions>,
     records: &mut [(&mut &mut Item, RecordView<'_>)],
@@ -142,12 +144,13 @@ fn log_block(
             same.push((item, record, link));
         }
     }
-    // Room for a large block that was promised is to be taken.
+    // Room that was promised for a large block must be used.
     let bytes =
         if same.is_empty() { all_bytes } else { block_bytes(same.iter().map(|(_, r, _)| *r)) };
     let mut block = worker.engine().log.reserve(worker.number(), bytes);
-    // From here on, a transaction that writes one of the records commits later than this block; one
-    // that wrote it before is seen here. Then the block is left empty, and the next pass looks again.
+    // From here on, a transaction that writes one of the records commits after this block. A write
+    // before this point is detected here; the block is then left empty, and the next pass repeats
+    // the check.
     let leads = |item: &Item, link| moving.table(item).points_to(item.rid, link);
     if same.is_empty() || !same.iter().all(|(item, _, link)| leads(item, *link)) {
         block.finish_skip();
@@ -158,7 +161,7 @@ fn log_block(
             moving.last = block.append(table, RecordKind::Update, rid, key, value);
             item.stage = Stage::Copied(moving.last);
         }
-        // In databases without change feeds as updates, as it was before there were any.
+        // Databases without change feeds log copies as updates, as earlier builds did.
         match worker.engine().log.logs_moved() {
             true => block.finish_moved(),
             false => block.finish_commit(None),

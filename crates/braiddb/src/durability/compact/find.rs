@@ -1,4 +1,5 @@
-//! Finding the records that the segments to be freed hold: those whose entries in the indirection arrays lead there.
+//! Search for live records in the victims: records whose entry in the indirection array points
+//! there.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -12,7 +13,7 @@ use crate::sched::{self, Cause};
 use crate::transaction::{OperationError, WorkerTransactions};
 use crate::version::{Link, View};
 
-/// Entries looked at between two turns of others.
+/// Number of entries examined before the task yields.
 pub(super) const TURN: usize = 256;
 
 /// Segments to be freed.
@@ -27,7 +28,7 @@ impl Victims {
         Self { segments: segments.iter().copied().collect(), segment_bytes }
     }
 
-    /// Whether one of them holds some of a stretch of the log.
+    /// Returns whether a victim contains a part of this extent of the log.
     pub(super) fn hold(&self, kept: Kept) -> bool {
         let segments = self.segment_of(kept.lsn)..=self.segment_of(kept.last());
         self.segments.range(segments).next().is_some()
@@ -38,27 +39,27 @@ impl Victims {
     }
 }
 
-/// A record whose entry led to a victim.
+/// A record whose entry pointed to a victim.
 #[derive(Debug)]
 pub(super) struct Item {
-    /// The table's place among those that were looked at.
+    /// Index of the record's table in the list of tables.
     pub(super) table: u32,
-    /// Bytes that it takes, if its key is not unusually long.
+    /// Length of the record, if its key is not unusually long.
     pub(super) bytes: u32,
     pub(super) rid: Rid,
-    /// Where it is in a victim.
+    /// LSN of the record in a victim.
     pub(super) from: Lsn,
     pub(super) stage: Stage,
 }
 
-/// How far the move of a record is.
+/// Progress of moving a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It is to be copied.
+    /// The record must be copied.
     Found,
-    /// Its copy is at an LSN.
+    /// The copy is at this LSN.
     Copied(Lsn),
-    /// Its entry leads to no victim.
+    /// The record's entry points to no victim.
     Settled,
 }
 
@@ -67,7 +68,7 @@ impl Item {
         Kept { lsn: self.from, usual_bytes: self.bytes as usize }
     }
 
-    /// Begins anew, for where the record is kept now.
+    /// Restarts the move, for the record's current location.
     pub(super) fn restart(&mut self, kept: Kept) {
         *self = Self::new(self.table, self.rid, kept);
     }
@@ -78,22 +79,22 @@ impl Item {
     }
 }
 
-/// Where an entry leads.
+/// Target of a record's entry.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum EntryTarget {
-    /// To no victim.
+    /// The entry points to no victim.
     Elsewhere,
-    /// To what a victim holds some of, by this link; or to a write that is under way, and to that only
-    /// if the write fails.
+    /// The entry points to an extent in a victim, by this link. Without a link, a write is in
+    /// flight, and the extent becomes the target only if the write fails.
     ToVictim(Option<Link>, Kept),
-    /// A transaction is ending at this moment, and decides it.
+    /// A transaction that is ending at this moment decides the target.
     Deciding,
 }
 
-/// Where the entry of a record leads.
+/// Returns the target of a record's entry.
 ///
 /// # Errors
-/// `Unlogged` for a record that the log does not have.
+/// `Unlogged` for a record that is not in the log.
 pub(super) fn entry_target(
     table: &Records,
     rid: Rid,
@@ -111,11 +112,11 @@ pub(super) fn entry_target(
     Ok(if victims.hold(kept) { EntryTarget::ToVictim(link, kept) } else { EntryTarget::Elsewhere })
 }
 
-/// Looks at every entry, once; returns what leads to a victim, or will if a write that is under way
-/// fails, in the order of the log.
+/// Examines every entry once. Returns the records that point to a victim, or will if a write in
+/// flight fails, in log order.
 ///
 /// # Errors
-/// `Unlogged` for a record that the log does not have.
+/// `Unlogged` for a record that is not in the log.
 pub(super) async fn find(
     worker: &Rc<WorkerTransactions>,
     tables: &[Arc<Records>],
@@ -140,8 +141,8 @@ pub(super) async fn find(
     Ok(items)
 }
 
-/// Looks at entries, and finds those that lead to a victim; leaves those in `rids` that are to be looked
-/// at again.
+/// Examines entries and reports those that point to a victim. Leaves the entries in `rids` that
+/// must be examined again.
 fn look_at(
     worker: &Rc<WorkerTransactions>,
     table: &Records,

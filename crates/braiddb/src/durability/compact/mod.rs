@@ -1,25 +1,32 @@
-//! Compaction: segments of the log with little that is alive are freed, what is alive in them being
-//! logged again first.
+//! Compaction: frees segments of the log with few live records, after their live records are logged
+//! again.
 //!
-//! Every record's entry is looked at, and those that lead to a segment to be freed, a *victim*, are
-//! listed in the order of the log. A *pass* goes over that list. What is not copied yet is read from
-//! the victims, in large stretches, and copied to the end of the log, in blocks as a transaction's; and
-//! once a copy is durable and before every begin stamp in use, a later pass lets the record's entry
-//! lead to it. So every transaction that meets the new address may see the record, as with any
-//! address. After each pass all transactions that are active are waited for, since they, and
-//! evictions under way, may have met old addresses. When a pass finds that nothing on the list
-//! leads to a victim, then, once those transactions are over too, nobody ever will: what is not on
-//! the list led to what was logged elsewhere or later, and a record never goes back. A checkpoint
-//! is written, which no longer needs the victims, and they are freed.
+//! Compaction runs in these steps:
 //!
-//! A segment in which the checkpoint found nothing alive needs no pass: what it found are the newest
-//! committed versions, and those that are newer are kept in newer segments.
+//! 1. It examines the entry of every record, and lists those that point to a segment to be freed, a
+//!    *victim*, in log order.
+//! 2. A *pass* goes over that list. It reads records without a copy from the victims, in large
+//!    spans, and copies them to the log tail, in blocks like those of a transaction. A later pass
+//!    redirects the record's entry to the copy, once the copy is durable and older than every begin
+//!    stamp in use. So every transaction that loads the new address may see the record, as with any
+//!    address.
+//! 3. After each pass it waits for all active transactions, because they and evictions in progress
+//!    may have loaded old addresses.
+//! 4. When a pass finds that no listed entry points to a victim, it waits for these transactions
+//!    once more. After that no transaction can reach a victim: entries that were not listed pointed
+//!    to other or later segments, and a record's address never moves backwards.
+//! 5. It writes a checkpoint, which no longer needs the victims, and frees them.
 //!
-//! Invariants: a copy is logged only if the record's entry still led to the original after the
-//! copy's LSN was drawn, so a transaction that writes the record commits later than the copy, and
-//! replay ends with the right one; a victim is freed only after a checkpoint, which is later than
-//! all of it, is durable. A crash at any point leaves either the old checkpoint and all victims, or the new
-//! one.
+//! A segment in which the checkpoint found no live record needs no pass. The checkpoint lists the
+//! newest committed versions, and newer ones are in newer segments.
+//!
+//! Invariants:
+//!
+//! - A copy is logged only if the record's entry still pointed to the original after the copy's LSN
+//!   was drawn. So a transaction that writes the record commits after the copy, and replay ends
+//!   with the correct version.
+//! - A victim is freed only after a later checkpoint is durable. A crash at any point leaves either
+//!   the old checkpoint and all victims, or the new checkpoint.
 
 mod copy;
 mod find;
@@ -38,32 +45,32 @@ use crate::planted::{Bug, is_planted};
 use crate::sched::{self, Cause};
 use crate::transaction::{Engine, OperationError, PanicPoint, WorkerTransactions};
 
-/// Rounds that one compaction makes at most.
+/// Maximum number of rounds of one compaction.
 const MAX_ROUNDS: usize = 64;
-/// Segments that a compaction on a full disk is to gain, however much it copies for that: one to be
-/// held back again, and one for the log.
+/// Number of segments that a compaction on a full disk tries to gain, regardless of how much it
+/// copies: one for the reserve, and one for the log.
 const ENOUGH_GAINED: u64 = 2;
 
-/// What a compaction did.
+/// Result of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Compacted {
-    /// Segments freed.
+    /// Number of segments freed.
     pub(crate) segments: u64,
-    /// Records logged again.
+    /// Number of records logged again.
     pub(crate) moved: u64,
-    /// Bytes of disk freed, before what was logged again.
+    /// Bytes of disk freed, including the space that the copies take.
     pub(crate) bytes: u64,
-    /// The same, less what was logged again.
+    /// Bytes of disk freed, less the bytes of the copies.
     gained: u64,
-    /// Bytes given back inside the files of pages.
+    /// Bytes freed inside the zone files.
     pub(crate) page_bytes: u64,
 }
 
-/// Frees segments until the log takes little more than what is alive; `written` is the checkpoint
-/// that was written just now, by a caller who keeps others from being written.
+/// Frees segments until the log is little larger than its live records. `written` is a checkpoint
+/// that was just written; the caller prevents further checkpoints.
 ///
 /// # Errors
-/// The device's, the log's.
+/// Errors of the device and of the log.
 pub(super) async fn compact(
     files: &LogFiles,
     mut written: Written,
@@ -74,11 +81,11 @@ pub(super) async fn compact(
     let mut compacted = Compacted::default();
     engine.planted_panic.panic_if_planted(PanicPoint::Compaction);
     for _ in 0..MAX_ROUNDS {
-        // What is held is not emptied either: it could not be freed.
+        // A segment that a change feed holds is not emptied, because it cannot be freed.
         let candidates = files.unheld_before(written.checkpoint.lsn, engine.log.tail());
         let dead = plan::dead(&candidates, &written.live);
         if !dead.is_empty() {
-            // Transactions may yet look at what has been superseded.
+            // Active transactions may still read superseded versions.
             if !grace_period(&worker, waits_for_snapshots).await? {
                 break;
             }
@@ -109,8 +116,9 @@ pub(super) async fn compact(
     Ok(compacted)
 }
 
-/// Where the disk has no room for a log as large as it may be for what is alive, or hardly any for it
-/// to grow at all: the bytes that can be copied.
+/// Returns the bytes that can be copied if the disk is nearly full, and `None` otherwise. The disk
+/// is nearly full if it has no room for the largest log that the live records permit, or if the log
+/// cannot grow.
 fn scarce_room(engine: &Engine, files: &LogFiles, live: &Live) -> Option<u64> {
     let fits = plan::most_taken(files.segment_bytes(), live) <= files.possible_bytes();
     (!fits || engine.log.is_short() || engine.log.is_stalled())
@@ -118,8 +126,8 @@ fn scarce_room(engine: &Engine, files: &LogFiles, live: &Live) -> Option<u64> {
 }
 
 impl Compacted {
-    /// Frees segments. Files are kept for the log to come: as many as make a checkpoint due, and a
-    /// little more; or, where more than that is alive, two and a half times what is.
+    /// Frees segments. Keeps some of their files for the log: enough for one and a quarter
+    /// checkpoint intervals, or for two and a half times the live bytes if that is more.
     async fn free(
         &mut self,
         engine: &Engine,
@@ -135,21 +143,21 @@ impl Compacted {
                 .free_segment(*segment, engine.log.tail(), most)
                 .map_err(OperationError::storage)?
             {
-                // Held since it was chosen.
+                // Held by a change feed since it was chosen.
                 continue;
             }
             self.segments += 1;
             self.bytes += files.segment_bytes();
             self.gained += files.segment_bytes();
-            // A file system may take milliseconds to remove one.
+            // A file system may take milliseconds to remove a file.
             sched::yield_now(Cause::Memory).await;
         }
         Ok(())
     }
 }
 
-/// Waits until the transactions that are active now are over; `false` if the database is closing, or
-/// snapshots are open that are not to be waited for.
+/// Waits until the currently active transactions have ended. Returns `false` if the database is
+/// closing, or if open snapshots exist and the caller does not wait for them.
 async fn grace_period(
     worker: &Rc<WorkerTransactions>,
     waits_for_snapshots: bool,
@@ -160,8 +168,8 @@ async fn grace_period(
     worker.wait_for_grace_period().await
 }
 
-/// Moves what is alive out of segments, until nobody can meet what is in them; returns how many records
-/// were copied, or `None` if the database is closing instead.
+/// Moves live records out of segments until no transaction can reach the segments. Returns the
+/// number of copied records, or `None` if the database is closing.
 async fn empty(
     worker: &Rc<WorkerTransactions>,
     files: &LogFiles,

@@ -1,5 +1,5 @@
-//! One pass over the records whose entries lead to victims: it copies live records out of the segments to be freed, then
-//! redirects their entries to the copies, where those may be seen.
+//! One compaction pass: copies live records out of the victims, and redirects entries to copies
+//! that transactions may see.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,22 +12,22 @@ use crate::record::Records;
 use crate::sched::{self, Cause};
 use crate::transaction::{OperationError, WorkerTransactions};
 
-/// Records looked at before those among them that are to be copied are.
+/// Number of records examined before the copying of those that need it.
 const BATCH: usize = 16 * TURN;
 
-/// What is to be moved, and what was.
+/// State of a compaction.
 #[derive(Debug)]
 pub(super) struct Moving {
     pub(super) files: LogFiles,
-    /// Bytes that are alive in the log.
+    /// Bytes of live records in the log.
     pub(super) alive: u64,
     pub(super) victims: Victims,
     pub(super) tables: Vec<Arc<Records>>,
-    /// What led to a victim, in the order of the log.
+    /// Records that pointed to a victim, in log order.
     pub(super) items: Vec<Item>,
-    /// Records that were copied.
+    /// Number of records copied.
     pub(super) copied: u64,
-    /// The last copy.
+    /// LSN of the last copy.
     pub(super) last: Lsn,
 }
 
@@ -37,11 +37,11 @@ impl Moving {
     }
 }
 
-/// Looks at every item, once, or until the database is closing; `true` if none leads to a victim any
-/// more.
+/// Examines every item once, or until the database is closing. Returns `true` if no item points to
+/// a victim any more.
 ///
 /// # Errors
-/// The device's, the log's.
+/// Errors of the device and of the log.
 pub(super) async fn pass(
     worker: &Rc<WorkerTransactions>,
     moving: &mut Moving,
@@ -50,7 +50,7 @@ pub(super) async fn pass(
     let mut items = std::mem::take(&mut moving.items);
     for batch in items.chunks_mut(BATCH) {
         if worker.engine().checkpoints.stopping() {
-            // What was not looked at stays on the list: nothing is settled.
+            // Items that were not examined stay on the list, so the pass is not the last.
             break;
         }
         let mut found = Vec::new();
@@ -69,8 +69,8 @@ pub(super) async fn pass(
     Ok(moving.items.is_empty())
 }
 
-/// Looks up where the entries of items lead. Redirects those to their copies that may be seen by now, and adds items that
-/// are still to be copied to `found`.
+/// Examines the entries of items. Redirects entries to copies that transactions may see by now, and
+/// adds items that must be copied to `found`.
 fn look_at<'i>(
     worker: &Rc<WorkerTransactions>,
     moving: &Moving,
@@ -80,7 +80,7 @@ fn look_at<'i>(
     let engine = worker.engine();
     let operation = reclaim::enter();
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-    // While another worker prunes, nothing is redirected to copies: that is left to the next pass.
+    // While another worker prunes, no entry is redirected; the next pass does it.
     let acting = engine.horizon.act(worker.number(), engine.log.tail());
     let durable = engine.log.durable();
     for item in items {
@@ -92,7 +92,7 @@ fn look_at<'i>(
                 item.stage = Stage::Settled;
                 continue;
             }
-            // The next pass looks again.
+            // The next pass examines it again.
             EntryTarget::Deciding => continue,
         };
         if kept != item.kept() {
@@ -108,7 +108,7 @@ fn look_at<'i>(
                 unsafe { worker.retire_evicted(given_way.into_iter().collect()) };
             }
             (Some(_), Stage::Found) => found.push(item),
-            // A write is under way, or the copy may not be seen yet.
+            // A write is in flight, or transactions may not see the copy yet.
             _ => {}
         }
     }

@@ -1,16 +1,16 @@
-//! Which segments to free: those with the least that is alive.
+//! Choice of segments to free: those with the fewest live bytes.
 
 use std::collections::BTreeMap;
 
 use crate::log::Lsn;
 
-/// What is moved between two checkpoints at most, or else an eighth of what is alive: bytes, which are
-/// on the disk twice meanwhile; and records, each of which memory remembers.
+/// Maximum amount moved between two checkpoints, unless an eighth of the live data is more. Bytes,
+/// because copies occupy disk space twice; and records, because each is listed in memory.
 const MAX_MOVED: Alive = Alive { bytes: 512 << 20, records: 250_000 };
-/// Segments beyond the live bytes that are let be.
+/// Number of segments beyond the live bytes that are tolerated.
 const SLACK: u64 = 4;
 
-/// What is alive in a segment.
+/// Live bytes and records of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Alive {
     bytes: u64,
@@ -27,14 +27,14 @@ impl Alive {
     }
 }
 
-/// The log as a checkpoint found it.
+/// Live data of the log's segments at a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Live {
     by_segment: BTreeMap<u64, Alive>,
 }
 
 impl Live {
-    /// Counts a record of `bytes` at `lsn`: in every segment that holds some of it.
+    /// Counts a record of `bytes` at `lsn` in every segment that contains a part of it.
     pub(crate) fn add(&mut self, lsn: Lsn, bytes: u64, segment_bytes: u64) {
         let (mut at, end) = (lsn.0, lsn.0 + bytes);
         while at < end {
@@ -47,7 +47,7 @@ impl Live {
         }
     }
 
-    /// Bytes that are alive.
+    /// Returns the number of live bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.all().bytes
     }
@@ -61,35 +61,37 @@ impl Live {
     }
 }
 
-/// Those of `candidates`, which recovery does not replay, in which nothing is alive.
+/// Returns those of `candidates`, which recovery does not replay, that have no live bytes.
 pub(super) fn dead(candidates: &[u64], live: &Live) -> Vec<u64> {
     candidates.iter().copied().filter(|segment| live.of(*segment).bytes == 0).collect()
 }
 
-/// Bytes that are alive in some segments.
+/// Returns the live bytes of some segments.
 pub(super) fn alive_in(segments: &[u64], live: &Live) -> u64 {
     segments.iter().map(|segment| live.of(*segment).bytes).sum()
 }
 
-/// Bytes that the log may take for what is alive before segments are freed.
+/// Returns the maximum size of the log before segments are freed.
 pub(super) fn most_taken(segment_bytes: u64, live: &Live) -> u64 {
     2 * live.bytes() + SLACK * segment_bytes
 }
 
-/// What a full disk leaves to compaction.
+/// Limits of a compaction on a full disk.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scarce {
-    /// Bytes of copies that the log can take.
+    /// Maximum bytes of copies.
     pub(super) room: u64,
-    /// So far the compaction has gained hardly anything.
+    /// True while the compaction has gained almost nothing.
     pub(super) nothing_gained: bool,
 }
 
-/// Chooses among `candidates`, which recovery does not replay. Segments are freed once they take
-/// twice what is alive, until they take one and a half times as much: then each byte is written
-/// about three times over its life, and the disk holds at most twice of what is alive, and a few
-/// segments. Where the disk is full, those are freed that can be; as long as nothing was gained by
-/// that, also those of which hardly anything is dead: nothing else leads out.
+/// Chooses victims among `candidates`, which recovery does not replay.
+///
+/// Segments are freed when the log takes more than twice its live bytes, until it takes one and a
+/// half times as much. Then each byte is written about three times in its life, and the disk has at
+/// most twice the live bytes and a few segments. On a full disk, all segments are chosen whose
+/// copies fit. While that has gained nothing, segments that are almost completely live are chosen
+/// too, because no other way out exists.
 pub(super) fn victims(
     candidates: &[u64],
     segment_bytes: u64,
@@ -99,7 +101,7 @@ pub(super) fn victims(
     let all = live.all();
     let most = Alive {
         bytes: match scarce {
-            // Copies have blocks of their own, and some are made twice.
+            // Copies have separate blocks, and some are made twice.
             Some(Scarce { room, .. }) => room / 8 * 7,
             None => MAX_MOVED.bytes.max(all.bytes / 8),
         },

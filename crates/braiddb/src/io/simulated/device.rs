@@ -1,5 +1,5 @@
-//! The device of the simulated disk: operations are performed in an order that the seed chooses,
-//! some while tasks run, the others when the worker would sleep.
+//! Device of the simulated disk: performs operations in an order that depends on the seed, some
+//! while tasks run, and the others when the worker would sleep.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,37 +8,38 @@ use super::super::transfer::{Call, Transfer};
 use super::super::{Completion, Device, Notify, Operation};
 use super::{SECTOR_BYTES, SimulatedDisk, State, Target, Unwritten, nodes};
 
-/// Waits with a bound that are over at once, no time passing, before one lasts until a wake-up:
-/// what waits for nothing but time would else go on for ever.
+/// Number of waits with a timeout that return immediately, without virtual time passing, before one
+/// lasts until a wake-up. Otherwise a task that waits only for time would loop forever.
 pub(super) const TIMEOUTS: u32 = 4;
 
-/// An operation that is under way.
+/// An operation in flight.
 #[derive(Debug)]
 pub(super) struct UnderWay {
     pub(super) transfer: Transfer,
-    /// The tick at which it is performed.
+    /// Tick at which it is performed.
     pub(super) due: u64,
-    /// Its number in the order of submission.
+    /// Submission number.
     pub(super) number: u64,
-    /// The device that it was submitted to.
+    /// Device to which it was submitted.
     #[cfg(braid_simulation)]
     pub(super) device: usize,
 }
 
-/// What a device has under way.
+/// Operations in flight of a device.
 #[derive(Debug, Default)]
 pub(super) struct Operations {
     pub(super) under_way: Vec<UnderWay>,
     submitted: u64,
     last_performed: u64,
     pub(super) clock: u64,
-    /// Devices of controlled schedules so far; the one without a schedule has number 0.
+    /// Number of devices of controlled schedules so far; the device without a schedule has number
+    /// 0.
     #[cfg(braid_simulation)]
     pub(super) devices: usize,
 }
 
 impl Operations {
-    /// The sectors that writes under way are to write.
+    /// Returns the sectors that writes in flight will write.
     pub(super) fn unwritten(&self) -> Unwritten {
         let mut unwritten = Unwritten::new();
         for operation in &self.under_way {
@@ -53,26 +54,26 @@ impl Operations {
         unwritten
     }
 
-    /// The number in the order of submission of what is submitted now.
+    /// Returns the next submission number.
     pub(super) fn next_number(&mut self) -> u64 {
         self.submitted += 1;
         self.submitted
     }
 
-    /// When the first operation of a device is due.
+    /// Returns the due time of a device's first operation.
     #[cfg(braid_simulation)]
     pub(super) fn first_due(&self, device: usize) -> Option<u64> {
         let of_device = self.under_way.iter().filter(|operation| operation.device == device);
         of_device.map(|operation| operation.due).min()
     }
 
-    /// How many operations of a device are under way.
+    /// Returns the number of a device's operations in flight.
     #[cfg(braid_simulation)]
     pub(super) fn outstanding(&self, device: usize) -> usize {
         self.under_way.iter().filter(|operation| operation.device == device).count()
     }
 
-    /// The index of a device's operation that is performed next, if one is due at `tick`.
+    /// Returns the index of a device's operation that is performed next, if one is due at `tick`.
     #[cfg(braid_simulation)]
     pub(super) fn next_of(&self, device: usize, tick: u64) -> Option<usize> {
         let due = |&index: &usize| (self.under_way[index].due, self.under_way[index].number);
@@ -81,7 +82,7 @@ impl Operations {
         (self.under_way[next].due <= tick).then_some(next)
     }
 
-    /// The index of the operation that is performed next, if one is due at `tick`.
+    /// Returns the index of the operation that is performed next, if one is due at `tick`.
     fn next(&self, tick: u64) -> Option<usize> {
         let due = |&index: &usize| (self.under_way[index].due, self.under_way[index].number);
         let next = (0..self.under_way.len()).min_by_key(due)?;
@@ -94,7 +95,8 @@ impl State {
         1 + u64::from(self.random.u32(0..=self.faults.most_delay))
     }
 
-    /// Performs one operation that is due; its completion, unless some of it is left to do.
+    /// Performs one call of an operation that is due. Returns the completion if the operation has
+    /// ended.
     pub(super) fn perform(&mut self, index: usize) -> Option<Completion> {
         let mut operation = self.operations.under_way.swap_remove(index);
         let Target::File(file) = operation.transfer.file().node().target else {
@@ -144,7 +146,7 @@ impl State {
     }
 }
 
-/// The device of the worker on a simulated disk.
+/// Device of the worker on a simulated disk.
 #[derive(Debug)]
 pub(crate) struct SimulatedDevice {
     disk: SimulatedDisk,
@@ -169,7 +171,7 @@ impl SimulatedDevice {
         Self { disk }
     }
 
-    /// Performs what is due at `tick`.
+    /// Performs the operations that are due at `tick`.
     fn perform(&self, tick: impl FnOnce(&mut State) -> u64, deliver: &mut dyn FnMut(Completion)) {
         let mut completions = Vec::new();
         let mut state = self.disk.0.state.lock();

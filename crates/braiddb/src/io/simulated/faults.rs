@@ -1,31 +1,31 @@
-//! How a simulated disk misbehaves, and how often it did.
+//! Faults of a simulated disk, and counts of their occurrences.
 
-/// How the disk behaves; probabilities are one in so many operations, 0 is never.
+/// Faults of the disk. Probabilities are one in this number of operations; 0 is never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Operations that fail with an I/O error, syncs apart.
+    /// Operations other than syncs that fail with an I/O error.
     pub errors: u32,
-    /// Syncs, and synced writes, that fail; what they were for may be lost.
+    /// Syncs and synced writes that fail; their data may be lost.
     pub failed_syncs: u32,
     /// Transfers that move only some of their bytes at a time.
     pub short_transfers: u32,
-    /// How many other operations one may be delayed by at most.
+    /// Maximum number of other operations by which an operation is delayed.
     pub most_delay: u32,
-    /// Sectors the disk has; 0 for no bound.
+    /// Number of sectors of the disk; 0 for no bound.
     pub capacity: u64,
     /// The one write that fails, counted from 1 by [`FaultCounts::writes`]; 0 for none. A synced
-    /// write fails in its sync: some of its sectors may be there.
+    /// write fails in its sync, so some of its sectors may be written.
     pub failing_write: u64,
 }
 
-/// How often what happened.
+/// Numbers of operations and faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct FaultCounts {
-    /// Operations, blocking calls included.
+    /// Operations, including blocking calls.
     pub operations: u64,
-    /// Of these, writes.
+    /// Writes among the operations.
     pub writes: u64,
-    /// Completed after an operation that was asked for later.
+    /// Operations that completed after an operation submitted later.
     pub reordered: u64,
     /// Reads that moved only some bytes.
     pub short_reads: u64,
@@ -35,27 +35,27 @@ pub struct FaultCounts {
     pub read_errors: u64,
     /// Writes that failed.
     pub write_errors: u64,
-    /// Syncs, and synced writes, that failed.
+    /// Syncs and synced writes that failed.
     pub failed_syncs: u64,
-    /// Writes that found no space.
+    /// Writes that failed because the disk was full.
     pub full: u64,
 }
 
-/// What crashes did to what was not synced.
+/// Effects of crashes on unsynced data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct CrashCounts {
-    /// Sectors that were left.
+    /// Sectors that were kept.
     pub kept: u64,
     /// Sectors that were lost.
     pub dropped: u64,
-    /// Sectors of which parts were left.
+    /// Sectors that were partly kept.
     pub torn: u64,
     /// Changes of names that were lost.
     pub names_undone: u64,
 }
 
 impl FaultCounts {
-    /// Adds what happened elsewhere.
+    /// Adds the counts of another disk.
     pub fn add(&mut self, other: &Self) {
         self.operations += other.operations;
         self.writes += other.writes;
@@ -68,7 +68,7 @@ impl FaultCounts {
         self.full += other.full;
     }
 
-    /// Whether an operation failed.
+    /// Returns whether an operation failed.
     #[must_use]
     pub fn any_failed(&self) -> bool {
         self.read_errors + self.write_errors + self.failed_syncs + self.full > 0
@@ -76,7 +76,7 @@ impl FaultCounts {
 }
 
 impl CrashCounts {
-    /// Adds what happened elsewhere.
+    /// Adds the counts of another disk.
     pub fn add(&mut self, other: &Self) {
         self.kept += other.kept;
         self.dropped += other.dropped;

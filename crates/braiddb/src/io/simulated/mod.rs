@@ -1,12 +1,14 @@
-//! A disk in memory that lies as disks do, deterministic by seed: it delays, reorders and cuts
-//! transfers short, fails calls and syncs, runs full, and can be asked at any operation what a
-//! crash would leave, unsynced writes dropped, torn and reordered.
+//! Simulated disk: an in-memory disk with faults, deterministic by seed.
 //!
-//! Determinism: the database on such a disk has one worker, whose sleep ends, without time
-//! passing, with the next operation that completes. Other threads act only while the worker sleeps
-//! and nothing is under way ([`SimulatedDisk::settle`]), so nothing happens at the same time. In a
-//! controlled schedule it has several, of which each has a device; the schedule decides then what
-//! happens when.
+//! It delays, reorders and shortens transfers, fails calls and syncs, and can be full. After any
+//! operation it can compute the state after a crash, with unsynced writes dropped, torn and
+//! reordered.
+//!
+//! Determinism: a database on such a disk has one worker. Its sleep ends with the next operation
+//! that completes, without time passing. Other threads act only while the worker sleeps and no
+//! operation is in flight ([`SimulatedDisk::settle`]), so nothing happens concurrently. In a
+//! controlled schedule the database has several workers with a device each, and the schedule
+//! decides the order of events.
 
 mod device;
 mod faults;
@@ -36,13 +38,13 @@ pub struct SimulatedDisk(Arc<Shared>);
 
 struct Shared {
     state: Mutex<State>,
-    /// The worker went to sleep, or left.
+    /// Signals that the worker sleeps or has ended.
     settled: Condvar,
-    /// The worker is to wake.
+    /// Signals that the worker must wake.
     notified: Condvar,
 }
 
-/// Looks at the disk after each operation.
+/// Callback that inspects the disk after each operation.
 type Watch = Box<dyn FnMut(&Moment<'_>) + Send>;
 
 struct State {
@@ -53,7 +55,7 @@ struct State {
     operations: Operations,
     watch: Option<Watch>,
     locked: bool,
-    /// A worker's device is there.
+    /// True while a worker's device exists.
     attached: bool,
     asleep: bool,
     notified: bool,
@@ -68,13 +70,13 @@ pub struct Moment<'s> {
 }
 
 impl Moment<'_> {
-    /// How many operations there were.
+    /// Returns the number of operations so far.
     #[must_use]
     pub fn operation(&self) -> u64 {
         self.operation
     }
 
-    /// A disk as a crash at this moment leaves it.
+    /// Returns a disk in the state after a crash at this moment.
     #[must_use]
     pub fn crash(&self, seed: u64, counts: &mut CrashCounts) -> SimulatedDisk {
         let mut random = fastrand::Rng::with_seed(seed);
@@ -84,7 +86,7 @@ impl Moment<'_> {
 }
 
 impl SimulatedDisk {
-    /// An empty disk without faults.
+    /// Creates an empty disk without faults.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self::with(Nodes::default(), fastrand::Rng::with_seed(seed))
@@ -108,7 +110,7 @@ impl SimulatedDisk {
         Self(Arc::new(Shared { state, settled, notified }))
     }
 
-    /// A copy of the disk as it is, without faults; everything on it is durable.
+    /// Returns a copy of the disk's current state, without faults and with all data durable.
     #[must_use]
     pub fn copy(&self, seed: u64) -> Self {
         let mut nodes = self.0.state.lock().nodes.clone();
@@ -116,7 +118,7 @@ impl SimulatedDisk {
         Self::with(nodes, fastrand::Rng::with_seed(seed))
     }
 
-    /// A disk as a crash now leaves it.
+    /// Returns a disk in the state after a crash now.
     #[must_use]
     pub fn crash(&self, seed: u64, counts: &mut CrashCounts) -> Self {
         let state = self.0.state.lock();
@@ -125,46 +127,46 @@ impl SimulatedDisk {
         Moment { operation: *operation, nodes, operations }.crash(seed, counts)
     }
 
-    /// How the disk behaves from now on.
+    /// Sets the faults of the disk from now on.
     pub fn set_faults(&self, faults: Faults) {
         self.0.state.lock().faults = faults;
     }
 
-    /// What happened so far.
+    /// Returns the counts so far.
     #[must_use]
     pub fn counts(&self) -> FaultCounts {
         self.0.state.lock().counts
     }
 
-    /// Calls `watch` after each operation, from the thread that performed it; it must not use this
-    /// disk other than through what it is given.
+    /// Calls `watch` after each operation, from the thread that performed it. The callback must
+    /// access this disk only through its argument.
     pub fn watch(&self, watch: impl FnMut(&Moment<'_>) + Send + 'static) {
         self.0.state.lock().watch = Some(Box::new(watch));
     }
 
-    /// Ends the watch.
+    /// Removes the callback.
     pub fn unwatch(&self) {
         self.0.state.lock().watch = None;
     }
 
-    /// The names and the lengths of the files.
+    /// Returns the names and the lengths of the files.
     #[must_use]
     pub fn files(&self) -> Vec<(String, u64)> {
         self.0.state.lock().nodes.list()
     }
 
-    /// Changes bits of a byte behind everybody's back; `false` if the file has no such byte.
+    /// Flips bits of a byte without an operation. Returns `false` if the file has no such byte.
     pub fn flip(&self, name: &str, offset: u64, bits: u8) -> bool {
         self.0.state.lock().nodes.flip(name, offset, bits)
     }
 
-    /// Waits until the worker of the database on this disk, if there is one, sleeps and nothing is
-    /// under way.
+    /// Waits until the worker of the database on this disk, if it exists, sleeps and no operation
+    /// is in flight.
     pub fn settle(&self) {
         while !self.settles_within(Duration::from_secs(3600)) {}
     }
 
-    /// As [`Self::settle`], for as long as `limit`; `false` if the worker is at work still.
+    /// Like [`Self::settle`], with a time limit. Returns `false` if the worker is still active.
     #[must_use]
     pub fn settles_within(&self, limit: Duration) -> bool {
         let until = clock::now() + limit;
@@ -178,14 +180,15 @@ impl SimulatedDisk {
         true
     }
 
-    /// Locks the directory; `None` if it is locked.
+    /// Locks the directory. Returns `None` if it is already locked.
     pub(super) fn lock(&self) -> Option<SimulatedLock> {
         let mut state = self.0.state.lock();
         let free = !std::mem::replace(&mut state.locked, true);
         free.then(|| SimulatedLock { disk: self.clone(), held: AtomicBool::new(true) })
     }
 
-    /// The device of the only worker; in a controlled schedule, of one of several.
+    /// Creates the device of the only worker or, in a controlled schedule, of one of several
+    /// workers.
     pub(crate) fn device(&self) -> Box<dyn Device> {
         #[cfg(braid_simulation)]
         if crate::sync::controlled::takes_part() {
@@ -210,12 +213,12 @@ impl PartialEq for SimulatedDisk {
 impl Eq for SimulatedDisk {}
 
 impl State {
-    /// Whether something of probability one in `one_in` happens now.
+    /// Returns whether an event of probability one in `one_in` happens now.
     fn strikes(&mut self, one_in: u32) -> bool {
         one_in != 0 && self.random.u32(0..one_in) == 0
     }
 
-    /// Writes what may be written of `bytes`: how many, or the error.
+    /// Writes `bytes`, or a part of them. Returns the number of bytes written.
     fn write(
         &mut self,
         file: usize,
@@ -245,7 +248,7 @@ impl State {
         Ok(moved)
     }
 
-    /// Whether a part of a file may have space on the disk.
+    /// Returns an error if the disk has no space for a part of a file.
     fn room(&mut self, file: usize, part: Range<u64>) -> std::io::Result<()> {
         let more = self.nodes.missing(file, part);
         if more > 0 && self.faults.capacity != 0 && self.nodes.used() + more > self.faults.capacity
@@ -282,7 +285,7 @@ impl State {
         if failed { Err(std::io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
-    /// An operation was performed.
+    /// Counts an operation and calls the callback.
     fn happened(&mut self) {
         self.counts.operations += 1;
         if let Some(mut watch) = self.watch.take() {
@@ -296,7 +299,7 @@ impl State {
     }
 }
 
-/// What a handle is of.
+/// Target of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     File(usize),
@@ -346,7 +349,7 @@ impl Node {
         self.perform(|state| state.sync(self.target))
     }
 
-    /// The same file, under the path that it was renamed to.
+    /// Returns the same file under the path to which it was renamed.
     pub(super) fn renamed(&self, path: PathBuf) -> File {
         File::simulated(self.clone(), path)
     }
@@ -378,7 +381,7 @@ impl Node {
     }
 }
 
-/// The right to use the disk's directory.
+/// Lock on the disk's directory.
 #[derive(Debug)]
 pub(super) struct SimulatedLock {
     disk: SimulatedDisk,
@@ -386,15 +389,15 @@ pub(super) struct SimulatedLock {
 }
 
 impl SimulatedLock {
-    /// Lets others lock the directory.
+    /// Releases the lock.
     pub(super) fn unlock(&self) {
-        // AcqRel: what was done under the lock comes first.
+        // AcqRel: everything done under the lock happens before the release.
         if self.held.swap(false, Ordering::AcqRel) {
             self.disk.0.state.lock().locked = false;
         }
     }
 
-    /// The directory as a file.
+    /// Returns the directory as a file.
     pub(super) fn handle(&self, path: PathBuf) -> File {
         File::simulated(self.node(), path)
     }
@@ -434,7 +437,7 @@ impl SimulatedLock {
         })
     }
 
-    /// Bytes that are free; [`u64::MAX`] where there is no bound.
+    /// Returns the free bytes; [`u64::MAX`] if the disk has no bound.
     pub(super) fn available_bytes(&self) -> u64 {
         let state = self.disk.0.state.lock();
         match state.faults.capacity {

@@ -1,8 +1,8 @@
-//! What is on a simulated disk: for every file the bytes a program reads, those that a crash leaves
-//! for sure, and between them the writes a crash may leave, drop, tear or reorder.
+//! Contents of a simulated disk: for every file the bytes that a program reads, the bytes that
+//! survive any crash, and the writes that a crash may keep, drop, tear or reorder.
 //!
-//! Invariant: `durable` with all of `unsynced` applied in order reads as `sectors`, unless a sync
-//! failed; the same holds for the names.
+//! Invariant: `durable` with all of `unsynced` applied in order equals `sectors`, unless a sync
+//! failed. The same holds for the names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::CrashCounts;
 use crate::io::SECTOR_BYTES;
 
-/// What disks write as a whole.
+/// Unit of atomic writes.
 const ATOM_BYTES: usize = 512;
 
 /// The bytes of a sector; `None` if all are zero.
@@ -24,13 +24,13 @@ struct FileNode {
     length: u64,
     durable: Vec<Sector>,
     durable_length: u64,
-    /// Written and not synced, in the order of the writes.
+    /// Unsynced writes, in order.
     unsynced: Vec<(usize, Sector)>,
     /// Sectors before the end that take no space.
     holes: BTreeSet<usize>,
 }
 
-/// A change of names that is not synced.
+/// An unsynced change of names.
 #[derive(Clone, Debug)]
 enum Change {
     Create { name: String, file: usize },
@@ -49,7 +49,7 @@ pub(super) struct Nodes {
 
 /// Splits bytes into sectors.
 pub(super) fn sectors(bytes: &[u8]) -> impl Iterator<Item = Sector> {
-    assert!(bytes.len().is_multiple_of(SECTOR_BYTES), "transfers are of whole sectors");
+    assert!(bytes.len().is_multiple_of(SECTOR_BYTES), "transfers have whole sectors");
     bytes.chunks_exact(SECTOR_BYTES).map(|sector| {
         let zero = *sector == [0; SECTOR_BYTES];
         (!zero).then(|| Arc::new(sector.try_into().expect("a chunk is a sector")))
@@ -109,7 +109,7 @@ impl FileNode {
         self.durable_length = self.length;
     }
 
-    /// What a crash leaves, `keep` the probability that an unsynced sector is left.
+    /// Returns the file after a crash; `keep` is the probability that an unsynced sector is kept.
     fn crash(
         &self,
         in_flight: &[(usize, Sector)],
@@ -145,7 +145,7 @@ impl FileNode {
     }
 }
 
-/// Some atoms of one sector, the others of another.
+/// Returns a sector with some atoms of one sector and the remaining atoms of another.
 fn tear(old: &Sector, new: &Sector, random: &mut fastrand::Rng) -> Sector {
     let mut torn = old.as_deref().copied().unwrap_or([0; SECTOR_BYTES]);
     for start in (0..SECTOR_BYTES).step_by(ATOM_BYTES) {
@@ -161,7 +161,7 @@ fn tear(old: &Sector, new: &Sector, random: &mut fastrand::Rng) -> Sector {
 }
 
 impl Nodes {
-    /// The names and the lengths of the files.
+    /// Returns the names and the lengths of the files.
     pub(super) fn list(&self) -> Vec<(String, u64)> {
         let name = |(name, file): (&String, &usize)| (name.clone(), self.files[*file].length);
         self.names.iter().map(name).collect()
@@ -171,7 +171,7 @@ impl Nodes {
         self.names.get(name).copied()
     }
 
-    /// Makes a file, or empties it.
+    /// Creates a file, or truncates it.
     pub(super) fn create(&mut self, name: &str) -> usize {
         let file = self.files.len();
         self.files.push(FileNode::default());
@@ -196,13 +196,13 @@ impl Nodes {
         self.files[file].length
     }
 
-    /// Sectors that hold something, or are promised to a file that has a name.
+    /// Returns the number of sectors that are written or allocated in files with a name.
     pub(super) fn used(&self) -> u64 {
         let used = |file: &FileNode| file.length / SECTOR_BYTES as u64 - file.holes.len() as u64;
         self.names.values().map(|file| used(&self.files[*file])).sum()
     }
 
-    /// How many sectors of a part of a file take no space yet.
+    /// Returns the number of sectors in a part of a file that take no space yet.
     pub(super) fn missing(&self, file: usize, part: Range<u64>) -> u64 {
         let file = &self.files[file];
         let behind = part.end.saturating_sub(file.length) / SECTOR_BYTES as u64;
@@ -216,7 +216,7 @@ impl Nodes {
         file.holes = file.holes.split_off(&(bytes.div_ceil(SECTOR_BYTES as u64) as usize));
     }
 
-    /// Sectors of a file are zeros, and take no space; not durably.
+    /// Deallocates sectors of a file, which become zero; not durably.
     pub(super) fn give_back(&mut self, file: usize, part: Range<u64>) {
         let file = &mut self.files[file];
         for sector in index(part.start)..index(part.end.min(file.length)) {
@@ -246,7 +246,7 @@ impl Nodes {
         _ = file.holes.split_off(&sectors);
     }
 
-    /// Reads up to the end of the file; how many bytes there were.
+    /// Reads up to the end of the file; returns the number of bytes.
     pub(super) fn read(&self, file: usize, offset: u64, into: &mut [u8]) -> usize {
         let file = &self.files[file];
         let bytes = file.length.saturating_sub(offset).min(into.len() as u64) as usize;
@@ -267,7 +267,7 @@ impl Nodes {
         self.files[file].sync();
     }
 
-    /// A sync fails: some of what was to become durable never will, though it is still read.
+    /// Fails a sync: some of the data never becomes durable, although it is still read.
     pub(super) fn fail_sync(&mut self, file: usize, random: &mut fastrand::Rng) {
         self.files[file].unsynced.retain(|_| random.bool());
     }
@@ -277,17 +277,17 @@ impl Nodes {
         self.changes.clear();
     }
 
-    /// Takes everything for durable.
+    /// Makes everything durable.
     pub(super) fn make_durable(&mut self) {
         for file in &mut self.files {
-            // Also what a failed sync had given up.
+            // Includes data that a failed sync has dropped.
             file.durable.clone_from(&file.sectors);
             file.sync();
         }
         self.sync_names();
     }
 
-    /// Changes bits of a byte, durably; `false` if the file has no such byte.
+    /// Flips bits of a byte, durably. Returns `false` if the file has no such byte.
     pub(super) fn flip(&mut self, name: &str, offset: u64, bits: u8) -> bool {
         let Some(file) = self.find(name).map(|file| &mut self.files[file]) else { return false };
         if offset >= file.length {
@@ -303,15 +303,15 @@ impl Nodes {
         true
     }
 
-    /// What a crash now leaves. `in_flight` are writes that were asked for and are not complete:
-    /// the file, and where in it each sector goes.
+    /// Returns the disk after a crash now. `in_flight` has the writes that were submitted and are
+    /// not complete: for each file, the position and contents of each sector.
     pub(super) fn crash(
         &self,
         in_flight: &BTreeMap<usize, Vec<(usize, Sector)>>,
         random: &mut fastrand::Rng,
         counts: &mut CrashCounts,
     ) -> Self {
-        // Crashes of one kind are likelier to hit what only that kind breaks.
+        // A common probability for the whole crash makes extreme cases more likely.
         let keep = [0.0, 0.1, 0.5, 0.9, 1.0][random.usize(0..5)];
         let none = Vec::new();
         let crashed = |(number, file): (usize, &FileNode)| {
@@ -319,7 +319,7 @@ impl Nodes {
         };
         let files = self.files.iter().enumerate().map(crashed).collect();
         let mut names = self.durable_names.clone();
-        // Names are independent of one another, but what happened to one stays in order.
+        // Changes of different names are independent, but changes of one name stay in order.
         let mut skipped = BTreeSet::new();
         for change in &self.changes {
             let touched: Vec<&String> = match change {

@@ -1,5 +1,6 @@
-//! The simulated disk's device of one of several workers, in a controlled schedule: an operation is
-//! due at a virtual time that the seed chooses, and a thread that waits for it passes the baton on.
+//! Device of the simulated disk for one of several workers, in a controlled schedule. An operation
+//! is due at a virtual time that depends on the seed, and a thread that waits for it passes the
+//! baton to another thread.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +12,10 @@ use super::device::UnderWay;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::controlled;
 
-/// Microseconds for which an operation is delayed, for each that the disk's faults say.
+/// Delay of an operation in microseconds, for each unit of delay in the disk's faults.
 const DELAY_MICROSECONDS: u64 = 60;
 
-/// One worker's device.
+/// Device of one worker.
 #[derive(Debug)]
 pub(super) struct ScheduledDevice {
     disk: SimulatedDisk,
@@ -98,7 +99,8 @@ impl Device for ScheduledDevice {
             }
             let due = self.disk.0.state.lock().operations.first_due(self.number);
             let deadline = [timeout, due].into_iter().flatten().min();
-            // The flag was looked at before: what raised it since has announced it to nobody.
+            // The flag is checked again: a notification since the first check was announced before
+            // this thread waits.
             if self.wake.notified.load(Ordering::SeqCst) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What the simulated disk keeps and what it loses.
+//! Tests of the data that the simulated disk keeps and loses.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ fn sector(byte: u8) -> AlignedBuffer {
     sector
 }
 
-/// The disk as crashes leave it when `act` is done.
+/// Returns the disk after several crashes that follow `act`.
 fn crashes(act: impl FnOnce(&Directory)) -> Vec<SimulatedDisk> {
     let disk = SimulatedDisk::new(1);
     let directory = Directory::open_simulated(&disk).unwrap();
@@ -25,7 +25,7 @@ fn crashes(act: impl FnOnce(&Directory)) -> Vec<SimulatedDisk> {
     (0..CRASHES).map(|seed| moment.crash(seed, &mut CrashCounts::default())).collect()
 }
 
-/// The first byte of a file, if it is there and not empty.
+/// Returns the first byte of a file, if the file exists and is not empty.
 fn first_byte(disk: &SimulatedDisk, name: &str) -> Option<u8> {
     let directory = Directory::open_simulated(disk).unwrap();
     let file = directory.open_file(name, OpenMode::Existing).ok()?;

@@ -1,9 +1,13 @@
-//! What became of a table's bulk operations: the newest one's number, and its stamp.
+//! Bulk epochs: number and stamp of a table's newest bulk operation.
 //!
-//! Invariants: the number goes up before the stamp is that of the next operation, and only once the last one's marks
-//! stand for what everybody sees, or are gone. So who reads a number, then the stamp, then the same number, has that
-//! epoch's stamp; and marks with another number are older, and seen by all. Readers look between the two checks
-//! of the page's version: then the marks were there when they did.
+//! Invariants:
+//!
+//! - The number is incremented before the stamp of the next operation is stored. It is incremented
+//!   only after the marks of the previous operation are visible to all, or are removed.
+//! - So a reader that loads a number, the stamp, and then the same number has the stamp of that
+//!   epoch. Marks with a different number are older and visible to all.
+//! - Readers load these between the two checks of the page's version, so the marks existed at that
+//!   time.
 
 use std::cell::Cell;
 
@@ -12,61 +16,66 @@ use crate::page::value::CopiedValue;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::{Outcome, Stamp, StatusTable, TransactionName, Undecided, View, Visible};
 
-/// The newest epoch of a table; numbered from 1.
+/// Newest bulk epoch of a table; numbered from 1.
 #[derive(Debug, Default)]
 pub(crate) struct BulkEpochs {
     number: AtomicU64,
     stamp: AtomicU64,
-    /// The newest one whose marks stand for what everybody sees and is durable, or are gone.
+    /// Newest epoch whose marks are visible to all and durable, or removed.
     settled: AtomicU64,
 }
 
-/// What the marks on a page stand for.
+/// Outcome of the operation that left the marks on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::page) enum Marks {
-    /// What everybody sees, and is durable.
+    /// The result is visible to all and durable.
     SeenByAll,
-    /// What was committed at this LSN.
+    /// The operation committed at this LSN.
     Committed(Lsn),
     Aborted,
     Undecided,
 }
 
-/// What a marked slot was copied with.
+/// Copy of a marked slot's before-image and stamp.
 #[derive(Clone, Debug)]
 pub(in crate::page) struct Virtual {
-    /// The operation's, as it was then.
+    /// Stamp of the operation at the time of the copy.
     stamp: Stamp,
-    /// The value before it; `None` if there was no record.
+    /// Before-image; `None` if the record did not exist.
     pub(in crate::page) before: Option<CopiedValue>,
 }
 
 impl BulkEpochs {
-    /// Begins an epoch, of the operation with this name; its number. The caller has the table's gate.
+    /// Begins the epoch of the operation with this name and returns its number. The caller holds
+    /// the table's gate.
     pub(crate) fn begin(&self, name: TransactionName) -> u64 {
-        // Relaxed, both: only who has the gate writes them, which orders them.
+        // Relaxed, both: only the holder of the gate writes them, and the gate orders the holders.
         let number = self.number.load(Ordering::Relaxed) + 1;
         // Acquire pairs with the Release in `settle`.
-        assert!(self.settled.load(Ordering::Acquire) + 1 == number, "the last one is settled");
-        // Release, both: see `stamp_of`.
+        assert!(
+            self.settled.load(Ordering::Acquire) + 1 == number,
+            "the previous epoch is settled"
+        );
+        // Release, both: pairs with the Acquire in `stamp_of`.
         self.number.store(number, Ordering::Release);
         self.stamp.store(Stamp::in_flight(name).bits(), Ordering::Release);
         number
     }
 
-    /// Says what became of the newest epoch.
+    /// Records the outcome of the newest epoch.
     pub(crate) fn decide(&self, stamp: Stamp) {
-        assert!(stamp.name().is_none(), "a final stamp is no name");
+        assert!(stamp.name().is_none(), "a final stamp is not a name");
         // Release pairs with the Acquire in `stamp_of`.
         self.stamp.store(stamp.bits(), Ordering::Release);
     }
 
-    /// The stamp of an epoch whose marks the caller has seen under a version of their page that he validates
-    /// afterwards, or has latched.
+    /// Returns the stamp of an epoch. The caller has seen its marks under a version of their page
+    /// that it validates afterwards, or has the page latched.
     fn stamp_of(&self, epoch: u64) -> Stamp {
         const SEEN_BY_ALL: Stamp = Stamp::committed_at_first();
-        // Acquire pairs with the Release in `begin` and `decide`: who meets the stamp of a later epoch meets its number at
-        // the second look; and keeps the looks in this order.
+        // Acquire pairs with the Release in `begin` and `decide`: a reader that loads the stamp of
+        // a later epoch loads that epoch's number in the second check. Acquire also keeps the loads
+        // in this order.
         let is_newest = || self.number.load(Ordering::Acquire) == epoch;
         if !is_newest() {
             return SEEN_BY_ALL;
@@ -75,7 +84,7 @@ impl BulkEpochs {
         if is_newest() { stamp } else { SEEN_BY_ALL }
     }
 
-    /// What the marks of an epoch stand for, on a page that the caller has latched.
+    /// Returns the outcome of an epoch whose marks are on a page that the caller has latched.
     pub(in crate::page) fn marks(&self, epoch: u64, status: &StatusTable) -> Marks {
         // Acquire pairs with the Release in `settle`.
         if self.settled.load(Ordering::Acquire) >= epoch {
@@ -98,12 +107,14 @@ impl BulkEpochs {
         }
     }
 
-    /// What is copied with a marked slot, and who sees it. Called between the two checks of the page's version.
+    /// Copies the before-image of a marked slot, and the stamp that decides its visibility. Called
+    /// between the two checks of the page's version.
     pub(in crate::page) fn copy(&self, epoch: u64, before: Option<CopiedValue>) -> Box<Virtual> {
         Box::new(Virtual { stamp: self.stamp_of(epoch), before })
     }
 
-    /// The newest epoch and its stamp; none if there was no bulk operation yet, or everybody sees it.
+    /// Returns the newest epoch and its stamp. Returns `None` if no bulk operation has run yet, or
+    /// its result is visible to all.
     pub(crate) fn newest(&self) -> Option<(u64, Stamp)> {
         // Acquire pairs with the Release in `begin`.
         let number = self.number.load(Ordering::Acquire);
@@ -112,34 +123,36 @@ impl BulkEpochs {
         (!is_settled).then(|| (number, self.stamp_of(number)))
     }
 
-    /// The newest epoch, if it was aborted and its marks may be there.
+    /// Returns the newest epoch if it was aborted and its marks may still exist.
     pub(crate) fn aborted(&self) -> Option<u64> {
         self.newest().and_then(|(number, stamp)| (stamp == Stamp::ABORTED).then_some(number))
     }
 
-    /// Says that all see an epoch, and that it is durable, or that its marks are gone.
+    /// Records that an epoch is visible to all and durable, or that its marks are removed.
     pub(crate) fn settle(&self, epoch: u64) {
-        // Release pairs with the Acquire where it is looked at.
+        // Release pairs with the Acquire in `begin`, `marks` and `newest`.
         self.settled.fetch_max(epoch, Ordering::Release);
     }
 }
 
 impl Virtual {
-    /// Whether `view` sees what the operation left.
+    /// Returns whether `view` sees the operation's result.
     ///
     /// # Errors
-    /// While that is being decided; then the record is to be read anew.
+    /// While another worker decides the outcome; the caller then reads the record again.
     pub(in crate::page) fn seen_by(&self, view: View<'_>) -> Result<Visible, Undecided> {
         let looks = Cell::new(0);
         let stamp = || {
-            // Looked at again, it may be another epoch's: the name was stale, so the record is read anew.
+            // A second look means that the name was stale. The stamp may belong to another epoch by
+            // then, so the caller must read the record again.
             if looks.replace(looks.get() + 1) == 0 { self.stamp } else { Stamp::ABORTED }
         };
         let visible = view.sees(stamp).ok_or(Undecided)?;
         if looks.get() > 1 { Err(Undecided) } else { Ok(visible) }
     }
 
-    /// Whether somebody else has committed the operation; of one that is not seen.
+    /// Returns whether the operation has committed. The caller has found that its view does not see
+    /// it.
     pub(in crate::page) fn is_committed(&self, status: &StatusTable) -> bool {
         match self.stamp.name() {
             None => self.stamp != Stamp::ABORTED,

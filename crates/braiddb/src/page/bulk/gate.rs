@@ -1,9 +1,10 @@
-//! Who writes a table: many transactions, or one bulk operation.
+//! Gate of a table: admits either any number of writing transactions or one bulk operation.
 //!
-//! A transaction joins before its first write, and leaves when it is over. While a bulk operation has the gate, or waits for
-//! those who have joined, others are refused, not made to wait: so nobody waits in a circle.
+//! A transaction joins before its first write and leaves when it ends. While a bulk operation holds
+//! the gate, or waits for joined transactions to end, further transactions are refused instead of
+//! blocked. So no circular wait is possible.
 //!
-//! Invariant: no transaction has joined while an operation works behind a closed gate.
+//! Invariant: no transaction is joined while an operation works behind a closed gate.
 
 use crossbeam_utils::CachePadded;
 
@@ -11,10 +12,10 @@ use crossbeam_utils::CachePadded;
 use crate::sync::atomic::fence;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Workers seldom count at the same place.
+/// Number of counters, so that workers rarely share one.
 const SHARDS: usize = if cfg!(loom) { 1 } else { 8 };
 
-/// The gate of a table.
+/// Gate of a table.
 #[derive(Debug)]
 pub(crate) struct Gate {
     closed: AtomicBool,
@@ -33,11 +34,11 @@ impl Gate {
         &self.writers[worker % SHARDS]
     }
 
-    /// Lets a transaction of a worker write; `false` while the gate is closed.
+    /// Admits a writing transaction of a worker; `false` while the gate is closed.
     #[must_use]
     pub(crate) fn join(&self, worker: usize) -> bool {
-        // Sequentially consistent, both, as in `close` and `is_empty`: of a writer who joins and an operation that closes,
-        // one at least sees the other.
+        // SeqCst, both, as in `close` and `is_empty`: if a writer joins while an operation closes
+        // the gate, at least one of them sees the other.
         self.writers(worker).fetch_add(1, Ordering::SeqCst);
         order_in_models();
         if self.closed.load(Ordering::SeqCst) {
@@ -47,20 +48,20 @@ impl Gate {
         true
     }
 
-    /// A transaction that had joined is over.
+    /// Records the end of a joined transaction.
     pub(crate) fn leave(&self, worker: usize) {
-        // Release pairs with the reading in `is_empty`: what it wrote is decided.
+        // Release pairs with the load in `is_empty`: the outcome of its writes is decided.
         let before = self.writers(worker).fetch_sub(1, Ordering::Release);
-        assert!(before > 0, "it had joined");
+        assert!(before > 0, "the transaction had joined");
     }
 
-    /// Closes the gate; `false` if it is closed.
+    /// Closes the gate. Returns `false` if it is already closed.
     #[must_use]
     pub(crate) fn close(&self) -> bool {
         !self.closed.swap(true, Ordering::SeqCst)
     }
 
-    /// Whether nobody has joined, of a closed gate.
+    /// Returns whether no transaction is joined to the closed gate.
     pub(crate) fn is_empty(&self) -> bool {
         order_in_models();
         self.writers.iter().all(|writers| writers.load(Ordering::SeqCst) == 0)
@@ -68,27 +69,27 @@ impl Gate {
 
     /// Opens the gate, which the caller has closed.
     pub(crate) fn open(&self) {
-        // Release pairs with the reading in `join`: what the operation came to is seen.
+        // Release pairs with the load in `join`: the outcome of the operation is visible.
         let was_closed = self.closed.swap(false, Ordering::Release);
         assert!(was_closed, "closed once, opened once");
     }
 
-    /// Whether it is closed; a hint.
+    /// Returns whether the gate is closed; a hint.
     pub(crate) fn is_closed(&self) -> bool {
-        // Relaxed: who wants to write looks again.
+        // Relaxed: a writer checks again when it joins.
         self.closed.load(Ordering::Relaxed)
     }
 }
 
-/// Loom takes sequentially consistent accesses for weaker ones, but not fences.
+/// Loom weakens sequentially consistent accesses, but not fences.
 #[inline(always)]
 fn order_in_models() {
     #[cfg(loom)]
     fence(Ordering::SeqCst);
 }
 
-/// Two writers, which may come by at any time, beside an operation that waits until those who have joined are over. Loom
-/// finds it if one touches what another does without being ordered.
+/// Two writers that may join at any time, and an operation that waits until the joined ones have
+/// ended. Loom reports unordered accesses to the same record.
 #[cfg(all(test, loom))]
 mod model {
     use std::sync::Arc;
@@ -100,17 +101,17 @@ mod model {
 
     struct Table {
         gate: Gate,
-        /// What each writer writes, and the operation.
+        /// One record for each writer; the operation writes both.
         records: [UnsafeCell<u64>; 2],
     }
 
-    // SAFETY: the records are touched as the gate allows, which is what the model checks.
+    // SAFETY: the gate orders all accesses to the records, which is what the model checks.
     unsafe impl Sync for Table {}
 
     fn write(table: &Table, writer: usize) -> bool {
         let joined = table.gate.join(writer);
         if joined {
-            // SAFETY: no operation works on it meanwhile, and no other writer.
+            // SAFETY: the gate excludes the operation, and no other writer uses this record.
             table.records[writer].with_mut(|record| unsafe { *record += 1 });
             table.gate.leave(writer);
         }
@@ -131,13 +132,13 @@ mod model {
                 thread::yield_now();
             }
             for record in &table.records {
-                // SAFETY: nobody has joined.
+                // SAFETY: no writer is joined.
                 record.with_mut(|record| unsafe { *record += 10 });
             }
             table.gate.open();
             for (writer, record) in writers.into_iter().zip(&table.records) {
                 let written = u64::from(writer.join().unwrap());
-                // SAFETY: its writer is over.
+                // SAFETY: its writer has ended.
                 assert_eq!(record.with(|record| unsafe { *record }), 10 + written);
             }
             assert!(write(&table, 0), "an open gate lets writers pass");

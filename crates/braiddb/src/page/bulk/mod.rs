@@ -1,25 +1,32 @@
-//! Bulk operations on a paged table: what one leaves lies on the page beside what was there before, and one stamp
-//! says for all of it who sees which (virtual versions, Umbra MVCC §3.5). So there are no changes in memory.
+//! Bulk operations on a paged table: virtual versions (Umbra MVCC §3.5).
 //!
-//! | slot | flags | its cell has |
+//! A bulk operation stores its result on the page next to the before-image. One stamp for the whole
+//! operation decides which of the two a transaction sees. So an operation needs no changes in
+//! memory.
+//!
+//! | slot | flags | contents of its cell |
 //! |---|---|---|
-//! | a record that the operation made | *created* | the value that it left |
-//! | one that it gave another value | *created*, *deleted* | both values (`pair`) |
-//! | one that it deleted | *deleted*, and that of deleted records | the value before |
+//! | created by the operation | *created* | the new value |
+//! | updated by the operation | *created*, *deleted* | both values (`pair`) |
+//! | deleted by the operation | *deleted*, and the flag of deleted records | the before-image |
 //!
-//! The page's header has the number of the operation's *epoch*; the table has the number of its newest one, and the
-//! stamp of that (`epoch`). Marks of earlier epochs stand for what everybody sees.
+//! The page's header has the number of the operation's *epoch*. The table has the number and the
+//! stamp of its newest epoch (`epoch`). Marks of earlier epochs are visible to all.
 //!
-//! Marks are taken off a page by whoever latches it to write, once it is known what became of the operation, and by a
-//! sweep over the table (`sweep`): of an operation that was aborted before the next may begin, of one that committed when
-//! everybody sees it. A regular write to a marked record that is not seen by all makes a change of what the
-//! operation did first, so that below it everything is as ever.
+//! Marks are removed once the outcome of the operation is known, by each task that latches the page
+//! to write, and by a sweep over the table (`sweep`). The marks of an aborted operation are removed
+//! before the next may begin; those of a committed one when its result is visible to all. If the
+//! result is not visible to all yet, a regular write to a marked record first converts the mark to
+//! a change. So the rest of the write is the same as without a mark.
 //!
-//! While an operation is under way others do not write the table (`gate`).
+//! While a bulk operation is active, other transactions do not write the table (`gate`).
 //!
-//! Invariants: the marks of a page are of one epoch, and it has none whose epoch was taken back everywhere. Changes of
-//! a marked record are older than the mark, and no change of it is undecided. What is before a mark is on the page as long as
-//! anybody may see it, so taking an operation back takes no room.
+//! Invariants:
+//!
+//! - The marks of a page belong to one epoch. No marks remain of an epoch that was rolled back.
+//! - Changes of a marked record are older than the mark, and none of them is undecided.
+//! - The before-image of a mark stays on the page as long as any transaction may see it, so rolling
+//!   back an operation needs no additional room.
 
 mod epoch;
 mod gate;
@@ -42,7 +49,7 @@ use super::versions::{ChangeRef, Mapping, Refusal};
 use crate::log::Lsn;
 use crate::version::{Stamp, StatusTable, View};
 
-/// What a table has for bulk operations.
+/// State of a table for bulk operations.
 #[derive(Debug, Default)]
 pub(crate) struct BulkState {
     pub(crate) gate: Gate,
@@ -50,13 +57,14 @@ pub(crate) struct BulkState {
 }
 
 impl PagedTable {
-    /// What there is of bulk operations on the table.
+    /// Returns the state of bulk operations on the table.
     pub(crate) fn bulk(&self) -> &BulkState {
         &self.bulk
     }
 
-    /// Makes the marks of a leaf those of nobody, if it is known what became of their operation, and otherwise those of the
-    /// slot of `key` changes. A change that this makes is the caller's, to be collected when it is due.
+    /// Removes the marks of a leaf if they are visible to all or their operation was aborted.
+    /// Otherwise converts the mark of the slot of `key` to a change. The caller owns that change
+    /// and collects it when it is due.
     ///
     /// # Errors
     /// If the writer may not write the record because of its mark.
@@ -93,7 +101,7 @@ impl PagedTable {
         }
     }
 
-    /// Takes the marks off a leaf, if everybody sees what they stand for.
+    /// Removes the marks of a leaf if they are visible to all.
     pub(super) fn unmark_seen_by_all(&self, leaf: &mut LatchedLeaf<'_>, status: &StatusTable) {
         let epoch = leaf.bulk_epoch();
         if epoch != 0 && self.bulk.epochs.marks(epoch, status) == Marks::SeenByAll {
@@ -101,7 +109,7 @@ impl PagedTable {
         }
     }
 
-    /// The same, or if their operation was aborted.
+    /// Removes the marks of a leaf if they are visible to all or their operation was aborted.
     fn unmark_decided(&self, leaf: &mut LatchedLeaf<'_>, status: &StatusTable) {
         let epoch = leaf.bulk_epoch();
         if epoch == 0 {
@@ -114,7 +122,7 @@ impl PagedTable {
         }
     }
 
-    /// Makes a change of what a bulk operation did to a record, which committed at this LSN.
+    /// Converts the mark of a record to a change of the operation, which committed at this LSN.
     fn make_change(
         &self,
         leaf: &mut LatchedLeaf<'_>,
@@ -135,11 +143,13 @@ impl PagedTable {
             None => leaf.set_flags(place, flags.unmarked().with(SlotFlags::VERSIONED)),
         }
         let before = before.as_ref().map(CopiedValue::as_slot);
-        // SAFETY: latched from before the look at the record, whose changes are older than the mark.
+        // SAFETY: latched from before the record is read, and the record's changes are older than
+        // the mark.
         unsafe { chain.push_committed(self.memory(), Stamp::committed(committed), before) }
     }
 
-    /// Takes the marks off a leaf: the operation `stands`, and everybody sees it, or it was aborted.
+    /// Removes the marks of a leaf. If `stands` is true, the operation's result is visible to all
+    /// and is kept; otherwise the before-images are restored.
     fn unmark_all(&self, leaf: &mut LatchedLeaf<'_>, stands: bool) {
         leaf.touch();
         for place in (0..leaf.count()).rev() {
@@ -175,10 +185,10 @@ impl PagedTable {
         }
     }
 
-    /// Queues a value for removal that nobody sees any more, if it is a large one.
+    /// Queues a value that no transaction sees any more for removal, if it is a large one.
     fn queue_for_removal(&self, value: SlotValue<'_>) {
         if let Some(large) = value.large() {
-            self.large().expect("it led to a value").queue_for_removal(large);
+            self.large().expect("it referenced a value").queue_for_removal(large);
         }
     }
 }

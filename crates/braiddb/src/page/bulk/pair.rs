@@ -1,13 +1,13 @@
-//! Cells of two values: the one that a bulk operation left, and the one before.
+//! Cells with two values: the result of a bulk operation, and the before-image.
 //!
 //! ```text
 //! offset  size  field
-//!      0     4  the value that was left: its length (bits 0..25); bit 30: it lies elsewhere
-//!      4     4  the same of the value before
-//!      8     …  what a cell has of the one, then of the other
+//!      0     4  new value: length (bits 0..25); bit 30: stored elsewhere
+//!      4     4  before-image: the same fields
+//!      8     …  cell bytes of the new value, then of the before-image
 //! ```
 //!
-//! To the page it is a value of so many bytes.
+//! The page treats the cell as a single value.
 
 use smallvec::SmallVec;
 
@@ -18,12 +18,12 @@ const LENGTH_MASK: u32 = (1 << 25) - 1;
 const ELSEWHERE: u32 = 1 << 30;
 const HALF: usize = size_of::<u32>();
 
-/// Bytes of the cell of two values.
+/// Returns the length of the cell of two values.
 pub(in crate::page) fn pair_bytes(now: SlotValue<'_>, before: SlotValue<'_>) -> usize {
     WORD_BYTES + now.cell_bytes() + before.cell_bytes()
 }
 
-/// Calls `write` with what the cell of two values has.
+/// Calls `write` with the bytes of the cell of two values.
 pub(in crate::page) fn with_pair<R>(
     now: SlotValue<'_>,
     before: SlotValue<'_>,
@@ -41,7 +41,7 @@ pub(in crate::page) fn with_pair<R>(
     write(&cell)
 }
 
-/// The two values of a cell. A reader may show what means nothing.
+/// Decodes the two values of a cell. An unvalidated reader may pass arbitrary bytes.
 pub(in crate::page) fn read_pair(cell: &ValueBytes) -> (SlotValue<'_>, SlotValue<'_>) {
     let header = |at: usize| {
         let bytes = cell.get(at..at + HALF).and_then(|bytes| bytes.try_into().ok());

@@ -1,4 +1,4 @@
-//! Taking the marks of bulk operations off the pages of a table, leaf by leaf.
+//! Sweep: removes the marks of bulk operations from the pages of a table, leaf by leaf.
 
 use crate::page::error::PageError;
 use crate::page::layout::KeyBytes;
@@ -6,16 +6,16 @@ use crate::page::table::PagedTable;
 use crate::page::tree::Room;
 use crate::version::StatusTable;
 
-/// Where a sweep goes on.
+/// Key at which a sweep continues.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SweepPosition(KeyBytes);
 
 impl PagedTable {
-    /// Takes the marks off the leaf at a position whose operation is over, and waits for it to be in memory; where to go on,
-    /// if there are more leaves.
+    /// Removes the marks of a decided operation from the leaf at a position, and waits until the
+    /// leaf is resident. Returns the next position, or `None` after the last leaf.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// When a page is not available.
     pub(crate) async fn sweep_leaf(
         &self,
         position: &SweepPosition,
@@ -38,7 +38,7 @@ impl PagedTable {
         };
         drop(held);
         if is_sparse {
-            // Nobody else comes by a leaf that an operation emptied.
+            // No other task merges a leaf that an operation emptied.
             tree.merge_waiting(key).await?;
         }
         Ok(next.map(SweepPosition))

@@ -1,4 +1,4 @@
-//! What a bulk operation does to a record.
+//! Writes of bulk operations.
 
 use super::{pair_bytes, with_pair};
 use crate::log::Lsn;
@@ -12,30 +12,32 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::version::View;
 
-/// What came of it.
+/// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BulkWritten {
-    /// Nothing was to be done.
+    /// The write did not apply.
     Not,
     Done {
-        /// What the operation itself had left, if that lies elsewhere: nobody sees it any more.
+        /// Large value that the operation itself had written before; no transaction sees it any
+        /// more.
         gone: Option<LargeRef>,
-        /// Whether the record was there before the operation.
+        /// True if the record existed before the operation.
         covers: bool,
     },
 }
 
-/// Why it was not done.
+/// Reason why the write was refused.
 #[derive(Debug)]
 pub(crate) enum BulkRefused {
     NotNow(NotNow),
-    /// The value is too long to be beside the one before it: it is to lie elsewhere.
+    /// The value is too long for a cell with the before-image; the caller stores it as a large
+    /// value.
     TooLong,
-    /// Another transaction has written the record, which none may by now.
+    /// Another transaction has written the record, although the gate excludes that.
     Conflict,
 }
 
-/// What a slot is to become.
+/// Target state of a slot.
 struct Target<'v> {
     flags: SlotFlags,
     now: Option<SlotValue<'v>>,
@@ -44,11 +46,12 @@ struct Target<'v> {
 }
 
 impl PagedTable {
-    /// Gives a record another value, or takes it away, as the bulk operation of this epoch, if it `applies`, given whether
-    /// the record is there and when it was committed. It waits for no page, and does not suspend if it is `now`.
+    /// Writes or deletes a record for the bulk operation of this epoch. `applies` receives whether
+    /// the record exists and its commit LSN, and decides whether to write. Does not wait for pages,
+    /// and does not suspend if `now` is true.
     ///
     /// # Errors
-    /// Then nothing is done.
+    /// Nothing has changed in that case.
     #[expect(clippy::too_many_arguments, reason = "the parts of one write")]
     pub(crate) async fn write_bulk<'v>(
         &self,
@@ -93,8 +96,8 @@ impl PagedTable {
         }
     }
 
-    /// Makes a leaf one that has marks of this epoch alone; whether the record of `key` is there, and when it was
-    /// committed, if not everybody sees that.
+    /// Removes the marks of earlier epochs from a leaf, and rolls back the record of `key`. Returns
+    /// whether the record exists, and its commit LSN if it is not visible to all.
     fn slot_for_bulk(
         &self,
         leaf: &mut LatchedLeaf<'_>,
@@ -105,7 +108,7 @@ impl PagedTable {
     ) -> Result<(bool, Option<Lsn>), Refusal> {
         let marked = leaf.bulk_epoch();
         if marked != 0 && marked != epoch && !is_planted(Bug::OldBulkMarksLeft) {
-            // The gate's holder began when everybody saw them.
+            // The marks were visible to all when the gate's holder began.
             self.unmark_all(leaf, true);
         }
         self.roll_back_on(leaf, key, view.status);
@@ -128,7 +131,8 @@ impl PagedTable {
     }
 }
 
-/// What the slot of a key is to become, on a leaf that has marks of the operation's epoch alone.
+/// Returns the target state of the slot of a key, on a leaf whose marks belong to the operation's
+/// epoch.
 fn target<'v>(leaf: &LatchedLeaf<'_>, key: &[u8], value: Option<SlotValue<'v>>) -> Target<'v> {
     let (mut before, mut gone, mut chained) = (None, None, false);
     if let Slot::At(place) = leaf.find(key) {
@@ -158,7 +162,7 @@ fn target<'v>(leaf: &LatchedLeaf<'_>, key: &[u8], value: Option<SlotValue<'v>>) 
 }
 
 impl Target<'_> {
-    /// Bytes of its cell; `None` if there is to be none that is not there.
+    /// Returns the length of the cell; `None` if no new cell is needed.
     fn bytes(&self) -> Option<usize> {
         let now = self.now?;
         let before = self.before.as_ref().map(CopiedValue::as_slot);
@@ -166,7 +170,7 @@ impl Target<'_> {
     }
 }
 
-/// Makes the slot of a key that, on whose leaf there is room.
+/// Writes the target state to the slot of a key, whose leaf has room.
 fn put(leaf: &mut LatchedLeaf<'_>, key: &[u8], target: &Target<'_>) {
     let before = target.before.as_ref().map(CopiedValue::as_slot);
     match (leaf.find(key), target.now, before) {
@@ -177,7 +181,7 @@ fn put(leaf: &mut LatchedLeaf<'_>, key: &[u8], target: &Target<'_>) {
             with_pair(now, before, |cell| leaf.overwrite_pair(place, cell, target.flags));
         }
         (Slot::At(place), None, Some(before)) => leaf.overwrite_value(place, before, target.flags),
-        // The operation made it itself. It stays for the record's changes, if there are some.
+        // The operation itself created the record. The slot stays if the record has changes.
         (Slot::At(place), None, None) => {
             if target.flags.has(SlotFlags::VERSIONED) {
                 leaf.set_flags(place, target.flags);

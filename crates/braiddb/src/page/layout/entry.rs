@@ -1,4 +1,4 @@
-//! Entries: heads, words, and the cells they lead to.
+//! Entries of a page: key heads, entry words, and the cells that they reference.
 //!
 //! | bits of the word | leaf | inner page |
 //! |---|---|---|
@@ -7,7 +7,7 @@
 //! | 25 to 49, 25 to 63 | bytes of the value | the child's page id |
 //! | 50 to 54 | flags of the slot | |
 //!
-//! A cell holds what the key has beyond its head, up to the end of a word, then the value.
+//! A cell has the key's bytes beyond its head, padded to whole words, then the value.
 
 use super::{
     ENTRIES_AT, ENTRY_WORDS, HEAD_BYTES, HINTS, KeyBytes, Page, PageWord, Sink, WORD_BYTES,
@@ -22,28 +22,29 @@ const VALUE_BITS: u32 = 25;
 const FLAGS_SHIFT: u32 = REST_SHIFT + VALUE_BITS;
 const CHILD_BITS: u32 = 64 - REST_SHIFT;
 
-/// Page ids there can be.
+/// Upper bound of page ids.
 pub(in crate::page) const PAGE_ID_LIMIT: u64 = 1 << CHILD_BITS;
 
 const fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// What is said of a leaf's slot beside its key and value.
+/// Flags of a leaf's slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::page) struct SlotFlags(u8);
 
 impl SlotFlags {
     pub(in crate::page) const NONE: Self = Self(0);
-    /// The record is deleted; the slot stays for those who still see it.
+    /// The record is deleted; the slot stays for transactions that still see the record.
     pub(in crate::page) const DELETED: Self = Self(1);
-    /// The cell holds the number of the value, which lies elsewhere.
+    /// The cell has the number of the value, which is stored elsewhere.
     pub(in crate::page) const OVERFLOW: Self = Self(2);
-    /// A bulk operation left the value; before it there was no record, unless the slot has the next flag too.
+    /// A bulk operation wrote the value. The record did not exist before, unless the slot also has
+    /// `BULK_DELETED`.
     pub(in crate::page) const BULK_CREATED: Self = Self(4);
-    /// A bulk operation deleted the record, or left another value: the one before is in the cell.
+    /// A bulk operation deleted or replaced the record's value; the cell has the before-image.
     pub(in crate::page) const BULK_DELETED: Self = Self(8);
-    /// There may be a change in memory; never in an image.
+    /// A change may exist in memory; never set in an image.
     pub(in crate::page) const VERSIONED: Self = Self(16);
     /// Marks of a bulk operation.
     const BULK: Self = Self(Self::BULK_CREATED.0 | Self::BULK_DELETED.0);
@@ -53,19 +54,20 @@ impl SlotFlags {
         self.0 & flag.0 == flag.0
     }
 
-    /// Whether a bulk operation has marked the slot.
+    /// Returns whether a bulk operation has marked the slot.
     #[inline(always)]
     pub(in crate::page) fn is_marked(self) -> bool {
         self.0 & Self::BULK.0 != 0
     }
 
-    /// Whether the cell is of two values: one that a bulk operation left, and the one before.
+    /// Returns whether the cell has two values: the result of a bulk operation, and the
+    /// before-image.
     #[inline(always)]
     pub(in crate::page) fn is_pair(self) -> bool {
         self.has(Self::BULK)
     }
 
-    /// Without the marks of bulk operations.
+    /// Returns the flags without the marks of bulk operations.
     pub(in crate::page) fn unmarked(self) -> Self {
         self.without(Self::BULK)
     }
@@ -79,7 +81,7 @@ impl SlotFlags {
     }
 }
 
-/// The word of an entry.
+/// Second word of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct EntryWord(pub(super) u64);
 
@@ -134,7 +136,7 @@ impl EntryWord {
         (self.0 >> REST_SHIFT & mask(VALUE_BITS)) as usize
     }
 
-    /// Bytes of the value that are in the cell.
+    /// Returns the number of bytes in the cell for the value.
     #[inline(always)]
     pub(super) fn inline_bytes(self) -> usize {
         if self.flags().has(SlotFlags::OVERFLOW) { WORD_BYTES } else { self.value_bytes() }
@@ -150,20 +152,21 @@ impl EntryWord {
         self.0 >> REST_SHIFT
     }
 
-    /// Words of the cell that hold the key's rest, on a page with this prefix.
+    /// Returns the number of words of the cell for the key's tail, on a page with this prefix
+    /// length.
     #[inline(always)]
     pub(super) fn tail_words(self, prefix_bytes: usize) -> usize {
         tail_words(self.key_bytes(), prefix_bytes)
     }
 }
 
-/// Words that a key takes beyond its head.
+/// Returns the number of words for a key's bytes beyond its head.
 #[inline(always)]
 pub(super) fn tail_words(key_bytes: usize, prefix_bytes: usize) -> usize {
     key_bytes.saturating_sub(prefix_bytes + HEAD_BYTES).div_ceil(WORD_BYTES)
 }
 
-/// The head of a key whose prefix was taken away.
+/// Returns the head of a key without its prefix.
 #[inline(always)]
 pub(super) fn head_of(suffix: &[u8]) -> u64 {
     word_of(suffix, 0).swap_bytes()
@@ -188,19 +191,19 @@ impl<'p, W: PageWord> Page<'p, W> {
         self.set_word(ENTRIES_AT + place * ENTRY_WORDS + 1, word.0);
     }
 
-    /// The lines of some entries, to be prefetched: their first words.
+    /// Returns the address of an entry's cache line, for a prefetch.
     #[inline(always)]
     pub(in crate::page) fn entry_line(self, place: usize) -> *const W {
         self.at(ENTRIES_AT + place * ENTRY_WORDS)
     }
 
-    /// The first line of an entry's cell, to be prefetched.
+    /// Returns the address of the first cache line of an entry's cell, for a prefetch.
     #[inline(always)]
     pub(in crate::page) fn cell_line(self, place: usize) -> *const W {
         self.at(self.entry(place).cell())
     }
 
-    /// Makes room for another entry at a place.
+    /// Opens a gap for a new entry at a place.
     pub(super) fn open_entry(self, place: usize) {
         let count = self.count();
         assert!(place <= count);
@@ -211,7 +214,7 @@ impl<'p, W: PageWord> Page<'p, W> {
         self.set_count(count + 1);
     }
 
-    /// Takes the entry at a place away; its cell is the caller's business.
+    /// Removes the entry at a place; the caller frees its cell.
     pub(super) fn close_entry(self, place: usize) {
         let count = self.count();
         assert!(place < count);
@@ -223,7 +226,7 @@ impl<'p, W: PageWord> Page<'p, W> {
         self.refresh_hints();
     }
 
-    /// Brings the hints up to date.
+    /// Recomputes the hints.
     pub(super) fn refresh_hints(self) {
         let count = self.count();
         let stride = stride(count);
@@ -237,17 +240,17 @@ impl<'p, W: PageWord> Page<'p, W> {
         }
     }
 
-    /// Words between entries and cells.
+    /// Returns the number of words between entries and cells.
     pub(super) fn gap_words(self) -> usize {
         self.heap_start().saturating_sub(ENTRIES_AT + self.count() * ENTRY_WORDS)
     }
 
-    /// Bytes that are free, wherever they lie.
+    /// Returns the number of free bytes, including freed cells.
     pub(in crate::page) fn free_bytes(self) -> usize {
         (self.gap_words() + self.freed()) * WORD_BYTES
     }
 
-    /// Takes words for a cell, from the gap.
+    /// Allocates words for a cell, from the gap.
     pub(super) fn take_cell(self, words: usize) -> usize {
         if words == 0 {
             return 0;
@@ -258,12 +261,12 @@ impl<'p, W: PageWord> Page<'p, W> {
         start
     }
 
-    /// Gives words of a cell back.
+    /// Frees words of a cell.
     pub(super) fn free_cell(self, words: usize) {
         self.set_freed(self.freed() + words);
     }
 
-    /// Words of the cell of an entry.
+    /// Returns the number of words of an entry's cell.
     pub(super) fn cell_words(self, place: usize) -> usize {
         let entry = self.entry(place);
         let tail = entry.tail_words(self.prefix_bytes());
@@ -271,7 +274,7 @@ impl<'p, W: PageWord> Page<'p, W> {
         tail + if leaf { entry.inline_bytes().div_ceil(WORD_BYTES) } else { 0 }
     }
 
-    /// Makes the gap so many words wide, or wider. Cells move together, if they must.
+    /// Widens the gap to at least `words` words. Compacts the cells if necessary.
     ///
     /// # Panics
     /// If fewer words are free.
@@ -279,7 +282,7 @@ impl<'p, W: PageWord> Page<'p, W> {
         if self.gap_words() >= words {
             return;
         }
-        assert!(self.gap_words() + self.freed() >= words, "the caller has looked at what is free");
+        assert!(self.gap_words() + self.freed() >= words, "the caller has checked the free words");
         let old = self.copy();
         let old = old.page();
         self.set_heap_start(self.len());
@@ -295,7 +298,7 @@ impl<'p, W: PageWord> Page<'p, W> {
         }
     }
 
-    /// Writes what a key has beyond its head into a cell.
+    /// Writes a key's bytes beyond its head into a cell.
     pub(super) fn write_tail(self, cell: usize, suffix: &[u8]) {
         self.write_bytes(cell, suffix.get(HEAD_BYTES..).unwrap_or(&[]));
     }
@@ -315,7 +318,7 @@ impl<'p, W: PageWord> Page<'p, W> {
         }
     }
 
-    /// The key of an entry.
+    /// Returns the key of an entry.
     pub(in crate::page) fn key(self, place: usize) -> KeyBytes {
         let mut key = KeyBytes::new();
         self.copy_key(place, &mut key);
@@ -323,7 +326,7 @@ impl<'p, W: PageWord> Page<'p, W> {
     }
 }
 
-/// Entries from one hint to the next.
+/// Returns the number of entries between two hints.
 #[inline(always)]
 pub(super) fn stride(count: usize) -> usize {
     count.div_ceil(HINTS).max(1)

@@ -1,38 +1,38 @@
-//! A page's header: its fields, their places, and the fences.
+//! Page header: its fields, their positions, and the fences.
 
 use std::mem::offset_of;
 
 use super::{ENTRIES_AT, ENTRY_WORDS, KeyBytes, Page, PageWord, Sink, WORD_BYTES};
 use crate::rid::TableId;
 
-/// The header as it is on disk, where numbers are little-endian. It names the places of the fields,
-/// which are read and written word by word.
+/// Header in the on-disk format, with little-endian numbers. It defines the positions of the
+/// fields, which are read and written word by word.
 #[repr(C)]
 struct PageHeader {
-    /// Of all bytes of an image after itself; 0 in memory.
+    /// Checksum of all following bytes of an image; 0 in memory.
     crc32c: u32,
     kind: u8,
     /// Leaves are level 0.
     level: u8,
-    /// Entries.
+    /// Number of entries.
     count: u16,
     page: u64,
     table: u32,
-    /// The word at which the lowest cell begins.
+    /// First word of the lowest cell.
     heap_start: u16,
-    /// Words above it that belong to no cell.
+    /// Number of words above `heap_start` that belong to no cell.
     freed: u16,
     zero: u64,
     bulk_epoch: u64,
     low_fence: Fence,
     high_fence: Fence,
-    /// Bytes that all keys of the page begin with.
+    /// Length of the common prefix of all keys on the page.
     prefix_bytes: u16,
     reserved: [u16; 7],
 }
 
-/// A key in a cell of its own. At word 0 there is none: then the low fence is below all keys, the high
-/// one above.
+/// A key in a separate cell. Word 0 means no fence: then the low fence is below all keys, and the
+/// high fence above all keys.
 #[repr(C)]
 struct Fence {
     word: u16,
@@ -42,7 +42,7 @@ struct Fence {
 pub(super) const HEADER_WORDS: usize = size_of::<PageHeader>() / WORD_BYTES;
 
 const _: () = {
-    assert!(size_of::<PageHeader>() == 64, "the header is a line");
+    assert!(size_of::<PageHeader>() == 64, "the header is one cache line");
     assert!(offset_of!(PageHeader, kind) == 4);
     assert!(offset_of!(PageHeader, level) == 5);
     assert!(offset_of!(PageHeader, count) == 6);
@@ -58,7 +58,7 @@ const _: () = {
     assert!(offset_of!(PageHeader, reserved) + size_of::<[u16; 7]>() == 64, "no padding");
 };
 
-/// Where a field is: in which word, and at which bits of it.
+/// Position of a field: its word, and its bits in that word.
 #[derive(Clone, Copy)]
 struct Field {
     word: usize,
@@ -68,7 +68,7 @@ struct Field {
 
 impl Field {
     const fn new(offset: usize, bytes: usize) -> Self {
-        assert!(offset / WORD_BYTES == (offset + bytes - 1) / WORD_BYTES, "it lies in one word");
+        assert!(offset / WORD_BYTES == (offset + bytes - 1) / WORD_BYTES, "it is within one word");
         let shift = (offset % WORD_BYTES) as u32 * 8;
         Self { word: offset / WORD_BYTES, shift, mask: u64::MAX >> (64 - bytes * 8) }
     }
@@ -87,7 +87,7 @@ const LOW: Field = Field::new(offset_of!(PageHeader, low_fence), 4);
 const HIGH: Field = Field::new(offset_of!(PageHeader, high_fence), 4);
 const PREFIX: Field = Field::new(offset_of!(PageHeader, prefix_bytes), 2);
 
-/// What a page is.
+/// Kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(in crate::page) enum PageKind {
@@ -96,7 +96,7 @@ pub(in crate::page) enum PageKind {
 }
 
 impl PageKind {
-    /// The kind with this number.
+    /// Returns the kind with this number.
     pub(in crate::page) fn from_number(number: u64) -> Option<Self> {
         match number {
             1 => Some(Self::Leaf),
@@ -105,26 +105,26 @@ impl PageKind {
         }
     }
 
-    /// That of the pages of a level.
+    /// Returns the kind of pages of a level.
     pub(in crate::page) fn of_level(level: u8) -> Self {
         if level == 0 { Self::Leaf } else { Self::Inner }
     }
 }
 
-/// What a new page is told.
+/// Properties of a new page.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::page) struct Format<'k> {
     pub(in crate::page) level: u8,
-    /// The page's number.
+    /// Number of the page.
     pub(in crate::page) page: u64,
     pub(in crate::page) table: TableId,
-    /// The least key there may be.
+    /// Lowest key of the page's range.
     pub(in crate::page) low: &'k [u8],
-    /// The least key above all there may be; `None` is above every key.
+    /// Lowest key above the page's range; `None` if the range is unbounded.
     pub(in crate::page) high: Option<&'k [u8]>,
 }
 
-/// What a search needs to know of a page first; in one word, so that a frame can hold it too.
+/// Properties of a page that a search reads first, in one word, so that a frame can have a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::page) struct Shape {
     pub(in crate::page) count: usize,
@@ -133,7 +133,8 @@ pub(in crate::page) struct Shape {
 }
 
 impl Shape {
-    /// In one word: 16 bits for the number of entries, 16 for the length of the prefix, 8 for the level.
+    /// Encodes the shape in one word: 16 bits for the number of entries, 16 for the prefix length,
+    /// 8 for the level.
     #[inline(always)]
     pub(in crate::page) fn word(self) -> u64 {
         self.count as u64 | (self.prefix_bytes as u64) << 16 | u64::from(self.level) << 32
@@ -161,7 +162,7 @@ impl<W: PageWord> Page<'_, W> {
         self.set_word(field.word, word | value << field.shift);
     }
 
-    /// Makes it an empty page.
+    /// Initializes an empty page.
     pub(in crate::page) fn format(self, format: &Format<'_>) {
         for number in 0..ENTRIES_AT {
             self.set_word(number, 0);
@@ -183,9 +184,9 @@ impl<W: PageWord> Page<'_, W> {
         self.refresh_hints();
     }
 
-    /// Writes a fence into a new cell; what the header says of it.
+    /// Writes a fence into a new cell, and returns its header field.
     fn write_fence(self, key: &[u8]) -> u64 {
-        // The empty key is the low fence of the first page, and has a cell all the same: word 0 is for
+        // The empty key is the low fence of the first page. It has a cell too, because word 0 means
         // no fence.
         let cell = self.take_cell(key.len().div_ceil(WORD_BYTES).max(1));
         self.set_word(cell, 0);
@@ -193,20 +194,21 @@ impl<W: PageWord> Page<'_, W> {
         cell as u64 | (key.len() as u64) << 16
     }
 
-    /// Appends the least key there may be in the page to `out`.
+    /// Appends the low fence to `out`.
     pub(in crate::page) fn copy_low_fence(self, out: &mut impl Sink) {
         let fence = self.field(LOW);
         self.copy_bytes((fence & 0xffff) as usize, (fence >> 16) as usize, out);
     }
 
-    /// The least key there may be in the page.
+    /// Returns the low fence: the lowest key of the page's range.
     pub(in crate::page) fn low_fence(self) -> KeyBytes {
         let mut key = KeyBytes::new();
         self.copy_low_fence(&mut key);
         key
     }
 
-    /// The least key above all there may be in the page; `None` is above every key.
+    /// Returns the high fence: the lowest key above the page's range; `None` if the range is
+    /// unbounded.
     pub(in crate::page) fn high_fence(self) -> Option<KeyBytes> {
         let fence = self.field(HIGH);
         (fence & 0xffff != 0).then(|| {
@@ -216,7 +218,7 @@ impl<W: PageWord> Page<'_, W> {
         })
     }
 
-    /// Words that the fences' cells take.
+    /// Returns the number of words of the fences' cells.
     pub(super) fn fence_words(self) -> usize {
         [LOW, HIGH]
             .into_iter()
@@ -226,7 +228,7 @@ impl<W: PageWord> Page<'_, W> {
             .sum()
     }
 
-    /// Where the fences' cells are and how many words they take.
+    /// Returns the positions of the fences' cells and their lengths in words.
     pub(super) fn fence_cells(self) -> impl Iterator<Item = (usize, usize)> {
         [LOW, HIGH].into_iter().filter_map(move |fence| {
             let fence = self.field(fence);
@@ -235,7 +237,7 @@ impl<W: PageWord> Page<'_, W> {
         })
     }
 
-    /// Moves the fences' cells from where `old`, a copy of the page, has them to new ones.
+    /// Moves the fences' cells from their positions in `old`, a copy of the page, to new ones.
     pub(super) fn move_fences<V: PageWord>(self, old: Page<'_, V>) {
         for fence in [LOW, HIGH] {
             let before = old.field(fence);
@@ -251,13 +253,13 @@ impl<W: PageWord> Page<'_, W> {
         }
     }
 
-    /// Whether `key` is within the fences.
+    /// Returns whether `key` is within the fences.
     pub(in crate::page) fn may_hold(self, key: &[u8]) -> bool {
         self.low_fence().as_slice() <= key
             && self.high_fence().is_none_or(|high| key < high.as_slice())
     }
 
-    /// What a search needs to know first.
+    /// Returns the properties of the page that a search reads first.
     #[inline(always)]
     pub(in crate::page) fn shape(self) -> Shape {
         Shape {
@@ -267,7 +269,7 @@ impl<W: PageWord> Page<'_, W> {
         }
     }
 
-    /// Entries.
+    /// Returns the number of entries.
     #[inline(always)]
     pub(in crate::page) fn count(self) -> usize {
         (self.field(COUNT) as usize).min((self.len() - ENTRIES_AT) / ENTRY_WORDS)
@@ -282,7 +284,7 @@ impl<W: PageWord> Page<'_, W> {
         self.field(PREFIX) as usize
     }
 
-    /// What the page is; `None` if it is no page of a tree.
+    /// Returns the kind of the page; `None` if it is not a page of a tree.
     pub(in crate::page) fn kind(self) -> Option<PageKind> {
         PageKind::from_number(self.field(KIND))
     }
@@ -295,7 +297,7 @@ impl<W: PageWord> Page<'_, W> {
         TableId(self.field(TABLE) as u32)
     }
 
-    /// The page's number.
+    /// Returns the page's number.
     pub(in crate::page) fn number(self) -> u64 {
         self.field(PAGE)
     }
@@ -304,7 +306,8 @@ impl<W: PageWord> Page<'_, W> {
         self.set_field(PAGE, page);
     }
 
-    /// The bulk operation that marked slots of the page (`page/bulk.rs`); 0: no slot is marked.
+    /// Returns the epoch of the bulk operation that marked slots of the page (`page/bulk`); 0 if no
+    /// slot is marked.
     #[inline(always)]
     pub(in crate::page) fn bulk_epoch(self) -> u64 {
         self.field(BULK_EPOCH)
@@ -322,7 +325,7 @@ impl<W: PageWord> Page<'_, W> {
         self.set_field(CRC, 0);
     }
 
-    /// The word at which the lowest cell begins.
+    /// Returns the first word of the lowest cell.
     pub(super) fn heap_start(self) -> usize {
         self.field(HEAP_START) as usize
     }
@@ -331,7 +334,7 @@ impl<W: PageWord> Page<'_, W> {
         self.set_field(HEAP_START, word as u64);
     }
 
-    /// Words above the lowest cell that belong to none.
+    /// Returns the number of words above the lowest cell's start that belong to no cell.
     pub(super) fn freed(self) -> usize {
         self.field(FREED) as usize
     }
@@ -341,7 +344,7 @@ impl<W: PageWord> Page<'_, W> {
     }
 }
 
-/// Bytes that two keys have in common at their beginning.
+/// Returns the length of the common prefix of two keys.
 pub(in crate::page) fn common_prefix(left: &[u8], right: &[u8]) -> usize {
     left.iter().zip(right).take_while(|(l, r)| l == r).count()
 }

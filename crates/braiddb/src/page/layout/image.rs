@@ -1,36 +1,37 @@
-//! Images: pages as they are on disk.
+//! Page images: the on-disk form of pages.
 //!
-//! An image is the page's bytes with a checksum, without what is true in memory only, and with zeros
-//! between entries and cells (`docs/format.md`). Words that were freed among the cells are as they were.
+//! An image has the page's bytes with a checksum. It omits state that exists only in memory, and
+//! has zeros between entries and cells (`docs/format.md`). Freed words among the cells are copied
+//! unchanged.
 
 use super::{ENTRIES_AT, ENTRY_WORDS, KeyBytes, Page, PageKind, PageWord, SlotFlags, WORD_BYTES};
 
-/// Bytes at the beginning that the checksum does not cover: itself.
+/// Bytes at the start that the checksum does not cover: the checksum field.
 const CHECKSUM_BYTES: usize = 4;
 
-/// What is wrong with an image.
+/// Damage of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(in crate::page) enum PageDamage {
     #[error("its checksum is {found:#010x}, not {expected:#010x}")]
     Checksum { expected: u32, found: u32 },
     #[error("it is an older image of the page: its checksum is {found:#010x}")]
     OlderImage { found: u32 },
-    #[error("it says that it is page {found}, not {expected}")]
+    #[error("its header has page number {found}, not {expected}")]
     AnotherPage { expected: u64, found: u64 },
     #[error("it is of no known kind")]
     Kind,
-    #[error("its entries, cells and fences do not fit on it")]
+    #[error("its entries, cells and fences are out of bounds")]
     Bounds,
 }
 
-/// The checksum that an image says it has.
+/// Returns the checksum field of an image.
 pub(in crate::page) fn image_checksum(image: &[u8]) -> u32 {
     u32::from_le_bytes(*image.first_chunk().expect("images are as long as pages"))
 }
 
 impl<W: PageWord> Page<'_, W> {
-    /// Copies the page's image to `out`, which is as long as the page, and returns its checksum. Of a page that may be
-    /// changing it means nothing, until that is validated.
+    /// Copies the page's image to `out`, which has the length of the page, and returns its
+    /// checksum. If the page may be changing, the image is meaningless until validated.
     pub(in crate::page) fn write_image(self, out: &mut [u8]) -> u32 {
         assert_eq!(out.len(), self.bytes());
         let gap = ENTRIES_AT + self.count() * ENTRY_WORDS..self.heap_start();
@@ -51,10 +52,11 @@ impl<W: PageWord> Page<'_, W> {
         checksum
     }
 
-    /// Makes this page what an image of page `number` says.
+    /// Fills this page from an image of page `number`.
     ///
     /// # Errors
-    /// When the image is damaged, or that of another page; then the page means nothing.
+    /// When the image is damaged, or belongs to another page; then the contents of this page are
+    /// meaningless.
     pub(in crate::page) fn read_image(self, image: &[u8], number: u64) -> Result<(), PageDamage> {
         assert_eq!(image.len(), self.bytes());
         for (at, bytes) in image.as_chunks::<WORD_BYTES>().0.iter().enumerate() {
@@ -74,7 +76,7 @@ impl<W: PageWord> Page<'_, W> {
         if self.is_in_bounds() { Ok(()) } else { Err(PageDamage::Bounds) }
     }
 
-    /// What is wrong with the order of a leaf's keys, or with what it says of its slots, if anything is.
+    /// Checks the order of a leaf's keys and the flags of its slots. Returns the first problem.
     pub(in crate::page) fn find_disorder(self) -> Option<&'static str> {
         let mut last: Option<KeyBytes> = None;
         for place in 0..self.count() {
@@ -86,14 +88,14 @@ impl<W: PageWord> Page<'_, W> {
                 return Some("its keys are not in order");
             }
             if flags.has(SlotFlags::DELETED) || flags.is_marked() || self.bulk_epoch() != 0 {
-                return Some("it has what was not committed, or is deleted");
+                return Some("it has an uncommitted or deleted record");
             }
             last = Some(key);
         }
         None
     }
 
-    /// Whether entries, cells and fences lie on the page and take no more than there is.
+    /// Returns whether entries, cells and fences are within the page and their sizes add up.
     fn is_in_bounds(self) -> bool {
         let heap = self.heap_start()..=self.len();
         let entries_end = ENTRIES_AT + self.count() * ENTRY_WORDS;
@@ -112,7 +114,7 @@ impl<W: PageWord> Page<'_, W> {
 
 #[cfg(all(test, not(loom)))]
 impl<W: PageWord> Page<'_, W> {
-    /// Panics if the page is not in order.
+    /// Panics if the page violates an invariant.
     pub(in crate::page) fn check(self) {
         assert!(self.is_in_bounds(), "cells add up");
         assert_eq!(self.kind(), Some(PageKind::of_level(self.level())));

@@ -1,40 +1,41 @@
 //! Inner pages: separators and children.
 //!
-//! Child `i` holds the keys from separator `i` up to, not including, separator `i + 1`. Separator 0 stands
-//! for the low fence, and is shorter than it: it compares as less than every key of the page.
+//! Child `i` has the keys from separator `i` up to, but excluding, separator `i + 1`. Separator 0
+//! represents the low fence. It is stored in a shorter form that compares as less than every key of
+//! the page.
 
 use super::entry::{EntryWord, head_of, tail_words};
 use super::search::Suffix;
 use super::{ENTRIES_AT, ENTRY_WORDS, Page, PageWord, Shape, WORD_BYTES};
 
 impl<W: PageWord> Page<'_, W> {
-    /// The child at a place.
+    /// Returns the child at a place.
     #[inline(always)]
     pub(in crate::page) fn child(self, place: usize) -> u64 {
         self.entry(place).child()
     }
 
-    /// The place of the child in whose range a key is, among a group of entries.
+    /// Returns the place of the child whose range contains a key, searching a group of entries.
     #[inline(always)]
     pub(in crate::page) fn child_place(self, shape: Shape, key: &Suffix<'_>) -> usize {
         match self.lower_bound_in(self.group(shape, key), shape, key) {
             (place, true) => place,
-            // Only a page that is being changed gives 0 here.
+            // The result is 0 here only for a page that is being changed.
             (place, false) => place.saturating_sub(1),
         }
     }
 
-    /// Words that a separator takes.
+    /// Returns the number of words of a separator's entry and cell.
     pub(in crate::page) fn separator_words(self, separator: &[u8]) -> usize {
         ENTRY_WORDS + tail_words(separator.len(), self.prefix_bytes())
     }
 
-    /// Whether there is room for a separator.
+    /// Returns whether the page has room for a separator.
     pub(in crate::page) fn has_room_for_separator(self, separator: &[u8]) -> bool {
         self.gap_words() + self.freed() >= self.separator_words(separator)
     }
 
-    /// Inserts a child, whose range begins at `separator`; for place 0 that is not looked at.
+    /// Inserts a child whose range begins at `separator`. For place 0 the separator is ignored.
     ///
     /// # Panics
     /// If the page has no room.
@@ -56,7 +57,7 @@ impl<W: PageWord> Page<'_, W> {
         self.refresh_hints();
     }
 
-    /// Removes a child that is not the first; its range goes to the one before.
+    /// Removes a child other than the first; its range is added to the previous child's.
     pub(in crate::page) fn remove_child(self, place: usize) {
         assert!(place > 0 && self.level() > 0);
         self.free_cell(self.cell_words(place));
@@ -64,18 +65,18 @@ impl<W: PageWord> Page<'_, W> {
     }
 }
 
-/// Words that children take on an inner page that is made of them, at most.
+/// Upper bound of the words that children need on a new inner page.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::page) struct ChildrenWords(usize);
 
 impl ChildrenWords {
-    /// Counts a child whose range begins at a separator.
+    /// Adds a child whose range begins at a separator.
     pub(in crate::page) fn add(&mut self, separator: &[u8]) {
         self.0 += ENTRY_WORDS + tail_words(separator.len(), 0);
     }
 
-    /// Whether there is room for another, on a page of so many bytes with a range from `low` to `high`, and some is left: a part
-    /// of it, for splits to come.
+    /// Returns whether a page with a range from `low` to `high` has room for another child. One
+    /// eighth of the page is left free for later splits.
     pub(in crate::page) fn have_room(self, page_bytes: usize, low: &[u8], high: &[u8]) -> bool {
         let fence = |key: &[u8]| key.len().div_ceil(WORD_BYTES).max(1);
         let capacity = page_bytes / WORD_BYTES - ENTRIES_AT;

@@ -1,26 +1,26 @@
-//! Leaves: slots with a key, a value and flags.
+//! Leaf pages: slots with a key, a value and flags.
 
 use super::entry::{EntryWord, SlotFlags, head_of, tail_words};
 use super::{ENTRY_WORDS, Page, PageWord, Sink, WORD_BYTES, word_of};
 
-/// Where a key is in a leaf, or would be.
+/// Position of a key in a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::page) enum Slot {
-    /// It has the slot at this place.
+    /// The key has the slot at this place.
     At(usize),
-    /// It has none, and would come before the one at this place.
+    /// The key has no slot; its slot would be inserted at this place.
     Before(usize),
 }
 
 impl Slot {
-    /// From what a search answers.
+    /// Converts the result of a search.
     #[inline(always)]
     pub(in crate::page) fn from_bound((place, equal): (usize, bool)) -> Self {
         if equal { Self::At(place) } else { Self::Before(place) }
     }
 }
 
-/// How many records are in the slots of a leaf, and what their keys and cells take.
+/// Number of records in the slots of a leaf, and the bytes of their keys and cells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StoredOnPage {
     pub(crate) records: u16,
@@ -28,7 +28,7 @@ pub(crate) struct StoredOnPage {
 }
 
 impl StoredOnPage {
-    /// In one word.
+    /// Encodes both numbers in one word.
     pub(in crate::page) fn word(self) -> u32 {
         u32::from(self.records) | u32::from(self.bytes) << u16::BITS
     }
@@ -39,13 +39,13 @@ impl StoredOnPage {
 }
 
 impl<W: PageWord> Page<'_, W> {
-    /// What is in the slots of a leaf; nothing is in those of an inner page.
+    /// Returns the number and bytes of a leaf's records; zero for an inner page.
     pub(in crate::page) fn stored(self) -> StoredOnPage {
         let mut stored = StoredOnPage::default();
         if self.level() == 0 {
             for place in (0..self.count()).filter(|place| self.is_record(*place)) {
                 let bytes = self.key_bytes(place) + self.cell_bytes(place);
-                // A page that is being changed may say anything.
+                // A page that is being changed may have any contents.
                 stored.records = stored.records.saturating_add(1);
                 stored.bytes = stored.bytes.saturating_add(bytes.min(usize::from(u16::MAX)) as u16);
             }
@@ -53,21 +53,21 @@ impl<W: PageWord> Page<'_, W> {
         stored
     }
 
-    /// Whether a slot has a record. One that a bulk operation deleted counts until its mark is taken off: it may be what is
-    /// committed.
+    /// Returns whether a slot has a record. A slot that a bulk operation deleted counts until its
+    /// mark is removed, because its before-image may be the committed value.
     pub(in crate::page) fn is_record(self, place: usize) -> bool {
         let flags = self.flags(place);
         !flags.has(SlotFlags::DELETED) || flags.has(SlotFlags::BULK_DELETED)
     }
 
-    /// Words that the slot of a key takes with a value.
+    /// Returns the number of words of a slot with this key and value length.
     pub(in crate::page) fn slot_words(self, key: &[u8], value_bytes: usize) -> usize {
         let tail = tail_words(key.len(), self.prefix_bytes());
         ENTRY_WORDS + tail + value_bytes.div_ceil(WORD_BYTES)
     }
 
-    /// Whether there is room for a slot with a value of so many bytes, or for such a value in a slot that
-    /// is there, besides bytes that are reserved.
+    /// Returns whether a new or existing slot has room for a value of this length, in addition to
+    /// the reserved bytes.
     pub(in crate::page) fn has_room(
         self,
         slot: Slot,
@@ -83,7 +83,7 @@ impl<W: PageWord> Page<'_, W> {
         more == 0 || more * WORD_BYTES + reserved_bytes <= self.free_bytes()
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     pub(in crate::page) fn find(self, key: &[u8]) -> Slot {
         Slot::from_bound(self.lower_bound(self.shape(), key))
     }
@@ -96,17 +96,18 @@ impl<W: PageWord> Page<'_, W> {
         self.set_entry(place, self.entry(place).with_flags(flags));
     }
 
-    /// Bytes of a slot's key.
+    /// Returns the length of a slot's key.
     pub(in crate::page) fn key_bytes(self, place: usize) -> usize {
         self.entry(place).key_bytes()
     }
 
-    /// Bytes of a slot's value; of one that is elsewhere, not those of its cell.
+    /// Returns the length of a slot's value. For a value stored elsewhere, this is not the length
+    /// of its cell.
     pub(in crate::page) fn value_bytes(self, place: usize) -> usize {
         self.entry(place).value_bytes()
     }
 
-    /// Appends what the cell of a slot has of its value to `out`.
+    /// Appends the value part of a slot's cell to `out`.
     #[inline]
     pub(in crate::page) fn copy_value(self, place: usize, out: &mut impl Sink) {
         let entry = self.entry(place);
@@ -114,7 +115,7 @@ impl<W: PageWord> Page<'_, W> {
         self.copy_bytes(start, entry.inline_bytes(), out);
     }
 
-    /// Bytes that the cell of a slot has of its value.
+    /// Returns the length of the value part of a slot's cell.
     pub(in crate::page) fn cell_bytes(self, place: usize) -> usize {
         self.entry(place).inline_bytes()
     }
@@ -122,16 +123,16 @@ impl<W: PageWord> Page<'_, W> {
     /// Inserts a slot.
     ///
     /// # Panics
-    /// If the page has no room, or the value has another length than the flags say.
+    /// If the page has no room, or the value's length does not match the flags.
     #[cfg(test)]
     pub(in crate::page) fn insert(self, place: usize, key: &[u8], value: &[u8], flags: SlotFlags) {
         self.insert_cell(place, key, (value, value.len()), flags);
     }
 
-    /// Inserts a slot with what its cell is to have of the value, and the length of the whole.
+    /// Inserts a slot from the bytes of its cell and the length of the whole value.
     ///
     /// # Panics
-    /// If the page has no room, or the cell has another length than the flags say.
+    /// If the page has no room, or the cell's length does not match the flags.
     pub(in crate::page) fn insert_cell(
         self,
         place: usize,
@@ -143,7 +144,7 @@ impl<W: PageWord> Page<'_, W> {
         self.insert_words(place, key, value_bytes, flags, |number| word_of(cell, number));
     }
 
-    /// Inserts a slot whose value's words `value` tells.
+    /// Inserts a slot; `value` returns the value's words by index.
     pub(super) fn insert_words(
         self,
         place: usize,
@@ -159,7 +160,7 @@ impl<W: PageWord> Page<'_, W> {
         let value_words = entry.inline_bytes().div_ceil(WORD_BYTES);
         self.widen_gap(ENTRY_WORDS + tail + value_words);
         let cell = {
-            // The entry's own words come out of the gap too.
+            // The entry's words are taken from the gap too.
             let cell = self.take_cell(tail + value_words);
             self.open_entry(place);
             cell
@@ -173,20 +174,19 @@ impl<W: PageWord> Page<'_, W> {
         self.refresh_hints();
     }
 
-    /// Gives a slot another value: in place, if it takes no more words than the one before.
+    /// Replaces the value of a slot, in place if it needs no more words.
     ///
     /// # Panics
-    /// If the page has no room for one that takes more.
+    /// If the page has no room for a longer value.
     #[cfg(test)]
     pub(in crate::page) fn overwrite(self, place: usize, value: &[u8], flags: SlotFlags) {
         self.overwrite_cell(place, (value, value.len()), flags);
     }
 
-    /// Replaces the value of a slot, given the part in its cell and the length of the whole: in
-    /// place, if the new value takes no more words than the old one.
+    /// Replaces the value of a slot, from the bytes of its cell and the length of the whole value.
     ///
     /// # Panics
-    /// If the page has no room for one that takes more, or the cell has another length than the flags say.
+    /// If the page has no room for a longer value, or the cell's length does not match the flags.
     pub(in crate::page) fn overwrite_cell(
         self,
         place: usize,
@@ -200,7 +200,7 @@ impl<W: PageWord> Page<'_, W> {
         if words > before {
             let mut rest = super::KeyBytes::new();
             self.copy_bytes(self.entry(place).cell(), tail * WORD_BYTES, &mut rest);
-            // While cells move together this one is one of them, and as long as it was.
+            // If the cells are compacted, this cell must not be moved with its old length.
             self.widen_gap_for(place, tail + words);
             let cell = self.take_cell(tail + words);
             self.write_bytes(cell, &rest);
@@ -214,10 +214,11 @@ impl<W: PageWord> Page<'_, W> {
         self.write_bytes(cell + tail, value);
     }
 
-    /// Frees the cell of a slot and makes the gap so many words wide; the slot's own cell is void then.
+    /// Frees the cell of a slot and widens the gap to `words` words. The slot has no valid cell
+    /// afterwards.
     fn widen_gap_for(self, place: usize, words: usize) {
         self.free_cell(self.cell_words(place));
-        // No value, and so long a key as its head: no cell that would move.
+        // No value, and a key no longer than its head, so compaction moves no cell for it.
         let entry = self.entry(place);
         let key_bytes = entry.key_bytes().min(self.prefix_bytes());
         self.set_entry(place, EntryWord::leaf(0, key_bytes, 0, SlotFlags::NONE));
@@ -232,8 +233,8 @@ impl<W: PageWord> Page<'_, W> {
     }
 }
 
-/// Checks that a cell has as many bytes as the slot's flags say.
+/// Checks that a cell's length matches the slot's flags.
 fn check_cell(cell: &[u8], value_bytes: usize, flags: SlotFlags) {
     let expected = if flags.has(SlotFlags::OVERFLOW) { WORD_BYTES } else { value_bytes };
-    assert_eq!(cell.len(), expected, "a slot says what its cell has");
+    assert_eq!(cell.len(), expected, "the cell's length matches the flags");
 }

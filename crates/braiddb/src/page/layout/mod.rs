@@ -1,23 +1,26 @@
-//! Pages as bytes.
+//! Page layout: the bytes of a page.
 //!
 //! ```text
 //! byte   0    header (`header`)
-//! byte  64    16 hints of 4 bytes: the upper halves of the heads of every so many entries
+//! byte  64    16 hints of 4 bytes: the upper halves of the heads of evenly spaced entries
 //! byte 128    entries of 16 bytes, growing upward: a head, which is the 8 bytes of the key after the
 //!             prefix that all keys of the page share, and a word (`entry`)
 //!             free
-//!             cells, growing downward, each a number of whole words: what keys have beyond their heads,
+//!             cells, growing downward, each a number of whole words: bytes of keys beyond their heads,
 //!             values, fences
 //! ```
 //!
-//! Invariants: entries are sorted by key and distinct. All keys lie between the fences, from the low one
-//! up to, not including, the high one; so all begin with the prefix, which the fences share and the low
-//! fence holds. No cell is shared, or overlaps another.
+//! Invariants:
 //!
-//! A page is a run of words, whose byte order on disk is little-endian. Of a resident page they are
-//! atomics, read and written Relaxed under a latch's version; a reader may meet any mixture, so every
-//! place is taken modulo the page and every length is bounded. Of a private copy they are plain cells,
-//! and the same code works on them.
+//! - Entries are sorted by key and distinct.
+//! - All keys are between the fences, including the low and excluding the high fence. So all keys
+//!   begin with the common prefix of the fences, which the low fence stores.
+//! - No cell is shared, or overlaps another.
+//!
+//! A page is a sequence of words, whose byte order on disk is little-endian. The words of a
+//! resident page are atomics, read and written Relaxed under a latch's version. A reader may see
+//! any mixture of words, so every position is taken modulo the page size and every length is
+//! bounded. A private copy has plain cells, and the same code works on both.
 
 mod entry;
 mod header;
@@ -47,13 +50,13 @@ use crate::log::PAGE_BYTES;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub(in crate::page) const WORD_BYTES: usize = 8;
-/// Hints of a page; few in models, whose pages are small.
+/// Number of hints of a page; fewer in models, whose pages are small.
 const HINTS: usize = if cfg!(loom) { 2 } else { 16 };
-/// Words before the entries.
+/// Number of words before the entries.
 const ENTRIES_AT: usize = header::HEADER_WORDS + HINTS / 2;
 const ENTRY_WORDS: usize = 2;
 const HEAD_BYTES: usize = 8;
-/// The smallest page: tests use it, that trees are deep.
+/// Smallest page size; tests use it to build deep trees.
 pub(in crate::page) const MIN_PAGE_BYTES: usize = if cfg!(loom) { 256 } else { 512 };
 pub(in crate::page) const MAX_PAGE_BYTES: usize = 64 << 10;
 
@@ -69,22 +72,29 @@ const _: () = {
 const _: () = {
     assert!(HINTS * size_of::<u32>() == 64, "hints are a line");
     assert!(ENTRIES_AT * WORD_BYTES == 128, "entries begin at byte 128");
-    assert!(MAX_PAGE_BYTES / WORD_BYTES <= 1 << entry::OFFSET_BITS, "an entry leads anywhere");
-    assert!(max_key_bytes(MAX_PAGE_BYTES) < 1 << entry::KEY_BITS, "and says how long its key is");
-    assert!(MAX_PAGE_BYTES / WORD_BYTES < 1 << 16, "a header counts the words of a page");
+    assert!(
+        MAX_PAGE_BYTES / WORD_BYTES <= 1 << entry::OFFSET_BITS,
+        "an entry can reference any word"
+    );
+    assert!(
+        max_key_bytes(MAX_PAGE_BYTES) < 1 << entry::KEY_BITS,
+        "an entry can store any key length"
+    );
+    assert!(MAX_PAGE_BYTES / WORD_BYTES < 1 << 16, "a header can store any word number");
 };
 
-/// A key, or a part of one, that was copied from a page.
+/// A key, or a part of one, copied from a page.
 pub(crate) type KeyBytes = SmallVec<[u8; 24]>;
 
-/// The smallest page of users' tables.
+/// Smallest page size of users' tables.
 pub(in crate::page) const MIN_TABLE_PAGE_BYTES: usize = *PAGE_BYTES.start();
 
-/// The longest key of a record of a paged table, in bytes. [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES) is that of others.
+/// Maximum key length of a paged table's record, in bytes. [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES)
+/// is the maximum of other tables.
 pub const MAX_PAGED_KEY_BYTES: usize = MIN_TABLE_PAGE_BYTES / 8;
 
-/// The longest key of pages of a size: those of tables have the same, so that what is logged can be brought back to pages of
-/// any size.
+/// Returns the maximum key length for a page size. All page sizes of tables have the same maximum,
+/// so that the log can be replayed to pages of any size.
 pub(in crate::page) const fn max_key_bytes(page_bytes: usize) -> usize {
     match page_bytes {
         MIN_TABLE_PAGE_BYTES.. => MAX_PAGED_KEY_BYTES,
@@ -92,29 +102,30 @@ pub(in crate::page) const fn max_key_bytes(page_bytes: usize) -> usize {
     }
 }
 
-/// The longest value that lies on a page of a size.
+/// Returns the maximum length of a value that is stored on a page of this size.
 pub(in crate::page) const fn max_inline_value_bytes(page_bytes: usize) -> usize {
     if page_bytes < MIN_TABLE_PAGE_BYTES { page_bytes / 16 } else { page_bytes / 4 }
 }
 
-/// The longest cell of two values, one of which a bulk operation left in the place of the other: the longest value,
-/// where another one is, and what says so.
+/// Returns the maximum length of a cell with two values, which a bulk operation writes: the longest
+/// inline value, a reference to a large value, and the cell's header.
 pub(in crate::page) const fn max_pair_bytes(page_bytes: usize) -> usize {
     max_inline_value_bytes(page_bytes) + 2 * WORD_BYTES
 }
 
-/// Whether any page of a size can be split into two that hold its entries: the larger half has at most
-/// half of an entry more than half, and its fences may be longer than those of the whole.
+/// Returns whether any page of this size can be split into two pages that have room for its
+/// entries. The larger half exceeds half of the page by at most half an entry, and its fences may
+/// be longer than those of the whole page.
 const fn can_always_be_split(page_bytes: usize) -> bool {
     let room = page_bytes - ENTRIES_AT * WORD_BYTES;
     let key = max_key_bytes(page_bytes).next_multiple_of(WORD_BYTES);
-    // What is kept free for undoing is rounded up by a word.
+    // The bytes reserved for undoing are rounded up by a word.
     let value = max_pair_bytes(page_bytes) + WORD_BYTES;
     let entry = ENTRY_WORDS * WORD_BYTES + key + value;
     room / 2 + entry / 2 + 2 * key <= room
 }
 
-/// Whether pages can have this size.
+/// Returns whether pages can have this size.
 pub(crate) fn is_page_size(bytes: usize) -> bool {
     bytes.is_power_of_two() && (MIN_PAGE_BYTES..=MAX_PAGE_BYTES).contains(&bytes)
 }
@@ -132,7 +143,7 @@ impl PageWord for AtomicU64 {
         self.load(Ordering::Relaxed)
     }
 
-    /// The page is latched. A word that stays the same is not written: its line stays shared.
+    /// The page is latched. An unchanged word is not written, so its cache line stays shared.
     #[inline(always)]
     fn set(&self, value: u64) {
         // Relaxed, both: the latch orders them (`latch`).
@@ -154,8 +165,8 @@ impl PageWord for Cell<u64> {
     }
 }
 
-/// A page: what it says means nothing until validated, unless it is latched or a private copy. It is
-/// changed only while it is latched, or a private copy.
+/// A page. Its contents are meaningless until validated, unless it is latched or a private copy. It
+/// is changed only while it is latched, or if it is a private copy.
 #[derive(Debug)]
 pub(in crate::page) struct Page<'p, W = AtomicU64> {
     words: &'p [W],
@@ -170,26 +181,26 @@ impl<W> Clone for Page<'_, W> {
 impl<W> Copy for Page<'_, W> {}
 
 impl<'p, W: PageWord> Page<'p, W> {
-    /// The page that these words are.
+    /// Creates a page from its words.
     pub(in crate::page) fn new(words: &'p [W]) -> Self {
         assert!(is_page_size(words.len() * WORD_BYTES));
         Self { words }
     }
 
-    /// The page that these words are, whose number is that of a page.
+    /// Creates a page from its words, whose number the caller guarantees.
     #[inline(always)]
     pub(in crate::page) fn of_words(words: &'p [W]) -> Self {
         debug_assert!(is_page_size(words.len() * WORD_BYTES));
         Self { words }
     }
 
-    /// Words of the page.
+    /// Returns the number of words.
     #[inline(always)]
     pub(in crate::page) fn len(self) -> usize {
         self.words.len()
     }
 
-    /// Bytes of the page.
+    /// Returns the number of bytes.
     pub(in crate::page) fn bytes(self) -> usize {
         self.len() * WORD_BYTES
     }
@@ -210,13 +221,13 @@ impl<'p, W: PageWord> Page<'p, W> {
         self.at(number).set(value);
     }
 
-    /// The line of hints, to be prefetched.
+    /// Returns the address of the cache line with the hints, for a prefetch.
     #[inline(always)]
     pub(in crate::page) fn hint_line(self) -> *const W {
         self.at(header::HEADER_WORDS)
     }
 
-    /// Appends `bytes` bytes that begin at a word to `out`.
+    /// Appends `bytes` bytes from word `start` to `out`.
     fn copy_bytes(self, start: usize, bytes: usize, out: &mut impl Sink) {
         let bytes = bytes.min(self.bytes());
         for number in 0..bytes / WORD_BYTES {
@@ -228,19 +239,19 @@ impl<'p, W: PageWord> Page<'p, W> {
         }
     }
 
-    /// Writes bytes from a word on, and zeros up to the end of the last word.
+    /// Writes bytes from word `start`, and zeros up to the end of the last word.
     fn write_bytes(self, start: usize, bytes: &[u8]) {
         for number in 0..bytes.len().div_ceil(WORD_BYTES) {
             self.set_word(start + number, word_of(bytes, number));
         }
     }
 
-    /// A private copy of the page.
+    /// Returns a private copy of the page.
     pub(in crate::page) fn copy(self) -> PageCopy {
         PageCopy(self.words.iter().map(|word| Cell::new(word.get())).collect())
     }
 
-    /// Makes this page what `other`, of the same size, is.
+    /// Overwrites this page with `other`, which has the same size.
     pub(in crate::page) fn copy_from<V: PageWord>(self, other: Page<'_, V>) {
         assert_eq!(self.len(), other.len());
         for (to, from) in self.words.iter().zip(other.words) {
@@ -249,12 +260,12 @@ impl<'p, W: PageWord> Page<'p, W> {
     }
 }
 
-/// A page that belongs to its holder alone.
+/// A private page of its holder.
 #[derive(Debug)]
 pub(in crate::page) struct PageCopy(Box<[Cell<u64>]>);
 
 impl PageCopy {
-    /// A page of zeros.
+    /// Creates a page of zeros.
     pub(in crate::page) fn zeros(page_bytes: usize) -> Self {
         Self((0..page_bytes / WORD_BYTES).map(|_| Cell::new(0)).collect())
     }
@@ -264,7 +275,7 @@ impl PageCopy {
     }
 }
 
-/// The word at a place of some bytes, as if zeros followed.
+/// Returns a word of a byte string, as if zeros followed it.
 fn word_of(bytes: &[u8], number: usize) -> u64 {
     let rest = bytes.get(number * WORD_BYTES..).unwrap_or(&[]);
     match rest.first_chunk::<WORD_BYTES>() {
@@ -277,7 +288,7 @@ fn word_of(bytes: &[u8], number: usize) -> u64 {
     }
 }
 
-/// Where bytes of a page are copied to.
+/// Destination for bytes copied from a page.
 pub(in crate::page) trait Sink {
     fn append(&mut self, bytes: &[u8]);
 }

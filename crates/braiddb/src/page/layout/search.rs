@@ -1,4 +1,4 @@
-//! Searching a page.
+//! Search within a page.
 
 use std::cmp::Ordering as Order;
 use std::ops::Range;
@@ -7,7 +7,7 @@ use super::entry::{head_of, stride};
 use super::{ENTRIES_AT, ENTRY_WORDS, HEAD_BYTES, HINTS, Page, PageWord, Shape, WORD_BYTES};
 use super::{header, word_of};
 
-/// A key without what all keys of a page begin with.
+/// A key without the common prefix of a page's keys.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::page) struct Suffix<'k> {
     head: u64,
@@ -15,7 +15,7 @@ pub(in crate::page) struct Suffix<'k> {
 }
 
 impl<'k> Suffix<'k> {
-    /// What is left of a key that begins with so long a prefix.
+    /// Removes the prefix from a key.
     #[inline(always)]
     pub(in crate::page) fn new(key: &'k [u8], prefix_bytes: usize) -> Self {
         let bytes = key.get(prefix_bytes..).unwrap_or(&[]);
@@ -24,8 +24,8 @@ impl<'k> Suffix<'k> {
 }
 
 impl<W: PageWord> Page<'_, W> {
-    /// The entries among which the first one of at least the key is, or before whose end it would be: the
-    /// hints say as much.
+    /// Uses the hints to return a range of entries that contains the first entry whose key is at
+    /// least the searched key, or ends before it.
     #[inline(always)]
     pub(in crate::page) fn group(self, shape: Shape, key: &Suffix<'_>) -> Range<usize> {
         let searched = key.head >> 32;
@@ -43,8 +43,8 @@ impl<W: PageWord> Page<'_, W> {
         (below.saturating_sub(1) * stride).min(end)..end
     }
 
-    /// The first entry of a group whose key is at least the one searched for, or the group's end; `true`
-    /// if it is equal.
+    /// Returns the first entry of a group whose key is at least the searched key, or the group's
+    /// end. The second result is `true` if the keys are equal.
     #[inline(always)]
     pub(in crate::page) fn lower_bound_in(
         self,
@@ -64,22 +64,22 @@ impl<W: PageWord> Page<'_, W> {
         (low, false)
     }
 
-    /// The first entry whose key is at least `key` (at most, the number of entries); `true` if it is
-    /// equal.
+    /// Returns the first entry whose key is at least `key`, or the number of entries. The second
+    /// result is `true` if the keys are equal.
     #[inline]
     pub(in crate::page) fn lower_bound(self, shape: Shape, key: &[u8]) -> (usize, bool) {
         let suffix = Suffix::new(key, shape.prefix_bytes);
         self.lower_bound_in(self.group(shape, &suffix), shape, &suffix)
     }
 
-    /// How the key of an entry compares with one that is searched for.
+    /// Compares the key of an entry with the searched key.
     #[inline(always)]
     fn compare(self, place: usize, shape: Shape, key: &Suffix<'_>) -> Order {
         self.head(place).cmp(&key.head).then_with(|| self.compare_rest(place, shape, key))
     }
 
-    /// The same for equal heads. Of two keys one of which ends in its head, that one is the beginning of
-    /// the other, but for zeros: their lengths decide.
+    /// Compares two keys with equal heads. If one of them ends within its head, it is a prefix of
+    /// the other except for zeros, so their lengths decide.
     fn compare_rest(self, place: usize, shape: Shape, key: &Suffix<'_>) -> Order {
         let entry = self.entry(place);
         let bytes = entry.key_bytes().saturating_sub(shape.prefix_bytes);
@@ -91,7 +91,7 @@ impl<W: PageWord> Page<'_, W> {
         let (mine, other) =
             ((bytes - HEAD_BYTES).div_ceil(WORD_BYTES), tail.len().div_ceil(WORD_BYTES));
         for number in 0..mine.max(other) {
-            // Past the end of a tail are zeros, up to the end of its last word and in thought beyond.
+            // The last word of a tail is padded with zeros, and words beyond it count as zero.
             let left = if number < mine { self.word(entry.cell() + number) } else { 0 };
             let right = word_of(tail, number);
             if left != right {

@@ -1,4 +1,4 @@
-//! Pages against a map, as images, and read beside a writer.
+//! Tests of pages: against a map, as images, and with concurrent readers and a writer.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +12,7 @@ use crate::latch::Latch;
 use crate::log::tests::format;
 use crate::rid::TableId;
 
-/// A key, its value and flags.
+/// A key with its value and flags.
 type Record = (Vec<u8>, (Vec<u8>, SlotFlags));
 type Model = BTreeMap<Vec<u8>, (Vec<u8>, SlotFlags)>;
 
@@ -26,7 +26,7 @@ fn leaf<'k>(page: u64, low: &'k [u8], high: Option<&'k [u8]>) -> Format<'k> {
     Format { level: 0, page, table: TABLE, low, high }
 }
 
-/// Some pages in the order of their ranges, as one map: split where one is full, merged now and then.
+/// Pages in the order of their ranges, used as one map. Full pages are split, and some are merged.
 struct Pages {
     page_bytes: usize,
     pages: Vec<Vec<AtomicU64>>,
@@ -95,7 +95,7 @@ impl Pages {
         }
     }
 
-    /// Everything in them, in order.
+    /// Returns all records in order.
     fn content(&self) -> Vec<Record> {
         let mut all = Vec::new();
         for page in (0..self.pages.len()).map(|number| self.at(number)) {
@@ -110,7 +110,7 @@ impl Pages {
     }
 }
 
-/// Keys of at most 16 bytes, which fit on the smallest pages, with heads that are alike.
+/// Keys of at most 16 bytes, which fit on the smallest pages, with similar heads.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         prop::collection::vec(0u8..2, 0..14),
@@ -160,8 +160,7 @@ proptest! {
     }
 }
 
-/// The longest keys and values there may be, in every order: each split makes room, whatever is on the
-/// page.
+/// Keys and values of maximum length, in any order: each split makes room.
 #[test]
 fn entries_of_any_size_find_room() {
     with_limit(PART_SECONDS, |_| {
@@ -317,7 +316,7 @@ fn damage_of_an_image_is_told() {
             damaged[at] ^= 4;
             assert!(matches!(read(&damaged, 17), Err(PageDamage::Checksum { .. })), "byte {at}");
         }
-        // A page that its own checksum vouches for, and that cannot be.
+        // The image has a correct checksum but inconsistent contents.
         let told = |at: usize, byte: u8| {
             let mut wrong = image.clone();
             wrong[at] = byte;
@@ -332,7 +331,7 @@ fn damage_of_an_image_is_told() {
     });
 }
 
-/// Puts a number into bits of an entry's word, as documented.
+/// Sets bits of an entry's word according to the documentation.
 fn documented_bits(values: &[(&str, u64)]) -> u64 {
     let mut word = 0;
     for (name, value) in values {
@@ -343,8 +342,8 @@ fn documented_bits(values: &[(&str, u64)]) -> u64 {
     word
 }
 
-/// An image made of what is documented: the header's fields, entries with the bytes of their heads and the bits of their
-/// words, and cells up to the end.
+/// Builds an image from the documentation: the header's fields, entries with the bytes of their
+/// heads and the bits of their words, and cells at the end.
 fn documented_image(
     header: &[(&str, u64)],
     hints: &[&[u8; 4]],
@@ -377,7 +376,8 @@ fn documented_image(
     image
 }
 
-/// Bytes of a page are stable: what is written today is read tomorrow, and by whoever has read `docs/format.md`.
+/// The bytes of a page are stable: later builds, and other programs that follow `docs/format.md`,
+/// can read them.
 #[test]
 fn the_bytes_of_a_page_are_as_documented() {
     with_limit(PART_SECONDS, |_| {
@@ -452,7 +452,7 @@ fn the_bytes_of_an_inner_page_are_as_documented() {
         let copy = PageCopy::zeros(4096);
         let page = copy.page();
         page.format(&Format { level: 1, page: 9, table: TABLE, low: b"", high: None });
-        // As many that each hint but the last is of every second one.
+        // Enough entries that each hint but the last covers two of them.
         page.insert_child(0, b"", 1 << 30);
         for number in 1..18 {
             page.insert_child(number, &[b'k', number as u8], number as u64);
@@ -501,8 +501,8 @@ fn the_bytes_of_an_inner_page_are_as_documented() {
     });
 }
 
-/// Reads beside a writer that inserts, overwrites, removes and lets cells move together: what validates
-/// is one record, whole.
+/// Readers run concurrently with a writer that inserts, overwrites, removes and compacts cells. A
+/// validated read returns one complete record.
 #[test]
 fn a_reader_beside_a_writer_sees_whole_records() {
     with_limit(PART_SECONDS, |_| {
@@ -515,7 +515,7 @@ fn a_reader_beside_a_writer_sees_whole_records() {
             let readers = (0..2).map(|thread| {
                 scope.spawn(move || {
                     let page = Page::new(words);
-                    // What the writer leaves behind is enough to find.
+                    // The records that remain after the writer has ended suffice.
                     let (mut random, mut found) = (fastrand::Rng::with_seed(thread), 0);
                     while !over.load(Ordering::Relaxed) || found < 100 {
                         let number = random.u8(0..30);

@@ -1,5 +1,5 @@
-//! Checking the images that a checkpoint leads to: that each is whole, is of the page and the range that it is listed with, and has
-//! only what is committed.
+//! Check of the images that a checkpoint lists. Each image must be intact, belong to the page and
+//! range with which it is listed, and have committed contents only.
 
 use std::path::Path;
 
@@ -12,20 +12,20 @@ use crate::page::map::DiskPlace;
 use crate::page::zone;
 use crate::rid::TableId;
 
-/// A check of the images of one tree, in the order of keys. With blocking calls.
+/// Check of the images of one tree, in key order, with blocking calls.
 #[derive(Debug)]
 pub(crate) struct ImageCheck {
     files: LogFiles,
     table: TableId,
     page_bytes: usize,
-    /// The zone that was read last, and its number.
+    /// The most recently read zone, with its number.
     zone: Option<(u64, File)>,
-    /// The last image, whose range ends where the next one's begins, and where it is.
+    /// The last image and its slot; its range must end where the next one's begins.
     last: Option<(PageCopy, u64)>,
 }
 
 impl ImageCheck {
-    /// A check of the leaves of a table, or of its large values' pieces.
+    /// Creates a check of the leaves of a table, or of the pieces of its large values.
     pub(crate) fn new(files: &LogFiles, table: TableId, pieces: bool, page_bytes: usize) -> Self {
         let table = if pieces { LargeValues::pieces_of(table) } else { table };
         Self { files: files.clone(), table, page_bytes, zone: None, last: None }
@@ -34,7 +34,7 @@ impl ImageCheck {
     /// Checks the image of the next leaf.
     ///
     /// # Errors
-    /// The operating system's; what is wrong with it, or with the range of the last one.
+    /// Errors of the operating system; and damage of this image, or of the range of the last one.
     pub(crate) fn check(&mut self, leaf: &Listed<'_>) -> Result<(), LogError> {
         self.end_range(Some(leaf.low))?;
         let Some(place) = DiskPlace::from_file(leaf.place) else {
@@ -49,15 +49,15 @@ impl ImageCheck {
         let wrong = match read {
             Err(damage) => Some(damage.to_string()),
             Ok(()) if !place.may_be(image_checksum(&image)) => {
-                Some("it is another image of the page than the checkpoint leads to".to_owned())
+                Some("it is a different image of the page than the checkpoint lists".to_owned())
             }
-            Ok(()) if page.table() != self.table => Some("it is of another table".to_owned()),
-            Ok(()) if page.level() != 0 => Some("it is not of a leaf".to_owned()),
+            Ok(()) if page.table() != self.table => Some("it belongs to another table".to_owned()),
+            Ok(()) if page.level() != 0 => Some("it is not a leaf".to_owned()),
             Ok(()) if page.low_fence()[..] != *leaf.low => {
-                Some("its keys do not begin where the checkpoint says".to_owned())
+                Some("its key range does not begin at the key that the checkpoint lists".to_owned())
             }
             Ok(()) if page.stored() != leaf.stored => {
-                Some("it has more or fewer records than the checkpoint says".to_owned())
+                Some("its number or bytes of records differ from the checkpoint".to_owned())
             }
             Ok(()) => page.find_disorder().map(str::to_owned),
         };
@@ -70,10 +70,10 @@ impl ImageCheck {
         }
     }
 
-    /// Checks that the last image has all keys from its first one on.
+    /// Checks that the range of the last image is unbounded.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The damage of the last image.
     pub(crate) fn finish(mut self) -> Result<(), LogError> {
         self.end_range(None)
     }
@@ -83,7 +83,7 @@ impl ImageCheck {
         match page.page().high_fence().as_deref() == high {
             true => Ok(()),
             false => {
-                let reason = "its keys do not end where those of the next leaf begin".to_owned();
+                let reason = "its key range does not end where the next leaf begins".to_owned();
                 Err(self.damaged(slot, reason))
             }
         }

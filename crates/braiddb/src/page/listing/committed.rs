@@ -1,4 +1,4 @@
-//! Leaves without what is undecided, as images that a checkpoint leads to have them.
+//! Committed copies of leaves: images for a checkpoint that omit undecided changes.
 
 use std::cell::Cell;
 
@@ -12,23 +12,24 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::version::{StatusTable, Undecided, View};
 
-/// A copy of a leaf that has what is committed, and nothing else.
+/// Copy of a leaf with committed contents only.
 pub(super) struct CommittedLeaf {
     pub(super) page: PageCopy,
-    /// Large values that the leaf, or what hangs on it, leads to, and this does not. By what the log says they are those of no
-    /// record: who sees them began before.
+    /// Large values that the leaf or its version chains reference, but this copy does not.
+    /// According to the log no record has them: only transactions that began earlier can see them.
     pub(super) left_out: Vec<LargeRef>,
 }
 
-/// What becomes of a slot.
+/// New state of a slot.
 enum Becomes {
     Value(CopiedValue),
     Gone,
 }
 
 impl PagedTable {
-    /// Takes off a leaf the marks and chains that nobody needs any more, if no slot goes with them: whoever takes slots off
-    /// sees to it that what is left is merged, and finds that nothing is to be done where another has taken them.
+    /// Removes marks and chains that no transaction needs from a leaf, unless it has slots of
+    /// deleted records. A task that removes slots must also merge the leaf, and leaf cleanup skips
+    /// a leaf whose slots are already removed.
     pub(super) fn take_off_what_is_settled(
         &self,
         leaf: &mut LatchedLeaf<'_>,
@@ -42,10 +43,10 @@ impl PagedTable {
         prune_on(leaf);
     }
 
-    /// A copy of a latched leaf as all see it who begin now.
+    /// Returns a copy of a latched leaf as transactions that begin now see it.
     ///
     /// # Errors
-    /// While another worker decides what is seen.
+    /// While another worker decides the outcome of a change.
     pub(super) fn committed_copy(
         &self,
         leaf: &LatchedLeaf<'_>,
@@ -81,7 +82,7 @@ impl PagedTable {
     }
 }
 
-/// Calls `each` with all values that a slot, or its chain, has.
+/// Calls `each` with all values of a slot and its chain.
 fn each_value(
     leaf: &LatchedLeaf<'_>,
     place: usize,
@@ -104,8 +105,9 @@ fn each_value(
     start.each_before(|before| before.into_iter().for_each(&mut each));
 }
 
-/// Gives slots the values that they are to have. What takes less room first: what undoing takes is kept free
-/// (`versions`), and what a bulk operation left takes no more than it did.
+/// Sets the values of slots, those that shrink first. The results fit on the page: bytes for
+/// undoing are reserved (`versions`), and the result of a bulk operation takes no more than its
+/// cell of two values.
 fn apply(page: Page<'_, Cell<u64>>, changes: &[(usize, Becomes)]) {
     let words = |bytes: usize| bytes.div_ceil(size_of::<u64>());
     let grows = |place: usize, value: SlotValue<'_>| {
@@ -122,7 +124,8 @@ fn apply(page: Page<'_, Cell<u64>>, changes: &[(usize, Becomes)]) {
             }
         }
         if !growing {
-            // Places of those that are to grow are found again by their order: what goes is cut short, and goes last.
+            // Slots to be removed are emptied first and removed last, so the places of the growing
+            // slots stay valid.
             for (place, becomes) in changes {
                 if matches!(becomes, Becomes::Gone) {
                     page.overwrite_cell(*place, (&[], 0), SlotFlags::NONE);

@@ -1,4 +1,4 @@
-//! Copies of leaves as checkpoints list them, against a model of what was committed.
+//! Tests of committed copies of leaves, against a model of the committed records.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ const TABLE: TableId = TableId(3);
 const KEYS: u64 = 60;
 const TRANSACTIONS: usize = 40;
 
-/// A value, or the number of one that lies elsewhere.
+/// A value, or the number of a large value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Value {
     Here(Vec<u8>),
@@ -41,7 +41,7 @@ impl Value {
     }
 }
 
-/// A table whose transactions begin one after the other, and of which some are never decided.
+/// A table with transactions in sequence, some of which are never decided.
 struct Bench {
     table: PagedTable,
     memory: Arc<MemoryCounters>,
@@ -50,7 +50,7 @@ struct Bench {
     begun: usize,
     random: fastrand::Rng,
     committed: BTreeMap<Vec<u8>, Value>,
-    /// What was written that is not committed, or was aborted and not taken back, and lies elsewhere.
+    /// Large values of writes that are undecided, or aborted and not rolled back.
     uncommitted: BTreeSet<u64>,
     numbers: u64,
 }
@@ -80,7 +80,7 @@ impl Bench {
         lsn
     }
 
-    /// Some keys, and what is to be written to each.
+    /// Returns random keys with new values.
     fn writes(&mut self, most: usize) -> BTreeMap<Vec<u8>, Option<Value>> {
         let mut writes = BTreeMap::new();
         for _ in 0..self.random.usize(1..most) {
@@ -99,7 +99,7 @@ impl Bench {
         writes
     }
 
-    /// A transaction that commits, is aborted and taken back, is aborted only, or stays as it is.
+    /// Runs a transaction that commits, aborts with or without rollback, or stays undecided.
     fn transact(&mut self) {
         let (name, writes) = (self.begin(), self.writes(12));
         let mut made: Vec<(Vec<u8>, Option<Value>, ChangeRef)> = Vec::new();
@@ -118,7 +118,7 @@ impl Bench {
                     false => Decision::Push(0),
                 },
             );
-            // What another has written that is not decided is refused.
+            // A write to a record with another transaction's undecided change is refused.
             if let Ok(Written::Pushed(change)) = run_now(written).unwrap() {
                 made.push((key, value, change));
             }
@@ -146,11 +146,11 @@ impl Bench {
                 }
                 self.status.aborted(name);
             }
-            // Nobody writes these records any more: it stays in flight for who would.
+            // These records are not written again, because the change stays in flight.
             3 => self.note_uncommitted(made.into_iter().map(|(_, value, _)| value)),
             _ => {
                 let lsn = self.commit_lsn(name);
-                // Committed, and its changes do not say so yet.
+                // Committed, although some of its changes have no final stamp yet.
                 assert!(lsn < self.tail);
                 for (key, value, change) in made {
                     self.committed_is(key, value);
@@ -163,7 +163,7 @@ impl Bench {
         }
     }
 
-    /// A bulk operation, which commits, is aborted, or stays as it is.
+    /// Runs a bulk operation that commits, aborts or stays undecided.
     fn bulk(&mut self) {
         let (name, writes) = (self.begin(), self.writes(60));
         let epoch = self.table.bulk().epochs.begin(name);
@@ -212,7 +212,8 @@ impl Bench {
         }));
     }
 
-    /// Holds copies of all leaves against the model; how many slots the leaves have that copies do not have.
+    /// Compares copies of all leaves with the model. Returns how many more slots the leaves have
+    /// than the copies.
     fn check(&mut self) -> usize {
         let me = self.begin();
         // SAFETY: active for as long as this runs.
@@ -251,8 +252,9 @@ impl Bench {
     }
 }
 
-/// Transactions that are committed, in flight, aborted and taken back or not, and a bulk operation between them, on leaves that are
-/// split meanwhile: copies have what is committed, and name the large values that they are without.
+/// Transactions that are committed, in flight, or aborted with and without rollback, and a bulk
+/// operation between them, on leaves that are split. Copies have the committed records, and report
+/// the large values that they omit.
 #[test]
 fn copies_of_leaves_have_what_is_committed() {
     with_limit(PART_SECONDS, |_| {
@@ -279,8 +281,8 @@ fn copies_of_leaves_have_what_is_committed() {
     });
 }
 
-/// Of what is not decided there may be any number of leaves: a few are looked at at a time, though nothing of them is listed, and the
-/// worker has others to run.
+/// Any number of leaves may have undecided records only. The walk examines few of them at a time
+/// although it lists none, so that the worker can run other tasks.
 #[test]
 fn leaves_on_which_nothing_is_committed_are_looked_at_a_few_at_a_time() {
     with_limit(PART_SECONDS, |_| {

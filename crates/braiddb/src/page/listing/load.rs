@@ -1,5 +1,5 @@
-//! Trees made of leaves that a checkpoint lists, when the database is opened: their leaves stay where they are, on disk, and the
-//! pages above them are made anew.
+//! Loading of trees from the leaves that a checkpoint lists, when the database is opened. The
+//! leaves stay on disk, and the inner pages are rebuilt.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ use crate::rid::TableId;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Listed<'l> {
     pub(crate) low: &'l [u8],
-    /// The page's number.
+    /// Number of the page.
     pub(crate) page: u64,
-    /// The word of its place.
+    /// Word of the page's place.
     pub(crate) place: u64,
     pub(crate) stored: StoredOnPage,
 }
 
-/// Why a leaf cannot be loaded.
+/// Reason why a leaf cannot be loaded.
 #[derive(Debug)]
 pub(crate) enum LoadError {
-    /// What is listed makes no sense.
+    /// The list is inconsistent.
     Damaged(&'static str),
     Page(PageError),
 }
@@ -41,13 +41,13 @@ impl From<PageError> for LoadError {
     }
 }
 
-/// A tree that is being made of its leaves, in the order of keys.
+/// A tree under construction from its leaves, in key order.
 #[derive(Debug)]
 pub(crate) struct TreeLoader {
     space: Arc<PageSpace>,
     table: TableId,
     last: Option<KeyBytes>,
-    /// For each level above the leaves, the children of its last page, which is not made yet.
+    /// For each level above the leaves, the children of its last page, which is not created yet.
     levels: Vec<Level>,
     pages: Vec<u64>,
     stored: Stored,
@@ -60,13 +60,13 @@ struct Level {
 }
 
 impl TreeLoader {
-    /// No leaves yet, of the records of a table.
+    /// Starts a tree for the records of a table, without leaves.
     pub(crate) fn of_table(space: Arc<PageSpace>, table: TableId) -> Self {
         let (last, levels, pages, stored) = Default::default();
         Self { space, table, last, levels, pages, stored }
     }
 
-    /// The same, of the pieces of its large values.
+    /// Starts a tree for the pieces of a table's large values.
     pub(crate) fn of_pieces(space: Arc<PageSpace>, table: TableId) -> Self {
         Self::of_table(space, LargeValues::pieces_of(table))
     }
@@ -74,7 +74,8 @@ impl TreeLoader {
     /// Adds the next leaf.
     ///
     /// # Errors
-    /// If it makes no sense behind the last, or two lead to one place or page; when no page can be had.
+    /// If it is inconsistent with the previous leaf, or its place or page is already used; when no
+    /// page is available.
     pub(crate) async fn add(&mut self, leaf: Listed<'_>) -> Result<(), LoadError> {
         let Listed { low, page, place, stored } = leaf;
         let damaged = |why| Err(LoadError::Damaged(why));
@@ -135,7 +136,7 @@ impl TreeLoader {
         }
     }
 
-    /// Makes an inner page of its children.
+    /// Creates an inner page from its children.
     async fn make(
         &mut self,
         level: usize,
@@ -158,7 +159,7 @@ impl TreeLoader {
         Ok(id)
     }
 
-    /// The tree, when all leaves are added.
+    /// Returns the tree, after all leaves are added.
     pub(super) async fn finish(mut self) -> Result<PageTree, LoadError> {
         let mut level = 1;
         let root = loop {
@@ -178,10 +179,11 @@ impl TreeLoader {
         Ok(PageTree::of_pages(self.space, root, self.table, &self.pages, self.stored))
     }
 
-    /// The table of the tree; with `large`, which has the pieces of its large values, and the number that the next one gets.
+    /// Returns the table of the tree. `large` has the pieces of its large values, and the number of
+    /// the next one.
     ///
     /// # Errors
-    /// If there is no leaf; when no page can be had.
+    /// If the tree has no leaf; when no page is available.
     pub(crate) async fn into_table(
         self,
         large: Option<(Option<TreeLoader>, u64)>,
@@ -199,21 +201,23 @@ impl TreeLoader {
 }
 
 impl PageSpace {
-    /// Begins to load what a checkpoint lists, whose page ids are below `id_limit`; `false` if there are not so many.
+    /// Starts to load the leaves that a checkpoint lists, with page ids below `id_limit`. Returns
+    /// `false` if the map has fewer ids.
     pub(crate) fn begin_loading(&self, id_limit: u64) -> bool {
         self.map.reserve_below(id_limit)
     }
 
-    /// All that a checkpoint lists is loaded: ids below `id_limit` that no page has are free. Before anything is replayed, as that
-    /// frees ids too.
+    /// Ends the loading: ids below `id_limit` without a page become free. Must be called before the
+    /// log is replayed, because replay frees ids too.
     pub(crate) fn finish_loading(&self, id_limit: u64) {
         self.map.free_unclaimed(id_limit);
     }
 
-    /// The database is recovered: zones that the checkpoint does not lead to go, and the others may be written to.
+    /// Ends recovery: zones that the checkpoint does not list are removed, and the others become
+    /// writable.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(crate) fn finish_opening(&self) -> Result<(), PageError> {
         match &self.zones {
             Some(zones) => Ok(zones.finish_opening()?),

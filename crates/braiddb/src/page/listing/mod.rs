@@ -1,15 +1,21 @@
-//! Listings: which image a checkpoint has of each leaf of a tree, in the order of keys.
+//! Listings: the image of each leaf of a tree that a checkpoint references, in key order.
 //!
-//! A listing is fuzzy, as a checkpoint is. It is made leaf by leaf (`walk`), each as it is at one moment: the image in its place, if
-//! that is the leaf as it is, and settled; else one that is written for it. What is undecided then is not in such an image
-//! (`committed`): if it is committed, then after the checkpoint began, and so it is replayed. So from the log, and no matter in
-//! which order pages were written, each key comes to be what it is by the last word on it.
+//! A listing is fuzzy, like the checkpoint. It is built leaf by leaf (`walk`), and each leaf is
+//! listed in its state at one moment. If the leaf's image is current and settled, its place is
+//! listed; otherwise a new image is written. New images omit changes that are undecided at that
+//! time (`committed`). An omitted change can commit only after the checkpoint began, so it is
+//! replayed from the log. So recovery restores the last committed value of each key, regardless of
+//! the order in which pages were written.
 //!
-//! Trees change meanwhile. That does not matter, as each leaf begins where the one before ended: of a leaf that reaches further
-//! down by then, a part is written. Inner pages are not listed: they are made anew when the database is opened (`load`).
+//! Trees change during a listing. That is safe, because each listed leaf begins where the previous
+//! one ended. If a merged leaf now begins below that key, only a part of it is written. Inner pages
+//! are not listed; they are rebuilt when the database is opened (`load`).
 //!
-//! Invariants: the ranges of the leaves that are listed follow one another without a gap, and each image is of a page whose range is
-//! that, under an id that no other leaf is listed with. A place that is listed is not written to until a checkpoint without it is published.
+//! Invariants:
+//!
+//! - The ranges of the listed leaves are adjacent, without gaps. Each image has exactly its leaf's
+//!   range, under an id that no other listed leaf has.
+//! - A listed place is not overwritten until a checkpoint that does not list it is published.
 
 mod check;
 mod committed;
@@ -41,7 +47,7 @@ use crate::log::LogError;
 /// A leaf as a checkpoint lists it.
 #[derive(Clone, Debug)]
 pub(crate) struct ListedLeaf {
-    /// The least key that it may have; it has all up to the next one's.
+    /// Lowest key of its range, which ends at the next leaf's lowest key.
     pub(crate) low: KeyBytes,
     pub(crate) page: PageId,
     pub(crate) place: DiskPlace,
@@ -50,7 +56,7 @@ pub(crate) struct ListedLeaf {
 
 #[cfg(test)]
 impl ListedLeaf {
-    /// One that is told from others by a number.
+    /// Creates a leaf that is identified by a number.
     pub(crate) fn numbered(low: KeyBytes, number: u64) -> Self {
         let (page, place) = (PageId::new(number), DiskPlace::new(number * 3, number as u32, true));
         let stored = StoredOnPage { records: number as u16, bytes: 7 };
@@ -58,24 +64,24 @@ impl ListedLeaf {
     }
 }
 
-/// What a checkpoint that is being written lists, of all trees of a space. If it is dropped before it is published, the
-/// checkpoint before stays the one whose places are kept.
+/// Leaves that a checkpoint in progress lists, of all trees of a space. If this is dropped before
+/// the checkpoint is published, the places of the previous checkpoint stay in use.
 #[derive(Debug)]
 pub(crate) struct Listing {
     space: Arc<PageSpace>,
-    /// A bit for each page id, that is set if a leaf is listed with it.
+    /// Bit map of the page ids that are listed.
     ids: Vec<u64>,
-    /// Ids of no page, for images that are those of parts of pages.
+    /// Temporary ids for images of parts of pages.
     made_up: Vec<PageId>,
     images: u64,
     stage: Stage,
 }
 
-/// How far a listing is.
+/// Progress of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     BeingWritten,
-    /// The checkpoint may have its name after a crash, or the one before.
+    /// After a crash, either this checkpoint or the previous one may have the name.
     Named,
     Published,
 }
@@ -83,10 +89,10 @@ enum Stage {
 const WORD_BITS: usize = u64::BITS as usize;
 
 impl Listing {
-    /// None yet; there is one at a time.
+    /// Starts an empty listing; only one may exist at a time.
     ///
     /// # Errors
-    /// When a zone could not be made durable earlier: what is in it is not to be trusted then.
+    /// When syncing a zone failed earlier, because the zone's contents are not reliable then.
     pub(crate) fn begin(space: Arc<PageSpace>) -> Result<Self, PageError> {
         if let Some(error) = space.failed_sync.lock().clone() {
             return Err(error);
@@ -101,10 +107,10 @@ impl Listing {
     }
 
     fn zones(&self) -> &Arc<Zones> {
-        self.space.zones.as_ref().expect("there are some where there are checkpoints")
+        self.space.zones.as_ref().expect("a database with checkpoints has zones")
     }
 
-    /// Bytes of a page.
+    /// Returns the page size in bytes.
     pub(crate) fn page_bytes(&self) -> usize {
         self.space.page_bytes()
     }
@@ -123,11 +129,11 @@ impl Listing {
         self.ids[number / WORD_BITS] |= 1 << (number % WORD_BITS);
     }
 
-    /// An id that is not listed, and is no page's until this is dropped.
+    /// Returns an id that is not listed, and that no page gets until this listing is dropped.
     fn make_up_id(&mut self) -> Result<PageId, PageError> {
         loop {
             let id = self.space.map.take().ok_or(PageError::OutOfPageIds)?;
-            // Those that are listed are kept, too, so that they are not met again.
+            // Listed ids are kept too, so that they are not taken again.
             self.made_up.push(id);
             if !self.has(id) {
                 return Ok(id);
@@ -135,32 +141,33 @@ impl Listing {
         }
     }
 
-    /// An id above all that are listed.
+    /// Returns an id above all listed ids.
     pub(crate) fn id_limit(&self) -> u64 {
         self.space.map.limit()
     }
 
-    /// Images that were written for it.
+    /// Returns the number of images written for the listing.
     pub(crate) fn images(&self) -> u64 {
         self.images
     }
 
-    /// Files that are to be made durable before it is published.
+    /// Returns the files that must be synced before the checkpoint is published.
     pub(crate) fn files_to_sync(&self) -> Vec<Arc<File>> {
         self.zones().take_unsynced()
     }
 
-    /// Notes that a file could not be made durable: its images may be lost though they can be read, so there are no more checkpoints.
+    /// Records a failed sync. Images may be lost although they can still be read, so no further
+    /// checkpoint is written.
     pub(crate) fn note_failed_sync(&self, error: LogError) -> PageError {
         self.space.failed_sync.lock().get_or_insert(error.into()).clone()
     }
 
-    /// The checkpoint is about to get its name.
+    /// Records that the checkpoint is about to be renamed to its final name.
     pub(crate) fn note_named(&mut self) {
         self.stage = Stage::Named;
     }
 
-    /// The checkpoint has its name, durably.
+    /// Records that the checkpoint durably has its final name.
     pub(crate) fn publish(mut self) {
         self.stage = Stage::Published;
         self.zones().publish(false);
@@ -172,7 +179,7 @@ impl Drop for Listing {
     fn drop(&mut self) {
         match self.stage {
             Stage::BeingWritten => self.zones().abandon(),
-            // What both lead to is kept.
+            // The places of both checkpoints are kept.
             Stage::Named => self.zones().publish(true),
             Stage::Published => {}
         }

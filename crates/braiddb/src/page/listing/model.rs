@@ -1,4 +1,5 @@
-//! Loom models of a listing beside a change of two pages, evictions and writes: the real code, but for the files.
+//! Loom models of a listing concurrent with a structure change, evictions and page writes. They run
+//! the engine's code, except for the files.
 
 use std::sync::Arc;
 
@@ -23,14 +24,15 @@ fn tree() -> PageTree {
     )
 }
 
-/// Lets pages leave memory that can: one sweep takes their second chances, another writes them.
+/// Evicts pages if possible: the first sweep clears their marks of use, the second writes them.
 fn evict(tree: &PageTree) {
     for _ in 0..2 {
         run_now(tree.space().evict_one()).unwrap();
     }
 }
 
-/// Writes the second leaf over, lets it leave, and has something else written where it was.
+/// Overwrites a record of the second leaf, evicts the leaf, and writes other bytes to its former
+/// place.
 fn write_and_evict(tree: &PageTree) {
     let mut leaf = run_now(tree.latch(&[50], Room::NONE)).unwrap();
     let (Slot::At(place), id) = (leaf.find(&[50]), leaf.page_id()) else { panic!("it is there") };
@@ -38,19 +40,19 @@ fn write_and_evict(tree: &PageTree) {
     drop(leaf);
     let space = tree.space();
     while !matches!(space.map.get(id), Whereabouts::OnDisk(_)) {
-        // The first leaf, and so the root, stays of use.
+        // The first leaf, and so the root, stays recently used.
         run_now(tree.read(&[10], |_, _| ())).unwrap();
         run_now(space.evict_one()).unwrap();
     }
     let is_there = matches!(space.map.get(tree.root()), Whereabouts::Frame(_));
-    assert!(is_there, "what the walk knows of the leaf's range stays true");
-    let run = space.zones.as_ref().expect("there are some").take(1).unwrap();
+    assert!(is_there, "the root stays resident, so the leaf's range is still valid");
+    let run = space.zones.as_ref().expect("zones exist").take(1).unwrap();
     let bytes = AlignedBuffer::zeroed(MIN_PAGE_BYTES);
     let images = Arc::new(Images::new(bytes, run));
     images.run().write_then(images.clone(), |written| written.unwrap());
 }
 
-/// Lists all leaves: each image is what it is taken for, and together they have all keys.
+/// Lists all leaves. Each image must be the expected one, and together they must have all keys.
 fn list(tree: &PageTree) {
     let status = StatusTable::new(1, 1);
     let me = status.begin(0, 0);
@@ -73,7 +75,7 @@ fn list(tree: &PageTree) {
     assert_eq!(found, [10, 12, 50]);
 }
 
-/// Its second leaf is on disk.
+/// Creates a tree whose second leaf is on disk.
 fn evicted() -> PageTree {
     let tree = tree();
     let id = run_now(tree.latch(&[50], Room::NONE)).unwrap().page_id();

@@ -1,4 +1,4 @@
-//! Listings of trees that change while they are made.
+//! Tests of listings of trees that change concurrently.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::Unbounded;
@@ -17,12 +17,12 @@ use crate::sched::run_now;
 use crate::sync::statistic::{AtomicU64, Ordering};
 use crate::version::{StatusTable, View};
 
-/// Leaves that were listed in part. Relaxed: a count.
+/// Number of leaves that were listed in part. Relaxed: a count.
 static PARTS: AtomicU64 = AtomicU64::new(0);
 const TABLE: TableId = TableId(3);
 const KEYS: u64 = 1200;
 const PAGES: u64 = 4096;
-/// Fewer than leaves: pages leave memory meanwhile.
+/// Fewer frames than leaves, so that pages are evicted during the test.
 const FRAMES: u32 = 40;
 
 type Records = BTreeMap<u64, Vec<u8>>;
@@ -52,7 +52,7 @@ fn remove(tree: &PageTree, key: u64) {
     run_now(tree.merge_waiting(&key)).unwrap();
 }
 
-/// What the images of the leaves have, each of which is listed with its range.
+/// Returns the records of the listed images, after checking that each is listed with its range.
 fn contents(space: &PageSpace, leaves: &[ListedLeaf]) -> BTreeMap<u64, Vec<u8>> {
     let mut found = BTreeMap::new();
     each_image(space, leaves, |page| {
@@ -71,7 +71,8 @@ fn write_files(zones: &Zones) {
     zones.take_unsynced().iter().for_each(|file| file.sync().unwrap());
 }
 
-/// Puts and removes some records whose keys are odd: where the walk is, which has listed `leaves`, or anywhere.
+/// Puts and removes some records with odd keys, near the position of the walk, which has listed
+/// `leaves`, or at random.
 fn change_some(tree: &PageTree, random: &mut fastrand::Rng, leaves: &[ListedLeaf]) {
     let mut low = [0; 8];
     let last = &leaves.last().unwrap().low;
@@ -87,7 +88,7 @@ fn change_some(tree: &PageTree, random: &mut fastrand::Rng, leaves: &[ListedLeaf
     }
 }
 
-/// Lists the leaves of a tree, which changes between two looks.
+/// Lists the leaves of a tree, which changes between two steps.
 fn list_beside_changes(
     tree: &PageTree,
     random: &mut fastrand::Rng,
@@ -109,7 +110,7 @@ fn list_beside_changes(
     }
 }
 
-/// All records of a tree.
+/// Returns all records of a tree.
 fn scan(tree: &PageTree) -> BTreeMap<u64, Vec<u8>> {
     let (mut cursor, mut found) = (tree.cursor(Unbounded, Unbounded, false), BTreeMap::new());
     let mut look = |leaf: LeafView<'_>, places: Range<usize>| {
@@ -127,7 +128,7 @@ fn scan(tree: &PageTree) -> BTreeMap<u64, Vec<u8>> {
     found
 }
 
-/// Opens what is on a disk again, and goes on from there.
+/// Opens the pages on a disk again, and continues to use them.
 fn reopen(disk: &SimulatedDisk, limit: u64, leaves: &[ListedLeaf], expected: &Records) {
     let log = log(disk);
     let files = log.cold_store().unwrap().files();
@@ -144,9 +145,9 @@ fn reopen(disk: &SimulatedDisk, limit: u64, leaves: &[ListedLeaf], expected: &Re
     tree.free_all(None);
 }
 
-/// Whatever is split, merged, evicted and written between two looks: the leaves that are listed have the records that stay as they are,
-/// each once, and of the others no more than there ever were; and what was listed is there until the next listing is published,
-/// and makes the tree when it is loaded.
+/// Pages are split, merged, evicted and written between two steps of a walk. The listed leaves must
+/// have each unchanged record once, and no record that never existed. The listed images must exist
+/// until the next listing is published, and must load as the tree.
 #[test]
 fn leaves_are_listed_beside_splits_and_merges() {
     for seed in 0..12 {
@@ -157,7 +158,7 @@ fn leaves_are_listed_beside_splits_and_merges() {
             let space = PageSpace::new(MIN_PAGE_BYTES, FRAMES, PAGES, Some(files)).unwrap();
             let tree = run_now(PageTree::create(space.clone(), TABLE)).unwrap();
             let mut random = fastrand::Rng::with_seed(seed);
-            // Those that stay as they are have keys of which four is a factor.
+            // Unchanged records have keys that are multiples of four.
             let stay: Records =
                 (0..KEYS).step_by(4).map(|key| (key, vec![seed as u8; 9])).collect();
             stay.iter().for_each(|(key, value)| put(&tree, *key, value));
@@ -168,7 +169,7 @@ fn leaves_are_listed_beside_splits_and_merges() {
                 let mut found = contents(&space, &leaves);
                 found.retain(|key, _| key.is_multiple_of(4));
                 assert!(found == stay);
-                // The one before is still there.
+                // The previously published images still exist.
                 published.iter().for_each(|published: &Vec<_>| _ = contents(&space, published));
                 let made_up = |leaf: &&ListedLeaf| listing.made_up.contains(&leaf.page);
                 // Relaxed: a count.
@@ -181,7 +182,7 @@ fn leaves_are_listed_beside_splits_and_merges() {
             }
             let published = published.expect("one of six");
             let (expected, limit) = (contents(&space, &published), space.map.limit());
-            // As after a crash.
+            // Simulates a crash.
             std::mem::forget(tree);
             drop((space, first));
             reopen(&disk, limit, &published, &expected);
@@ -201,7 +202,8 @@ fn load(space: &Arc<PageSpace>, leaves: &[ListedLeaf]) -> PageTree {
     run_now(loader.finish()).unwrap()
 }
 
-/// A zone that could not be made durable may have lost images that can be read: no checkpoint leads there any more.
+/// After a failed sync, a zone may have lost images that can still be read, so no checkpoint lists
+/// it any more.
 #[test]
 fn nothing_is_listed_once_a_zone_could_not_be_made_durable() {
     with_limit(PART_SECONDS, |_| {

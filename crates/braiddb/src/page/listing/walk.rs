@@ -1,12 +1,18 @@
-//! Walking over the leaves of a tree, in the order of keys, to list them.
+//! Leaf walk: lists the leaves of a tree in key order.
 //!
-//! A leaf whose image is settled, and is the leaf as it is, is listed by its place, without being looked at: the page above it says
-//! which keys it has. Of any other an image is written. Where all on it is settled, that is its image from then on, as if it
-//! had left memory; else the image is the checkpoint's alone.
+//! If the image of a leaf is current and settled, the walk lists its place without reading the
+//! leaf. The parent page defines the range of keys. For any other leaf the walk writes an image. If
+//! the leaf is settled, that image becomes the leaf's newest image, as in a write-back. Otherwise
+//! only the checkpoint uses it.
 //!
-//! That a place is what it is taken for: it is said first that the checkpoint leads to it; then the map, or the leaf's frame, says that
-//! the page is there; then that what the page above says has not changed. So when the map said it, the image was in the place, all
-//! of it, and the leaf had that range; and from then on nobody writes there.
+//! The walk ensures in three steps that a listed place has the correct image:
+//!
+//! 1. It marks the place as listed by the next checkpoint.
+//! 2. It checks that the map or the leaf's frame still has this place.
+//! 3. It validates that the parent page has not changed.
+//!
+//! So at step 2 the place had the complete image and the leaf had that range. From step 1 on, no
+//! write reuses the place.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -31,47 +37,49 @@ use crate::sched::{self, Cause};
 use crate::sync::oneshot;
 use crate::version::{Undecided, View};
 
-/// Leaves that are listed in one stretch at most.
+/// Maximum number of leaves that are listed without suspending.
 const MAX_CONCURRENT: usize = if cfg!(any(test, braid_simulation)) { RUN_SLOTS } else { 256 };
-/// Leaves that are looked at in one stretch at most: of an undecided bulk operation there may be any number on which nothing is
-/// committed, so that nothing is listed.
+/// Maximum number of leaves that are latched without suspending. An undecided bulk operation may
+/// leave many leaves with no committed record, so the number of listed leaves does not bound the
+/// work.
 const MAX_LATCHED: usize = RUN_SLOTS;
 
 /// A walk over the leaves of a tree.
 #[derive(Debug)]
 pub(crate) struct LeafWalk<'t> {
     tree: &'t PageTree,
-    /// Whose records they are; none of pieces of large values, which have no versions.
+    /// Table of the records; `None` for pieces of large values, which have no versions.
     table: Option<&'t PagedTable>,
-    /// The least key that is not listed; `None` at the end.
+    /// Lowest key that is not listed yet; `None` at the end.
     next: Option<KeyBytes>,
-    /// Leaves from this key up to `next` have nothing that is committed: one image is written for all of them.
+    /// The leaves from this key to `next` have no committed records; one image is written for all
+    /// of them.
     nothing_from: Option<KeyBytes>,
     pending: Vec<Pending>,
-    /// Large values that images were written without.
+    /// Large values that the written images omit.
     left_out: Vec<LargeRef>,
 }
 
-/// An image that is to be written.
+/// An image that must be written.
 #[derive(Debug)]
 struct Pending {
-    /// The position of its leaf among those that are listed.
+    /// Position of its leaf in the list.
     position: usize,
     image: Vec<u8>,
     checksum: u32,
-    /// Where its page is, and its version, if the image is the page as it was then.
+    /// Frame and version of the page, if the image equals the page at that version.
     page: Option<(u32, LatchVersion)>,
 }
 
 impl PagedTable {
-    /// A walk over its leaves.
+    /// Returns a walk over the leaves of the table.
     pub(crate) fn walk_leaves(&self) -> LeafWalk<'_> {
         LeafWalk::new(self.tree(), Some(self))
     }
 }
 
 impl LargeValues {
-    /// A walk over the leaves that pieces are on.
+    /// Returns a walk over the leaves with pieces of large values.
     pub(crate) fn walk_leaves(&self) -> LeafWalk<'_> {
         LeafWalk::new(self.tree(), None)
     }
@@ -87,11 +95,12 @@ impl<'t> LeafWalk<'t> {
         self.tree.space()
     }
 
-    /// Lists the next leaves, some if there is anything on those that it looks at, and has written what they take; `false` at the end. `view` is that of a transaction that began
-    /// after the checkpoint did.
+    /// Lists some of the next leaves and writes their images. Lists none if the examined leaves
+    /// have no committed records. Returns `false` at the end. `view` belongs to a transaction that
+    /// began after the checkpoint.
     ///
     /// # Errors
-    /// When a page cannot be had, or not be written.
+    /// When a page is not available or cannot be written.
     pub(crate) async fn list_some(
         &mut self,
         listing: &mut Listing,
@@ -109,7 +118,7 @@ impl<'t> LeafWalk<'t> {
                 Err(Stopped::Failed(error)) => return Err(error),
                 Err(Stopped::Interrupted(why)) => {
                     let key = self.next.as_deref().unwrap_or_default();
-                    // Others are listed as they are on disk.
+                    // Leaves with settled images are listed without being loaded.
                     let is_unsettled = |id| {
                         let whereabouts = self.space().map.get(id);
                         matches!(whereabouts, Whereabouts::OnDisk(place) if !place.is_settled())
@@ -127,12 +136,13 @@ impl<'t> LeafWalk<'t> {
         Ok(self.next.is_some())
     }
 
-    /// Large values that images were written without, since this was last called.
+    /// Returns the large values that images omit, and resets the list.
     pub(crate) fn take_left_out(&mut self) -> Vec<LargeRef> {
         std::mem::take(&mut self.left_out)
     }
 
-    /// Lists leaves without suspending, as far as that is enough for; counts those that it has `latched`.
+    /// Lists leaves without suspending, until a limit is reached. Counts the leaves that it latches
+    /// in `latched`.
     fn list_in_stretch(
         &mut self,
         listing: &mut Listing,
@@ -157,7 +167,7 @@ impl<'t> LeafWalk<'t> {
         Ok(())
     }
 
-    /// Whether there are more leaves, and more may be listed at once.
+    /// Returns whether more leaves follow, and the limits allow listing another one.
     fn goes_on(&self, latched: usize, out: &[ListedLeaf]) -> bool {
         self.next.is_some()
             && out.len() < MAX_CONCURRENT
@@ -165,7 +175,7 @@ impl<'t> LeafWalk<'t> {
             && latched < MAX_LATCHED
     }
 
-    /// Lists leaves below one page by their places, up to the first that cannot be listed so.
+    /// Lists the places of leaves below one parent, up to the first leaf that needs a new image.
     fn list_settled(
         &mut self,
         listing: &mut Listing,
@@ -201,8 +211,8 @@ impl<'t> LeafWalk<'t> {
         Ok(())
     }
 
-    /// The place of a leaf, if its image is the leaf as it is, and settled; the checkpoint leads there then. `validate` says
-    /// that it is still the leaf that was meant.
+    /// Returns the place of a leaf if its image is current and settled, and marks the place as
+    /// listed by the next checkpoint. `validate` checks that the leaf is still the intended one.
     fn keep_settled(
         &self,
         id: PageId,
@@ -224,7 +234,7 @@ impl<'t> LeafWalk<'t> {
             }
             Whereabouts::Frame(number) => {
                 let frame = space.frame(number);
-                // Not changed by this: only looked at while nobody else changes it.
+                // The page is not changed: the latch only excludes writers.
                 let latched = frame.acquire(frame.version(id)?)?;
                 let place = latched.place().filter(|place| place.is_settled());
                 let Some(place) = place.filter(|_| !latched.frame.is_dirty()) else {
@@ -243,7 +253,7 @@ impl<'t> LeafWalk<'t> {
         Ok(kept)
     }
 
-    /// Lists the next leaf with an image that is to be written.
+    /// Lists the next leaf with a new image.
     fn list_latched(
         &mut self,
         listing: &mut Listing,
@@ -281,8 +291,8 @@ impl<'t> LeafWalk<'t> {
         Ok(())
     }
 
-    /// Adds an image of what a copy of a leaf has from `low` on; or several, if that does not fit, as the key from which on it
-    /// is to have them may be longer than the leaf's own.
+    /// Adds an image of the records of a leaf's copy from `low` upwards. Adds several images if
+    /// they do not fit on one, because `low` may be a longer fence than the leaf's own.
     fn add_part(
         &mut self,
         leaf: &LatchedLeaf<'_>,
@@ -336,13 +346,14 @@ impl<'t> LeafWalk<'t> {
         self.end_nothing(Some(&low), listing, out)?;
         let mut image = vec![0; page.bytes()];
         let (checksum, stored) = (page.write_image(&mut image), page.stored());
-        // Where it is comes with the write.
+        // The write sets the final slot.
         let place = DiskPlace::new(0, checksum, true);
         self.pending.push(Pending { position: out.len(), image, checksum, page: from });
         self.list(ListedLeaf { low, page: id, place, stored }, listing, out)
     }
 
-    /// Ends the range of leaves that have nothing with the key at which the next one begins, if there is such a range.
+    /// Ends the current range of leaves without committed records, if one exists, at the key where
+    /// the next leaf begins.
     fn end_nothing(
         &mut self,
         high: Option<&KeyBytes>,
@@ -370,7 +381,7 @@ impl<'t> LeafWalk<'t> {
         Ok(())
     }
 
-    /// Writes the images that are to be written, and says of their leaves where they are.
+    /// Writes the pending images, and sets the places of their leaves.
     async fn write_pending(
         &mut self,
         listing: &mut Listing,
@@ -397,7 +408,7 @@ impl<'t> LeafWalk<'t> {
                 leaf.place = DiskPlace::new(run.slot(number), one.checksum, true);
                 zones.list(run.slot(number), true);
                 if let Some((frame, version)) = one.page
-                    // Unchanged, for its version never comes back.
+                    // The page has not changed, because its latch version never recurs.
                     && let Ok(mut latched) = space.frame(frame).acquire(version)
                 {
                     run.keep(number);
@@ -409,11 +420,11 @@ impl<'t> LeafWalk<'t> {
     }
 }
 
-/// Why a stretch has ended before all was listed that could be.
+/// Reason why listing without suspending stopped early.
 #[derive(Debug)]
 enum Stopped {
     Interrupted(Interrupted),
-    /// Another worker decides what is seen.
+    /// Another worker decides the outcome of a change.
     Undecided,
     Failed(PageError),
 }

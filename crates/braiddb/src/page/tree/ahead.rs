@@ -1,4 +1,4 @@
-//! Reading leaves ahead, for those who come by all leaves of a tree.
+//! Read-ahead of leaves, for operations that visit all leaves of a tree.
 
 use std::ops::Bound;
 
@@ -9,15 +9,17 @@ use crate::page::error::{Interrupted, PageError};
 use crate::page::map::PageId;
 use crate::page::resident_set::{HeldPages, Needs};
 
-/// Leaves that are loaded together.
+/// Maximum number of leaves that are loaded together.
 const MAX_READ_AHEAD: usize = 32;
 
 impl PageTree {
-    /// Waits until what interrupted an operation on the leaf of `key` is there, with what it needed before. If that leaf is on disk,
-    /// some of those behind it are read with it, of which `is_due` says that the operation will come by them.
+    /// Waits until the pages and frames that interrupted an operation on the leaf of `key` are
+    /// available, together with those in `needs`. If that leaf is on disk, some of the following
+    /// leaves are loaded with it: those for which `is_due` returns true.
     ///
     /// # Errors
-    /// When what it needs cannot be had. What is wrong with those ahead is told when it comes to them.
+    /// When the operation's own needs cannot be provided. Errors of leaves ahead are reported when
+    /// the operation reaches them.
     pub(in crate::page) async fn gather_ahead(
         &self,
         needs: &mut Needs,

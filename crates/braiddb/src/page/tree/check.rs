@@ -1,18 +1,19 @@
-//! Checking a whole tree against its invariants, for tests that have it to themselves.
+//! Consistency check of a whole tree, for tests. No other thread may change the tree during the
+//! check.
 
 use super::PageTree;
 use crate::page::layout::KeyBytes;
 use crate::page::map::PageId;
 
 impl PageTree {
-    /// Panics if the tree is not in order. Nobody changes it meanwhile.
+    /// Panics if the tree violates an invariant. The tree must not change during the call.
     pub(super) fn check_all(&self) {
         let mut pages = Vec::new();
         self.check_page(self.root, None, &KeyBytes::new(), None, &mut pages);
         assert_eq!(pages, self.pages_by_level(), "pages are counted");
     }
 
-    /// Checks a page, and all below it, of which the page above says the level and the fences.
+    /// Checks a page and all pages below it. `level`, `low` and `high` come from the page above.
     fn check_page(
         &self,
         id: PageId,
@@ -21,12 +22,12 @@ impl PageTree {
         high: Option<&[u8]>,
         pages: &mut Vec<u64>,
     ) {
-        let resident = self.space.resident(id).expect("what is linked is in memory");
-        let version = resident.version(id).expect("its frame holds it");
+        let resident = self.space.resident(id).expect("a linked page is resident");
+        let version = resident.version(id).expect("the frame holds the page");
         let page = resident.page;
         page.check();
         assert_eq!((page.number(), page.table()), (id.number(), self.table));
-        assert_eq!(resident.shape(), page.shape(), "the frame says the same");
+        assert_eq!(resident.shape(), page.shape(), "the frame has a copy of the shape");
         assert_eq!(page.low_fence().as_slice(), low, "the separator is the low fence");
         assert_eq!(page.high_fence().as_deref(), high, "the next separator is the high fence");
         assert!(level.is_none_or(|level| level == page.level()), "leaves are equally deep");
@@ -43,6 +44,6 @@ impl PageTree {
                 self.check_page(child, Some(level - 1), &low, next.as_deref().or(high), pages);
             }
         }
-        resident.validate(version).expect("nobody changes the tree");
+        resident.validate(version).expect("no thread changes the tree");
     }
 }

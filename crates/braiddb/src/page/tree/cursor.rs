@@ -1,9 +1,9 @@
-//! Cursors: the slots of a range, a leaf at a time, forward or in reverse.
+//! Cursors: iteration over the slots of a key range, one leaf at a time, forward or in reverse.
 //!
-//! A cursor holds no place in the tree between leaves, only a key: where to go on. It descends to the
-//! leaf there, shows its slots, and takes as its next key the end of the leaf's range, which the leaf's
-//! own fences tell. So it survives splits and merges: what is in its range for the whole scan is met
-//! once, in order.
+//! Between leaves a cursor keeps only the key at which it continues. It descends to the leaf of
+//! that key and visits the leaf's slots. The next key is the end of the leaf's range, according to
+//! the leaf's fences. So a cursor tolerates splits and merges: a record that is in the range during
+//! the whole scan is visited once, in key order.
 
 use std::ops::{Bound, Range};
 
@@ -19,21 +19,22 @@ use crate::page::layout::{KeyBytes, Page};
 use crate::page::map::{PageId, Whereabouts};
 use crate::page::resident_set::HeldPages;
 
-/// A position in a range of a tree of pages.
+/// Position in a key range of a tree of pages.
 #[derive(Debug)]
 pub(crate) struct PageCursor<'t> {
     tree: &'t PageTree,
-    /// Where the next leaf's slots start, in scan direction; `None` at the end.
+    /// Start of the next leaf's slots, in scan direction; `None` at the end.
     next: Option<Bound<KeyBytes>>,
-    /// The same behind the slots that were peeked at.
+    /// Position after the slots of the last peek.
     after: Option<Bound<KeyBytes>>,
-    /// Where the range ends, in scan direction.
+    /// End of the range, in scan direction.
     end: Bound<KeyBytes>,
     reverse: bool,
 }
 
 impl PageTree {
-    /// A cursor over the keys between two bounds, from the lower to the upper one, or in reverse.
+    /// Returns a cursor over the keys between two bounds, from the lower to the upper one, or in
+    /// reverse.
     pub(crate) fn cursor(
         &self,
         low: Bound<&[u8]>,
@@ -46,19 +47,20 @@ impl PageTree {
     }
 }
 
-/// What a visit to one leaf gave.
+/// Result of a visit to one leaf.
 struct Visited<R> {
-    /// What was said of the slots; `None` if there are none in the range.
+    /// Result of the caller's closure; `None` if the leaf has no slots in the range.
     result: Option<R>,
-    /// Where to go on; `None` at the end.
+    /// Position at which to continue; `None` at the end.
     after: Option<Bound<KeyBytes>>,
 }
 
 impl PageCursor<'_> {
-    /// As `peek`, and moves behind the slots. Dropping the future does not move the cursor.
+    /// Like `peek`, and moves past the slots. Dropping the future loses no slots: the cursor moves
+    /// when the call ends.
     ///
     /// # Errors
-    /// If a page cannot be loaded.
+    /// When a page is not available.
     #[cfg(test)]
     pub(crate) async fn next<R>(
         &mut self,
@@ -72,15 +74,15 @@ impl PageCursor<'_> {
         Ok(found)
     }
 
-    /// Calls `look` with the next slots of the range, `most` at most and all on one leaf, and returns its result;
-    /// `None` at the end of the range. The places are in key order also for a reverse cursor. The cursor stays before
-    /// the slots until they are passed.
+    /// Passes the next slots of the range, at most `most` and all of one leaf, to `look`. Returns
+    /// `None` at the end. The places are in key order in reverse scans too. The cursor does not
+    /// move until the slots are passed.
     ///
-    /// As in [`PageTree::read_if_in_memory`], `look` may see inconsistent bytes, but only the result of a call that
-    /// saw a valid leaf is returned.
+    /// Like [`PageTree::read_if_in_memory`], it may call `look` with inconsistent data, but returns
+    /// the result of a validated call only.
     ///
     /// # Errors
-    /// If a page cannot be loaded.
+    /// When a page is not available.
     pub(crate) async fn peek<R>(
         &mut self,
         most: usize,
@@ -100,11 +102,12 @@ impl PageCursor<'_> {
         }
     }
 
-    /// The same, as far as all of it is in memory: it waits for no page, and does not suspend if it is `now`.
+    /// Like `peek`, for resident pages only: it does not wait for pages, and does not suspend if
+    /// `now` is true.
     ///
     /// # Errors
-    /// When a page cannot be had now; `Restart` if it is `now`, and there was a leaf without slots in the range, behind
-    /// which the cursor stands then.
+    /// When a page is not available now. Returns `Restart` if `now` is true and a leaf had no slots
+    /// in the range; the cursor has then moved past that leaf.
     pub(crate) async fn peek_if_in_memory<R>(
         &mut self,
         most: usize,
@@ -131,7 +134,7 @@ impl PageCursor<'_> {
                 }
                 Visited { result: None, after } => self.next = after,
             }
-            // There may be many such leaves.
+            // Many such leaves may follow.
             if now && self.next.is_some() {
                 return Err(Interrupted::Restart);
             }
@@ -139,8 +142,8 @@ impl PageCursor<'_> {
         Ok(None)
     }
 
-    /// Leaves that come behind the one in which the cursor goes on, and are on disk: of the same parent, in the order of the
-    /// scan, `most` at most. A hint: it says nothing of what becomes of them meanwhile.
+    /// Returns up to `most` of the leaves that follow the current one in scan order, have the same
+    /// parent, and are on disk. A hint: they may change at any time.
     pub(crate) fn leaves_ahead(&self, most: usize) -> SmallVec<[PageId; 4]> {
         let mut ahead = SmallVec::new();
         let Some(start) = self.next.as_ref().filter(|_| most > 0) else { return ahead };
@@ -155,7 +158,7 @@ impl PageCursor<'_> {
         for step in 1..=most {
             let next = if self.reverse { place.checked_sub(step) } else { Some(place + step) };
             let Some(next) = next.filter(|next| *next < shape.count) else { break };
-            // What lies between a leaf and the one before it in the order of the scan.
+            // Fence between a leaf and its predecessor in scan order.
             let fence = page.key(if self.reverse { next + 1 } else { next });
             if !self.may_go_on(&fence) {
                 break;
@@ -171,17 +174,17 @@ impl PageCursor<'_> {
         ahead
     }
 
-    /// Moves behind all of the slots that `peek` just showed.
+    /// Moves past all slots of the last `peek`.
     pub(crate) fn pass_all(&mut self) {
         self.next = self.after.take();
     }
 
-    /// Moves behind that of the slots that `peek` just showed whose key is `key`.
+    /// Moves past the slot with key `key`, which was among the slots of the last `peek`.
     pub(crate) fn pass_to(&mut self, key: &[u8]) {
         self.next = Some(Bound::Excluded(KeyBytes::from_slice(key)));
     }
 
-    /// The leaf in which a scan goes on.
+    /// Returns the target of the descent to the leaf at which a scan continues.
     fn target<'k>(&self, start: &'k Bound<KeyBytes>) -> Target<'k> {
         match start {
             Bound::Unbounded if self.reverse => Target::Last,
@@ -201,7 +204,7 @@ impl PageCursor<'_> {
         self.look_at(leaf, version, start, most, look)
     }
 
-    /// The same without suspensions; never `Restart`.
+    /// Like `visit`, without suspending; never returns `Restart`.
     fn visit_now<R>(
         &self,
         start: &Bound<KeyBytes>,
@@ -247,10 +250,10 @@ impl PageCursor<'_> {
         Ok(Visited { result, after })
     }
 
-    /// Where to go on behind a leaf; `None` if nothing of the range can come there.
+    /// Returns the position after a leaf; `None` if the range ends there.
     fn behind_leaf(&self, page: Page<'_>) -> Option<Bound<KeyBytes>> {
         let fence = if self.reverse {
-            // The first leaf's low fence is the empty key, below which is none.
+            // The first leaf's low fence is the empty key, and no key is below it.
             Some(page.low_fence()).filter(|fence| !fence.is_empty())?
         } else {
             page.high_fence()?
@@ -260,7 +263,7 @@ impl PageCursor<'_> {
         may_go_on.then_some(bound)
     }
 
-    /// Whether something of the range may lie behind a fence.
+    /// Returns whether the range may continue beyond a fence.
     fn may_go_on(&self, fence: &KeyBytes) -> bool {
         match &self.end {
             Bound::Unbounded => true,
@@ -271,7 +274,7 @@ impl PageCursor<'_> {
     }
 }
 
-/// The first place of a leaf that is not below a lower bound.
+/// Returns the first place of a leaf at or above a lower bound.
 fn first_place(page: Page<'_>, low: &Bound<KeyBytes>) -> usize {
     match low {
         Bound::Unbounded => 0,
@@ -283,7 +286,7 @@ fn first_place(page: Page<'_>, low: &Bound<KeyBytes>) -> usize {
     }
 }
 
-/// The place behind the last one of a leaf that is not above an upper bound.
+/// Returns the end of the places of a leaf that are within an upper bound.
 fn end_place(page: Page<'_>, high: &Bound<KeyBytes>) -> usize {
     match high {
         Bound::Unbounded => page.count(),
@@ -295,7 +298,7 @@ fn end_place(page: Page<'_>, high: &Bound<KeyBytes>) -> usize {
     }
 }
 
-/// As a search within the page, for a key that may lie outside its range.
+/// Searches the page like `Page::lower_bound`, for a key that may be outside the page's range.
 fn lower_bound(page: Page<'_>, key: &[u8]) -> (usize, bool) {
     if key < page.low_fence().as_slice() {
         (0, false)

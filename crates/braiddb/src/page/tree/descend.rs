@@ -1,4 +1,5 @@
-//! Descending: with suspensions, for those who read; without, for those who are about to latch.
+//! Descent from the root: with suspensions for readers, and without for callers that latch a page
+//! afterwards.
 
 use std::ops::Range;
 
@@ -16,22 +17,23 @@ use crate::page::map::PageId;
 use crate::sched;
 
 const CACHE_LINE_ENTRIES: usize = 4;
-/// Lines of entries that are prefetched at most: hints leave this many but for keys that look alike.
+/// Maximum number of cache lines of entries that are prefetched. Hints narrow a search to this many
+/// lines, except for very similar keys.
 const MAX_LINES: usize = 4;
 
-/// Which page of a level is meant.
+/// Target page of a descent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Target<'k> {
-    /// That in whose range the key is.
+    /// The page whose range contains the key.
     Key(&'k [u8]),
-    /// That in whose range the keys just before this one are.
+    /// The page whose range contains the keys just below this one.
     Before(&'k [u8]),
-    /// The last one.
+    /// The last page.
     Last,
 }
 
 impl Target<'_> {
-    /// Whether a page is meant. Means nothing until validated.
+    /// Returns whether a page is the target. Meaningless until validated.
     fn is_in(self, page: Page<'_>) -> bool {
         let below_high =
             |is_below: &dyn Fn(&KeyBytes) -> bool| page.high_fence().as_ref().is_none_or(is_below);
@@ -44,7 +46,7 @@ impl Target<'_> {
         }
     }
 
-    /// The entries of a page to look at.
+    /// Returns the entries of a page to search.
     fn group(self, page: Page<'_>, shape: Shape) -> Range<usize> {
         match self {
             Self::Key(key) | Self::Before(key) => {
@@ -54,7 +56,8 @@ impl Target<'_> {
         }
     }
 
-    /// The place of the child that is meant, or leads there. Means nothing until validated.
+    /// Returns the place of the child that is the target or an ancestor of it. Meaningless until
+    /// validated.
     pub(super) fn child_place(self, page: Page<'_>, shape: Shape) -> usize {
         match self {
             Self::Key(key) => page.child_place(shape, &Suffix::new(key, shape.prefix_bytes)),
@@ -64,23 +67,23 @@ impl Target<'_> {
     }
 }
 
-/// A page on the way from the root.
+/// One page on the path from the root.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Step<'t> {
     pub(super) page: ResidentPage<'t>,
     pub(super) version: LatchVersion,
-    /// The place of the child that was taken; in the last page, of no interest.
+    /// Place of the child on the path; unused in the last step.
     pub(super) place: usize,
 }
 
-/// The way from the root to a page, which is the last step.
+/// Path from the root to a page, which is the last step.
 pub(super) type Path<'t> = SmallVec<[Step<'t>; 8]>;
 
 impl PageTree {
-    /// As `read_if_in_memory`, and loads pages.
+    /// Like `read_if_in_memory`, and loads pages.
     ///
     /// # Errors
-    /// If a page cannot be loaded.
+    /// When a page is not available.
     #[cfg(test)]
     pub(crate) async fn read<R>(
         &self,
@@ -95,12 +98,13 @@ impl PageTree {
         }
     }
 
-    /// Reads the leaf whose range contains `key`: calls `look` with the leaf and the key's slot between taking the
-    /// leaf's version and validating it, until validation succeeds, and returns the result of the last call. Earlier
-    /// calls may see any mixture of bytes within the page. Suspends for cache lines, and never waits for a page.
+    /// Searches the leaf whose range contains `key` and passes the key's slot to `look`, between
+    /// taking the leaf's version and validating it. Repeats this until the validation succeeds, and
+    /// returns the result of that call. In earlier calls, `look` may see any mixture of bytes
+    /// within the page. Suspends for cache lines, and does not wait for pages.
     ///
     /// # Errors
-    /// If a page is not in memory; never `Restart`.
+    /// When a page is not available now; never `Restart`.
     pub(crate) async fn read_if_in_memory<R>(
         &self,
         key: &[u8],
@@ -126,7 +130,8 @@ impl PageTree {
         if let (Slot::At(place), true) = (slot, self.is_cold(0)) {
             sched::touch(leaf.page.cell_line(place)).await;
             if leaf.validate(version).is_err() {
-                // Tasks of one worker that work on the same leaf do not make each other start again.
+                // Retakes the version, so that tasks of one worker on the same leaf do not restart
+                // each other.
                 version = self.version_again(id, leaf, target)?;
                 slot = Slot::from_bound(leaf.page.lower_bound(leaf.shape(), key));
             }
@@ -136,7 +141,7 @@ impl PageTree {
         Ok(result)
     }
 
-    /// The version of a page that has changed over a suspension, if it is still the one that is meant.
+    /// Returns the version of a page that changed during a suspension, if it is still the target.
     fn version_again(
         &self,
         id: PageId,
@@ -148,8 +153,8 @@ impl PageTree {
         Ok(version)
     }
 
-    /// Whether a page is the one of its level that is meant, by what it says itself. Means nothing until
-    /// validated.
+    /// Checks whether a page is the target of its level, by the page's own header and fences.
+    /// Meaningless until validated.
     fn check(&self, page: ResidentPage<'_>, level: u8, target: Target<'_>) -> Result<(), Restart> {
         let is_it = page.page.kind().is_some()
             && page.page.level() == level
@@ -158,10 +163,12 @@ impl PageTree {
         if is_it { Ok(()) } else { Err(Restart) }
     }
 
-    /// The leaf that is meant, under a version: what it says is true if that is validated in the end.
+    /// Returns the target leaf under a version. The result is correct if that version is validated
+    /// at the end.
     ///
-    /// Takes each page's version only after suspending for its lines. What holds across the suspension
-    /// is that the parent has not changed; if it has, the page's own fences tell whether it is the one.
+    /// The version of each page is taken only after the suspension for its cache lines. If the
+    /// parent's version is still valid after the suspension, the child is correct. If not, the
+    /// child's own fences decide.
     #[inline]
     pub(super) async fn leaf(
         &self,
@@ -200,12 +207,12 @@ impl PageTree {
         }
     }
 
-    /// The way to the page of a level in whose range `key` is, without suspensions.
+    /// Returns the path to the page of a level whose range contains `key`, without suspending.
     pub(super) fn path(&self, key: &[u8], level: u8) -> Result<Path<'_>, Interrupted> {
         self.path_to(Target::Key(key), level)
     }
 
-    /// The way to the page of a level that is meant, without suspensions.
+    /// Returns the path to the target page of a level, without suspending.
     pub(super) fn path_to(&self, target: Target<'_>, level: u8) -> Result<Path<'_>, Interrupted> {
         let mut path = Path::new();
         let mut page = self.space.resident(self.root)?;
@@ -224,7 +231,7 @@ impl PageTree {
             let id = PageId::new(id);
             let child = self.space.resident(id)?;
             let child_version = child.version(id)?;
-            // The child has its range for as long as the link to it has not changed.
+            // The child keeps its range as long as the link to it has not changed.
             page.validate(version)?;
             (page, version) = (child, child_version);
         }

@@ -1,9 +1,10 @@
-//! Giving back all pages of a tree that nobody uses any more.
+//! Freeing of all pages of a dropped tree.
 //!
-//! Who drops a table does not wait. It gives back what it comes by, and leaves the rest to a task of a worker: what lies
-//! below inner pages that are not in memory, which have to be loaded for that; leaves need not be.
+//! Dropping a table does not wait. It frees the pages that it can reach, and leaves the others to a
+//! background task: the descendants of inner pages that are not resident. That task loads inner
+//! pages; it frees leaves without loading them.
 //!
-//! Invariant: nothing leads to a page on the list, and each is given back once.
+//! Invariant: a page on the list is unreachable, and is freed once.
 
 use std::sync::Arc;
 
@@ -15,16 +16,16 @@ use crate::page::resident_set::{HeldPages, Needs};
 use crate::page::space::PageSpace;
 use crate::page::versions::Mapping;
 
-/// Pages of a tree that are to be given back, with all that is below them.
+/// Pages of a dropped tree that must be freed, together with all pages below them.
 #[derive(Debug)]
 pub(in crate::page) struct PagesToFree {
-    /// Each with its level.
+    /// Page ids with their levels.
     pages: Vec<(PageId, u8)>,
-    /// Keeps the counters of the versions on the pages' frames until these are freed.
+    /// Counters of the mapping tables on their frames, which must outlive these.
     _memory: Option<Arc<MemoryCounters>>,
 }
 
-/// Some that a task works at; what is left of them is left to another when this is dropped.
+/// Pages that a task is freeing; the remaining ones return to the list when this is dropped.
 struct Taken<'s> {
     space: &'s PageSpace,
     left: Option<PagesToFree>,
@@ -37,7 +38,7 @@ impl Drop for Taken<'_> {
 }
 
 impl PageTree {
-    /// Gives all pages of the tree back, to which nobody else comes any more, with the versions that hang on their
+    /// Frees all pages of the tree, which no other task may use any more, and the versions on their
     /// frames, which `memory` counts.
     pub(in crate::page) fn free_all(self, memory: Option<Arc<MemoryCounters>>) {
         let level = self.levels().saturating_sub(1) as u8;
@@ -49,14 +50,14 @@ impl PageTree {
 }
 
 impl PagesToFree {
-    /// Gives pages back.
+    /// Frees the pages.
     ///
     /// # Errors
-    /// When an inner page is not in memory; what is left can be gone on with.
+    /// When an inner page is not resident; a later call continues from there.
     fn free(&mut self, space: &PageSpace) -> Result<(), Interrupted> {
         while let Some(&(id, level)) = self.pages.last() {
             match self.free_last(space, id, level) {
-                // Others may let pages leave meanwhile, or load them, who came by an old way.
+                // Other tasks may evict or load these pages through outdated references.
                 Err(Interrupted::Restart) => start_again(),
                 done => done?,
             }
@@ -65,8 +66,8 @@ impl PagesToFree {
     }
 
     fn free_last(&mut self, space: &PageSpace, id: PageId, level: u8) -> Result<(), Interrupted> {
-        // SAFETY: nobody uses the table any more; what its transactions made they have retired, or the garbage lists,
-        // which are gone.
+        // SAFETY: the table is no longer used. Its transactions, or their garbage lists, which are
+        // gone, have retired everything that they created.
         let free = |word| unsafe { Mapping::free(word) };
         let page = match space.resident(id) {
             Err(Interrupted::Absent(_)) if level == 0 => {
@@ -92,15 +93,15 @@ impl PagesToFree {
 }
 
 impl PageSpace {
-    /// Whether there are pages of trees that nobody uses any more.
+    /// Returns whether pages of dropped trees must be freed.
     pub(crate) fn has_to_free(&self) -> bool {
         !self.to_free.lock().is_empty()
     }
 
-    /// Gives those back, and waits for pages, until it `is_stopping`.
+    /// Frees those pages, and waits for inner pages, until `is_stopping` returns true.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// When a page is not available.
     pub(crate) async fn free_left(
         self: &Arc<Self>,
         is_stopping: impl Fn() -> bool,

@@ -1,4 +1,4 @@
-//! Latching a leaf to change it.
+//! Latching of a leaf for a change, with room for a new or longer value.
 
 use super::attached;
 use super::descend::Target;
@@ -10,11 +10,11 @@ use crate::page::error::{Interrupted, PageError};
 use crate::page::frame::ResidentPage;
 
 impl PageTree {
-    /// Latches the leaf in whose range `key` is, with room for what the caller is about to need. May
-    /// suspend before, never after it has the latch.
+    /// Latches the leaf whose range contains `key`, with the room that the caller needs. May
+    /// suspend before it has the latch, but never afterwards.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// When a page is not available.
     pub(crate) async fn latch(&self, key: &[u8], room: Room) -> Result<LatchedLeaf<'_>, PageError> {
         match self.latch_if_in_memory(key, room).await {
             Ok(latched) => Ok(latched),
@@ -22,10 +22,11 @@ impl PageTree {
         }
     }
 
-    /// The same, as far as all of it is in memory: it suspends for cache lines, and waits for no page.
+    /// Like `latch`, for resident pages only: it suspends for cache lines, and does not wait for
+    /// pages.
     ///
     /// # Errors
-    /// When a page cannot be had now; never `Restart`.
+    /// When a page is not available now; never `Restart`.
     pub(crate) async fn latch_if_in_memory(
         &self,
         key: &[u8],
@@ -42,10 +43,10 @@ impl PageTree {
         }
     }
 
-    /// The same without suspensions.
+    /// Like `latch_if_in_memory`, without suspending.
     ///
     /// # Errors
-    /// When a page cannot be had.
+    /// When a page is not available.
     pub(crate) fn try_latch(&self, key: &[u8], room: Room) -> Result<LatchedLeaf<'_>, Interrupted> {
         loop {
             let path = self.path(key, 0);
@@ -60,8 +61,8 @@ impl PageTree {
         }
     }
 
-    /// Latches a leaf if it has not changed; without room on it, makes some and says that the caller is
-    /// to start again.
+    /// Latches a leaf if it has not changed. If it lacks room, makes room and returns `Restart`, so
+    /// that the caller repeats the descent.
     fn latch_leaf<'t>(
         &'t self,
         leaf: ResidentPage<'t>,
@@ -74,7 +75,7 @@ impl PageTree {
         if room.is_on(latched.resident(), key) {
             return Ok(LatchedLeaf::new(self, latched));
         }
-        // What was undecided when the room was reserved may be decided by now.
+        // Changes that were undecided when the bytes were reserved may be decided by now.
         attached::reserve_for_undo(&latched);
         if room.is_on(latched.resident(), key) {
             return Ok(LatchedLeaf::new(self, latched));

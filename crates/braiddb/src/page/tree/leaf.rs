@@ -1,4 +1,4 @@
-//! Leaves as those see them who read and change records.
+//! Leaf views and latched leaves: access to records for readers and writers.
 
 use std::marker::PhantomData;
 use std::ops::Deref;
@@ -10,10 +10,10 @@ use crate::page::layout::{KeyBytes, Sink, Slot, SlotFlags};
 use crate::page::map::PageId;
 use crate::page::value::{CopiedValue, SlotValue, ValueBytes};
 
-/// Slots of a leaf; a leaf with so many more is not looked at for a neighbour when one is removed.
+/// Interval of slot counts at which a removal checks whether a large leaf can be merged.
 const LOOK_EVERY: usize = 8;
 
-/// A leaf, under a version or latched. Under a version, what it says means nothing until validated.
+/// A leaf under a version or latch. Under a version, all results are meaningless until validated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeafView<'t> {
     page: ResidentPage<'t>,
@@ -24,13 +24,13 @@ impl<'t> LeafView<'t> {
         Self { page }
     }
 
-    /// What leads to the versions of the leaf's records; 0: nothing does.
+    /// Returns the word of the mapping table of versions; 0 if the leaf has none.
     #[inline(always)]
     pub(in crate::page) fn mapping(self) -> u64 {
         self.page.mapping()
     }
 
-    /// Slots of the leaf.
+    /// Returns the number of slots.
     pub(in crate::page) fn count(self) -> usize {
         self.page.page.count()
     }
@@ -39,24 +39,26 @@ impl<'t> LeafView<'t> {
         self.page.page.flags(place)
     }
 
-    /// Bytes that a slot's cell has of its value, which are no more than a page has.
+    /// Returns the length of a slot's cell, at most the page size.
     pub(in crate::page) fn cell_bytes(self, place: usize) -> usize {
         self.page.page.cell_bytes(place).min(self.page.page.bytes())
     }
 
-    /// Whether all on the leaf is committed, and seen by everybody: nothing leads to versions, and it has no marks.
+    /// Returns whether everything on the leaf is committed and visible to all: it has no version
+    /// chains and no marks.
     #[inline(always)]
     pub(in crate::page) fn is_settled(self) -> bool {
         self.page.is_settled()
     }
 
-    /// The epoch of the marks on the leaf; 0: it has none.
+    /// Returns the epoch of the marks on the leaf; 0 if it has none.
     #[inline(always)]
     pub(in crate::page) fn bulk_epoch(self) -> u64 {
         self.page.page.bulk_epoch()
     }
 
-    /// A copy of what a slot has of its value; of two values, of the one that a bulk operation left.
+    /// Returns a copy of a slot's value. If the slot has two values, returns the one that a bulk
+    /// operation wrote.
     #[inline]
     pub(in crate::page) fn value(self, place: usize) -> CopiedValue {
         let mut cell = ValueBytes::new();
@@ -74,7 +76,8 @@ impl<'t> LeafView<'t> {
         CopiedValue::Here(cell)
     }
 
-    /// Copies of the two values of a slot: the one that a bulk operation left, and the one before.
+    /// Returns copies of the two values of a slot: the result of a bulk operation, and the
+    /// before-image.
     #[cold]
     pub(in crate::page) fn pair(self, place: usize) -> (CopiedValue, CopiedValue) {
         let mut cell = ValueBytes::new();
@@ -83,7 +86,8 @@ impl<'t> LeafView<'t> {
         (now.copied(), before.copied())
     }
 
-    /// A copy of the value that a marked slot's record had before the bulk operation; `None` if there was no record.
+    /// Returns a copy of a marked slot's before-image; `None` if the record did not exist before
+    /// the bulk operation.
     pub(in crate::page) fn value_before(self, place: usize) -> Option<CopiedValue> {
         let flags = self.flags(place);
         match flags.has(SlotFlags::BULK_DELETED) {
@@ -93,7 +97,7 @@ impl<'t> LeafView<'t> {
         }
     }
 
-    /// Appends what a slot's cell has of its value to `out`.
+    /// Appends the bytes of a slot's cell to `out`.
     #[inline]
     pub(in crate::page) fn copy_value(self, place: usize, out: &mut impl Sink) {
         self.page.page.copy_value(place, out);
@@ -105,20 +109,20 @@ impl<'t> LeafView<'t> {
     }
 }
 
-/// What the caller of [`PageTree::latch`] is about to need on the leaf.
+/// Room that the caller of [`PageTree::latch`] needs on the leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room(Option<usize>);
 
 impl Room {
-    /// Nothing: slots are removed, flags are set, values become no longer.
+    /// No room: slots are removed, flags are set, values become no longer.
     pub(crate) const NONE: Self = Self(None);
 
-    /// For a value of so many bytes, in a new slot of the key or in the one it has.
+    /// Room for a value of `bytes` bytes, in a new slot or in the key's existing slot.
     pub(crate) fn value(bytes: usize) -> Self {
         Self(Some(bytes))
     }
 
-    /// Whether a page has it, besides what is reserved on it.
+    /// Returns whether a page has this room in addition to its reserved bytes.
     pub(super) fn is_on(self, page: ResidentPage<'_>, key: &[u8]) -> bool {
         self.0.is_none_or(|bytes| {
             let slot = page.page.find(key);
@@ -126,14 +130,14 @@ impl Room {
         })
     }
 
-    /// Words that the key's slot takes then.
+    /// Returns the number of words of the key's slot after the write.
     pub(super) fn words(self, page: ResidentPage<'_>, key: &[u8]) -> usize {
         page.page.slot_words(key, self.0.unwrap_or(0))
     }
 }
 
-/// A leaf that nobody else changes: latched until this is dropped, which is before anything is
-/// suspended on.
+/// A leaf that its holder may change exclusively. It stays latched until this is dropped, which
+/// must happen before any suspension.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct LatchedLeaf<'t> {
@@ -150,31 +154,31 @@ impl<'t> LatchedLeaf<'t> {
         Self { tree, page, view, bound: PhantomData }
     }
 
-    /// The page.
+    /// Returns the page.
     pub(in crate::page) fn page(&self) -> &LatchedPage<'t> {
         &self.page
     }
 
-    /// The page's id.
+    /// Returns the page's id.
     pub(in crate::page) fn page_id(&self) -> PageId {
         self.page.id()
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     pub(in crate::page) fn find(&self, key: &[u8]) -> Slot {
         debug_assert!(self.page.page.may_hold(key));
         self.page.page.find(key)
     }
 
-    /// The leaf, or what hangs on it, is about to change: readers start again.
+    /// Announces a change of the leaf or of its mapping table: readers restart.
     pub(in crate::page) fn touch(&mut self) {
         self.page.changed();
     }
 
-    /// Inserts a slot at the place where [`find`](Self::find) says the key would be.
+    /// Inserts a slot at the place that [`find`](Self::find) returns for the key.
     ///
     /// # Panics
-    /// If there is no room.
+    /// If the leaf lacks room.
     pub(in crate::page) fn insert(
         &mut self,
         place: usize,
@@ -185,10 +189,10 @@ impl<'t> LatchedLeaf<'t> {
         self.insert_value(place, key, SlotValue::Here(value), flags);
     }
 
-    /// Replaces the value of a slot with one that may be stored outside the page.
+    /// Like `insert`, with a value that may be stored elsewhere.
     ///
     /// # Panics
-    /// If there is no room.
+    /// If the leaf lacks room.
     pub(in crate::page) fn insert_value(
         &mut self,
         place: usize,
@@ -204,19 +208,19 @@ impl<'t> LatchedLeaf<'t> {
         self.note_stored(None, self.stored_bytes(place));
     }
 
-    /// Gives a slot another value.
+    /// Replaces the value of a slot.
     ///
     /// # Panics
-    /// If there is no room.
+    /// If the leaf lacks room.
     #[cfg(test)]
     pub(in crate::page) fn overwrite(&mut self, place: usize, value: &[u8], flags: SlotFlags) {
         self.overwrite_value(place, SlotValue::Here(value), flags);
     }
 
-    /// Replaces the value of a slot with one that may be stored outside the page.
+    /// Like `overwrite`, with a value that may be stored elsewhere.
     ///
     /// # Panics
-    /// If there is no room.
+    /// If the leaf lacks room.
     pub(in crate::page) fn overwrite_value(
         &mut self,
         place: usize,
@@ -231,10 +235,10 @@ impl<'t> LatchedLeaf<'t> {
         self.note_stored(before, self.stored_bytes(place));
     }
 
-    /// Gives a slot a cell of two values.
+    /// Replaces the cell of a slot with one of two values.
     ///
     /// # Panics
-    /// If there is no room.
+    /// If the leaf lacks room.
     pub(in crate::page) fn overwrite_pair(&mut self, place: usize, cell: &[u8], flags: SlotFlags) {
         assert!(cell.len() <= self.tree.max_pair_bytes() && flags.is_pair());
         self.touch();
@@ -243,23 +247,24 @@ impl<'t> LatchedLeaf<'t> {
         self.note_stored(before, self.stored_bytes(place));
     }
 
-    /// Says of which epoch the marks on the leaf are.
+    /// Sets the epoch of the marks on the leaf.
     pub(in crate::page) fn set_bulk_epoch(&mut self, epoch: u64) {
         self.touch();
         self.page.page.set_bulk_epoch(epoch);
     }
 
-    /// Whether there is room for a value of so many bytes, in a new slot of the key or in the one it has.
+    /// Returns whether the leaf has room for a value of `bytes` bytes, in a new slot or in the
+    /// key's existing slot.
     pub(in crate::page) fn has_room_for(&self, key: &[u8], bytes: usize) -> bool {
         Room::value(bytes).is_on(self.page.resident(), key)
     }
 
-    /// The least key above all that the leaf may have.
+    /// Returns the lowest key above the leaf's range.
     pub(in crate::page) fn high_fence(&self) -> Option<KeyBytes> {
         self.page.page.high_fence()
     }
 
-    /// Sets all flags of a slot, but what says where its value is.
+    /// Sets all flags of a slot except the one for values stored elsewhere.
     pub(in crate::page) fn set_flags(&mut self, place: usize, flags: SlotFlags) {
         let is_elsewhere = self.page.page.flags(place).has(SlotFlags::OVERFLOW);
         let flags = if is_elsewhere { flags.with(SlotFlags::OVERFLOW) } else { flags };
@@ -276,7 +281,7 @@ impl<'t> LatchedLeaf<'t> {
         self.page.page.remove(place);
     }
 
-    /// Bytes of the key of the record in a slot, and of what its cell has of the value; `None` if there is none.
+    /// Returns the bytes of a slot's key and cell; `None` if the slot has no record.
     fn stored_bytes(&self, place: usize) -> Option<usize> {
         let page = self.page.page;
         page.is_record(place).then(|| page.key_bytes(place) + page.cell_bytes(place))
@@ -288,33 +293,33 @@ impl<'t> LatchedLeaf<'t> {
         }
     }
 
-    /// Hangs what leads to the versions of the leaf's records on its frame; 0: nothing does.
+    /// Sets the frame's mapping table of versions; 0 for none.
     pub(in crate::page) fn set_mapping(&mut self, word: u64) {
         self.touch();
         self.page.set_mapping(word);
     }
 
-    /// Keeps as many bytes free as undoing takes of what is undecided by now.
+    /// Reserves exactly the bytes that undoing the currently undecided changes needs.
     pub(in crate::page) fn reserve_for_undo(&mut self) {
         attached::reserve_for_undo(&self.page);
     }
 
-    /// Bytes that are kept free for undoing what is undecided of a record; `None`: it has no chain.
+    /// Returns the bytes reserved for undoing changes of a record; `None` if it has no chain.
     pub(in crate::page) fn reserved_for(&self, key: &[u8]) -> Option<usize> {
         attached::reserved_for(&self.page, key)
     }
 
-    /// Keeps as many bytes free as undoing takes, after a record was written for which `before` were kept free.
+    /// Adjusts the reserved bytes after a write to a record for which `before` bytes were reserved.
     pub(in crate::page) fn reserve_for_undo_of(&mut self, key: &[u8], before: usize) {
         attached::reserve_for_undo_of(&self.page, key, before);
     }
 
-    /// Whether next to nothing is on it.
+    /// Returns whether the leaf is nearly empty.
     pub(in crate::page) fn is_nearly_empty(&self) -> bool {
         self.page.page.is_nearly_empty()
     }
 
-    /// Whether [`PageTree::merge_if_in_memory`] is worth a look, after a removal.
+    /// Returns whether [`PageTree::merge_if_in_memory`] is worth trying after a removal.
     pub(in crate::page) fn is_sparse(&self) -> bool {
         let count = self.count();
         (count.is_multiple_of(LOOK_EVERY) || count < LOOK_EVERY) && self.page.page.is_sparse()

@@ -1,9 +1,10 @@
-//! Merging what has become sparse: two neighbours whose entries fit well onto one page become one.
+//! Page merge: two sparse neighbours whose entries fit well on one page become one page.
 //!
-//! A merge latches the parent, the left page and the right one. The right one's entries go to the left
-//! one, which takes over the range; the right one leaves the space. Neighbours that are not in memory are
-//! left alone, unless next to nothing is on the page: who can wait for them is told then, or there would be ever more of
-//! such pages where keys do not come again.
+//! A merge latches the parent, the left page and the right page. The entries of the right page move
+//! to the left page, which takes over the range, and the right page is freed. A merge does not wait
+//! for a neighbour that is not resident, unless the page is nearly empty. In that case the caller
+//! receives the missing page, so that it can wait for it. Otherwise nearly empty pages would
+//! accumulate where keys are not reused.
 
 use super::attached;
 use super::descend::Step;
@@ -12,26 +13,26 @@ use crate::page::error::{Interrupted, PageError};
 use crate::page::map::PageId;
 use crate::page::resident_set::{HeldPages, Needs};
 
-/// Pages beside the way to a page: its neighbours.
+/// Number of neighbours that a merge needs in addition to the path.
 const NEIGHBOURS: usize = 2;
 
 impl PageTree {
-    /// What a merge needs at once.
+    /// Returns the needs of a merge.
     pub(in crate::page) fn needs_to_merge(&self) -> Needs {
         self.needs(NEIGHBOURS)
     }
 
-    /// Merges the leaf in whose range `key` is with a neighbour, if they fit well onto one page; then its
-    /// parent, which has lost a child, and so on. Does not suspend.
+    /// Merges the leaf whose range contains `key` with a neighbour, if they fit well on one page;
+    /// then the parent, which has lost a child, and so on. Does not suspend.
     pub(crate) fn merge_if_in_memory(&self, key: &[u8]) {
-        // What is not in memory stays.
+        // Pages that are not resident are not merged.
         _ = self.merge_from(key, &mut 0);
     }
 
-    /// The same, and waits for pages to be in memory, if next to nothing is on one that is to be merged.
+    /// Like `merge_if_in_memory`, but waits for pages if a page to be merged is nearly empty.
     ///
     /// # Errors
-    /// When they cannot be; then it stays.
+    /// When a page is not available; the page is then not merged.
     #[cold]
     pub(crate) async fn merge_waiting(&self, key: &[u8]) -> Result<(), PageError> {
         let (mut needs, mut level) = (self.needs_to_merge(), 0);
@@ -43,11 +44,12 @@ impl PageTree {
         Ok(())
     }
 
-    /// Merges the page of a level in whose range `key` is, and those above, as far as that is worth it, and says with which
-    /// it would go on. Does not suspend.
+    /// Merges the page of level `*level` whose range contains `key`, and then its ancestors while
+    /// they are sparse. Updates `level` to the level at which to continue. Does not suspend.
     ///
     /// # Errors
-    /// When a page on the way is not in memory; when next to nothing is on a page, and a neighbour is not. Never `Restart`.
+    /// When a page on the path is not resident, or a neighbour of a nearly empty page is not. Never
+    /// `Restart`.
     pub(crate) fn merge_from(&self, key: &[u8], level: &mut u8) -> Result<(), Interrupted> {
         let merged = loop {
             match self.try_merge(key, *level) {
@@ -68,11 +70,12 @@ impl PageTree {
         merged.and(lowered)
     }
 
-    /// Whether the page of a level in whose range `key` is was merged with a neighbour.
+    /// Tries to merge the page of a level whose range contains `key` with a neighbour. Returns
+    /// whether it did.
     ///
     /// # Errors
-    /// When what it met has changed; when a page on the way is not in memory; when next to nothing is on it, and a neighbour
-    /// is not.
+    /// On a concurrent change; when a page on the path is not resident; and when the page is nearly
+    /// empty and a neighbour is not resident.
     pub(super) fn try_merge(&self, key: &[u8], level: u8) -> Result<bool, Interrupted> {
         let path = self.path(key, level)?;
         let page = path.last().expect("a path ends in a page").page.page;
@@ -91,7 +94,8 @@ impl PageTree {
         match absent {
             Some(why) if page.is_nearly_empty() => Err(why),
             None if page.has_nothing() && parent.page.page.count() == 1 => {
-                // Its neighbours have another parent. It is looked at again when they have the same.
+                // The neighbours have a different parent. After the parents are merged, the page is
+                // checked again.
                 if !self.try_merge(key, level + 1)? {
                     return Ok(false);
                 }
@@ -102,7 +106,7 @@ impl PageTree {
         }
     }
 
-    /// Whether the child at a place of a parent was merged with the next one.
+    /// Tries to merge a child with the next one. Returns whether it did.
     fn try_merge_pair(&self, parent: Step<'_>, place: usize) -> Result<bool, Interrupted> {
         let page = parent.page.page;
         if place + 1 >= page.count() {
@@ -136,7 +140,8 @@ impl PageTree {
         Ok(true)
     }
 
-    /// Makes a root's only child the root, under the root's id; whether it had only one.
+    /// Replaces a root that has only one child by that child, under the root's id. Returns whether
+    /// it did.
     pub(super) fn try_lower_root(&self) -> Result<bool, Interrupted> {
         let root = self.space.resident(self.root)?;
         let version = root.version(self.root)?;

@@ -1,14 +1,18 @@
-//! Trees of pages: a B+tree whose nodes are pages, found by their ids.
+//! Page tree: a B+tree whose nodes are pages, referenced by page ids.
 //!
-//! The index's sibling (`index`), and it goes about things in the same way: optimistic lock coupling,
-//! writers latch, nobody suspends with a latch. What is different: a page knows its own range, by its
-//! fences, and its own number, so who comes back from a suspension and finds the way there changed need
-//! not start from the root; the root's id is the tree's for life, so that the root's split makes two
-//! children; and nothing is retired, for frames are never unmapped.
+//! It uses the same methods as the in-memory index (`index`): optimistic lock coupling, writers
+//! latch pages, and no task suspends while it holds a latch. It differs in three ways:
 //!
-//! Invariants: every key is in the one leaf between whose fences it lies, and the inner pages lead
-//! there. Latches are taken top down and left to right, and never waited for. Page ids and frames are
-//! taken before latches, and none is held across a suspension.
+//! - A page knows its range, by its fences, and its own number. So a task that finds the path
+//!   changed after a suspension need not restart at the root.
+//! - The root keeps its id for the life of the tree. A split of the root creates two children.
+//! - No page is retired through reclamation, because frames are never unmapped.
+//!
+//! Invariants:
+//!
+//! - Every key is in the one leaf whose fences enclose it, and the inner pages route to that leaf.
+//! - Latches are taken top down and left to right, and no task waits for a latch.
+//! - Page ids and frames are taken before latches. No latch is held across a suspension.
 
 mod ahead;
 mod attached;
@@ -48,31 +52,32 @@ use super::space::PageSpace;
 use crate::rid::TableId;
 use crate::sync::statistic::{AtomicU64, Ordering};
 
-/// Levels whose pages take less than this stay in the caches and are not suspended on.
+/// Levels smaller than this stay in the processor's caches, so a descent does not suspend for their
+/// pages.
 const CACHED_BYTES: u64 = 2 << 20;
 const MAX_LEVELS: usize = 16;
 
-/// To be called before what is stale is looked at again: in models, it does not stay so for ever.
+/// Called before stale state is read again: in models, the thread yields so that the state changes.
 #[inline(always)]
 pub(in crate::page) fn start_again() {
     #[cfg(loom)]
     crate::sync::yield_thread();
 }
 
-/// A tree of pages: a map from keys to values that many workers read and change at once.
+/// A tree of pages: an ordered map that many workers read and change concurrently.
 #[derive(Debug)]
 pub(crate) struct PageTree {
     space: Arc<PageSpace>,
     root: PageId,
     table: TableId,
-    /// Bit `l` is set while level `l` is too large to stay cached.
+    /// Bit `l` is set while level `l` is too large for the processor's caches.
     cold_levels: AtomicU64,
     pages: CachePadded<[AtomicU64; MAX_LEVELS]>,
     stored: StoredRecords,
 }
 
 impl PageTree {
-    /// An empty tree.
+    /// Creates an empty tree.
     ///
     /// # Errors
     /// When no frame, or no page id, is free.
@@ -92,7 +97,8 @@ impl PageTree {
         Ok(Self { space, root, table, cold_levels, pages, stored })
     }
 
-    /// The tree of these pages, so many on each level, leaves first, which hold so much.
+    /// Creates a tree from existing pages. `by_level` has the number of pages on each level, leaves
+    /// first.
     pub(in crate::page) fn of_pages(
         space: Arc<PageSpace>,
         root: PageId,
@@ -110,7 +116,7 @@ impl PageTree {
         tree
     }
 
-    /// Whose pages they are, as they say.
+    /// Returns the table id that its pages contain.
     pub(in crate::page) fn table(&self) -> TableId {
         self.table
     }
@@ -119,39 +125,39 @@ impl PageTree {
         &self.space
     }
 
-    /// The root's page id, for the life of the tree.
+    /// Returns the root's page id, which never changes.
     pub(crate) fn root(&self) -> PageId {
         self.root
     }
 
-    /// The longest key, in bytes.
+    /// Returns the maximum key length, in bytes.
     pub(crate) fn max_key_bytes(&self) -> usize {
         layout::max_key_bytes(self.space.page_bytes())
     }
 
-    /// The longest value that lies beside its key, in bytes.
+    /// Returns the maximum length of a value that is stored next to its key, in bytes.
     pub(crate) fn max_inline_value_bytes(&self) -> usize {
         layout::max_inline_value_bytes(self.space.page_bytes())
     }
 
-    /// The longest cell of two values.
+    /// Returns the maximum length of a cell with two values.
     pub(in crate::page) fn max_pair_bytes(&self) -> usize {
         layout::max_pair_bytes(self.space.page_bytes())
     }
 
-    /// How many records are on its leaves, and what their keys and values take.
+    /// Returns the number of records on its leaves, and the bytes of their keys and values.
     pub(crate) fn stored(&self) -> Stored {
         self.stored.sums()
     }
 
-    /// Whether pages of this level are probably not cached.
+    /// Returns whether pages of this level are probably not in the processor's caches.
     #[inline(always)]
     fn is_cold(&self, level: u8) -> bool {
         // Relaxed: a hint.
         self.cold_levels.load(Ordering::Relaxed) >> level & 1 != 0
     }
 
-    /// Counts pages of a level, and decides whether it stays cached.
+    /// Counts pages of a level, and decides whether the level fits in the caches.
     fn count_pages(&self, level: u8, change: i64) {
         // Relaxed: statistics and hints.
         let pages = &self.pages[usize::from(level)];
@@ -165,21 +171,21 @@ impl PageTree {
         }
     }
 
-    /// Pages on each level, leaves first.
+    /// Returns the number of pages on each level, leaves first.
     pub(crate) fn pages_by_level(&self) -> Vec<u64> {
         // Relaxed: statistics.
         let counts = self.pages.iter().map(|pages| pages.load(Ordering::Relaxed));
         counts.take_while(|count| *count > 0).collect()
     }
 
-    /// Levels, of which the leaves are one.
+    /// Returns the number of levels, including the leaves.
     fn levels(&self) -> usize {
         // Relaxed: a hint.
         self.pages.iter().take_while(|pages| pages.load(Ordering::Relaxed) > 0).count()
     }
 
-    /// What an operation needs at once: the way from the root to a page, and so many pages beside it. Not less, if the root
-    /// is split meanwhile.
+    /// Returns the needs of an operation: the path from the root to a page, and the given number of
+    /// further pages. Includes one page more, for a concurrent split of the root.
     pub(in crate::page) fn needs(&self, beside: usize) -> Needs {
         Needs::new(self.levels() + 1 + beside)
     }

@@ -1,5 +1,5 @@
-//! A loom model of structure changes: the real code, on the smallest trees that split or can be merged,
-//! in which one thread changes two pages or three beside one that reads, scans or inserts.
+//! Loom models of structure changes. They run the engine's code on the smallest trees that can be
+//! split or merged. One thread changes two or three pages while another reads, scans or inserts.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::page::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
 use crate::sched::run_now;
 
 const VALUE_BYTES: usize = 8;
-/// More than there is room for.
+/// More bytes than a page has room for.
 const MUCH: usize = 200;
 const FRAMES: u32 = 4;
 
@@ -56,7 +56,7 @@ fn scan(tree: &PageTree, reverse: bool) -> Vec<u8> {
     found
 }
 
-/// An empty tree.
+/// Creates an empty tree.
 fn empty() -> PageTree {
     in_space(PageSpace::new(MIN_PAGE_BYTES, FRAMES, u64::from(FRAMES), None).unwrap())
 }
@@ -65,17 +65,17 @@ fn in_space(space: Arc<PageSpace>) -> PageTree {
     run_now(PageTree::create(space, TableId(1))).unwrap()
 }
 
-/// Two leaves below a root: the key 10, and from the separator 30 on the key 50.
+/// Creates a tree with two leaves below a root: key 10, and key 50 from the separator 30.
 fn two_leaves() -> PageTree {
     leaves(empty(), 1)
 }
 
-/// The same, with the keys 10 and 12 in the first leaf.
+/// Like `two_leaves`, with the keys 10 and 12 in the first leaf.
 fn two_keys_in_a_leaf() -> PageTree {
     leaves(empty(), 2)
 }
 
-/// The same, with pages of a space.
+/// Like `two_keys_in_a_leaf`, with pages of a given space.
 pub(in crate::page) fn two_keys_in_a_leaf_of(space: Arc<PageSpace>) -> PageTree {
     leaves(in_space(space), 2)
 }
@@ -130,7 +130,7 @@ pub(in crate::page) fn split(tree: &PageTree) {
     assert_eq!(tree.pages_by_level(), [3, 1], "the leaf was split");
 }
 
-/// Makes the two leaves one.
+/// Merges the two leaves.
 pub(in crate::page) fn merge(tree: &PageTree) {
     while tree.try_merge(&[10], 0) != Ok(true) {}
     assert_eq!(tree.pages_by_level(), [1, 1]);
@@ -142,7 +142,7 @@ fn one_leaf_below_a_root() -> PageTree {
     tree
 }
 
-/// Makes a root's only child the root.
+/// Replaces the root by its only child.
 fn lower_root(tree: &PageTree) {
     while tree.try_lower_root() != Ok(true) {}
     assert_eq!(tree.pages_by_level(), [1]);

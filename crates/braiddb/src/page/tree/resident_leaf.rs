@@ -1,4 +1,4 @@
-//! Looking at a leaf without suspensions.
+//! Non-suspending access to resident leaves.
 
 use super::descend::Target;
 use super::leaf::LeafView;
@@ -10,10 +10,10 @@ use crate::page::layout::Slot;
 use crate::page::map::PageId;
 
 impl PageTree {
-    /// As [`read`](Self::read), without suspensions.
+    /// Like [`read`](Self::read), without suspending.
     ///
     /// # Errors
-    /// When a page cannot be had now; never `Restart`.
+    /// When a page is not available now; never `Restart`.
     pub(crate) fn try_read_now<R>(
         &self,
         key: &[u8],
@@ -35,10 +35,11 @@ impl PageTree {
         }
     }
 
-    /// The page above the leaf in whose range `key` is, under a version; `None` if the root is a leaf.
+    /// Returns the parent of the leaf whose range contains `key`, under a version; `None` if the
+    /// root is a leaf.
     ///
     /// # Errors
-    /// When it is not in memory; when what it met has changed.
+    /// When it is not resident, or on a concurrent change.
     pub(in crate::page) fn above_leaf(
         &self,
         key: &[u8],
@@ -50,10 +51,10 @@ impl PageTree {
         Ok((!is_leaf).then_some((last.page, last.version)))
     }
 
-    /// The leaf in whose range `key` is, which need not be in memory.
+    /// Returns the id of the leaf whose range contains `key`; the leaf need not be resident.
     ///
     /// # Errors
-    /// When a page above it is not, or the root; never `Restart`.
+    /// When an ancestor of the leaf, or the root, is not resident; never `Restart`.
     pub(in crate::page) fn leaf_id(&self, key: &[u8]) -> Result<PageId, Interrupted> {
         let target = Target::Key(key);
         loop {

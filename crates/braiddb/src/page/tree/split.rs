@@ -1,7 +1,8 @@
-//! Splitting what is full.
+//! Page split: divides a full page.
 //!
-//! A split latches the parent, the page and its new right sibling; the split of a root, the root and two
-//! new children. A parent without room for the separator is split first, by itself.
+//! A split latches the parent, the page and its new right sibling. A split of the root latches the
+//! root and two new children. If the parent lacks room for the separator, it is split first, in a
+//! separate step.
 
 use super::PageTree;
 use super::attached;
@@ -13,10 +14,10 @@ use crate::page::layout::{Format, KeyBytes, PageCopy, SplitPoint};
 use crate::page::space::NewPage;
 use crate::planted::{Bug, is_planted};
 
-/// What there is no room for.
+/// Entry for which a page lacks room.
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// The slot of the key, in a leaf.
+    /// The key's slot, in a leaf.
     Slot(Room),
     /// A separator, in an inner page.
     Separator(KeyBytes),
@@ -30,7 +31,7 @@ impl Wanted {
         }
     }
 
-    /// Where to split a page that is latched.
+    /// Returns the position at which to split a latched page.
     fn split_point(&self, page: &LatchedPage<'_>, key: &[u8]) -> SplitPoint {
         match self {
             Self::Slot(room) => {
@@ -44,8 +45,8 @@ impl Wanted {
 }
 
 impl PageTree {
-    /// Splits the page of a level in whose range `key` is, unless it has room by now; or, without room for
-    /// the separator above it, a page there.
+    /// Splits the page of a level whose range contains `key`, unless it has room by now. If the
+    /// page above lacks room for the separator, splits that page instead.
     pub(super) fn make_room(
         &self,
         key: &[u8],
@@ -63,7 +64,7 @@ impl PageTree {
         }
     }
 
-    /// Takes pages for a structure change; nothing is latched.
+    /// Takes pages for a structure change, while no page is latched.
     pub(super) fn take_new<const PAGES: usize>(&self) -> Result<[NewPage<'_>; PAGES], Interrupted> {
         let mut new = [const { None }; PAGES];
         for page in &mut new {
@@ -72,7 +73,8 @@ impl PageTree {
         Ok(new.map(|page| page.expect("each was taken")))
     }
 
-    /// Splits a page below its parent; the separator, if there is no room for it there.
+    /// Splits a page below its parent. If the parent lacks room, returns the separator and changes
+    /// nothing.
     pub(super) fn split(
         &self,
         above: Step<'_>,
@@ -109,7 +111,7 @@ impl PageTree {
         Ok(None)
     }
 
-    /// Splits a root into two new children; its id stays.
+    /// Splits a root into two new children; the root keeps its id.
     fn split_root(
         &self,
         full: Step<'_>,

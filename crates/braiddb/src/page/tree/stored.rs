@@ -1,20 +1,20 @@
-//! How many records a tree has, and how many bytes their keys and values take.
+//! Number of records of a tree, and the bytes of their keys and values.
 //!
-//! Slots of deleted records do not count. So what is on pages is counted, whoever may see it; what is older is
-//! counted where its before-images are.
+//! Slots of deleted records are not counted. The counts cover the contents of pages, regardless of
+//! visibility. Older versions are counted with their before-images.
 
 use crossbeam_utils::CachePadded;
 
 use crate::page::map::PageId;
 use crate::sync::statistic::{AtomicI64, Ordering};
 
-/// Writers of different leaves seldom count at the same place.
+/// Number of counters, so that writers of different leaves rarely share one.
 const SHARDS: usize = 8;
 
-/// The sums of one tree.
+/// Counters of one tree.
 ///
-/// Invariant: the sum over shards is right whenever no leaf is latched; a single one may be negative, as slots move to other
-/// pages.
+/// Invariant: the sum over all shards is correct whenever no leaf is latched. A single shard may be
+/// negative, because slots move to other pages.
 #[derive(Debug, Default)]
 pub(super) struct StoredRecords(Box<[CachePadded<Shard>; SHARDS]>);
 
@@ -24,7 +24,7 @@ struct Shard {
     bytes: AtomicI64,
 }
 
-/// Records, and the bytes of their keys and values.
+/// Number of records, and the bytes of their keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stored {
     pub(crate) records: u64,
@@ -32,7 +32,7 @@ pub(crate) struct Stored {
 }
 
 impl StoredRecords {
-    /// Counts a slot of a leaf, which took `before` bytes, and takes `after`; `None`: there is no record in it.
+    /// Counts a change of a slot from `before` to `after` bytes; `None` means no record.
     pub(super) fn count(&self, leaf: PageId, before: Option<usize>, after: Option<usize>) {
         let difference = |before: u64, after: u64| after as i64 - before as i64;
         let records = difference(before.is_some().into(), after.is_some().into());
@@ -47,17 +47,17 @@ impl StoredRecords {
         }
     }
 
-    /// Adds what a tree has that was made of its leaves.
+    /// Adds the records of a tree that was created from existing leaves.
     pub(super) fn add(&self, stored: Stored) {
-        // Relaxed, as above.
+        // Relaxed: a statistic.
         self.0[0].records.fetch_add(stored.records as i64, Ordering::Relaxed);
         self.0[0].bytes.fetch_add(stored.bytes as i64, Ordering::Relaxed);
     }
 
-    /// The sums; approximate while others write.
+    /// Returns the sums; approximate during concurrent writes.
     pub(super) fn sums(&self) -> Stored {
         let sum = |of: fn(&Shard) -> &AtomicI64| {
-            // Relaxed, as above.
+            // Relaxed: a statistic.
             self.0.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum::<i64>().max(0) as u64
         };
         Stored { records: sum(|shard| &shard.records), bytes: sum(|shard| &shard.bytes) }

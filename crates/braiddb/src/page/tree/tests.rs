@@ -1,4 +1,5 @@
-//! Trees of pages against `BTreeMap`, alone and under concurrent change: what the index is held to.
+//! Tests of page trees against `BTreeMap`, single-threaded and with concurrent changes, with the
+//! same requirements as the index.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -28,7 +29,7 @@ fn number_in(value: &[u8]) -> u64 {
     u64::from_le_bytes(value[..8].try_into().unwrap())
 }
 
-/// A value that says a number, of a length that depends on it.
+/// Returns a value that encodes a number and has a length that depends on it.
 fn value_of(number: u64) -> Vec<u8> {
     let mut value = number.to_le_bytes().to_vec();
     value.resize(8 + (number % 23) as usize, number as u8);
@@ -78,7 +79,7 @@ fn get(tree: &PageTree, key: &[u8]) -> Option<u64> {
     run_now(read).unwrap().map(|value| number_in(&value))
 }
 
-/// Inserts a key, unless it is there; then what it is there with.
+/// Inserts a key. If it exists, returns its value as the error.
 fn insert(tree: &PageTree, key: &[u8], number: u64) -> Result<(), u64> {
     let value = value_of(number);
     let mut leaf = tree.try_latch(key, Room::value(value.len())).unwrap();
@@ -95,7 +96,7 @@ fn insert(tree: &PageTree, key: &[u8], number: u64) -> Result<(), u64> {
     }
 }
 
-/// Gives a key that is there another value.
+/// Replaces the value of an existing key.
 fn update(tree: &PageTree, key: &[u8], number: u64) {
     let value = value_of(number);
     let mut leaf = run_now(tree.latch(key, Room::value(value.len()))).unwrap();
@@ -191,7 +192,7 @@ proptest! {
     }
 }
 
-/// One key in 64 is kept, by whatever order the others go in.
+/// One key in 64 is kept, and the others are removed in several orders.
 #[test]
 fn sparse_pages_are_merged() {
     with_limit(PART_SECONDS, |_| {
@@ -216,8 +217,8 @@ fn sparse_pages_are_merged() {
     });
 }
 
-/// Keys come in at one end and go at the other, or some way behind it: few frames are enough, and page
-/// ids come round.
+/// Keys are inserted at one end and removed at the other, or some distance behind. Few frames
+/// suffice, and page ids are reused.
 #[test]
 fn a_queue_leaves_no_pages_behind() {
     with_limit(PART_SECONDS, |_| {
@@ -248,13 +249,13 @@ fn loading_in_order_fills_pages() {
             leaf.insert(place, &key, &value, SlotFlags::NONE);
         }
         tree.check_all();
-        // Beside the header, hints and fences: 16 bytes of entry and 8 of value for each key.
+        // Space after header, hints and fences: 16 bytes of entry and 8 of value for each key.
         let full = (USUAL as u64 - 128 - 16) / 24;
         assert!(tree.pages_by_level()[0] <= 64_000 / (full - 1) + 1, "{:?}", tree.pages_by_level());
     });
 }
 
-/// Pages that cannot be had are an error, and nothing is lost or leaked.
+/// A lack of pages is an error, and no record is lost and no page leaked.
 #[test]
 fn frames_and_page_ids_that_are_used_up_are_told() {
     with_limit(PART_SECONDS, |_| {
@@ -283,7 +284,7 @@ fn frames_and_page_ids_that_are_used_up_are_told() {
             let found: Vec<_> = all(&tree).into_iter().map(|(key, _)| key).collect();
             assert_eq!(found, kept);
             assert_eq!(space.frames_in_use(), tree.pages_by_level().iter().sum::<u64>());
-            // Once something is removed there is room again.
+            // After a removal, room is available again.
             kept.iter().for_each(|key| assert!(remove(&tree, key)));
             insert(&tree, b"again", 1).unwrap();
             tree.check_all();
@@ -291,7 +292,7 @@ fn frames_and_page_ids_that_are_used_up_are_told() {
     });
 }
 
-/// The names of records, some with a common prefix, some as long as a key may be.
+/// Returns the key of a record. Some keys have a common prefix, and some have the maximum length.
 fn name(tree: &PageTree, number: u64) -> Vec<u8> {
     match number % 3 {
         0 => (number << 20).to_be_bytes().to_vec(),
@@ -300,8 +301,8 @@ fn name(tree: &PageTree, number: u64) -> Vec<u8> {
     }
 }
 
-/// Pages fill, become sparse and are merged beside scans in both directions: each scan meets every key
-/// that stays, once and in order.
+/// Pages fill, become sparse and are merged during scans in both directions. Each scan must visit
+/// every permanent key, once and in order.
 fn scans_beside_merges_and_splits(page_bytes: usize) {
     const KEYS: u64 = 3000;
     const ROUNDS: u64 = if cfg!(debug_assertions) { 6 } else { 60 };
@@ -373,9 +374,9 @@ fn scans_of_a_deep_tree_beside_merges_and_splits_meet_what_stays() {
     });
 }
 
-/// Each thread owns keys that interleave with the others' on every page, and knows what must be there;
-/// scans beside it must see each key that nobody touches exactly once. Two trees share the space, so
-/// that frames and page ids go from one to the other.
+/// The keys of the threads interleave on every page, and each thread knows the contents of its
+/// keys. Concurrent scans must see each unchanged key exactly once. Two trees share the space, so
+/// frames and page ids move between them.
 #[test]
 fn threads_and_trees_do_not_disturb_each_other() {
     with_limit(PART_SECONDS, |_| {

@@ -1,5 +1,5 @@
-//! Versions of records beside structure changes: what hangs on a page moves with its keys, and there is room
-//! to undo, wherever they have gone.
+//! Tests of record versions with structure changes: mapping tables move with their keys, and bytes
+//! for undoing are reserved on the page that has the key.
 
 use std::collections::BTreeMap;
 use std::ops::{Bound, Range};
@@ -26,7 +26,7 @@ fn place_of(leaf: &LatchedLeaf<'_>, key: &[u8]) -> usize {
     }
 }
 
-/// Gives a record a short value, in flight, and keeps room for the long one.
+/// Replaces a record's value with a shorter one, in flight, and reserves bytes for the longer one.
 fn shrink(tree: &PageTree, key: &[u8], stamp: Stamp, memory: &MemoryCounters) -> ChangeRef {
     let mut leaf = run_now(tree.latch(key, Room::NONE)).unwrap();
     let (place, mut before) = (place_of(&leaf, key), Vec::new());
@@ -43,13 +43,13 @@ fn shrink(tree: &PageTree, key: &[u8], stamp: Stamp, memory: &MemoryCounters) ->
     change
 }
 
-/// Undoes that.
+/// Rolls back that change.
 fn undo(tree: &PageTree, key: &[u8], status: &StatusTable) {
     let mut leaf = run_now(tree.latch(key, Room::NONE)).unwrap();
     let place = place_of(&leaf, key);
     // SAFETY: the leaf is latched.
     let chain = unsafe { Mapping::find(leaf.mapping(), key) };
-    let chain = chain.expect("a chain goes where its key goes");
+    let chain = chain.expect("a chain moves with its key");
     // SAFETY: the leaf is latched.
     unsafe {
         chain.roll_back(status, |before| {
@@ -62,7 +62,7 @@ fn undo(tree: &PageTree, key: &[u8], status: &StatusTable) {
     leaf.set_mapping(word);
 }
 
-/// All records.
+/// Returns all records.
 fn content(tree: &PageTree) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let mut cursor = tree.cursor(Bound::Unbounded, Bound::Unbounded, false);
     let mut found = BTreeMap::new();
@@ -100,7 +100,8 @@ fn what_is_undecided_can_be_undone_wherever_its_keys_have_gone() {
                     let end = vec![random.u8(0..32), random.u8(0..4)];
                     [vec![b'k'; random.usize(0..8)], end].concat()
                 } else {
-                    // Keys come in order, and what came last is changed: the fences of the splits are long.
+                    // Keys are ascending, and the newest are changed, so the fences of the splits
+                    // are long.
                     let number = newest.saturating_sub(random.u16(0..6));
                     newest += u16::from(number == newest);
                     [vec![b'k'; 14], number.to_be_bytes().to_vec()].concat()

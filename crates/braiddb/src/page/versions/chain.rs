@@ -1,23 +1,29 @@
-//! The chain of a record: its changes, newest first, from the first that a transaction may have to undo on.
+//! Version chain of a record: its changes, newest first, down to the oldest that may still be
+//! needed.
 //!
-//! The page has the record's latest value, which may be undecided. Who does not see the newest change takes
-//! the value before it, and so on down the chain; where the chain ends, everybody sees what he has got.
+//! The page has the record's latest value, which may be undecided. A reader that does not see the
+//! newest change takes its before-image, and continues down the chain. At the end of the chain, the
+//! value that the reader has is visible to all.
 //!
-//! # Who changes a chain, and under what
+//! # Writers of a chain and their latches
 //!
-//! | who | does what | holds |
+//! | actor | action | holds |
 //! |---|---|---|
-//! | a writer | puts a change in front, and writes the page | the page's latch and the chain's |
-//! | who meets an aborted change in front | takes it out, and puts the value before back on the page | both |
-//! | a collector | cuts off the changes that are due: everybody sees them, and they are durable | the chain's latch |
-//! | a reader | follows it | an operation guard; the head is loaded within one version of the page, with the value |
+//! | writer | pushes a change, and writes the page | the page's latch and the chain's |
+//! | task that finds an aborted change at the head | removes it, and restores its before-image on the page | both |
+//! | collector | cuts off changes that are visible to all and durable | the chain's latch |
+//! | reader | follows the links | an operation guard; it loads the head and the value under one version of the page |
 //!
-//! Invariants: stamps are in the order of commits; the changes in flight are one transaction's and in front; so
-//! are aborted ones. A change leaves a chain once, and is retired afterwards, by its transaction alone: by
-//! its collector after the cut, by its abort after it was taken out. Cutting is anybody's, retiring is not.
+//! Invariants:
 //!
-//! A chain counts what leads to it: the mapping table, and each change until its transaction has done with
-//! it. It is retired with the last of them.
+//! - Stamps are in commit order. Changes in flight belong to one transaction and are at the head,
+//!   as are aborted ones.
+//! - A change is unlinked once, and then retired by its own transaction: by its collector after the
+//!   cut, or by its abort after the rollback. Any task may unlink a change, but only its
+//!   transaction retires it.
+//!
+//! A chain is reference-counted. The mapping table has one reference, and each change has one until
+//! its transaction releases it. The last release retires the chain.
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -35,14 +41,14 @@ use crate::sync::{self, spin_loop, yield_thread};
 use crate::version::{Outcome, Stamp, StatusTable, Undecided, View, Visible};
 
 const LATCHED: u64 = 1;
-/// The mapping table's reference; that of a change is 1.
+/// Reference of the mapping table; the reference of a change is 1.
 pub(super) const MAPPED: u32 = 1 << 31;
-/// Spins before the thread gives way: the holder may have been taken off its core.
+/// Number of spins before the thread yields, because the holder may have been preempted.
 const SPINS: u32 = 100;
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<ChainHeader>() == 24 && align_of::<ChainHeader>() == 8);
 
-/// The header of a chain; the key follows it in memory.
+/// Header of a chain; the key follows it in memory.
 #[derive(Debug)]
 #[repr(C)]
 struct ChainHeader {
@@ -51,17 +57,19 @@ struct ChainHeader {
     references: AtomicU32,
     table: TableId,
     key_bytes: u32,
-    /// Bytes that the record's cell has of its value; written and read under its latch.
+    /// Bytes of the value in the record's cell; accessed under the page's latch.
     on_page: AtomicU32,
 }
 
-/// A pointer to a chain that is allocated for at least as long as its holder may look at it.
+/// Pointer to a chain. The chain stays allocated at least as long as the pointer's holder may
+/// access it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ChainRef(NonNull<ChainHeader>);
 
-// SAFETY: a plain address; looking through it takes `get`, whose contract covers other threads.
+// SAFETY: a plain address; access through it takes `get`, whose contract covers other threads.
 unsafe impl Send for ChainRef {}
-// SAFETY: sharing it shares a plain address; looking through that takes `get`, whose contract covers other threads.
+// SAFETY: sharing it shares a plain address; access through that takes `get`, whose contract covers
+// other threads.
 unsafe impl Sync for ChainRef {}
 
 /// A chain that stays allocated for `'a`.
@@ -71,43 +79,43 @@ pub(crate) struct Chain<'a> {
     held: PhantomData<&'a ChainHeader>,
 }
 
-/// The latch of a chain, held; let go of when dropped. Collectors take it without the page's, so it is held
-/// for a few instructions, and whoever has it waits for nothing.
+/// Guard of a chain's latch. Collectors take it without the page's latch, so it is held for a few
+/// instructions only, and its holder never waits.
 struct Latched<'a> {
     chain: Chain<'a>,
     newest: Option<ChangeRef>,
 }
 
-/// Where a reader's walk along a chain begins: what was newest within the version of the page that the
-/// value was copied from.
+/// Start of a reader's walk along a chain: the newest change under the version of the page from
+/// which the value was copied.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Start<'o>(Option<Change<'o>>);
 
-/// What a transaction sees of a record, told by its chain.
+/// Result of a reader's walk along a chain.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen<'o> {
     pub(crate) value: SeenValue<'o>,
-    /// When what is seen was committed. `None` for the transaction's own write, and for what was durable and
-    /// visible to all already.
+    /// Commit LSN of the value. `None` for the transaction's own write, and for a value that was
+    /// already durable and visible to all.
     pub(crate) committed: Option<Lsn>,
     pub(crate) own: bool,
-    /// Whether somebody else has committed a newer one.
+    /// True if another transaction has committed a newer version.
     pub(crate) below_newer: bool,
 }
 
-/// Where the value is that a transaction sees.
+/// Location of the value that a transaction sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SeenValue<'o> {
-    /// What the page had.
+    /// The value on the page.
     OnPage,
-    /// This; `None`: there is no record.
+    /// A before-image; `None` if the record does not exist.
     Before(Option<SlotValue<'o>>),
 }
 
-/// What a write would be made on.
+/// Version that a write would replace.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Base<'a> {
-    /// What everybody sees, and is durable.
+    /// A version that is visible to all and durable.
     Settled,
     /// A change that the writer sees, committed at this LSN.
     Committed(Lsn),
@@ -115,7 +123,7 @@ pub(crate) enum Base<'a> {
     Own(Change<'a>),
 }
 
-/// Why a record cannot be written.
+/// Reason why a transaction may not write a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     /// Another transaction is writing it.
@@ -125,7 +133,7 @@ pub(crate) enum Refusal {
 }
 
 impl ChainRef {
-    /// Allocates an empty chain with one reference, its mapping table's.
+    /// Allocates an empty chain with one reference, the mapping table's.
     pub(super) fn allocate(memory: &MemoryCounters, table: TableId, key: &[u8]) -> Self {
         let block = memory.allocate(Kind::Change, Self::layout(key.len())).cast::<ChainHeader>();
         let header = ChainHeader {
@@ -144,80 +152,84 @@ impl ChainRef {
         Self(block)
     }
 
-    /// The chain itself.
+    /// Returns the chain.
     ///
     /// # Safety
-    /// For as long as `'a` something that it counts leads to it; or something did when the holder of an
-    /// operation guard that lasts for `'a` loaded the link.
+    /// A counted reference to the chain exists for `'a`. Or the link was loaded under an operation
+    /// guard that lasts for `'a`, while such a reference existed.
     pub(super) unsafe fn get<'a>(self) -> Chain<'a> {
         Chain { pointer: self.0, held: PhantomData }
     }
 
-    /// Takes the mapping table's reference back; the last one retires the chain.
+    /// Releases the mapping table's reference; the last release retires the chain.
     ///
     /// # Safety
-    /// As for `release`.
+    /// The contract of `release`.
     pub(super) unsafe fn release_by_mapping(self, memory: &MemoryCounters) {
         // SAFETY: the caller's contract.
         if unsafe { self.take_back(MAPPED) } || is_planted(Bug::ChainFreedWithItsEntry) {
-            // SAFETY: the last reference was taken back.
+            // SAFETY: the last reference was released.
             unsafe { self.retire(memory) };
         }
     }
 
-    /// Takes a change's reference back; the last one retires the chain.
+    /// Releases a change's reference; the last release retires the chain.
     ///
     /// # Safety
-    /// The caller has the reference, and uses it no more; the chain was allocated with these counters.
+    /// The caller has the reference and does not use it again; the chain was allocated with these
+    /// counters.
     pub(super) unsafe fn release(self, memory: &MemoryCounters) {
         // SAFETY: the caller's contract.
         if unsafe { self.take_back(1) } {
-            // SAFETY: the last reference was taken back.
+            // SAFETY: the last reference was released.
             unsafe { self.retire(memory) };
         }
     }
 
-    /// Takes a reference back; whether it was the last.
+    /// Releases a reference, and returns whether it was the last.
     ///
     /// # Safety
-    /// The caller has it.
+    /// The caller has the reference.
     pub(super) unsafe fn take_back(self, reference: u32) -> bool {
         // SAFETY: the caller's reference.
         let references = &unsafe { self.get() }.header().references;
-        // Release: what was done under this reference comes before the retirement, by whoever has the last;
-        // the fence below is its partner.
+        // Release: everything done under this reference happens before the retirement by the holder
+        // of the last reference. It pairs with the fence below.
         let last = references.fetch_sub(reference, Ordering::Release) == reference;
         if last {
-            // Acquire pairs with the Release above, of all who had a reference.
+            // Acquire pairs with the Release above, of all former holders of a reference.
             fence(Ordering::Acquire);
         }
         last
     }
 
-    /// Frees the chain once no operation can hold it any more.
+    /// Frees the chain after no operation can hold it any more.
     ///
     /// # Safety
-    /// It was allocated with these counters, and the last reference was just taken back.
+    /// It was allocated with these counters, and its last reference was just released.
     unsafe fn retire(self, memory: &MemoryCounters) {
         // SAFETY: allocated as long as this thread does not turn.
         let layout = Self::layout(unsafe { self.get() }.key().len());
-        // SAFETY: allocated by `allocate` with this layout. Nothing leads to it: the mapping table's reference
-        // is taken back when it leaves the table, and no change is left.
+        // SAFETY: allocated by `allocate` with this layout. Nothing references it: the mapping
+        // table's reference is released after the table's entry is removed, and no change is left.
         unsafe { reclaim::retire_block(memory, Kind::Change, self.0.cast(), layout) }
     }
 
-    /// Frees the chain and its changes at once.
+    /// Frees the chain and its changes immediately.
     ///
     /// # Safety
-    /// It was allocated with these counters, and nobody leads to it or to its changes, or will.
+    /// It was allocated with these counters, and no other reference to it or to its changes exists
+    /// or will be made.
     pub(super) unsafe fn free(self, memory: &MemoryCounters) {
-        // SAFETY: nobody frees the chain before the end of this call (the caller's contract).
+        // SAFETY: the chain is not freed before the end of this call (the caller's contract).
         let chain = unsafe { self.get() };
         let mut next = chain.newest();
         while let Some(change) = next {
-            // SAFETY: linked, and freed below at the earliest: nobody else leads to it (the caller's contract).
+            // SAFETY: linked, and not freed before the call below: no other reference exists (the
+            // caller's contract).
             next = unsafe { change.get() }.next();
-            // SAFETY: nobody leads to it, or will, and it was allocated with these counters (the caller's contract).
+            // SAFETY: no other reference exists or will be made, and it was allocated with these
+            // counters (the caller's contract).
             unsafe { change.free(memory) };
         }
         let layout = Self::layout(chain.key().len());
@@ -244,7 +256,7 @@ impl<'a> Chain<'a> {
     fn header(self) -> &'a ChainHeader {
         // SAFETY: a header's first word is its head.
         unsafe { sync::assert_not_freed(self.pointer.as_ptr().cast()) };
-        // SAFETY: initialised by `allocate` and alive for `'a` (contract of `ChainRef::get`).
+        // SAFETY: initialised by `allocate` and allocated for `'a` (contract of `ChainRef::get`).
         unsafe { self.pointer.as_ref() }
     }
 
@@ -256,36 +268,38 @@ impl<'a> Chain<'a> {
         ChainRef(self.pointer)
     }
 
-    /// The record's key.
+    /// Returns the record's key.
     pub(crate) fn key(self) -> &'a [u8] {
         let bytes = self.header().key_bytes as usize;
-        // SAFETY: `allocate` laid so many initialised bytes right after the header, in one block; they never
-        // change and live for `'a`.
+        // SAFETY: `allocate` placed this many initialised bytes right after the header, in one
+        // block; they never change and stay allocated for `'a`.
         unsafe { std::slice::from_raw_parts(self.pointer.add(1).cast::<u8>().as_ptr(), bytes) }
     }
 
-    /// The record's table.
+    /// Returns the record's table.
     pub(crate) fn table(self) -> TableId {
         self.header().table
     }
 
-    /// The newest change. Acquire pairs with the Release at the end of a latch.
+    /// Returns the newest change. Acquire pairs with the Release at the end of a latch.
     fn newest(self) -> Option<ChangeRef> {
         ChangeRef::from_word(self.header().head.load(Ordering::Acquire) & !LATCHED)
     }
 
-    /// Where a reader begins; loaded between the two checks of the page's version, with the value.
+    /// Returns the start of a reader's walk. Called between the two checks of the page's version,
+    /// together with the copy of the value.
     pub(super) fn start(self, _operation: &'a OperationGuard) -> Start<'a> {
         // SAFETY: linked when it was loaded, under the guard.
         Start(self.newest().map(|newest| unsafe { newest.get() }))
     }
 
-    /// Whether it has no changes, asked by who has the page latched: then it gets none.
+    /// Returns whether the chain has no changes. The caller has the page latched, so no change is
+    /// pushed.
     pub(super) fn is_empty(self) -> bool {
         self.newest().is_none()
     }
 
-    /// Pretends to have the latch.
+    /// Returns a guard without taking the latch; for planted bugs.
     #[cold]
     fn latch_not(self) -> Latched<'a> {
         Latched { chain: self, newest: self.newest() }
@@ -297,7 +311,8 @@ impl<'a> Chain<'a> {
         loop {
             // Relaxed: the exchange below is what counts.
             let word = head.load(Ordering::Relaxed);
-            // Acquire pairs with the Release in the drop of `Latched`: what the last holder did is seen.
+            // Acquire pairs with the Release in the drop of `Latched`: the last holder's stores are
+            // visible.
             let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
             if word & LATCHED == 0
                 && head.compare_exchange_weak(word, word | LATCHED, success, failure).is_ok()
@@ -313,12 +328,13 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Puts a change in front: the transaction that `stamp` names is about to write the record, which has
-    /// the value `before` now. The change is the caller's to retire.
+    /// Pushes a change: the transaction named by `stamp` is about to write the record, whose
+    /// current value is `before`. The caller retires the change.
     ///
     /// # Safety
-    /// The caller has the record's page latched, from before it looked at the value until it has written
-    /// it; [`Self::base`] did not refuse the write meanwhile. The chain was allocated with these counters.
+    /// The caller has the record's page latched from before it reads the value until it has written
+    /// it, and [`Self::base`] did not refuse the write under that latch. The chain was allocated
+    /// with these counters.
     pub(crate) unsafe fn push(
         self,
         memory: &MemoryCounters,
@@ -328,7 +344,8 @@ impl<'a> Chain<'a> {
     ) -> ChangeRef {
         assert!(stamp.name().is_some(), "a write is in flight at first");
         let change = ChangeRef::allocate(memory, stamp, self.reference(), before, position);
-        // Relaxed: the mapping table's reference keeps it from falling to none, as long as the page is latched.
+        // Relaxed: while the page is latched, the mapping table's reference keeps the count above
+        // zero.
         self.header().references.fetch_add(1, Ordering::Relaxed);
         let unlatched = is_planted(Bug::ChangePushedWithoutLatch);
         let mut latched = if unlatched { self.latch_not() } else { self.latch() };
@@ -338,10 +355,11 @@ impl<'a> Chain<'a> {
         change
     }
 
-    /// Puts a change in front of a record that a transaction committed which made no change then.
+    /// Pushes a change for a committed write that created no change at its time.
     ///
     /// # Safety
-    /// As of `push`; the changes there are were committed before the stamp. The change is the caller's to retire.
+    /// The contract of `push`. Existing changes were committed before the stamp. The caller retires
+    /// the change.
     pub(crate) unsafe fn push_committed(
         self,
         memory: &MemoryCounters,
@@ -349,7 +367,7 @@ impl<'a> Chain<'a> {
         before: Option<SlotValue<'_>>,
     ) -> ChangeRef {
         let change = ChangeRef::allocate(memory, stamp, self.reference(), before, 0);
-        // Relaxed: see `push`.
+        // Relaxed: the mapping table's reference keeps the count above zero, as in `push`.
         self.header().references.fetch_add(1, Ordering::Relaxed);
         let mut latched = self.latch();
         // SAFETY: the caller's, not shared yet.
@@ -358,8 +376,8 @@ impl<'a> Chain<'a> {
         change
     }
 
-    /// Takes aborted changes out that are in front, and lets `restore` put the value back that was there before
-    /// each. They are their transactions' to retire.
+    /// Removes aborted changes from the head, and calls `restore` with the before-image of each.
+    /// Their transactions retire them.
     ///
     /// # Safety
     /// The caller has the record's page latched; `restore` writes that page.
@@ -371,7 +389,7 @@ impl<'a> Chain<'a> {
         let unlatched = is_planted(Bug::ChangeTakenOutWithoutLatch);
         let mut latched = if unlatched { self.latch_not() } else { self.latch() };
         while let Some(newest) = latched.newest {
-            // SAFETY: linked, and only who has the latch takes it out.
+            // SAFETY: linked, and only the holder of the latch unlinks it.
             let newest = unsafe { newest.get() };
             if !is_aborted(newest, status) {
                 break;
@@ -382,10 +400,10 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// What `view` would write on.
+    /// Returns the version that a write of `view` would replace.
     ///
     /// # Errors
-    /// If it may not.
+    /// If `view` may not write the record.
     ///
     /// # Safety
     /// The caller has the record's page latched, and has rolled the chain back.
@@ -414,7 +432,7 @@ impl<'a> Chain<'a> {
             return if committed < view.begin {
                 Ok(Base::Committed(committed))
             } else if stamp == Stamp::ABORTED {
-                // A moment ago.
+                // The transaction has just aborted.
                 Err(Refusal::Conflict)
             } else {
                 Err(Refusal::Newer)
@@ -422,19 +440,20 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Cuts off all changes from the newest one on that was committed before `horizon`.
+    /// Cuts off the newest change committed before `horizon` and all older ones.
     pub(super) fn cut(self, horizon: Lsn) {
         let mut latched = self.latch();
         let is_due = |change: Change<'_>| change.stamp().lsn().is_some_and(|lsn| lsn < horizon);
         let Some(newest) = latched.newest else { return };
-        // SAFETY: linked, and only who has the latch takes it out; so are those that follow.
+        // SAFETY: linked, and only the holder of the latch unlinks it; the same holds for the
+        // changes that follow.
         let mut change = unsafe { newest.get::<'a>() };
         if is_due(change) {
             latched.newest = None;
             return;
         }
         while let Some(next) = change.next() {
-            // SAFETY: linked, and only who has the chain's latch takes it out.
+            // SAFETY: linked, and only the holder of the chain's latch unlinks it.
             let next = unsafe { next.get() };
             if is_due(next) {
                 change.set_next(None);
@@ -444,21 +463,21 @@ impl<'a> Chain<'a> {
         }
     }
 
-    /// Notes how many bytes the value has that the page has now; to be called at every write, by who has
-    /// the page latched.
+    /// Records the length of the value on the page. Called at every write, by the task that has the
+    /// page latched.
     pub(crate) fn note_on_page(self, bytes: usize) {
         let bytes = u32::try_from(bytes).expect("values are bounded");
-        // Relaxed: only who has the page latched writes and reads it.
+        // Relaxed: only the holder of the page's latch accesses it.
         self.header().on_page.store(bytes, Ordering::Relaxed);
     }
 
-    /// Bytes by which the value on the page may still have to grow: when changes are undone that are
-    /// not decided yet, or aborted.
+    /// Returns the number of bytes by which the value on the page may grow when undecided or
+    /// aborted changes are undone.
     pub(super) fn undo_bytes(self) -> usize {
         let latched = self.latch();
         let (mut next, mut longest) = (latched.newest, 0);
         while let Some(change) = next {
-            // SAFETY: linked, and only who has the latch takes it out.
+            // SAFETY: linked, and only the holder of the latch unlinks it.
             let change = unsafe { change.get() };
             let stamp = change.stamp();
             if stamp.name().is_none() && stamp != Stamp::ABORTED {
@@ -467,7 +486,7 @@ impl<'a> Chain<'a> {
             longest = longest.max(change.before().map_or(0, SlotValue::cell_bytes));
             next = change.next();
         }
-        // Relaxed: see `note_on_page`.
+        // Relaxed: accessed under the page's latch only.
         longest.saturating_sub(self.header().on_page.load(Ordering::Relaxed) as usize)
     }
 }
@@ -481,13 +500,14 @@ impl Drop for Latched<'_> {
 }
 
 impl<'o> Start<'o> {
-    /// A record without a chain.
+    /// Start for a record without a chain.
     pub(crate) const NONE: Self = Self(None);
 
-    /// Follows the chain to what `view` sees.
+    /// Follows the chain to the version that `view` sees.
     ///
     /// # Errors
-    /// While another worker decides that; then the record is to be read anew.
+    /// While another worker decides the outcome of a change; the caller then reads the record
+    /// again.
     pub(crate) fn see(self, view: View<'_>) -> Result<Seen<'o>, Undecided> {
         let (mut value, mut below_newer) = (SeenValue::OnPage, false);
         let mut next = self.0;
@@ -499,7 +519,7 @@ impl<'o> Start<'o> {
                 Some(Visible::No) => {
                     below_newer = below_newer || is_committed(change, view.status);
                     value = SeenValue::Before(change.before());
-                    // SAFETY: linked when it is loaded, under the guard that `'o` is of.
+                    // SAFETY: linked when it is loaded, under the guard with lifetime `'o`.
                     next = change.next().map(|next| unsafe { next.get() });
                     continue;
                 }
@@ -509,18 +529,18 @@ impl<'o> Start<'o> {
         Ok(Seen { value, committed: None, own: false, below_newer })
     }
 
-    /// Calls `each` with the before-image of every change, from the newest on.
+    /// Calls `each` with the before-image of every change, newest first.
     pub(crate) fn each_before(self, mut each: impl FnMut(Option<SlotValue<'_>>)) {
         let mut next = self.0;
         while let Some(change) = next {
             each(change.before());
-            // SAFETY: linked when it is loaded, under the guard that `'o` is of.
+            // SAFETY: linked when it is loaded, under the guard with lifetime `'o`.
             next = change.next().map(|next| unsafe { next.get() });
         }
     }
 }
 
-/// Whether the transaction that made a change will not commit it.
+/// Returns whether the transaction of a change has aborted.
 fn is_aborted(change: Change<'_>, status: &StatusTable) -> bool {
     loop {
         let stamp = change.stamp();

@@ -1,18 +1,20 @@
-//! A change: that a transaction wrote a record of a page, and what the record was before.
+//! Change: records that a transaction wrote a record of a page, with the record's before-image.
 //!
 //! ```text
 //! offset  size  field
 //!      0     8  stamp: commit LSN, name of the transaction, or aborted
-//!      8     8  next: the next older change of the record that may matter to somebody, or 0
-//!     16     8  chain that it belongs to
-//!     24     4  length: bytes of the value before (bits 0..25); bit 30: it lies elsewhere; bit 31: there was no record
+//!      8     8  next: the next older change of the record that may still be needed, or 0
+//!     16     8  chain of the change
+//!     24     4  before-image: length (bits 0..25); bit 30: stored elsewhere; bit 31: no record
 //!     28     4  position in its transaction's write set
-//!     32     …  the value before, or where it is
+//!     32     …  bytes of the before-image, or its reference
 //! ```
 //!
-//! Invariants: all but `stamp` and `next` never change once the change is in its chain. `stamp` goes from a
-//! name to an LSN or to aborted, once. Only the transaction that made a change retires it, once; the chain
-//! is there until then.
+//! Invariants:
+//!
+//! - All fields except `stamp` and `next` are immutable after the change is pushed onto its chain.
+//! - `stamp` changes once, from a name to an LSN or to aborted.
+//! - Only the transaction that made a change retires it, once. The chain exists until then.
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -35,7 +37,7 @@ const _: () = assert!(MAX_VALUE_BYTES <= LENGTH_MASK as usize);
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<ChangeHeader>() == 32 && align_of::<ChangeHeader>() == 8);
 
-/// The header of a change; the value before follows it in memory.
+/// Header of a change; the before-image follows it in memory.
 #[derive(Debug)]
 #[repr(C)]
 struct ChangeHeader {
@@ -46,13 +48,15 @@ struct ChangeHeader {
     position: u32,
 }
 
-/// A pointer to a change that is allocated for at least as long as its holder may look at it.
+/// Pointer to a change. The change stays allocated at least as long as the pointer's holder may
+/// access it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ChangeRef(NonNull<ChangeHeader>);
 
-// SAFETY: a plain address; looking through it takes `get`, whose contract covers other threads.
+// SAFETY: a plain address; access through it takes `get`, whose contract covers other threads.
 unsafe impl Send for ChangeRef {}
-// SAFETY: sharing it shares a plain address; looking through that takes `get`, whose contract covers other threads.
+// SAFETY: sharing it shares a plain address; access through that takes `get`, whose contract covers
+// other threads.
 unsafe impl Sync for ChangeRef {}
 
 /// A change that stays allocated for `'a`.
@@ -63,8 +67,8 @@ pub(crate) struct Change<'a> {
 }
 
 impl ChangeRef {
-    /// Allocates a change of `chain` that is in none yet. `before` is the value that the record had, if there
-    /// was one.
+    /// Allocates a change of `chain`, before it is pushed. `before` is the record's before-image,
+    /// if the record exists.
     pub(super) fn allocate(
         memory: &MemoryCounters,
         stamp: Stamp,
@@ -94,19 +98,19 @@ impl ChangeRef {
         Self(block)
     }
 
-    /// The change itself.
+    /// Returns the change.
     ///
     /// # Safety
-    /// It is not retired for as long as `'a`, or was linked when the holder of an operation guard that lasts
-    /// for `'a` loaded the link.
+    /// The change is not retired for `'a`. Or it was linked when the holder of an operation guard
+    /// that lasts for `'a` loaded the link.
     pub(crate) unsafe fn get<'a>(self) -> Change<'a> {
         Change { pointer: self.0, held: PhantomData }
     }
 
-    /// Frees the change once no operation can hold it any more.
+    /// Frees the change after no operation can hold it any more.
     ///
     /// # Safety
-    /// It was allocated with these counters, its chain does not lead to it any more, and it is retired once.
+    /// It was allocated with these counters, it is unlinked from its chain, and it is retired once.
     pub(super) unsafe fn retire(self, memory: &MemoryCounters) {
         if is_planted(Bug::ChangeFreedAtOnce) {
             // SAFETY: none: that is the bug.
@@ -118,23 +122,23 @@ impl ChangeRef {
         unsafe { reclaim::retire_block(memory, Kind::Change, self.0.cast(), layout) }
     }
 
-    /// Frees the change at once.
+    /// Frees the change immediately.
     ///
     /// # Safety
-    /// As for `retire`, and no operation can hold it.
+    /// The contract of `retire`, and no operation can hold the change.
     pub(super) unsafe fn free(self, memory: &MemoryCounters) {
-        // SAFETY: alive until here (the caller's contract).
+        // SAFETY: allocated until here (the caller's contract).
         let layout = Self::layout(unsafe { self.get() }.cell_bytes());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
         unsafe { memory.free(Kind::Change, self.0.cast(), layout) }
     }
 
-    /// The address as the word that links hold.
+    /// Returns the address as a link word.
     pub(super) fn word(self) -> u64 {
         self.0.as_ptr() as u64
     }
 
-    /// The change a link leads to; `None` for 0.
+    /// Decodes a link word; `None` for 0.
     pub(super) fn from_word(word: u64) -> Option<Self> {
         debug_assert!(word.is_multiple_of(8), "{word:#x} is no change");
         NonNull::new(word as *mut ChangeHeader).map(Self)
@@ -150,22 +154,22 @@ impl<'a> Change<'a> {
     fn header(self) -> &'a ChangeHeader {
         // SAFETY: a header's first word is its stamp.
         unsafe { sync::assert_not_freed(self.pointer.as_ptr().cast()) };
-        // SAFETY: initialised by `allocate` and alive for `'a` (contract of `ChangeRef::get`).
+        // SAFETY: initialised by `allocate` and allocated for `'a` (contract of `ChangeRef::get`).
         unsafe { self.pointer.as_ref() }
     }
 
-    /// Its stamp. Acquire pairs with the Release in `set_stamp`.
+    /// Returns the stamp. Acquire pairs with the Release in `set_stamp`.
     pub(crate) fn stamp(self) -> Stamp {
         Stamp::from_bits(self.header().stamp.load(Ordering::Acquire))
     }
 
-    /// Stamps the change for good. Release pairs with the Acquire in `stamp`.
+    /// Sets the final stamp. Release pairs with the Acquire in `stamp`.
     pub(crate) fn set_stamp(self, stamp: Stamp) {
-        assert!(stamp.name().is_none(), "a final stamp is no name");
+        assert!(stamp.name().is_none(), "a final stamp is not a name");
         self.header().stamp.store(stamp.bits(), Ordering::Release);
     }
 
-    /// The next older change. Acquire pairs with the Release in `set_next`.
+    /// Returns the next older change. Acquire pairs with the Release in `set_next`.
     pub(super) fn next(self) -> Option<ChangeRef> {
         ChangeRef::from_word(self.header().next.load(Ordering::Acquire))
     }
@@ -175,16 +179,17 @@ impl<'a> Change<'a> {
         self.header().next.store(next.map_or(0, ChangeRef::word), Ordering::Release);
     }
 
-    /// The chain it belongs to, which is there as long as the change is not retired.
+    /// Returns the chain, which exists as long as the change is not retired.
     pub(super) fn chain(self) -> ChainRef {
         self.header().chain
     }
 
-    /// Bytes of memory that it takes, with what leads to it, if nothing else does.
+    /// Returns the memory of the change, including the chain and mapping entry that it may need
+    /// alone.
     pub(crate) fn memory_bytes(self) -> u64 {
-        /// A chain's header and the entry of a mapping table, of which half are free.
+        /// A chain's header, and an entry of a mapping table that is half full.
         const LEADS_TO_IT: usize = 24 + 2 * 16;
-        // SAFETY: the chain is there as long as the change is not retired.
+        // SAFETY: the chain exists as long as the change is not retired.
         let key = unsafe { self.chain().get() }.key().len();
         (size_of::<ChangeHeader>()
             + self.before().map_or(0, SlotValue::cell_bytes)
@@ -192,18 +197,18 @@ impl<'a> Change<'a> {
             + key) as u64
     }
 
-    /// Where it stands in its transaction's write set.
+    /// Returns the position in the transaction's write set.
     pub(crate) fn position(self) -> u32 {
         self.header().position
     }
 
-    /// The value that the record had before, or where it is; `None` if there was no record.
+    /// Returns the before-image; `None` if the record did not exist.
     pub(crate) fn before(self) -> Option<SlotValue<'a>> {
         if self.header().length & ABSENT != 0 {
             return None;
         }
-        // SAFETY: `allocate` laid so many initialised bytes right after the header, in one block; they never
-        // change and live for `'a`.
+        // SAFETY: `allocate` placed this many initialised bytes right after the header, in one
+        // block; they never change and stay allocated for `'a`.
         let cell = unsafe {
             let start = self.pointer.add(1).cast::<u8>();
             std::slice::from_raw_parts(start.as_ptr(), self.cell_bytes())
@@ -216,7 +221,7 @@ impl<'a> Change<'a> {
         (self.header().length & LENGTH_MASK) as usize
     }
 
-    /// Bytes that follow the header.
+    /// Returns the number of bytes after the header.
     fn cell_bytes(self) -> usize {
         if self.header().length & ELSEWHERE != 0 { WORD_BYTES } else { self.value_bytes() }
     }

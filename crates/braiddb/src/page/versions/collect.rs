@@ -1,5 +1,5 @@
-//! What is left to a transaction of its changes, once they are decided: committed ones are collected when they
-//! are due, aborted ones retired when they are taken back.
+//! Collection of decided changes by their transaction: committed changes when they are due, and
+//! aborted ones after they are rolled back.
 
 use super::chain::{ChainRef, MAPPED};
 use super::change::ChangeRef;
@@ -10,50 +10,51 @@ use crate::rid::TableId;
 use crate::sync::atomic::Ordering;
 use crate::version::StatusTable;
 
-/// The chain of a change that was collected, which it keeps allocated.
+/// Reference to the chain of a collected change, which keeps the chain allocated.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct LeftChain(ChainRef);
 
 impl LeftChain {
-    /// The key of the record, if the chain is in its page's mapping table, and has no changes: then it is to
-    /// be taken out.
+    /// Returns the record's key if the chain has no changes but is still in its page's mapping
+    /// table. The caller then removes it from there.
     pub(crate) fn key_if_empty(&self) -> Option<&[u8]> {
-        // SAFETY: the reference that this is.
+        // SAFETY: this value is a reference to the chain.
         let chain = unsafe { self.0.get() };
-        // Relaxed: a hint; who takes it out looks under the page's latch.
+        // Relaxed: a hint; the task that removes the chain checks under the page's latch.
         let mapped = chain.references().load(Ordering::Relaxed) & MAPPED != 0;
         (mapped && chain.is_empty()).then(|| chain.key())
     }
 
-    /// Gives the chain up.
+    /// Releases the chain.
     ///
     /// # Safety
     /// It was allocated with these counters.
     pub(crate) unsafe fn release(self, memory: &MemoryCounters) {
-        // SAFETY: the reference that this is.
+        // SAFETY: this value is a reference to the chain.
         unsafe { self.0.release(memory) };
     }
 }
 
-/// What is left to its transaction of a change that is decided.
+/// Operations of a transaction on its decided changes.
 impl ChangeRef {
-    /// The key of the record that was changed, and its table.
+    /// Returns the table and the key of the changed record.
     ///
     /// # Safety
-    /// The change is not retired for as long as `'a`.
+    /// The change is not retired for `'a`.
     pub(crate) unsafe fn record<'a>(self) -> (TableId, &'a [u8]) {
-        // SAFETY: the chain is there as long as the change is not retired.
+        // SAFETY: the chain exists as long as the change is not retired.
         let chain = unsafe { self.get().chain().get() };
         (chain.table(), chain.key())
     }
 
-    /// Cuts a committed change off its chain, and whatever else was committed before `horizon`, and retires it.
-    /// What is left is its reference to the chain.
+    /// Cuts a committed change off its chain, with everything else committed before `horizon`, and
+    /// retires the change. Returns its reference to the chain.
     ///
     /// # Safety
-    /// The caller's transaction made it, with these counters, and committed it before `horizon`; everything
-    /// before that is durable, and no begin stamp in use, now or later, is older. It is collected once.
+    /// The caller's transaction made the change with these counters, and committed it before
+    /// `horizon`. Everything before `horizon` is durable, and no begin stamp in use, now or later,
+    /// is older. The change is collected once.
     pub(crate) unsafe fn collect(self, horizon: Lsn, memory: &MemoryCounters) -> LeftChain {
         // SAFETY: not retired before the end of this call.
         let (change, chain) = unsafe { (self.get(), self.get().chain()) };
@@ -66,26 +67,27 @@ impl ChangeRef {
         }
         // SAFETY: the change's reference.
         unsafe { chain.get() }.cut(horizon);
-        // SAFETY: cut off above, if not before; and who cut it off before has let go of the latch.
+        // SAFETY: unlinked above or earlier; the task that unlinked it earlier has released the
+        // chain's latch.
         unsafe { self.retire(memory) };
         LeftChain(chain)
     }
 
-    /// As `collect`, when nobody uses the database any more: frees at once.
+    /// Like `collect`, but frees the change immediately, when the database is no longer in use.
     ///
     /// # Safety
-    /// The change is committed, was made with these counters, and is collected once; nobody else comes to the
-    /// chain meanwhile, and no operation holds anything of it.
+    /// The change is committed, was made with these counters, and is collected once. No other task
+    /// accesses the chain during the call, and no operation holds any part of it.
     pub(crate) unsafe fn collect_at_end(self, memory: &MemoryCounters) {
         // SAFETY: not freed before the end of this call.
         let chain = unsafe { self.get() }.chain();
         // SAFETY: the change's reference.
         unsafe { chain.get() }.cut(Lsn::MAX);
-        // SAFETY: cut off.
+        // SAFETY: unlinked above or earlier.
         unsafe { self.free(memory) };
         // SAFETY: the change's reference.
         if unsafe { chain.take_back(1) } {
-            // SAFETY: the last reference was taken back; it has no changes.
+            // SAFETY: the last reference was released; the chain has no changes.
             unsafe { chain.free(memory) };
         }
     }
@@ -93,44 +95,48 @@ impl ChangeRef {
     /// Retires an aborted change.
     ///
     /// # Safety
-    /// The caller's transaction made it, with these counters, and stamped it aborted; since then the chain was
-    /// rolled back, by whomever, and the caller has had the page latched. It is retired once.
+    /// The caller's transaction made the change with these counters, and stamped it aborted. Since
+    /// then any task has rolled back the chain, and the caller has had the page latched. The change
+    /// is retired once.
     pub(crate) unsafe fn retire_aborted(self, memory: &MemoryCounters) {
         // SAFETY: not retired before the end of this call.
         let chain = unsafe { self.get() }.chain();
-        // SAFETY: the chain does not lead to it any more.
+        // SAFETY: the change is unlinked from its chain.
         unsafe { self.retire(memory) };
         // SAFETY: the change's reference.
         unsafe { chain.release(memory) };
     }
 
-    /// As `retire_aborted`, of a change that is on no page any more that anybody looks at.
+    /// Like `retire_aborted`, for a change on a page whose contents are no longer read.
     ///
     /// # Safety
-    /// The caller's transaction made it, with these counters, and stamped it aborted; the record's table never came
-    /// to be, which was said before: whoever reads it still makes no use of what is on its pages. It is retired once.
+    /// The caller's transaction made the change with these counters, and stamped it aborted. The
+    /// record's table was never published, and that was announced before: a reader that is still
+    /// active does not use the contents of its pages. The change is retired once.
     pub(crate) unsafe fn retire_unrestored(self, status: &StatusTable, memory: &MemoryCounters) {
-        // SAFETY: the change's reference; nobody writes to the page, and who reads it goes by the chain, under a guard.
+        // SAFETY: the change's reference; no task writes to the page, and a reader of it follows
+        // the chain under a guard.
         unsafe { self.get().chain().get().roll_back(status, |_| {}) };
         // SAFETY: the caller's contract, and rolled back above.
         unsafe { self.retire_aborted(memory) };
     }
 
-    /// The same, when nobody uses the database any more: frees at once.
+    /// Like `retire_unrestored`, but frees the change immediately, when the database is no longer
+    /// in use.
     ///
     /// # Safety
-    /// The change is stamped aborted, was made with these counters, and is freed once; nobody else comes to the chain
-    /// meanwhile, and no operation holds anything of it.
+    /// The change is stamped aborted, was made with these counters, and is freed once. No other
+    /// task accesses the chain during the call, and no operation holds any part of it.
     pub(crate) unsafe fn free_aborted_at_end(self, status: &StatusTable, memory: &MemoryCounters) {
         // SAFETY: not freed before the end of this call.
         let chain = unsafe { self.get() }.chain();
-        // SAFETY: the change's reference; nobody looks at the page, or changes it.
+        // SAFETY: the change's reference; no task reads or writes the page.
         unsafe { chain.get().roll_back(status, |_| {}) };
-        // SAFETY: taken out above, if not before.
+        // SAFETY: unlinked above or earlier.
         unsafe { self.free(memory) };
         // SAFETY: the change's reference.
         if unsafe { chain.take_back(1) } {
-            // SAFETY: the last reference was taken back; it has no changes.
+            // SAFETY: the last reference was released; the chain has no changes.
             unsafe { chain.free(memory) };
         }
     }

@@ -1,13 +1,16 @@
-//! The mapping table of a page: from keys to the chains of their records. It hangs on the page's frame while
-//! a record of the page may have a chain.
+//! Mapping table of a page: maps keys to the version chains of their records. The page's frame
+//! references it while a record of the page may have a chain.
 //!
-//! Open addressing with linear probing, of a power of two of entries, at most three quarters in use. The
-//! word in the frame is 0 or leads to the table; a table that is outgrown, split or merged is replaced by others.
+//! The table uses open addressing with linear probing. Its number of entries is a power of two, and
+//! at most three quarters are in use. The word in the frame is 0 or the table's address. Growing a
+//! table, splitting it or merging it with another replaces it.
 //!
-//! Invariants: a table changes only while the page is latched, and the page's version is raised then: so
-//! readers may find nonsense, which their validation tells. What they find is allocated: chains
-//! that leave, and tables that are replaced, are retired. A key with a chain has a slot on the page, and a slot
-//! without the *versioned* flag has no chain.
+//! Invariants:
+//!
+//! - A table changes only while the page is latched and its version is raised. So readers may load
+//!   inconsistent entries, but then their validation fails.
+//! - Everything that readers find is allocated: removed chains and replaced tables are retired.
+//! - A key with a chain has a slot on the page. A slot without the *versioned* flag has no chain.
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -19,18 +22,18 @@ use crate::rid::TableId;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 const MIN_ENTRIES: usize = 4;
-/// Of so many entries, three are used at most.
+/// Divisor of the maximum load: at most three of four entries are in use.
 const QUARTERS: usize = 4;
 
-/// What a table begins with; its entries follow.
+/// Header of a mapping table; its entries follow.
 #[derive(Debug)]
 #[repr(C)]
 struct MappingHeader {
-    /// Of the database, which outlives its tables.
+    /// Counters of the database, which outlives its tables.
     memory: NonNull<MemoryCounters>,
-    /// Entries, a power of two.
+    /// Number of entries, a power of two.
     entries: usize,
-    /// Of which are in use; written and read under the page's latch.
+    /// Number of entries in use; accessed under the page's latch.
     used: AtomicU64,
 }
 
@@ -46,16 +49,17 @@ struct Entry {
 const _: () = assert!(size_of::<MappingHeader>() == 24 && size_of::<Entry>() == 16);
 const _: () = assert!(size_of::<MappingHeader>().is_multiple_of(align_of::<Entry>()));
 
-/// A mapping table, as the word in its page's frame leads to it.
+/// A mapping table, referenced by the word in its page's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping(NonNull<MappingHeader>);
 
 impl Mapping {
-    /// The table that a frame's word leads to; `None` for 0.
+    /// Returns the table that a frame's word references; `None` for 0.
     ///
     /// # Safety
-    /// The word was loaded from the frame with Acquire: while the page is latched, and is not used
-    /// after that; or under an operation guard that lasts as long as the result is used.
+    /// The word was loaded from the frame with Acquire. The page was latched for the load and stays
+    /// latched while the result is used. Or an operation guard was held for the load and lasts as
+    /// long as the result is used.
     pub(crate) unsafe fn from_word(word: u64) -> Option<Self> {
         debug_assert!(word.is_multiple_of(8), "{word:#x} is no mapping table");
         NonNull::new(word as *mut MappingHeader).map(Self)
@@ -65,7 +69,7 @@ impl Mapping {
         self.0.as_ptr() as u64
     }
 
-    /// Allocates an empty table for so many chains.
+    /// Allocates an empty table with room for `chains` chains.
     fn allocate(memory: NonNull<MemoryCounters>, chains: usize) -> Self {
         let entries =
             (chains * QUARTERS).div_ceil(QUARTERS - 1).next_power_of_two().max(MIN_ENTRIES);
@@ -91,12 +95,12 @@ impl Mapping {
     }
 
     fn header(&self) -> &MappingHeader {
-        // SAFETY: initialised by `allocate`, and alive (contract of `from_word`).
+        // SAFETY: initialised by `allocate`, and allocated (contract of `from_word`).
         unsafe { self.0.as_ref() }
     }
 
     fn entries(&self) -> &[Entry] {
-        // SAFETY: `allocate` laid so many entries right after the header, in one block.
+        // SAFETY: `allocate` placed this many entries right after the header, in one block.
         unsafe {
             std::slice::from_raw_parts(
                 self.0.add(1).cast::<Entry>().as_ptr(),
@@ -110,26 +114,26 @@ impl Mapping {
         unsafe { self.header().memory.as_ref() }
     }
 
-    /// How many chains it leads to.
+    /// Returns the number of chains.
     pub(crate) fn chains(&self) -> usize {
-        // Relaxed: only who has the page latched asks, and writes.
+        // Relaxed: only the holder of the page's latch accesses it.
         self.header().used.load(Ordering::Relaxed) as usize
     }
 
-    /// The chain of `key`.
+    /// Returns the chain of `key`.
     fn chain(&self, key: &[u8]) -> Option<Chain<'_>> {
         let (entries, wanted) = (self.entries(), hash(key));
         let first = wanted as usize;
         for number in 0..entries.len() {
             let entry = &entries[(first + number) & (entries.len() - 1)];
-            // Acquire pairs with the Release in `put`: the chain's header and key are seen.
+            // Acquire pairs with the Release in `put`: the chain's header and key are visible.
             let chain = ChainRef::from_word(entry.chain.load(Ordering::Acquire))?;
-            // Relaxed: written before the chain; and the page's version tells nonsense.
+            // Relaxed: stored before the chain; the page's version detects an inconsistent entry.
             if entry.hash.load(Ordering::Relaxed) != wanted {
                 continue;
             }
-            // SAFETY: the table counts it; and what was in a table that a reader got under its guard is retired
-            // after the guard began.
+            // SAFETY: the table has a reference to it. If a reader got the table under its guard,
+            // everything in it is retired only after the guard began.
             let chain = unsafe { chain.get() };
             if chain.key() == key {
                 return Some(chain);
@@ -138,8 +142,8 @@ impl Mapping {
         None
     }
 
-    /// Where a reader's walk for the record of `key` begins. Called between the two checks of the page's
-    /// version.
+    /// Returns the start of a reader's walk for the record of `key`. Called between the two checks
+    /// of the page's version.
     ///
     /// # Safety
     /// `word` was loaded with Acquire from the frame, under this guard.
@@ -155,22 +159,22 @@ impl Mapping {
         unsafe { chain.reference().get::<'o>() }.start(operation)
     }
 
-    /// The chain of `key`, for who has the page latched.
+    /// Returns the chain of `key`, on a latched page.
     ///
     /// # Safety
-    /// The caller has the page latched for `'a`, and loaded `word` meanwhile.
+    /// The caller has the page latched for `'a`, and loaded `word` under that latch.
     pub(crate) unsafe fn find<'a>(word: u64, key: &[u8]) -> Option<Chain<'a>> {
         // SAFETY: the caller's contract.
         let mapping = unsafe { Self::from_word(word) }?;
-        // SAFETY: the mapping counts it, and changes only under the page's latch.
+        // SAFETY: the mapping table has a reference to it, and changes only under the page's latch.
         mapping.chain(key).map(|chain| unsafe { chain.reference().get() })
     }
 
-    /// The chain of `key`, made if there is none yet; and the word to be stored in the frame.
+    /// Returns the chain of `key`, created if necessary, and the word to store in the frame.
     ///
     /// # Safety
-    /// The caller has the page latched for `'a`, and loaded `word` meanwhile; `key` has a slot on the page.
-    /// `memory` is the database's.
+    /// The caller has the page latched for `'a`, and loaded `word` under that latch; `key` has a
+    /// slot on the page. `memory` is the database's.
     pub(crate) unsafe fn find_or_make<'a>(
         word: u64,
         memory: &MemoryCounters,
@@ -190,7 +194,7 @@ impl Mapping {
         };
         let chain = ChainRef::allocate(memory, table, key);
         with_room.put(hash(key), chain);
-        // SAFETY: just made, and counted by the table.
+        // SAFETY: just created, and the table has a reference to it.
         (unsafe { chain.get() }, with_room.word())
     }
 
@@ -205,14 +209,14 @@ impl Mapping {
         larger
     }
 
-    /// Puts a chain into a free entry, of which there is one.
+    /// Puts a chain into a free entry, which must exist.
     fn put(&self, hash: u64, chain: ChainRef) {
         let entries = self.entries();
         let used = self.chains() + 1;
         assert!(used < entries.len(), "a search ends at a free entry");
         let places =
             (0..entries.len()).map(|number| (hash as usize + number) & (entries.len() - 1));
-        // Relaxed, as below: only who has the page latched writes.
+        // Relaxed, as below: only the holder of the page's latch writes.
         let is_free = |place: &usize| entries[*place].chain.load(Ordering::Relaxed) == 0;
         let entry = &entries[places.into_iter().find(is_free).expect("there is one")];
         entry.hash.store(hash, Ordering::Relaxed);
@@ -224,7 +228,7 @@ impl Mapping {
     /// Calls `each` with every chain and the hash of its key.
     fn each(&self, mut each: impl FnMut(u64, ChainRef)) {
         for entry in self.entries() {
-            // Relaxed: only who has the page latched writes.
+            // Relaxed: only the holder of the page's latch writes.
             if let Some(chain) = ChainRef::from_word(entry.chain.load(Ordering::Relaxed)) {
                 each(entry.hash.load(Ordering::Relaxed), chain);
             }
@@ -232,41 +236,42 @@ impl Mapping {
     }
 
     fn clear(&self) {
-        // Relaxed: what readers find meanwhile is nonsense, which the page's version tells.
+        // Relaxed: a concurrent reader may load inconsistent entries, which the page's version
+        // detects.
         self.entries().iter().for_each(|entry| entry.chain.store(0, Ordering::Relaxed));
         self.header().used.store(0, Ordering::Relaxed);
     }
 
-    /// Frees the table itself once no reader can hold it any more; its chains have gone elsewhere.
+    /// Frees the table after no reader can hold it any more; its chains have been moved.
     fn retire(self) {
         let layout = Self::layout(self.header().entries);
-        // SAFETY: allocated by `allocate` with this layout and these counters. The caller replaces the word that
-        // leads to it while it has the page latched, and retires it once.
+        // SAFETY: allocated by `allocate` with this layout and these counters. The caller replaces
+        // the word that references it while it has the page latched, and retires it once.
         unsafe { reclaim::retire_block(self.memory(), Kind::Change, self.0.cast(), layout) }
     }
 
     /// Calls `each` with the keys of all chains.
     ///
     /// # Safety
-    /// The caller has the page latched, and loaded `word` meanwhile.
+    /// The caller has the page latched, and loaded `word` under that latch.
     pub(crate) unsafe fn each_key(word: u64, mut each: impl FnMut(&[u8])) {
         // SAFETY: the caller's contract.
         let Some(mapping) = (unsafe { Self::from_word(word) }) else { return };
-        // SAFETY: the table counts it.
+        // SAFETY: the table has a reference to it.
         mapping.each(|_, chain| each(unsafe { chain.get() }.key()));
     }
 
-    /// Takes the chains out that are empty, and calls `gone` with the key of each, whose slot needs the flag
-    /// no longer. Returns the word to be stored in the frame.
+    /// Removes the empty chains, and calls `gone` with the key of each, whose slot no longer needs
+    /// the *versioned* flag. Returns the word to store in the frame.
     ///
     /// # Safety
-    /// The caller has the page latched, and loaded `word` meanwhile.
+    /// The caller has the page latched, and loaded `word` under that latch.
     pub(crate) unsafe fn prune(word: u64, mut gone: impl FnMut(&[u8])) -> u64 {
         // SAFETY: the caller's contract.
         let Some(mapping) = (unsafe { Self::from_word(word) }) else { return 0 };
         let (mut kept, mut empty) = (Vec::with_capacity(mapping.chains()), Vec::new());
         mapping.each(|hash, chain| {
-            // SAFETY: the table counts it.
+            // SAFETY: the table has a reference to it.
             if unsafe { chain.get() }.is_empty() {
                 empty.push(chain);
             } else {
@@ -277,7 +282,7 @@ impl Mapping {
             return word;
         }
         for chain in &empty {
-            // SAFETY: the table's reference is taken back below.
+            // SAFETY: the table's reference is released below.
             gone(unsafe { chain.get() }.key());
         }
         let word = if kept.is_empty() {
@@ -289,16 +294,16 @@ impl Mapping {
             word
         };
         for chain in empty {
-            // SAFETY: the table's reference; it does not lead there any more.
+            // SAFETY: the table's reference; its entry is removed.
             unsafe { chain.release_by_mapping(mapping.memory()) };
         }
         word
     }
 
-    /// Frees the table, its chains and their changes at once.
+    /// Frees the table, its chains and their changes immediately.
     ///
     /// # Safety
-    /// Nobody uses the page any more, or will; no change that the chains lead to is anybody's to retire.
+    /// The page is no longer used. No transaction retires any of the changes later.
     pub(crate) unsafe fn free(word: u64) {
         // SAFETY: the caller's contract.
         let Some(mapping) = (unsafe { Self::from_word(word) }) else { return };
@@ -311,17 +316,17 @@ impl Mapping {
     }
 }
 
-/// Splits a mapping table: of the records of a page those from `separator` on move to another page. Returns the
-/// words for the left and the right one's frames.
+/// Splits a mapping table when the records from `separator` upwards move to another page. Returns
+/// the words for the frames of the left and the right page.
 ///
 /// # Safety
-/// The caller has both pages latched, and loaded `left` meanwhile.
+/// The caller has both pages latched, and loaded `left` under that latch.
 pub(crate) unsafe fn split_mapping(left: u64, separator: &[u8]) -> (u64, u64) {
     // SAFETY: the caller's contract.
     let Some(mapping) = (unsafe { Mapping::from_word(left) }) else { return (0, 0) };
     let (mut lower, mut upper) = (Vec::with_capacity(mapping.chains()), Vec::new());
     mapping.each(|hash, chain| {
-        // SAFETY: the table counts it.
+        // SAFETY: the table has a reference to it.
         let goes = unsafe { chain.get() }.key() >= separator;
         if goes { &mut upper } else { &mut lower }.push((hash, chain));
     });
@@ -343,10 +348,11 @@ pub(crate) unsafe fn split_mapping(left: u64, separator: &[u8]) -> (u64, u64) {
     words
 }
 
-/// Joins the mapping tables of two pages that become one. Returns the word for its frame.
+/// Joins the mapping tables of two pages that are merged. Returns the word for the frame of the
+/// merged page.
 ///
 /// # Safety
-/// The caller has both pages latched, and loaded both words meanwhile.
+/// The caller has both pages latched, and loaded both words under these latches.
 pub(crate) unsafe fn merge_mappings(left: u64, right: u64) -> u64 {
     // SAFETY: the caller's contract.
     let (left_table, right_table) =
@@ -360,30 +366,31 @@ pub(crate) unsafe fn merge_mappings(left: u64, right: u64) -> u64 {
     both.word()
 }
 
-/// Bytes to keep free on the page of a mapping table, so that everything undecided can be undone; 0 for 0.
+/// Returns the bytes to reserve on a page so that all undecided changes can be undone; 0 for word
+/// 0.
 ///
 /// # Safety
-/// The caller has the page latched, and loaded `word` meanwhile.
+/// The caller has the page latched, and loaded `word` under that latch.
 pub(crate) unsafe fn reserved_bytes(word: u64) -> usize {
     // SAFETY: the caller's contract.
     let Some(mapping) = (unsafe { Mapping::from_word(word) }) else { return 0 };
     let mut bytes = 0;
-    // SAFETY: the table counts it.
+    // SAFETY: the table has a reference to it.
     mapping.each(|_, chain| bytes += reserved_for(unsafe { chain.get() }));
     bytes
 }
 
-/// The part of [`reserved_bytes`] that is for the record of `key`; `None`: it has no chain.
+/// Returns the share of the record of `key` in [`reserved_bytes`]; `None` if it has no chain.
 ///
 /// # Safety
-/// As there.
+/// The contract of [`reserved_bytes`].
 pub(crate) unsafe fn reserved_bytes_of(word: u64, key: &[u8]) -> Option<usize> {
     // SAFETY: the caller's contract.
     unsafe { Mapping::find(word, key) }.map(reserved_for)
 }
 
 fn reserved_for(chain: Chain<'_>) -> usize {
-    /// A value's place on a page is rounded up to this.
+    /// Alignment of values on a page.
     const ALIGNMENT: usize = 8;
     match chain.undo_bytes() {
         0 => 0,
@@ -391,7 +398,7 @@ fn reserved_for(chain: Chain<'_>) -> usize {
     }
 }
 
-/// A hash of a key: of its bytes in words, the last one padded, and of its length.
+/// Hashes a key: its bytes as words, the last one padded, and its length.
 fn hash(key: &[u8]) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(FACTOR).rotate_left(29);

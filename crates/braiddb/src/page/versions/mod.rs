@@ -1,5 +1,5 @@
-//! Versions of records on pages: the page has the latest value, and what others may still have to see is
-//! kept beside it, in memory only and only while somebody may need it (Umbra MVCC §3.1 to §3.4).
+//! Versions of records on pages. A page has the latest values. Older versions are kept in memory
+//! only, and only as long as a transaction may need them (Umbra MVCC §3.1 to §3.4).
 
 mod chain;
 mod change;

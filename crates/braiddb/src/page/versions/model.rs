@@ -1,7 +1,9 @@
-//! Loom models of what meets at a record of a page: a reader, a transaction that aborts or commits, the next
-//! writer, collectors, and who takes an empty chain out. All of it is the engine's own code, on a page of
-//! one slot: latch, mapping table, chain, changes, states of transactions, reclamation. What is freed is
-//! kept and overwritten, so that its use is found. Only the log is a counter.
+//! Loom models of concurrent operations on a record of a page: readers, aborts, commits, writers,
+//! collectors, and removal of empty chains.
+//!
+//! The models run the engine's code on a page of one slot: latch, mapping table, chain, changes,
+//! transaction states and reclamation. Freed memory is kept and overwritten, so that its use is
+//! detected. Only the log is replaced, by a counter.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -18,10 +20,10 @@ use crate::reclaim::{self, Participation};
 use crate::version::{Stamp, TransactionName, Undecided};
 
 const KEY: u8 = 0;
-/// Times that a reader begins anew.
+/// Number of attempts of a reader.
 const TRIES: usize = 2;
 
-/// Runs a model with so many preemptions at most.
+/// Runs a model with a maximum number of preemptions.
 fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -29,7 +31,7 @@ fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     builder.check(model);
 }
 
-/// A record that was 9, then 10 as of a commit at 8, which is due.
+/// A record that was 9, then 10 since a commit at LSN 8, whose change is due for collection.
 struct Record {
     page: Arc<TestPage>,
     due: ChangeRef,
@@ -50,7 +52,7 @@ impl Record {
         (Self { page, due }, me)
     }
 
-    /// A transaction of worker 0 that has written `value`, in flight.
+    /// Returns a transaction of worker 0 that has written `value` and is in flight.
     fn written(&self, value: u64) -> (TransactionName, ChangeRef) {
         let name = self.page.status.begin(0, 0);
         let view = self.page.view(self.page.tail(), name);
@@ -58,8 +60,9 @@ impl Record {
     }
 }
 
-/// What a transaction reads that began at `begin`; `None` if that was not decided in time. It has to have
-/// begun its operation by itself: `turn` says where what is retired may come free.
+/// Returns what a transaction with begin stamp `begin` reads; `None` if the outcome was not decided
+/// in time. It enters its operation itself, because `turn` defines where retired memory may be
+/// freed.
 fn read(page: &TestPage, begin: Lsn, me: TransactionName) -> Option<u64> {
     let operation = reclaim::enter();
     for _ in 0..TRIES {
@@ -71,7 +74,7 @@ fn read(page: &TestPage, begin: Lsn, me: TransactionName) -> Option<u64> {
     None
 }
 
-/// Lets what this thread retired come free, if nobody can hold it.
+/// Frees what this thread retired, if no operation can hold it.
 fn free(me: &Participation) {
     me.turn();
     me.turn();
@@ -96,7 +99,7 @@ fn collector(page: &Arc<TestPage>, due: ChangeRef) -> thread::JoinHandle<()> {
     })
 }
 
-/// Nobody sees what was aborted, and the record is rolled back once, whoever comes first.
+/// No reader sees an aborted write, and the record is rolled back once, regardless of the order.
 #[test]
 fn model_of_pages_an_abort_beside_a_reader() {
     check(3, || {
@@ -112,7 +115,7 @@ fn model_of_pages_an_abort_beside_a_reader() {
     });
 }
 
-/// Nobody sees what is in flight: value and change belong together.
+/// No reader sees a write in flight: value and change are consistent.
 #[test]
 fn model_of_pages_a_writer_beside_a_reader() {
     check(3, || {
@@ -165,7 +168,7 @@ fn model_of_pages_an_abort_beside_the_next_writer() {
     });
 }
 
-/// A writer and a collector at one chain; what was cut off must not be linked again.
+/// A writer and a collector on one chain: a change that was cut off must not be linked again.
 #[test]
 fn model_of_pages_a_writer_beside_a_collector() {
     check(2, || {
@@ -183,7 +186,7 @@ fn model_of_pages_a_writer_beside_a_collector() {
     });
 }
 
-/// The same beside a reader that needs what is cut off no more.
+/// The same with a concurrent reader that no longer needs the change that is cut off.
 #[test]
 fn model_of_pages_a_writer_beside_a_collector_and_a_reader() {
     check(1, || {
@@ -197,7 +200,7 @@ fn model_of_pages_a_writer_beside_a_collector_and_a_reader() {
     });
 }
 
-/// All of them at once.
+/// Abort, reader, collector and writer at the same time.
 #[test]
 fn model_of_pages_an_abort_beside_a_reader_a_collector_and_a_writer() {
     check(1, || {
@@ -223,8 +226,8 @@ fn model_of_pages_an_abort_beside_a_reader_a_collector_and_a_writer() {
     });
 }
 
-/// Two transactions that committed collect their changes, in either order, while the chain is taken out of the
-/// mapping table and somebody reads.
+/// Two committed transactions collect their changes, in either order, while the chain is removed
+/// from the mapping table and a reader runs.
 #[test]
 fn model_of_pages_collectors_beside_pruning() {
     check(2, || {
@@ -244,12 +247,13 @@ fn model_of_pages_collectors_beside_pruning() {
         collector.join().unwrap();
         assert!(matches!(reader.join().unwrap(), Some(11) | None));
         page.prune();
-        // SAFETY: all others are gone.
+        // SAFETY: all other threads have ended.
         assert!(unsafe { Mapping::from_word(page.word()) }.is_none(), "the chain is gone");
     });
 }
 
-/// A snapshot is the same twice, beside a commit: the writer says `Committing` before it draws its LSN.
+/// A snapshot is repeatable during a commit: the writer publishes `Committing` before it draws its
+/// LSN.
 #[test]
 fn model_of_pages_a_commit_beside_a_reader() {
     check(3, || {
@@ -273,7 +277,7 @@ fn model_of_pages_a_commit_beside_a_reader() {
     });
 }
 
-/// A mapping table is outgrown while somebody looks up a chain in it.
+/// A mapping table grows while a reader looks up a chain in it.
 #[test]
 fn model_of_pages_a_mapping_table_that_grows() {
     check(2, || {
@@ -293,7 +297,7 @@ fn model_of_pages_a_mapping_table_that_grows() {
     });
 }
 
-/// Each rule taken away by itself is missed by a model.
+/// Each planted bug makes a model fail.
 #[test]
 fn model_of_pages_each_mistake_is_found() {
     let abort = "model_of_pages_an_abort_beside_a_reader";

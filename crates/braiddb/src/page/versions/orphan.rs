@@ -1,11 +1,12 @@
-//! Orphans: the mapping tables of pages that are not in memory (Umbra MVCC §3.3).
+//! Orphans: mapping tables of pages that are not resident (Umbra MVCC §3.3).
 //!
-//! A page that leaves memory gives its mapping table to the orphans *before* its place is stored in the map: so
-//! who finds the place and loads the page finds the table here. It is taken back, and the map told where the
-//! page is, in one stretch under the lock here: so whoever finds nothing here for a page that is not in memory
-//! then knows that it has no versions.
+//! An evicted page hands its mapping table to the orphans *before* its place is stored in the map.
+//! So a task that finds the place and loads the page finds the table here. The table is removed
+//! from the orphans and the page is marked resident without suspending, under the lock of the
+//! shard. So a missing entry for a page that is not resident means that the page has no versions.
 //!
-//! Invariant: the mapping table of a page that is not in memory is here, and changes under the lock here only.
+//! Invariant: the mapping table of a page that is not resident is stored here, and changes only
+//! under the lock of its shard.
 
 use std::collections::BTreeMap;
 
@@ -17,19 +18,20 @@ use crate::sync::statistic::{AtomicU64, Ordering};
 
 const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 
-/// The mapping tables, by page.
+/// Mapping tables of pages that are not resident, by page.
 #[derive(Debug)]
 pub(in crate::page) struct Orphans {
     shards: Box<[ModelMutex<BTreeMap<PageId, Orphan>>]>,
-    /// How many there are. Relaxed, all accesses: a statistic.
+    /// Number of mapping tables. Relaxed, all accesses: a statistic.
     count: AtomicU64,
 }
 
-/// The mapping table of a page that is not in memory.
+/// Mapping table of a page that is not resident.
 #[derive(Clone, Copy, Debug)]
 struct Orphan {
     word: u64,
-    /// Whether all slots of the page are of deleted records: then nothing is on it when these have no chains any more.
+    /// True if all slots of the page belong to deleted records. The page is empty once these have
+    /// no chains any more.
     all_deleted: bool,
 }
 
@@ -45,25 +47,25 @@ impl Orphans {
         &self.shards[id.number() as usize % SHARDS]
     }
 
-    /// How many there are.
+    /// Returns the number of mapping tables.
     pub(in crate::page) fn count(&self) -> u64 {
         // Relaxed: a statistic.
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Takes over the mapping table of a page that is about to leave memory, and is latched; with whether all of its slots
-    /// are of deleted records.
+    /// Takes the mapping table of a latched page that is about to be evicted, and whether all of
+    /// its slots belong to deleted records.
     pub(in crate::page) fn put(&self, id: PageId, word: u64, all_deleted: bool) {
         if word == 0 || is_planted(Bug::OrphanDropped) {
             return;
         }
         let before = self.shard(id).lock().insert(id, Orphan { word, all_deleted });
-        assert!(before.is_none(), "a page leaves memory once");
+        assert!(before.is_none(), "a page is evicted once");
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Gives the mapping table of a page back, or 0, to `publish`, which hangs it on the page's frame and says that
-    /// the page is in memory.
+    /// Removes the mapping table of a page and passes its word, or 0, to `publish`, which attaches
+    /// it to the page's frame and marks the page resident.
     pub(in crate::page) fn take(&self, id: PageId, publish: impl FnOnce(u64)) {
         let mut shard = self.shard(id).lock();
         let orphan = shard.remove(&id);
@@ -73,8 +75,9 @@ impl Orphans {
         }
     }
 
-    /// Takes the chains off the mapping table of a page that nobody needs any more, if `is_absent` says that the page
-    /// is not in memory; `None` if it does not say so, else whether nothing is left on the page by that.
+    /// Removes chains that no transaction needs from the mapping table of a page, if `is_absent`
+    /// returns true: the page is not resident. Returns `None` otherwise. The result is whether the
+    /// page has no records left.
     pub(in crate::page) fn prune(
         &self,
         id: PageId,
@@ -85,7 +88,7 @@ impl Orphans {
             return None;
         }
         let Some(Orphan { word, all_deleted }) = shard.get_mut(&id) else { return Some(false) };
-        // SAFETY: the table is changed under this lock only, as long as it is here; it was loaded under it.
+        // SAFETY: while the table is here, it is changed and loaded under this lock only.
         *word = unsafe { Mapping::prune(*word, |_| {}) };
         let nothing_left = *word == 0 && *all_deleted;
         if *word == 0 {
@@ -95,7 +98,7 @@ impl Orphans {
         Some(nothing_left)
     }
 
-    /// Takes all of them, when nobody uses any page any more.
+    /// Removes all mapping tables. No page may be in use any more.
     pub(in crate::page) fn take_all(&self, mut free: impl FnMut(u64)) {
         for shard in &self.shards {
             std::mem::take(&mut *shard.lock()).values().for_each(|orphan| free(orphan.word));

@@ -1,5 +1,5 @@
-//! A page of a few records for tests and models: the real latch, mapping table, chains and changes over slots
-//! of one word each. What transactions do on a page is here once, as the table will do it.
+//! Test page for tests and models: latch, mapping table, chains and changes of the engine, over
+//! slots of one word each. It implements the operations of transactions in the same way as `table`.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::{Stamp, StatusTable, TransactionName, Undecided, View};
 
 pub(super) const TABLE: TableId = TableId(7);
-/// What a slot has that says that there is no record.
+/// Slot value of a record that does not exist.
 const ABSENT: u64 = u64::MAX;
 
-/// A page, and what those who use it share. The number of a slot is its record's key, as one byte.
+/// A page and the state shared by its users. A record's key is its slot number, as one byte.
 pub(super) struct TestPage {
     latch: Latch,
     slots: Box<[AtomicU64]>,
@@ -29,11 +29,11 @@ pub(super) struct TestPage {
     /// The log, which is a counter here.
     pub(super) tail: AtomicU64,
     pub(super) domain: Arc<Domain>,
-    /// After all that was allocated with it.
+    /// Dropped after everything that was allocated with it.
     pub(super) memory: Arc<MemoryCounters>,
 }
 
-/// What a reader found.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Found {
     pub(super) value: Option<u64>,
@@ -56,7 +56,7 @@ impl TestPage {
     }
 
     pub(super) fn tail(&self) -> Lsn {
-        // SeqCst, as below: the log's.
+        // SeqCst, as below: like the log's tail.
         Lsn(self.tail.load(Ordering::SeqCst))
     }
 
@@ -81,7 +81,7 @@ impl TestPage {
         }
     }
 
-    /// The word that leads to the mapping table.
+    /// Returns the word that references the mapping table.
     pub(super) fn word(&self) -> u64 {
         // Acquire pairs with the Release in `set_word`.
         self.mapping.load(Ordering::Acquire)
@@ -103,7 +103,8 @@ impl TestPage {
         self.slots[usize::from(key)].store(value.unwrap_or(ABSENT), Ordering::Relaxed);
     }
 
-    /// Reads a record once: `Err` if that is undecided, or the page was changed meanwhile.
+    /// Reads a record once. Returns an error if the outcome is undecided, or the page has changed
+    /// concurrently.
     pub(super) fn read(
         &self,
         key: u8,
@@ -132,7 +133,8 @@ impl TestPage {
         Ok(Found { value, committed, below_newer })
     }
 
-    /// Writes a record, if the transaction may: the change, unless it is an earlier one of its own.
+    /// Writes a record, if the transaction may. Returns the new change, or `None` if the
+    /// transaction's own earlier change covers the write.
     pub(super) fn write(
         &self,
         key: u8,
@@ -163,7 +165,7 @@ impl TestPage {
         self.set_word(&latched, word);
         let before = self.slot(key).map(u64::to_le_bytes);
         let before = before.as_ref().map(<[u8; 8]>::as_slice);
-        // SAFETY: latched from before the look at the value until it is written.
+        // SAFETY: latched from before the value is read until it is written.
         let change = unsafe {
             chain.push(&self.memory, Stamp::in_flight(view.me), before.map(SlotValue::Here), 0)
         };
@@ -172,7 +174,7 @@ impl TestPage {
         Ok(Some(change))
     }
 
-    /// Takes back what aborted transactions wrote to a record.
+    /// Rolls back what aborted transactions wrote to a record.
     pub(super) fn roll_back(&self, _latched: &Latched<'_>, key: u8) {
         // SAFETY: latched.
         let Some(chain) = (unsafe { Mapping::find(self.word(), &[key]) }) else { return };
@@ -182,7 +184,7 @@ impl TestPage {
         }
     }
 
-    /// Ends changes of a transaction that does not commit, which are those of one record each.
+    /// Aborts changes of a transaction, each of a different record.
     pub(super) fn abort(&self, changes: &[(u8, ChangeRef)]) {
         for (_, change) in changes {
             // SAFETY: retired below, and nowhere else.
@@ -198,7 +200,7 @@ impl TestPage {
         }
     }
 
-    /// Commits, in the order in which transactions do.
+    /// Commits with the same order of steps as a transaction.
     pub(super) fn commit(&self, name: TransactionName, changes: &[(u8, ChangeRef)]) -> Lsn {
         self.status.committing(name);
         let lsn = self.draw();
@@ -211,7 +213,7 @@ impl TestPage {
         lsn
     }
 
-    /// Makes an empty chain for a key.
+    /// Creates an empty chain for a key.
     #[cfg(loom)]
     pub(super) fn make_chain(&self, latched: &Latched<'_>, key: u8) {
         // SAFETY: latched.
@@ -219,7 +221,7 @@ impl TestPage {
         self.set_word(latched, word);
     }
 
-    /// Takes empty chains out of the mapping table; how many.
+    /// Removes empty chains from the mapping table, and returns their number.
     pub(super) fn prune(&self) -> usize {
         let latched = self.latch();
         let mut gone = 0;
@@ -230,7 +232,7 @@ impl TestPage {
     }
 }
 
-/// A value, from its bytes.
+/// Decodes a value.
 fn number_of(value: SlotValue<'_>) -> u64 {
     match value {
         SlotValue::Here(bytes) => number(bytes),

@@ -1,4 +1,5 @@
-//! Versions against a simple model: what each snapshot must see follows from the list of commits.
+//! Tests of versions against a simple model: the list of commits defines what each snapshot must
+//! see.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::version::{Horizon, Stamp, TransactionName, View};
 
-/// A page with one worker, who takes part.
+/// Creates a page with one worker, which participates in reclamation.
 fn page(slots: &[Option<u64>]) -> (TestPage, Participation) {
     let page = TestPage::new(slots, 1, 8);
     let me = page.domain.participate();
@@ -27,7 +28,7 @@ fn read(page: &TestPage, key: u8, begin: Lsn, me: TransactionName) -> Option<u64
     page.read(key, page.view(begin, me), &reclaim::enter()).unwrap().value
 }
 
-/// Takes what was retired to its end, and looks that nothing is left.
+/// Frees everything that was retired, and checks that nothing is left.
 fn assert_all_freed(page: &TestPage, me: &Participation) {
     page.prune();
     while me.turn() {}
@@ -63,7 +64,7 @@ fn each_snapshot_sees_its_own_time() {
                 assert_eq!(seen, *expected, "as of {begin:?}");
             }
         }
-        // The third oldest reader on may still look: what is older goes.
+        // Snapshots from the third on may still be read; older versions are collected.
         let horizon = begins[2];
         for (lsn, made) in &changes[..2] {
             assert!(*lsn < horizon);
@@ -78,7 +79,7 @@ fn each_snapshot_sees_its_own_time() {
             assert_eq!(seen, *expected, "as of {begin:?}");
         }
         let horizon = page.tail();
-        // Newest first: the first cuts all off, and each is retired all the same.
+        // Newest first: the first cut unlinks all, and each change is still retired.
         for (_, made) in changes[2..].iter().rev() {
             // SAFETY: committed before the horizon, which is the tail now, and collected once.
             made.iter().for_each(|(_, change)| unsafe {
@@ -96,7 +97,7 @@ fn an_abort_takes_back_what_was_written() {
         let (page, me) = page(&[Some(1), None]);
         let (name, other) = (page.status.begin(0, 0), page.status.begin(0, 1));
         let view = page.view(page.tail(), name);
-        // As after a savepoint, the second write has a change of its own.
+        // The second write has a separate change, as after a savepoint.
         let first = page.write(0, Some(2), view, false).unwrap().unwrap();
         let second = page.write(0, None, view, true).unwrap().unwrap();
         let born = page.write(1, Some(5), view, false).unwrap().unwrap();
@@ -104,7 +105,8 @@ fn an_abort_takes_back_what_was_written() {
         assert_eq!(read(&page, 0, page.tail(), other), Some(1));
         page.abort(&[(0, second)]);
         assert_eq!(read(&page, 0, page.tail(), name), Some(2));
-        // Aborted, and not taken back yet: readers undo it, and the next writer takes it back.
+        // Aborted, but not rolled back yet: readers undo the changes, and the next writer rolls
+        // them back.
         for change in [first, born] {
             // SAFETY: retired below.
             unsafe { change.get() }.set_stamp(Stamp::ABORTED);
@@ -152,7 +154,8 @@ fn first_updater_wins() {
     });
 }
 
-/// Chains of many keys move with their keys when pages are split and merged; each is found where it belongs.
+/// Chains of many keys move with their keys when pages are split and merged, and each is found on
+/// the right page.
 #[test]
 fn mapping_tables_are_split_and_merged() {
     with_limit(PART_SECONDS, |_| {
@@ -197,8 +200,8 @@ fn mapping_tables_are_split_and_merged() {
             // SAFETY: retired below.
             unsafe { change.get() }.set_stamp(Stamp::ABORTED);
             let mut restored = 0;
-            // SAFETY: this test alone has the word, as if its page were latched; the change, stamped aborted, is
-            // rolled back here, and retired once.
+            // SAFETY: this test alone has the word, as if its page were latched; the change,
+            // stamped aborted, is rolled back here, and retired once.
             unsafe {
                 let chain = Mapping::find(words.0, key).unwrap();
                 chain.roll_back(status, |before| restored += before.unwrap().cell_bytes());
@@ -225,7 +228,7 @@ fn a_page_that_is_given_up_takes_its_chains_with_it() {
             page.write(key, Some(5), page.view(page.tail(), name), true).unwrap().unwrap();
         }
         assert!(page.memory.bytes(Kind::Change) > 0);
-        // SAFETY: nobody uses the page any more.
+        // SAFETY: the page is no longer used.
         unsafe { Mapping::free(page.word()) };
         assert_eq!(page.memory.bytes(Kind::Change), 0);
     });
@@ -234,19 +237,19 @@ fn a_page_that_is_given_up_takes_its_chains_with_it() {
 const KEYS: u8 = 5;
 const WORKERS: usize = 4;
 
-/// What the workers of the stress test share.
+/// State shared by the workers of the stress test.
 struct Stress {
     page: TestPage,
     horizon: Horizon,
-    /// Values that were committed: when, of which key, which.
+    /// Committed values: commit LSN, key, value.
     commits: Mutex<Vec<(Lsn, u8, Option<u64>)>>,
-    /// What snapshots saw: when they began, of which key, which.
+    /// Values read by snapshots: begin stamp, key, value.
     reads: Mutex<Vec<(Lsn, u8, Option<u64>)>>,
     done: AtomicBool,
     counts: [AtomicU64; 5],
 }
 
-/// What the stress test counts, to show that it was about something.
+/// Events that the stress test counts, to show that each occurred often enough.
 #[derive(Clone, Copy)]
 enum Count {
     Committed,
@@ -265,7 +268,7 @@ impl Stress {
         self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
-    /// One worker: transactions one after the other, most of which read all and write some.
+    /// Runs one worker: transactions in sequence, most of which read all records and write some.
     fn work(&self, worker: usize) {
         let (page, me) = (&self.page, self.page.domain.participate());
         let mut random = fastrand::Rng::with_seed(worker as u64 + 1);
@@ -331,7 +334,7 @@ impl Stress {
             written.push((key, new));
         }
         if !conflict && random.u8(..4) == 0 && changes.len() > 1 {
-            // As by a rollback to a savepoint, of all; newest first it need not be.
+            // Like a rollback to a savepoint before all writes; the order need not be newest first.
             page.abort(&std::mem::take(&mut changes));
             written.clear();
         }
@@ -360,8 +363,8 @@ impl Stress {
     }
 }
 
-/// Several workers write, abort, read, collect and prune a few records of one page, until enough of
-/// everything has happened; then every read is held against the list of commits.
+/// Several workers write, abort, read, collect and prune a few records of one page, until each
+/// event has occurred often enough. Then every read is compared with the list of commits.
 #[test]
 fn stress_every_snapshot_sees_what_was_committed_before_it() {
     with_limit(PART_SECONDS, |_| {

@@ -1,29 +1,31 @@
-//! Room of free places inside files, given back to the disk when a database is compacted.
+//! Hole punching: compaction returns the disk blocks of free places inside zone files.
 //!
-//! Pages are not moved: where a table has become smaller, what is free lies between pages, and files get holes there. As
-//! much is kept as the images of all pages take, for the next checkpoint to have room.
+//! Pages are not moved. After a table has shrunk, free places remain between its pages, and their
+//! disk blocks are deallocated. Enough free places keep their blocks for the images of all pages,
+//! so that the next checkpoint has room.
 //!
-//! Invariant: a place is taken while its room is given back, so nobody writes to it meanwhile.
+//! Invariant: a place counts as taken while its blocks are deallocated, so no other task writes to
+//! it.
 
 use std::io::ErrorKind;
 
 use super::Zones;
 use super::places::{TakenBy, WORDS};
 
-/// Places in a row that are worth a hole.
+/// Minimum number of adjacent places for a hole.
 const MIN_PLACES: u32 = 4;
-/// Free places with room that are not worth looking for holes.
+/// Number of free places with disk blocks that do not justify a search for holes.
 const LITTLE: u64 = if cfg!(any(test, braid_simulation)) { 16 } else { 1 << 8 };
 
-/// How far it has come, from the end of the last zone on.
+/// Progress of the search, from the end of the last zone to the start.
 #[derive(Debug, Default)]
 pub(crate) struct HolesFrom {
     words_done: usize,
 }
 
 impl Zones {
-    /// Gives some of the room back that more than `keep` free places have, and returns how many bytes; `None` if nothing is left
-    /// to be done.
+    /// Deallocates disk blocks of free places beyond the first `keep`. Returns the freed bytes;
+    /// `None` when nothing is left to do.
     pub(in crate::page) fn give_back_between(
         &self,
         from: &mut HolesFrom,
@@ -46,7 +48,7 @@ impl Zones {
             for place in places.clone() {
                 zone.places.set(place, TakenBy::Live, true);
             }
-            (zone.file.clone().expect("places with room are in a file"), number, places)
+            (zone.file.clone().expect("places with disk blocks are in a file"), number, places)
         };
         let offset = |place: u64| place * self.slot_bytes as u64;
         let (start, end) = (offset(places.start), offset(places.end));
@@ -63,7 +65,7 @@ impl Zones {
             Ok(()) => Some(end - start),
             Err(error) if error.kind() == ErrorKind::Unsupported => None,
             Err(error) => {
-                tracing::warn!("cannot give back room in {}: {error}", file.path().display());
+                tracing::warn!("cannot free space inside {}: {error}", file.path().display());
                 None
             }
         }

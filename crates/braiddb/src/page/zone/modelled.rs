@@ -1,5 +1,5 @@
-//! Zones for models: places in memory. What is read and written is what the real ones read and write; places are used
-//! again as soon as they are free and no listing has them.
+//! In-memory zones for loom models. They read and write the same bytes as real zones. A place can
+//! be reused immediately when it is free and not listed.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::page::map::DiskPlace;
 use crate::page::write_back::Images;
 use crate::sync::ModelMutex;
 
-/// The most places of a run.
+/// Maximum number of places in a run.
 pub(in crate::page) const RUN_SLOTS: usize = 1;
 
-/// Places that are taken, with what was written there.
+/// Taken places with their contents.
 #[derive(Debug)]
 pub(in crate::page) struct Zones {
     slot_bytes: usize,
@@ -177,7 +177,7 @@ impl Run {
     }
 
     pub(in crate::page) fn was_given_up(&self) -> LogError {
-        unreachable!("models write at once")
+        unreachable!("models write immediately")
     }
 
     pub(in crate::page) fn slot(&self, _number: usize) -> u64 {

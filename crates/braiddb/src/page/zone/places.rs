@@ -1,40 +1,43 @@
-//! The places of one zone: whose each is.
+//! Places of one zone, and what takes each of them.
 //!
-//! A place is *live* if it is a page's, or being written; and a checkpoint may lead to it: the one that is *published*, or the
-//! *next*, which is being written. It is free if none of that is so.
+//! A place is *live* if a page or a write uses it. The *published* checkpoint may list it, and so
+//! may the *next* one, which is being written. A place is free if none of these applies.
 //!
-//! A place that was taken once has room on the disk, even if it is free, until that is given back.
+//! A place that was ever taken has disk blocks until they are deallocated, even while it is free.
 //!
-//! Invariant: `free` is the number of places that are free, and `backed` that of those among them that have room; no word before `regions_from` has a whole region that is free,
-//! and none before `places_from` any place.
+//! Invariants:
+//!
+//! - `free` is the number of free places, and `backed` the number of free places with disk blocks.
+//! - No word before `regions_from` has a completely free region, and none before `places_from` has
+//!   a free place.
 
 use std::ops::Range;
 
-/// Places of a zone.
+/// Number of places in a zone.
 pub(in crate::page) const SLOTS: u64 = 1 << 16;
 const WORD_SLOTS: u64 = u64::BITS as u64;
 pub(super) const WORDS: usize = (SLOTS / WORD_SLOTS) as usize;
-/// Places of a region; the most that a run has.
+/// Number of places in a region, and the maximum length of a run.
 pub(in crate::page) const RUN_SLOTS: usize = 16;
 const REGION: u64 = (1 << RUN_SLOTS) - 1;
 const REGIONS_PER_WORD: u32 = u64::BITS / RUN_SLOTS as u32;
 
-/// What a place is taken by.
+/// User of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TakenBy {
-    /// A page, or a write.
+    /// A page or a write.
     Live,
-    /// The checkpoint that is published.
+    /// The published checkpoint.
     Published,
-    /// The one that is being written.
+    /// The checkpoint that is being written.
     Next,
 }
 
 const KINDS: usize = 3;
-/// Behind those kinds: it has room on the disk.
+/// Index after those kinds: the place has disk blocks.
 const BACKED: usize = KINDS;
 
-/// Which places are taken, a bit for each.
+/// Bit maps of taken places.
 #[derive(Debug)]
 pub(super) struct Places {
     taken: Box<[[u64; KINDS + 1]; WORDS]>,
@@ -45,18 +48,18 @@ pub(super) struct Places {
 }
 
 impl Places {
-    /// All are free.
+    /// Creates places that are all free.
     pub(super) fn new() -> Self {
         let taken = vec![[0; KINDS + 1]; WORDS].try_into().expect("as long");
         Self { taken, free: SLOTS, backed: 0, regions_from: 0, places_from: 0 }
     }
 
-    /// How many are free.
+    /// Returns the number of free places.
     pub(super) fn free(&self) -> u64 {
         self.free
     }
 
-    /// How many of them have room on the disk.
+    /// Returns the number of free places with disk blocks.
     pub(super) fn backed(&self) -> u64 {
         self.backed
     }
@@ -66,18 +69,18 @@ impl Places {
         !(live | published | next)
     }
 
-    /// Whether a place is taken by this.
+    /// Returns whether `by` takes a place.
     pub(super) fn is(&self, place: u64, by: TakenBy) -> bool {
         let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
         self.taken[word][by as usize] & bit != 0
     }
 
-    /// Whether any place is taken by this.
+    /// Returns whether `by` takes any place.
     pub(super) fn has_any(&self, by: TakenBy) -> bool {
         self.taken.iter().any(|word| word[by as usize] != 0)
     }
 
-    /// The places that are taken by this, as runs of places that follow one another.
+    /// Returns the places that `by` takes, as ranges of adjacent places.
     pub(super) fn runs_of(&self, by: TakenBy) -> Vec<Range<u64>> {
         let mut runs = Vec::<Range<u64>>::new();
         for place in (0..SLOTS).filter(|place| self.is(*place, by)) {
@@ -89,7 +92,7 @@ impl Places {
         runs
     }
 
-    /// Says whether a place is taken by this.
+    /// Records whether `by` takes a place.
     pub(super) fn set(&mut self, place: u64, by: TakenBy, is: bool) {
         let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
         let before = self.free_word(word) & bit;
@@ -111,7 +114,7 @@ impl Places {
         }
     }
 
-    /// The place behind the last one that is taken; and behind the last one that has room on the disk.
+    /// Returns the end of the last taken place, and of the last place with disk blocks.
     pub(super) fn ends(&self) -> (u64, u64) {
         let behind_last = |bits: &dyn Fn(usize) -> u64| {
             let word = (0..WORDS).rev().find(|word| bits(*word) != 0);
@@ -122,7 +125,7 @@ impl Places {
         (behind_last(&|word| !self.free_word(word)), behind_last(&|word| self.taken[word][BACKED]))
     }
 
-    /// These places have room on the disk.
+    /// Records that these places have disk blocks.
     pub(super) fn note_backed(&mut self, places: Range<u64>) {
         for place in places.start..places.end.min(SLOTS) {
             let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
@@ -133,7 +136,7 @@ impl Places {
         }
     }
 
-    /// The room on the disk was given back of these places, none of which is taken.
+    /// Records that the disk blocks of these places, all free, were deallocated.
     pub(super) fn note_given_back(&mut self, places: Range<u64>) {
         for place in places {
             let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
@@ -144,7 +147,7 @@ impl Places {
         }
     }
 
-    /// The first places in a row of a word that are free and have room, if they are `least` or more, or else the next ones.
+    /// Returns the first range of at least `least` adjacent free places with disk blocks in a word.
     pub(super) fn backed_in_word(&self, word: usize, least: u32) -> Option<Range<u64>> {
         let mut left = self.free_word(word) & self.taken[word][BACKED];
         while left != 0 {
@@ -164,12 +167,13 @@ impl Places {
         self.places_from = self.places_from.min(word);
     }
 
-    /// The next checkpoint is published. Places that the one before leads to are kept, or not.
+    /// Makes the next checkpoint the published one. If `keeps` is true, the places of the previous
+    /// one stay taken.
     pub(super) fn publish(&mut self, keeps: bool) {
         self.replace(|[_, published, next, _]| [if keeps { *published | *next } else { *next }, 0]);
     }
 
-    /// There will be no such checkpoint.
+    /// Discards the next checkpoint.
     pub(super) fn abandon(&mut self) {
         self.replace(|[_, published, ..]| [*published, 0]);
     }
@@ -186,7 +190,7 @@ impl Places {
         (self.regions_from, self.places_from) = (0, 0);
     }
 
-    /// The first place of a region in which nothing is.
+    /// Returns the first place of a completely free region.
     pub(super) fn free_region(&mut self) -> Option<u64> {
         while self.regions_from < WORDS {
             let word = self.free_word(self.regions_from);
@@ -201,7 +205,8 @@ impl Places {
         None
     }
 
-    /// The first free place, and how many are free from there on, of `most`, in one word.
+    /// Returns the first free place and the number of free places from there, at most `most`,
+    /// within one word.
     pub(super) fn free_run(&mut self, most: u64) -> Option<(u64, u64)> {
         while self.places_from < WORDS {
             let word = self.free_word(self.places_from);
@@ -215,7 +220,7 @@ impl Places {
         None
     }
 
-    /// The same, of places that have room on the disk.
+    /// Like [`Self::free_run`], for places with disk blocks.
     pub(super) fn backed_run(&self, most: u64) -> Option<(u64, u64)> {
         (self.places_from..WORDS).find_map(|number| {
             let word = self.free_word(number) & self.taken[number][BACKED];

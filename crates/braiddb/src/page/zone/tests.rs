@@ -1,4 +1,4 @@
-//! Zones: which places are taken, and whose.
+//! Tests of zones: which places are taken, and by what.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ fn log(disk: &SimulatedDisk) -> Log {
     Log::open(options).unwrap().0
 }
 
-/// Places are those of one holder each, whatever is taken, kept and freed; runs are rows of one file; and no zone is
-/// made as long as there is much that is free.
+/// Each place has one holder through any sequence of taking, keeping and freeing. Runs are adjacent
+/// places of one file, and no zone is created while many places are free.
 #[test]
 fn places_are_one_holders_each() {
     with_limit(PART_SECONDS, |_| {
@@ -53,7 +53,8 @@ fn places_are_one_holders_each() {
     });
 }
 
-/// Places of some word whose room may be given back; none, if there are not enough in a row.
+/// Returns places of a random word whose blocks may be freed; an empty range if too few are
+/// adjacent.
 fn find_spare(
     places: &Places,
     random: &mut fastrand::Rng,
@@ -70,13 +71,13 @@ fn find_spare(
     found
 }
 
-/// Places are free if neither a page nor a checkpoint has them, whatever is taken, listed, published and given up; and how many are
-/// free, and have room on the disk, is counted.
+/// A place is free if neither a page nor a checkpoint uses it, through any sequence of operations.
+/// The numbers of free places, and of those with disk blocks, are correct.
 #[test]
 fn places_are_kept_for_whoever_they_are_taken_by() {
     use places::TakenBy::{Live, Next, Published};
     with_limit(PART_SECONDS, |_| {
-        // Few, that the same ones are met again.
+        // Few places, so that operations meet the same ones repeatedly.
         const SOME: u64 = 300;
         let mut random = fastrand::Rng::with_seed(1);
         let (mut places, mut backed) = (Places::new(), BTreeSet::new());
@@ -145,7 +146,7 @@ fn places_are_kept_for_whoever_they_are_taken_by() {
     });
 }
 
-/// Who takes places just when the room of some is given back gets others.
+/// A run that is taken while blocks of other places are deallocated contains none of these places.
 #[test]
 fn a_place_is_taken_while_its_room_is_given_back() {
     const PLACES: u64 = 640;
@@ -157,7 +158,7 @@ fn a_place_is_taken_while_its_room_is_given_back() {
         let file = runs[0].file.clone();
         file.write_all_at(&vec![1; PLACES as usize * 4096], 0).unwrap();
         drop(runs);
-        // So places with room come first.
+        // Places with disk blocks are preferred.
         zones.is_tight.store(true, Ordering::Relaxed);
         let taken = Arc::new(Mutex::new(Vec::new()));
         let (noted, inner) = (taken.clone(), zones.clone());

@@ -1,5 +1,4 @@
-//! Atomics at whose every access a controlled schedule may switch threads, and which find out when they
-//! are accessed after the memory they are in was freed.
+//! Atomics for controlled schedules: every access may switch threads, and detects use after free.
 
 pub(crate) use std::sync::atomic::{Ordering, fence};
 
@@ -10,7 +9,7 @@ const FREED_HALF: u32 = u32::from_ne_bytes([FREED; 4]);
 
 macro_rules! wrappers {
     ($($name:ident: $value:ty $(, freed $freed:expr)?);* $(;)?) => { $(
-        /// The standard library's, each access a switch point.
+        /// The standard library's type; each access is a switch point.
         #[derive(Debug, Default)]
         #[repr(transparent)]
         pub(crate) struct $name(std::sync::atomic::$name);
@@ -21,7 +20,8 @@ macro_rules! wrappers {
                 Self(std::sync::atomic::$name::new(value))
             }
 
-            /// Passes the switch point before an access. What was freed meanwhile says so.
+            /// Passes the switch point before an access. Memory that was freed in the meantime is
+            /// detected.
             #[inline]
             #[track_caller]
             fn pass(&self, kind: Point) {
@@ -66,7 +66,7 @@ macro_rules! wrappers {
                 self.0.compare_exchange(from, to, success, failure)
             }
 
-            /// Fails for no other reason than that the value differs, so that a seed replays.
+            /// Fails only if the value differs, so that a seed replays.
             #[inline]
             #[track_caller]
             pub(crate) fn compare_exchange_weak(

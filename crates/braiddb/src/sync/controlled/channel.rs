@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 use super::schedule::{Point, part, point};
 
-/// What both ends wait for: its address is nobody else's.
+/// The resource that both ends wait for; its address is unique.
 type Shared = Arc<u8>;
 
 fn announce(shared: &Shared) {
@@ -23,7 +23,7 @@ fn wait(shared: &Shared, place: &'static Location<'static>) -> bool {
     })
 }
 
-/// Hangs up when dropped, and says so.
+/// One end of a channel; its drop disconnects the channel and announces that.
 struct End<E>(ManuallyDrop<E>, Shared);
 
 impl<E> Drop for End<E> {
@@ -40,13 +40,13 @@ impl<E: Clone> Clone for End<E> {
     }
 }
 
-/// Sends without waiting.
+/// Sender that never waits.
 pub(crate) struct Sender<T>(End<mpsc::Sender<T>>);
 
-/// Sends, and waits while too much is on its way.
+/// Sender that waits while the channel is full.
 pub(crate) struct SyncSender<T>(End<mpsc::SyncSender<T>>);
 
-/// Receives.
+/// Receiver of a channel.
 pub(crate) struct Receiver<T>(End<mpsc::Receiver<T>>);
 
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
@@ -114,7 +114,7 @@ impl<T> Receiver<T> {
     }
 }
 
-/// Receives until nobody sends any more.
+/// Iterator that receives until all senders are dropped.
 pub(crate) struct Received<'r, T>(&'r Receiver<T>);
 
 impl<T> Iterator for Received<'_, T> {

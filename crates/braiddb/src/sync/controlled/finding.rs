@@ -1,44 +1,44 @@
-//! What a schedule found, in words that a stranger can follow.
+//! Findings: faults that a schedule found, formatted for humans.
 
 use std::fmt;
 use std::panic::Location;
 
 use super::schedule::{Point, ScheduleReport};
 
-/// What kind of fault a schedule found.
+/// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FindingKind {
-    /// Every thread waits, and no deadline is there to end it.
+    /// Every thread waits, and no deadline is pending.
     Deadlock,
-    /// More steps than any schedule takes.
+    /// The schedule took more steps than allowed.
     NoProgress,
     /// The engine panicked.
     Panic,
-    /// What the database showed cannot be.
+    /// The database returned an impossible result.
     Wrong,
 }
 
-/// One thread when the fault was found.
+/// State of one thread when the fault was found.
 #[derive(Clone, Debug)]
 pub struct ThreadReport {
     /// Its name.
     pub name: String,
-    /// What it does.
+    /// Its activity.
     pub state: String,
-    /// Where in the source it passed the last switch point that was looked at.
+    /// Source location of its last recorded switch point.
     pub place: String,
 }
 
-/// One switch point.
+/// One switch point in a trace.
 #[derive(Clone, Copy, Debug)]
 pub struct TraceEntry {
-    /// Its number.
+    /// Its step number.
     pub step: u64,
     /// The thread's number.
     pub thread: usize,
-    /// What happened.
+    /// The kind of switch point.
     pub point: Point,
-    /// Where in the source.
+    /// Its source location.
     pub place: &'static Location<'static>,
 }
 
@@ -47,15 +47,15 @@ pub struct TraceEntry {
 pub struct Finding {
     /// Its kind.
     pub kind: FindingKind,
-    /// What happened.
+    /// Description of the fault.
     pub message: String,
     /// All threads.
     pub threads: Vec<ThreadReport>,
-    /// How far the schedule was.
+    /// Progress of the schedule.
     pub report: ScheduleReport,
-    /// What the database said of itself.
+    /// The database's own description of its state.
     pub database: String,
-    /// The last switch points, if they were remembered.
+    /// The last switch points, if a trace was recorded.
     pub trace: Vec<TraceEntry>,
 }
 

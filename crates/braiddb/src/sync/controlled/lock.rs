@@ -1,7 +1,8 @@
-//! Locks, queues and cells of a controlled schedule: a thread that takes part never blocks in the
-//! kernel, but passes the baton on and tries again when the lock was left.
+//! Locks, queues and cells for controlled schedules. A participating thread never blocks in the
+//! kernel. It passes the baton on and tries again when the lock was released.
 //!
-//! Threads that take no part use them as in the ordinary build. A lock is never shared by both kinds.
+//! Threads that do not participate use them as in the ordinary build. A lock is never shared by
+//! both kinds of threads.
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -10,12 +11,12 @@ use std::time::Duration;
 
 use super::schedule::{Point, part, point};
 
-/// What a thread waits for that finds a lock taken.
+/// The resource that a thread waits for if a lock is taken.
 fn resource_of<T: ?Sized>(lock: &T) -> usize {
     std::ptr::from_ref(lock).cast::<u8>() as usize
 }
 
-/// Announces that something at an address may be tried again.
+/// Announces that threads waiting for a resource may try again.
 fn announce(resource: usize) {
     if let Some(part) = part() {
         part.announce(resource);
@@ -31,11 +32,11 @@ fn acquire<G>(resource: usize, mut attempt: impl FnMut() -> Option<G>) -> G {
         if let Some(guard) = attempt() {
             return guard;
         }
-        part().expect("called by those who take part").wait(resource, None, place);
+        part().expect("called by a participating thread").wait(resource, None, place);
     }
 }
 
-/// A guard that announces its end.
+/// A guard that announces its release.
 #[derive(Debug)]
 pub(crate) struct Guard<G> {
     guard: ManuallyDrop<G>,
@@ -50,7 +51,7 @@ impl<G> Guard<G> {
 
 impl<G> Drop for Guard<G> {
     fn drop(&mut self) {
-        // SAFETY: dropped here and nowhere else.
+        // SAFETY: dropped only here.
         unsafe { ManuallyDrop::drop(&mut self.guard) };
         announce(self.resource);
         point(Point::Unlock);
@@ -75,7 +76,7 @@ pub(crate) type MutexGuard<'l, T> = Guard<parking_lot::MutexGuard<'l, T>>;
 pub(crate) type ReadGuard<'l, T> = Guard<parking_lot::RwLockReadGuard<'l, T>>;
 pub(crate) type WriteGuard<'l, T> = Guard<parking_lot::RwLockWriteGuard<'l, T>>;
 
-/// A mutual exclusion.
+/// Mutex.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(parking_lot::Mutex<T>);
 
@@ -103,7 +104,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// Waits for what happens under a mutual exclusion.
+/// Condition variable.
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(parking_lot::Condvar);
 
@@ -117,14 +118,14 @@ impl Condvar {
         let Some(part) = part() else { return self.0.wait(&mut guard.guard) };
         let lock = parking_lot::MutexGuard::mutex(&guard.guard);
         announce(guard.resource);
-        // SAFETY: taken again below, before anybody reaches through the guard; nobody else runs
-        // before this thread is listed as waiting.
+        // SAFETY: locked again below, before the guard is used; no other thread runs before this
+        // one is listed as waiting.
         unsafe { lock.force_unlock() };
         part.wait(resource_of(self), None, Location::caller());
         std::mem::forget(acquire(guard.resource, || lock.try_lock()));
     }
 
-    /// As [`Self::wait`], for as long as `limit`; that of a schedule's thread does not count.
+    /// Does what [`Self::wait`] does, for at most `limit`; participating threads ignore the limit.
     #[track_caller]
     pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) -> Waited {
         if part().is_some() {
@@ -140,7 +141,7 @@ impl Condvar {
     }
 }
 
-/// How a wait with a limit ended.
+/// Result of a wait with a limit.
 pub(crate) struct Waited {
     timed_out: bool,
 }
@@ -151,7 +152,7 @@ impl Waited {
     }
 }
 
-/// A lock that is shared by readers.
+/// Reader-writer lock.
 #[derive(Debug, Default)]
 pub(crate) struct RwLock<T>(parking_lot::RwLock<T>);
 
@@ -180,7 +181,7 @@ impl<T> RwLock<T> {
     }
 }
 
-/// A mutual exclusion that is taken in one call and left in another.
+/// Mutex that is acquired in one call and released in another.
 #[derive(Debug, Default)]
 pub(crate) struct RawLock(Mutex<()>);
 
@@ -189,25 +190,25 @@ impl RawLock {
         Self(Mutex::new(()))
     }
 
-    /// Takes it, when it is free.
+    /// Acquires the lock.
     #[track_caller]
     pub(crate) fn acquire(&self) {
         std::mem::forget(self.0.lock());
     }
 
-    /// Leaves it.
+    /// Releases the lock.
     ///
     /// # Safety
-    /// The calling thread has it acquired.
+    /// The calling thread has acquired it.
     pub(crate) unsafe fn release(&self) {
-        // SAFETY: the caller's promise; its guard was forgotten.
+        // SAFETY: the caller's contract; its guard was forgotten.
         unsafe { self.0.0.force_unlock() };
         announce(resource_of(&self.0));
         point(Point::Unlock);
     }
 }
 
-/// A queue without bounds.
+/// Unbounded queue.
 #[derive(Debug, Default)]
 pub(crate) struct SegQueue<T>(crossbeam_queue::SegQueue<T>);
 
@@ -271,7 +272,7 @@ impl<T> OnceLock<T> {
         self.0.take()
     }
 
-    /// `make` passes no switch point: others would find the cell being set, and block.
+    /// `make` must pass no switch point: others would find the cell being set, and block.
     #[track_caller]
     pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
         point(Point::Queue);

@@ -1,5 +1,5 @@
-//! The build for controlled schedules: what is behind the door lets a schedule switch threads at every
-//! access, on threads that take part in one; on others it is as in the ordinary build.
+//! Build for controlled schedules. The wrapped primitives let a schedule switch participating
+//! threads at every access; other threads run as in the ordinary build.
 
 pub(crate) mod atomic;
 pub(crate) mod channel;

@@ -1,4 +1,4 @@
-//! Threads that play one part after another: making one takes longer than most parts do.
+//! Thread pool for schedules: starting a thread takes longer than most schedules use it.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -6,7 +6,7 @@ use std::thread::Thread;
 
 use super::schedule::{Part, Schedule};
 
-/// What a thread is to run next.
+/// The next function for a thread to run.
 type Work = Box<dyn FnOnce() + Send>;
 
 /// An idle thread.
@@ -15,19 +15,19 @@ struct Idle {
     thread: Thread,
 }
 
-/// The threads that are idle.
+/// The idle threads.
 #[derive(Default)]
 pub(super) struct Pool(Mutex<Vec<Idle>>);
 
 impl Pool {
-    /// Seats a thread at `number` of a schedule, where it runs `run` once it gets the baton.
+    /// Assigns a thread to `number` of a schedule, where it runs `run` once it holds the baton.
     pub(super) fn seat(
         self: &Arc<Self>,
         schedule: &Arc<Schedule>,
         number: usize,
         run: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<()> {
-        let idle = self.0.lock().expect("nobody panics with it").pop();
+        let idle = self.0.lock().expect("no holder panics").pop();
         let idle = match idle {
             Some(idle) => idle,
             None => Self::start()?,
@@ -38,7 +38,7 @@ impl Pool {
         let work_again = Box::new(move || {
             part.play(run);
             drop(part);
-            pool.0.lock().expect("nobody panics with it").push(idle);
+            pool.0.lock().expect("no holder panics").push(idle);
         });
         work.send(work_again).expect("an idle thread listens");
         Ok(())

@@ -1,6 +1,6 @@
-//! Channels that futures wait at, whose every access is a point of a controlled schedule.
+//! Channels awaited by futures, for controlled schedules: every access is a switch point.
 
-/// One value, from one to one.
+/// Channel for one value, from one sender to one receiver.
 pub(crate) mod oneshot {
     use std::pin::Pin;
     use std::task::{Context, Poll};
@@ -8,7 +8,7 @@ pub(crate) mod oneshot {
     use super::super::schedule::{Point, point};
     pub(crate) use futures_channel::oneshot::Canceled;
 
-    /// Sends the value, or tells by its end that there is none.
+    /// Sends the value; dropping it without a value closes the channel.
     #[derive(Debug)]
     pub(crate) struct Sender<T>(Option<futures_channel::oneshot::Sender<T>>);
 
@@ -25,19 +25,19 @@ pub(crate) mod oneshot {
         #[track_caller]
         pub(crate) fn send(mut self, value: T) -> Result<(), T> {
             point(Point::Queue);
-            self.0.take().expect("there until it is sent or dropped").send(value)
+            self.0.take().expect("present until it is sent or dropped").send(value)
         }
 
         #[track_caller]
         pub(crate) fn is_canceled(&self) -> bool {
             point(Point::Queue);
-            self.0.as_ref().expect("there until it is sent or dropped").is_canceled()
+            self.0.as_ref().expect("present until it is sent or dropped").is_canceled()
         }
 
         #[track_caller]
         pub(crate) fn poll_canceled(&mut self, context: &mut Context<'_>) -> Poll<()> {
             point(Point::Queue);
-            self.0.as_mut().expect("there until it is sent or dropped").poll_canceled(context)
+            self.0.as_mut().expect("present until it is sent or dropped").poll_canceled(context)
         }
     }
 
@@ -65,7 +65,7 @@ pub(crate) mod oneshot {
     }
 }
 
-/// A queue without bounds, from one or several to one.
+/// Unbounded queue from one or several senders to one receiver.
 pub(crate) mod async_queue {
     use std::pin::Pin;
     use std::task::{Context, Poll};
@@ -76,10 +76,10 @@ pub(crate) mod async_queue {
     use futures_channel::mpsc;
     pub(crate) use mpsc::TrySendError;
 
-    /// Sends without waiting.
+    /// Sender that never waits.
     pub(crate) struct UnboundedSender<T>(mpsc::UnboundedSender<T>);
 
-    /// Waits for what is sent.
+    /// Receiver of the queue.
     pub(crate) struct UnboundedReceiver<T>(mpsc::UnboundedReceiver<T>);
 
     pub(crate) fn unbounded<T>() -> (UnboundedSender<T>, UnboundedReceiver<T>) {

@@ -1,4 +1,4 @@
-//! Running schedules, and what a schedule's body and its simulated disk ask of it.
+//! Runner of schedules, and the interface for a schedule's body and its simulated disk.
 
 use std::panic::Location;
 use std::sync::{Arc, Mutex, Once};
@@ -10,20 +10,21 @@ use super::schedule::{
     point,
 };
 use super::thread::{Builder, JoinHandle};
+use crate::sync::affinity;
 
 /// Runs schedules, one after another, on threads that it keeps.
 ///
-/// All its threads stay on the core that the caller is on: they take turns, and passing the baton to
-/// another core takes several times as long.
+/// All its threads stay on the caller's core: they take turns, and passing the baton to another
+/// core takes several times as long.
 #[derive(Default)]
 pub struct Runner(Arc<Pool>);
 
-/// What came of a schedule.
+/// Result of a schedule.
 #[derive(Debug)]
 pub enum Ran<T> {
-    /// It came to its end.
+    /// It ended without a finding.
     Over(T, ScheduleReport),
-    /// It found a fault. Its threads stop where they were, and what they have is never freed.
+    /// It found a fault. Its threads stop where they were, and their resources are never freed.
     Found(Box<Finding>),
 }
 
@@ -34,20 +35,21 @@ impl std::fmt::Debug for Runner {
 }
 
 impl Runner {
-    /// A runner on one core: the calling thread stays there, and so do those that play parts.
+    /// Creates a runner on one core, for the calling thread and the threads of its schedules.
     #[must_use]
     pub fn on_core(number: usize) -> Self {
-        if let Some(cores) = core_affinity::get_core_ids().filter(|cores| !cores.is_empty()) {
-            core_affinity::set_for_current(cores[number % cores.len()]);
+        let cores = affinity::cores();
+        if let Some(core) = cores.get(number % cores.len().max(1)) {
+            affinity::stay_on(*core);
         }
         Self::default()
     }
 
-    /// Runs `body`, and all that it starts, as one schedule. Threads are not switched, except where one
-    /// waits, before `body` calls [`switch_threads`].
+    /// Runs `body`, and everything that it starts, as one schedule. Before `body` calls
+    /// [`switch_threads`], threads are switched only where one waits.
     ///
     /// # Panics
-    /// If the operating system has no threads left.
+    /// Panics if the operating system has no threads left.
     pub fn run<T: Send + 'static>(
         &self,
         options: ScheduleOptions,
@@ -60,21 +62,21 @@ impl Runner {
         let set = value.clone();
         let seated = self.0.seat(&schedule, number, move || {
             let body = body();
-            *set.lock().expect("nobody panics with it") = Some(body);
+            *set.lock().expect("no holder panics") = Some(body);
         });
         seated.expect("threads to run schedules");
         schedule.pass_to(number);
         match schedule.wait() {
             Ending::Over(report) => {
-                let value = value.lock().expect("nobody panics with it").take();
-                Ran::Over(value.expect("the body is over"), report)
+                let value = value.lock().expect("no holder panics").take();
+                Ran::Over(value.expect("the body has ended"), report)
             }
             Ending::Found(finding) => Ran::Found(finding),
         }
     }
 }
 
-/// Makes panics on threads that take part a finding, once per process.
+/// Turns panics on participating threads into findings; installed once per process.
 fn tell_panics() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -103,27 +105,27 @@ impl<T> std::fmt::Debug for Client<T> {
 }
 
 impl<T> Client<T> {
-    /// Waits until the thread is over.
+    /// Waits until the thread has ended.
     ///
     /// # Panics
-    /// If it panicked outside of a schedule.
+    /// Panics if the thread panicked outside of a schedule.
     #[track_caller]
     pub fn join(self) -> T {
         self.0.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     }
 }
 
-/// Starts a thread that takes part in the schedule, if the caller does.
+/// Starts a thread that participates in the schedule, if the caller does.
 ///
 /// # Panics
-/// If the operating system has no threads left.
+/// Panics if the operating system has no threads left.
 #[track_caller]
 pub fn spawn<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> Client<T> {
     let thread = Builder::new().name(name.to_owned()).spawn(run);
     Client(thread.expect("threads for a schedule's clients"))
 }
 
-/// From now on threads are switched wherever the seed says, or only where one waits.
+/// Enables thread switches where the seed decides, or restricts them to waits.
 pub fn switch_threads(switch: bool) {
     if let Some(part) = part() {
         part.set_switching(switch);
@@ -136,59 +138,60 @@ pub fn give_way() {
     super::thread::yield_thread();
 }
 
-/// Lets other threads run for so many microseconds of the schedule's own time.
+/// Lets other threads run for this many microseconds of the schedule's virtual time.
 #[track_caller]
 pub fn pause(microseconds: u64) {
-    let part = part().expect("a thread that takes part");
+    let part = part().expect("a participating thread");
     part.wait(part.new_resource(), Some(microseconds), Location::caller());
 }
 
-/// Says what a finding is to say of the database; called on a thread that takes no part.
+/// Sets the function that describes the database in a finding; it is called on a thread that does
+/// not participate.
 pub fn describe_by(describe: impl Fn() -> String + Send + 'static) {
     if let Some(part) = part() {
         part.schedule.describe_by(Box::new(describe));
     }
 }
 
-/// Ends the schedule with a finding: `message` says what the database showed that cannot be.
+/// Ends the schedule with a finding. `message` describes the impossible result of the database.
 ///
 /// # Panics
-/// On a thread that takes no part.
+/// Panics on a thread that does not participate.
 #[track_caller]
 pub fn found_wrong(message: String) -> ! {
-    let part = part().expect("a thread that takes part");
+    let part = part().expect("a participating thread");
     part.fail(FindingKind::Wrong, message, Location::caller())
 }
 
-/// Whether panics on this thread are planned, and no finding; returns what it was.
+/// Sets whether panics on this thread are planned, and no finding; returns the previous setting.
 pub fn planned_panics(planned: bool) -> bool {
     plan_panics(planned)
 }
 
-/// The schedule's own time in microseconds, on a thread that takes part.
+/// The schedule's virtual time in microseconds, on a participating thread.
 pub(crate) fn virtual_now() -> Option<u64> {
     part().map(|part| part.now())
 }
 
-/// Something to wait for, on a thread that takes part.
+/// Creates a resource to wait for, on a participating thread.
 pub(crate) fn new_resource() -> usize {
-    part().expect("a thread that takes part").new_resource()
+    part().expect("a participating thread").new_resource()
 }
 
-/// Waits until `resource` is announced, or for so many microseconds.
+/// Waits until `resource` is announced, or for this many microseconds.
 #[track_caller]
 pub(crate) fn wait_for(resource: usize, timeout: Option<u64>) {
-    part().expect("a thread that takes part").wait(resource, timeout, Location::caller());
+    part().expect("a participating thread").wait(resource, timeout, Location::caller());
 }
 
-/// Lets those go on who wait for `resource`.
+/// Resumes the threads that wait for `resource`.
 pub(crate) fn announce(resource: usize) {
     if let Some(part) = part() {
         part.announce(resource);
     }
 }
 
-/// The device is used.
+/// Passes the switch point of a device operation.
 #[track_caller]
 pub(crate) fn device_point() {
     point(Point::Device);

@@ -1,10 +1,10 @@
-//! One controlled schedule: real threads of which only the holder of the baton runs.
+//! One controlled schedule: real threads, of which only the holder of the baton runs.
 //!
-//! Invariants: the baton is at one thread at a time, so [`Core`] is only touched by its holder; it is
-//! passed on at switch points alone, and to whom depends on the seed and on what happened before, on
-//! nothing else: the same seed does the same. A thread that waits is passed over until what it waits
-//! for was announced, or its deadline is there in virtual time. Time passes by steps; where everybody
-//! waits it jumps to the next deadline, and where there is none, that is a deadlock.
+//! Invariants: one thread at a time holds the baton, so only the holder accesses [`Core`]. The
+//! baton is passed on only at switch points. The next holder depends only on the seed and on what
+//! happened before: the same seed replays the same schedule. A waiting thread is skipped until its
+//! resource is announced, or its deadline passes in virtual time. Time advances with steps. If
+//! every thread waits, it jumps to the next deadline; without a deadline, that is a deadlock.
 
 use std::cell::{Cell, UnsafeCell};
 use std::collections::VecDeque;
@@ -15,12 +15,12 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use super::finding::{Finding, FindingKind, ThreadReport, TraceEntry};
 use super::strategy::{Candidate, PLACES, Strategy};
 
-/// Threads of a schedule at most, those included that are over.
+/// Maximum number of threads in a schedule, including ended ones.
 const MAX_THREADS: usize = 256;
-/// Switch points that a trace remembers.
+/// Maximum number of switch points in a trace.
 const TRACE_ENTRIES: usize = 20_000;
 
-/// What happens at a switch point.
+/// Kind of a switch point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Point {
@@ -30,19 +30,19 @@ pub enum Point {
     Store,
     /// An atomic read-modify-write.
     Update,
-    /// A lock is about to be taken.
+    /// Before a lock is acquired.
     Lock,
-    /// A lock was left.
+    /// After a lock was released.
     Unlock,
-    /// A queue, a channel or a cell is about to be used.
+    /// Before a queue, a channel or a cell is used.
     Queue,
-    /// The thread gives way.
+    /// The thread yields.
     Yield,
     /// The thread waits.
     Block,
     /// A thread was started.
     Spawn,
-    /// The thread is over.
+    /// The thread has ended.
     Finish,
     /// The device was used.
     Device,
@@ -50,25 +50,25 @@ pub enum Point {
     Clock,
 }
 
-/// How a schedule is run.
+/// Options of a schedule.
 #[derive(Clone, Copy, Debug)]
 pub struct ScheduleOptions {
-    /// Decides everything.
+    /// Determines the whole schedule.
     pub seed: u64,
-    /// Steps after which a schedule counts as one that makes no progress.
+    /// Maximum number of steps before a schedule counts as stuck.
     pub most_steps: u64,
-    /// Whether the last switch points are remembered, to be message with a finding.
+    /// If set, the last switch points are recorded for a finding.
     pub trace: bool,
 }
 
-/// What a schedule did.
+/// Statistics of a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScheduleReport {
-    /// Switch points that were passed.
+    /// Switch points passed.
     pub steps: u64,
-    /// How often the baton was passed on.
+    /// Number of times that the baton was passed on.
     pub switches: u64,
-    /// A hash of the thread and the kind of every switch point: equal if the schedules were.
+    /// Hash of the thread and the kind of every switch point: equal for equal schedules.
     pub hash: u64,
 }
 
@@ -82,22 +82,22 @@ enum State {
 struct Thread {
     name: String,
     state: State,
-    /// Its last deadline came before what it waited for.
+    /// Set if its last deadline passed before its resource was announced.
     timed_out: bool,
-    /// It was unparked, or will be let through at once when it parks.
+    /// Set if it was unparked, or its next park must return immediately.
     unparked: bool,
     place: &'static Location<'static>,
     point: Point,
 }
 
-/// Everything about a schedule that only the holder of the baton touches.
+/// State of a schedule that only the holder of the baton accesses.
 struct Core {
     steps: u64,
     switches: u64,
     hash: u64,
-    /// The step at which the strategy, or a bound, is to decide next.
+    /// The step at which the strategy, or a limit, decides next.
     decide_at: u64,
-    /// The class of places at which the strategy is to decide each time.
+    /// The class of source lines at which the strategy decides every time.
     residue: Option<u32>,
     /// Virtual time that passed without steps.
     skipped: u64,
@@ -109,14 +109,14 @@ struct Core {
     resources: usize,
 }
 
-/// Where a thread waits for the baton.
+/// The place where a thread waits for the baton.
 #[derive(Default)]
 struct Seat {
     holds: AtomicBool,
     thread: OnceLock<std::thread::Thread>,
 }
 
-/// How a schedule ended.
+/// Result of a schedule.
 pub(super) enum Ending {
     Over(ScheduleReport),
     Found(Box<Finding>),
@@ -134,13 +134,13 @@ pub(crate) struct Schedule {
     pub(super) pool: Arc<super::pool::Pool>,
 }
 
-// SAFETY: `core` is touched by the holder of the baton only, and passing it on is a Release store that
+// SAFETY: only the holder of the baton accesses `core`, and passing it on is a Release store that
 // the next holder's Acquire exchange reads.
 unsafe impl Sync for Schedule {}
 // SAFETY: nothing in it belongs to a thread.
 unsafe impl Send for Schedule {}
 
-/// A thread's part in a schedule.
+/// A thread's participation in a schedule.
 pub(super) struct Part {
     pub(super) schedule: Arc<Schedule>,
     pub(super) number: usize,
@@ -151,26 +151,27 @@ thread_local! {
     static PANIC_PLANNED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// This thread's part, if it takes part in a schedule.
+/// This thread's participation, if any.
 #[inline(always)]
 pub(super) fn part() -> Option<&'static Part> {
-    // SAFETY: null, or set by `Part::play` to a part that outlives the thread's run, which clears it.
+    // SAFETY: null, or set by `Part::play` to a part that outlives the thread's run, which clears
+    // it.
     unsafe { PART.get().as_ref() }
 }
 
-/// Whether this thread takes part in a schedule.
+/// Returns whether this thread participates in a schedule.
 #[inline(always)]
 pub(crate) fn takes_part() -> bool {
     !PART.get().is_null()
 }
 
-/// The number of this thread's part, if it takes part in a schedule.
+/// The number of this thread in its schedule, if it participates in one.
 #[inline(always)]
 pub(crate) fn number_in_schedule() -> Option<usize> {
     part().map(|part| part.number)
 }
 
-/// Passes a switch point, on a thread that takes part.
+/// Passes a switch point, on a participating thread.
 #[inline(always)]
 #[track_caller]
 pub(crate) fn point(kind: Point) {
@@ -179,7 +180,7 @@ pub(crate) fn point(kind: Point) {
     }
 }
 
-/// Whether panics on this thread are no finding from now on; returns whether they were.
+/// Sets whether panics on this thread are planned, and no finding; returns the previous setting.
 pub(super) fn plan_panics(planned: bool) -> bool {
     PANIC_PLANNED.replace(planned)
 }
@@ -214,7 +215,7 @@ impl Schedule {
         })
     }
 
-    /// Adds a thread. To be called by the holder of the baton, or before anybody has it.
+    /// Adds a thread. Must be called by the holder of the baton, or before any thread holds it.
     #[track_caller]
     pub(super) fn add(&self, name: String) -> usize {
         // SAFETY: the caller holds the baton.
@@ -240,7 +241,7 @@ impl Schedule {
 
     pub(super) fn pass_to(&self, number: usize) {
         let seat = &self.seats[number];
-        // Release pairs with the Acquire in `take`: what this thread did comes before.
+        // Release pairs with the Acquire in `take`: this thread's actions come before.
         seat.holds.store(true, Ordering::Release);
         seat.thread.get().expect("threads are seated before they run").unpark();
     }
@@ -252,7 +253,7 @@ impl Schedule {
         }
     }
 
-    /// Waits for the end, on a thread that does not take part.
+    /// Waits for the end, on a thread that does not participate.
     pub(super) fn wait(&self) -> Ending {
         let mut ending = self.ending.lock().expect(NO_PANIC);
         loop {
@@ -268,16 +269,16 @@ impl Schedule {
         self.ended.notify_all();
     }
 
-    /// Says what is to be message with a finding.
+    /// Sets the function that describes the database in a finding.
     pub(super) fn describe_by(&self, describe: Describe) {
         *self.describe.lock().expect(NO_PANIC) = Some(describe);
     }
 }
 
-const NO_PANIC: &str = "nobody panics with it";
+const NO_PANIC: &str = "no holder panics";
 
 impl Part {
-    /// Runs `run` as this part, from when it gets the baton until it is over.
+    /// Runs `run` as this part: waits for the baton, and leaves the schedule at the end.
     pub(super) fn play(&self, run: impl FnOnce()) {
         self.schedule.take(self.number);
         PART.set(self);
@@ -314,12 +315,12 @@ impl Part {
         }
     }
 
-    /// The strategy decides whether the baton is passed on here.
+    /// Lets the strategy decide whether to pass the baton on here.
     #[cold]
     fn maybe_switch(&self, kind: Point, place: &'static Location<'static>) {
         let core = self.core();
         if core.steps > core.most_steps {
-            let message = format!("{} steps, and no end", core.steps);
+            let message = format!("no end after {} steps", core.steps);
             self.fail(FindingKind::NoProgress, message, place);
         }
         (core.threads[self.number].place, core.threads[self.number].point) = (place, kind);
@@ -346,7 +347,7 @@ impl Part {
         self.schedule.take(self.number);
     }
 
-    /// Gives way to the others.
+    /// Yields to the other threads.
     pub(super) fn give_way(&self, place: &'static Location<'static>) {
         self.step(Point::Yield, place);
         let core = self.core();
@@ -358,8 +359,8 @@ impl Part {
         self.switch(next);
     }
 
-    /// Waits until `resource` is announced, or for so long; whether it was announced. Nobody else runs
-    /// between what the caller looked at last and this thread being listed as one that waits.
+    /// Waits until `resource` is announced, or for this long; returns whether it was announced. No
+    /// other thread runs between the caller's last check and the listing of this thread as waiting.
     pub(super) fn wait(
         &self,
         resource: usize,
@@ -376,7 +377,7 @@ impl Part {
         !self.core().threads[self.number].timed_out
     }
 
-    /// Passes the baton on though this thread cannot go on.
+    /// Passes the baton on although this thread cannot continue.
     fn leave(&self, place: &'static Location<'static>) {
         let core = self.core();
         core.wake_due();
@@ -388,7 +389,7 @@ impl Part {
                 return self.switch(next);
             }
             let Some(deadline) = core.next_deadline() else {
-                let message = "every thread waits, and nobody will wake one".to_owned();
+                let message = "every thread waits without a deadline".to_owned();
                 self.fail(FindingKind::Deadlock, message, place);
             };
             core.skipped += deadline.saturating_sub(core.now());
@@ -396,7 +397,7 @@ impl Part {
         }
     }
 
-    /// Lets those go on who wait for `resource`.
+    /// Makes the threads that wait for `resource` runnable.
     pub(super) fn announce(&self, resource: usize) {
         let core = self.core();
         for thread in &mut core.threads {
@@ -407,11 +408,11 @@ impl Part {
         }
     }
 
-    /// A resource that nobody else has.
+    /// Creates a unique resource.
     pub(super) fn new_resource(&self) -> usize {
         let core = self.core();
         core.resources += 1;
-        // Odd, so that it is no address.
+        // Odd, so that it differs from every address.
         core.resources * 2 + 1
     }
 
@@ -419,12 +420,12 @@ impl Part {
         self.core().threads[thread].state == State::Over
     }
 
-    /// What is waited for until a thread is over.
+    /// The resource that the end of a thread announces.
     pub(super) fn end_of(thread: usize) -> usize {
         usize::MAX - 2 * thread
     }
 
-    /// What a parked thread waits for.
+    /// The resource that a parked thread waits for.
     fn unparking_of(thread: usize) -> usize {
         usize::MAX - 2 * (thread + MAX_THREADS)
     }
@@ -478,7 +479,7 @@ impl Part {
                 return self.schedule.pass_to(next);
             }
             let Some(deadline) = core.next_deadline() else {
-                let message = "every thread left waits, and nobody will wake one".to_owned();
+                let message = "every remaining thread waits without a deadline".to_owned();
                 self.fail(FindingKind::Deadlock, message, Location::caller());
             };
             core.skipped += deadline.saturating_sub(core.now());
@@ -486,7 +487,7 @@ impl Part {
         }
     }
 
-    /// Ends the schedule with a finding. Its threads, this one too, stop where they are for good.
+    /// Ends the schedule with a finding. All its threads, including this one, stop permanently.
     pub(super) fn fail(
         &self,
         kind: FindingKind,
@@ -499,7 +500,7 @@ impl Part {
         let threads = core.threads.iter().enumerate().map(|(number, thread)| ThreadReport {
             name: thread.name.clone(),
             state: if number == self.number {
-                "has the baton".to_owned()
+                "holds the baton".to_owned()
             } else {
                 thread.describe()
             },
@@ -519,7 +520,7 @@ impl Part {
         }
     }
 
-    /// What the database says of itself, unless it needs what a stopped thread has locked.
+    /// Describes the database, unless that needs a lock of a stopped thread.
     fn describe_database(&self) -> String {
         let Some(describe) = self.schedule.describe.lock().expect(NO_PANIC).take() else {
             return String::new();
@@ -527,7 +528,7 @@ impl Part {
         let (sender, message) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             _ = sender.send(describe());
-            // What it holds of the database stays as it is, with all the rest.
+            // References to the database are leaked, like everything else.
             std::mem::forget(describe);
         });
         let patience = std::time::Duration::from_secs(1);
@@ -551,10 +552,10 @@ fn remember(
 impl Thread {
     fn describe(&self) -> String {
         match self.state {
-            State::Runnable => format!("could go on after {:?}", self.point),
+            State::Runnable => format!("runnable after {:?}", self.point),
             State::Waiting { deadline: None, .. } => "waits".to_owned(),
             State::Waiting { deadline: Some(deadline), .. } => format!("waits until {deadline} us"),
-            State::Over => "is over".to_owned(),
+            State::Over => "has ended".to_owned(),
         }
     }
 }
@@ -564,7 +565,7 @@ impl Core {
         self.steps + self.skipped
     }
 
-    /// Lets those go on whose deadline is there.
+    /// Makes the threads runnable whose deadline has passed.
     fn wake_due(&mut self) {
         let now = self.now();
         for thread in &mut self.threads {
@@ -589,7 +590,7 @@ impl Core {
         threads.filter(|(_, thread)| thread.state == State::Runnable).map(|(n, _)| n).collect()
     }
 
-    /// The step at which the strategy is to decide next.
+    /// The step at which the strategy decides next.
     fn next_decision(&self) -> u64 {
         let strategy = if self.switching { self.strategy.next() } else { u64::MAX };
         let deadline = self.next_deadline().map_or(u64::MAX, |at| at.saturating_sub(self.skipped));

@@ -1,28 +1,29 @@
-//! Who runs next: four ways to choose, one of them by the seed.
+//! Scheduling strategies: four ways to choose the next thread; the seed selects one.
 //!
-//! - *Random*: at about every n-th switch point somebody else runs, each as likely as the other.
-//! - *Priorities* (PCT, Burckhardt et al. 2010): whoever has the highest priority runs; at a few switch
-//!   points the one that runs gets the lowest. It finds what needs few changes at the right places.
-//! - *Stalls*: at a few switch points the one that runs is held up for a long while, in which the
-//!   others run on, as if the operating system had taken it off its core there.
-//! - *Places*: the same, but at few places of the source, every other time that a thread comes by there,
-//!   and in between at random: for what goes wrong only between two instructions that few threads ever
-//!   pass, while others are between two more.
+//! - *Random*: about every n-th switch point, another thread runs, chosen uniformly.
+//! - *Priorities* (PCT, Burckhardt et al. 2010): the thread with the highest priority runs; at a
+//!   few switch points the running one gets the lowest. It finds faults that need few switches at
+//!   the right places.
+//! - *Stalls*: at a few switch points the running thread is stopped for a long time, as if the
+//!   operating system had preempted it there, and the others continue.
+//! - *Places*: the same at few source lines, every other time that a thread passes there, and
+//!   random in between. It finds faults that occur only between two instructions that few threads
+//!   pass, while other threads are at similar places.
 
 use fastrand::Rng;
 
-/// A thread that could run.
+/// A runnable thread.
 pub(super) type Candidate = usize;
 
-/// Steps a schedule takes, about: changes are spread over them.
+/// Typical number of steps in a schedule, over which switches are distributed.
 const DEFAULT_STEPS: u64 = 40_000;
-/// Steps for which one thread runs while others could, at most, whatever the strategy: it may spin until
-/// one of them goes on.
+/// Maximum number of steps that one thread runs while others could, with every strategy: it may
+/// spin until one of them continues.
 const MAX_TURN: u64 = 3000;
-/// Of so many classes of lines of the source one is chosen.
+/// Number of classes of source lines, of which one is chosen.
 pub(super) const PLACES: u32 = 61;
-/// Steps after which every schedule goes on at random: it is fair, so what is not over soon then stands
-/// still by itself.
+/// Steps after which every schedule continues at random. Random is fair, so a schedule that does
+/// not end soon after is stuck.
 const FAIR_AFTER: u64 = 150_000;
 
 #[derive(Debug)]
@@ -33,13 +34,13 @@ enum Kind {
     Places { residue: u32, gap: u64, longest: u64, until: Vec<u64> },
 }
 
-/// What decides who runs.
+/// State of the strategy.
 #[derive(Debug)]
 pub(super) struct Strategy {
     random: Rng,
     kind: Kind,
     next: u64,
-    /// When the one that runs began.
+    /// The step at which the running thread began.
     turn_began: u64,
 }
 
@@ -70,7 +71,7 @@ impl Strategy {
         Self { random, kind, next: 0, turn_began: 0 }
     }
 
-    /// Another thread takes part.
+    /// Adds a thread.
     pub(super) fn add_thread(&mut self) {
         match &mut self.kind {
             Kind::Random { .. } => {}
@@ -81,12 +82,12 @@ impl Strategy {
         }
     }
 
-    /// The step at which it is to decide next.
+    /// The step at which it decides next.
     pub(super) fn next(&self) -> u64 {
         self.next.min(self.turn_began + MAX_TURN + 1)
     }
 
-    /// Steps after which it wants to know that somebody could go on.
+    /// Number of steps after which it must be notified that a thread became runnable.
     pub(super) fn patience(&self) -> u64 {
         match self.kind {
             Kind::Priorities { .. } => 1,
@@ -94,8 +95,7 @@ impl Strategy {
         }
     }
 
-    /// Of the lines of the source, counted modulo [`PLACES`], the one whose switch points are looked at
-    /// each time.
+    /// The class of source lines, modulo [`PLACES`], whose switch points are all examined.
     pub(super) fn residue(&self) -> Option<u32> {
         match self.kind {
             Kind::Places { residue, .. } => Some(residue),
@@ -107,7 +107,7 @@ impl Strategy {
         1 + random.u64(0..2 * gap)
     }
 
-    /// Who runs after a switch point of `me`, which could go on.
+    /// Chooses the thread after a switch point of `me`, which is runnable.
     pub(super) fn at_point(
         &mut self,
         me: usize,
@@ -158,7 +158,7 @@ impl Strategy {
         self.choose(me, step, candidates)
     }
 
-    /// Who runs after `me` gave way: somebody else, if there is one.
+    /// Chooses the thread after `me` yielded: another one, if any is runnable.
     pub(super) fn at_yield(&mut self, me: usize, step: u64, candidates: &[Candidate]) -> usize {
         if let Kind::Priorities { priorities, lowest, .. } = &mut self.kind {
             *lowest -= 1;
@@ -169,7 +169,7 @@ impl Strategy {
         if others.is_empty() { me } else { self.choose(me, step, &others) }
     }
 
-    /// Who runs when `me` cannot.
+    /// Chooses the thread if `me` is blocked.
     pub(super) fn when_blocked(&mut self, me: usize, step: u64, candidates: &[Candidate]) -> usize {
         self.choose(me, step, candidates)
     }
@@ -179,14 +179,14 @@ impl Strategy {
             Kind::Random { .. } => candidates[self.random.usize(0..candidates.len())],
             Kind::Priorities { priorities, .. } => {
                 let highest = candidates.iter().copied().max_by_key(|thread| priorities[*thread]);
-                highest.expect("somebody can go on")
+                highest.expect("some thread is runnable")
             }
             Kind::Stalls { until, .. } | Kind::Places { until, .. } => {
                 let free: smallvec::SmallVec<[Candidate; 16]> =
                     candidates.iter().copied().filter(|thread| until[*thread] <= step).collect();
                 if free.is_empty() {
                     let soonest = candidates.iter().copied().min_by_key(|thread| until[*thread]);
-                    soonest.expect("somebody can go on")
+                    soonest.expect("some thread is runnable")
                 } else {
                     free[self.random.usize(0..free.len())]
                 }

@@ -1,4 +1,4 @@
-//! Schedules by themselves: each is fair, and replays.
+//! Tests of schedules: each is fair, and replays.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::atomic::AtomicBool;
 use super::{Ran, Runner, ScheduleOptions, ScheduleReport, pause, spawn, switch_threads};
 
-/// Runs a schedule that comes to its end.
+/// Runs a schedule that ends without a finding.
 fn run(runner: &Runner, seed: u64, body: fn()) -> ScheduleReport {
     let options = ScheduleOptions { seed, most_steps: 1_000_000, trace: false };
     match runner.run(options, body) {
@@ -15,7 +15,8 @@ fn run(runner: &Runner, seed: u64, body: fn()) -> ScheduleReport {
     }
 }
 
-/// One thread spins until the other one, which spins until the first one began, has gone on.
+/// Two threads spin for each other: one until the other has continued, the other until the first
+/// has begun.
 fn spin_for_one_another() {
     let flags = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
     switch_threads(true);
@@ -29,7 +30,7 @@ fn spin_for_one_another() {
     threads.into_iter().for_each(super::Client::join);
 }
 
-/// Whatever the strategy, a thread that spins is taken off for those it waits for.
+/// With every strategy, a spinning thread is preempted for the threads it waits for.
 #[test]
 fn a_thread_that_spins_does_not_keep_the_others_from_going_on() {
     let runner = Runner::default();

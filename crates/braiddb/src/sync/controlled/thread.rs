@@ -1,5 +1,5 @@
-//! Threads, their waiting and the clock in a controlled schedule. A thread that a participant starts
-//! takes part too.
+//! Threads, waiting and the clock for controlled schedules. A thread started by a participant
+//! participates too.
 
 use std::num::NonZero;
 use std::panic::Location;
@@ -9,10 +9,10 @@ pub(crate) use std::thread::panicking;
 
 use super::schedule::{Part, Point, Schedule, part, point};
 
-/// How many threads there are for work that is divided among them.
+/// Parallelism that is reported to parallel algorithms.
 const PARALLELISM: NonZero<usize> = NonZero::new(2).unwrap();
 
-/// A thread that is about to be started.
+/// Builder of a thread.
 pub(crate) struct Builder(std::thread::Builder, String);
 
 type Outcome<T> = Arc<Mutex<Option<T>>>;
@@ -44,7 +44,7 @@ impl Builder {
         let number = part.schedule.add(self.1);
         part.schedule.pool.seat(&part.schedule, number, move || {
             let value = run();
-            *result.lock().expect("nobody panics with it") = Some(value);
+            *result.lock().expect("no holder panics") = Some(value);
         })?;
         point(Point::Spawn);
         Ok(JoinHandle::Scheduled { number, outcome })
@@ -58,21 +58,21 @@ impl<T> JoinHandle<T> {
             Self::Real(thread) => thread.join(),
             Self::Scheduled { number, outcome } => {
                 wait_for_end(number, Location::caller());
-                let outcome = outcome.lock().expect("nobody panics with it").take();
-                Ok(outcome.expect("a scheduled thread that is over did not panic"))
+                let outcome = outcome.lock().expect("no holder panics").take();
+                Ok(outcome.expect("an ended scheduled thread did not panic"))
             }
         }
     }
 }
 
 fn wait_for_end(number: usize, place: &'static Location<'static>) {
-    let part = part().expect("joined by those who take part");
+    let part = part().expect("joined by a participating thread");
     while !part.is_over(number) {
         part.wait(Part::end_of(number), None, place);
     }
 }
 
-/// Threads that are over before what they borrow is.
+/// Scope of threads that end before the data they borrow.
 pub(crate) struct Scope<'scope, 'env> {
     real: &'scope std::thread::Scope<'scope, 'env>,
     scheduled: Mutex<Vec<usize>>,
@@ -94,17 +94,17 @@ where
     std::thread::scope(|real| {
         let scope = Scope { real, scheduled: Mutex::default() };
         let value = f(&scope);
-        for number in scope.scheduled.into_inner().expect("nobody panics with it") {
+        for number in scope.scheduled.into_inner().expect("no holder panics") {
             wait_for_end(number, place);
         }
         value
     })
 }
 
-/// Starts a thread of a scope.
+/// Starts a thread in a scope.
 ///
 /// # Errors
-/// The operating system's, when there may be no more threads.
+/// Those of the operating system, if no more threads are allowed.
 #[track_caller]
 pub(crate) fn spawn_scoped<'scope, T: Send + 'scope>(
     scope: &Scope<'scope, '_>,
@@ -131,14 +131,14 @@ impl<'scope> Scope<'scope, '_> {
         let number = part.schedule.add("scoped".to_owned());
         let run: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || {
             let value = run();
-            *result.lock().expect("nobody panics with it") = Some(value);
+            *result.lock().expect("no holder panics") = Some(value);
         });
-        // SAFETY: `scope` waits until the thread is over, which is when `run` is gone, before it
-        // returns; a schedule that is given up stops both for good.
+        // SAFETY: `scope` waits until the thread has ended, when `run` is dropped, before it
+        // returns; an abandoned schedule stops both permanently.
         let run: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(run) };
         let seated = part.schedule.pool.seat(&part.schedule, number, run);
         seated.expect("threads for a schedule");
-        self.scheduled.lock().expect("nobody panics with it").push(number);
+        self.scheduled.lock().expect("no holder panics").push(number);
         point(Point::Spawn);
         ScopedJoinHandle::Scheduled { number, outcome }
     }
@@ -151,14 +151,14 @@ impl<T> ScopedJoinHandle<'_, T> {
             Self::Real(thread) => thread.join(),
             Self::Scheduled { number, outcome } => {
                 wait_for_end(number, Location::caller());
-                let outcome = outcome.lock().expect("nobody panics with it").take();
-                Ok(outcome.expect("a scheduled thread that is over did not panic"))
+                let outcome = outcome.lock().expect("no holder panics").take();
+                Ok(outcome.expect("an ended scheduled thread did not panic"))
             }
         }
     }
 }
 
-/// Names a thread, to be unparked.
+/// A handle to unpark a thread.
 #[derive(Clone)]
 pub(crate) enum Thread {
     Real(std::thread::Thread),
@@ -206,14 +206,14 @@ pub(crate) fn yield_thread() {
     }
 }
 
-/// The time: virtual where a schedule is controlled.
+/// The clock: virtual time in a controlled schedule.
 pub(crate) mod clock {
     use std::sync::OnceLock;
     use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
     use super::{Point, part, point};
 
-    /// What time it is.
+    /// The current time.
     #[track_caller]
     pub(crate) fn now() -> Instant {
         static BEGIN: OnceLock<Instant> = OnceLock::new();
@@ -222,7 +222,7 @@ pub(crate) mod clock {
         *BEGIN.get_or_init(Instant::now) + Duration::from_micros(part.now())
     }
 
-    /// Milliseconds since 1970, by the same clock: schedules take place in 2001.
+    /// Milliseconds since 1970, by the same clock: schedules begin in 2001.
     #[track_caller]
     pub(crate) fn wall_milliseconds() -> u64 {
         const BEGIN: u64 = 1_000_000_000_000;

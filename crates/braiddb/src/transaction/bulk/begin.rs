@@ -1,8 +1,9 @@
-//! How a bulk operation begins: what it waits for, and the gates that it closes.
+//! Start of a bulk operation: waits for writers, and closes the gates of its tables.
 //!
-//! Nobody waits in a circle: gates are closed in the order of tables, those of an index's entries with its table's; writers
-//! are refused, and wait for nothing while they hold anything. Who waits for writers, or for another operation, gives all
-//! gates back if it takes long, and begins anew: so nobody is kept out for long by an operation that does not begin.
+//! Deadlock freedom: gates are closed in table order, and those of an index's entries together with
+//! its table's. Writers are refused; they never wait while they hold anything. An operation that
+//! waits long for writers or for another operation releases all its gates and starts over. So an
+//! operation that cannot begin does not block others for long.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,23 +18,25 @@ use crate::transaction::context::Transaction;
 use crate::transaction::isolation::Mode;
 use crate::transaction::worker::{NoContext, WorkerTransactions};
 
-/// Looks between which others run, and after how many of them gates are given back that writers do not leave.
+/// Number of polls before gates are released because writers do not finish. Other tasks run between
+/// polls.
 const MAX_LOOKS: u32 = if cfg!(braid_simulation) { 64 } else { 1 << 10 };
 
-/// Closed gates, and the right that nobody changes the tables' indexes; both given back when this is dropped.
+/// Closed gates, and the exclusive right to change the tables' indexes. Dropping this releases
+/// both.
 #[derive(Debug, Default)]
 pub(crate) struct BulkGates {
-    /// Tables and the entries of their indexes, whose gates are closed.
+    /// Tables with closed gates, including the entries of their indexes.
     closed: Vec<Arc<Records>>,
     rights: Vec<ChangingIndexes>,
 }
 
-/// Why a bulk operation does not begin.
+/// Reasons why a bulk operation does not begin.
 #[derive(Debug)]
 pub(crate) enum CannotBegin {
-    /// An index of this table is created or dropped, or the table is dropped.
+    /// An index of this table is being created or dropped, or the table is being dropped.
     IndexBusy(Arc<str>),
-    /// This table was dropped, or never came to be.
+    /// This table was dropped, or its creation was rolled back.
     Gone(Arc<str>),
     Log(Arc<LogError>),
     Closing,
@@ -41,7 +44,7 @@ pub(crate) enum CannotBegin {
 
 impl Drop for BulkGates {
     fn drop(&mut self) {
-        // First: who closes a gate next finds the right there.
+        // Released first, so that the next operation to close a gate finds the right available.
         self.rights.clear();
         for table in &self.closed {
             table.paged().expect("a paged table").bulk().gate.open();
@@ -50,11 +53,11 @@ impl Drop for BulkGates {
 }
 
 impl WorkerTransactions {
-    /// Closes the gates of paged tables and of their indexes, and waits until nobody writes them, and all see what
-    /// the last bulk operations on them did.
+    /// Closes the gates of paged tables and their indexes. Waits until no transaction writes them
+    /// and every snapshot sees the effect of the last bulk operations on them.
     ///
     /// # Errors
-    /// Why the operation does not begin.
+    /// The reason why the operation does not begin.
     pub(crate) async fn close_gates(
         &self,
         mut tables: Vec<Arc<Records>>,
@@ -62,7 +65,7 @@ impl WorkerTransactions {
         tables.sort_unstable_by_key(|table| table.id);
         tables.dedup_by_key(|table| table.id);
         loop {
-            // Before any gate is closed: a reader that is open for long keeps no writer out.
+            // Before any gate is closed: a long-running reader must not block writers.
             for table in &tables {
                 self.wait_until(|| is_settled(table) && !gate(table).is_closed(), u32::MAX).await?;
             }
@@ -75,13 +78,14 @@ impl WorkerTransactions {
                     return Ok(gates);
                 }
             }
-            // Somebody has written, or has a gate, and does not come to an end.
+            // A writer or another operation holds a table for too long.
             drop(gates);
             self.wait_until(|| false, MAX_LOOKS).await?;
         }
     }
 
-    /// Closes the gates of tables and of their indexes; `false` if another operation has one for long.
+    /// Closes the gates of tables and their indexes; `false` if another operation keeps one closed
+    /// for long.
     async fn close_all(
         &self,
         tables: &[Arc<Records>],
@@ -122,16 +126,16 @@ impl WorkerTransactions {
         Ok(is_closed)
     }
 
-    /// Waits until `is_so`; `false` if that is not so after some looks.
+    /// Waits until `is_so` holds; `false` if it does not after `most_looks` polls.
     ///
     /// # Errors
-    /// When the database closes, or its log has failed.
+    /// Fails if the database closes or its log has failed.
     async fn wait_until(
         &self,
         mut is_so: impl FnMut() -> bool,
         most_looks: u32,
     ) -> Result<bool, CannotBegin> {
-        /// From this look on the thread is given to others in between.
+        /// From this poll on, the task sleeps between polls.
         const RESTS_FROM: u32 = 32;
         let engine = self.engine();
         for look in 0.. {
@@ -147,7 +151,7 @@ impl WorkerTransactions {
             if engine.checkpoints.stopping() {
                 return Err(CannotBegin::Closing);
             }
-            // What happens in a simulation must not depend on time, unless that is the schedule's.
+            // A simulation must not depend on time, unless the schedule controls time.
             if look < RESTS_FROM || cfg!(braid_simulation) && !sync::takes_part() {
                 sched::yield_now(Cause::Undecided).await;
                 continue;
@@ -161,24 +165,25 @@ impl WorkerTransactions {
         Ok(false)
     }
 
-    /// Waits until a table's gate is open, for a while: a transaction was refused by it, and has nothing that others wait for.
+    /// Waits a limited time until a table's gate opens. The gate refused the transaction, which
+    /// holds nothing that others wait for.
     pub(crate) async fn wait_for_gate(&self, table: TableId) {
         let table = self.engine().table(table);
         let is_open = || table.paged().is_none_or(|paged| !paged.bulk().gate.is_closed());
-        // When the database closes, the next attempt says so.
+        // If the database closes, the next attempt reports it.
         _ = self.wait_until(is_open, MAX_LOOKS).await;
     }
 
-    /// Begins the transaction of a bulk operation, whose gates are closed.
+    /// Begins the transaction of a bulk operation after its gates were closed.
     ///
     /// # Errors
-    /// When every context is in use.
+    /// Fails if every context is in use.
     pub(crate) fn begin_bulk(
         self: &Rc<Self>,
         mode: Mode,
         gates: BulkGates,
     ) -> Result<Transaction, NoContext> {
-        // After the gates were closed: so all that was written to the tables is before it.
+        // After the gates were closed, so every earlier write to the tables precedes this snapshot.
         let transaction = self.begin_as(mode)?;
         let name = transaction.name();
         let each = gates.closed.iter().map(|table| BulkTable {
@@ -207,7 +212,8 @@ fn gate(table: &Records) -> &crate::page::Gate {
     &table.paged().expect("a paged table").bulk().gate
 }
 
-/// Whether all see what the last bulk operation on a table did, or nothing is left of it.
+/// Returns whether every snapshot sees the last bulk operation on a table, or nothing remains of
+/// it.
 fn is_settled(table: &Records) -> bool {
     table.paged().expect("a paged table").bulk().epochs.newest().is_none()
 }

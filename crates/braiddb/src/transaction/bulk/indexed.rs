@@ -1,8 +1,9 @@
-//! Writes of a bulk operation to a table with secondary indexes, or one whose records expire.
+//! Bulk writes to tables with secondary indexes or expiring records.
 //!
-//! A record and its entries are written one after the other, waiting for pages: nobody sees any of it before all is
-//! committed, and nobody else writes the tables. One such write of an operation is under way at a time. One that is
-//! given up halfway, or fails there, keeps the operation from committing.
+//! A record and its index entries are written one after the other, and each write may wait for
+//! pages. No other transaction sees any of it before the commit, and none writes these tables. An
+//! operation runs one such write at a time. If the write is dropped halfway or fails, the operation
+//! cannot commit.
 
 use super::Transaction;
 use crate::record::EncodedKey;
@@ -12,7 +13,7 @@ use crate::transaction::error::{IndexError, OperationError};
 use crate::transaction::index_keys::{Change, changes, detached};
 use crate::transaction::write::Intent;
 
-/// The right to carry out a write of several steps: of an operation one is under way at a time.
+/// Exclusive right to a write of several steps; an operation runs one at a time.
 struct ExclusiveStep<'t>(&'t Transaction);
 
 impl<'t> ExclusiveStep<'t> {
@@ -51,11 +52,11 @@ impl Drop for FailUnlessFinished<'_> {
 }
 
 impl Transaction {
-    /// Carries out a write of the bulk operation that the transaction is, to a table and its indexes. Values are as they
-    /// are stored.
+    /// Writes to a table and its indexes as part of this transaction's bulk operation. Values are
+    /// in their stored form.
     ///
     /// # Errors
-    /// As for `write`.
+    /// Those of `write`.
     pub(in crate::transaction) async fn write_bulk_indexed(
         &self,
         table: &Records,
@@ -76,7 +77,7 @@ impl Transaction {
                     Err(answer) => return answer,
                 };
                 if !intent.applies(old.is_some()) {
-                    // Then it says so.
+                    // `write_record` returns the error.
                     return self.write_record(table, key, intent).await;
                 }
                 let changes = changes(table, &indexes, key, old, intent.value())?;
@@ -85,14 +86,14 @@ impl Transaction {
                     Some(violation) => violation,
                 }
             };
-            // Without the exclusive step: that is a write of its own.
+            // Without the exclusive step, because this is a separate write.
             if !Box::pin(self.remove_expired_conflict(table, &indexes, &violation)).await? {
                 return Err(violation);
             }
         }
     }
 
-    /// Whether others have keys of unique indexes that a record is about to gain.
+    /// Checks that no other record has the keys of unique indexes that a record is about to gain.
     async fn check_all_free(
         &self,
         table: &Records,

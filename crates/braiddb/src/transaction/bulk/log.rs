@@ -1,7 +1,8 @@
-//! What a bulk operation has written and not logged yet, and its parts in the log.
+//! Log of a bulk operation: records that are written but not logged yet, and the parts logged so
+//! far.
 //!
-//! Invariant: records are logged in the order of the writes, as each is added in one stretch with its write, and each part takes
-//! the first ones.
+//! Invariant: records are logged in write order. Each is added together with its write, without
+//! suspension, and each part takes the first records in the queue.
 
 use std::collections::VecDeque;
 
@@ -12,11 +13,11 @@ use crate::transaction::checkpoints::InParts;
 use crate::transaction::engine::Durability;
 use crate::transaction::error::OperationError;
 
-/// A record that is to be logged.
+/// A record to log.
 #[derive(Clone, Copy, Debug)]
 struct Record {
     table: TableId,
-    /// Bytes of its key, and of its value; none: it is deleted.
+    /// Bytes of its key and of its value; `None` for a deletion.
     key: usize,
     value: Option<usize>,
 }
@@ -34,9 +35,9 @@ pub(in crate::transaction) struct BulkLog {
     /// Keys and values, from `start` on.
     bytes: Vec<u8>,
     start: usize,
-    /// Bytes that the records take in the log.
+    /// Bytes that the records will take in the log.
     log_bytes: usize,
-    /// Where its parts begin, and what keeps them for recovery.
+    /// The LSN of the first part, and the registration that keeps the parts for recovery.
     first_part: Option<Lsn>,
     noted: Option<InParts>,
 }
@@ -51,7 +52,8 @@ impl BulkLog {
         self.log_bytes += record.log_bytes();
     }
 
-    /// How many records the next part has, of `most` bytes unless a single one takes more; and its bytes.
+    /// Number of records in the next part, and its bytes: at most `most`, unless one record takes
+    /// more.
     fn part(&self, most: usize) -> (usize, usize) {
         let (mut count, mut total) = (0, 0);
         for record in &self.records {
@@ -64,13 +66,14 @@ impl BulkLog {
         (count, log::block_bytes(total))
     }
 
-    /// Forgets the first records, which were logged.
+    /// Removes the first records, which were logged.
     fn pass(&mut self, count: usize) {
         for record in self.records.drain(..count) {
             self.start += record.key + record.value.unwrap_or(0);
             self.log_bytes -= record.log_bytes();
         }
-        // What was logged goes once it is half of what is kept: each byte is moved once at most.
+        // Logged bytes are removed once they are half of the buffer, so each byte is moved at most
+        // once.
         if self.start * 2 >= self.bytes.len() {
             self.bytes.drain(..self.start);
             self.start = 0;
@@ -79,19 +82,20 @@ impl BulkLog {
 }
 
 impl Transaction {
-    /// Logs what a bulk operation has written, if that is as much as a block.
+    /// Logs what a bulk operation has written, if it fills a block.
     ///
     /// # Errors
-    /// The log's; `Refused` if it cannot grow.
+    /// Those of the log; `Refused` if it cannot grow.
     pub(super) async fn log_blocks_of_bulk(&self) -> Result<(), OperationError> {
         let least = self.engine().log.common_block_bytes();
         self.log_bulk(least).await
     }
 
-    /// Logs all that a bulk operation has written and not logged; where its parts begin, if it has any.
+    /// Logs everything that is not logged yet; returns the LSN of the first part, if the operation
+    /// has one.
     ///
     /// # Errors
-    /// As above.
+    /// Those of the log; `Refused` if it cannot grow.
     pub(in crate::transaction) async fn log_rest_of_bulk(
         &self,
     ) -> Result<Option<Lsn>, OperationError> {
@@ -99,7 +103,7 @@ impl Transaction {
         Ok(self.writes().borrow().bulk.as_ref().and_then(|bulk| bulk.log.first_part))
     }
 
-    /// Logs what there is, as long as it is so many bytes at least.
+    /// Logs pending records while they are at least `least` bytes.
     async fn log_bulk(&self, least: usize) -> Result<(), OperationError> {
         let engine = self.engine();
         if engine.durability == Durability::Volatile {
@@ -116,7 +120,7 @@ impl Transaction {
                 bulk.log.part(most).1
             };
             self.admit(admitted).await?;
-            // Another operation of the transaction may have logged some meanwhile.
+            // Another operation of the transaction may have logged some of them in the meantime.
             let writes = &mut *self.writes().borrow_mut();
             let log = &mut writes.bulk.as_mut().expect("looked at above").log;
             let (count, bytes) = log.part(admitted);

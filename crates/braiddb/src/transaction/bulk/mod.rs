@@ -1,15 +1,16 @@
-//! Bulk operations, as transactions carry them out: of some paged tables, whose gates they have closed, they write the
-//! pages alone (`page/bulk`), and log what they write as they go, in parts that count once their commit block is there.
+//! Bulk operations at the transaction level. A bulk operation is the only writer of the paged
+//! tables whose gates it closed. It writes their pages directly (`page/bulk`) and logs as it
+//! writes, in parts. The parts take effect only if the commit block follows.
 //!
 //! | when | what a bulk operation does |
 //! |---|---|
 //! | it begins | waits until the last one on each table is settled; closes their gates, and waits for writers that have joined; then begins its transaction, and an epoch of each table |
-//! | it writes | marks slots; adds to what is to be logged, which is logged as soon as it is a block |
-//! | it commits | logs the rest; commits as any transaction; says so by the tables' stamps; opens the gates |
-//! | it is aborted | says so by the stamps; opens the gates |
-//! | later | the marks are swept (`sweep`): those of an aborted one before the next may begin |
+//! | it writes | marks slots; queues log records, which are logged as soon as they fill a block |
+//! | it commits | logs the rest; commits as any transaction; stamps the tables' epochs; opens the gates |
+//! | it aborts | stamps the epochs as aborted; opens the gates |
+//! | later | a pass removes the marks (`sweep`); marks of an aborted operation go before the next may begin |
 //!
-//! Everything else is that of transactions: snapshots, certification, writes to other tables, recovery.
+//! Snapshots, certification, writes to other tables and recovery work as for every transaction.
 //!
 //! Invariant: an epoch is decided before its gate opens.
 
@@ -33,18 +34,18 @@ use crate::page::PagedTable;
 use crate::record::{Records, RecordsRef};
 use crate::version::Stamp;
 
-/// What a transaction has that is a bulk operation.
+/// State of a transaction that is a bulk operation.
 #[derive(Debug)]
 pub(super) struct BulkWrites {
     tables: Vec<BulkTable>,
     pub(super) log: BulkLog,
-    /// Whether a write of several steps is under way.
+    /// True while a write of several steps is in progress.
     is_busy: bool,
-    /// How many records it wrote.
+    /// Number of records written.
     written: u64,
-    /// Whether all that it wrote were deletions.
+    /// True if all its writes were deletions.
     deletes_only: bool,
-    /// Last, so that gates open when all is decided.
+    /// Declared last, so that gates open after everything is decided.
     _gates: BulkGates,
 }
 
@@ -54,19 +55,19 @@ struct BulkTable {
     table: Arc<Records>,
     epoch: u64,
     is_written: bool,
-    /// Whether it left values in the place of others, or none.
+    /// True if it replaced or deleted existing values.
     covers: bool,
-    /// How many records more than before it has.
+    /// Record delta: records added minus records deleted.
     more: i64,
 }
 
 impl BulkWrites {
-    /// Whether it has written nothing.
+    /// Returns whether the operation has written nothing.
     pub(super) fn is_empty(&self) -> bool {
         self.written == 0
     }
 
-    /// Whether it wrote nothing but deletions.
+    /// Returns whether the operation wrote only deletions.
     pub(super) fn deletes_only(&self) -> bool {
         self.deletes_only
     }
@@ -79,22 +80,22 @@ impl BulkTable {
 }
 
 impl Transaction {
-    /// The epoch of the bulk operation that the transaction is, if it is one on this table.
+    /// The epoch of this transaction's bulk operation on this table, if it has one.
     #[inline]
     pub(super) fn bulk_epoch(&self, table: &Records) -> Option<u64> {
         let epochs = self.bulk_epochs().borrow();
         epochs.iter().find(|(id, _)| *id == table.id).map(|(_, epoch)| *epoch)
     }
 
-    /// Whether the transaction is a bulk operation.
+    /// Returns whether the transaction is a bulk operation.
     pub(super) fn is_bulk(&self) -> bool {
         !self.bulk_epochs().borrow().is_empty()
     }
 
-    /// Lets the transaction write a paged table as others do.
+    /// Registers the transaction as an ordinary writer of a paged table.
     ///
     /// # Errors
-    /// `BulkUnderWay`; then it must abort, and may be retried.
+    /// `BulkUnderWay`; the transaction must then abort, and may be retried.
     #[inline]
     pub(super) fn join(&self, table: &Records, paged: &PagedTable) -> Result<(), OperationError> {
         let joined = &mut *self.joined().borrow_mut();
@@ -116,7 +117,7 @@ impl Transaction {
         OperationError::BulkUnderWay(name.clone(), *id)
     }
 
-    /// Says what became of the bulk operation that the transaction is, if it is one, by its tables' stamps.
+    /// Records the outcome of this transaction's bulk operation, if any, in its tables' epochs.
     #[inline]
     pub(super) fn decide_bulk(&self, stamp: Stamp) {
         if self.is_bulk() {
@@ -132,7 +133,7 @@ impl Transaction {
         for one in bulk.tables.drain(..) {
             let epochs = &one.paged().bulk().epochs;
             if !one.is_written {
-                // There are no marks.
+                // The table has no marks.
                 epochs.decide(Stamp::ABORTED);
                 epochs.settle(one.epoch);
                 continue;

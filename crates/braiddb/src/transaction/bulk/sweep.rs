@@ -1,8 +1,9 @@
-//! Marks of bulk operations that are to be taken off their pages: at once, if the operation was aborted; when everybody
-//! sees what it did, and that is durable, if it committed. A task of some worker passes over the table.
+//! Sweeps: a worker's task removes the marks of bulk operations from pages. Marks of an aborted
+//! operation are removed immediately. Marks of a committed one are removed once it is durable and
+//! visible to every snapshot.
 //!
-//! Invariant: a table is listed from when its epoch is decided until that is settled, and as long as a pass over it is to be
-//! made.
+//! Invariant: a table is listed from the decision of its epoch until the epoch is settled and no
+//! pass is pending.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,16 +17,16 @@ use crate::sync::{Mutex, clock};
 use crate::transaction::engine::Engine;
 use crate::transaction::worker::WorkerTransactions;
 
-/// After what time it is tried again, if a page could not be loaded.
+/// Delay before the next attempt after a page could not be loaded.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Leaves that are as much as a task does without giving way to others.
+/// Number of leaves that a task processes before it yields.
 const LEAVES_PER_STEP: u32 = 4;
 
 /// A table with marks.
 #[derive(Debug)]
 struct Listed {
     table: Arc<Records>,
-    /// Whether pages are to be looked at: where records were made only, marks do no harm.
+    /// True if a pass over the pages is needed. Marks of new records do no harm.
     has_pass: bool,
     not_before: Option<Instant>,
 }
@@ -36,7 +37,7 @@ impl Listed {
     }
 }
 
-/// The tables with marks that are to be swept.
+/// The tables with marks to sweep.
 #[derive(Debug, Default)]
 pub(in crate::transaction) struct BulkSweeps {
     listed: Mutex<Vec<Listed>>,
@@ -45,25 +46,25 @@ pub(in crate::transaction) struct BulkSweeps {
 }
 
 impl BulkSweeps {
-    /// Lists a table, the newest epoch of which was just decided.
+    /// Lists a table whose newest epoch was just decided.
     pub(super) fn expect(&self, table: Arc<Records>, has_pass: bool) {
         let mut listed = self.listed.lock();
         match listed.iter_mut().find(|one| Arc::ptr_eq(&one.table, &table)) {
-            // A pass that is to be made takes off these marks too.
+            // The pending pass removes these marks too.
             Some(one) => one.has_pass |= has_pass,
             None => listed.push(Listed { table, has_pass, not_before: None }),
         }
-        // Release pairs with the Acquire in `is_waiting`, of a worker that looks at each of its turns.
+        // Release pairs with the Acquire in `is_waiting`, which every worker calls at each turn.
         self.any.store(true, Ordering::Release);
     }
 
-    /// Whether tables are listed.
+    /// Returns whether tables are listed.
     pub(in crate::transaction) fn is_waiting(&self) -> bool {
         // Acquire pairs with the Release in `expect`.
         self.any.load(Ordering::Acquire)
     }
 
-    /// The next table that a pass is to be made over now. Those that need none are settled, and not listed any more.
+    /// Takes the next table that needs a pass now. Settles and unlists tables that need none.
     fn take(&self, engine: &Engine) -> Option<Listed> {
         let horizon = engine.horizon.oldest(engine.log.tail()).min(engine.log.durable());
         let mut listed = self.listed.lock();
@@ -84,7 +85,8 @@ impl BulkSweeps {
     }
 }
 
-/// Settles the newest epoch of a table if it was committed before `horizon`, which all see then; whether it is settled.
+/// Settles the newest epoch of a table if it was committed before `horizon`, so that every snapshot
+/// sees it. Returns whether the epoch is settled.
 fn settle_if_due(paged: &PagedTable, horizon: Lsn) -> bool {
     let epochs = &paged.bulk().epochs;
     let Some((epoch, stamp)) = epochs.newest() else { return true };
@@ -96,14 +98,15 @@ fn settle_if_due(paged: &PagedTable, horizon: Lsn) -> bool {
 }
 
 impl WorkerTransactions {
-    /// The task that sweeps, if a table is listed, and it is not there. Where nothing is due it ends at once.
+    /// The sweep task, if a table is listed and no sweep is running. It ends immediately if nothing
+    /// is due.
     pub(in crate::transaction) fn bulk_sweep_job(&self) -> Option<Job> {
         let engine = self.engine();
         let sweeps = &engine.bulk_sweeps;
         if !sweeps.is_waiting() || engine.checkpoints.stopping() {
             return None;
         }
-        // Acquire pairs with the Release at the end of the one before.
+        // Acquire pairs with the Release at the end of the previous sweep.
         if sweeps.under_way.swap(true, Ordering::Acquire) {
             return None;
         }
@@ -122,7 +125,7 @@ async fn sweep_all(first: Listed) {
     let sweeps = &engine.bulk_sweeps;
     let mut next = Some(first);
     while let Some(mut one) = next {
-        // One that is aborted later has made marks behind where this has come to.
+        // An operation that aborts later may have left marks behind the position of this pass.
         let aborted = one.paged().bulk().epochs.aborted();
         match sweep(&worker, one.paged()).await {
             Ok(true) => {
@@ -130,10 +133,12 @@ async fn sweep_all(first: Listed) {
                     one.paged().bulk().epochs.settle(epoch);
                 }
             }
-            // The database is closing, and what is on pages goes with it.
+            // The database is closing; page contents are discarded.
             Ok(false) => break,
             Err(error) => {
-                tracing::warn!("what bulk operations left on pages is not taken off yet: {error}");
+                tracing::warn!(
+                    "cannot remove marks of bulk operations from pages yet, will retry: {error}"
+                );
                 one.not_before = Some(clock::now() + AGAIN);
                 sweeps.listed.lock().push(one);
                 // Release: as in `expect`.
@@ -142,11 +147,11 @@ async fn sweep_all(first: Listed) {
         }
         next = sweeps.take(&engine);
     }
-    // Release pairs with the Acquire where it begins.
+    // Release pairs with the Acquire at the start of a sweep.
     sweeps.under_way.store(false, Ordering::Release);
 }
 
-/// Passes over all leaves of a table; `false` if the database is closing before that is done.
+/// Passes over all leaves of a table; `false` if the database closes before the pass is done.
 async fn sweep(
     worker: &WorkerTransactions,
     paged: &PagedTable,
@@ -170,7 +175,8 @@ async fn sweep(
 }
 
 impl WorkerTransactions {
-    /// Has the pieces of the values removed that are queued for it: nobody sees them any more.
+    /// Removes the pieces of large values that are queued for removal; no snapshot sees them any
+    /// more.
     #[inline]
     pub(in crate::transaction) fn discard_queued_for_removal(&self, paged: &PagedTable) {
         let Some(values) = paged.large() else { return };

@@ -1,4 +1,4 @@
-//! Writes of a bulk operation to a table without indexes.
+//! Bulk writes to tables without secondary indexes.
 
 use std::cell::Cell;
 
@@ -14,10 +14,10 @@ use crate::transaction::paged::{RequiredPages, check_fits};
 use crate::transaction::write::Intent;
 
 impl Transaction {
-    /// Carries out a write of the bulk operation that the transaction is.
+    /// Writes as part of this transaction's bulk operation.
     ///
     /// # Errors
-    /// As for `write`.
+    /// Those of `write`.
     pub(in crate::transaction) async fn write_bulk(
         &self,
         table: &Records,
@@ -27,7 +27,7 @@ impl Transaction {
         epoch: u64,
     ) -> Result<bool, OperationError> {
         check_fits(paged, key)?;
-        // A closure may go on after an error of this, and would lose records.
+        // Fails the transaction: a closure may continue after this error and would lose records.
         self.log_blocks_of_bulk().await.map_err(|error| self.fail_halfway(error))?;
         let mut draft = self.draft(paged, intent.value()).await?;
         let mut required = RequiredPages::new();
@@ -52,10 +52,10 @@ impl Transaction {
                 self.note_lsn(lsn);
             }
             match written {
-                // From here on nothing suspends.
+                // Nothing suspends from here on.
                 Ok(BulkWritten::Done { gone, covers }) => {
                     if let Some(gone) = gone {
-                        let values = paged.large().expect("a write led to a value").clone();
+                        let values = paged.large().expect("the table stores large values").clone();
                         self.worker().discard(values, gone);
                     }
                     self.note_bulk_write(table, key, intent, (existed.get(), covers));
@@ -83,7 +83,7 @@ impl Transaction {
         }
     }
 
-    /// Notes that a record was written: whether it was there, and whether what others see was covered.
+    /// Counts a written record, given whether it existed and whether a visible version was covered.
     fn note_bulk_write(
         &self,
         table: &Records,

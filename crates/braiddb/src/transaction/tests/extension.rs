@@ -1,9 +1,9 @@
-//! What a transaction still sees whose snapshot was extended.
+//! Visibility in a transaction whose snapshot was extended.
 
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 
-/// Versions that a pruner looks at in two turns.
+/// Number of versions that a pruner examines in two turns.
 const MANY: u64 = 10_000;
 
 fn put(bench: &Bench, value: u64) {
@@ -19,8 +19,8 @@ fn get(bench: &Bench, transaction: &Transaction) -> u64 {
     u64::from_le_bytes(found.bytes().try_into().unwrap())
 }
 
-/// Of a chain of which one transaction saw the oldest version when it began, and sees one in the middle
-/// since it was extended, the pruner leaves both.
+/// The pruner keeps two versions of a chain: the oldest, which a transaction saw when it began, and
+/// one in the middle, which it sees since its extension.
 #[test]
 fn what_an_extended_snapshot_sees_is_not_pruned() {
     with_limit(PART_SECONDS, |_| {
@@ -44,17 +44,13 @@ fn what_an_extended_snapshot_sees_is_not_pruned() {
         }
         let pruned = bench.worker.counters().versions_pruned.get();
         assert!(pruned > 4_000, "{pruned} versions were cut out");
-        assert_eq!(
-            bench.worker.oldest_begin(),
-            Some(first),
-            "what it was handed stays until its end"
-        );
+        assert_eq!(bench.worker.oldest_begin(), Some(first), "returned values stay until its end");
         let again = run_now(transaction.get_unnoted(&bench.table, b"key")).unwrap();
         let (found, seen) = again.expect("it is there");
         assert_eq!(found.bytes(), 10_u64.to_le_bytes());
         assert!(matches!(seen, SeenRecord::Others { stale: true, .. }));
         drop(found);
-        // It was told the value, which has changed since: so it is not extended again.
+        // The transaction has read a value that is superseded since, so it is not extended again.
         let told = run_now(transaction.get(&bench.table, b"key"));
         assert!(matches!(told, Err(OperationError::NotSerializable(_))));
     });

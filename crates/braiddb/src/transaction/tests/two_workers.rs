@@ -1,4 +1,4 @@
-//! Two workers in lock-step: each schedule here is one that chance seldom takes.
+//! Two workers in lock-step: each schedule here is unlikely to occur by chance.
 
 use std::panic::resume_unwind;
 use std::rc::Rc;
@@ -17,10 +17,10 @@ use crate::rid::{Rid, TableId};
 use crate::sched;
 use crate::version::{Link, Stamp, VersionRef};
 
-/// Superseded versions that a worker prunes among, and more.
+/// Number of superseded versions; enough that a worker prunes.
 const MANY: u64 = 5000;
 
-/// An engine in memory that evicts whatever may be evicted.
+/// An in-memory engine that evicts everything evictable.
 fn engine() -> Arc<Engine> {
     let options = EngineOptions {
         workers: 2,
@@ -45,7 +45,7 @@ fn engine() -> Arc<Engine> {
     Arc::new(Engine::new(&options, Log::volatile(2), None, domain, memory))
 }
 
-/// A worker on the calling thread, its turns taken by hand.
+/// A worker on the calling thread, whose turns the test takes.
 struct Hand {
     worker: Rc<WorkerTransactions>,
     _participation: Participation,
@@ -62,7 +62,7 @@ impl Hand {
         self.worker.engine()
     }
 
-    /// Tells the begin stamps of its transactions.
+    /// Publishes the begin stamps of its transactions.
     fn publish_begins(&self) {
         let (engine, number) = (self.engine(), self.worker.number());
         engine.readers.publish(number, self.worker.begins().iter(), engine.log.tail());
@@ -93,19 +93,19 @@ impl Drop for Hand {
     }
 }
 
-/// Lets the newest version say where it would be in a log, so that it may be evicted.
+/// Gives the newest version a log position, so that it may be evicted.
 fn say_logged(table: &Records, rid: Rid) {
     let IndirectionEntry::Version(head) = table.array().load(rid) else {
         panic!("the record is in memory")
     };
-    // SAFETY: the newest version, which no other thread frees meanwhile.
+    // SAFETY: the newest version, which no other thread frees concurrently.
     let head = unsafe { head.get() };
     let stamp = head.stamp().lsn().expect("committed");
     head.set_record(stamp, Some(stamp));
 }
 
-/// Runs `one` and `other` as the two workers of an engine; each calls the function it is given to let
-/// the other one go on, and to wait for it.
+/// Runs `one` and `other` as the two workers of an engine. Each calls the function that it receives
+/// to let the other one continue, and to wait for it.
 fn in_lock_step(
     one: impl FnOnce(&Hand, &Records, &dyn Fn()) + Send,
     other: impl FnOnce(&Hand, &Records, &dyn Fn()) + Send,
@@ -127,17 +127,17 @@ fn in_lock_step(
     });
 }
 
-/// Lets another thread go on, and waits for it; fails if it has gone or does not come.
+/// Lets another thread continue and waits for it; fails if it has ended or does not arrive.
 fn meet(tell: Sender<()>, told: Receiver<()>) -> impl Fn() {
     move || {
-        // If the other has gone, receiving says so.
+        // If the other thread has ended, receiving fails.
         _ = tell.send(());
         told.recv_timeout(Duration::from_secs(60)).expect("the other worker comes");
     }
 }
 
-/// A reader on one worker was listed, and has ended; that worker evicts what the reader held back. Then
-/// the other worker prunes by the list it still has.
+/// A reader on one worker was listed and has ended, and that worker evicts what the reader had
+/// retained. Then the other worker prunes with the list that it still has.
 #[test]
 fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
     with_limit(PART_SECONDS, |_| {
@@ -155,7 +155,8 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
                 next();
                 writer.worker.prune(false);
                 assert_eq!(writer.worker.counters().versions_pruned.get(), 0);
-                // The record in memory again, and written over beside a reader: this is pruned.
+                // The record is resident again and overwritten while a reader is active: this is
+                // pruned.
                 let reader = writer.worker.begin().unwrap();
                 (0..2 * MANY).for_each(|value| writer.put(table, value));
                 writer.publish_begins();
@@ -176,7 +177,7 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
                 evictor.publish_begins();
                 reader.end_uncounted();
                 evictor.publish();
-                // As a worker does that allocates.
+                // Like a worker that allocates.
                 evictor.engine().note_memory_is_short(true);
                 _ = evictor.worker.evict(true);
                 assert_eq!(evictor.worker.counters().evicted.get(), 1);
@@ -191,8 +192,8 @@ fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
     });
 }
 
-/// A write whose transaction has committed and has not stamped it yet may depend on a version that is
-/// freed already; one that was aborted a moment ago says nothing that could be trusted.
+/// A write whose transaction has committed but not stamped it may depend on a version that is
+/// already freed. A write that was just aborted provides no reliable information.
 #[test]
 fn compaction_follows_no_write_that_is_being_decided() {
     with_limit(PART_SECONDS, |_| {
@@ -224,16 +225,16 @@ fn compaction_follows_no_write_that_is_being_decided() {
         };
         assert!(
             matches!(newest(), Newest::InFlight(Some(_))),
-            "it may fail: then what is below counts"
+            "it may abort: then the version below counts"
         );
         engine.status.committing(name);
         assert_eq!(newest(), Newest::Deciding);
         let lsn = engine.log.advance_clock();
         engine.status.drew(name, lsn);
         engine.status.committed(name);
-        assert_eq!(newest(), Newest::Deciding, "what is below may be freed");
+        assert_eq!(newest(), Newest::Deciding, "the version below may be freed");
         version.set_stamp(Stamp::ABORTED);
-        assert_eq!(newest(), Newest::Deciding, "the entry leads elsewhere by now");
+        assert_eq!(newest(), Newest::Deciding, "the entry has changed");
         version.set_record(lsn, Some(lsn));
         version.set_stamp(Stamp::committed(lsn));
         assert!(matches!(newest(), Newest::Committed(Link::Version(head), _) if head == written));

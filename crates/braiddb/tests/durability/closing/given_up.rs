@@ -1,4 +1,4 @@
-//! Futures that their callers drop, or forget: nothing of them is left when the database closes.
+//! Futures that their callers drop or forget: none keeps resources when the database closes.
 
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +11,7 @@ use crate::common::{Watched, with_limit};
 use braiddb::{Database, Error, Result, RunOptions, Transaction};
 use pollster::block_on;
 
-/// Counts how often a future's caller is woken.
+/// Counts the wake-ups of a future's caller.
 #[derive(Default)]
 struct Woken(AtomicU64, Mutex<Option<std::thread::Thread>>);
 
@@ -24,7 +24,8 @@ impl Wake for Woken {
     }
 }
 
-/// Polls a future each time that it is woken, and drops it after `polls` polls; whether it was ready.
+/// Polls a future after each wake-up, and drops it after `polls` polls. Returns true if it was
+/// ready.
 fn polled_at_most<T>(future: impl Future<Output = T>, polls: usize) -> bool {
     let woken = Arc::new(Woken::default());
     *woken.1.lock().unwrap() = Some(std::thread::current());
@@ -42,8 +43,8 @@ fn polled_at_most<T>(future: impl Future<Output = T>, polls: usize) -> bool {
     false
 }
 
-/// Every future that a caller may hold is dropped after every number of polls; then nothing of it is
-/// left, and the database closes.
+/// Every future of the public interface is dropped after every number of polls; then nothing of it
+/// is left, and the database closes.
 #[test]
 fn futures_of_callers_that_are_dropped() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -69,7 +70,8 @@ fn futures_of_callers_that_are_dropped() {
                 let transaction = block_on(db.begin()).unwrap();
                 let done = polled_at_most(transaction.insert(table, &2, &2), polls)
                     && polled_at_most(transaction.get(table, &2), polls);
-                // The step is over, or goes on by itself; either way the transaction does.
+                // The step has ended or continues without its caller; in both cases the transaction
+                // continues.
                 block_on(transaction.abort()).unwrap();
                 done
             },
@@ -93,7 +95,7 @@ fn futures_of_callers_that_are_dropped() {
             }
         }
         assert!(cancelled >= makes.len(), "{cancelled} were dropped");
-        // What was given up is over before long: nothing holds a record any more.
+        // The dropped operations end soon: none holds a record any more.
         let puts = table.clone();
         let retry = RunOptions::default().max_attempts(u32::MAX);
         let run = db.run_with(retry, async move |tx| {
@@ -108,7 +110,7 @@ fn futures_of_callers_that_are_dropped() {
     });
 }
 
-/// Forgotten futures of callers: nobody will poll or drop them.
+/// Forgotten futures of callers: no task polls or drops them.
 #[test]
 fn futures_of_callers_that_are_forgotten() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,4 +1,4 @@
-//! An index is exactly what its table is, beside writers at random.
+//! An index always matches its table while clients write at random.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -13,20 +13,20 @@ use crate::common::{Watched, with_limit};
 
 const RECORDS: u64 = 40;
 
-/// A value with keys that few others have too.
+/// Returns a value with keys that few other records have.
 fn random_value(random: &mut fastrand::Rng) -> String {
     let count = random.usize(0..4);
     (0..count).map(|_| format!("{} ", random.u64(0..60))).collect()
 }
 
-/// A value for one record with keys that the others have almost never.
+/// Returns a value for one record with keys that hardly any other record has.
 fn own_value(random: &mut fastrand::Rng, key: u64, records: u64) -> String {
     let owner = if random.u32(0..3000) == 0 { random.u64(0..records) } else { key };
     (0..3).filter(|_| random.bool()).map(|n| format!("{} ", owner * 3 + n)).collect()
 }
 
-/// Clients that write records until they are told to stop; what they committed, or lost. The values of
-/// records, of so many, have keys of their own, or share them.
+/// Starts clients that write records until they are stopped. Returns their commits and conflicts.
+/// The values of the `records` records have distinct keys or share them.
 fn writers(
     db: &Database,
     table: &Records,
@@ -92,7 +92,7 @@ fn stress(unique: bool, seconds: u64) {
     check_now(&db, &table, &index);
 }
 
-/// Keys go from record to record and back beside scans; every scan sees exactly its snapshot.
+/// Keys move between records during scans; every scan sees exactly its snapshot.
 #[test]
 fn an_index_is_what_its_table_is_beside_writers() {
     with_limit(240, |_| stress(false, 4));
@@ -103,7 +103,7 @@ fn a_unique_index_is_what_its_table_is_beside_writers() {
     with_limit(240, |_| stress(true, 4));
 }
 
-/// Created and dropped again and again while others write: each time it is exactly what the table is.
+/// Creates and drops an index repeatedly while others write: each time it must match the table.
 fn create_beside_writers(unique: bool, records: u64) {
     let db = Database::in_memory(Options::default().workers(3)).unwrap().watched();
     let table: Records = create_table(&db, "records");
@@ -143,8 +143,8 @@ fn a_unique_index_is_created_beside_writers() {
     with_limit(240, |_| create_beside_writers(true, 300));
 }
 
-/// A transaction that was told by an index that there is no such record cannot commit beside one who makes it, though the
-/// index is being dropped meanwhile.
+/// A transaction that found no record through an index cannot commit if another transaction inserts
+/// such a record, even while the index is being dropped.
 #[test]
 fn what_a_dropped_index_told_is_certified() {
     with_limit(120, |_| {
@@ -167,7 +167,8 @@ fn what_a_dropped_index_told_is_certified() {
                 Err(error) => panic!("{error}"),
             }
         }
-        // The other reads what the teller is about to write, and makes what it was told is not there.
+        // The other transaction reads the record that the first will write, and inserts the one
+        // that the first did not find.
         let records = table.clone();
         let made = db.run_blocking(async move |tx| {
             assert_eq!(tx.get(&records, &1).await?, Some("1"));
@@ -183,7 +184,7 @@ fn what_a_dropped_index_told_is_certified() {
     });
 }
 
-/// A model of what was committed, by keys.
+/// The model contains the committed records by key.
 #[test]
 fn an_index_follows_a_model() {
     with_limit(120, |_| {

@@ -1,4 +1,4 @@
-//! Indexes that are created, opened again and dropped.
+//! Creation, reopening and drop of indexes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ fn an_index_is_there_again_after_opening_once_it_is_attached() {
                     keys.push("a key of another type");
                 }));
                 assert!(matches!(other, Err(Error::IndexMismatch { .. })));
-                // Reading needs nothing.
+                // Reading needs no index function.
                 let records = table.clone();
                 let read = async move |tx: &Transaction| Ok(tx.get(&records, &0).await?.is_some());
                 assert!(db.run_blocking(read).unwrap());
@@ -99,7 +99,7 @@ fn a_dropped_index_is_gone_and_gives_its_space_back() {
         assert!(freed() || super::PAGED, "{empty}, {indexed}, {}", dropped_space(&db));
         write(&db, &table, &[(1, Some("6 7"))]).unwrap();
         if super::PAGED {
-            // The memory of pages is kept for pages to come.
+            // The memory of pages is kept for later pages.
             for round in 0..8 {
                 attach(&db, &table, IndexOptions::default().version(round)).unwrap();
                 block_on(db.drop_index(&table, "numbers")).unwrap();
@@ -115,7 +115,8 @@ fn a_dropped_index_is_gone_and_gives_its_space_back() {
     });
 }
 
-/// Who wrote before an index was listed is waited for: its entries are made once it is over.
+/// The creation waits for transactions that wrote before the index was listed, and creates their
+/// entries afterwards.
 #[test]
 fn who_is_active_when_an_index_is_created_is_waited_for() {
     with_limit(60, |_| {
@@ -132,7 +133,7 @@ fn who_is_active_when_an_index_is_created_is_waited_for() {
                 block_on(db.index_watched(&table, "numbers", options, extract, watch)).unwrap()
             })
         };
-        // Long enough for a creation that does not wait to be told, most of the time.
+        // Usually long enough for a creation without the wait to complete.
         std::thread::sleep(std::time::Duration::from_millis(200));
         assert!(!filling.load(Ordering::SeqCst), "the writer is active");
         block_on(writer.commit()).unwrap();

@@ -1,4 +1,4 @@
-//! What an index finds, and that what was found is certified.
+//! Lookups through an index, and their certification.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn an_index_finds_what_has_a_key() {
         assert_eq!(of((Included(31), Excluded(40)), false), []);
         assert_eq!(of((Excluded(u64::MAX), Bound::Unbounded), false), []);
         assert_eq!(check_now(&db, &table, &index), 5);
-        // Two keys of the first, one each of four, one that went; not those that stayed.
+        // Two keys of the first, one each of four, and one removed; unchanged keys are not counted.
         assert_eq!(db.stats().index_entries, 2 + 1 + 1 + 2 + 1);
         write(&db, &table, &[(1, None), (4, None)]).unwrap();
         assert_eq!(of(ALL, false), [(20, 2), (40, 5)]);
@@ -84,12 +84,12 @@ fn keys_of_text_are_found_by_prefix_and_in_order() {
     });
 }
 
-/// What a transaction read of an index is certified: a record that comes into the range, or leaves it, or
-/// changes in it; and only then.
+/// A transaction's reads of an index are certified. It fails if and only if a record enters the
+/// range, leaves it, or changes within it.
 #[test]
 fn phantoms_through_an_index_are_certified() {
     type Change = &'static [(u64, Option<&'static str>)];
-    // Whether a scan of the records, and one of the entries, of 20 to 29 must fail.
+    // The changes; then true if a scan of the records, or of the entries, from 20 to 29 must fail.
     let changes: [(Change, bool, bool); 7] = [
         (&[(9, Some("25"))], true, true),
         (&[(1, Some("12 20"))], true, true),
@@ -133,7 +133,7 @@ fn phantoms_through_an_index_are_certified() {
     });
 }
 
-/// A transaction that began before the index was there does not read it, and is run again.
+/// A transaction that began before the index existed does not read it, and is retried.
 #[test]
 fn who_began_before_an_index_was_built_does_not_read_it() {
     with_limit(60, |_| {
@@ -141,7 +141,7 @@ fn who_began_before_an_index_was_built_does_not_read_it() {
         let table: Records = create_table(&db, "records");
         write(&db, &table, &[(1, Some("1"))]).unwrap();
         let progress = Arc::new(AtomicU64::new(0));
-        // It waits for transactions that are active: so this one begins while it is built.
+        // The creation waits for active transactions, so this one begins while the index is built.
         let old = std::cell::RefCell::new(None);
         let index = {
             let watch = |told: braiddb::IndexProgress| {

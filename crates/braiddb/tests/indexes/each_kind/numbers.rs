@@ -1,4 +1,4 @@
-//! A table with an index of numbers, and that the index is what the table is.
+//! A table with an index of numbers, and checks that the index matches the table.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -11,7 +11,7 @@ use pollster::block_on;
 
 use crate::common::Watched;
 
-/// A value of tests: the keys it has in indexes, as decimal numbers in between blanks.
+/// A test value: its index keys as decimal numbers separated by blanks.
 pub(crate) fn keys_of(value: &str) -> impl Iterator<Item = u64> {
     value.split(' ').filter_map(|word| word.parse().ok())
 }
@@ -25,7 +25,7 @@ pub(crate) type Records = Table<u64, str>;
 
 pub(crate) type Numbers = Index<u64, u64, str>;
 
-/// Makes a table of the kind that these tests are of.
+/// Creates a table of the kind under test.
 pub(crate) fn create_table<K, V>(db: &Database, name: &'static str) -> Table<K, V>
 where
     K: Key + ?Sized + 'static,
@@ -44,7 +44,7 @@ pub(crate) fn in_memory(workers: usize, unique: bool) -> (Database, Records, Num
     (db, table, index)
 }
 
-/// Several writes in one transaction: a value, or none to delete.
+/// Makes several writes in one transaction: a value, or `None` to delete.
 pub(crate) fn write(
     db: &Database,
     table: &Records,
@@ -81,7 +81,7 @@ pub(crate) async fn scan(
 
 pub(crate) const ALL: Range = (Bound::Unbounded, Bound::Unbounded);
 
-/// What the index should be, from the table, in the same transaction.
+/// Returns the expected index contents, computed from the table in the same transaction.
 pub(crate) async fn expected(
     tx: &Transaction,
     table: &Records,
@@ -93,7 +93,7 @@ pub(crate) async fn expected(
     Ok(all.into_iter().collect())
 }
 
-/// That what the index says in a transaction is what the table says.
+/// Checks that the index matches the table within a transaction.
 pub(crate) async fn check(
     tx: &Transaction,
     table: &Records,

@@ -1,4 +1,4 @@
-//! What a unique index refuses, and what is wrong with the function that gives the keys.
+//! Values that a unique index refuses, and errors in the function that extracts keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,21 +26,21 @@ fn a_unique_index_refuses_a_second_record_and_nothing_of_it_is_there() {
         assert!(!refused.is_retryable());
         let (records, by) = (table.clone(), index.clone());
         db.run_blocking(async move |tx| {
-            // The error is passed over, and what is committed has nothing of the write.
+            // The transaction ignores the error, and commits nothing of the write.
             let refused = tx.put(&records, &3, "30 20").await;
             assert!(matches!(refused, Err(Error::UniqueViolation { .. })));
             assert!(matches!(
                 tx.update(&records, &1, "20").await,
                 Err(Error::UniqueViolation { .. })
             ));
-            // The key exists: that comes first.
+            // An existing key is reported first.
             assert!(matches!(tx.insert(&records, &1, "10").await, Err(Error::KeyExists)));
             assert!(matches!(tx.update(&records, &9, "10").await, Err(Error::KeyNotFound)));
             assert_eq!(tx.get(&records, &3).await?, None);
             let found = tx.get_by(&by, &11).await?.map(|(key, value)| (key, value.to_owned()));
             assert_eq!(found, Some((1, "10 11".to_owned())));
             assert_eq!(tx.get_by(&by, &30).await?, None);
-            // A key goes from one record to another, within one transaction.
+            // A key moves from one record to another, within one transaction.
             tx.put(&records, &1, "10").await?;
             tx.put(&records, &4, "11").await?;
             assert_eq!(tx.get_by(&by, &11).await?.map(|(key, _)| key), Some(4));
@@ -52,7 +52,8 @@ fn a_unique_index_refuses_a_second_record_and_nothing_of_it_is_there() {
     });
 }
 
-/// Of two transactions that give a key to two records, one fails; each way round, under each isolation.
+/// Of two transactions that assign the same key to two records, one fails; in both orders, at each
+/// isolation level.
 #[test]
 fn of_two_who_claim_a_key_one_loses() {
     with_limit(60, |_| {
@@ -67,7 +68,7 @@ fn of_two_who_claim_a_key_one_loses() {
                     block_on(one.commit()).unwrap();
                     let told = block_on(two.put(&table, &2, "7")).unwrap_err();
                     if isolation == Isolation::Serializable {
-                        // Its snapshot is extended, so it is told what is there.
+                        // Its snapshot is extended, so it sees the other record.
                         assert!(matches!(told, Error::UniqueViolation { .. }), "{told:?}");
                     } else {
                         assert!(matches!(told, Error::Conflict { .. }), "{told:?}");
@@ -178,8 +179,9 @@ fn duplicates_are_named_when_a_unique_index_is_created() {
     });
 }
 
-/// Who takes a key from a record while the index is built, and finds the key's entry another record's, keeps
-/// that entry from being changed: or it could become the first record's again before the key is gone.
+/// A transaction removes a key from a record while the index is built, and finds that the entry of
+/// the key belongs to another record. It must protect this entry from changes. Otherwise the entry
+/// could become the first record's again before the key is removed.
 #[test]
 fn an_entry_of_another_record_is_kept_by_who_loses_the_key() {
     with_limit(60, |_| {

@@ -1,4 +1,5 @@
-//! What writes do to an index: of records that are not in memory, side by side, and taken back.
+//! Effects of writes on an index: of records that are not in memory, of concurrent operations, and
+//! of rollbacks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +10,12 @@ use pollster::block_on;
 use super::numbers::{attach, check, check_now, in_memory, keys_of, open, write};
 use crate::common::{Watched, with_limit};
 
-/// Values that are in the log only are read before they are written over; a write that is dropped while it
-/// waits for one has not happened.
+/// Values that are only in the log are read before they are overwritten; a write dropped while it
+/// waits for such a read has no effect.
 #[test]
 fn what_is_not_in_memory_is_read_before_it_is_written_over() {
     if super::PAGED {
-        // Their pages all stay in memory so far.
+        // The pages of these tables all stay in memory.
         return;
     }
     with_limit(240, |_| {
@@ -35,7 +36,7 @@ fn what_is_not_in_memory_is_read_before_it_is_written_over() {
             drop(index);
             db.close().unwrap();
         }
-        // Opened anew, everything is in the log.
+        // After reopening, all records are only in the log.
         let options = Options::default()
             .workers(2)
             .memory_budget(Some(96 << 20))
@@ -48,7 +49,7 @@ fn what_is_not_in_memory_is_read_before_it_is_written_over() {
             let mut dropped = 0;
             for key in (0..400).step_by(40) {
                 let value = format!("5 {}", "z".repeat(500));
-                // Dropped when it has to wait for the old value, it has not happened.
+                // A write dropped while it waits for the old value has no effect.
                 let write = tx.put(&records, &key, &value);
                 if futures_util::FutureExt::now_or_never(write).is_none() {
                     dropped += 1;
@@ -97,8 +98,8 @@ fn aborted_transactions_leave_nothing_in_an_index() {
     });
 }
 
-/// Writes of one transaction to one record, made side by side, and beside a scan; in an index that is too
-/// large to stay cached, on a worker with other tasks, so that they suspend.
+/// One transaction writes the same record concurrently, and scans at the same time. The index is
+/// too large for the cache, and the worker has other tasks, so the operations suspend.
 #[test]
 fn operations_of_one_transaction_side_by_side_keep_the_index() {
     const MANY: u64 = 80_000;
@@ -148,7 +149,7 @@ fn operations_of_one_transaction_side_by_side_keep_the_index() {
                 written.into_iter().collect::<Result<Vec<_>, _>>()?;
                 scanned?;
                 let value = tx.get(&table, &key).await?.expect("just put").to_owned();
-                // Of the keys that were written, the last value's alone are left.
+                // Among the written keys only those of the last value remain.
                 for number in (0..5).chain(100 + round..105 + round) {
                     let mut scan = tx.entries_by(&index, number..=number)?.rev();
                     let mut found = false;
@@ -164,13 +165,13 @@ fn operations_of_one_transaction_side_by_side_keep_the_index() {
         stop.store(true, Ordering::Relaxed);
         reader.join().unwrap();
         let entries = check_now(&db, &table, &index);
-        // Each of the records that were written has two keys now.
+        // Each written record now has two keys.
         assert_eq!(entries as u64, MANY + 100);
     });
 }
 
-/// What comes after a savepoint is taken back in an index too, and a scan that is under way goes on with what
-/// is there then.
+/// A rollback to a savepoint also undoes index entries, and a scan in progress continues with the
+/// restored entries.
 #[test]
 fn a_rollback_to_a_savepoint_takes_entries_back() {
     with_limit(60, |_| {

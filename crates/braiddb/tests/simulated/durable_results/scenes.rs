@@ -1,4 +1,5 @@
-//! The scenes of a run: what is under way on the worker before the change, while its commit is awaited, and after.
+//! The scenes of a run: the worker's tasks before the change, while its commit is awaited, and
+//! after it.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -10,7 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 type Task = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Plays the scenes of a run on the worker, for as long as there is one.
+/// Plays the scenes of a run on the worker, until no scene is left.
 #[derive(Clone)]
 pub struct Script {
     pub run: Run,
@@ -19,7 +20,7 @@ pub struct Script {
 
 pub struct Scenes(Rc<RefCell<Scene>>);
 
-/// What is under way on the worker.
+/// The tasks on the worker.
 pub struct Scene {
     run: Run,
     random: fastrand::Rng,
@@ -58,7 +59,7 @@ impl Iterator for Scenes {
 }
 
 impl Scene {
-    /// Lets those tasks go on that can; every round comes by all of them.
+    /// Polls the tasks that are ready; each round visits all of them.
     pub fn go_on(&mut self) {
         let mut context = Context::from_waker(Waker::noop());
         while let Poll::Ready(Some(())) = self.tasks.poll_next_unpin(&mut context) {}

@@ -1,4 +1,5 @@
-//! Destructors that panic on a worker: of what closures capture, of futures, of values that no caller gets, of panics.
+//! Destructors that panic on a worker: of captured values, futures, values without a receiver, and
+//! panic payloads.
 
 use std::future::Future;
 use std::panic::panic_any;
@@ -18,7 +19,7 @@ fn a_panic_whose_payload_panics_when_it_is_dropped() {
         let bench = Bench::new(1);
         let dropped = bench.dropped.clone();
         let run = bench.db.run_blocking(async move |_tx| -> Result<()> {
-            // The destructor's own payload is such a one too.
+            // The destructor's panic payload is a bomb too.
             panic_any(Bomb { dropped: dropped.clone() })
         });
         assert_eq!(message(run), "a panic without a message");
@@ -27,7 +28,8 @@ fn a_panic_whose_payload_panics_when_it_is_dropped() {
     });
 }
 
-/// What a closure captured is dropped on the worker, after the commit: its panic takes nothing back.
+/// A closure's captured values are dropped on the worker after the commit: their panic does not
+/// undo the commit.
 #[test]
 fn a_captured_value_that_panics_when_it_is_dropped_takes_no_commit_back() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -48,7 +50,7 @@ fn a_captured_value_that_panics_when_it_is_dropped_takes_no_commit_back() {
     });
 }
 
-/// A worker drops what was asked of it and given up before it has begun.
+/// A worker drops a request that its caller dropped before it began.
 #[test]
 fn a_captured_value_that_panics_when_it_is_dropped_before_it_has_begun() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -59,7 +61,7 @@ fn a_captured_value_that_panics_when_it_is_dropped_before_it_has_begun() {
             let (go_on, wait) = mpsc::channel::<()>();
             let wait = Mutex::new(wait);
             let blocked = bench.db.run(async move |_tx| {
-                // The worker's thread, so that it begins nothing else.
+                // Blocks the worker's thread, so that it begins nothing else.
                 _ = wait.lock().unwrap().recv();
                 Ok(())
             });
@@ -91,7 +93,7 @@ fn a_captured_value_that_panics_when_it_is_dropped_before_it_has_begun() {
     });
 }
 
-/// A future's own destructor runs before the commit, so its panic is the transaction's.
+/// A future's destructor runs before the commit, so its panic aborts the transaction.
 #[test]
 fn a_future_that_panics_when_it_is_dropped_aborts() {
     struct Mine<F>(Pin<Box<F>>, #[expect(dead_code, reason = "dropped")] Bomb);
@@ -115,7 +117,7 @@ fn a_future_that_panics_when_it_is_dropped_aborts() {
     });
 }
 
-/// Values and errors that no caller gets are dropped on the worker.
+/// Values and errors without a receiver are dropped on the worker.
 #[test]
 fn values_and_errors_that_panic_when_they_are_dropped() {
     #[derive(Debug)]
@@ -132,7 +134,7 @@ fn values_and_errors_that_panic_when_they_are_dropped() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1);
         for fails in [false, true] {
-            // Conflicts with an open transaction, passes over that, and returns a bomb all the same.
+            // Conflicts with an open transaction, ignores the error, and returns a bomb.
             let holder = block_on(bench.db.begin()).unwrap();
             block_on(holder.put(&bench.table, &1, &1)).unwrap();
             let (table, dropped) = (bench.table.clone(), bench.dropped.clone());
@@ -155,7 +157,7 @@ fn values_and_errors_that_panic_when_they_are_dropped() {
     });
 }
 
-/// Everything of a transaction's that is dropped because its caller has gone.
+/// All values of a transaction that are dropped because its caller dropped the future.
 #[test]
 fn what_a_cancelled_transaction_leaves_panics_when_it_is_dropped() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -192,13 +194,14 @@ fn what_a_step_leaves_panics_when_it_is_dropped() {
         let bench = Bench::new(1);
         let transaction = block_on(bench.db.begin()).unwrap();
         let (bomb, table) = (bench.bomb(), bench.table.clone());
-        // Captured by reference of a plain closure's future, dropped with it, as a part of the step.
+        // Captured by reference by a plain closure's future, and dropped with it as part of the
+        // step.
         let step = transaction.step(async move |tx: &Transaction| {
             let _captured = &bomb;
             tx.put(&table, &1, &1).await
         });
         assert_eq!(message(block_on(step)), "a destructor");
-        // One that is never run, in the queue of a transaction that is over.
+        // A step that never runs, in the queue of a transaction that has ended.
         let transaction = block_on(bench.db.begin()).unwrap();
         let bomb = bench.bomb();
         let mut waiting = Box::pin(

@@ -1,5 +1,4 @@
-//! What the clients of a schedule do: transactions of every kind, given up now and then, beside
-//! upkeep.
+//! Clients of a schedule: run transactions of every kind, drop some of them, and run maintenance.
 
 use std::collections::BTreeMap;
 use std::future::{pending, poll_fn};
@@ -19,37 +18,37 @@ use super::histories::Histories;
 use super::indexed::Indexed;
 use super::records::{self, Records};
 
-pub(super) const NO_PANIC: &str = "nobody panics with it";
+pub(super) const NO_PANIC: &str = "no thread panics while it is locked";
 
-/// What the clients of one schedule do above all.
+/// The main work of the clients in one schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mix {
-    /// Everything.
+    /// All kinds of work.
     All,
-    /// They read and write the same few records, and look whether what they see fits together.
+    /// Read and write the same few records, and check that the values read are consistent.
     Turns,
-    /// They make and delete records, so that nodes of the index are split and merged.
+    /// Create and delete records, so that index nodes split and merge.
     Records,
-    /// Every answer is noted, and held against the serial order that is told.
+    /// Record every answer and check it against the serial order.
     History,
-    /// They write to a table with indexes, and create and drop those.
+    /// Write to a table with indexes, and create and drop indexes.
     Indexes,
-    /// They write to a table, and follow its changes.
+    /// Write to a table and follow its changes.
     Feeds,
 }
 
-/// One transaction in so many blocks its worker's thread, for so many microseconds: longer than it takes until others take
-/// over what was sent to that worker.
+/// One transaction in `BLOCKING` blocks its worker's thread for this number of microseconds. This
+/// is longer than the delay until other workers take over the transactions sent to that worker.
 const BLOCKING: u64 = 16;
-/// One in so many is a bulk operation, if there are tables on pages.
+/// One transaction in `BULK` is a bulk operation, if there are paged tables.
 const BULK: u64 = 4;
 const BLOCKED: u64 = 30_000;
 
-/// One schedule in so many is of histories.
+/// One schedule in this number records histories.
 const HISTORIES: u64 = 5;
-/// One in so many is of indexes.
+/// One schedule in this number uses indexes.
 const INDEXES: u64 = 4;
-/// One in so many is of change feeds.
+/// One schedule in this number uses change feeds.
 const FEEDS: u64 = 8;
 
 impl Mix {
@@ -68,17 +67,17 @@ impl Mix {
         }
     }
 
-    /// Whether a seed's schedule is of change feeds.
+    /// Returns true if a seed's schedule uses change feeds.
     pub(super) fn is_of_feeds(seed: u64) -> bool {
         seed % FEEDS == FEEDS - 1 && !seed.is_multiple_of(HISTORIES)
     }
 
-    /// Whether a seed's schedule has more tables than others.
+    /// Returns true if a seed's schedule has more tables than usual.
     pub(super) fn has_more_tables(seed: u64) -> bool {
         seed % INDEXES == 1 || Self::is_of_feeds(seed)
     }
 
-    /// What is drawn from: see [`Clients::run`].
+    /// Returns the range of random actions: see [`Clients::run`].
     fn actions(self) -> std::ops::Range<u32> {
         match self {
             Self::All => 0..36,
@@ -90,7 +89,7 @@ impl Mix {
         }
     }
 
-    /// How much one client does.
+    /// Returns the number of steps of one client.
     pub(super) fn steps(self, random: &mut Rng) -> u32 {
         match self {
             Self::All => random.u32(2..7),
@@ -99,7 +98,7 @@ impl Mix {
     }
 }
 
-/// What the clients share.
+/// The state that clients share.
 pub(super) struct Clients {
     pub(super) mix: Mix,
     pub(super) db: Database,
@@ -107,23 +106,23 @@ pub(super) struct Clients {
     pub(super) records: Records,
     pub(super) histories: Histories,
     pub(super) indexed: Indexed,
-    /// In schedules that are of feeds.
+    /// Present in schedules with change feeds.
     pub(super) feeds: Option<Feeds>,
     pub(super) keys: u64,
     pub(super) seed: u64,
     pub(super) workers: usize,
     pub(super) oracle: std::sync::Arc<Mutex<Oracle>>,
     pub(super) numbers: AtomicU64,
-    /// The turns that were acknowledged.
+    /// The acknowledged turns.
     pub(super) floors: Mutex<BTreeMap<u64, u64>>,
-    /// What was shown that cannot be.
+    /// The first impossible observation.
     pub(super) problem: Mutex<Option<String>>,
-    /// The disk fails, so what runs may fail with it.
+    /// True if the disk fails, so that operations may fail too.
     pub(super) disk_fails: bool,
     pub(super) closing: AtomicBool,
 }
 
-/// Gives way once: the transaction that awaits it is taken from its worker and put back.
+/// A future that yields once: its worker suspends the transaction and resumes it later.
 pub(super) struct Pause(pub(super) bool);
 
 impl Future for Pause {
@@ -140,7 +139,7 @@ impl Future for Pause {
 
 impl Clients {
     pub(super) fn number(&self) -> Number {
-        // Relaxed: a number for each.
+        // Relaxed: the counter only makes numbers unique.
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -163,12 +162,12 @@ impl Clients {
         keys
     }
 
-    /// Notes how a transaction ended.
+    /// Records the end of a transaction.
     pub(super) fn note(&self, number: Number, result: Result<Outcome<Activity>, Error>) {
         self.note_activity(number, result.map(|outcome| (outcome.value, outcome.commit_lsn)));
     }
 
-    /// What a transaction did, with its commit LSN.
+    /// Records the result of a transaction and its commit LSN.
     fn note_activity(&self, number: Number, result: Result<(Activity, u64), Error>) {
         let mut oracle = self.oracle.lock().expect(NO_PANIC);
         match result {
@@ -194,12 +193,13 @@ impl Clients {
         }
     }
 
-    /// An error that the disk or the end of the database explains is none; any other is a problem.
+    /// Ignores an error that the disk or the close of the database explains. Records any other
+    /// error as a problem.
     pub(super) fn excuse(&self, what: &str, error: &Error) {
         let excused = match error {
             Error::Options(message) if message.starts_with(WRONG) => false,
             Error::Log(_) | Error::Io { .. } | Error::CommitUnknown { .. } => self.disk_fails,
-            // Relaxed: set by the client that closes, before it does.
+            // Relaxed: the client that closes sets it before it closes.
             Error::Closed | Error::TransactionOver => {
                 self.disk_fails || self.closing.load(Ordering::Relaxed)
             }
@@ -215,7 +215,7 @@ impl Clients {
         }
     }
 
-    /// One client, from its beginning to its end.
+    /// Runs one client.
     pub(super) fn run(&self, client: u64, steps: u32) {
         let mut random = Rng::with_seed(self.seed ^ (client + 1) << 40);
         fastrand::seed(random.u64(..));
@@ -273,7 +273,7 @@ impl Clients {
         self.note(number, pollster(run));
     }
 
-    /// Whether a transaction is a bulk operation on those tables that are on pages.
+    /// Returns true if a transaction is a bulk operation on the paged tables.
     pub(super) fn is_bulk(&self, number: Number) -> bool {
         number % BULK == 1 && !self.tables.paged().is_empty()
     }
@@ -292,7 +292,7 @@ impl Clients {
         self.note(0, pollster(run));
     }
 
-    /// Reads everything twice in one snapshot.
+    /// Reads all contents twice in one snapshot.
     fn audit(&self) {
         let (tables, table, floors) =
             (self.tables.clone(), self.records.table.clone(), self.records.floors());
@@ -315,7 +315,7 @@ impl Clients {
         }
     }
 
-    /// A transaction whose caller loses interest.
+    /// Starts a transaction and drops its future.
     fn give_up(&self, random: &mut Rng) {
         let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
         self.oracle.lock().expect(NO_PANIC).commit_unknown(number);
@@ -340,7 +340,7 @@ impl Clients {
         }
     }
 
-    /// A transaction of several steps, between which others run.
+    /// Runs a transaction in several steps, between which other transactions run.
     fn interact(&self, random: &mut Rng) {
         let (number, seed, tables) = (self.number(), self.seed, self.tables.clone());
         self.oracle.lock().expect(NO_PANIC).commit_unknown(number);
@@ -368,7 +368,7 @@ impl Clients {
         }
     }
 
-    /// A reader that stays, while others write, and must see the same all the time.
+    /// Runs a long reader that must see the same contents while other transactions write.
     fn hold(&self, random: &mut Rng) {
         let (keys, floors) = (self.keys(random), self.floors());
         let rounds = random.u32(1..4);
@@ -395,7 +395,7 @@ impl Clients {
         }
     }
 
-    /// Transactions from a typed source, on a worker of its choice.
+    /// Runs transactions from a typed source on a worker of its choice.
     fn stream(&self, random: &mut Rng) {
         let numbers: Vec<_> = (0..random.u32(1..5)).map(|_| self.number()).collect();
         for number in &numbers {
@@ -427,8 +427,9 @@ impl Clients {
         }
     }
 
-    /// A transaction that begins to read every record there may be, gives each read up at once, and then waits for
-    /// what never comes: only closing ends it, though its reads were the last it did with the engine.
+    /// Starts a transaction that begins to read every possible record and drops each read
+    /// immediately. It then waits for a future that never completes. Only closing the database ends
+    /// it, although those reads were its last operations.
     pub(super) fn wait_for_ever(&self) {
         let table = self.records.table.clone();
         let keys = 0..records::MAX_FILLED;
@@ -468,12 +469,12 @@ impl Clients {
     }
 }
 
-/// What transaction `number` chooses by: the same at each attempt.
+/// Returns the random generator of transaction `number`: the same for each attempt.
 fn choices(seed: u64, number: Number) -> Rng {
     Rng::with_seed(seed ^ number << 20)
 }
 
-/// Runs a future on this thread, which waits as a schedule's threads do.
+/// Blocks this thread on a future in the way that threads of a schedule wait.
 pub(super) fn pollster<T>(future: impl Future<Output = T>) -> T {
     braiddb::simulation::block_on(future)
 }

@@ -1,5 +1,7 @@
-//! Change feeds of one table, while it is written to, and a slot, which is made, advanced, given up and dropped. All that
-//! clients are answered is recorded, in order, and held against what feeds gave; after a crash, what was recorded by then.
+//! Schedules of change feeds. Clients write to a table, follow its changes, and create, advance,
+//! abandon and drop a slot. All answers to clients are recorded in order and compared with the
+//! transactions that feeds returned. After a crash the recovered slot is compared with the answers
+//! recorded before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -18,31 +20,32 @@ use super::clients::{Clients, NO_PANIC, Pause, pollster};
 
 type Rows = Table<u64, [u8]>;
 
-/// The table's name in schedules that are of feeds, and the slot's.
+/// The names of the table and of the slot in schedules of change feeds.
 pub(super) const NAME: &str = "fed";
 const SLOT: &str = "slot";
 const KEYS: u64 = 12;
-/// Records that a transaction writes at most, and bytes that each has at most beyond its numbers: enough for some of them to
-/// be logged in parts.
+/// The maximum number of records in a transaction, and the maximum length of a record's random
+/// bytes. The log splits some records of this length into parts.
 const MAX_RECORDS: u64 = 8;
 const MAX_BYTES: usize = 3000;
-/// More than any schedule logs: the slot is never lost.
+/// A retention limit above what any schedule logs, so that the slot is never lost.
 const PLENTY: u64 = 1 << 40;
 
-/// An answer to a client, or what a client tried.
+/// An answer to a client, or an attempt of a client.
 #[derive(Clone, Debug)]
 enum Event {
-    /// A transaction of this number committed at that LSN.
+    /// The transaction with this number committed at this LSN.
     Committed(u64, u64),
-    /// A feed gave the transaction that committed there.
+    /// A feed returned the transaction that committed at this LSN.
     Given(u64),
-    /// A feed gave what this token says.
+    /// A feed returned a transaction with this token.
     Token(ChangeToken),
-    /// The slot is to be made, or dropped: whether it is there is not known before the next event.
+    /// A client creates or drops the slot. Until the next event the slot may or may not exist.
     Unsure,
-    /// The slot is there, and where.
+    /// The slot exists at this LSN.
     Made(u64),
-    /// It is to be advanced up to there; it is, and the log had come to its tail by then.
+    /// A client advances the slot to this LSN. [`Event::Advanced`] records its success and the log
+    /// tail at that time.
     Advancing(u64),
     Advanced {
         to: u64,
@@ -50,18 +53,19 @@ enum Event {
     },
 }
 
-/// A stretch of the log that a feed gave.
+/// A section of the log that a feed returned.
 #[derive(Clone, Debug)]
 struct Stretch {
-    /// It begins after this LSN, or, if what was tried came to pass, after the other; and ends with the last.
+    /// The section begins after this LSN, or at the latest after `at_most` if the pending attempt
+    /// succeeded. It ends with `until`.
     after: u64,
     at_most: u64,
     until: u64,
-    /// LSNs and numbers.
+    /// LSN and number of each transaction.
     given: Vec<(u64, u64)>,
 }
 
-/// Where a slot is, as far as it is known.
+/// The known position of a slot.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     is_there: bool,
@@ -69,7 +73,7 @@ struct Place {
     at_most: u64,
 }
 
-/// All answers to clients, and what feeds gave.
+/// All answers to clients, and all sections of the log that feeds returned.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Log {
     events: Vec<Event>,
@@ -77,12 +81,12 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// How many events were recorded.
+    /// Returns the number of recorded events.
     pub(super) fn len(&self) -> usize {
         self.events.len()
     }
 
-    /// How many transactions feeds gave, and how often the slot was advanced.
+    /// Returns the number of transactions that feeds returned and the number of slot advances.
     pub(super) fn counts(&self) -> (u64, u64) {
         let given = self.stretches.iter().map(|stretch| stretch.given.len() as u64).sum();
         let advanced =
@@ -98,7 +102,8 @@ impl Log {
                 Event::Made(at) => place = Place { is_there: true, at_least: *at, at_most: *at },
                 Event::Advancing(to) => place.at_most = place.at_most.max(*to),
                 Event::Advanced { to, tail } => {
-                    // Where one began whose making was given up, nobody knows.
+                    // The start of a slot is unknown if its creator was dropped before it had the
+                    // answer.
                     let at_most = if place.is_there { *to } else { *tail };
                     place.is_there = true;
                     place.at_least = place.at_least.max(*to);
@@ -110,7 +115,7 @@ impl Log {
         place
     }
 
-    /// The transactions that are known to have committed, by LSN; as far as clients knew by then.
+    /// Returns the transactions known to have committed by the event `until`, by LSN.
     fn committed(&self, until: usize) -> BTreeMap<u64, u64> {
         let committed = self.events[..until].iter().filter_map(|event| match event {
             Event::Committed(number, lsn) => Some((*lsn, *number)),
@@ -119,10 +124,10 @@ impl Log {
         committed.collect()
     }
 
-    /// What is wrong with what feeds gave.
+    /// Checks the sections of the log that feeds returned.
     ///
     /// # Errors
-    /// That.
+    /// Returns a description of the first error found.
     pub(super) fn check(&self) -> Result<(), String> {
         let committed = self.committed(self.events.len());
         self.stretches.iter().try_for_each(|stretch| stretch.check(&committed))
@@ -135,7 +140,7 @@ impl Stretch {
         Self { after, at_most, until: after, given: Vec::new() }
     }
 
-    /// Notes what a feed gave.
+    /// Records a transaction that a feed returned.
     fn note(&mut self, transaction: &ChangeTransaction) -> Result<(), String> {
         if let Some(number) = number_of(transaction)? {
             self.given.push((transaction.commit_lsn, number));
@@ -148,7 +153,7 @@ impl Stretch {
         let mut last = self.after;
         for (lsn, number) in &self.given {
             if *lsn <= last {
-                return Err(format!("what committed at {lsn} is given after {last}: {self:?}"));
+                return Err(format!("the commit at {lsn} is returned after {last}: {self:?}"));
             }
             if committed.get(lsn).is_some_and(|known| known != number) {
                 return Err(format!("number {number} is given, but at {lsn} is another"));
@@ -159,13 +164,14 @@ impl Stretch {
         let expected =
             committed.range(self.at_most + 1..).take_while(|(lsn, _)| **lsn <= self.until);
         match expected.map(|(lsn, _)| lsn).find(|lsn| !given.contains(lsn)) {
-            Some(missing) => Err(format!("what committed at {missing} is not given: {self:?}")),
+            Some(missing) => Err(format!("the commit at {missing} is not returned: {self:?}")),
             None => Ok(()),
         }
     }
 }
 
-/// The number that all records of a transaction have, if it wrote any; as many as they say.
+/// Returns the number that all records of a transaction contain, or `None` if the transaction wrote
+/// none. Checks that the number of records matches the count inside them.
 fn number_of(transaction: &ChangeTransaction) -> Result<Option<u64>, String> {
     let wrong = |what: &str| Err(format!("{what} in {transaction:?}"));
     let records = transaction.changes.iter().filter(|change| change.kind.gives_value());
@@ -188,17 +194,16 @@ fn number_of(transaction: &ChangeTransaction) -> Result<Option<u64>, String> {
     Ok(Some(number))
 }
 
-/// What clients share of it.
+/// The state that clients share.
 pub(super) struct Feeds {
     table: Rows,
     log: Arc<Mutex<Log>>,
-    /// Held by who has the slot to himself.
+    /// Held by the client that uses the slot.
     slot: Mutex<()>,
 }
 
 impl Feeds {
-    /// # Errors
-    /// As for opening a table.
+    /// # Errors The same errors as opening a table.
     pub(super) async fn open(
         db: &Database,
         paged: bool,
@@ -224,11 +229,11 @@ impl Feeds {
     }
 }
 
-/// Waits for what a feed gives next, for so many polls.
+/// Waits for the next transaction of a feed for at most this number of polls.
 fn poll_some(changes: &mut Changes, polls: u32) -> Option<Result<ChangeTransaction, Error>> {
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..polls {
-        // Given up each time.
+        // Each poll drops its future.
         if let Poll::Ready(given) = pin!(changes.next()).as_mut().poll(&mut context) {
             return given.transpose();
         }
@@ -242,7 +247,8 @@ impl Clients {
         self.feeds.as_ref().expect("there where they are followed")
     }
 
-    /// Writes some records in one transaction; the LSN at which it committed, if it did.
+    /// Writes some records in one transaction and returns its commit LSN, or `None` if it did not
+    /// commit.
     pub(super) fn write_fed(&self, random: &mut Rng) -> Option<u64> {
         let number = self.number();
         let (count, bytes) = (random.u64(1..=MAX_RECORDS), random.usize(0..MAX_BYTES));
@@ -280,12 +286,15 @@ impl Clients {
         }
     }
 
-    /// Notes what a feed gave; whether it is right by itself.
+    /// Records a transaction that a feed returned. Returns true if the transaction is valid in
+    /// isolation.
     fn note_given(&self, stretch: &mut Stretch, transaction: &ChangeTransaction) -> bool {
         let lsn = transaction.commit_lsn;
         let durable = self.db.stats().lsn.durable;
         if durable <= lsn {
-            self.report(format!("what committed at {lsn} is given, and durable is {durable}"));
+            self.report(format!(
+                "the commit at {lsn} is returned, but the durable LSN is {durable}"
+            ));
         }
         let noted = stretch.note(transaction);
         let is_right = noted.is_ok();
@@ -306,7 +315,8 @@ impl Clients {
         self.feeds().log().stretches.push(stretch);
     }
 
-    /// Follows what is committed from now on, until what this client commits is given; after that from a token.
+    /// Follows the changes from now until the feed returns this client's own commit, then continues
+    /// from a token.
     pub(super) fn follow_own(&self, random: &mut Rng) {
         let mut changes = self.db.changes(ChangesFrom::Now).tables([NAME]);
         let after = self.db.stats().lsn.durable;
@@ -314,10 +324,11 @@ impl Clients {
         for _ in 0..random.u32(1..4) {
             until = self.write_fed(random).or(until);
         }
-        // What commits beside `changes` may be given or not.
+        // The feed may or may not return transactions that commit while `changes` starts.
         stretch.at_most = until.unwrap_or(after) - 1;
         while until.is_some_and(|until| stretch.until < until) {
-            // It comes: were it forgotten to wake this client, nobody else would.
+            // The transaction must come. If the feed did not wake this client, no other event
+            // would.
             match pollster(changes.next()) {
                 Ok(Some(transaction)) => {
                     if !self.note_given(&mut stretch, &transaction) {
@@ -339,7 +350,7 @@ impl Clients {
         }
     }
 
-    /// Goes on from some token that was given to somebody, if the log is still there.
+    /// Continues from a token that some client received, if the log is still available.
     pub(super) fn follow_token(&self, random: &mut Rng) {
         let tokens: Vec<ChangeToken> = {
             let log = self.feeds().log();
@@ -354,7 +365,7 @@ impl Clients {
         }
     }
 
-    /// Begins with a snapshot, and goes on.
+    /// Begins with a snapshot and continues with the changes after it.
     pub(super) fn follow_snapshot(&self, random: &mut Rng) {
         let mut changes = self.db.changes(ChangesFrom::Snapshot).tables([NAME]);
         let mut seen = BTreeMap::new();
@@ -389,7 +400,7 @@ impl Clients {
         self.read_on(&mut changes, from, Stretch::new(place), random)
     }
 
-    /// Reads some of what a feed gives; a token of what it gave last, if that is so much.
+    /// Reads some transactions of a feed. Returns the last token, unless too few came.
     fn read_on(
         &self,
         changes: &mut Changes,
@@ -413,7 +424,7 @@ impl Clients {
             }
             token = changes.token();
         }
-        // While it waits it says how far it is.
+        // A feed that waits still reports its position.
         if let Some(now) = changes.token() {
             stretch.until = stretch.until.max(now.commit_lsn());
             token = Some(now);
@@ -422,7 +433,7 @@ impl Clients {
         token
     }
 
-    /// Does something with the slot, if nobody else does.
+    /// Uses the slot in some way, unless another client uses it.
     pub(super) fn use_slot(&self, random: &mut Rng) {
         let Ok(_alone) = self.feeds().slot.try_lock() else { return };
         match random.u32(0..8) {
@@ -447,7 +458,8 @@ impl Clients {
                 }
                 give_way();
             }
-            // It is perhaps made. If its row is there, who advances it finds it there from then on.
+            // The slot may exist. If its row exists, the client that advances it finds it there
+            // from then on.
             let mut changes = self.db.changes(ChangesFrom::Now);
             if self.write_fed(random).is_none() {
                 return;
@@ -483,7 +495,7 @@ impl Clients {
                 Poll::Pending => pause(random.u64(1..100)),
             }
         }
-        // Else it is given up.
+        // Otherwise the advance is dropped.
         if random.u32(0..8) > 0 {
             self.advanced(to, pollster(advance));
         }
@@ -500,7 +512,7 @@ impl Clients {
         }
     }
 
-    /// Reads what the slot's feed gives, and moves the slot on.
+    /// Reads transactions from the slot's feed and advances the slot.
     fn follow_slot(&self, random: &mut Rng) {
         let place = self.feeds().place();
         let token = self.follow_from(&ChangesFrom::Slot(SLOT.to_owned()), place, random);
@@ -509,7 +521,8 @@ impl Clients {
         }
     }
 
-    /// A feed from a token may find that the log was freed; one of the slot, or that lives since before, may not.
+    /// Only a feed from a token may find that the log was freed. A feed from the slot, or one
+    /// opened before, may not.
     fn excuse_feed(&self, from: &ChangesFrom, error: &Error) {
         match (from, error) {
             (ChangesFrom::Token(_), Error::LogGone { .. }) => {}
@@ -522,11 +535,12 @@ fn place_of(token: &ChangeToken) -> Place {
     Place { is_there: true, at_least: token.commit_lsn(), at_most: token.commit_lsn() }
 }
 
-/// Holds what is there after a crash against what was recorded before: the slot is where it was, and what it has still to give is
-/// there; so is what feeds gave. What is wrong.
+/// Compares the recovered slot with the events before the crash. The slot must be at its known
+/// position. All transactions after it must be available, among them those that feeds returned
+/// before the crash. Returns the first difference.
 ///
 /// # Errors
-/// What keeps it from reading that.
+/// Returns errors of reading the recovered database.
 pub(super) fn recovered(db: &Database, log: &Log, events: usize) -> Result<Option<String>, Error> {
     let place = log.place(events);
     let slots = pollster(db.change_slots())?;
@@ -539,7 +553,7 @@ pub(super) fn recovered(db: &Database, log: &Log, events: usize) -> Result<Optio
         return Ok(Some(format!("{slot:?} is lost")));
     }
     let mut stretch = Stretch::new(place);
-    // What was tried by the time of the crash, and recorded after it.
+    // The advance may have been tried before the crash and recorded after it.
     let at = slot.token.commit_lsn();
     if place.is_there && at < place.at_least {
         return Ok(Some(format!("{slot:?} was advanced up to {}", place.at_least)));
@@ -568,5 +582,5 @@ pub(super) fn recovered(db: &Database, log: &Log, events: usize) -> Result<Optio
         Event::Given(lsn) if *lsn > at && !there.contains(lsn) => Some(*lsn),
         _ => None,
     });
-    Ok(lost.map(|lsn| format!("what committed at {lsn} was given before the crash, and is lost")))
+    Ok(lost.map(|lsn| format!("the commit at {lsn} was returned before the crash, and is lost")))
 }

@@ -1,5 +1,5 @@
-//! Transactions of a schedule whose every answer is held, at the end, against the serial order that the
-//! database tells.
+//! Transactions of a schedule whose answers are all checked, at the end, against the serial order
+//! of the database.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,16 +13,16 @@ use super::super::work::WRONG;
 use super::clients::{Clients, NO_PANIC, Pause, pollster};
 use crate::history::{self, History, Shape};
 
-/// What was told of one table.
+/// The recorded answers about one table.
 pub(super) struct Histories {
     table: Table<u64, u64>,
-    /// Of some tables.
+    /// Only some tables have it.
     index: Option<Index<u64, u64, u64>>,
     history: Arc<Mutex<History>>,
     certifier: Certifier,
-    /// Whether the table is on pages, and has bulk operations.
+    /// True if the table is paged and has bulk operations.
     paged: bool,
-    /// Whether a transaction may be committed or not, so that the history is not known whole.
+    /// True if the end of a transaction is unknown, so that the history is incomplete.
     unknown: AtomicBool,
 }
 
@@ -37,9 +37,9 @@ impl Histories {
         Self { table, index, history, certifier, paged, unknown: AtomicBool::new(false) }
     }
 
-    /// Holds the history against the order that was told.
+    /// Checks the history against the serial order.
     pub(super) fn check(&self) -> Result<(), String> {
-        // Relaxed: the clients are over.
+        // Relaxed: the clients have ended.
         if self.unknown.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -51,18 +51,18 @@ impl Histories {
         }
     }
 
-    /// Whether all transactions are known that committed, and that they were serial in the order of LSNs.
+    /// Returns true if all committed transactions are known and LSNs give their serial order.
     pub(super) fn is_whole(&self) -> bool {
-        // Relaxed: the clients are over.
+        // Relaxed: the clients have ended.
         self.certifier == Certifier::ReadValidation && !self.unknown.load(Ordering::Relaxed)
     }
 }
 
-/// Everything in the table of histories of what a crash left, if it had one by then; where it has the index,
-/// by that too.
+/// Reads all records of the history table after a crash, also by the index if it exists. Returns
+/// `None` if the table did not exist yet.
 ///
 /// # Errors
-/// What is wrong with the index; what keeps it from reading them.
+/// Returns a difference between index and table, or errors of reading them.
 pub(super) fn recovered(db: &Database) -> Result<Option<BTreeMap<u64, u64>>, Error> {
     let table: Table<u64, u64> = match pollster(db.open_table(NAME)) {
         Err(Error::TableNotFound(_)) => return Ok(None),
@@ -83,7 +83,7 @@ pub(super) fn recovered(db: &Database) -> Result<Option<BTreeMap<u64, u64>>, Err
         }
         if by_index != found {
             let message =
-                format!("{WRONG}the index leads to {by_index:?}, the table has {found:?}");
+                format!("{WRONG}the index contains {by_index:?}, but the table contains {found:?}");
             return Err(Error::Options(message));
         }
         Ok(found)
@@ -91,14 +91,14 @@ pub(super) fn recovered(db: &Database) -> Result<Option<BTreeMap<u64, u64>>, Err
     Ok(Some(found))
 }
 
-/// The name of the table in schedules that are of histories, and of its index.
+/// The names of the table and its index in schedules with histories.
 pub(super) const NAME: &str = "history";
 const INDEX: &str = "by";
 
-/// The table's index.
+/// Opens the table's index.
 ///
 /// # Errors
-/// As for creating one.
+/// The same errors as creating an index.
 pub(super) async fn open_index(
     db: &Database,
     table: &Table<u64, u64>,
@@ -107,7 +107,7 @@ pub(super) async fn open_index(
 }
 
 impl Clients {
-    /// A transaction whose every answer is noted.
+    /// Runs a transaction and records all its answers.
     pub(super) fn add_to_history(&self, random: &mut Rng) {
         let (table, seed) = (self.histories.table.clone(), random.u64(..));
         let index = self.histories.index.clone();
@@ -124,7 +124,7 @@ impl Clients {
         };
         let draw = random.u8(..3);
         let ended = match draw {
-            // Drawn for tables on pages only, so that what the seed draws is the same for others.
+            // Drawn only for paged tables, so that the draws of other seeds stay the same.
             _ if self.histories.paged && random.u8(..4) == 0 => {
                 let (options, table) = (RunOptions::default(), self.histories.table.clone());
                 let ran = pollster(self.db.try_run_bulk_with(options, table, body));
@@ -153,11 +153,11 @@ impl Clients {
                 Error::Conflict { .. }
                 | Error::NotSerializable { .. }
                 | Error::BulkUnderWay { .. }
-                // One that would have rolled back to a savepoint.
+                // The transaction tried to roll back to a savepoint.
                 | Error::InBulk(_),
             ) => {}
             Err(error) => {
-                // Relaxed: looked at when the clients are over.
+                // Relaxed: read after the clients have ended.
                 self.histories.unknown.store(true, Ordering::Relaxed);
                 self.excuse("a transaction of the history", &error);
             }

@@ -1,5 +1,6 @@
-//! A table with secondary indexes, which are created and dropped, and given up in between, while clients
-//! write. Whoever can read an index holds it against the table in the same snapshot.
+//! A table with secondary indexes. Clients create and drop the indexes, and abandon some of these
+//! operations, while other clients write. Every client that can read an index compares it with the
+//! table in the same snapshot.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::pin;
@@ -20,14 +21,14 @@ type Records = Table<u64, u64>;
 type Numbers = Index<u64, u64, u64>;
 
 const TABLE: &str = "indexed";
-/// Names, and whether they are unique.
+/// The name of each index, and true if it is unique.
 const INDEXES: [(&str, bool); 2] = [("parts", false), ("halves", true)];
-/// Values are below this: few, so that records have the same keys.
+/// The exclusive upper bound of values; low, so that several records have the same keys.
 const VALUES: u64 = 24;
-/// How often a reader gives way at most while it waits for an index.
+/// The maximum number of times that a reader yields while it waits for an index.
 const MAX_WAITED: u32 = 200;
 
-/// The keys of a value in an index.
+/// Returns the keys of a value in an index.
 fn keys_of(unique: bool, value: u64) -> BTreeSet<u64> {
     match unique {
         true => (value % 2 == 0).then_some(value / 2).into_iter().collect(),
@@ -36,13 +37,13 @@ fn keys_of(unique: bool, value: u64) -> BTreeSet<u64> {
     }
 }
 
-/// The table, and what clients know of its indexes.
+/// The table and the clients' handles of its indexes.
 pub(super) struct Indexed {
     table: Records,
     handles: Arc<Handles>,
 }
 
-/// The indexes, as of the last call that gave one.
+/// The indexes as returned by the last successful call.
 #[derive(Default)]
 struct Handles([Mutex<Option<Numbers>>; 2]);
 
@@ -53,8 +54,7 @@ impl Handles {
 }
 
 impl Indexed {
-    /// # Errors
-    /// As for opening a table.
+    /// # Errors The same errors as opening a table.
     pub(super) async fn open(db: &Database, paged: bool) -> Result<Self, Error> {
         let open =
             async move |tx: &Transaction| tx.open_or_create_table_with(TABLE, kind(paged)).await;
@@ -84,7 +84,7 @@ fn wrong(problem: String) -> Error {
     Error::Options(format!("{WRONG}{problem}"))
 }
 
-/// Holds an index against its table, in both directions.
+/// Compares an index with its table in both directions.
 async fn compare(
     tx: &Transaction,
     table: &Records,
@@ -113,7 +113,8 @@ async fn compare(
     Ok(())
 }
 
-/// Writes to the table; what is refused is passed over, once it is seen to be right. A bulk operation has no savepoints.
+/// Writes to the table. Checks that refused writes are refused correctly and ignores them. A bulk
+/// operation has no savepoints.
 async fn write(
     tx: &Transaction,
     table: &Records,
@@ -172,14 +173,14 @@ impl Clients {
         };
         match written {
             Ok(()) | Err(Error::IndexNotFound { .. }) => {}
-            // The index is created or dropped by somebody else.
+            // Another client creates or drops the index.
             Err(Error::IndexBusy { .. }) if is_bulk => {}
             Err(Error::Options(message)) if message == ABORTED_ON_PURPOSE => {}
             Err(error) => self.excuse("a write to a table with indexes", &error),
         }
     }
 
-    /// Holds an index against its table, as of a snapshot that may be older than the index.
+    /// Compares an index with its table in a snapshot that may be older than the index.
     pub(super) fn look_by_index(&self, random: &mut Rng) {
         let number = random.usize(0..INDEXES.len());
         let (table, handles) = (self.indexed.table.clone(), self.indexed.handles.clone());
@@ -189,7 +190,7 @@ impl Clients {
             for _ in 0..pauses {
                 Pause(false).await;
             }
-            // Until there is one: created since this transaction began.
+            // Waits until the index exists: another client created it after this transaction began.
             for _ in 0..if awaits { MAX_WAITED } else { 0 } {
                 if handles.get(number).is_some() {
                     break;
@@ -207,8 +208,8 @@ impl Clients {
         }
     }
 
-    /// Creates an index, slowly now and then: so readers begin before it is built, and still run when they
-    /// may have it.
+    /// Creates an index, sometimes slowly, so that readers begin before it is built and still run
+    /// when it becomes available.
     pub(super) fn create_index(&self, random: &mut Rng, number: usize) {
         let slow = random.bool();
         let watch = |_| {
@@ -229,7 +230,8 @@ impl Clients {
         }
     }
 
-    /// Creates an index, or drops one, and loses interest in it; after a dropping it may create it again.
+    /// Creates or drops an index and abandons the operation. After it abandons a drop, it may
+    /// create the index again.
     pub(super) fn give_up_index(&self, random: &mut Rng) {
         let (number, drops) = (random.usize(0..INDEXES.len()), random.bool());
         self.lose_interest(random, number, drops);
@@ -271,13 +273,13 @@ impl Clients {
     }
 }
 
-/// Attaches every index that there is, creates those there are not, and holds them against the table; for
-/// when nobody else does anything. What is wrong with them.
+/// Attaches every existing index, creates the missing ones, and compares them with the table. Call
+/// it only when no other client is active. Returns the first difference.
 ///
 /// # Errors
-/// What keeps it from reading them.
+/// Returns errors of reading the indexes.
 pub(super) fn problem(db: &Database) -> Result<Option<String>, Error> {
-    // Of the kind that it was created as.
+    // Opened with the kind that it was created with.
     let table = pollster(Indexed::open(db, false))?.table;
     wait_for_changes(db, &table)?;
     for number in 0..INDEXES.len() {
@@ -288,8 +290,9 @@ pub(super) fn problem(db: &Database) -> Result<Option<String>, Error> {
     Ok(None)
 }
 
-/// Waits until nobody changes the table's indexes, nor will: a dropping goes on though its caller gave up, and may
-/// stand in the line of its worker still. Calls go to workers by turns, and pass nobody in their lines.
+/// Waits until no change of the table's indexes runs or is queued. An abandoned drop continues, and
+/// may still wait in its worker's queue. Calls are distributed to workers in turn and each queue is
+/// first-in, first-out.
 fn wait_for_changes(db: &Database, table: &Records) -> Result<(), Error> {
     let (workers, mut undisturbed) = (db.stats().workers.len(), 0);
     while undisturbed < 2 * workers {
@@ -321,7 +324,7 @@ fn index_problem(db: &Database, table: &Records, number: usize) -> Result<Option
     if let Err(error) = compared {
         return Ok(Some(format!("index {name}: {error}")));
     }
-    // Until what is under way for somebody who gave up is over.
+    // Abandoned operations end in this time.
     pause(5000);
     let rows = pollster(db.indexes())?;
     Ok(match rows.iter().find(|row| row.name == name).map(|row| row.stage) {
@@ -330,7 +333,7 @@ fn index_problem(db: &Database, table: &Records, number: usize) -> Result<Option
     })
 }
 
-/// Whether two records have the same key in the unique index.
+/// Returns true if two records have the same key in the unique index.
 async fn duplicate(db: &Database, table: &Records) -> Result<bool, Error> {
     let table = table.clone();
     db.run(async move |tx: &Transaction| {

@@ -1,4 +1,5 @@
-//! `braid simulate --schedules`: several workers in one run, switched wherever the seed says.
+//! `braid-lab simulate --schedules`: several workers in one run, switched at points that the seed
+//! chooses.
 
 mod clients;
 mod feeds;
@@ -16,19 +17,20 @@ use anyhow::{Context, Result, bail, ensure};
 use braiddb::simulation::Runner;
 use indicatif::ProgressBar;
 
+use super::search;
 use one::Counts;
 
-/// Which schedules are run.
+/// The schedules to run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Campaign {
     pub(super) from: u64,
     pub(super) count: u64,
-    /// Workers, at least and at most.
+    /// The minimum and maximum number of workers.
     pub(super) workers: (usize, usize),
     pub(super) jobs: usize,
 }
 
-/// What a campaign did.
+/// The results of a campaign.
 #[derive(Debug, serde::Serialize)]
 struct Report {
     seconds: f64,
@@ -36,25 +38,25 @@ struct Report {
     counts: Counts,
 }
 
-/// In so many schedules everything that is counted happens.
+/// In this number of schedules every counted event happens.
 const ALL_FIRE: u64 = 10_000;
-/// One schedule in so many is run twice, and must do the same.
+/// One schedule in this number is run twice and must give the same result.
 const RUN_TWICE: u64 = 50;
 
 impl Campaign {
-    /// The first seed that finds something, and what; `None` if none does.
-    pub(super) fn first_finding(&self) -> Option<(u64, String)> {
-        let runner = Runner::on_core(0);
-        (self.from..self.from + self.count).find_map(|seed| {
-            let fault = one::run(&runner, seed, self.workers, false).err()?;
-            Some((seed, format!("{:?}: {}", fault.kind, fault.message)))
+    /// Returns the smallest seed that finds something before `end`, and what it finds.
+    pub(super) fn first_finding(&self, end: Option<Instant>) -> Option<(u64, String)> {
+        let seeds = self.from..self.from + self.count;
+        search::first(self.jobs, seeds, end, Runner::on_core, |runner, seed| {
+            let fault = one::run(runner, seed, self.workers, false).err()?;
+            Some(format!("{:?}: {}", fault.kind, fault.message))
         })
     }
 
-    /// Runs the schedules and says what came of them.
+    /// Runs the schedules and reports the results.
     ///
     /// # Errors
-    /// The first seed that found something.
+    /// Returns the first seed that found a problem.
     pub(super) fn run(&self, json: bool) -> Result<()> {
         let start = Instant::now();
         let (next, total) = (AtomicU64::new(0), Mutex::new(Counts::default()));
@@ -62,16 +64,17 @@ impl Campaign {
         let job = |number: usize| -> Result<()> {
             let runner = Runner::on_core(number);
             loop {
-                // Relaxed: a number for each.
+                // Relaxed: the counter only makes numbers unique.
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= self.count {
                     return Ok(());
                 }
                 let seed = self.from + number;
                 match self.one(&runner, seed) {
-                    Ok(counts) => total.lock().expect("nobody panics with it").add(&counts),
+                    Ok(counts) => total.lock().expect("no thread panics").add(&counts),
                     Err(error) => {
-                        // The others stop at their next seed. Relaxed: when they see it does not matter.
+                        // The others stop at their next seed. Relaxed: the time when they see it
+                        // does not matter.
                         next.store(self.count, Ordering::Relaxed);
                         return Err(error.context(format!("schedule of seed {seed}")));
                     }
@@ -88,7 +91,7 @@ impl Campaign {
             jobs.into_iter().map(join).collect::<Vec<_>>().into_iter().collect::<Result<()>>()
         })?;
         progress.finish_and_clear();
-        let counts = total.into_inner().expect("nobody panics with it");
+        let counts = total.into_inner().expect("no thread panics while it is locked");
         let report = Report { seconds: start.elapsed().as_secs_f64(), counts };
         if json {
             writeln!(std::io::stdout(), "{}", serde_json::to_string(&report)?)?;
@@ -97,7 +100,7 @@ impl Campaign {
         }
         if self.count >= ALL_FIRE {
             let serde_json::Value::Object(counted) =
-                serde_json::to_value(report.counts).context("listing what was counted")?
+                serde_json::to_value(report.counts).context("listing the counters")?
             else {
                 bail!("counts are listed by name");
             };
@@ -113,15 +116,16 @@ impl Campaign {
         let (counts, report) = one::run(runner, seed, self.workers, false)?;
         if seed.is_multiple_of(RUN_TWICE) {
             let (_, again) = one::run(runner, seed, self.workers, false)?;
-            ensure!(report == again, "it went another way the second time: {report:?}, {again:?}");
+            ensure!(report == again, "the second run differs: {report:?}, {again:?}");
         }
         Ok(counts)
     }
 
-    /// Runs one schedule twice, says whether it did the same, and what it found, with its end.
+    /// Runs one schedule twice. Reports whether both runs were the same, the problem found, and the
+    /// end of the schedule.
     ///
     /// # Errors
-    /// What it finds; or that it does not replay.
+    /// Returns the problem found, or that the schedule does not replay.
     pub(super) fn replay(&self, seed: u64) -> Result<()> {
         let runner = Runner::on_core(0);
         let hash = || match one::run(&runner, seed, self.workers, true) {
@@ -135,10 +139,10 @@ impl Campaign {
         }
         writeln!(std::io::stdout(), "{first:?}")?;
         if first != again {
-            bail!("it went another way the second time: {again:?}");
+            bail!("the second run differs: {again:?}");
         }
         match fault {
-            Some(_) => bail!("the schedule of seed {seed} found what is above"),
+            Some(_) => bail!("the schedule of seed {seed} found the problem above"),
             None => Ok(()),
         }
     }

@@ -1,5 +1,5 @@
-//! One schedule: a small database with several workers, a few clients that do everything, an end in
-//! order, and for many of them a crash and what is recovered from it.
+//! One schedule: a small database with several workers, and a few clients that use all features. It
+//! ends with a close. Many schedules also crash the disk and check the recovered state.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,13 +21,14 @@ use super::indexed::{self, Indexed};
 use super::records::{self, Records};
 use crate::history::History;
 
-/// Steps after which a schedule makes no progress: many times what the longest takes.
+/// The maximum number of steps of a schedule: far more than the longest needs. A schedule that
+/// exceeds it makes no progress.
 const MAX_STEPS: u64 = 10_000_000;
 
-/// Sets what options a seed has apart from what it draws.
+/// Separates the choice of options from a seed's other draws.
 const OPTIONS: u64 = 0x6f70_7469_6f6e_7321;
 
-/// What schedules did, added up.
+/// The totals over schedules.
 #[derive(Clone, Copy, Debug, Default, serde::Serialize)]
 pub(super) struct Counts {
     pub(super) schedules: u64,
@@ -45,24 +46,24 @@ pub(super) struct Counts {
     pub(super) segments_freed: u64,
     pub(super) crashes: u64,
     pub(super) closed_early: u64,
-    /// Crashes after which a history was there.
+    /// Crashes after which a history was recovered.
     pub(super) histories_recovered: u64,
-    /// Schedules with paged tables, and their transactions that committed.
+    /// Schedules with paged tables, and their committed transactions.
     pub(super) with_paged_tables: u64,
     pub(super) committed_beside_pages: u64,
-    /// Of these schedules, those that were of indexes, and of change feeds.
+    /// Paged schedules with indexes, and with change feeds.
     pub(super) of_paged_indexes: u64,
     pub(super) of_paged_feeds: u64,
-    /// Pages that left memory, and that were loaded again.
+    /// Evicted pages, and pages that were loaded again.
     pub(super) pages_evicted: u64,
     pub(super) page_faults: u64,
     pub(super) inner_page_faults: u64,
-    /// Bulk operations that were committed, and leaves that were looked at for what they had left.
+    /// Committed bulk operations, and leaves that leaf cleanup inspected.
     pub(super) bulk_operations: u64,
     pub(super) bulk_leaves_swept: u64,
-    /// Transactions that another worker took over from one that was blocked.
+    /// Transactions that another worker took over from a blocked worker.
     pub(super) taken_over: u64,
-    /// Transactions that change feeds gave, and how often a slot was advanced.
+    /// Transactions that change feeds returned, and slot advances.
     pub(super) followed: u64,
     pub(super) slots_advanced: u64,
 }
@@ -100,10 +101,10 @@ impl Counts {
     }
 }
 
-/// Runs the schedule of a seed, with as many workers as `workers` lets the seed choose.
+/// Runs the schedule of a seed. `workers` limits the number of workers that the seed can choose.
 ///
 /// # Errors
-/// What it found.
+/// Returns the first problem found.
 pub(super) fn run(
     runner: &Runner,
     seed: u64,
@@ -124,7 +125,7 @@ pub(super) fn run(
     }
 }
 
-/// What the seed chose.
+/// The choices of the seed.
 struct Schedule {
     seed: u64,
     random: Rng,
@@ -132,23 +133,24 @@ struct Schedule {
     keys: u64,
     faults: Faults,
     clients: u64,
-    /// After this many operations of the disk it crashes, for what is recovered to be checked.
+    /// The number of disk operations after which the disk crashes for a check of the recovered
+    /// state.
     crash_at: Option<u64>,
     closes_early: bool,
 }
 
-/// The replies that clients got, of turns and of histories.
+/// The replies to clients about turns and histories.
 #[derive(Clone, Default)]
 struct Witness {
     oracle: Arc<Mutex<Oracle>>,
     history: Arc<Mutex<History>>,
     feeds: Arc<Mutex<feeds::Log>>,
-    /// Whether the history is known whole.
+    /// True if the history is complete.
     whole: bool,
 }
 
 impl Witness {
-    /// How many replies have been given.
+    /// Returns the number of replies so far.
     fn replies(&self) -> Replies {
         let turns = self.oracle.lock().expect(NO_PANIC).replies();
         let history = self.history.lock().expect(NO_PANIC).len();
@@ -156,7 +158,7 @@ impl Witness {
     }
 }
 
-/// How many replies had been given at a moment.
+/// The number of replies at a moment.
 #[derive(Clone, Copy, Debug)]
 struct Replies {
     turns: usize,
@@ -164,16 +166,16 @@ struct Replies {
     feeds: usize,
 }
 
-/// A disk as the crash left it, and how many replies had been given by then.
+/// The disk in the state of the crash, and the number of replies at that time.
 type Crash = Arc<Mutex<Option<(SimulatedDisk, Replies)>>>;
 
-/// Opens a table of records, or makes one.
+/// Opens or creates a table of records.
 fn open_records(db: &Database, name: &'static str, paged: bool) -> Result<Table<u64, u64>> {
     let open = async move |tx: &Transaction| tx.open_or_create_table_with(name, kind(paged)).await;
     db.run_blocking(open).context("tables")
 }
 
-/// Fills the table with so many records, which are divided among the clients.
+/// Fills the table with this number of records, divided among the clients.
 fn fill(db: &Database, table: Table<u64, u64>, clients: u64, count: u64) -> Result<Records> {
     let filled: Vec<u64> = (0..count).collect();
     let (of_table, keys) = (table.clone(), filled.clone());
@@ -215,27 +217,30 @@ impl Schedule {
         self.faults.errors > 0
     }
 
-    /// What is chosen of options, apart from what is drawn and from what the clients do: so each of these meets each of those.
+    /// Returns a number that chooses options independently of random draws and of the clients'
+    /// work. Each option is therefore combined with each kind of work.
     fn chosen(&self) -> u64 {
         Rng::with_seed(self.seed ^ OPTIONS).u64(..)
     }
 
     fn certifier(&self) -> Certifier {
         match self.chosen() % 5 {
-            // There are no snapshots under the safety net, and so no feeds that begin with one.
+            // The safety net has no snapshots, so no feeds that begin with a snapshot.
             0 if !Mix::is_of_feeds(self.seed) => Certifier::SerialSafetyNet,
             _ => Certifier::ReadValidation,
         }
     }
 
-    /// 0 if no table is on pages, else which are. The safety net does not certify reads of paged tables.
+    /// Returns 0 if no table is paged, otherwise a number that selects the paged tables. The safety
+    /// net does not certify reads of paged tables.
     fn paged(&self) -> u64 {
         let chosen = self.chosen();
         if matches!(chosen % 5, 1 | 2) { chosen >> 32 | 1 } else { 0 }
     }
 
-    /// Pages that may be in memory: about as many as there are tables, each of which has one at least. A table that is
-    /// followed has large values besides, and one with indexes their entries.
+    /// Returns the number of page frames: about one for each table, the minimum that a table needs.
+    /// Tables with change feeds also need frames for large values, and tables with indexes for
+    /// index entries.
     fn page_frames(&self) -> Option<u32> {
         let chosen = self.chosen() >> 8;
         let least = if Mix::has_more_tables(self.seed) { 6 } else { 3 };
@@ -251,7 +256,7 @@ impl Schedule {
         // Hardly more than the log ring takes: every record is evicted as soon as possible.
         let budget = (random.u32(0..3) > 0).then_some((32 << 20) + 1);
         let room = if random.u32(0..4) == 0 { random.u64(16 << 10..48 << 10) } else { u64::MAX };
-        // A slot holds the log, however little room there is.
+        // A slot retains the log, so the disk must be large enough.
         let room = if Mix::is_of_feeds(self.seed) { u64::MAX } else { room };
         let tuning = Tuning::default()
             .policy(policies[random.usize(0..policies.len())])
@@ -270,7 +275,7 @@ impl Schedule {
         Scale { keys: self.keys, large: (2, 0), paged: Paged::some(self.paged()) }
     }
 
-    /// Runs it, on the schedule's main thread.
+    /// Runs the schedule on its main thread.
     fn run(mut self) -> Result<Counts> {
         let disk = SimulatedDisk::new(self.seed);
         let (mut witness, crash) = (Witness::default(), Crash::default());
@@ -313,7 +318,7 @@ impl Schedule {
         });
     }
 
-    /// Runs the clients, looks at what they leave, and closes the database.
+    /// Runs the clients, checks the final state, and closes the database.
     fn serve(
         &mut self,
         db: Database,
@@ -334,7 +339,7 @@ impl Schedule {
             .transpose()
             .context("the index of a history")?;
         let indexed = pollster(Indexed::open(&db, paged)).context("tables")?;
-        // Enough to fill some leaves of the index, or none.
+        // Enough records for several leaves of the index, or none.
         let filled = if mix == Mix::Records || random.bool() {
             random.u64(5..records::MAX_FILLED)
         } else {
@@ -376,7 +381,7 @@ impl Schedule {
             let clients_waiting = clients.clone();
             running.push(spawn("client that waits", move || clients_waiting.wait_for_ever()));
             pause(random.u64(0..8000));
-            // Relaxed: looked at by who is told that the database is closed.
+            // Relaxed: a client reads it only after the database returned the error `Closed`.
             clients.closing.store(true, Ordering::Relaxed);
             self.close(&db)?;
         }
@@ -390,7 +395,7 @@ impl Schedule {
         if !self.closes_early && !self.fails() {
             self.contents_are_right(&clients).context("at the end")?;
         }
-        let clients = Arc::into_inner(clients).ok_or_else(|| anyhow!("clients are over"))?;
+        let clients = Arc::into_inner(clients).ok_or_else(|| anyhow!("clients have ended"))?;
         self.end(db, clients)
     }
 
@@ -420,7 +425,7 @@ impl Schedule {
         }
     }
 
-    /// Closes the database, and looks whether everything of it is freed.
+    /// Closes the database and checks that all its memory is freed.
     fn end(&self, db: Database, clients: Clients) -> Result<Counts> {
         let (stats, mix) = (db.stats(), clients.mix);
         self.close(&db)?;
@@ -452,7 +457,8 @@ impl Schedule {
         })
     }
 
-    /// Opens what is on a disk, and holds it against what was told. How many histories were recovered.
+    /// Opens a recovered disk and compares it with the recorded answers. Returns the number of
+    /// recovered histories.
     fn recover(
         &mut self,
         disk: &SimulatedDisk,

@@ -1,6 +1,6 @@
-//! Records that one client each writes, and all read. What a client's records are after each of its
-//! transactions is known; so a snapshot shows them as one of these left them, and none that is older than
-//! what was acknowledged before.
+//! Records with one writing client each and many readers. The state of a client's records after
+//! each of its transactions is known. Therefore a snapshot must show one of these states, and none
+//! older than the last acknowledged one.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -11,23 +11,23 @@ use fastrand::Rng;
 use super::super::work::WRONG;
 use super::clients::{Clients, NO_PANIC, pollster};
 
-/// The table is filled with fewer records than this, of the keys from 0 on.
+/// The table initially holds fewer records than this, with the keys from 0 on.
 pub(super) const MAX_FILLED: u64 = 40;
 
-/// Keys that one client writes: few, so that they are deleted and made again, near one another.
+/// Number of keys that one client writes: few, so that nearby keys are deleted and created again.
 const KEYS: u64 = 24;
 
 /// Keys and values of one client's records.
 pub(super) type State = BTreeMap<u64, u64>;
 
-/// What one client's transactions leave, one after another; of the last one it may not be known yet
-/// whether it commits.
+/// The states that one client's transactions leave, in order. The last transaction may still be in
+/// progress.
 #[derive(Debug)]
 struct History {
     states: Vec<State>,
-    /// The place of the state that was acknowledged last.
+    /// The index of the last acknowledged state.
     acknowledged: usize,
-    /// Of some transaction nobody knows whether it committed: nothing is checked any more.
+    /// True if the end of a transaction is unknown; then nothing more is checked.
     unknown: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Records {
     histories: Vec<Mutex<History>>,
 }
 
-/// How a transaction that changed records ended.
+/// The end of a transaction that changed records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
     Committed,
@@ -47,8 +47,8 @@ enum Ended {
 }
 
 impl Records {
-    /// The records of so many clients, of whose keys the table holds those in `filled`, each with itself
-    /// as its value.
+    /// Returns the records of `clients` clients. The table holds the keys in `filled`, each with
+    /// the key as its value.
     pub(super) fn new(table: Table<u64, u64>, clients: u64, filled: &[u64]) -> Self {
         let history = |client| {
             let mine = filled.iter().filter(|key| *key % clients == client);
@@ -66,18 +66,19 @@ impl Records {
         self.histories[client as usize].lock().expect(NO_PANIC)
     }
 
-    /// A client's records, unless nobody knows them; for the client itself, between its transactions.
+    /// Returns a client's records unless they are unknown. The client calls it between its
+    /// transactions.
     fn newest(&self, client: u64) -> Option<State> {
         let history = self.history(client);
         (!history.unknown).then(|| history.states[history.acknowledged].clone())
     }
 
-    /// A client is about to leave its records as `state`.
+    /// Records that a client tries to leave its records as `state`.
     fn attempt(&self, client: u64, state: State) {
         self.history(client).states.push(state);
     }
 
-    /// How that came out.
+    /// Records the end of that transaction.
     fn settle(&self, client: u64, ended: Ended) {
         let mut history = self.history(client);
         match ended {
@@ -87,12 +88,12 @@ impl Records {
         }
     }
 
-    /// For each client the state that was acknowledged last.
+    /// Returns for each client the index of the last acknowledged state.
     pub(super) fn floors(&self) -> Vec<usize> {
         (0..self.clients()).map(|client| self.history(client).acknowledged).collect()
     }
 
-    /// What is wrong with what a snapshot shows that is later than `floors`.
+    /// Checks a snapshot that is later than `floors` and returns the first problem.
     pub(super) fn problem(&self, found: &State, floors: &[usize]) -> Option<String> {
         (0..self.clients()).find_map(|client| {
             let history = self.history(client);
@@ -108,7 +109,7 @@ impl Records {
     }
 }
 
-/// Everything in the table of records.
+/// Reads all records of the table.
 pub(super) async fn scan(tx: &Transaction, table: &Table<u64, u64>) -> Result<State, Error> {
     let mut found = State::new();
     let mut scan = tx.scan(table, ..)?;
@@ -120,7 +121,7 @@ pub(super) async fn scan(tx: &Transaction, table: &Table<u64, u64>) -> Result<St
     Ok(found)
 }
 
-/// Brings a record from what it is to what it is to be, by the call that expects just that.
+/// Changes a record to its new state with the operation that expects the old state.
 async fn change(
     tx: &Transaction,
     table: &Table<u64, u64>,
@@ -143,7 +144,7 @@ async fn change(
 }
 
 impl Clients {
-    /// Changes some of a client's records in one transaction, and reads them in the next.
+    /// Changes some of a client's records in one transaction and reads them in the next.
     pub(super) fn change_own(&self, random: &mut Rng, client: u64) {
         let Some(state) = self.records.newest(client) else { return };
         let clients = self.records.clients();
@@ -190,8 +191,8 @@ impl Clients {
         }
     }
 
-    /// Makes a record, or deletes one, by two transactions of different workers at about the same time:
-    /// one of them may.
+    /// Creates or deletes a record with two transactions of different workers at about the same
+    /// time. Only one of them may succeed.
     pub(super) fn race(&self, random: &mut Rng, client: u64) {
         let Some(mut state) = self.records.newest(client) else { return };
         let known: Vec<u64> = state.keys().copied().collect();
@@ -230,7 +231,7 @@ impl Clients {
                 Ok(false),
             )
             | (Ok(false), Err(Error::Conflict { .. } | Error::NotSerializable { .. })) => {
-                self.report(format!("key {key} is said to be changed, and nobody changed it"));
+                self.report(format!("key {key} is reported as changed, but no client changed it"));
                 Ended::Unknown
             }
             (

@@ -27,10 +27,10 @@ const UNVERSIONED: &str = "onto pages alone";
 const DURABLE_TRANSACTIONS: &str = "transactions, durable";
 const DURABLE_BULK: &str = "a bulk operation, durable";
 
-/// Records of one loading transaction.
+/// The number of records in one loading transaction.
 const PIECE: u64 = 1_000;
 
-/// How a table is loaded, in the order of keys, on one worker.
+/// The way in which a table is loaded, in key order, on one worker.
 #[derive(Clone, Copy)]
 enum How {
     Transactions,
@@ -71,7 +71,7 @@ impl How {
     }
 }
 
-/// One way to load, and the most memory that versions took in it.
+/// One way to load, and the maximum memory of versions during the load.
 struct Load {
     name: &'static str,
     how: How,
@@ -95,7 +95,7 @@ impl Load {
         ]
     }
 
-    /// Loads all records into a new database, which is removed.
+    /// Loads all records into a new database, and removes the database.
     fn round(&mut self, settings: &Settings, place: &Place) -> Result<Sample, Error> {
         let opening = Opening { workers: 1, ..Opening::braided(settings) };
         let (database, table) = open(place, "loaded", opening.durability(self.durability), None)?;
@@ -111,7 +111,7 @@ impl Load {
         match elapsed {
             Ok(_) if there != settings.records => {
                 let loaded = settings.records;
-                Err(Error::Wrong(format!("{there} records are there of {loaded} that were loaded")))
+                Err(Error::Wrong(format!("{there} records exist of {loaded} loaded")))
             }
             Ok(elapsed) => Ok(Sample::plain(settings.records, elapsed, Latencies::one_in(1))),
             Err(error) => Err(error),

@@ -1,5 +1,6 @@
-//! `bulk`: loading a paged table by transactions and by one bulk operation, and the memory that versions take meanwhile;
-//! and a bulk operation that changes every record of a table larger than its memory, beside readers (Umbra's paper, §5.4).
+//! `bulk`: loads a paged table by transactions and by one bulk operation, and measures the memory
+//! of versions during both. Then a bulk operation changes every record of a table larger than its
+//! memory, while readers run (Umbra's paper, §5.4).
 
 mod loads;
 mod updates;
@@ -20,7 +21,7 @@ use crate::scale::arguments::{Defaults, Scale};
 
 const VALUE_BYTES: usize = 100;
 const LOOK: Duration = Duration::from_millis(20);
-/// What a record takes on a page, about.
+/// The approximate size of a record on a page.
 const RECORD_BYTES: u64 = 180;
 
 type Records = Table<u64, [u8]>;
@@ -35,7 +36,8 @@ impl Defaults for BulkDefaults {
     const ROUNDS: usize = 3;
 }
 
-/// Arguments of `braid bench bulk`. A round loads, and changes, all --records; readers alone run for --seconds.
+/// Arguments of `braid-lab bench bulk`. A round loads, and changes, all --records; readers alone
+/// run for --seconds.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BulkArguments {
     #[command(flatten)]
@@ -46,7 +48,7 @@ pub(crate) struct BulkArguments {
 }
 
 impl BulkArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         stage.beds.clear();
         let (settings, place) = (self.scale.settings(), self.place.make()?);
@@ -56,12 +58,12 @@ impl BulkArguments {
     }
 }
 
-/// The value of a record, of all bytes the same.
+/// Returns the value of a record, with all bytes the same.
 fn value(fill: u64) -> [u8; VALUE_BYTES] {
     [fill as u8; VALUE_BYTES]
 }
 
-/// A new database with an empty paged table.
+/// Opens a new database with an empty paged table.
 fn open(
     place: &Place,
     name: &str,
@@ -75,7 +77,7 @@ fn open(
     Ok((database, table))
 }
 
-/// What `work` gives, and the most memory that versions took while it ran.
+/// Returns the result of `work`, and the maximum memory of versions while it ran.
 fn with_most_versions<T>(database: &Database, work: impl FnOnce() -> T) -> (T, u64) {
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

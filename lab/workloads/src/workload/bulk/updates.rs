@@ -1,4 +1,4 @@
-//! A bulk operation that gives every record of a table larger than its memory another value, beside readers.
+//! A bulk operation that changes every record of a table larger than its memory, while readers run.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -27,14 +27,14 @@ use crate::workload::stage::Stage;
 const ALONE: &str = "readers alone";
 const BESIDE: &str = "readers beside a bulk update";
 
-/// Of the table over the memory for it; the part of the table that readers read.
+/// The table size as a multiple of its memory; the part of the table that readers use.
 const TIMES: u64 = 5;
 const PART: u64 = 8;
-/// The log's ring, which the budget counts, and the least for the rest.
+/// The log's ring, which the budget includes, and the minimum for the rest.
 const RING_BYTES: u64 = 32 << 20;
 const MIN_BYTES: u64 = 4 << 20;
 
-/// What bulk updates did, from round to round.
+/// The results of bulk updates over all rounds.
 #[derive(Debug, Default)]
 struct Updates {
     rounds: Cell<u64>,
@@ -43,7 +43,8 @@ struct Updates {
     resident: Cell<u64>,
 }
 
-/// Readers of a part of a table, on one worker: for some time, or until a bulk operation has changed all of it.
+/// Readers of a part of a table on one worker. They run for some time, or until a bulk operation
+/// has changed all records.
 struct Readers {
     name: &'static str,
     database: Database,
@@ -54,7 +55,8 @@ struct Readers {
 }
 
 impl Readers {
-    /// What `work` gives, beside readers on a worker, and what these did meanwhile.
+    /// Returns the result of `work`, which runs while a worker runs readers, and the result of the
+    /// readers.
     fn read_beside<T>(
         &mut self,
         worker: usize,
@@ -64,7 +66,8 @@ impl Readers {
         let mut uniform = Uniform::below((self.records / PART).max(1), self.seed);
         let (stop, drawn) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (told, count) = (stop.clone(), drawn.clone());
-        // Relaxed: a few transactions more do no harm, and the count is read when the source has ended.
+        // Relaxed: a few additional transactions do no harm, and the count is read when the source
+        // has ended.
         let keys = std::iter::from_fn(move || {
             count.fetch_add(1, Ordering::Relaxed);
             (!told.load(Ordering::Relaxed)).then(|| uniform.keys::<OPERATIONS>())
@@ -80,21 +83,22 @@ impl Readers {
         let begin = Instant::now();
         let run = self.database.run_source(worker, keys, body)?;
         let result = work();
-        // Relaxed: seen late, it costs a few transactions.
+        // Relaxed: a late read costs only a few transactions.
         stop.store(true, Ordering::Relaxed);
         run.wait()?;
-        // The last call found that it was to stop. Relaxed: the source has ended, for which the run was waited for.
+        // The last call only found that it should stop. Relaxed: the run was waited for, so the
+        // source has ended.
         let transactions = drawn.load(Ordering::Relaxed) - 1;
         let sample = Sample::plain(transactions, begin.elapsed(), Latencies::one_in(1));
         Ok((result?, sample))
     }
 
-    /// Changes every record in one bulk operation, beside readers on the next worker.
+    /// Changes every record in one bulk operation while readers run on the next worker.
     fn update_beside(&mut self, updates: &Updates) -> Result<Sample, Error> {
         let (begun, worker) = mpsc::channel();
         let (table, fill) = (self.table.clone(), updates.rounds.get() + 1);
         let body = async move |tx: &Transaction| {
-            // Where it is told nobody waits any more.
+            // The send fails only if the receiver no longer waits.
             _ = begun.send(std::thread::current().name().map(str::to_owned));
             let mut changed = 0;
             let mut scan = tx.scan(&table, ..)?;
@@ -111,7 +115,7 @@ impl Readers {
         let ((changed, time, versions), sample) = std::thread::scope(|scope| {
             let begin = Instant::now();
             let updating = scope.spawn(move || (pollster::block_on(update), begin.elapsed()));
-            // A worker's thread is called by its number.
+            // The thread name of a worker contains its number.
             let name = worker.recv().ok().flatten();
             let number = name.and_then(|name| name.rsplit_once('-')?.1.parse::<usize>().ok());
             let next = number.map_or(0, |number| (number + 1) % workers);
@@ -223,7 +227,7 @@ pub(super) fn measure(
     Ok(report)
 }
 
-/// Every record has been changed so many times.
+/// Checks that every record was changed this number of times.
 fn check(database: &Database, table: &Records, rounds: u64) -> Result<(), Error> {
     let (table, expected) = (table.clone(), value(rounds));
     let count = async move |tx: &Transaction| {

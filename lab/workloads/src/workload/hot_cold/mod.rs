@@ -1,4 +1,5 @@
-//! `hot-cold`: transactions of which some need storage (MosaicDB §6.2 and §6.5), in five parts.
+//! `hot-cold`: hot transactions mixed with storage-bound ones (MosaicDB §6.2 and §6.5), in five
+//! parts.
 
 mod requests;
 mod tables;
@@ -23,7 +24,7 @@ const VALUE_BYTES: usize = 1000;
 pub(crate) const SHARES: [u32; 5] = [0, 5, 10, 20, 50];
 /// The share that bars are set for.
 const JUDGED_SHARE: u32 = 10;
-/// Percent that update, in the read-write mode.
+/// Percent of updating transactions in the read-write mode.
 pub(crate) const UPDATES: u32 = 50;
 const POLICIES: [(&str, Policy); 4] = [
     ("dual-queue", Policy::DualQueue),
@@ -31,7 +32,7 @@ const POLICIES: [(&str, Policy); 4] = [
     ("pipeline", Policy::Pipeline),
     ("sequential", Policy::Sequential),
 ];
-/// Width of the policies that do not tune theirs.
+/// The width of policies that do not tune theirs.
 const WIDTH: usize = 24;
 
 #[derive(Clone, Debug)]
@@ -48,7 +49,8 @@ impl Defaults for HotColdDefaults {
 enum Part {
     /// The four schedulers, by share of storage-bound transactions: reads, and half updates.
     Policies,
-    /// Storage-bound transactions beyond the cold queue fail: what the hot ones and the disk do.
+    /// Storage-bound transactions beyond the cold queue fail: the rates of hot transactions and of
+    /// the disk.
     Shedding,
     /// Sizes of the cold queue.
     Queues,
@@ -58,7 +60,7 @@ enum Part {
     Nesting,
 }
 
-/// Arguments of `braid bench hot-cold`.
+/// Arguments of `braid-lab bench hot-cold`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HotColdArguments {
     #[command(flatten)]
@@ -73,7 +75,7 @@ pub(crate) struct HotColdArguments {
 }
 
 impl HotColdArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         stage.beds.clear();
         let settings = self.scale.settings();
@@ -98,7 +100,8 @@ impl HotColdArguments {
     }
 }
 
-/// The schedulers with the defaults, without storage-bound transactions and with the judged share of them, for a run of all.
+/// Measures the schedulers with defaults, without storage-bound transactions and with the judged
+/// share, for a run of all workloads.
 pub(crate) fn at(stage: &mut Stage, quick: bool, place: &Place) -> Result<Report, Error> {
     stage.beds.clear();
     let settings = Settings::defaults::<HotColdDefaults>(quick);
@@ -106,12 +109,12 @@ pub(crate) fn at(stage: &mut Stage, quick: bool, place: &Place) -> Result<Report
     run.policies(&[0, JUDGED_SHARE], &[0])
 }
 
-/// A part while it runs.
+/// A part in progress.
 pub(crate) struct Run<'r> {
     pub(crate) stage: &'r mut Stage,
     pub(crate) settings: &'r Settings,
     pub(crate) place: &'r Place,
-    /// Whether bars are set for its scale.
+    /// True if bars are set for its scale.
     pub(crate) judged: bool,
 }
 
@@ -133,7 +136,8 @@ impl Run<'_> {
         HotCold::build(self.place, name, options, self.settings.records, value_bytes)
     }
 
-    /// Reads of one set of tables, by share of storage-bound ones.
+    /// Returns subjects that read one set of tables, one for each share of storage-bound
+    /// transactions.
     fn reads(&self, tables: &HotCold, shares: &[u32], name: impl Fn(u32) -> String) -> Vec<Mixed> {
         let one = |cold: &u32| {
             let seed = self.settings.seed + u64::from(*cold);
@@ -142,7 +146,7 @@ impl Run<'_> {
         shares.iter().map(one).collect()
     }
 
-    /// Measures subjects, and adds what their classes took.
+    /// Measures subjects, and adds the figures of their classes.
     fn measure(
         &mut self,
         name: &str,
@@ -157,7 +161,7 @@ impl Run<'_> {
         Ok((report, figures))
     }
 
-    /// The four schedulers, at these shares of storage-bound transactions and of updates.
+    /// Measures the four schedulers at these shares of storage-bound transactions and of updates.
     pub(crate) fn policies(&mut self, shares: &[u32], updates: &[u32]) -> Result<Report, Error> {
         let mut subjects = Vec::new();
         for (name, policy) in POLICIES {
@@ -201,13 +205,13 @@ impl Run<'_> {
         Ok(report)
     }
 
-    /// The device's saturation is sought over depths, beside fio at each of them.
+    /// Finds the depth that saturates the device, and runs fio at each depth.
     fn shedding(&mut self) -> Result<Report, Error> {
         const DEPTHS: [usize; 4] = [16, 32, 64, 128];
         const JUDGED_DEPTH: usize = 64;
         const SHARES: [u32; 4] = [0, 10, 20, 50];
         let name = |depth: usize, cold: u32| format!("{depth} reads, {cold} % cold");
-        // What the disk gives takes more than one core.
+        // Saturating the disk takes more than one core.
         let workers = self.settings.workers;
         let mut subjects = Vec::new();
         for depth in DEPTHS {

@@ -1,5 +1,5 @@
-//! The transactions: ten reads, or read-modify-writes, of hot records; in storage-bound ones eight,
-//! and two reads of cold records. And what each class of them took.
+//! The transactions: ten reads, or read-modify-writes, of hot records. Storage-bound transactions
+//! have eight of these and two reads of cold records. Also measures each class.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,12 +17,12 @@ use crate::harness::rounds::{Effort, Sample, Subject};
 use crate::random::Uniform;
 use crate::workload::points::OPERATIONS;
 
-/// How many operations of a storage-bound transaction are cold.
+/// The number of cold operations in a storage-bound transaction.
 pub(super) const COLD_READS: usize = 2;
-/// One in so many hot transactions is timed, and every storage-bound one.
+/// One hot transaction in this number is timed, and every storage-bound one.
 const TIMED_ONE_IN: u64 = 16;
 
-/// What is asked for.
+/// The mix of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Mix {
     /// Percent of transactions that are storage-bound.
@@ -32,28 +32,28 @@ pub(super) struct Mix {
     pub(super) nesting: Nesting,
 }
 
-/// How a transaction calls the engine (MosaicDB §6.5).
+/// The way in which a transaction calls the engine (MosaicDB §6.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Nesting {
-    /// All in one state machine, as the compiler makes it of nested `async fn`s.
+    /// One state machine, which the compiler generates from nested `async fn`s.
     Flattened,
-    /// Reads that may need storage are boxed futures.
+    /// Boxed futures for reads that may need storage.
     Selective,
-    /// All operations are.
+    /// Boxed futures for all operations.
     Boxed,
 }
 
 impl Mix {
-    /// Reads, flattened.
+    /// Returns a mix of flattened reads.
     pub(super) fn reads(cold: u32) -> Self {
         Self { cold, updates: 0, nesting: Nesting::Flattened }
     }
 }
 
-/// One transaction's inputs.
+/// The inputs of one transaction.
 pub(super) struct Request {
     hot: [u64; OPERATIONS],
-    /// Stand for the first hot ones.
+    /// Keys of cold records, which replace the first hot ones.
     cold: Option<[u64; COLD_READS]>,
     update: bool,
     asked: Option<Instant>,
@@ -71,7 +71,7 @@ struct Requests {
     classes: Arc<[Class; 2]>,
 }
 
-/// What is gathered of the hot transactions, and of the storage-bound ones.
+/// The measurements of hot transactions or of storage-bound ones.
 #[derive(Debug)]
 struct Class {
     done: AtomicU64,
@@ -86,10 +86,10 @@ impl Class {
     }
 
     fn clear(&self) {
-        // Relaxed: nothing runs, and what follows is started by locks.
+        // Relaxed: no transaction runs, and locks order this before the next ones.
         self.done.store(0, Ordering::Relaxed);
         self.shed.store(0, Ordering::Relaxed);
-        *self.latencies.lock().expect("nobody panics while it is locked") = Latencies::one_in(1);
+        *self.latencies.lock().expect("no thread panics while it is locked") = Latencies::one_in(1);
     }
 }
 
@@ -164,7 +164,7 @@ impl Procedure for Requests {
     async fn run(&self, tx: &Transaction, request: &Request) -> Result<(), BraidError> {
         let result = self.body(tx, request).await;
         let class = &self.classes[usize::from(request.cold.is_some())];
-        // Relaxed: read once the workers are done, after their locks.
+        // Relaxed: read after the workers' locks, when they have finished.
         match result {
             Ok(()) => _ = class.done.fetch_add(1, Ordering::Relaxed),
             Err(BraidError::Overloaded) => {
@@ -174,14 +174,15 @@ impl Procedure for Requests {
             other => return other,
         }
         if let Some(asked) = request.asked {
-            let mut latencies = class.latencies.lock().expect("nobody panics while it is locked");
+            let mut latencies =
+                class.latencies.lock().expect("no thread panics while it is locked");
             latencies.record(asked.elapsed());
         }
         Ok(())
     }
 }
 
-/// A mix on one set of tables, as a subject that tells its classes apart.
+/// A mix on one set of tables, as a subject that measures each class separately.
 pub(super) struct Mixed {
     name: String,
     driven: Box<dyn Subject>,
@@ -189,7 +190,7 @@ pub(super) struct Mixed {
     warm: bool,
 }
 
-/// What the classes of a subject did, to be reported when its rounds are over. Cheap to clone.
+/// The results of a subject's classes, reported after its rounds. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct ClassFigures {
     name: String,
@@ -221,7 +222,7 @@ impl Subject for Mixed {
 
     fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
         let sample = self.driven.round(effort)?;
-        let mut elapsed = self.figures.elapsed.lock().expect("nobody panics while it is locked");
+        let mut elapsed = self.figures.elapsed.lock().expect("no thread panics while it is locked");
         if std::mem::replace(&mut self.warm, true) {
             *elapsed += sample.elapsed;
         } else {
@@ -232,17 +233,19 @@ impl Subject for Mixed {
 }
 
 impl ClassFigures {
-    /// Hot transactions a second, and storage-bound ones, over all rounds.
+    /// Returns hot and storage-bound transactions per second over all rounds.
     pub(super) fn rates(&self) -> [f64; 2] {
-        let elapsed = self.elapsed.lock().expect("nobody panics while it is locked").as_secs_f64();
-        // Relaxed: the workers are done.
+        let elapsed =
+            self.elapsed.lock().expect("no thread panics while it is locked").as_secs_f64();
+        // Relaxed: the workers have finished.
         [0, 1].map(|class| self.classes[class].done.load(Ordering::Relaxed) as f64 / elapsed)
     }
 
-    /// Adds to a report what each class took, from request to result, and how many were shed.
+    /// Adds to a report the latency of each class from request to result, and the number of shed
+    /// requests.
     pub(super) fn add_to(&self, report: &mut Report) {
         for (class, name) in self.classes.iter().zip(["hot", "storage-bound"]) {
-            let latencies = class.latencies.lock().expect("nobody panics while it is locked");
+            let latencies = class.latencies.lock().expect("no thread panics while it is locked");
             let Some(summary) = latencies.summary() else { continue };
             let at = |wanted: &str| {
                 let mut all = summary.percentiles.iter();
@@ -252,7 +255,7 @@ impl ClassFigures {
                 .map(|name| format!("{name} {:.0?}", Duration::from_nanos(at(name))));
             let what = format!("latency, {}, {name}", self.name);
             report.fact(what, at("p99") as f64, text.join(", "));
-            // Relaxed: the workers are done.
+            // Relaxed: the workers have finished.
             let shed = class.shed.load(Ordering::Relaxed);
             if shed > 0 {
                 let what = format!("shed, {}, {name}", self.name);

@@ -7,10 +7,10 @@ use crate::error::Error;
 use crate::harness::place::Place;
 use crate::random::key_of;
 
-/// Hot records for each cold one.
+/// The number of hot records for each cold one.
 const HOT_PER_COLD: u64 = 100;
 
-/// Cold records beside `hot` ones.
+/// Returns the number of cold records for `hot` hot ones.
 pub(super) fn cold_records(hot: u64) -> u64 {
     (hot / HOT_PER_COLD).max(100)
 }
@@ -24,7 +24,7 @@ pub(super) struct HotCold {
 }
 
 impl HotCold {
-    /// `records` hot records, and a hundredth as many cold ones of `value_bytes`.
+    /// Creates `records` hot records, and a hundredth as many cold ones of `value_bytes`.
     pub(super) fn build(
         place: &Place,
         name: &str,
@@ -49,7 +49,7 @@ impl HotCold {
         pollster::block_on(database.checkpoint())?;
         database.close()?;
         drop(database);
-        // Opened again, the records are on disk only.
+        // After reopening, the cold records are only on disk.
         let database = Database::open(&directory, options)?;
         let cold = pollster::block_on(database.open_table("cold"))?;
         Ok(Self { hot: Bed::fill(database, records)?, cold, cold_records })

@@ -1,4 +1,5 @@
-//! CoroBase (He et al., PVLDB 2020; the thesis of 2021), figures 5.1 to 5.8: index probing and YCSB.
+//! CoroBase (He et al., PVLDB 2020; the thesis of 2021), figures 5.1 to 5.8: index probing and
+//! YCSB.
 
 use std::rc::Rc;
 
@@ -60,7 +61,7 @@ pub(super) const FIGURES: &[Figure] = &[
     Figure {
         name: "corobase-5.6",
         shows: "10 reads by length of keys and of values",
-        found: "CoroBase keeps its lead whatever the length of keys; size of values does not change who is ahead",
+        found: "CoroBase keeps its lead at every key length; the size of values does not change the order",
         differs: "Braid keeps keys over 8 bytes apart from nodes: a look at the whole key is one more line",
         run: sizes,
     },
@@ -86,7 +87,7 @@ const BRAIDED: &str = "braided (CoroBase)";
 const SEQUENTIAL: &str = "sequential (Naive)";
 const NESTED: &str = "braided, boxed (CoroBase-FN)";
 const TOGETHER: &str = "sequential, multi_get (CORO-MK)";
-/// Keys of a batch, and reads of a transaction.
+/// The number of keys in a batch, and of reads in a transaction.
 const KEYS: usize = 10;
 
 fn sequential(run: &mut Run<'_>) -> Result<Bed, Error> {
@@ -98,7 +99,7 @@ fn braided(run: &mut Run<'_>) -> Result<Bed, Error> {
     bed(run, Opening::braided(run.settings))
 }
 
-/// Transactions of these counts on a bed.
+/// Returns a subject with these operation counts on a database.
 fn steps(
     of: &Bed,
     workers: usize,
@@ -110,7 +111,7 @@ fn steps(
     driven(&of.database, workers, settings.seed, make)
 }
 
-/// The same reads written in another way.
+/// Returns a subject with the same reads in another form.
 fn written<P: Procedure>(
     of: &Bed,
     workers: usize,
@@ -157,7 +158,7 @@ fn probing(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     Ok(vec![report])
 }
 
-/// Adds published ratios at one place of the axis.
+/// Adds published ratios at one value of the axis.
 fn over(report: &mut Report, axis: Axis, x: usize, published: &[(&str, &str, f64)]) {
     for (above, below, published) in published {
         let name = |series: &str| axis.subject(series, x as f64);
@@ -288,7 +289,7 @@ fn scans(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
 
 type ByteTable = Table<[u8], [u8]>;
 
-/// Ten reads of keys and values of some bytes.
+/// Ten reads of keys and values of fixed lengths.
 #[derive(Clone)]
 struct ByteReads {
     table: ByteTable,
@@ -296,7 +297,8 @@ struct ByteReads {
     key_bytes: usize,
 }
 
-/// A key of so many bytes: zeros, so that it is told apart by its end only, and the record's number.
+/// Returns a key of this length: zeros, so that keys differ only at the end, and the record's
+/// number.
 fn byte_key(record: u64, bytes: usize) -> Vec<u8> {
     let mut key = vec![0; bytes.saturating_sub(8)];
     key.extend_from_slice(&record.to_be_bytes());
@@ -320,7 +322,7 @@ impl Procedure for ByteReads {
     }
 }
 
-/// A database with records of such keys and values.
+/// Creates a database with records of such keys and values.
 fn byte_table(
     opening: Opening,
     records: u64,

@@ -17,12 +17,12 @@ pub(super) const FIGURES: &[Figure] = &[
         name: "corobase-table-5.1",
         shows: "TPC-C: sequential, braided, and with operations of many keys where they fit (Hybrid)",
         found: "CoroBase is as fast as ERMIA, 1.14 times Naive, and Hybrid 1.29 times Naive; with hyperthreads 1.07 and 1.11",
-        differs: "1000 warehouses there; TPC-C has few stalls, so what a switch costs decides",
+        differs: "1000 warehouses there; TPC-C has few stalls, so the cost of a switch decides",
         run: table,
     },
     Figure {
         name: "corobase-5.9",
-        shows: "what share of the time transactions wait for memory: YCSB reads, TPC-C, TPC-CH; sequential and braided",
+        shows: "share of the time that transactions wait for memory: YCSB reads, TPC-C, TPC-CH; sequential and braided",
         found: "YCSB stalls for memory most of the time, TPC-C less than half of it; CoroBase reduces stalls everywhere",
         differs: "counters of the processor there, which virtual machines seldom have; here the share is estimated: by how \
                   much a transaction takes longer on the whole data than on data that stays in the cache",
@@ -104,7 +104,7 @@ fn load(run: &Run<'_>, opening: Opening, cardinalities: Cardinalities) -> Result
     TpccBed::fill(database, Kept::Memory, cardinalities, seed, opening.workers, progress)
 }
 
-/// A mix by threads, with published ratios at the most of them.
+/// Measures a mix by threads, with published ratios at the largest number of threads.
 fn by_threads(
     run: &mut Run<'_>,
     mix: Mix,
@@ -163,7 +163,7 @@ fn queries(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     Ok(vec![first, second])
 }
 
-/// The share of a transaction's time that more memory than the cache holds costs.
+/// Measures the share of a transaction's time that cache misses cost.
 fn stalls(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     const AXIS: Axis =
         Axis { name: "of the data", title: "Whole data (1) and data that stays in the cache (0)" };

@@ -1,4 +1,5 @@
-//! ELEDA (Jung et al., PVLDB 2017), figures 8 to 11, 14, 16 and 18 to 21: what the log carries, and how long commits take.
+//! ELEDA (Jung et al., PVLDB 2017), figures 8 to 11, 14, 16 and 18 to 21: bandwidth of the log and
+//! latency of commits.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -97,14 +98,14 @@ const THREADS: Axis = Axis { name: "threads", title: "Transactions a second by t
 const GROUP: &str = "group commit";
 const ONE_SYNC: &str = "one sync a commit";
 const VOLATILE: &str = "no log";
-/// Of a key-value record, in the paper's figures.
+/// The size of a key-value record in the paper's figures.
 const PAYLOAD: usize = 1_024;
-/// Memory that values may take: the log is measured.
+/// Memory for values: these figures measure the log.
 const BUDGET: u64 = 1 << 30;
-/// Records of the table: as many as keep transactions apart.
+/// The number of records in the table: enough to keep transactions apart.
 const RECORDS: u64 = 100_000;
 
-/// So many reads and puts a transaction, of records that are drawn uniformly.
+/// A transaction with several reads and puts of uniform records.
 #[derive(Clone)]
 struct KeyValues {
     table: Table<u64, [u8]>,
@@ -114,7 +115,7 @@ struct KeyValues {
     shape: Shape,
 }
 
-/// What a transaction does.
+/// The operations of a transaction.
 #[derive(Clone, Copy, PartialEq)]
 enum Shape {
     /// A read or a put, half of each.
@@ -149,7 +150,7 @@ impl Procedure for KeyValues {
     }
 }
 
-/// A database of key-values; on disk it goes with its last handle.
+/// A database of key-values; if it is on disk, its directory is removed with the last handle.
 struct KeyValueBed {
     database: Database,
     table: Table<u64, [u8]>,
@@ -198,7 +199,7 @@ impl KeyValueBed {
     }
 }
 
-/// Durable by group commit, as users have it.
+/// Returns options for durable group commit, the default.
 fn group(settings: &Settings) -> Options {
     Options::default()
         .workers(settings.workers)
@@ -207,12 +208,13 @@ fn group(settings: &Settings) -> Options {
         .tuning(Tuning::default().pin(settings.pin))
 }
 
-/// One transaction at a time on each worker, each waiting for its own sync.
+/// Returns options with one transaction at a time on each worker, each of which waits for a
+/// separate sync.
 fn one_sync(settings: &Settings) -> Options {
     group(settings).tune(|tuning| tuning.policy(Policy::Sequential).hot_width(Width::Fixed(1)))
 }
 
-/// Transactions by threads, and their latencies at the most of them.
+/// Measures transactions by threads, and their latencies at the largest number of threads.
 fn key_values(run: &mut Run<'_>) -> Result<(Report, Report), Error> {
     let (settings, place) = (run.settings, run.place()?);
     let open = |name: &str, options: Options| {
@@ -221,7 +223,7 @@ fn key_values(run: &mut Run<'_>) -> Result<(Report, Report), Error> {
     run.stage.progress.doing("loading");
     let grouped = open("group", group(settings))?;
     let synced = open("one-sync", one_sync(settings))?;
-    // There is no disk that anything could give way to.
+    // Eviction is impossible without a disk.
     let volatile = group(settings).durability(Durability::Volatile).memory_budget(None);
     let volatile = KeyValueBed::open(volatile, None, PAYLOAD, settings)?;
     let (mut points, counts) = (Vec::new(), run.thread_counts());
@@ -329,7 +331,8 @@ fn bandwidth_chart(title: &str, points: Vec<(f64, f64)>) -> LineChart {
     }
 }
 
-/// A new database for each round, removed after it: a round may be gigabytes of log.
+/// A database that is created for each round and removed after it: a round may write gigabytes of
+/// log.
 struct Renewed {
     options: Options,
     path: PathBuf,

@@ -1,8 +1,9 @@
-//! `paper`: the figures of the papers that Braid's ideas come from, each by its name: what the paper found, what Braid
-//! finds with the same parameters as far as the machine allows, and why they differ.
+//! `paper`: reproduces the figures of the papers that Braid's ideas come from. Each figure has a
+//! name. Its report shows the published result, Braid's result with the same parameters as far as
+//! the machine allows, and why they differ.
 //!
-//! A figure runs workloads that have names of their own where there are such, or subjects that it puts together; what
-//! was published stands beside what is measured, ratios above all, as these travel between machines.
+//! A figure runs existing workloads if possible, or its own subjects. Published figures are printed
+//! next to measured ones. Most are ratios, because ratios are comparable between machines.
 
 mod corobase;
 mod corobase_tpcc;
@@ -33,14 +34,14 @@ impl Defaults for PaperDefaults {
     const ROUNDS: usize = 3;
 }
 
-/// Arguments of `braid bench paper`.
+/// Arguments of `braid-lab bench paper`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct PaperArguments {
     /// Names of figures, or `all`.
     #[arg(value_name = "FIGURE", required_unless_present = "list", value_parser = known)]
     figures: Vec<String>,
 
-    /// Say which figures there are, and run none.
+    /// List the figures and run none.
     #[arg(long)]
     list: bool,
 
@@ -60,19 +61,19 @@ const ALL: &str = "all";
 
 fn known(name: &str) -> Result<String, String> {
     let is_known = name == ALL || figures().any(|figure| figure.name == name);
-    let told = || format!("there is no figure {name}; --list says which there are");
+    let told = || format!("no figure has the name {name}; --list lists the figures");
     is_known.then(|| name.to_owned()).ok_or_else(told)
 }
 
 /// A figure of a paper.
 pub(crate) struct Figure {
-    /// How it is asked for.
+    /// The name on the command line.
     name: &'static str,
-    /// What it shows, in a line.
+    /// The subject of the figure, in one line.
     shows: &'static str,
-    /// What the paper found.
+    /// The result of the paper.
     found: &'static str,
-    /// Why Braid's figures differ, or may.
+    /// The reasons why Braid's results differ or may differ.
     differs: &'static str,
     run: fn(&mut Run<'_>) -> Result<Vec<Report>, Error>,
 }
@@ -89,7 +90,7 @@ fn figures() -> impl Iterator<Item = &'static Figure> {
 }
 
 impl PaperArguments {
-    /// Runs the figures, each kept before the next begins.
+    /// Runs the figures, and stores each before the next begins.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         if self.list {
             let mut report = Report::new("paper", "figures of papers, each by its name");
@@ -120,7 +121,7 @@ impl PaperArguments {
     }
 }
 
-/// Gives the reports of a figure, and their charts, its name, and says what the paper found.
+/// Names the reports and charts of a figure, and adds the result of the paper.
 fn label(figure: &Figure, reports: &mut [Report]) {
     let several = reports.len() > 1;
     for (number, report) in (1..).zip(&mut *reports) {
@@ -140,7 +141,7 @@ fn label(figure: &Figure, reports: &mut [Report]) {
     }
 }
 
-/// A figure while it runs.
+/// A figure that is being measured.
 struct Run<'r> {
     stage: &'r mut Stage,
     settings: &'r Settings,
@@ -149,12 +150,13 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// A new directory on the first disk.
+    /// Creates a new directory on the first disk.
     fn place(&self) -> Result<Place, Error> {
         Place::inside(self.dirs.first().map(PathBuf::as_path))
     }
 
-    /// The arguments of another workload, as its command line would have them, with the scale of this one.
+    /// Returns the arguments of another workload as from its command line, at the scale of this
+    /// one.
     fn arguments<A: Args>(&self, own: &[&str]) -> A {
         let Settings { rounds, workers, seed, quick, pin, effort, .. } = *self.settings;
         let mut all: Vec<String> = own.iter().map(|argument| (*argument).to_owned()).collect();
@@ -164,7 +166,7 @@ impl Run<'_> {
         add("--seed", seed.to_string());
         match effort {
             crate::harness::rounds::Effort::Seconds(seconds) => {
-                // Some figures say for how long themselves.
+                // Some figures specify the duration.
                 if !own.contains(&"--seconds") {
                     add("--seconds", seconds.to_string());
                 }
@@ -183,7 +185,7 @@ impl Run<'_> {
         parsed.unwrap_or_else(|error| unreachable!("{all:?} are arguments: {error}"))
     }
 
-    /// The same with a disk.
+    /// Returns the same arguments with a disk.
     fn arguments_on_disk<A: Args>(&self, own: &[&str]) -> A {
         let directory = self.dirs.first().map(|directory| directory.to_string_lossy().into_owned());
         match &directory {
@@ -192,7 +194,7 @@ impl Run<'_> {
         }
     }
 
-    /// One worker, and twice as many each time up to all there are.
+    /// Returns one, then twice the last number each time, up to the number of workers.
     fn thread_counts(&self) -> Vec<usize> {
         let most = self.settings.workers;
         let mut counts: Vec<usize> = std::iter::successors(Some(1), |count| Some(count * 2))

@@ -60,7 +60,7 @@ pub(super) const FIGURES: &[Figure] = &[
         shows: "reads by nesting of coroutines, in memory and 10 % storage-bound",
         found: "selectively nested is as fast as flattened; fully nested is 18 % slower in memory, and about as fast with \
                 storage accesses",
-        differs: "Rust's compiler flattens nested async functions by itself; nesting is boxed futures here",
+        differs: "Rust's compiler flattens nested async functions; nesting means boxed futures here",
         run: nesting,
     },
     Figure {
@@ -85,7 +85,7 @@ fn policies(run: &mut Run<'_>, shares: &[u32], updates: u32) -> Result<Vec<Repor
     let mut report = hot_cold(run, &place).policies(shares, &[updates])?;
     report.bars.clear();
     report.ratios.clear();
-    // Over sequential, of reads at 5 % and of read-modify-writes in memory.
+    // Over sequential, for reads at 5 % and read-modify-writes in memory.
     let (cold, published) =
         if updates == 0 { (5, [1.6, 1.9, 1.9]) } else { (0, [1.39, 1.29, 1.29]) };
     for (policy, published) in POLICIES.into_iter().zip(published) {
@@ -185,7 +185,7 @@ fn oversubscribed(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     Ok(vec![report])
 }
 
-/// How large TPC-C is.
+/// Returns the size of TPC-C.
 pub(super) fn tpcc(run: &Run<'_>) -> Cardinalities {
     match run.settings.quick {
         true => Cardinalities::tiny(run.warehouses),
@@ -209,7 +209,7 @@ fn nesting(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
 
 fn contended_inserts(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     let mut workers = run.thread_counts();
-    // Beyond the cores, where the paper finds contention.
+    // More threads than cores, where the paper finds contention.
     workers.push(4 * run.settings.workers);
     let place = inserts::Place::End;
     let mut report = inserts::compare(run.stage, run.settings, &[place], &workers)?;

@@ -1,5 +1,5 @@
-//! Transactions of so many reads, blind updates and read-modify-writes, of records that are drawn uniformly or skewed;
-//! written plainly, behind boxed futures, and by the operation of many keys.
+//! Transactions with given numbers of reads, blind updates and read-modify-writes of uniform or
+//! skewed keys. They are written plainly, behind boxed futures, or as one operation of many keys.
 
 use std::pin::Pin;
 
@@ -18,7 +18,7 @@ pub(super) enum Keys {
 }
 
 impl Keys {
-    /// Of so many records; skewed if there is a `theta` above 0.
+    /// Returns a distribution over this number of records; skewed if `theta` is above 0.
     pub(super) fn of(records: u64, theta: f64, seed: u64) -> Self {
         match theta > 0.0 && records > 2 {
             true => Self::Skewed(Skewed::below(records, theta, seed)),
@@ -26,7 +26,7 @@ impl Keys {
         }
     }
 
-    /// The same distribution, drawn anew.
+    /// Returns the same distribution with a new seed.
     pub(super) fn with_seed(&self, seed: u64) -> Self {
         match self {
             Self::Uniform(uniform) => Self::Uniform(uniform.with_seed(seed)),
@@ -51,7 +51,7 @@ impl Keys {
     }
 }
 
-/// How many of what a transaction does: reads, then updates, then read-modify-writes.
+/// The number of operations in a transaction: reads, then updates, then read-modify-writes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) reads: usize,
@@ -113,7 +113,7 @@ impl Procedure for Steps {
     }
 }
 
-/// The reads alone, each through two boxed futures.
+/// Only the reads, each through two boxed futures.
 #[derive(Clone)]
 pub(super) struct Boxed(pub(super) Steps);
 
@@ -143,7 +143,7 @@ impl Procedure for Boxed {
     }
 }
 
-/// The reads alone, by one operation.
+/// Only the reads, by one operation of many keys.
 #[derive(Clone)]
 pub(super) struct Together(pub(super) Steps);
 

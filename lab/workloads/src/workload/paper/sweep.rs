@@ -1,4 +1,4 @@
-//! Subjects by series and place on an axis, measured in turn, with a line for each series.
+//! Subjects by series and value on an axis, measured in turn, with a line for each series.
 
 use std::rc::Rc;
 
@@ -15,23 +15,23 @@ use crate::harness::rounds::{Effort, Measured, Sample, Subject};
 use crate::reference::hinted_lookup::HintedLookup;
 use crate::reference::probing::{Depth, MOST, Probing};
 
-/// What is on the horizontal axis.
+/// The horizontal axis.
 #[derive(Clone, Copy)]
 pub(super) struct Axis {
-    /// As tables call a place on it: `threads`.
+    /// The name of an axis value in tables: `threads`.
     pub(super) name: &'static str,
-    /// Above the chart.
+    /// The title above the chart.
     pub(super) title: &'static str,
 }
 
 impl Axis {
-    /// The name of the subject of `series` at `x`.
+    /// Returns the name of the subject of `series` at `x`.
     pub(super) fn subject(self, series: &str, x: f64) -> String {
         format!("{series}, {} {}", number::tick(x), self.name)
     }
 }
 
-/// A subject, and where it goes.
+/// A subject and its position in the chart.
 pub(super) struct Point {
     pub(super) series: String,
     pub(super) x: f64,
@@ -81,7 +81,7 @@ pub(super) fn measure(
     Ok(report)
 }
 
-/// A line for each series, through what `value` makes of what was measured there.
+/// Returns a line for each series through the results of `value` for its points.
 pub(super) fn lines(
     report: &Report,
     places: &[(String, f64)],
@@ -107,7 +107,7 @@ pub(super) fn lines(
     }
 }
 
-/// The distribution of latencies: a line for each subject.
+/// Adds the distribution of latencies: a line for each subject.
 pub(super) fn distribution(report: &mut Report, title: &str) {
     let lines = report.measured.iter().filter_map(|measured| {
         let points = measured.latency.as_ref()?.distribution.iter();
@@ -124,13 +124,13 @@ pub(super) fn distribution(report: &mut Report, title: &str) {
     report.lines.push(chart);
 }
 
-/// The mean latency of a subject in milliseconds.
+/// Returns the mean latency of a subject in milliseconds.
 pub(super) fn mean_ms(report: &Report, subject: &str) -> Option<f64> {
     let latency = report.subject(subject)?.latency.as_ref()?;
     Some(latency.mean_nanoseconds / 1e6)
 }
 
-/// One report of several that were measured one after the other, with lines of the same names joined.
+/// Joins reports that were measured one after the other, and their lines with the same names.
 pub(super) fn join(reports: Vec<Report>) -> Report {
     let mut reports = reports.into_iter();
     let mut all = reports.next().expect("there is at least one");
@@ -155,12 +155,12 @@ pub(super) fn join(reports: Vec<Report>) -> Report {
     all
 }
 
-/// Under snapshot isolation, as the papers measure.
+/// Returns options for snapshot isolation, as in the papers.
 pub(super) fn snapshots() -> RunOptions {
     RunOptions::default().isolation(Isolation::Snapshot)
 }
 
-/// A procedure on so many workers of a database.
+/// Returns a subject of a procedure on this number of workers of a database.
 pub(super) fn driven<P: Procedure>(
     database: &Database,
     workers: usize,
@@ -170,12 +170,12 @@ pub(super) fn driven<P: Procedure>(
     Box::new(Driven::new("", database, workers, seed, make).under(snapshots()))
 }
 
-/// A bed of the stage.
+/// Returns a kept database of the stage.
 pub(super) fn bed(run: &mut Run<'_>, opening: Opening) -> Result<Bed, Error> {
     run.stage.beds.get(opening, run.settings.records, &run.stage.progress)
 }
 
-/// The bare tree with as many records.
+/// Returns the bare tree with this number of records.
 pub(super) fn tree(run: &Run<'_>, records: u64) -> Result<Rc<HintedLookup>, Error> {
     check_memory(records, HintedLookup::bytes(records))?;
     run.stage.progress.doing("building the bare tree");

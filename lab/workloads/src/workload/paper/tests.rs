@@ -1,4 +1,5 @@
-//! Every figure runs, small, puts what was published beside what it found, and is told of in the documentation.
+//! Checks that every figure runs at a small scale, reports published figures with its own, and is
+//! documented.
 
 use clap::FromArgMatches;
 
@@ -6,7 +7,7 @@ use super::*;
 use crate::harness::keep::Keep;
 use crate::limit::with_limit;
 
-/// Many times what a small figure takes.
+/// Several times the duration of a small figure.
 const LIMIT_SECONDS: u64 = 600;
 
 fn run(names: &[&str], stage: &mut Stage) -> Vec<Report> {
@@ -16,7 +17,7 @@ fn run(names: &[&str], stage: &mut Stage) -> Vec<Report> {
     PaperArguments::from_arg_matches(&matches).unwrap().run(stage).unwrap()
 }
 
-/// Runs one, and looks at what it told.
+/// Runs one figure and checks its report.
 fn runs(name: &str) {
     let reports = run(&[name], &mut Stage::default());
     assert!(reports[0].notes.iter().any(|note| note.starts_with("the paper: ")));
@@ -26,7 +27,7 @@ fn runs(name: &str) {
         assert!(figure.theirs > 0.0, "{name}: {}", figure.what);
         assert!(figure.ours.is_some(), "{name}: {} was not measured", figure.what);
     }
-    // Of these the papers have curves, and no figure in their text.
+    // For these, the papers print curves but no figures in the text.
     let curves_alone = ["mosaicdb-9", "corobase-5.8", "corobase-5.12"];
     assert!(published.count() > 0 || curves_alone.contains(&name), "{name}: nothing published");
     for report in &reports {
@@ -117,7 +118,7 @@ fn a_run_that_was_interrupted_goes_on_with_what_is_missing() {
         let first = run(&["corobase-5.1"], &mut stage());
         let kept = std::fs::read(keep.path("corobase-5.1")).unwrap();
         let both = run(&["corobase-5.1", "corobase-5.5"], &mut stage());
-        // To the last digits but one or two, which text takes.
+        // Exact except for the last one or two digits, which text rounds.
         let [before, after] = [&first, &both].map(|reports| reports[0].measured[0].rates[0]);
         assert!(
             (before / after - 1.0).abs() < 1e-12,

@@ -1,5 +1,5 @@
-//! Umbra (Freitag et al., PVLDB 2022): TATP and TPC-C (figure 6), larger than memory (figure 7), bulk operations (tables
-//! 2 and 3), and what each layer costs (table 1).
+//! Umbra (Freitag et al., PVLDB 2022): TATP and TPC-C (figure 6), larger than memory (figure 7),
+//! bulk operations (tables 2 and 3), and the cost of each layer (table 1).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(super) const FIGURES: &[Figure] = &[
     },
     Figure {
         name: "umbra-layers",
-        shows: "what each layer costs: no versions, + status, + snapshot, + serializable, + durable (table 1)",
+        shows: "the cost of each layer: no versions, + status, + snapshot, + serializable, + durable (table 1)",
         found: "TPC-C at 32.8 k/s without transactions; with lists of them 0.96, with shared latches 0.95, with versions \
                 0.82 of it; without in-place updates a fifth",
         differs: "10 read-modify-writes in place of TPC-C where there is no engine: a bare tree changed in place, then with \
@@ -104,7 +104,7 @@ fn tpcc_rates(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     Ok(reports)
 }
 
-/// The bare tree changed in place.
+/// Changes the bare tree in place.
 struct InPlace {
     tree: HintedLookup,
     layer: Layer,
@@ -179,7 +179,7 @@ fn layers(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     Ok(vec![report, layers_of_tpcc(run)?])
 }
 
-/// The layers that an engine can do without, of TPC-C.
+/// Measures the layers that an engine can omit, on TPC-C.
 fn layers_of_tpcc(run: &mut Run<'_>) -> Result<Report, Error> {
     let warehouses = run.warehouses.to_string();
     let own = ["--warehouses", &warehouses, "--subjects", "serializable,memory,memory-snapshot"];
@@ -203,11 +203,11 @@ fn larger_than_memory(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     let pages = bed.database.stats().memory.pages;
     pollster::block_on(bed.database.checkpoint())?;
     bed.close()?;
-    // 16 GB for 12 GB there; with the log's ring, and what else is no page.
+    // 16 GB for 12 GB in the paper; plus the log's ring and other memory besides pages.
     let budget = (pages / 3 * 4 + (64 << 20)).max(160 << 20);
     let database = Database::open(&path, opening.options().memory_budget(Some(budget)))?;
     let bed = TpccBed::over(database, cardinalities, settings.seed)?;
-    // A figure over time needs some of it.
+    // A figure over time needs a minimum duration.
     let effort = match settings.effort {
         Effort::Seconds(seconds) if !settings.quick => Effort::Seconds((seconds * 60.0).max(30.0)),
         effort => effort,

@@ -1,5 +1,6 @@
-//! `smallbank`: Cahill's SmallBank (SIGMOD 2008), whose checks show write skew, with the sixth procedure that
-//! others added; nine of ten accesses are of a hotspot. All money is accounted for at the end.
+//! `smallbank`: Cahill's SmallBank (SIGMOD 2008), whose checks can show write skew, with the later
+//! sixth procedure. Nine of ten accesses use a hotspot. At the end the total of all balances is
+//! checked.
 
 mod procedures;
 mod teller;
@@ -29,7 +30,7 @@ use crate::scale::whole::within;
 pub(crate) struct SmallbankDefaults;
 
 impl Defaults for SmallbankDefaults {
-    /// As in the paper.
+    /// The number in the paper.
     const RECORDS: u64 = 18_000;
     const QUICK_RECORDS: u64 = 1_000;
 }
@@ -37,18 +38,19 @@ impl Defaults for SmallbankDefaults {
 /// More customers than any machine holds in memory.
 const MAX_HOT: u64 = 1_000_000_000;
 
-/// Arguments of `braid bench smallbank`. --records are customers.
+/// Arguments of `braid-lab bench smallbank`. --records are customers.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SmallbankArguments {
     #[command(flatten)]
     scale: Scale<SmallbankDefaults>,
 
-    /// Customers of whom nine of ten accesses are, from 2 to as many as there are; several numbers run one after the other.
+    /// Customers in the hotspot, which receives nine of ten accesses: from 2 up to all; several
+    /// numbers run one after the other.
     #[arg(long, value_name = "COUNT,...", value_delimiter = ',', default_values_t = [1_000, 100],
           value_parser = within::<u64>(2..=MAX_HOT))]
     hotspot: Vec<u64>,
 
-    /// What is compared; the first two share a database, and so do the fourth and fifth.
+    /// Subjects to compare; the first two share a database, and so do the fourth and fifth.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::all())]
     subjects: Vec<Contender>,
 
@@ -57,7 +59,7 @@ pub(crate) struct SmallbankArguments {
 }
 
 impl SmallbankArguments {
-    /// Runs it: a report for each hotspot.
+    /// Runs the workload: a report for each hotspot.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         let settings = self.scale.settings();
         let measure = |&hotspot: &u64| {
@@ -68,7 +70,7 @@ impl SmallbankArguments {
     }
 }
 
-/// A database under test, with what its committed transactions changed in all rounds.
+/// A database under test, with the changes of committed transactions in all rounds.
 struct Tested {
     home: Home,
     site: Site,
@@ -137,8 +139,8 @@ fn measure(
     Ok(report)
 }
 
-/// Holds the money that is there against what was there first and what committed transactions changed; that of
-/// databases on disk again after opening them anew.
+/// Compares the total of all balances with the initial total and the changes of committed
+/// transactions. Reopens and checks again databases on disk.
 fn account(report: &mut Report, settings: &Settings, tested: Vec<Tested>) -> Result<(), Error> {
     let first = 2 * FIRST_BALANCE * settings.records as i64;
     let mut all = 0;
@@ -161,5 +163,5 @@ fn expect(found: i64, expected: i64, when: &str) -> Result<(), Error> {
     if found == expected {
         return Ok(());
     }
-    Err(Error::Wrong(format!("there are {found} cents {when}, but {expected} are to be there")))
+    Err(Error::Wrong(format!("the balances sum to {found} cents {when}, but should be {expected}")))
 }

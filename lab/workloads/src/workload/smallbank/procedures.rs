@@ -1,33 +1,33 @@
-//! SmallBank's six procedures, on its three tables: customers by name, savings and checking accounts by customer.
-//! Amounts are in cents.
+//! SmallBank's six procedures, on its three tables: customers by name, savings and checking
+//! accounts by customer. Amounts are in cents.
 
 use braiddb::{Database, Error as Failure, Table, Transaction};
 
 use crate::error::Error;
 
-/// What each customer has at first in each of the two accounts.
+/// The initial balance of each account.
 pub(super) const FIRST_BALANCE: i64 = 1_000_000;
-/// What a check costs beyond its amount that is not covered.
+/// The charge for a check that is not covered.
 pub(super) const PENALTY: i64 = 100;
-/// Customers that one loading transaction inserts.
+/// The number of customers that one loading transaction inserts.
 const BATCH: u64 = 500;
 
 /// The tables.
 #[derive(Clone)]
 pub(super) struct Tables {
-    /// Customers' numbers by their names.
+    /// Customer numbers by name.
     accounts: Table<str, u64>,
     savings: Table<u64, i64>,
     checking: Table<u64, i64>,
 }
 
-/// A customer's name.
+/// Returns a customer's name.
 pub(super) fn name_of(customer: u64) -> String {
     format!("customer-{customer:09}")
 }
 
 impl Tables {
-    /// Opens the tables, or makes them.
+    /// Opens or creates the tables.
     pub(super) fn open(database: &Database) -> Result<Self, Error> {
         pollster::block_on(async {
             Ok(Self {
@@ -38,7 +38,7 @@ impl Tables {
         })
     }
 
-    /// Inserts so many customers, each with the first balance in both accounts.
+    /// Inserts this number of customers, each with the initial balance in both accounts.
     pub(super) fn fill(&self, database: &Database, customers: u64) -> Result<(), Error> {
         for start in (0..customers).step_by(BATCH as usize) {
             let tables = self.clone();
@@ -54,7 +54,7 @@ impl Tables {
         Ok(())
     }
 
-    /// All money that there is, in one transaction.
+    /// Returns the total of all balances, read in one transaction.
     pub(super) fn total(&self, database: &Database) -> Result<i64, Error> {
         let tables = self.clone();
         let total = database.run_blocking(async move |tx: &Transaction| {
@@ -74,21 +74,21 @@ impl Tables {
 /// A procedure with its parameters.
 #[derive(Clone, Debug)]
 pub(super) enum Operation {
-    /// What a customer has in both accounts.
+    /// Reads the balances of both accounts of a customer.
     Balance(String),
     DepositChecking(String, i64),
-    /// Deposits, or withdraws what is there.
+    /// Deposits to savings, or withdraws up to the balance.
     TransactSavings(String, i64),
     /// Moves all of the first customer's money to the second's checking account.
     Amalgamate(String, String),
-    /// A check: covered by both accounts together, or it costs a penalty.
+    /// Cashes a check. Both accounts together must cover it, otherwise it costs a penalty.
     WriteCheck(String, i64),
-    /// Between checking accounts, if the first has as much.
+    /// Moves money between checking accounts if the first has enough.
     SendPayment(String, String, i64),
 }
 
 impl Operation {
-    /// Runs it; returned is by how much it changes all money there is.
+    /// Runs the procedure. Returns the change of the total of all balances.
     pub(super) async fn run(&self, tx: &Transaction, tables: &Tables) -> Result<i64, Failure> {
         match self {
             Self::Balance(name) => {
@@ -138,7 +138,7 @@ impl Tables {
         existing(tx.get(&self.accounts, name).await?)
     }
 
-    /// What a customer has in both accounts together.
+    /// Returns the sum of both accounts of a customer.
     pub(super) async fn in_both(&self, tx: &Transaction, customer: u64) -> Result<i64, Failure> {
         let savings = existing(tx.get(&self.savings, &customer).await?)?;
         Ok(savings + existing(tx.get(&self.checking, &customer).await?)?)
@@ -155,7 +155,7 @@ impl Tables {
         tx.update(table, &customer, &(balance + amount)).await
     }
 
-    /// Changes the savings unless they would fall below zero; by how much they changed.
+    /// Changes the savings unless they would fall below zero. Returns the change.
     pub(super) async fn transact_savings(
         &self,
         tx: &Transaction,
@@ -170,8 +170,8 @@ impl Tables {
         Ok(amount)
     }
 
-    /// Takes a check's amount, and the penalty if `there` does not cover it, from the checking account; by how
-    /// much it changed.
+    /// Subtracts a check's amount, and the penalty if `there` does not cover it, from the checking
+    /// account. Returns the change.
     pub(super) async fn cash_check(
         &self,
         tx: &Transaction,

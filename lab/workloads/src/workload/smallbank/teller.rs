@@ -1,4 +1,5 @@
-//! Which procedure comes next, of which customers; and how much money the committed ones made or took.
+//! Chooses the next procedure and its customers, and sums the money that committed procedures added
+//! or removed.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use braiddb::{Error as Failure, Transaction};
 use super::procedures::{Operation, Tables, name_of};
 use crate::engine::drive::Procedure;
 
-/// Of a hundred accesses, how many are of the hotspot.
+/// Percent of accesses to the hotspot.
 const HOT_PERCENT: u32 = 90;
 
 /// Draws and runs procedures.
@@ -17,24 +18,24 @@ const HOT_PERCENT: u32 = 90;
 pub(super) struct Teller {
     pub(super) tables: Tables,
     pub(super) customers: u64,
-    /// The first so many customers are the hotspot; at least two.
+    /// The first customers, this many, are the hotspot; at least two.
     pub(super) hotspot: u64,
     pub(super) random: fastrand::Rng,
-    /// By how much committed transactions changed all money there is.
+    /// The change of the total of all balances by committed transactions.
     pub(super) book: Arc<AtomicI64>,
 }
 
-/// A procedure under way. The engine drops it when it is committed; a failure ends the measurement.
+/// A procedure in progress. The engine drops it at commit; a failure ends the measurement.
 pub(super) struct Order {
     operation: Operation,
-    /// What the latest attempt changes.
+    /// The change by the latest attempt.
     change: Cell<i64>,
     book: Arc<AtomicI64>,
 }
 
 impl Drop for Order {
     fn drop(&mut self) {
-        // Relaxed: it is read after the threads that add were waited for.
+        // Relaxed: it is read after the threads that add to it were waited for.
         self.book.fetch_add(self.change.get(), Ordering::Relaxed);
     }
 }

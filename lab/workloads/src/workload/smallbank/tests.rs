@@ -1,27 +1,29 @@
-//! SmallBank's anomaly. A check is cashed while the savings that cover it are withdrawn, and somebody sees the
-//! balance after the withdrawal and before the check: then the check came last, was not covered, and costs the
-//! penalty. Under snapshot isolation it does not.
+//! SmallBank's anomaly. One transaction cashes a check, a second withdraws the savings that cover
+//! it, and a third reads the balance after the withdrawal and before the check. The third read
+//! proves that the check came last and was not covered, so it must cost the penalty. Under snapshot
+//! isolation it does not.
 
 use braiddb::{Database, Error as Failure, Isolation, Options, RunOptions};
 
 use super::procedures::{FIRST_BALANCE, Operation, PENALTY, Tables, name_of};
 use crate::limit::{Watched, with_limit};
 
-/// Many times what a test takes.
+/// Several times the duration of a test.
 const LIMIT_SECONDS: u64 = 600;
 const CUSTOMERS: u64 = 20;
-/// Covered by both accounts together, and no more once the savings are withdrawn.
+/// Covered by both accounts together, but not after the savings are withdrawn.
 const CHECK: i64 = 2 * FIRST_BALANCE;
 
-/// What came of the three transactions of one customer.
+/// The results of the three transactions of one customer.
 struct Crossed {
     seen: i64,
     at_last: i64,
-    /// The check was tried again.
+    /// The check was retried.
     retried: bool,
 }
 
-/// A check reads both accounts, the savings are withdrawn, the balance is seen, and the check is cashed.
+/// A check reads both accounts, a second transaction withdraws the savings, a third reads the
+/// balance, and the check is cashed.
 async fn cross(
     database: &Database,
     tables: &Tables,
@@ -79,7 +81,7 @@ fn a_serializable_check_costs_the_penalty_if_somebody_saw_that_it_is_not_covered
     });
 }
 
-/// What the test above would find if nothing were certified.
+/// Shows the result of the test above without certification.
 #[test]
 fn a_check_under_snapshot_isolation_may_not() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -88,7 +90,7 @@ fn a_check_under_snapshot_isolation_may_not() {
             assert_eq!(
                 at_last,
                 FIRST_BALANCE - CHECK,
-                "no penalty, although somebody saw that one is due"
+                "no penalty, although a read showed that one is due"
             );
             assert!(!retried);
         }

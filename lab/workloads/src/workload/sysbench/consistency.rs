@@ -1,14 +1,15 @@
-//! What must hold of the tables at any time: all rows are there and whole, and the index leads to each by its `k`.
+//! The invariants of the tables: all rows are present and complete, and the index finds each row by
+//! its `k`.
 
 use braiddb::{Database, RunOptions, Transaction};
 
 use super::rows::{Rows, Tables, is_whole};
 use crate::error::Error;
 
-/// Checks all tables, of so many rows each, in one transaction; returned is the sum of all `k`.
+/// Checks all tables, each of `size` rows, in one transaction. Returns the sum of all `k`.
 ///
 /// # Errors
-/// [`Error::Wrong`] with the first thing that is not as it must be.
+/// Returns [`Error::Wrong`] with the first violation.
 pub(super) fn check(database: &Database, tables: &Tables, size: u32) -> Result<i64, Error> {
     let tables = tables.clone();
     let options = RunOptions::default().read_only(true);
@@ -43,12 +44,12 @@ async fn check_one(tx: &Transaction, rows: &Rows, size: u32) -> Result<i64, Erro
     for (k, id) in expected {
         let entry = entries.next().await?;
         if entry != Some((k, id)) {
-            let told = format!("row {id} has k {k}, but in the index comes {entry:?}");
+            let told = format!("row {id} has k {k}, but the index has {entry:?}");
             return Err(Error::Wrong(told));
         }
     }
     match entries.next().await? {
-        Some(entry) => Err(Error::Wrong(format!("the index leads to no row by {entry:?}"))),
+        Some(entry) => Err(Error::Wrong(format!("the index entry {entry:?} has no row"))),
         None => Ok(sum),
     }
 }

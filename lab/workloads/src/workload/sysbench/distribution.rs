@@ -1,19 +1,19 @@
-//! Which row a statement is of, drawn as the tool draws it.
+//! Draws the row of a statement, as sysbench does.
 
 use clap::ValueEnum;
 
-/// What is drawn of the special distribution, as the tool has it without options: the percentage of the values that fall
-/// into a middle part, and how large that part is; of how many numbers the others are the mean.
+/// The default parameters of sysbench's special distribution: the percentage of values in a middle
+/// part, the size of that part, and the number of draws whose mean gives the other values.
 const SPECIAL_PERCENT: f64 = 75.0;
 const MIDDLE_PERCENT: f64 = 1.0;
 const ITERATIONS: u32 = 12;
 
-/// How rows are chosen.
+/// The distribution of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Distribution {
-    /// All alike: the default of newer versions of the tool.
+    /// Uniform: the default of newer versions of the tool.
     Uniform,
-    /// Three of four from a hundredth in the middle: the default of version 1.0.
+    /// Three of four draws from a hundredth in the middle: the default of version 1.0.
     Special,
 }
 
@@ -25,7 +25,7 @@ impl Distribution {
         }
     }
 
-    /// From 1 to `most`.
+    /// Draws a number from 1 to `most`.
     pub(super) fn draw(self, most: u32, random: &mut fastrand::Rng) -> u32 {
         match self {
             Self::Uniform => random.u32(1..=most),
@@ -41,7 +41,8 @@ fn special(most: u32, random: &mut fastrand::Rng) -> u32 {
         let sum: f64 = (0..ITERATIONS).map(|_| random.f64()).sum();
         span * sum / f64::from(ITERATIONS)
     } else {
-        // The number drawn serves once more, as in the tool: of the middle part its first quarter is never met.
+        // The drawn number is used a second time, as in the tool. Therefore the first quarter of
+        // the middle part is never drawn.
         let middle = span * MIDDLE_PERCENT / 100.0;
         (span - middle) / 2.0 + drawn * (middle + 1.0)
     };
@@ -64,7 +65,7 @@ mod tests {
         };
         assert!(share(1..=most) == 1.0);
         assert!((0.75..0.8).contains(&share(4_950..=5_053)), "{}", share(4_950..=5_053));
-        // The others are bell-shaped: hardly any is at the ends.
+        // The others are bell-shaped: hardly any are at the ends.
         assert!(share(1..=1_000) + share(9_000..=most) < 0.001);
         assert!(share(1..=4_000) > 0.02);
     }
@@ -77,7 +78,7 @@ mod tests {
                 let mut seen = vec![0; most as usize + 1];
                 (0..20_000).for_each(|_| seen[distribution.draw(most, random) as usize] += 1);
                 assert_eq!(seen[0], 0);
-                // The bell of special draws has no room for the ends of a larger table.
+                // Special draws never reach the ends of a larger table.
                 if distribution == Distribution::Uniform || most <= 3 {
                     assert!(seen[1..].iter().all(|count| *count > 0), "{distribution:?}: {seen:?}");
                 }

@@ -1,5 +1,5 @@
-//! `sysbench`: the OLTP scripts of sysbench with their default statements, over uniform and special draws. All rows
-//! and the sum of what is indexed are checked afterwards.
+//! `sysbench`: the OLTP scripts of sysbench with their default statements, over uniform and special
+//! draws. At the end all rows and the sum of the indexed numbers are checked.
 
 mod consistency;
 mod distribution;
@@ -32,34 +32,34 @@ use crate::scale::whole::within;
 pub(crate) struct SysbenchDefaults;
 
 impl Defaults for SysbenchDefaults {
-    /// As in the tool.
+    /// The number in the tool.
     const RECORDS: u64 = 10_000;
     const QUICK_RECORDS: u64 = 500;
     const SECONDS: f64 = 1.0;
     const ROUNDS: usize = 3;
 }
 
-/// Arguments of `braid bench sysbench`. --records are rows of each table.
+/// Arguments of `braid-lab bench sysbench`. --records are rows of each table.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SysbenchArguments {
     #[command(flatten)]
     scale: Scale<SysbenchDefaults>,
 
-    /// Tables of that many rows, up to 1000.
+    /// Number of tables, up to 1000.
     #[arg(long, value_name = "COUNT", default_value_t = 1,
           value_parser = within::<usize>(1..=1000))]
     tables: usize,
 
-    /// Which of the scripts; they run one after the other on the same databases.
+    /// Scripts to run, one after the other on the same databases.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Script::value_variants().to_vec())]
     scripts: Vec<Script>,
 
-    /// How rows are chosen; several run one after the other.
+    /// Distribution of rows; several run one after the other.
     #[arg(long, value_enum, value_delimiter = ',',
           default_values_t = Distribution::value_variants().to_vec())]
     distribution: Vec<Distribution>,
 
-    /// What is compared; the first two share a database, and so do the fourth and fifth.
+    /// Subjects to compare; the first two share a database, and so do the fourth and fifth.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::all())]
     subjects: Vec<Contender>,
 
@@ -67,11 +67,11 @@ pub(crate) struct SysbenchArguments {
     place: PlaceArguments,
 }
 
-/// Memory that a row takes, about, with its entry in the index.
+/// The approximate memory of a row with its index entry.
 const ROW_BYTES: u64 = 450;
 
 impl SysbenchArguments {
-    /// Runs it: a report for each script and distribution.
+    /// Runs the workload: a report for each script and distribution.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         stage.beds.clear();
         let settings = self.scale.settings();
@@ -95,7 +95,7 @@ impl SysbenchArguments {
         Ok(reports)
     }
 
-    /// The databases that the contenders need, each filled the same.
+    /// Fills the databases that the contenders need, each with the same data.
     fn fill_all(
         &self,
         stage: &Stage,
@@ -145,7 +145,8 @@ impl SysbenchArguments {
     }
 }
 
-/// A database under test, with the sum of all `k` first, and by how much committed transactions changed it in all rounds.
+/// A database under test, with the initial sum of all `k` and its change by committed transactions
+/// in all rounds.
 struct Tested {
     home: Home,
     site: Site,
@@ -179,8 +180,8 @@ impl Tested {
     }
 }
 
-/// Holds what is there against what was there first and what committed transactions changed; returned is the sum of
-/// all `k` in all databases.
+/// Compares the tables with the initial sum and the changes of committed transactions. Returns the
+/// sum of all `k` in all databases.
 fn account(tested: Vec<Tested>, tables: usize, size: u32) -> Result<i64, Error> {
     let mut all = 0;
     for Tested { site, database, tables: opened, first, book, .. } in tested {
@@ -191,7 +192,7 @@ fn account(tested: Vec<Tested>, tables: usize, size: u32) -> Result<i64, Error> 
             match found == expected {
                 true => Ok(()),
                 false => Err(Error::Wrong(format!(
-                    "the sum of all k is {found} {when}, but {expected} is what was committed"
+                    "the sum of all k is {found} {when}, but committed transactions give {expected}"
                 ))),
             }
         })?;

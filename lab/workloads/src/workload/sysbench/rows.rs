@@ -1,4 +1,4 @@
-//! The tables as the tool's `prepare` makes them: rows of a number that an index has, and of two texts of digits.
+//! The tables of sysbench's `prepare`: each row has an indexed number and two texts of digits.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use crate::engine::load::load_in_pieces;
 use crate::error::Error;
 use crate::workload::encoding::{Text, records};
 
-/// Rows that one loading transaction inserts.
+/// The number of rows that one loading transaction inserts.
 const PIECE: u64 = 200;
-/// Digits of a group in the texts, and groups in each of them.
+/// The number of digits in a group, and of groups in each text.
 const GROUP: usize = 11;
 const C_GROUPS: usize = 10;
 const PAD_GROUPS: usize = 5;
@@ -34,7 +34,7 @@ pub(super) struct Rows {
 /// All tables of a database.
 pub(super) type Tables = Arc<[Rows]>;
 
-/// Opens so many tables, or makes them, and attaches their indexes.
+/// Opens or creates this number of tables and attaches their indexes.
 pub(super) fn open(database: &Database, tables: usize) -> Result<Tables, Error> {
     let open = |number: usize| {
         pollster::block_on(async {
@@ -48,7 +48,7 @@ pub(super) fn open(database: &Database, tables: usize) -> Result<Tables, Error> 
     (1..=tables).map(open).collect()
 }
 
-/// Inserts so many rows, from 1 on, into each table. What is `k` is drawn uniformly.
+/// Inserts this number of rows, from 1 on, into each table. `k` is drawn uniformly.
 pub(super) fn fill(
     database: &Database,
     tables: &Tables,
@@ -58,7 +58,7 @@ pub(super) fn fill(
 ) -> Result<(), Error> {
     for (rows, number) in tables.iter().cloned().zip(0_u64..) {
         let insert = async move |tx: &Transaction, piece: &Range<u64>| {
-            // A generator of its own, so that a piece comes out the same whoever inserts it.
+            // A separate generator for each piece, so that any worker inserts the same rows.
             let mixed = (seed ^ (number << 48) ^ (piece.start << 8)).wrapping_mul(MIXER);
             let random = &mut fastrand::Rng::with_seed(mixed);
             for id in piece.clone() {
@@ -93,7 +93,7 @@ fn draw_groups<const N: usize>(groups: usize, random: &mut fastrand::Rng) -> Tex
     Text::of(&bytes[..length])
 }
 
-/// Whether both texts of a row are what is drawn.
+/// Returns true if both texts of a row have the format of drawn texts.
 pub(super) fn is_whole(row: &Row) -> bool {
     are_groups(row.c.as_bytes(), C_GROUPS) && are_groups(row.pad.as_bytes(), PAD_GROUPS)
 }

@@ -1,4 +1,4 @@
-//! The tool's scripts: which statements a transaction has, of which rows, and their run.
+//! The scripts of sysbench: the statements of a transaction, their rows, and their execution.
 
 use std::cell::Cell;
 
@@ -11,7 +11,8 @@ use crate::engine::drive::Procedure;
 use crate::workload::book::Book;
 use crate::workload::encoding::Text;
 
-/// Point selects of a transaction that has other statements too; of these there is one of each kind.
+/// The number of point selects in a transaction that also has other statements, with one statement
+/// of each other kind.
 const POINT_SELECTS: usize = 10;
 /// Rows of a range.
 const RANGE: u32 = 100;
@@ -23,9 +24,9 @@ pub(super) enum Script {
     ReadOnly,
     /// `oltp_write_only`: two updates, a deletion and an insertion.
     WriteOnly,
-    /// `oltp_read_write`: both.
+    /// `oltp_read_write`: all of these statements.
     ReadWrite,
-    /// `oltp_point_select`: one.
+    /// `oltp_point_select`: one point select.
     PointSelect,
 }
 
@@ -48,16 +49,16 @@ impl Script {
     }
 }
 
-/// What is done with the rows of a range.
+/// The operation on the rows of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Range {
-    /// `c` of all.
+    /// Returns `c` of all rows.
     Simple,
-    /// The sum of their `k`.
+    /// Returns the sum of `k`.
     Sum,
-    /// `c` of all, sorted.
+    /// Returns `c` of all rows, sorted.
     Order,
-    /// Each different `c`, sorted.
+    /// Returns the distinct `c`, sorted.
     Distinct,
 }
 
@@ -73,7 +74,7 @@ enum Action {
     DeleteInsert(Box<Row>),
 }
 
-/// A statement: of which table, of which row or of a range from which row on.
+/// A statement: its table, and its row or the first row of its range.
 #[derive(Clone, Debug)]
 struct Statement {
     table: usize,
@@ -81,10 +82,10 @@ struct Statement {
     action: Action,
 }
 
-/// A transaction under way. The engine drops it when it is committed; a failure ends the measurement.
+/// A transaction in progress. The engine drops it at commit; a failure ends the measurement.
 pub(super) struct Event {
     statements: Vec<Statement>,
-    /// By how much the latest attempt changes the sum of all `k`.
+    /// The change of the sum of all `k` by the latest attempt.
     change: Cell<i64>,
     book: Book<i64>,
 }
@@ -104,7 +105,7 @@ pub(super) struct Client {
     /// Rows of each table.
     pub(super) size: u32,
     pub(super) random: fastrand::Rng,
-    /// By how much committed transactions changed the sum of all `k`.
+    /// The change of the sum of all `k` by committed transactions.
     pub(super) book: Book<i64>,
 }
 
@@ -140,7 +141,7 @@ impl Client {
                 tx.update(table, &id, &row).await?;
             }
             Action::DeleteInsert(row) => {
-                // It is read for the sake of the sum that is checked afterwards.
+                // Reads the row only for the sum that is checked at the end.
                 let before = existing(tx.get(table, &id).await?)?;
                 tx.delete(table, &id).await?;
                 tx.insert(table, &id, row).await?;
@@ -189,7 +190,7 @@ impl Procedure for Client {
         let writes = matches!(self.script, Script::WriteOnly | Script::ReadWrite);
         let selects = self.script.point_selects();
         let mut statements = Vec::with_capacity(selects + 7);
-        // All point selects of a transaction are of one table.
+        // All point selects of a transaction use one table.
         let table = self.table();
         for _ in 0..selects {
             statements.push(Statement { table, id: self.id(), action: Action::PointSelect });

@@ -1,4 +1,5 @@
-//! Small databases: runs of all scripts leave them consistent, and what breaks a rule is told.
+//! Tests of small databases: runs of all scripts leave them consistent, and the check reports each
+//! violated rule.
 
 use braiddb::{Database, Error as Failure, Isolation, Options, RunOptions, Transaction};
 use clap::ValueEnum;
@@ -14,7 +15,7 @@ use crate::limit::{Watched, with_limit};
 use crate::workload::book::Book;
 use crate::workload::encoding::Text;
 
-/// Many times what a test takes.
+/// Several times the duration of a test.
 const LIMIT_SECONDS: u64 = 600;
 const SEED: u64 = 1;
 
@@ -25,7 +26,7 @@ fn filled(tables: usize, size: u32, workers: usize) -> (Database, Tables) {
     (database, tables)
 }
 
-/// All rows of all tables.
+/// Returns all rows of all tables.
 fn rows_of(database: &Database, tables: &Tables) -> Vec<(u32, Row)> {
     let tables = tables.clone();
     let read = async move |tx: &Transaction| {
@@ -73,7 +74,7 @@ fn runs_of_all_scripts_leave_it_consistent() {
     });
 }
 
-/// The sum alone says little: it is the same whoever fills the table.
+/// The sum alone proves little: it is the same for any order of filling.
 #[test]
 fn tables_are_the_same_for_one_seed() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,4 +1,4 @@
-//! Which transaction comes next, of which subscriber; and what the committed ones changed.
+//! Chooses the next transaction and its subscriber, and sums the changes of committed transactions.
 
 use std::cell::Cell;
 
@@ -20,10 +20,10 @@ pub(super) struct Client {
     pub(super) book: Book<Sums>,
 }
 
-/// A transaction under way. The engine drops it when it is committed; a failure ends the measurement.
+/// A transaction in progress. The engine drops it at commit; a failure ends the measurement.
 pub(super) struct Call {
     request: Request,
-    /// What the latest attempt changes; nothing if it is unsuccessful.
+    /// The changes of the latest attempt; none if it is unsuccessful.
     change: Cell<Option<Sums>>,
     book: Book<Sums>,
 }
@@ -34,7 +34,7 @@ impl Drop for Call {
     }
 }
 
-/// The bits that make draws of so many subscribers non-uniform.
+/// Returns the bits that make draws of this number of subscribers non-uniform.
 fn bits(subscribers: u64) -> u32 {
     match subscribers {
         ..=1_000_000 => 65_535,
@@ -44,7 +44,7 @@ fn bits(subscribers: u64) -> u32 {
 }
 
 impl Client {
-    /// Non-uniform, from 1 on.
+    /// Returns a subscriber with non-uniform probability, from 1 on.
     pub(super) fn subscriber(&mut self) -> SubscriberKey {
         let most = self.subscribers as SubscriberKey;
         let drawn = self.random.u32(0..=bits(self.subscribers)) | self.random.u32(1..=most);

@@ -1,4 +1,4 @@
-//! What must hold of the tables at any time, and the sums that the committed transactions account for.
+//! The invariants of the tables, and the sums that committed transactions account for.
 
 use std::ops::AddAssign;
 
@@ -7,7 +7,7 @@ use braiddb::{Database, RunOptions, Transaction};
 use super::schema::{HOURS, START_TIMES, SubscriberKey, TYPES, Tables, TypeKey, number_of};
 use crate::error::Error;
 
-/// What there is in all of what transactions change, or may not change; or by how much some changed it.
+/// Sums over the data that transactions change or must not change, or the changes of such sums.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sums {
     pub(super) access_infos: i64,
@@ -35,10 +35,10 @@ impl AddAssign for Sums {
     }
 }
 
-/// Checks all tables and the index in one transaction, and sums up.
+/// Checks all tables and the index in one transaction. Returns the sums.
 ///
 /// # Errors
-/// [`Error::Wrong`] with the first thing that is not as it must be.
+/// Returns [`Error::Wrong`] with the first violation.
 pub(super) fn check(database: &Database, tables: &Tables, subscribers: u64) -> Result<Sums, Error> {
     let tables = tables.clone();
     let options = RunOptions::default().read_only(true);
@@ -56,7 +56,7 @@ fn wrong<T>(told: String) -> Result<T, Error> {
     Err(Error::Wrong(told))
 }
 
-/// Subscribers are there from 1 on, each with its number, in the table and in the index.
+/// Subscribers exist from 1 on, each with its number in the table and in the index.
 async fn check_subscribers(
     tx: &Transaction,
     tables: &Tables,
@@ -73,7 +73,7 @@ async fn check_subscribers(
         if subscriber.sub_nbr != number_of(s_id) {
             return wrong(format!("subscriber {s_id} has another one's number"));
         }
-        // Numbers are in the order of the keys.
+        // Numbers have the order of keys.
         if entries.next().await? != Some((subscriber.sub_nbr, s_id)) {
             return wrong(format!("subscriber {s_id} is not found by its number alone"));
         }
@@ -89,7 +89,7 @@ async fn check_subscribers(
     }
 }
 
-/// Fails if the key is not that of a subscriber and of a type.
+/// Fails if the key does not name a subscriber and a type.
 fn expect_referred(what: &str, key: TypeKey, subscribers: u64) -> Result<(), Error> {
     let (s_id, of_type) = key;
     match (1..=subscribers).contains(&u64::from(s_id)) && (1..=TYPES).contains(&of_type) {
@@ -112,7 +112,7 @@ async fn check_access_infos(
     Ok(())
 }
 
-/// Each facility is a subscriber's, and each forwarding a facility's.
+/// Each facility belongs to a subscriber, and each forwarding to a facility.
 async fn check_facilities(
     tx: &Transaction,
     tables: &Tables,

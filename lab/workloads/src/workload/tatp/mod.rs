@@ -1,6 +1,6 @@
-//! `tatp`: the Telecommunication Application Transaction Processing benchmark, version 1.0 of its description: four
-//! tables, seven transactions, their mix and its non-uniform draws of subscribers. What refers to what, and sums of
-//! what transactions changed, are checked afterwards.
+//! `tatp`: the Telecommunication Application Transaction Processing benchmark, version 1.0: four
+//! tables and seven transactions, with the specified mix and non-uniform choice of subscribers. At
+//! the end, references between records and sums of the changes are checked.
 
 mod client;
 mod consistency;
@@ -32,18 +32,18 @@ use crate::scale::arguments::{Defaults, Scale, Settings};
 pub(crate) struct TatpDefaults;
 
 impl Defaults for TatpDefaults {
-    /// As in the description.
+    /// The number in the description.
     const RECORDS: u64 = 100_000;
     const QUICK_RECORDS: u64 = 300;
 }
 
-/// Arguments of `braid bench tatp`. --records are subscribers.
+/// Arguments of `braid-lab bench tatp`. --records are subscribers.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TatpArguments {
     #[command(flatten)]
     scale: Scale<TatpDefaults>,
 
-    /// What is compared; the first two share a database, and so do the fourth and fifth.
+    /// Subjects to compare; the first two share a database, and so do the fourth and fifth.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::all())]
     subjects: Vec<Contender>,
 
@@ -52,18 +52,19 @@ pub(crate) struct TatpArguments {
 }
 
 impl TatpArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         measure(stage, &self.scale.settings(), &self.subjects, &self.place.make()?)
     }
 }
 
-/// Memory that a subscriber takes with all that is its own, about: some ten records and an entry.
+/// The approximate memory of a subscriber with all its records: some ten records and an entry.
 const SUBSCRIBER_BYTES: u64 = 1_200;
 
-/// Percent of the transactions of each kind that are successful, by the rules of population and of the draws: at first,
-/// and once what was inserted and deleted meanwhile has replaced what was loaded. (An inserted forwarding ends at
-/// any hour, a loaded one 1 to 8 hours after it starts. For GET_NEW_DESTINATION the description says 23.9.)
+/// Percent of successful transactions of each kind, computed from the rules of population and of
+/// the draws. The first figure is for the loaded data, the second for the state after insertions
+/// and deletions have replaced it. (An inserted forwarding ends at any hour, a loaded one 1 to 8
+/// hours after it starts. For GET_NEW_DESTINATION the description gives 23.9.)
 const SUCCESSFUL: [(f64, f64); Client::KINDS.len()] = [
     (100.0, 100.0),
     (14.79, 20.42),
@@ -73,11 +74,12 @@ const SUCCESSFUL: [(f64, f64); Client::KINDS.len()] = [
     (31.25, 31.25),
     (31.25, 31.25),
 ];
-/// By how many percent the share may be off, of how many transactions and subscribers at least it is judged.
+/// The tolerance in percent, and the minimum numbers of transactions and subscribers for the check.
 const OFF_BY_PERCENT: f64 = 3.0;
 const JUDGED_FROM: u64 = 10_000;
 
-/// A database under test, with what was there first and what committed transactions changed in all rounds.
+/// A database under test, with its initial contents and the changes of committed transactions in
+/// all rounds.
 struct Tested {
     home: Home,
     site: Site,
@@ -144,8 +146,8 @@ fn measure(
     Ok(report)
 }
 
-/// Tells how many transactions of each kind were successful, of all subjects together. Shares that the rules cannot
-/// lead to are an error.
+/// Adds to the report how many transactions of each kind were successful, over all subjects.
+/// Returns an error for shares that the rules exclude.
 fn add_success(report: &mut Report, settings: &Settings) -> Result<(), Error> {
     for (place, (name, (least, most))) in Client::KINDS.iter().zip(SUCCESSFUL).enumerate() {
         let kinds = || report.measured.iter().filter_map(|measured| measured.kinds.get(place));
@@ -168,7 +170,7 @@ fn add_success(report: &mut Report, settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-/// Holds what is there against what was there first and what committed transactions changed.
+/// Compares the contents with the initial contents and the changes of committed transactions.
 fn account(report: &mut Report, settings: &Settings, tested: Vec<Tested>) -> Result<(), Error> {
     let mut all = 0;
     for Tested { site, database, tables, first, book, .. } in tested {
@@ -180,7 +182,7 @@ fn account(report: &mut Report, settings: &Settings, tested: Vec<Tested>) -> Res
             match found == expected {
                 true => Ok(()),
                 false => Err(Error::Wrong(format!(
-                    "committed transactions lead to {expected:?}, but {when} there are {found:?}"
+                    "committed transactions give {expected:?}, but the tables contain {found:?} {when}"
                 ))),
             }
         })?;

@@ -1,4 +1,4 @@
-//! Filling the tables as the specification says. What a subscriber has is always the same for one seed.
+//! Fills the tables as specified. A seed determines the data of each subscriber.
 
 use std::ops::Range;
 
@@ -11,14 +11,14 @@ use super::schema::{
 use crate::engine::load::load_in_pieces;
 use crate::error::Error;
 
-/// Subscribers that one transaction inserts.
+/// The number of subscribers that one transaction inserts.
 const PIECE: u64 = 100;
-/// Of a hundred special facilities, how many are active.
+/// Percent of special facilities that are active.
 const ACTIVE_PERCENT: u32 = 85;
-/// Hours that a forwarding lasts at first, at most.
+/// The maximum hours of a loaded forwarding.
 pub(super) const LONGEST: u8 = 8;
 
-/// Inserts so many subscribers, from 1 on, with all that is theirs.
+/// Inserts this number of subscribers, from 1 on, with all their records.
 pub(super) fn fill(
     database: &Database,
     tables: &Tables,
@@ -29,7 +29,8 @@ pub(super) fn fill(
     let tables = tables.clone();
     let insert = async move |tx: &Transaction, piece: &Range<u64>| {
         for subscriber in piece.clone() {
-            // A generator of its own, so that it comes out the same whoever inserts it.
+            // A separate generator for each subscriber, so that any worker inserts the same
+            // records.
             let mixed = (seed ^ (subscriber << 20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             let random = &mut fastrand::Rng::with_seed(mixed);
             insert_one(tx, &tables, subscriber as SubscriberKey, random).await?;
@@ -83,7 +84,7 @@ async fn insert_one(
     Ok(())
 }
 
-/// One to four types, each number of them alike.
+/// Returns one to four types, each number equally likely.
 fn some_types(random: &mut fastrand::Rng) -> Vec<u8> {
     let count = random.usize(1..=usize::from(TYPES));
     random.choose_multiple(1..=TYPES, count)
@@ -93,7 +94,7 @@ fn capitals<const N: usize>(random: &mut fastrand::Rng) -> [u8; N] {
     std::array::from_fn(|_| random.u8(b'A'..=b'Z'))
 }
 
-/// A number that is drawn.
+/// Returns a random number of digits.
 pub(super) fn digits(random: &mut fastrand::Rng) -> Number {
     std::array::from_fn(|_| random.u8(b'0'..=b'9'))
 }

@@ -1,5 +1,5 @@
-//! The seven transactions. A transaction is unsuccessful if what it asks for or changes is not there, or what it makes
-//! is there already; then it changes nothing, and commits that.
+//! The seven transactions. A transaction is unsuccessful if a record that it reads or changes is
+//! missing, or a record that it inserts exists. It then changes nothing and commits.
 
 use braiddb::{Error as Failure, Transaction};
 
@@ -47,7 +47,7 @@ pub(super) enum Request {
 }
 
 impl Request {
-    /// Runs it; returned is what it changes, or `None` if it is unsuccessful.
+    /// Runs the transaction. Returns its changes, or `None` if it is unsuccessful.
     pub(super) async fn run(
         &self,
         tx: &Transaction,
@@ -89,7 +89,7 @@ impl Request {
 }
 
 impl Tables {
-    /// Where calls at that time go to, if the facility is there and active.
+    /// Returns the destinations of calls at that time if the facility exists and is active.
     async fn destinations(
         &self,
         tx: &Transaction,
@@ -124,8 +124,8 @@ impl Tables {
         subscriber.bit[0] = bit_1;
         tx.update(&self.subscribers, &s_id, &subscriber).await?;
         let Some(mut facility) = tx.get(&self.facilities, &(s_id, sf_type)).await? else {
-            // The caller of a source cannot be told of an error without ending it, so what was done is taken back,
-            // and nothing is left to commit.
+            // A source ends when its caller receives an error. Therefore the transaction rolls back
+            // its writes and commits nothing.
             tx.rollback_to(&begin)?;
             return Ok(None);
         };
@@ -152,7 +152,8 @@ impl Tables {
         forwarding: &CallForwarding,
     ) -> Result<Option<Sums>, Failure> {
         let s_id = self.subscriber_of(tx, number).await?;
-        // All of the subscriber's, as the specification has it; one must have the type that the forwarding refers to.
+        // All facilities of the subscriber, as specified; one must have the type that the
+        // forwarding refers to.
         let mut facilities = tx.scan(&self.facilities, (s_id, 0)..=(s_id, u8::MAX))?;
         let mut referred = false;
         while let Some(((_, of_type), _)) = facilities.next().await? {
@@ -180,7 +181,7 @@ impl Tables {
     ) -> Result<Option<Sums>, Failure> {
         let s_id = self.subscriber_of(tx, number).await?;
         let key = (s_id, sf_type, start_time);
-        // It is read for the sake of the sums that are checked afterwards.
+        // Reads the record only for the sums that are checked at the end.
         let Some(forwarding) = tx.get(&self.forwardings, &key).await? else { return Ok(None) };
         tx.delete(&self.forwardings, &key).await?;
         let end_times = -i64::from(forwarding.end_time);

@@ -1,7 +1,8 @@
-//! The four tables of the specification with all their columns, and the index that finds subscribers by number.
+//! The four specified tables with all their columns, and the index that finds subscribers by
+//! number.
 //!
-//! A table's key columns are in its keys; a subscriber repeats its number, as the index's function sees values
-//! alone. Keys have at most eight bytes.
+//! A table's key columns are in its keys. A subscriber's value repeats its number, because an index
+//! function sees only values. Keys have at most eight bytes.
 
 use braiddb::{Database, Index, IndexOptions, Table};
 
@@ -17,11 +18,12 @@ pub(super) type TypeKey = (u32, u8);
 /// Subscriber, `sf_type`, start time.
 pub(super) type ForwardingKey = (u32, u8, u8);
 
-/// Of access infos and of special facilities there are one to so many of a subscriber, of as many types.
+/// The maximum number of access infos, and of special facilities, for a subscriber, each of a
+/// different type.
 pub(super) const TYPES: u8 = 4;
-/// When calls begin to be forwarded.
+/// The start hours of call forwardings.
 pub(super) const START_TIMES: [u8; 3] = [0, 8, 16];
-/// Hours of a day: the latest time when calls are forwarded no more.
+/// Hours in a day: the latest end of a call forwarding.
 pub(super) const HOURS: u8 = 24;
 
 records! {
@@ -51,7 +53,7 @@ records! {
     }
 }
 
-/// A subscriber's number: its key with leading zeros.
+/// Returns a subscriber's number: its key with leading zeros.
 pub(super) fn number_of(subscriber: SubscriberKey) -> Number {
     let mut rest = subscriber;
     let mut number = [b'0'; 15];
@@ -73,7 +75,7 @@ pub(super) struct Tables {
 }
 
 impl Tables {
-    /// Opens the tables, or makes them, and attaches the index.
+    /// Opens or creates the tables and attaches the index.
     pub(super) fn open(database: &Database) -> Result<Self, Error> {
         pollster::block_on(async {
             let subscribers = database.open_or_create_table("subscriber").await?;

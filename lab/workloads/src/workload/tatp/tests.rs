@@ -1,5 +1,5 @@
-//! Small databases: they are filled and drawn from as the description says, runs leave them consistent, and what
-//! breaks a rule is told.
+//! Tests of small databases: population and draws follow the description, runs leave the tables
+//! consistent, and the check reports each violated rule.
 
 use braiddb::{Database, Error as Failure, Isolation, Options, RunOptions, Transaction};
 
@@ -14,7 +14,7 @@ use crate::harness::rounds::{Effort, KindSample, Sample, Subject};
 use crate::limit::{Watched, with_limit};
 use crate::workload::book::Book;
 
-/// Many times what a test takes.
+/// Several times the duration of a test.
 const LIMIT_SECONDS: u64 = 600;
 const SEED: u64 = 1;
 
@@ -30,7 +30,7 @@ fn client(tables: &Tables, subscribers: u64, seed: u64, book: &Book<Sums>) -> Cl
     Client { tables: tables.clone(), subscribers, random, book: book.clone() }
 }
 
-/// Everything that is there, as text.
+/// Returns the contents of all tables as text.
 fn dump(database: &Database, tables: &Tables) -> Vec<String> {
     let tables = tables.clone();
     let dump = async move |tx: &Transaction| {
@@ -78,7 +78,7 @@ fn transactions_have_their_shares_and_subscribers_are_not_drawn_alike() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_database, tables) = filled(1, 1);
         let draws = 50_000;
-        // A table of one subscriber serves: nothing is run.
+        // A table with one subscriber is enough, because nothing runs.
         let mut client = client(&tables, 100_000, SEED, &Book::default());
         let mut kinds = [0_u32; Client::KINDS.len()];
         for _ in 0..draws {
@@ -88,8 +88,8 @@ fn transactions_have_their_shares_and_subscribers_are_not_drawn_alike() {
             let share = 100.0 * f64::from(kind) / f64::from(draws);
             assert!((share - percent).abs() < 0.1 * percent, "{share} % instead of {percent} %");
         }
-        // Of as many subscribers as there are numbers of 16 bits, a bit is set in three of four draws; it would be in half
-        // of them, were all drawn alike.
+        // If the number of subscribers is a power of two with 16 bits, each bit is set in three of
+        // four draws. Uniform draws would set it in half of them.
         client.subscribers = 1 << 16;
         let set = (0..draws).filter(|_| (client.subscriber() - 1) & 0x80 != 0).count();
         let share = set as f64 / f64::from(draws);
@@ -127,7 +127,7 @@ fn runs_under_both_levels_leave_it_consistent() {
         for isolation in [Isolation::Serializable, Isolation::Snapshot] {
             let place = (&database, &tables);
             let sample = run(place, subscribers, workers, isolation, &book, 3_000);
-            // Some 20 of the rarest: those that write did change something.
+            // Some 20 of the rarest kind: writing kinds did change something.
             let successful = |kind: &KindSample| kind.transactions > kind.unsuccessful;
             assert!(sample.kinds.iter().all(successful), "all kinds were run");
         }
@@ -146,7 +146,7 @@ fn as_many_are_successful_as_the_rules_lead_to() {
         for (kind, (least, most)) in sample.kinds.iter().zip(SUCCESSFUL) {
             let successful = kind.transactions - kind.unsuccessful;
             let percent = 100.0 * successful as f64 / kind.transactions as f64;
-            // Some 1200 draws of the rarest: a standard deviation of 1.4 percent.
+            // Some 1200 draws of the rarest kind: a standard deviation of 1.4 percent.
             let possible = least - 2.0 * OFF_BY_PERCENT..=most + 2.0 * OFF_BY_PERCENT;
             assert!(possible.contains(&percent), "{}: {percent} %, not {least} %", kind.name);
             assert_eq!(kind.unsuccessful == 0, least == 100.0, "{}", kind.name);
@@ -184,11 +184,11 @@ fn an_unsuccessful_update_leaves_the_subscriber_as_it_was() {
     });
 }
 
-/// What is written to break a rule.
+/// A write that violates a rule.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Forwarding(u32, u8, CallForwarding),
-    /// Makes an access info of a subscriber and of a type.
+    /// Inserts an access info of a subscriber and of a type.
     AccessInfo(u32, u8),
     /// Gives a subscriber the number of another.
     Number(u32, u32),

@@ -1,23 +1,23 @@
-//! The consistency conditions of clause 3.3.2, each over all records.
+//! The consistency conditions of clause 3.3.2, each checked over all records.
 
 use braiddb::{Database, RunOptions, Transaction};
 
 use super::schema::{Cardinalities, CustomerKey, DISTRICTS, DistrictKey, OrderKey, Tables};
 use crate::error::Error;
 
-/// How many transactions of some kinds have left their records.
+/// The number of committed transactions of some kinds, counted from their records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
-    /// Orders, those of loading not counted.
+    /// Orders, except those from loading.
     pub(crate) orders: u64,
-    /// Payments, those of loading not counted.
+    /// Payments, except those from loading.
     pub(crate) payments: u64,
 }
 
 /// Checks all conditions in one transaction.
 ///
 /// # Errors
-/// [`Error::Wrong`] with the first condition that does not hold, and where.
+/// Returns [`Error::Wrong`] with the first violated condition and its place.
 pub(crate) fn check(
     database: &Database,
     tables: &Tables,
@@ -37,7 +37,7 @@ pub(crate) fn check(
     Ok(pollster::block_on(database.try_run_with(options, check))?.value)
 }
 
-/// What the tables hold of one district.
+/// Sums over the records of one district.
 #[derive(Clone, Debug, Default)]
 struct DistrictSums {
     ytd: i64,
@@ -52,7 +52,7 @@ struct DistrictSums {
     deliveries: u64,
 }
 
-/// What the tables hold of one customer.
+/// Sums over the records of one customer.
 #[derive(Clone, Copy, Debug, Default)]
 struct CustomerSums {
     /// Amounts of delivered lines.
@@ -130,7 +130,7 @@ impl Books {
         Ok(())
     }
 
-    /// Orders with the new orders and the lines that belong to them: conditions 5, 6 and 7.
+    /// Reads orders with their new orders and lines: conditions 5, 6 and 7.
     async fn read_orders(&mut self, tx: &Transaction, tables: &Tables) -> Result<(), Error> {
         let mut orders = tx.scan(&tables.orders, ..)?;
         let mut new_orders = tx.scan(&tables.new_orders, ..)?;
@@ -175,7 +175,7 @@ impl Books {
         }
     }
 
-    /// Conditions 10 and 12.
+    /// Checks conditions 10 and 12.
     async fn check_customers(&mut self, tx: &Transaction, tables: &Tables) -> Result<(), Error> {
         let mut customers = tx.scan(&tables.customers, ..)?;
         while let Some((key, customer)) = customers.next().await? {
@@ -188,8 +188,8 @@ impl Books {
         Ok(())
     }
 
-    /// Conditions 2, 3, 4, 9 and 11. The last speaks of the database as loaded: what was delivered since is
-    /// taken into account.
+    /// Checks conditions 2, 3, 4, 9 and 11. The last one is about the loaded database; the check
+    /// allows for later deliveries.
     async fn check_districts(&mut self, tx: &Transaction, tables: &Tables) -> Result<(), Error> {
         let delivered_at_first = u64::from(self.cardinalities.delivered());
         let (mut districts, mut count) = (tx.scan(&tables.districts, ..)?, 0);
@@ -211,7 +211,7 @@ impl Books {
         equal(2, "districts", count, self.districts.len())
     }
 
-    /// Conditions 1 and 8.
+    /// Checks conditions 1 and 8.
     async fn check_warehouses(&mut self, tx: &Transaction, tables: &Tables) -> Result<(), Error> {
         let (mut warehouses, mut count) = (tx.scan(&tables.warehouses, ..)?, 0);
         while let Some((key, warehouse)) = warehouses.next().await? {
@@ -231,7 +231,7 @@ impl Books {
     }
 }
 
-/// The order that a line is of.
+/// Returns the key of the order that a line belongs to.
 fn order_of((w_id, d_id, o_id, _): (u16, u8, u32, u8)) -> OrderKey {
     (w_id, d_id, o_id)
 }

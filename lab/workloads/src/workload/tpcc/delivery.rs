@@ -26,7 +26,7 @@ impl Delivery {
         Ok(())
     }
 
-    /// Delivers the oldest order of a district; where there is none, the district is passed over.
+    /// Delivers the oldest order of a district; skips a district without orders.
     async fn deliver(&self, tx: &Transaction, tables: &Tables, d_id: u8) -> Result<(), Failure> {
         let w_id = self.w_id;
         let range = (w_id, d_id, 0)..=(w_id, d_id, u32::MAX);

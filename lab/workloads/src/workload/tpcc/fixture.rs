@@ -1,4 +1,4 @@
-//! A database with the nine tables, as it is loaded, run on and checked.
+//! A database with the nine tables: loading, runs and checks.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,14 +18,14 @@ pub(crate) struct TpccBed {
     pub(crate) database: Database,
     tables: Tables,
     cardinalities: Cardinalities,
-    /// The seed that it was loaded with.
+    /// The seed of the loaded data.
     seed: u64,
-    /// Terminals made so far, also before it was opened.
+    /// The number of terminals ever created, also before the database was opened.
     sessions: Arc<AtomicU32>,
 }
 
 impl TpccBed {
-    /// Fills a new database by so many workers.
+    /// Fills a new database with this number of workers.
     pub(crate) fn fill(
         database: Database,
         kept: Kept,
@@ -39,7 +39,7 @@ impl TpccBed {
         Ok(bed)
     }
 
-    /// A database that was filled before.
+    /// Returns a fixture over a database that was filled before.
     pub(crate) fn over(
         database: Database,
         cardinalities: Cardinalities,
@@ -48,7 +48,7 @@ impl TpccBed {
         Self::made(database, Kept::default(), cardinalities, seed)
     }
 
-    /// One whose tables are there, or are made to be kept so.
+    /// Returns a fixture whose tables exist, or are created with this kind of storage.
     fn made(
         database: Database,
         kept: Kept,
@@ -64,7 +64,7 @@ impl TpccBed {
         Ok(Self { database, tables, cardinalities, seed, sessions })
     }
 
-    /// What makes terminals from seeds, in turn for each of so many workers.
+    /// Returns a function that creates terminals from seeds, in turn for each worker.
     pub(crate) fn terminals(
         &self,
         workers: usize,
@@ -76,14 +76,14 @@ impl TpccBed {
         move |seed| {
             let home = Home::of_worker(made % workers, workers, cardinalities.warehouses);
             made += 1;
-            // Relaxed: only the number counts.
+            // Relaxed: only the number matters.
             let session = sessions.fetch_add(1, Ordering::Relaxed) + 1;
             let seeds = (seed, loaded_with);
             Terminal::new(&tables, cardinalities, home, seeds, session, style)
         }
     }
 
-    /// The tables that the standard's mix writes.
+    /// Returns the tables that the standard's mix writes.
     pub(super) fn written_tables(&self) -> impl BulkTables {
         let Tables { warehouses, districts, customers, history, .. } = &self.tables;
         let Tables { new_orders, orders, order_lines, stock, .. } = &self.tables;
@@ -95,7 +95,7 @@ impl TpccBed {
         consistency::check(&self.database, &self.tables, self.cardinalities)
     }
 
-    /// Closes it. Its directory stays locked for as long as a handle lives.
+    /// Closes the database. Its directory stays locked as long as a handle exists.
     pub(crate) fn close(self) -> Result<(), Error> {
         Ok(self.database.close()?)
     }

@@ -1,4 +1,4 @@
-//! Filling the tables as clause 4.3.3 says. Each part is a transaction, and always the same for one seed.
+//! Fills the tables as in clause 4.3.3. Each part is a transaction; a seed determines its contents.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -14,17 +14,17 @@ use crate::error::Error;
 use crate::harness::progress::Progress;
 use crate::workload::encoding::Text;
 
-/// Items, or records of stock, that one transaction inserts; and customers or orders.
+/// The number of items or stock records that one transaction inserts, and of customers or orders.
 const ITEMS: u32 = 1_000;
 const CUSTOMERS: u32 = 100;
-/// Parts sent ahead of the one that is waited for, for each worker.
+/// The number of parts sent ahead to each worker.
 const AHEAD: usize = 8;
-/// What each customer has paid, in cents.
+/// The initial payments of each customer, in cents.
 const PAID_FIRST: i64 = 1_000;
-/// When everything was there first: the beginning of 2026.
+/// The time stamp of all loaded records: the beginning of 2026.
 const LOADED_AT: u64 = 1_767_225_600_000_000;
 
-/// What one transaction inserts: numbers from 1 on.
+/// The records that one transaction inserts: numbers from 1 on.
 #[derive(Clone, Debug)]
 enum Part {
     Items(Range<u32>),
@@ -47,7 +47,8 @@ pub(crate) fn load(
 ) -> Result<(), Error> {
     let loader = Loader { tables: tables.clone(), cardinalities, seed };
     let mut running: VecDeque<SourceRun> = VecDeque::new();
-    // A part is a source of its own: a worker runs its sources one after the other, so keys come in order.
+    // Each part is a separate source: a worker runs its sources one after the other, so keys arrive
+    // in order.
     let mut send = |part: Part, worker: usize| -> Result<(), Error> {
         if running.len() == AHEAD * workers {
             running.pop_front().expect("there are so many").wait()?;
@@ -64,7 +65,7 @@ pub(crate) fn load(
     for suppliers in parts(cardinalities.suppliers(), ITEMS) {
         send(Part::Suppliers(suppliers), 0)?;
     }
-    // Each worker fills one warehouse at a time, part by part in turn with the others.
+    // Each worker fills one warehouse at a time, part by part, in turn with the others.
     for first in (1..=cardinalities.warehouses).step_by(workers) {
         progress.doing(format!("loading warehouse {first} of {}", cardinalities.warehouses));
         let last = cardinalities.warehouses.min(first.saturating_add(workers as u16 - 1));
@@ -82,7 +83,7 @@ pub(crate) fn load(
     Ok(())
 }
 
-/// The numbers from 1 to `most`, so many at a time.
+/// Returns the numbers from 1 to `most` in ranges of `each`.
 fn parts(most: u32, each: u32) -> impl Iterator<Item = Range<u32>> {
     (1..=most).step_by(each as usize).map(move |first| first..(first + each).min(most + 1))
 }
@@ -106,7 +107,8 @@ struct Loader {
 }
 
 impl Loader {
-    /// A generator of its own for each part, so that a part comes out the same whenever it is run.
+    /// Returns a separate generator for each part, so that a part has the same contents in any
+    /// order of execution.
     fn random(&self, part: [u64; 3]) -> Random {
         let mixed = part.iter().fold(self.seed, |mixed, number| {
             (mixed ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
@@ -265,7 +267,7 @@ impl Loader {
         numbers: Range<u32>,
     ) -> Result<(), Failure> {
         let place = u64::from(w_id) << 8 | u64::from(d_id);
-        // One order of each customer, in an order that all parts of the district agree on.
+        // One order for each customer, in an order that all parts of the district share.
         let customers = self.random([5, place, 0]).permutation(self.cardinalities.customers);
         let mut random = self.random([6, place, u64::from(numbers.start)]);
         for o_id in numbers {

@@ -1,6 +1,7 @@
-//! `tpcc`: TPC-C, revision 5.11 of its specification: nine tables, five transactions, their mix, remote
-//! shares and rollbacks; without keying and thinking times, and not audited. All databases are checked for the
-//! specification's consistency conditions afterwards, and those on disk again after opening them anew.
+//! `tpcc`: TPC-C, revision 5.11: nine tables and five transactions with the specified mix, remote
+//! shares and rollbacks. It has no keying and thinking times and is not audited. At the end all
+//! databases are checked against the specification's consistency conditions. Databases on disk are
+//! reopened and checked again.
 
 mod consistency;
 mod delivery;
@@ -48,34 +49,37 @@ impl Defaults for TpccDefaults {
     const RECORDS: u64 = 1;
 }
 
-/// Arguments of `braid bench tpcc`. --records says nothing here.
+/// Arguments of `braid-lab bench tpcc`. --records has no effect.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TpccArguments {
     #[command(flatten)]
     scale: Scale<TpccDefaults>,
 
-    /// Warehouses, of some 100 MB each; several numbers run one after the other [default: one a worker].
+    /// Warehouses, of some 100 MB each; several numbers run one after the other [default: one a
+    /// worker].
     #[arg(long, value_name = "COUNT,...", value_delimiter = ',',
           value_parser = within::<u16>(1..=65_535))]
     warehouses: Vec<u16>,
 
-    /// What is compared; the first two share a database, and so do the fourth and fifth.
+    /// Subjects to compare; the first two share a database, and so do the fourth and fifth.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Contender::all())]
     subjects: Vec<Contender>,
 
-    /// Where records and their indexes are kept.
+    /// Storage of records and their indexes.
     #[arg(long, value_enum, default_value_t)]
     tables: Kept,
 
-    /// Measure what versions cost instead: the standard's mix on pages by one worker, with versions and without.
+    /// Measure the cost of versions instead: the standard's mix on pages by one worker, with
+    /// versions and without.
     #[arg(long, conflicts_with_all = ["subjects", "mix", "workers", "width", "tables"])]
     versions: bool,
 
-    /// Which transactions are run: the standard's, only what reads (TPC-CR), or beside Query2* (TPC-CH).
+    /// Transactions to run: the standard's, only reads (TPC-CR), or the standard's with Query2*
+    /// (TPC-CH).
     #[arg(long, value_enum, default_value_t = Mix::Standard)]
     mix: Mix,
 
-    /// Suppliers that a Query2* looks at, of the 10000 that there are.
+    /// Suppliers that a Query2* reads, out of 10000.
     #[arg(long, value_name = "COUNT", default_value_t = 100, value_parser = within::<u32>(1..=10_000))]
     suppliers: u32,
 
@@ -83,12 +87,12 @@ pub(crate) struct TpccArguments {
     place: PlaceArguments,
 }
 
-/// The subject beside the durable and serializable one, on its database, whose New-Orders read only what they
-/// need of warehouses and customers.
+/// The name of a subject that shares the database of the durable and serializable one. Its
+/// New-Orders read only the parts of warehouses and customers that they need.
 const PROJECTED: &str = "durable, projected";
 
 impl TpccArguments {
-    /// Runs it: a report for each number of warehouses.
+    /// Runs the workload: a report for each number of warehouses.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         let settings = self.scale.settings();
         let a_worker = settings.workers as u16;
@@ -107,7 +111,7 @@ impl TpccArguments {
     }
 }
 
-/// What is measured.
+/// The shape of a measurement.
 #[derive(Clone, Copy)]
 struct Shape {
     warehouses: u16,
@@ -138,7 +142,7 @@ impl Shape {
     }
 }
 
-/// A database under test, with what was committed on it in all rounds.
+/// A database under test, with the committed transactions of all rounds.
 struct Tested {
     home: Home,
     site: Site,
@@ -157,13 +161,13 @@ impl Tested {
         self.counted(driven.under(contender.run_options()).time_one_in(4))
     }
 
-    /// A subject on this database.
+    /// Returns a subject on this database.
     fn counted(&self, inner: impl Subject + 'static) -> Box<dyn Subject> {
         Box::new(Counted { inner, committed: self.committed.clone() })
     }
 }
 
-/// A subject whose orders and payments are counted over all rounds, warm-up included.
+/// A subject that counts orders and payments over all rounds, including warm-up.
 struct Counted<S> {
     inner: S,
     committed: Rc<Cell<Totals>>,
@@ -234,7 +238,7 @@ fn measure(
     Ok(report)
 }
 
-/// The databases that the contenders need, each filled the same.
+/// Loads the databases that the contenders need, each with the same data.
 fn load_all(
     stage: &Stage,
     settings: &Settings,
@@ -288,8 +292,8 @@ fn add_figures(report: &mut Report, settings: &Settings, shape: Shape) {
     }
 }
 
-/// Checks every database, those on disk again after opening them anew, and that the orders and payments that
-/// were committed are there, no more and no less.
+/// Checks every database, and reopens and checks those on disk. Checks that exactly the committed
+/// orders and payments are present.
 fn account(stage: &Stage, report: &mut Report, tested: Vec<Tested>) -> Result<(), Error> {
     let mut all = 0;
     for Tested { site, bed, cardinalities, seed, committed, .. } in tested {
@@ -317,5 +321,7 @@ fn expect(found: Totals, committed: Totals, when: &str) -> Result<(), Error> {
     if found == committed {
         return Ok(());
     }
-    Err(Error::Wrong(format!("committed were {committed:?}, but {when} there are {found:?}")))
+    Err(Error::Wrong(format!(
+        "{committed:?} were committed, but the tables contain {found:?} {when}"
+    )))
 }

@@ -9,7 +9,7 @@ use crate::workload::encoding::Text;
 
 const MAX_LINES: usize = 15;
 
-/// An item that is ordered.
+/// An ordered item.
 #[derive(Clone, Copy, Debug, Default)]
 struct Line {
     i_id: u32,
@@ -18,7 +18,7 @@ struct Line {
 }
 
 impl Line {
-    /// The item and its stock; `None` if there is no such item.
+    /// Reads the item and its stock. Returns `None` if the item does not exist.
     async fn read(
         &self,
         tx: &Transaction,
@@ -38,7 +38,8 @@ pub(crate) struct NewOrder {
     entry_d: u64,
     count: u8,
     lines: [Line; MAX_LINES],
-    /// The last item does not exist: the transaction is rolled back, as one in a hundred.
+    /// True if the last item does not exist. The transaction is then rolled back, which happens to
+    /// one in a hundred.
     invalid: bool,
 }
 
@@ -63,14 +64,14 @@ impl NewOrder {
         Self { w_id, d_id, c_id, entry_d: now(), count, lines, invalid }
     }
 
-    /// Whether it is to be rolled back.
+    /// Returns true if the transaction rolls back.
     pub(crate) fn is_invalid(&self) -> bool {
         self.invalid
     }
 
-    /// The transaction. If projected, only what is needed of warehouse and customer is read, so that
-    /// payments, which change the rest of them, do not make it fail. If together, items and stock are read by two
-    /// operations of many keys before the first line is written.
+    /// Runs the transaction. If projected, it reads only the needed parts of warehouse and
+    /// customer, so that payments, which change the other parts, do not conflict with it. If
+    /// together, two operations of many keys read items and stock before the first line is written.
     pub(super) async fn run(
         &self,
         tx: &Transaction,
@@ -112,25 +113,25 @@ impl NewOrder {
         let read = if style.together { self.read_together(tx, tables).await? } else { Vec::new() };
         for (number, line) in (1_u8..).zip(lines) {
             let read = match read.get(usize::from(number) - 1) {
-                // An item that comes twice has stock that the first line changed.
+                // If an item occurs twice, the first line changed its stock.
                 Some(read) if !comes_before(lines, usize::from(number) - 1) => *read,
                 _ => line.read(tx, tables).await?,
             };
             let Some((item, stock)) = read else {
-                // The caller of a source cannot be told of an error without ending it, so what was done is
-                // taken back, and nothing is left to commit.
+                // A source ends when its caller receives an error. Therefore the transaction rolls
+                // back its writes and commits nothing.
                 return tx.rollback_to(&begin);
             };
             let at = (o_id, number);
             total += self.order_line(tx, tables, at, line, (item, stock)).await?;
         }
-        // Shown to the user: taxes and discount are hundredths of a percent.
+        // The output to the user: taxes and discount are hundredths of a percent.
         let taxed = total * (10_000 + i64::from(w_tax) + i64::from(district.tax)) / 10_000;
         std::hint::black_box(taxed * (10_000 - i64::from(discount)) / 10_000);
         Ok(())
     }
 
-    /// What all lines need; `None` for an item that does not exist.
+    /// Reads the data for all lines; `None` for an item that does not exist.
     async fn read_together(
         &self,
         tx: &Transaction,
@@ -144,7 +145,7 @@ impl NewOrder {
         Ok(items.into_iter().zip(stock).map(|(item, stock)| item.zip(stock)).collect())
     }
 
-    /// One line of the order; its amount.
+    /// Writes one line of the order and returns its amount.
     async fn order_line(
         &self,
         tx: &Transaction,
@@ -171,13 +172,13 @@ impl NewOrder {
         };
         let key = (self.w_id, self.d_id, o_id, number);
         tx.insert(&tables.order_lines, &key, &record).await?;
-        // Shown to the user as brand or generic.
+        // The output to the user: brand or generic.
         std::hint::black_box(is_original(&item.data) && is_original(&stock.data));
         Ok(amount)
     }
 }
 
-/// Whether an earlier line is of the same item of the same warehouse.
+/// Returns true if an earlier line orders the same item from the same warehouse.
 fn comes_before(lines: &[Line], place: usize) -> bool {
     let of = |line: &Line| (line.supply_w_id, line.i_id);
     lines[..place].iter().any(|line| of(line) == of(&lines[place]))

@@ -14,11 +14,11 @@ use crate::workload::encoding::Text;
 pub(crate) struct Payment {
     w_id: u16,
     d_id: u8,
-    /// Of another warehouse in 15 of 100 cases.
+    /// A customer of another warehouse in 15 of 100 cases.
     customer: Who,
     amount: i64,
     date: u64,
-    /// The key of its history record.
+    /// The key of the payment's history record.
     number: u64,
 }
 
@@ -59,7 +59,8 @@ impl Payment {
         tx.insert(&tables.history, &self.number, &record).await
     }
 
-    /// The data of a customer with bad credit: this payment, then what was there, cut at 500 characters.
+    /// Returns the new data of a customer with bad credit: this payment, then the old data, cut at
+    /// 500 characters.
     fn noted(&self, customer: &Customer, c_id: u32) -> Text<500> {
         let Customer { w_id, d_id, data, .. } = customer;
         let mut noted = Vec::with_capacity(600);

@@ -1,8 +1,9 @@
-//! Query2*, which TPC-CH adds to TPC-C (ERMIA's variant of TPC-H's query 2, as CoroBase runs it): for some suppliers of a
-//! region, the item of each that its warehouse has least of; where that is little, the stock is filled up.
+//! Query2* of TPC-CH (ERMIA's variant of TPC-H's query 2, as CoroBase runs it). It reads some
+//! suppliers of a region, and for each the item with the lowest stock in its warehouse. Low stock
+//! is filled up.
 //!
-//! A supplier supplies ten items to every warehouse: those whose number leaves the supplier's, divided by how many
-//! suppliers there are.
+//! A supplier supplies ten items to every warehouse: those whose number is equal to the supplier's
+//! modulo the number of suppliers.
 
 use braiddb::{Error as Failure, Transaction};
 
@@ -10,7 +11,7 @@ use super::random::Random;
 use super::schema::{Cardinalities, REGIONS, Stock, StockKey, Tables};
 use super::terminal::{Home, existing};
 
-/// Stock below this is filled up, by so much.
+/// Stock below this level is filled up, by this amount.
 const LOW: i16 = 15;
 const FILLED_BY: i16 = 50;
 
@@ -18,7 +19,7 @@ const FILLED_BY: i16 = 50;
 pub(crate) struct Query2 {
     w_id: u16,
     region: u8,
-    /// Suppliers are looked at from this one on, as many as are named then.
+    /// The first supplier to read; the number of suppliers is given at the run.
     first: u32,
     looked_at: u32,
     cardinalities: Cardinalities,
@@ -36,7 +37,7 @@ impl Query2 {
         Self { w_id, region, first, looked_at, cardinalities }
     }
 
-    /// The transaction. If `together`, the stock of a supplier is read by one operation.
+    /// Runs the transaction. If `together`, one operation reads the stock of a supplier.
     pub(super) async fn run(
         &self,
         tx: &Transaction,
@@ -58,7 +59,7 @@ impl Query2 {
         Ok(())
     }
 
-    /// The item of a supplier that there is least of.
+    /// Returns the item of a supplier with the lowest stock.
     async fn look_at(
         &self,
         tx: &Transaction,

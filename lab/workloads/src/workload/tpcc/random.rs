@@ -1,9 +1,9 @@
-//! Random values as clauses 2.1.6 and 4.3.2 have them.
+//! Random values as in clauses 2.1.6 and 4.3.2.
 
 use super::schema::Cardinalities;
 use crate::workload::encoding::Text;
 
-/// The bits of non-uniform draws, by what is drawn.
+/// The bits of non-uniform draws, for each kind of value.
 const LAST_NAME_BITS: u32 = 255;
 const CUSTOMER_BITS: u32 = 1_023;
 const ITEM_BITS: u32 = 8_191;
@@ -20,7 +20,7 @@ pub(crate) struct Constants {
 }
 
 impl Constants {
-    /// Those of loading.
+    /// Returns the constants for loading.
     pub(crate) fn of_load(seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed ^ 0xc0ad);
         Self {
@@ -30,8 +30,8 @@ impl Constants {
         }
     }
 
-    /// Those of a run on a database that was loaded with `self`: the one of last names is from 65 to 119 away,
-    /// and neither 96 nor 112 (clause 2.1.6.1).
+    /// Returns the constants for a run on a database that was loaded with `self`. The constant of
+    /// last names differs by 65 to 119, but not by 96 or 112 (clause 2.1.6.1).
     pub(crate) fn of_run(&self, seed: u64) -> Self {
         let mut random = fastrand::Rng::with_seed(seed ^ 0x0c05);
         loop {
@@ -57,28 +57,28 @@ impl Random {
         Self { generator: fastrand::Rng::with_seed(seed), constants, cardinalities }
     }
 
-    /// Uniform, both ends included.
+    /// Returns a uniform number, both ends included.
     #[inline]
     pub(super) fn between(&mut self, least: u32, most: u32) -> u32 {
         self.generator.u32(least..=most)
     }
 
-    /// Uniform, of districts, carriers and the like.
+    /// Returns a uniform number of a district, carrier or similar.
     pub(super) fn small(&mut self, least: u8, most: u8) -> u8 {
         self.generator.u8(least..=most)
     }
 
-    /// Uniform, of warehouses.
+    /// Returns a uniform number of a warehouse.
     pub(super) fn warehouse(&mut self, least: u16, most: u16) -> u16 {
         self.generator.u16(least..=most)
     }
 
-    /// An amount of money in cents.
+    /// Returns an amount of money in cents.
     pub(super) fn cents(&mut self, least: i64, most: i64) -> i64 {
         self.generator.i64(least..=most)
     }
 
-    /// True in so many of a hundred cases.
+    /// Returns true in this percentage of cases.
     pub(super) fn percent(&mut self, percent: u32) -> bool {
         self.generator.u32(1..=100) <= percent
     }
@@ -99,13 +99,13 @@ impl Random {
         self.non_uniform(ITEM_BITS, constant, 1, most)
     }
 
-    /// A last name that some customers have.
+    /// Returns a last name that some customers have.
     pub(super) fn last_name(&mut self) -> Text<16> {
         let (constant, names) = (self.constants.last_name, self.cardinalities.last_names());
         last_name_of(self.non_uniform(LAST_NAME_BITS, constant, 0, names - 1))
     }
 
-    /// Letters and digits, so many at least and at most.
+    /// Returns letters and digits, with this minimum and maximum length.
     pub(super) fn text<const N: usize>(&mut self, least: usize, most: usize) -> Text<N> {
         let mut bytes = [0; N];
         let length = self.generator.usize(least..=most);
@@ -113,12 +113,12 @@ impl Random {
         Text::of(&bytes[..length])
     }
 
-    /// So many digits.
+    /// Returns `N` digits.
     pub(super) fn digits<const N: usize>(&mut self) -> Text<N> {
         Text::of(&std::array::from_fn::<u8, N, _>(|_| b'0' + self.generator.u8(0..10)))
     }
 
-    /// Data of items and of stock: a tenth hold "ORIGINAL" somewhere (clause 4.3.3.1).
+    /// Returns data of an item or of stock: a tenth contains "ORIGINAL" (clause 4.3.3.1).
     pub(super) fn data(&mut self) -> Text<50> {
         let text: Text<50> = self.text(26, 50);
         if !self.percent(10) {
@@ -131,7 +131,7 @@ impl Random {
         Text::of(&bytes[..length])
     }
 
-    /// A permutation of the numbers from 1 to `most`.
+    /// Returns a permutation of the numbers from 1 to `most`.
     pub(super) fn permutation(&mut self, most: u32) -> Vec<u32> {
         let mut numbers: Vec<u32> = (1..=most).collect();
         self.generator.shuffle(&mut numbers);
@@ -143,10 +143,10 @@ impl Random {
     }
 }
 
-/// What a tenth of the data of items and stock hold.
+/// A word that a tenth of the data of items and stock contains.
 pub(super) const ORIGINAL: &[u8] = b"ORIGINAL";
 
-/// The last name of a number below 1000 (clause 4.3.2.3).
+/// Returns the last name for a number below 1000 (clause 4.3.2.3).
 pub(super) fn last_name_of(number: u32) -> Text<16> {
     assert!(number < 1_000, "there is no last name {number}");
     let syllable = |digit: u32| SYLLABLES[(digit % 10) as usize];

@@ -1,9 +1,9 @@
-//! The nine tables of clause 1.3, with all their columns, and the two indexes; and the three tables of TPC-H that Query2*
-//! needs.
+//! The nine tables of clause 1.3 with all their columns, and the two indexes; and the three tables
+//! of TPC-H for Query2*.
 //!
-//! A table's key columns are in its keys; a value repeats those that an index's function needs, which sees
-//! values alone. Keys have at most eight bytes. Money is in cents, taxes and discounts in hundredths of a
-//! percent, times in microseconds since 1970.
+//! A table's key columns are in its keys. An index function sees only values, so a value repeats
+//! the key columns that the function needs. Keys have at most eight bytes. Money is in cents, taxes
+//! and discounts are in hundredths of a percent, times in microseconds since 1970.
 
 use braiddb::{Database, Index, IndexOptions, Table, TableOptions};
 use clap::ValueEnum;
@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::workload::encoding::{Text, records};
 
 pub(super) const DISTRICTS: u8 = 10;
-/// Regions of TPC-H, and nations of each.
+/// The number of regions of TPC-H, and of nations in each.
 pub(super) const REGIONS: u8 = 5;
 pub(super) const NATIONS_OF_REGION: u8 = 5;
 
@@ -32,7 +32,7 @@ pub(super) type StockKey = (u16, u32);
 pub(super) type NameKey = (u16, u8, [u8; 16], [u8; 16]);
 
 records! {
-    /// A postal address, as warehouses, districts and customers have one.
+    /// A postal address of a warehouse, district or customer.
     Address("tpcc address") {
         street_1: Text<20>,
         street_2: Text<20>,
@@ -71,7 +71,7 @@ records! {
         delivery_cnt: u16,
         data: Text<500>,
     }
-    /// Has no primary key; the table's is a number.
+    /// A payment record. It has no primary key in the standard; the table's key is a number.
     History("tpcc history") {
         c_w_id: u16,
         c_d_id: u8,
@@ -151,24 +151,24 @@ pub(crate) struct Tables {
     pub(super) orders_by_customer: Index<CustomerKey, OrderKey, Order>,
 }
 
-/// Where the records of the tables are kept.
+/// The storage of records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kept {
     #[default]
     Memory,
     /// All on pages.
     Paged,
-    /// On pages what grows without end, orders, their lines and the history; the rest in memory.
+    /// Orders, their lines and the history, which grow without limit, on pages; the rest in memory.
     Both,
 }
 
 impl Kept {
-    /// On pages, or in memory.
+    /// Returns paged or in-memory storage.
     pub(crate) fn paged(paged: bool) -> Self {
         if paged { Self::Paged } else { Self::Memory }
     }
 
-    /// Of a table that grows, or one that does not.
+    /// Returns the options of a table that grows, or of one that does not.
     fn options(self, grows: bool) -> TableOptions {
         let options = TableOptions::default();
         let is_paged = self == Self::Paged || (self == Self::Both && grows);
@@ -177,7 +177,7 @@ impl Kept {
 }
 
 impl Tables {
-    /// Opens the tables, or makes them, and attaches the indexes.
+    /// Opens or creates the tables and attaches the indexes.
     pub(crate) fn open(database: &Database, kept: Kept) -> Result<Self, Error> {
         let (made, growing) = (kept.options(false), kept.options(true));
         pollster::block_on(async {
@@ -215,46 +215,48 @@ impl Tables {
     }
 }
 
-/// How large a database is. The specification's but for tests.
+/// The size of a database: as specified, or smaller for tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cardinalities {
     pub(crate) warehouses: u16,
     pub(crate) items: u32,
-    /// Customers of each district, and orders at first.
+    /// Customers of each district, and initial orders.
     pub(crate) customers: u32,
 }
 
 impl Cardinalities {
-    /// Clause 1.2.1.
+    /// Returns the numbers of clause 1.2.1.
     pub(crate) fn specified(warehouses: u16) -> Self {
         Self { warehouses, items: 100_000, customers: 3_000 }
     }
 
-    /// Of everything a thirtieth or so.
+    /// Returns about a thirtieth of all specified numbers.
     pub(crate) fn tiny(warehouses: u16) -> Self {
         Self { warehouses, items: 1_000, customers: 60 }
     }
 
-    /// Orders of each district at first that were delivered: all but the last 900 of 3000.
+    /// Returns the number of initial orders of each district that were delivered: all except the
+    /// last 900 of 3000.
     pub(super) fn delivered(&self) -> u32 {
         self.customers / 10 * 7
     }
 
-    /// Last names that customers have: the first customers of each district have one each.
+    /// Returns the number of last names in use: the first customers of each district have one each.
     pub(super) fn last_names(&self) -> u32 {
         self.customers.min(1_000)
     }
 
-    /// Suppliers: one for every ten items.
+    /// Returns the number of suppliers: one for every ten items.
     pub(super) fn suppliers(&self) -> u32 {
         self.items / 10
     }
 
-    /// Records of all tables at first, about: order lines are ten an order.
+    /// Returns the approximate number of initial records in all tables: an order has ten lines.
     pub(crate) fn records(&self) -> u64 {
         let (warehouses, items) = (u64::from(self.warehouses), u64::from(self.items));
         let districts = warehouses * u64::from(DISTRICTS);
-        // A customer, its payment, its order with ten lines, three in ten of them new; two entries.
+        // A customer, its payment, and its order with ten lines, three in ten of which are new; two
+        // entries.
         let a_customer = 15;
         items
             + items / 10
@@ -262,7 +264,7 @@ impl Cardinalities {
             + districts * (1 + u64::from(self.customers) * a_customer)
     }
 
-    /// Memory that they take, about.
+    /// Returns the approximate memory of all records.
     pub(crate) fn bytes(&self) -> u64 {
         const STOCK: u64 = 400;
         const CUSTOMER: u64 = 2_500;

@@ -1,4 +1,4 @@
-//! Stock-Level, clause 2.8: how many items of a district's last twenty orders are low in stock.
+//! Stock-Level, clause 2.8: the number of items with low stock in a district's last twenty orders.
 
 use braiddb::{Error as Failure, Transaction};
 
@@ -21,7 +21,7 @@ impl StockLevel {
         Self { w_id, d_id, threshold: random.between(10, 20) as i16 }
     }
 
-    /// The transaction. If `together`, all stock is read by one operation.
+    /// Runs the transaction. If `together`, one operation reads all stock.
     pub(super) async fn run(
         &self,
         tx: &Transaction,

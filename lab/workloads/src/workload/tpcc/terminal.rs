@@ -1,4 +1,5 @@
-//! A terminal: which transaction comes next, on whose behalf, and its run. Without keying and thinking.
+//! A terminal: chooses the next transaction and its inputs, and runs it, without keying and
+//! thinking times.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,10 +17,10 @@ use super::stock_level::StockLevel;
 use crate::engine::drive::Procedure;
 use crate::workload::encoding::Text;
 
-/// Which transactions are run.
+/// The mix of transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Mix {
-    /// The least shares of clause 5.2.3, and the rest New-Orders.
+    /// The minimum shares of clause 5.2.3, and New-Orders for the rest.
     #[default]
     Standard,
     /// TPC-CR: half Order-Status, half Stock-Level.
@@ -29,7 +30,7 @@ pub(crate) enum Mix {
 }
 
 impl Mix {
-    /// Of a hundred transactions in random order.
+    /// Returns the shares of a hundred transactions, which a deck puts in random order.
     fn deck(self) -> &'static [(Card, usize)] {
         match self {
             Self::Standard => &[
@@ -52,13 +53,13 @@ impl Mix {
     }
 }
 
-/// What terminals run, and how it is written.
+/// The style of the terminals' transactions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Style {
     pub(crate) mix: Mix,
-    /// Suppliers that a Query2* looks at.
+    /// The number of suppliers that a Query2* reads.
     pub(crate) suppliers: u32,
-    /// New-Orders read only what they need of warehouse and customer.
+    /// New-Orders read only the needed parts of warehouse and customer.
     pub(crate) projected: bool,
     /// New-Order, Stock-Level and Query2* read items and stock by operations of many keys.
     pub(crate) together: bool,
@@ -80,7 +81,7 @@ enum Card {
     Query2,
 }
 
-/// Names of the kinds of transactions that are counted apart.
+/// Names of the kinds of transactions that are counted separately.
 pub(crate) const NEW_ORDER: &str = "New-Order";
 pub(crate) const ROLLED_BACK: &str = "New-Order, rolled back";
 pub(crate) const PAYMENT: &str = "Payment";
@@ -97,7 +98,7 @@ pub(crate) enum Request {
     Query2(Query2),
 }
 
-/// The warehouses that a terminal's transactions are of, and how many there are in all.
+/// The warehouses of a terminal's transactions, and the total number of warehouses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Home {
     least: u16,
@@ -106,7 +107,8 @@ pub(crate) struct Home {
 }
 
 impl Home {
-    /// The share of one of so many workers: the same number of warehouses each, at least one.
+    /// Returns the share of one of `workers` workers: the same number of warehouses each, at least
+    /// one.
     pub(crate) fn of_worker(worker: usize, workers: usize, warehouses: u16) -> Self {
         let (worker, workers, all) = (worker as u64, workers as u64, u64::from(warehouses));
         let (first, end) = (worker * all / workers, (worker + 1) * all / workers);
@@ -118,7 +120,7 @@ impl Home {
         random.warehouse(self.least, self.most)
     }
 
-    /// Any but `own`, if there are others.
+    /// Returns any warehouse except `own`, if there are others.
     pub(super) fn another(self, own: u16, random: &mut Random) -> u16 {
         if self.warehouses == 1 {
             return own;
@@ -143,8 +145,8 @@ impl Who {
         }
     }
 
-    /// The customer's key. Of several with the last name, in the order of their first names, it is the one in
-    /// the middle, rounded up.
+    /// Returns the customer's key. Among several customers with the last name, sorted by first
+    /// name, it chooses the middle one, rounded up.
     pub(super) async fn find(
         &self,
         tx: &Transaction,
@@ -164,17 +166,17 @@ impl Who {
     }
 }
 
-/// The one at `n / 2`, rounded up and counted from 1.
+/// Returns the element at `n / 2`, rounded up and counted from 1.
 fn middle<T: Copy>(found: &[T]) -> Option<T> {
     found.get(found.len().div_ceil(2).checked_sub(1)?).copied()
 }
 
-/// What must be there.
+/// Fails if a required record is missing.
 pub(super) fn existing<T>(found: Option<T>) -> Result<T, Failure> {
     found.ok_or(Failure::KeyNotFound)
 }
 
-/// Microseconds since 1970.
+/// Returns microseconds since 1970.
 pub(super) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_micros() as u64)
@@ -194,7 +196,7 @@ pub(crate) struct Terminal {
 }
 
 impl Terminal {
-    /// `session` is a number that no other terminal of the database ever has, from 1 on.
+    /// `session` is a number from 1 on that no other terminal of the database ever has.
     pub(crate) fn new(
         tables: &Tables,
         cardinalities: Cardinalities,

@@ -1,4 +1,5 @@
-//! Small databases: runs under both isolation levels leave them consistent, and what breaks a condition is told.
+//! Tests of small databases: runs at both isolation levels leave them consistent, and the check
+//! reports each violated condition.
 
 use braiddb::{Database, Error as Failure, Isolation, Key, Options, RunOptions, Table, Value};
 
@@ -12,7 +13,7 @@ use crate::harness::progress::Progress;
 use crate::harness::rounds::{Effort, Subject};
 use crate::limit::{Watched, with_limit};
 
-/// Many times what a test takes.
+/// Several times the duration of a test.
 const LIMIT_SECONDS: u64 = 600;
 const SEED: u64 = 1;
 
@@ -58,7 +59,7 @@ fn leaves_it_consistent(kept: Kept) {
     assert_eq!(committed.payments, 6_000 * 43 / 100);
 }
 
-/// Changes a record, checks, and takes the change back; returned is what was told.
+/// Changes a record, checks the conditions and restores the record. Returns the error of the check.
 fn with<K, V>(
     bed: &TpccBed,
     table: &Table<K, V>,
@@ -144,7 +145,7 @@ fn what_breaks_a_condition_is_told() {
         ];
         for (condition, told) in told {
             let expected = format!("condition {condition}:");
-            assert!(told.contains(&expected), "{expected} is to be told, not {told}");
+            assert!(told.contains(&expected), "the message should contain {expected}: {told}");
         }
         check(&bed.database, &tables, Cardinalities::tiny(1)).unwrap();
         deliver_out_of_order(&bed, &tables);
@@ -153,7 +154,8 @@ fn what_breaks_a_condition_is_told() {
     });
 }
 
-/// Delivers an order that is neither a district's oldest nor its last, of nothing, so that only condition 3 sees it.
+/// Delivers an order without lines that is neither the oldest nor the last of a district, so that
+/// only condition 3 fails.
 fn deliver_out_of_order(bed: &TpccBed, tables: &Tables) {
     let tables = tables.clone();
     let deliver = async move |tx: &braiddb::Transaction| {
@@ -173,7 +175,7 @@ fn deliver_out_of_order(bed: &TpccBed, tables: &Tables) {
     bed.database.run_blocking(deliver).unwrap();
 }
 
-/// An order whose last item does not exist leaves nothing, and others meet none of its numbers.
+/// An order with an unknown last item leaves no records, and other orders do not reuse its number.
 #[test]
 fn orders_of_items_that_do_not_exist_leave_nothing() {
     with_limit(LIMIT_SECONDS, |_| {

@@ -1,8 +1,9 @@
-//! What versions cost: the mix on pages, one transaction after the other, and the same statements within bulk operations,
-//! which make no versions. Umbra (§5.2) has 27.0 and 32.8 thousand a second with one client.
+//! The cost of versions: runs the mix on pages, one transaction after the other, and the same
+//! statements within bulk operations, which make no versions. Umbra (§5.2) reports 27.0 and 32.8
+//! thousand transactions a second with one client.
 //!
-//! A bulk operation spares that each transaction begins and commits, and has costs of its own: what a record was before lies
-//! beside what it is, on its page.
+//! A bulk operation saves the begin and the commit of each transaction. It has other costs: the
+//! before-image of a record is stored on the same page.
 
 use std::time::{Duration, Instant};
 
@@ -23,17 +24,19 @@ use crate::workload::stage::Stage;
 
 const UNVERSIONED: &str = "without versions";
 
-/// Transactions that share a bulk operation: few, as what they read one by one stays in memory until it ends; many beside
-/// what an operation begins and ends with, which is not measured.
+/// The number of transactions in one bulk operation. It is low, because single reads stay in
+/// memory until the operation ends. It is high enough for the unmeasured begin and end of the
+/// operation to be cheap.
 const AN_OPERATION: u64 = 10_000;
 
-/// The mix within bulk operations, without the New-Orders that are rolled back: bulk operations have no savepoints.
+/// The mix within bulk operations, without New-Orders that roll back: bulk operations have no
+/// savepoints.
 pub(super) struct Unversioned {
     bed: TpccBed,
     terminal: Terminal,
 }
 
-/// What was run within one operation, by kind, and for how long.
+/// The number of transactions in one operation by kind, and their duration.
 type Ran = (Vec<u64>, Duration);
 
 impl Unversioned {
@@ -42,7 +45,7 @@ impl Unversioned {
         Self { bed: bed.clone(), terminal }
     }
 
-    /// Runs up to so many transactions, until a moment.
+    /// Runs up to this number of transactions, until the deadline.
     fn run_some(&mut self, count: u64, until: Option<Instant>) -> Result<Ran, Error> {
         let mut terminal = self.terminal.clone();
         let body = async move |tx: &Transaction| {
@@ -106,7 +109,7 @@ impl Subject for Unversioned {
     }
 }
 
-/// Runs the mix on one worker with versions and without, on a database of its own each.
+/// Runs the mix on one worker with versions and without, each on a separate database.
 pub(super) fn measure(
     stage: &mut Stage,
     settings: &Settings,

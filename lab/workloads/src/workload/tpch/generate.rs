@@ -1,29 +1,30 @@
-//! Orders and their lines as clause 4.2.3 of TPC-H has them. Each order is drawn from a seed of its own, so it is
-//! the same whoever asks for it, and refreshes know what they delete.
+//! Orders and their lines as in clause 4.2.3 of TPC-H. Each order has a separate seed. Every caller
+//! therefore draws the same order, and refreshes know the contents that they delete.
 //!
-//! Orders are numbered without end: the first so many are loaded, and each pair of refreshes inserts those that come
-//! next and deletes those that are oldest.
+//! Order numbers have no limit. The first ones are loaded. Each pair of refreshes inserts the next
+//! orders and deletes the oldest.
 
 use super::schema::{Day, FullOrder, Line, Order, OrderKey};
 use crate::workload::encoding::Text;
 
-/// Orders at scale 1.
+/// The number of orders at scale 1.
 pub(super) const ORDERS: u64 = 1_500_000;
-/// Lines of an order on average: one to seven of them.
+/// The average number of lines in an order: one to seven.
 pub(super) const LINES_OF_ORDER: u64 = 4;
-/// Customers, parts, suppliers and clerks for as many orders.
+/// Numbers of orders and of their customers, parts, suppliers and clerks.
 const ORDERS_OF_CUSTOMERS: (u64, u64) = (10, 1);
 const ORDERS_OF_PARTS: (u64, u64) = (15, 2);
 const ORDERS_OF_SUPPLIERS: (u64, u64) = (150, 1);
 const ORDERS_OF_CLERKS: (u64, u64) = (1_500, 1);
 
-/// Of 32 keys in a row the first eight are loaded; refreshes take the others, eight after eight.
+/// The first eight of every 32 consecutive keys are loaded; refreshes use the others, eight at a
+/// time.
 const KEYS_IN_ROW: u64 = 32;
 const KEYS_LOADED: u64 = 8;
 
-/// 1995-06-17, what the data takes for today.
+/// 1995-06-17, the current date of the data.
 const CURRENT_DATE: Day = 1_263;
-/// 1998-12-31 less 151 days: when the last order may be made.
+/// 1998-12-31 less 151 days: the date of the last possible order.
 const LAST_ORDER_DATE: Day = 2_556 - 151;
 
 const PRIORITIES: [&str; 5] = ["1-URGENT", "2-HIGH", "3-MEDIUM", "4-NOT SPECIFIED", "5-LOW"];
@@ -34,7 +35,7 @@ const MODES: [&str; 7] = ["REG AIR", "AIR", "RAIL", "SHIP", "TRUCK", "MAIL", "FO
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Generator {
     seed: u64,
-    /// How many are loaded.
+    /// The number of loaded orders.
     orders: u64,
 }
 
@@ -43,12 +44,13 @@ impl Generator {
         Self { seed, orders }
     }
 
-    /// How many orders there are after each pair of refreshes.
+    /// Returns the number of orders after each pair of refreshes.
     pub(super) fn orders(&self) -> u64 {
         self.orders
     }
 
-    /// The key of the order of that number. No two that are there at the same time share one.
+    /// Returns the key of the order with this number. Keys are unique among orders that exist at
+    /// the same time.
     fn key(&self, number: u64) -> OrderKey {
         let (generation, place) = (number / self.orders, number % self.orders);
         let parts = KEYS_IN_ROW / KEYS_LOADED;
@@ -60,7 +62,7 @@ impl Generator {
         (self.orders * each / orders).max(1)
     }
 
-    /// The order of that number, with its lines.
+    /// Returns the order with this number, with its lines.
     pub(super) fn order(&self, number: u64) -> FullOrder {
         let mut random =
             fastrand::Rng::with_seed(self.seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -133,7 +135,7 @@ impl Generator {
 }
 
 impl Line {
-    /// What is paid, with tax and less the discount.
+    /// Returns the price with tax and less the discount.
     fn price_in_cents(&self) -> i64 {
         let (discount, tax) = (i64::from(self.discount), i64::from(self.tax));
         self.extended_price * (100 - discount) * (100 + tax) / 10_000

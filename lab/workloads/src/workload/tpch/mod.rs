@@ -1,8 +1,8 @@
-//! `tpch`: `orders` and `lineitem` of TPC-H, loaded, refreshed, and ran queries 1, 6 and 12 meanwhile: analytical reads of
-//! whole tables beside many small writes, as Umbra's paper measures them (§5.4). In tables in memory, and in paged
-//! ones, all cached and a multiple of memory.
+//! `tpch`: loads `orders` and `lineitem` of TPC-H, refreshes them, and runs queries 1, 6 and 12 at
+//! the same time. These are analytical reads of whole tables next to many small writes, as in
+//! Umbra's paper (§5.4). The tables are in memory, or paged: fully cached, or a multiple of memory.
 //!
-//! What each query finds is held against what it may find after some refresh that it can have seen.
+//! Each query result is compared with the results after every refresh that the query may have seen.
 
 mod generate;
 mod queries;
@@ -34,41 +34,41 @@ use crate::harness::report::Report;
 use crate::harness::rounds::{Effort, KindSample, Sample, Subject};
 use crate::scale::arguments::{Defaults, Scale, Settings};
 
-/// Names of databases, as tables show them.
+/// Names of databases in tables.
 const HOT: &str = "in memory";
 const CACHED: &str = "paged";
 const LARGER: &str = "paged, 4 times the memory";
-/// What is added to the name of one whose queries run beside refreshes.
+/// The suffix of the name if queries run during refreshes.
 const REFRESHED: &str = ", refreshed";
-/// The same, where each refresh is a bulk operation, which only paged tables have.
+/// The suffix of the name if each refresh is a bulk operation, which only paged tables have.
 const IN_BULK: &str = ", refreshed in bulk";
-/// How many times as large as the memory for its pages a table is.
+/// The size of a table as a multiple of the memory for its pages.
 const TIMES: u64 = 4;
-/// The least that a budget may be with the log's ring, which is small in a small one.
+/// The minimum budget with the log's ring, which is small in a small budget.
 const MIN_BUDGET: u64 = (32 << 20) + 1;
-/// What a line takes in memory with its part of an order, about.
+/// The approximate memory of a line with its share of an order.
 const LINE_BYTES: u64 = 320;
-/// The same on pages.
+/// The same for pages.
 const LINE_ON_PAGE_BYTES: u64 = 210;
 
 #[derive(Clone, Debug)]
 pub(crate) struct TpchDefaults;
 
 impl Defaults for TpchDefaults {
-    /// Orders at scale 1.
+    /// The number of orders at scale 1.
     const RECORDS: u64 = ORDERS;
     const QUICK_RECORDS: u64 = 1_000;
     const SECONDS: f64 = 10.0;
     const ROUNDS: usize = 3;
 }
 
-/// Arguments of `braid bench tpch`. --records are orders.
+/// Arguments of `braid-lab bench tpch`. --records are orders.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TpchArguments {
     #[command(flatten)]
     scale: Scale<TpchDefaults>,
 
-    /// The tables that are compared.
+    /// Tables to compare.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Kept::value_variants().to_vec())]
     tables: Vec<Kept>,
 
@@ -77,24 +77,24 @@ pub(crate) struct TpchArguments {
 }
 
 impl TpchArguments {
-    /// Runs it.
+    /// Runs the workload.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Report, Error> {
         measure(stage, &self.scale.settings(), &self.tables, &self.place.make()?)
     }
 }
 
-/// Where tables are kept.
+/// The storage of tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kept {
     /// In memory.
     Memory,
-    /// On pages, all of which are in memory.
+    /// On pages, all of which fit into memory.
     Paged,
-    /// On pages, of which a quarter fits into memory.
+    /// On pages, a quarter of which fits into memory.
     Larger,
 }
 
-/// A database with loaded tables, and the rows that are loaded in a second.
+/// A database with loaded tables, and the rows loaded per second.
 struct Loaded {
     name: &'static str,
     refreshes: Refreshes,
@@ -139,17 +139,18 @@ async fn load(
     staged.publish().await
 }
 
-/// Queries on one database, one after the other, each a read-only transaction; refreshed by another thread, if so.
+/// Queries on one database, one after the other, each a read-only transaction. Another thread may
+/// run refreshes.
 struct Queries {
     name: String,
     refreshes: Refreshes,
     is_refreshed: bool,
-    /// Rows that refreshes have changed, and how long that took.
+    /// The rows that refreshes changed, and the time that this took.
     refreshed: Rc<Cell<(u64, Duration)>>,
 }
 
 impl Queries {
-    /// Runs a query, and holds what it finds against what it may find.
+    /// Runs a query and checks its result.
     fn run_one(refreshes: &Refreshes, query: Query) -> Result<(), Error> {
         let committed = refreshes.expected.committed();
         let tables = refreshes.tables.clone();
@@ -159,13 +160,13 @@ impl Queries {
         match refreshes.expected.has(&answer, query, committed) {
             true => Ok(()),
             false => Err(Error::Wrong(format!(
-                "{} found what there was never since it began: {answer:?}",
+                "{} returned a result that was never true since it began: {answer:?}",
                 query.name()
             ))),
         }
     }
 
-    /// Runs all in turn, and again, for so long.
+    /// Runs all queries in turn, repeatedly, for this effort.
     fn run_all(refreshes: &Refreshes, effort: Effort) -> Result<Sample, Error> {
         let begin = Instant::now();
         let mut latencies = Query::ALL.map(|_| Latencies::one_in(1));
@@ -215,7 +216,7 @@ impl Subject for Queries {
         let (sample, rows) = std::thread::scope(|scope| {
             let refreshing = scope.spawn(|| self.refreshes.run(&stop));
             let sample = Self::run_all(&ran, effort);
-            // Relaxed: what is told by it is told by the thread's end.
+            // Relaxed: joining the thread makes its results visible.
             stop.store(true, Ordering::Relaxed);
             let rows = refreshing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             (sample, rows)
@@ -226,7 +227,8 @@ impl Subject for Queries {
     }
 }
 
-/// A database for each kind of tables that is compared, loaded, and the bytes that the pages of all rows take.
+/// Loads a database for each kind of table in the comparison. Returns the bytes that the pages of
+/// all rows take.
 fn load_all(
     settings: &Settings,
     kept: &[Kept],
@@ -288,7 +290,7 @@ fn measure(
         })
     });
     let what = format!(
-        "queries 1, 6 and 12 of TPC-H over {} orders, alone and beside refreshes, {} workers, nothing logged",
+        "queries 1, 6 and 12 of TPC-H over {} orders, alone and during refreshes, {} workers, nothing logged",
         number::grouped(orders),
         settings.workers
     );
@@ -315,7 +317,7 @@ fn measure(
     report.fact(
         "what queries found",
         1.0,
-        "each what there was after a refresh that it can have seen",
+        "each equal to the result after a refresh that it may have seen",
     );
     report.notes.push(place.describe());
     for database in databases {

@@ -1,5 +1,5 @@
-//! Queries 1, 6 and 12 of TPC-H as scans written by hand, and what they find, exactly: in whole hundredths of
-//! cents. What they find of a set of orders is the sum of what they find of each.
+//! Queries 1, 6 and 12 of TPC-H as hand-written scans with exact results in whole hundredths of
+//! cents. The result for a set of orders is the sum of the results for each order.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -8,26 +8,26 @@ use braiddb::{Error, Transaction};
 
 use super::schema::{Day, FullOrder, Line, LineKey, Order, Tables};
 
-/// Query 1: what was shipped up to 1998-12-01 less 90 days.
+/// Query 1: lines shipped up to 1998-12-01 less 90 days.
 const SHIPPED_UNTIL: Day = 2_526 - 90;
 /// Queries 6 and 12: the year 1994.
 const YEAR: std::ops::Range<Day> = 731..1_096;
 /// Query 6: discounts of about six percent, and small quantities.
 const DISCOUNTS: std::ops::RangeInclusive<u8> = 5..=7;
 const QUANTITIES: std::ops::Range<u8> = 0..24;
-/// Query 12: ways of shipping.
+/// Query 12: ship modes.
 const MODES: [&[u8]; 2] = [b"MAIL", b"SHIP"];
-/// Query 12: orders that are urgent.
+/// Query 12: priorities of urgent orders.
 const URGENT: [&[u8]; 2] = [b"1-URGENT", b"2-HIGH"];
 
-/// Which query.
+/// A query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Query {
     /// Sums of prices by return flag and status.
     Pricing,
-    /// What a year's discounts cost.
+    /// Revenue lost to discounts in a year.
     Revenue,
-    /// Late deliveries of urgent orders and of others, by way of shipping.
+    /// Late deliveries of urgent orders and of others, by ship mode.
     ShippingModes,
 }
 
@@ -42,7 +42,7 @@ impl Query {
         }
     }
 
-    /// Runs it.
+    /// Runs the query.
     pub(super) async fn run(self, tx: &Transaction, tables: &Tables) -> Result<Answer, Error> {
         let mut answer = Answer::default();
         match self {
@@ -64,7 +64,7 @@ impl Query {
     }
 }
 
-/// Passes over all lines.
+/// Visits all lines.
 async fn visit(
     tx: &Transaction,
     tables: &Tables,
@@ -77,31 +77,31 @@ async fn visit(
     visited.await.map(drop)
 }
 
-/// What a query finds; of one that sums groups up, the groups that have records.
+/// The result of a query; a result with groups contains only groups with records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Answer {
-    /// By return flag and status.
+    /// Sums by return flag and status.
     pricing: BTreeMap<(u8, u8), Pricing>,
     revenue: i64,
-    /// By way of shipping: urgent, and others.
+    /// Urgent and other orders by ship mode.
     late: [[i64; 2]; MODES.len()],
 }
 
-/// A row of query 1; averages follow from it.
+/// A row of query 1; averages are computed from it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pricing {
     quantity: i64,
     base_price: i64,
     /// In hundredths of cents.
     discounted_price: i64,
-    /// In hundredths of hundredths of cents.
+    /// In ten-thousandths of cents.
     charge: i128,
     discount: i64,
     lines: i64,
 }
 
 impl Answer {
-    /// Adds what all queries find of an order, `times` times: once or, where it is taken away, -1 times.
+    /// Adds an order to the results of all queries `times` times: 1, or -1 to remove it.
     pub(super) fn add(&mut self, full: &FullOrder, times: i64) {
         for line in &full.lines {
             self.add_pricing(line, times);
@@ -112,7 +112,7 @@ impl Answer {
         }
     }
 
-    /// What one query finds of what all find.
+    /// Returns the result of one query out of the results of all.
     pub(super) fn of(&self, query: Query) -> Self {
         let all = self.clone();
         match query {
@@ -155,7 +155,7 @@ impl Answer {
     }
 }
 
-/// The way by which a line was shipped that counts as late for query 12.
+/// Returns the ship mode of a line that counts as late for query 12.
 fn late_by_mode(line: &Line) -> Option<usize> {
     let is_late = YEAR.contains(&line.receipt_date)
         && line.commit_date < line.receipt_date

@@ -1,5 +1,6 @@
-//! Refreshes, each one transaction, or one bulk operation: RF1 inserts the orders that come next, RF2 deletes the oldest, a thousandth of
-//! all. What queries may find while they run is kept.
+//! Refreshes, each one transaction or one bulk operation: RF1 inserts the next orders, RF2 deletes
+//! the oldest. Each refresh changes a thousandth of all orders. The expected results of concurrent
+//! queries are recorded.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -11,13 +12,14 @@ use super::generate::Generator;
 use super::queries::{Answer, Query};
 use super::schema::{FullOrder, Tables};
 
-/// Part of the orders that one refresh inserts or deletes.
+/// One refresh inserts or deletes one order in this number.
 const PART: u64 = 1_000;
 
-/// What the queries find after each refresh, and how many of them are over.
+/// The expected query results after each refresh, and the number of refreshes that ended.
 #[derive(Debug)]
 pub(super) struct Expected {
-    /// The first after loading; the last after the refresh that was begun last.
+    /// The first element holds the results after loading, the last one those after the newest
+    /// refresh.
     after: Mutex<Vec<Answer>>,
     committed: AtomicUsize,
 }
@@ -31,17 +33,18 @@ impl Expected {
         self.after.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Refreshes that are over: a query that begins now sees them.
+    /// Returns the number of refreshes that ended: a query that begins now sees them.
     pub(super) fn committed(&self) -> usize {
         self.committed.load(Ordering::SeqCst)
     }
 
-    /// Whether a query may have found this that began when so many refreshes were over, and is over now.
+    /// Returns true if a query may return this answer, when it ends now and began after `committed`
+    /// refreshes.
     pub(super) fn has(&self, answer: &Answer, query: Query, committed: usize) -> bool {
         self.after()[committed..].iter().any(|one| one.of(query) == *answer)
     }
 
-    /// A refresh begins, of these orders, which come or go.
+    /// Records that a refresh begins, which inserts or deletes these orders.
     fn begin(&self, orders: &[FullOrder], kind: Kind) {
         let mut after = self.after();
         let mut answer = after.last().expect("what was loaded").clone();
@@ -58,39 +61,40 @@ impl Expected {
     }
 }
 
-/// RF1 and RF2.
+/// The kind of refresh: RF1 or RF2.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Insertion,
     Deletion,
 }
 
-/// Refreshes of one database.
+/// The refreshes of one database.
 #[derive(Clone)]
 pub(super) struct Refreshes {
     pub(super) database: Database,
     pub(super) tables: Tables,
     pub(super) generator: Generator,
     pub(super) expected: Arc<Expected>,
-    /// Pairs of refreshes that are over, by whoever made them.
+    /// The number of completed pairs of refreshes of all threads.
     pub(super) pairs: Arc<AtomicU64>,
-    /// Whether each is a bulk operation.
+    /// True if each refresh is a bulk operation.
     pub(super) in_bulk: bool,
 }
 
 impl Refreshes {
-    /// Makes pairs of refreshes, one at least, until it is told to stop; how many rows these changed.
+    /// Runs pairs of refreshes, at least one, until `stop` is set. Returns the number of rows that
+    /// changed.
     pub(super) fn run(&self, stop: &AtomicBool) -> Result<u64, Error> {
         let mut rows = 0;
         loop {
             let each = (self.generator.orders() / PART).max(1);
-            // Relaxed: one thread at a time makes refreshes.
+            // Relaxed: only one thread at a time runs refreshes.
             let oldest = self.pairs.load(Ordering::Relaxed) * each;
             let next = oldest + self.generator.orders();
             rows += self.refresh(next..next + each, Kind::Insertion)?;
             rows += self.refresh(oldest..oldest + each, Kind::Deletion)?;
             self.pairs.fetch_add(1, Ordering::Relaxed);
-            // Relaxed: what is told by it is told by the thread's end.
+            // Relaxed: joining the thread makes its results visible.
             if stop.load(Ordering::Relaxed) {
                 return Ok(rows);
             }
@@ -129,7 +133,7 @@ async fn insert(tx: &Transaction, tables: &Tables, full: &FullOrder) -> Result<(
     Ok(())
 }
 
-/// All of it is there.
+/// Deletes an order with all its lines, which must exist.
 async fn delete(tx: &Transaction, tables: &Tables, full: &FullOrder) -> Result<(), Error> {
     let mut is_there = tx.delete(&tables.orders, &full.key).await?;
     for (key, _) in full.keyed_lines() {

@@ -1,5 +1,5 @@
-//! `orders` and `lineitem` with all their columns. Key columns are in the keys; money is in cents, shares in
-//! hundredths, dates in days since the first of 1992.
+//! `orders` and `lineitem` with all their columns. Key columns are in the keys. Money is in cents,
+//! shares are in hundredths, dates are in days since 1992-01-01.
 
 use braiddb::{Database, StagedTable, Table, TableOptions};
 
@@ -42,7 +42,7 @@ records! {
     }
 }
 
-/// What is stored of one order.
+/// The stored records of one order.
 #[derive(Clone, Debug)]
 pub(super) struct FullOrder {
     pub(super) key: OrderKey,
@@ -51,7 +51,7 @@ pub(super) struct FullOrder {
 }
 
 impl FullOrder {
-    /// The lines with their keys.
+    /// Returns the lines with their keys.
     pub(super) fn keyed_lines(&self) -> impl Iterator<Item = (LineKey, Line)> {
         (1..).zip(&self.lines).map(|(number, line)| ((self.key, number), *line))
     }
@@ -64,7 +64,7 @@ pub(super) struct Tables {
     pub(super) lines: Table<LineKey, Line>,
 }
 
-/// The tables as they are loaded.
+/// The tables during loading.
 pub(super) struct StagedTables {
     pub(super) orders: StagedTable<OrderKey, Order>,
     pub(super) lines: StagedTable<LineKey, Line>,

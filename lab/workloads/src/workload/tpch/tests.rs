@@ -1,12 +1,13 @@
-//! Queries find what plain sums of the same orders give, and notice what is missing.
+//! Checks that queries return the same results as plain sums over the orders, and that missing
+//! orders are detected.
 
 use super::*;
 use crate::limit::{Watched, with_limit};
 
-/// Many times what a test takes.
+/// Several times the duration of a test.
 const LIMIT_SECONDS: u64 = 600;
 
-/// Tables of so many orders in a database in memory.
+/// Loads tables with this number of orders in a database in memory.
 fn loaded(orders: u64) -> Refreshes {
     let generator = Generator::new(7, orders);
     let mut answer = Answer::default();

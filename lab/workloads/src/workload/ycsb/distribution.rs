@@ -1,20 +1,21 @@
-//! Which record an operation is of, drawn as YCSB draws it; and keys, which YCSB scatters.
+//! Draws the record of an operation as YCSB does; scatters keys as YCSB does.
 
 use clap::ValueEnum;
 
 use crate::random::Zipfian;
 
-/// YCSB draws the ranks of its scrambled distribution from so many items, however many records there are.
+/// The number of items from which YCSB draws the ranks of its scrambled distribution, for any
+/// number of records.
 const SCRAMBLED_ITEMS: u64 = 10_000_000_000;
 
-/// How records are chosen.
+/// The distribution of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Distribution {
-    /// All alike.
+    /// All records equally often.
     Uniform,
-    /// Few often, which are scattered over all.
+    /// A few records often; these are scattered over all.
     Zipfian,
-    /// Those that were inserted last most often.
+    /// The last inserted records most often.
     Latest,
 }
 
@@ -34,7 +35,7 @@ impl Chooser {
         Self { distribution, zipfian: Zipfian::over(items, theta) }
     }
 
-    /// One of the first `records`, which never become fewer.
+    /// Draws one of the first `records`; this number must never decrease.
     pub(super) fn record(&mut self, records: u64, random: &mut fastrand::Rng) -> u64 {
         match self.distribution {
             Distribution::Uniform => random.u64(0..records),
@@ -47,12 +48,12 @@ impl Chooser {
     }
 }
 
-/// The key of a record: scattered, so that records inserted together do not lie together.
+/// Returns the key of a record: scattered, so that records inserted together are not neighbours.
 pub(super) fn key_of(record: u64) -> u64 {
     scatter(record)
 }
 
-/// FNV-1a of the eight bytes of `number`, without its sign.
+/// Returns FNV-1a of the eight bytes of `number`, without its sign.
 fn scatter(number: u64) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x100_0000_01b3;
@@ -84,7 +85,7 @@ mod tests {
         assert!(latest[999] > latest[998] && latest[998] > 5 * latest[100]);
         let zipfian = counts(Distribution::Zipfian, 1_000);
         let most = scatter(0) % 1_000;
-        // One in zeta(10^10, 0.99), 26.469, and its part of all others that meet it.
+        // One in zeta(10^10, 0.99), 26.469, and its share of all other items that hash to it.
         let share = f64::from(zipfian[most as usize]) / 200_000.0;
         assert!((0.035..0.045).contains(&share), "{share}");
     }

@@ -1,5 +1,5 @@
-//! `ycsb`: the core workloads A to F, several operations a transaction, both isolation levels on one database,
-//! over skew and length; how much is aborted.
+//! `ycsb`: the core workloads A to F with several operations in a transaction, at both isolation
+//! levels on one database, over skew and length; and the rate of aborts.
 
 mod distribution;
 mod numbers;
@@ -35,13 +35,13 @@ impl Defaults for YcsbDefaults {
     const SECONDS: f64 = 1.0;
 }
 
-/// Arguments of `braid bench ycsb`.
+/// Arguments of `braid-lab bench ycsb`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct YcsbArguments {
     #[command(flatten)]
     scale: Scale<YcsbDefaults>,
 
-    /// Which of the core workloads.
+    /// Core workloads to run.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Core::value_variants().to_vec())]
     workloads: Vec<Core>,
 
@@ -55,14 +55,14 @@ pub(crate) struct YcsbArguments {
           value_parser = theta)]
     theta: Vec<f64>,
 
-    /// How records are chosen; D takes the latest whatever is said here.
+    /// Distribution of records; D always uses the latest.
     #[arg(long, value_enum, default_value_t = Distribution::Zipfian)]
     distribution: Distribution,
 }
 
-/// YCSB's own skew.
+/// YCSB's default skew.
 const THETA: f64 = 0.99;
-/// Records that one loading transaction inserts.
+/// The number of records that one loading transaction inserts.
 const PIECE: u64 = 200;
 
 fn theta(text: &str) -> Result<f64, String> {
@@ -73,7 +73,7 @@ fn theta(text: &str) -> Result<f64, String> {
 }
 
 impl YcsbArguments {
-    /// Runs it: a report for each workload, length and skew.
+    /// Runs the workload: a report for each core workload, length and skew.
     pub(crate) fn run(&self, stage: &mut Stage) -> Result<Vec<Report>, Error> {
         let settings = self.scale.settings();
         stage.beds.clear();
@@ -121,7 +121,7 @@ struct Shape {
     asked: Distribution,
 }
 
-/// The subjects: how they are called, their isolation and their certifier.
+/// The name, isolation and certifier of each subject.
 const LEVELS: [(&str, Isolation, Certifier); 3] = [
     ("snapshot", Isolation::Snapshot, Certifier::ReadValidation),
     ("serializable", Isolation::Serializable, Certifier::ReadValidation),
@@ -146,7 +146,7 @@ impl Shape {
     }
 }
 
-/// A loaded database for each certifier.
+/// One loaded database for each certifier.
 struct Fields {
     validation: YcsbField,
     net: YcsbField,
@@ -254,13 +254,14 @@ fn measure(
     Ok(report)
 }
 
-/// Of all attempts, how many failed.
+/// Returns the percent of attempts that failed.
 fn failed_percent(measured: &Measured) -> f64 {
     let attempts = measured.conflicts + measured.transactions;
     100.0 * measured.conflicts as f64 / attempts.max(1) as f64
 }
 
-/// Failed attempts, and transactions a second, over skew: a line for each length and level.
+/// Returns charts of failed attempts, and of transactions a second, over skew: a line for each
+/// length and level.
 fn charts(core: Core, all: &[(Shape, Report)]) -> Vec<LineChart> {
     let lines = |value: fn(&Measured) -> f64| {
         let mut lines: Vec<Line> = Vec::new();

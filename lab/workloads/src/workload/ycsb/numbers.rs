@@ -1,5 +1,5 @@
-//! The numbers of records: given out when insertions are drawn, acknowledged once they are committed. Only
-//! acknowledged records are drawn for other operations, as in YCSB.
+//! Record numbers: assigned when insertions are drawn, acknowledged when they commit. Other
+//! operations draw only acknowledged records, as in YCSB.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -9,35 +9,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(super) struct Numbers {
     given: AtomicU64,
-    /// All below are committed.
+    /// All records below this number are committed.
     acknowledged: AtomicU64,
-    /// Committed ones that wait for some before them.
+    /// Committed numbers above the first uncommitted one.
     beyond: Mutex<BTreeSet<u64>>,
 }
 
 impl Numbers {
-    /// So many records are there.
+    /// Returns the numbers after `records` existing records.
     pub(super) fn after(records: u64) -> Self {
         Self { given: records.into(), acknowledged: records.into(), beyond: Mutex::default() }
     }
 
-    /// The next record's.
+    /// Returns the number of the next record.
     pub(super) fn next(&self) -> u64 {
-        // Relaxed: each is given once, and nothing else is told by it.
+        // Relaxed: each number is assigned once, and the counter publishes no other data.
         self.given.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// All records with smaller numbers are there.
+    /// Returns the exclusive upper bound of acknowledged records.
     pub(super) fn acknowledged(&self) -> u64 {
-        // Acquire: pairs with the store of whoever committed the last of them.
+        // Acquire: pairs with the store by the client that committed the last of them.
         self.acknowledged.load(Ordering::Acquire)
     }
 
-    /// The record of that number is committed.
+    /// Records that the record with this number is committed.
     pub(super) fn acknowledge(&self, number: u64) {
-        let mut beyond = self.beyond.lock().expect("nobody panics while it is locked");
+        let mut beyond = self.beyond.lock().expect("no thread panics while it is locked");
         beyond.insert(number);
-        // Relaxed: it changes under the lock alone.
+        // Relaxed: it changes only under the lock.
         let mut first = self.acknowledged.load(Ordering::Relaxed);
         while beyond.remove(&first) {
             first += 1;

@@ -1,5 +1,5 @@
-//! Transactions of the core workloads: so many operations each, of the kinds and in the shares that the
-//! workload has.
+//! Transactions of the core workloads, with the number, kinds and shares of operations that the
+//! workload prescribes.
 
 use std::sync::Arc;
 
@@ -10,10 +10,11 @@ use super::distribution::{Chooser, Distribution, key_of};
 use super::numbers::Numbers;
 use crate::engine::drive::Procedure;
 
-/// Fields of a record, and bytes of each; a record is one value, its fields one after the other.
+/// The number of fields in a record, and of bytes in each; a record is one value of consecutive
+/// fields.
 pub(super) const FIELDS: usize = 10;
 pub(super) const FIELD_BYTES: usize = 100;
-/// Records of a scan, at most.
+/// The maximum number of records in a scan.
 const MAX_SCAN: u64 = 100;
 
 /// The core workloads.
@@ -45,13 +46,13 @@ impl Core {
         }
     }
 
-    /// Where the workload prescribes none, `asked` is taken.
+    /// Returns the prescribed distribution, or `asked` if the workload prescribes none.
     pub(super) fn distribution(self, asked: Distribution) -> Distribution {
         if self == Self::D { Distribution::Latest } else { asked }
     }
 }
 
-/// The table, and how many records it has.
+/// The table and its number of records.
 #[derive(Clone)]
 pub(super) struct Records {
     pub(super) table: Table<u64, [u8]>,
@@ -62,13 +63,14 @@ pub(super) struct Records {
 enum Operation {
     Read(u64),
     Update(u64),
-    /// Of the record with this number; the others have keys.
+    /// Insert the record with this number; the other operations have keys.
     Insert(u64),
     Scan(u64, u64),
     ReadModifyWrite(u64),
 }
 
-/// What one transaction does. The engine drops it when it is committed; a failure ends the measurement.
+/// The operations of one transaction. The engine drops it at commit; a failure ends the
+/// measurement.
 pub(super) struct Operations {
     operations: Vec<Operation>,
     numbers: Arc<Numbers>,
@@ -92,7 +94,7 @@ pub(super) struct Client {
     pub(super) chooser: Chooser,
     pub(super) random: fastrand::Rng,
     pub(super) operations: usize,
-    /// What is written: random bytes, the same ones each time.
+    /// The value to write: random bytes, the same each time.
     pub(super) value: Arc<[u8]>,
 }
 

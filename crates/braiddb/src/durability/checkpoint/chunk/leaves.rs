@@ -1,43 +1,43 @@
-//! Entries of paged tables: leaves with their places, and large values that belong to no record.
-
-use zerocopy::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+//! Chunk entries of paged tables: leaves with their places, and large values that belong to no
+//! record.
 
 use super::{ChunkKind, ChunkReader, ChunkWriter};
 use crate::page::{KeyBytes, LargeRef, Listed, ListedLeaf, StoredOnPage};
+use crate::types::{OnDisk, U16, U32, U64, on_disk};
 
-/// The first bytes of a leaf. The rest of the least key that it may have follows; what comes before that rest is the beginning of the
-/// same key of the leaf before, in the same chunk.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct LeafHeader {
-    /// The word of its place (`page/map.rs`).
-    place: U64,
-    page: U64,
-    records: U16,
-    /// Bytes of their keys and values.
-    bytes: U16,
-    /// Bytes that the key shares with the one before.
-    shared: U16,
-    /// Bytes of its rest.
-    rest: U16,
+on_disk! {
+    /// Start of a leaf's entry. The rest of the leaf's lowest key follows; the shared part is a prefix
+    /// of the previous leaf's lowest key in the same chunk.
+    struct LeafHeader {
+        /// Word of its place (`page/map.rs`).
+        place: U64,
+        page: U64,
+        records: U16,
+        /// Bytes of the records' keys and values.
+        bytes: U16,
+        /// Number of bytes that the key shares with the previous one.
+        shared: U16,
+        /// Number of bytes of the key's rest.
+        rest: U16,
+    }
 }
 
-/// A large value that belongs to no record; first of a table, the number that the next one gets, and no bytes.
-#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
-#[repr(C)]
-struct ValueEntry {
-    number: U64,
-    bytes: U32,
-    zero: U32,
+on_disk! {
+    /// A large value that belongs to no record. The first entry of a table has the number of the next
+    /// large value, and length 0.
+    struct ValueEntry {
+        number: U64,
+        bytes: U32,
+        zero: U32,
+    }
 }
 
-/// Bytes of a leaf without its key.
+/// Bytes of a leaf's entry without its key.
 pub(in crate::durability::checkpoint) const LEAF_BYTES: usize = size_of::<LeafHeader>();
 const _: () = assert!(LEAF_BYTES == 24 && size_of::<ValueEntry>() == 16);
 
 impl ChunkWriter {
-    /// Adds a leaf; `false` if it does not fit any more.
+    /// Adds a leaf. Returns `false` if it does not fit.
     pub(in crate::durability::checkpoint) fn push_leaf(&mut self, leaf: &ListedLeaf) -> bool {
         assert!(matches!(self.kind, ChunkKind::Leaves | ChunkKind::Pieces));
         let both = self.last.iter().zip(&leaf.low);
@@ -59,12 +59,12 @@ impl ChunkWriter {
         fits
     }
 
-    /// Adds a large value that belongs to no record; `false` if it does not fit any more.
+    /// Adds a large value that belongs to no record. Returns `false` if it does not fit.
     pub(in crate::durability::checkpoint) fn push_unowned(&mut self, large: LargeRef) -> bool {
         self.push_value(large.number(), large.bytes() as u32)
     }
 
-    /// Adds the number that the next large value gets, first.
+    /// Adds the number of the next large value, as the first entry.
     pub(in crate::durability::checkpoint) fn push_next_value(&mut self, number: u64) {
         assert!(self.push_value(number, 0), "it is the first");
     }
@@ -77,7 +77,7 @@ impl ChunkWriter {
 }
 
 impl ChunkReader<'_> {
-    /// The next leaf; `None` after the last.
+    /// Returns the next leaf; `None` after the last.
     pub(in crate::durability::checkpoint) fn next_leaf(
         &mut self,
     ) -> Option<Result<Listed<'_>, &'static str>> {
@@ -87,7 +87,7 @@ impl ChunkReader<'_> {
     }
 
     fn leaf(&mut self) -> Option<Listed<'_>> {
-        let (header, rest) = LeafHeader::ref_from_prefix(self.rest).ok()?;
+        let (header, rest) = LeafHeader::ref_from_prefix(self.rest)?;
         let (key, rest) = rest.split_at_checked(header.rest.get().into())?;
         let mut low = KeyBytes::from_slice(self.last.get(..header.shared.get().into())?);
         low.extend_from_slice(key);
@@ -97,7 +97,7 @@ impl ChunkReader<'_> {
         Some(Listed { low: &self.last, page, place, stored })
     }
 
-    /// The next large value that belongs to no record; `None` after the last.
+    /// Returns the next large value that belongs to no record; `None` after the last.
     pub(in crate::durability::checkpoint) fn next_unowned(
         &mut self,
     ) -> Option<Result<LargeRef, &'static str>> {
@@ -107,7 +107,7 @@ impl ChunkReader<'_> {
     }
 
     fn value(&mut self) -> Option<LargeRef> {
-        let (entry, rest) = ValueEntry::ref_from_prefix(self.rest).ok()?;
+        let (entry, rest) = ValueEntry::ref_from_prefix(self.rest)?;
         self.rest = rest;
         Some(LargeRef::numbered(entry.number.get(), entry.bytes.get()))
     }
@@ -130,7 +130,7 @@ mod tests {
         }
         assert!(count > 4000);
         let chunk = writer.finish(3);
-        // As the page on the format has them: shared and rest of the first and the second one.
+        // Bytes from the format documentation: shared and rest of the first and the second entry.
         assert_eq!(chunk[36..40], [0, 0, 9, 0]);
         assert_eq!(chunk[16 + 24 + 9 + 20..][..4], [8, 0, 10, 0]);
         let mut reader = ChunkReader::new(&chunk, 3).unwrap();
