@@ -144,7 +144,7 @@ impl Trace {
     /// Those of `out`.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options};
+    /// # use braiddb::{Database, Error, Options, Tuning};
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let path = directory.path().join("trace.json");
     /// let tuning = Tuning::default().trace(1000);
