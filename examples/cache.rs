@@ -77,7 +77,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::UNIX_EPOCH;
 
-    use braiddb::WallClock;
+    use braiddb::{Tuning, WallClock};
     use tokio::runtime::Runtime;
 
     use super::*;
@@ -93,7 +93,8 @@ mod tests {
                 let clock = WallClock::new(move || {
                     UNIX_EPOCH + Duration::from_millis(now.load(Ordering::SeqCst))
                 });
-                let options = Options::default().workers(2).wall_clock(clock);
+                let options =
+                    Options::default().workers(2).tuning(Tuning::default().wall_clock(clock));
                 let cache = Cache::open(options, directory.path()).await.unwrap();
                 working_on(&cache.db);
                 for number in 1..2000_u64 {

@@ -27,7 +27,11 @@ pub struct TraceArguments {
 impl TraceArguments {
     /// The same options, with a trace if one is asked for.
     pub fn options(&self, options: Options) -> Options {
-        if self.trace_file.is_some() { options.trace(SLICES) } else { options }
+        if self.trace_file.is_some() {
+            options.tune(|tuning| tuning.trace(SLICES))
+        } else {
+            options
+        }
     }
 
     /// Opens a database whose trace is the one to be written.

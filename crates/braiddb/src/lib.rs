@@ -117,16 +117,20 @@ pub use database::{
     BusyWith, ChangesError, Contended, Database, EncodedKey, Error, ErrorKind, Index, IndexError,
     IndexKeys, IndexOptions, InteractiveTransaction, KeyRange, MemoryBudget, MemoryLimit, Misuse,
     Options, Outcome, Overload, Result, Savepoint, Scan, Snapshot, SourceRun, StagedTable, Stats,
-    Table, TableOptions, Transaction, TransactionBuilder, TransactionEnd, WeakDatabase,
+    Table, TableOptions, Transaction, TransactionBuilder, TransactionEnd, Tuning, WeakDatabase,
 };
 pub use index::MAX_KEY_BYTES;
 pub use io::DeviceKind;
-#[cfg(any(test, feature = "experiment", braid_simulation))]
+#[cfg(feature = "experiment")]
 pub use log::HoleTracker;
 pub use log::LogError;
 pub use page::MAX_PAGED_KEY_BYTES;
-pub use sched::{Policy, Width};
-pub use transaction::{Certifier, Durability, Isolation, WallClock};
+#[cfg(feature = "experiment")]
+pub use sched::Policy;
+pub use sched::Width;
+#[cfg(feature = "experiment")]
+pub use transaction::Certifier;
+pub use transaction::{Durability, Isolation, WallClock};
 #[cfg(feature = "json")]
 pub use types::Json;
 #[cfg(feature = "messagepack")]

@@ -49,6 +49,7 @@ pub enum Bug {
     UsableBeforeBuilt,
     UnbuiltTakenForReady,
     ExtensionNotCertified,
+    #[cfg(feature = "experiment")]
     ReadersNotAwaited,
     VersionNotDurable,
     CheckpointBeforeTablesListed,

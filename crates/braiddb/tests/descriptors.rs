@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use braiddb::{Database, DeviceKind, Error, Options, Table};
+use braiddb::{Database, DeviceKind, Error, Options, Table, Tuning};
 use common::{Watched, once_free, with_limit};
 use pollster::block_on;
 
@@ -68,14 +68,13 @@ fn options() -> Options {
         Ok("blocking") => DeviceKind::Blocking,
         _ => DeviceKind::Auto,
     };
-    Options::default()
-        .workers(2)
+    let tuning = Tuning::default()
         .device(device)
         .log_segment_bytes(SEGMENT_BYTES)
         .checkpoint_bytes(1 << 40)
-        // Hardly more than the log's ring takes: everything is read from its segment.
-        .log_ring_bytes(64 << 20)
-        .memory_budget((64 << 20) + 1)
+        .log_ring_bytes(64 << 20);
+    // Hardly more than the log ring takes: every record is read from its segment.
+    Options::default().workers(2).memory_budget((64 << 20) + 1).tuning(tuning)
 }
 
 fn value(key: u64, round: u64) -> Vec<u8> {
@@ -173,7 +172,7 @@ fn a_limit_far_below_the_number_of_segments() {
         };
         set_limit(64, 64);
         // With the blocking device each segment costs several waits for the disk.
-        let blocking = options().device == DeviceKind::Blocking;
+        let blocking = options().tuning.device == DeviceKind::Blocking;
         everything(directory.as_ref(), if blocking { 1500 } else { 4000 });
         let (db, _) = open(&Path::new(&directory).join("home"));
         let stats = db.stats().log;

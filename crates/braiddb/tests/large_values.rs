@@ -9,7 +9,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use braiddb::{Database, MAX_VALUE_BYTES, Options, Table};
+use braiddb::{Database, MAX_VALUE_BYTES, Options, Table, Tuning};
 use common::{Watched, with_limit};
 use pollster::block_on;
 
@@ -61,7 +61,10 @@ fn wait_for_resident(db: &Database, most: u64) {
 fn large_values_take_no_more_than_the_budget_and_memory_comes_back() {
     with_limit(300, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::default().workers(2).log_ring_bytes(64 << 20).memory_budget(BUDGET);
+        let options = Options::default()
+            .workers(2)
+            .memory_budget(BUDGET)
+            .tuning(Tuning::default().log_ring_bytes(64 << 20));
         let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("values")).unwrap();
         for key in 0..VALUES {

@@ -6,7 +6,7 @@ mod common;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use braiddb::{BusyWith, Database, Error, Options, Table, Transaction};
+use braiddb::{BusyWith, Database, Error, Options, Table, Transaction, Tuning};
 use common::{Watched, with_limit};
 use pollster::block_on;
 
@@ -94,8 +94,10 @@ fn thousands_of_tables_take_little_and_are_there_after_reopening() {
     with_limit(LIMIT_SECONDS, |_| {
         const TABLES: u64 = 3000;
         let directory = tempfile::tempdir().unwrap();
-        let options =
-            Options::default().workers(2).log_ring_bytes(64 << 20).memory_budget(Some(128 << 20));
+        let options = Options::default()
+            .workers(2)
+            .memory_budget(Some(128 << 20))
+            .tuning(Tuning::default().log_ring_bytes(64 << 20));
         let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let [addresses, _] = process_bytes();
         for first in (0..TABLES).step_by(100) {
@@ -188,9 +190,8 @@ fn creations_are_taken_back_beside_those_who_come_by_all_tables() {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default()
             .workers(2)
-            .log_segment_bytes(4 * MIB as u64)
-            .log_ring_bytes(64 << 20)
-            .memory_budget(Some(72 * MIB as u64));
+            .memory_budget(Some(72 * MIB as u64))
+            .tuning(Tuning::default().log_segment_bytes(4 * MIB as u64).log_ring_bytes(64 << 20));
         let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let large: Table<u64, [u8]> = block_on(db.create_table("large")).unwrap();
         let creating = {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use braiddb::trace::{Activity, Trace, TraceSlice, WaitCause};
-use braiddb::{Database, Error, Options, Table};
+use braiddb::{Database, Error, Options, Table, Tuning};
 use common::{Watched, with_limit};
 use futures_util::future::join_all;
 use pollster::block_on;
@@ -55,7 +55,7 @@ fn assert_one_after_the_other(slices: &[TraceSlice]) {
 fn a_trace_says_what_each_slot_ran_and_waited_for() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::default().workers(2).trace(1 << 20);
+        let options = Options::default().workers(2).tuning(Tuning::default().trace(1 << 20));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let before = db.stats();
         write_all(&db);
@@ -117,7 +117,11 @@ fn a_trace_says_what_each_slot_ran_and_waited_for() {
 #[test]
 fn a_trace_shows_what_is_being_waited_for() {
     with_limit(LIMIT_SECONDS, |_| {
-        let db = Database::in_memory(Options::default().workers(1).trace(1000)).unwrap().watched();
+        let db = Database::in_memory(
+            Options::default().workers(1).tuning(Tuning::default().trace(1000)),
+        )
+        .unwrap()
+        .watched();
         let table: Records = block_on(db.open_or_create_table("records")).unwrap();
         let waits = db.run(async |_| {
             std::future::pending::<()>().await;
@@ -139,7 +143,10 @@ fn a_trace_shows_what_is_being_waited_for() {
 #[test]
 fn the_latest_of_a_trace_are_kept() {
     with_limit(LIMIT_SECONDS, |_| {
-        let db = Database::in_memory(Options::default().workers(1).trace(100)).unwrap().watched();
+        let db =
+            Database::in_memory(Options::default().workers(1).tuning(Tuning::default().trace(100)))
+                .unwrap()
+                .watched();
         write_all(&db);
         db.close().unwrap();
         let trace = db.trace();
@@ -157,7 +164,7 @@ fn the_latest_of_a_trace_are_kept() {
 fn a_trace_is_written_for_viewers() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::default().workers(2).trace(1 << 20);
+        let options = Options::default().workers(2).tuning(Tuning::default().trace(1 << 20));
         let db = Database::open(directory.path(), options).unwrap().watched();
         write_all(&db);
         db.close().unwrap();
@@ -186,8 +193,11 @@ fn a_trace_is_written_for_viewers() {
 #[test]
 fn waits_end_where_transactions_are_dropped() {
     with_limit(LIMIT_SECONDS, |_| {
-        let db =
-            Database::in_memory(Options::default().workers(1).trace(1 << 16)).unwrap().watched();
+        let db = Database::in_memory(
+            Options::default().workers(1).tuning(Tuning::default().trace(1 << 16)),
+        )
+        .unwrap()
+        .watched();
         let table: Records = block_on(db.open_or_create_table("records")).unwrap();
         let never = || db.run(async |_| -> Result<(), Error> { std::future::pending().await });
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -235,7 +245,7 @@ fn traces_are_bounded_and_in_order_while_the_database_is_closed() {
     const MOST: usize = 500;
     with_limit(LIMIT_SECONDS, |_| {
         for round in 0..5 {
-            let options = Options::default().workers(2).trace(MOST);
+            let options = Options::default().workers(2).tuning(Tuning::default().trace(MOST));
             let db = Database::in_memory(options).unwrap().watched();
             let over = std::sync::atomic::AtomicBool::new(false);
             std::thread::scope(|scope| {

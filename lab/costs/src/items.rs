@@ -5,7 +5,8 @@
 
 use anyhow::Result;
 use braiddb::{
-    Database, DeviceKind, Durability, Error, Isolation, Options, Policy, Table, Transaction, Width,
+    Database, DeviceKind, Durability, Error, Isolation, Options, Policy, Table, Transaction,
+    Tuning, Width,
 };
 
 use crate::callgrind;
@@ -199,12 +200,13 @@ fn run<P: Procedure>(item: &Item, isolation: Isolation, name: &str) -> Result<()
     let options = Options::default()
         .workers(1)
         .memory_budget(None)
-        .device(DeviceKind::Blocking)
         .durability(Durability::Relaxed)
-        .hot_width(Width::Fixed(WIDTH));
+        .tuning(Tuning::default().device(DeviceKind::Blocking).hot_width(Width::Fixed(WIDTH)));
     let (options, records) = match item.setting {
         Setting::Braided => (options, MANY),
-        Setting::Sequential | Setting::Logged => (options.policy(Policy::Sequential), FEW),
+        Setting::Sequential | Setting::Logged => {
+            (options.tune(|tuning| tuning.policy(Policy::Sequential)), FEW)
+        }
     };
     let directory = tempfile::tempdir()?;
     let database = match item.setting {

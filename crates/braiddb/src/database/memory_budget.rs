@@ -1,35 +1,32 @@
-//! How much memory a database may use, and what the machine, or the control group that the process is
-//! in, allows.
+//! Memory budget of a database, and detection of the memory of the machine or control group.
 //!
-//! Control groups bound what stands below them as well, so the least bound on the way from the process's
-//! own group up to the root counts. In a container the groups above its own are not there to be seen;
-//! its own is the root.
+//! A control group also limits the groups below it. The lowest limit between the process's group
+//! and the root therefore applies. A container sees its own group as the root.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes of memory that records, indexes and the log's ring may take together.
+/// Limit of the memory for records, indexes and the log ring together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryBudget {
-    /// Half of the memory that the machine has when the database is opened, or that the process's
-    /// control group (version 2 or 1) allows it, if that is less; 256 MiB where neither can be told. A
-    /// database in memory only, which can put nothing elsewhere, has no bound.
+    /// Half of the memory of the machine when the database is opened, or of the limit of the
+    /// process's control group (version 2 or 1), if that is less. If neither is known, 256 MiB in
+    /// addition to the log ring. An in-memory database has no limit, because it cannot evict.
     #[default]
     Automatic,
-    /// So many bytes; more than the log's ring takes
-    /// ([`Options::log_ring_bytes`](crate::Options::log_ring_bytes)).
+    /// This number of bytes, more than the log ring takes
+    /// ([`Tuning::log_ring_bytes`](crate::Tuning::log_ring_bytes)).
     Bytes(u64),
-    /// No bound.
+    /// No limit.
     Unlimited,
 }
 
-/// What the process may use is shared with the rest of the program and the kernel's own buffers.
+/// Divisor of the available memory: the rest of the program and kernel buffers share it.
 const SHARE: u64 = 2;
-/// A budget where nothing says how much memory there is, beside the ring.
+/// Budget in addition to the ring if the available memory is unknown.
 const FALLBACK_BYTES: u64 = 256 << 20;
-/// The log's ring, where nobody says how large it is to be: this, or if that is more than its share of the
-/// budget, the least.
+/// Default log ring. If it exceeds its share of the budget, the minimum is used instead.
 const DEFAULT_RING: u64 = 64 << 20;
 const MIN_RING: u64 = 32 << 20;
 const RING_SHARE: u64 = 4;
@@ -47,10 +44,10 @@ impl From<Option<u64>> for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// The budget of a database with a log, and its ring.
+    /// Resolves the budget and the log ring of a database with a log.
     ///
     /// # Errors
-    /// What is wrong, if it leaves nothing beside the ring.
+    /// A message if the budget leaves no memory for records.
     pub(super) fn resolve(self, ring: RingSize) -> Result<Resolved, String> {
         self.resolve_of(ring, || available(Path::new("/")))
     }
@@ -80,50 +77,50 @@ impl MemoryBudget {
         let least = ring.least(MIN_RING);
         let instead = match (ring_bytes > least, least > MIN_RING) {
             (true, _) => ", or a smaller ring",
-            // What each may have under way at once makes it so large.
+            // The blocks that each worker may have in flight require a ring of this size.
             (false, true) => ", or fewer workers",
             (false, false) => "",
         };
         Err(format!(
-            "memory_budget is {bytes} bytes{origin}, and the log's ring alone takes {ring_bytes} \
-             (log_ring_bytes): set a budget that leaves room for records beside the ring{instead}"
+            "memory_budget is {bytes} bytes{origin}, but the log ring alone takes {ring_bytes} \
+             (log_ring_bytes): set a larger budget{instead}"
         ))
     }
 }
 
-/// How large the log's ring is to be.
+/// Constraints on the size of the log ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingSize {
-    /// What [`Options::log_ring_bytes`](crate::Options::log_ring_bytes) says.
+    /// [`Tuning::log_ring_bytes`](crate::Tuning::log_ring_bytes).
     pub(super) asked: Option<u64>,
-    /// What the workers may have under way at once.
+    /// Bytes of the blocks that all workers together may have in flight.
     pub(super) under_way: u64,
 }
 
-/// What a budget came to.
+/// Resolved memory budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resolved {
-    /// `None` if there is no bound.
+    /// `None` for no limit.
     pub(super) budget: Option<u64>,
     /// Bytes of the log's ring.
     pub(super) ring_bytes: u64,
 }
 
 impl RingSize {
-    /// Bytes of the ring in a budget.
+    /// Returns the bytes of the ring for a budget.
     fn beside(self, budget: Option<u64>) -> u64 {
         let small = budget.is_some_and(|bytes| bytes / RING_SHARE < DEFAULT_RING);
         self.least(self.asked.unwrap_or(if small { MIN_RING } else { DEFAULT_RING }))
     }
 
-    /// A ring of so many bytes, or more if the workers need it.
+    /// Rounds the bytes of a ring up to a power of two that the workers need at least.
     fn least(self, bytes: u64) -> u64 {
         bytes.max(self.under_way).next_power_of_two()
     }
 }
 
-/// Bytes of memory that this process may use, by the files below `root`: what the machine has, or what
-/// a control group allows if that is less.
+/// Returns the bytes of memory that this process may use according to the files below `root`: the
+/// memory of the machine, or the limit of a control group if that is less.
 fn available(root: &Path) -> Option<u64> {
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok();
     let machine = machine.as_deref().and_then(total_of_machine);
@@ -144,17 +141,17 @@ fn available(root: &Path) -> Option<u64> {
     machine.into_iter().chain(of_groups).min()
 }
 
-/// The memory of the machine as `/proc/meminfo` says, in bytes.
+/// Parses the machine's memory in bytes from `/proc/meminfo`.
 fn total_of_machine(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
 
-/// The least number in the files called `name` of a group and of those above it.
+/// Returns the lowest number in the files `name` of a group and its ancestors.
 fn least(mount: &Path, group: &str, name: &str) -> Option<u64> {
     let group = Path::new(group.trim_start_matches('/'));
-    // "max", which is no number, is no bound.
+    // "max" does not parse as a number and means no limit.
     let bound =
         |group: &Path| fs::read_to_string(mount.join(group).join(name)).ok()?.trim().parse().ok();
     group.ancestors().filter_map(bound).min()
@@ -167,7 +164,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
     const MIB: u64 = 1 << 20;
 
-    /// What is available by these files.
+    /// Returns the memory available according to these files.
     fn available_by(files: &[(&str, &str)]) -> Option<u64> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -203,7 +200,7 @@ mod tests {
             ("sys/fs/cgroup/system.slice/a.service/memory.max", "2147483648\n"),
         ];
         assert_eq!(available_by(&version_2), Some(GIB));
-        // In a container, whose own group is the root of what it sees.
+        // A container sees its own group as the root.
         let container =
             [MACHINE, ("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/memory.max", "536870912\n")];
         assert_eq!(available_by(&container), Some(GIB / 2));
@@ -246,7 +243,7 @@ mod tests {
         assert_eq!(of(MemoryBudget::Unlimited, Some(1)), Ok(None));
         assert_eq!(of(MemoryBudget::Bytes(ring + 1), Some(1)), Ok(Some(ring + 1)));
         let message = of(MemoryBudget::Bytes(ring), Some(8 * GIB)).unwrap_err();
-        assert!(message.contains("memory_budget is 67108864 bytes, and"), "{message}");
+        assert!(message.contains("memory_budget is 67108864 bytes, but"), "{message}");
         assert!(message.contains("takes 67108864 (log_ring_bytes)"), "{message}");
         let message = of(MemoryBudget::Automatic, Some(100 * MIB)).unwrap_err();
         assert!(message.contains("52428800 bytes, half of the 104857600"), "{message}");
@@ -271,7 +268,7 @@ mod tests {
         assert_eq!(automatic(Some(256 * MIB)), Ok(32 * MIB));
         assert_eq!(automatic(None), Ok(64 * MIB));
         assert_eq!(of(MemoryBudget::Unlimited, THREE_WORKERS, Some(1)), Ok(64 * MIB));
-        // Many workers need more, and what they need counts.
+        // Many workers need a larger ring than the minimum.
         assert_eq!(of(MemoryBudget::Bytes(70 * MIB), 33 * MIB, None), Ok(64 * MIB));
         let message = of(MemoryBudget::Bytes(60 * MIB), 33 * MIB, None).unwrap_err();
         assert!(message.contains("takes 67108864"), "{message}");

@@ -221,9 +221,9 @@ impl Recording<'_> {
             extensions_refused,
             files_open,
             files_reopened,
-            #[cfg(any(test, feature = "experiment", braid_simulation))]
+            #[cfg(feature = "experiment")]
                 crawled_bytes: _,
-            #[cfg(any(test, feature = "experiment", braid_simulation))]
+            #[cfg(feature = "experiment")]
                 hopped_bytes: _,
         } = *log;
         self.count("braid_log_flushes_total", "Groups of commits brought to disk.", flushes);

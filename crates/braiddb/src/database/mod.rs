@@ -40,6 +40,7 @@ mod tests;
 mod trace;
 mod transaction;
 mod transaction_builder;
+mod tuning;
 mod unfold;
 #[cfg(feature = "experiment")]
 mod unversioned;
@@ -73,7 +74,7 @@ pub use interactive::InteractiveTransaction;
 pub use keys::Keys;
 pub use memory_budget::MemoryBudget;
 use memory_budget::{Resolved, RingSize};
-pub use options::{Options, Overload};
+pub use options::Options;
 pub use recovery::{OpenProgress, OpenStage, Recovery};
 pub use run_on::Handles;
 pub use savepoint::Savepoint;
@@ -93,6 +94,7 @@ pub use table_options::TableOptions;
 pub use trace::{Activity, Trace, TraceSlice};
 pub use transaction::Transaction;
 pub use transaction_builder::{Outcome, TransactionBuilder};
+pub use tuning::{Overload, Tuning};
 #[cfg(feature = "experiment")]
 pub use unversioned::load_onto_pages;
 pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
@@ -104,6 +106,8 @@ use crate::io::{self, SimulatedDisk};
 use crate::log::{self, ColdStore, Log, LogError, LogOptions};
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
+#[cfg(not(feature = "experiment"))]
+use crate::sched::Policy;
 #[cfg(any(test, braid_simulation))]
 use crate::sched::Width;
 use crate::sched::{self, Executor, ExecutorOptions, Failure};
@@ -254,12 +258,12 @@ impl Database {
     /// As [`Database::open`].
     #[cfg(any(test, braid_simulation))]
     pub fn open_simulated(disk: &SimulatedDisk, options: Options, seed: u64) -> Result<Self> {
-        let hot_width = match options.hot_width {
+        let hot_width = match options.tuning.hot_width {
             Width::Auto => Width::Fixed(SIMULATED_WIDTH),
             width @ Width::Fixed(_) => width,
         };
         let workers = if crate::sync::takes_part() { options.workers } else { 1 };
-        let options = options.workers(workers).hot_width(hot_width);
+        let options = options.workers(workers).tune(|tuning| tuning.hot_width(hot_width));
         Self::open_in("simulated".as_ref(), options, Some((disk, seed)), &mut |_| {})
     }
 
@@ -269,17 +273,19 @@ impl Database {
         simulated: Option<(&SimulatedDisk, u64)>,
         watch: Watch<'_>,
     ) -> Result<Self> {
-        options.check().map_err(Error::Options)?;
+        options.validate().map_err(Error::Options)?;
+        let tuning = &options.tuning;
         let log_options = LogOptions {
             disk: simulated.map(|(disk, _)| disk.clone()),
-            segment_bytes: options.log_segment_bytes,
-            page_bytes: options.page_bytes,
+            segment_bytes: tuning.log_segment_bytes,
+            page_bytes: tuning.page_bytes,
             create: options.create,
-            #[cfg(any(test, feature = "experiment", braid_simulation))]
-            tracker: options.hole_tracker,
+            #[cfg(feature = "experiment")]
+            tracker: tuning.hole_tracker,
             #[cfg(braid_simulation)]
-            room_bytes: options.log_room_bytes,
-            flush_unit: options.flush_unit,
+            room_bytes: tuning.log_room_bytes,
+            #[cfg(feature = "experiment")]
+            flush_unit: tuning.flush_unit,
             ..LogOptions::new(directory, options.workers)
         };
         match options.read_only {
@@ -301,7 +307,7 @@ impl Database {
             (_, budget) => budget,
         };
         let ring = RingSize {
-            asked: options.log_ring_bytes.map(|bytes| bytes as u64),
+            asked: options.tuning.log_ring_bytes.map(|bytes| bytes as u64),
             under_way: log::least_ring(options.workers),
         };
         let Resolved { budget, ring_bytes } =
@@ -363,9 +369,10 @@ impl Database {
     /// [`Error::Options`]; [`Error::Io`] if the operating system cannot start the workers.
     pub fn in_memory(options: Options) -> Result<Self> {
         let options = options.durability(Durability::Volatile);
-        options.check().map_err(Error::Options)?;
+        options.validate().map_err(Error::Options)?;
         if let MemoryBudget::Bytes(_) = options.memory_budget {
-            let message = "memory_budget needs a directory to evict records to, and a database in memory has none; leave it out";
+            let message = "memory_budget is set, but an in-memory database cannot evict records \
+                           to disk: omit memory_budget, or open a directory";
             return Err(Error::Options(message.to_owned()));
         }
         let options = options.read_only(false);
@@ -380,22 +387,26 @@ impl Database {
         simulated: Option<(&SimulatedDisk, u64)>,
         recovery: Recovery,
     ) -> Result<Self> {
+        let tuning = &options.tuning;
         let scheduling = ExecutorOptions {
             workers: options.workers,
-            pin: options.pin,
-            policy: options.policy,
-            hot_width: options.hot_width,
-            cold_width: match options.overload {
-                Overload::Wait => options.cold_width,
-                // Reads beyond it fail by themselves.
-                Overload::Shed => options.max_open,
+            pin: tuning.pin,
+            #[cfg(feature = "experiment")]
+            policy: tuning.policy,
+            #[cfg(not(feature = "experiment"))]
+            policy: Policy::default(),
+            hot_width: tuning.hot_width,
+            cold_width: match tuning.overload {
+                Overload::Wait => tuning.cold_width,
+                // The engine fails reads beyond the limit.
+                Overload::Shed => tuning.max_open,
             },
-            max_open: options.max_open,
-            read_depth: options.read_depth,
-            trace: options.trace,
+            max_open: tuning.max_open,
+            read_depth: tuning.read_depth,
+            trace: tuning.trace,
             seed: simulated.map(|(_, seed)| seed),
         };
-        let (device, for_drivers) = (options.device, engine.clone());
+        let (device, for_drivers) = (tuning.device, engine.clone());
         let disk = simulated.map(|(disk, _)| disk.clone());
         let for_device = disk.clone();
         let at_end = engine.clone();
@@ -504,22 +515,27 @@ fn engine(
     const RECOVERY_THREADS: usize = 16;
     let memory = MemoryCounters::of_database();
     let domain = Arc::new(Domain::new(options.workers + RECOVERY_THREADS, memory.clone()));
-    let clock = options.wall_clock.clone();
+    let tuning = &options.tuning;
+    let clock = tuning.wall_clock.clone();
     let options = EngineOptions {
         workers: options.workers,
-        most_open: options.max_open,
+        most_open: tuning.max_open,
         durability: options.durability,
         read_only: options.read_only,
         isolation: options.isolation,
         interactive_idle: options.interactive_idle,
         interactive_age: options.interactive_age,
-        certifier: options.certifier,
+        #[cfg(feature = "experiment")]
+        certifier: tuning.certifier,
         memory_budget,
-        page_frames: options.page_frames,
-        page_bytes: options.page_bytes,
-        version_bytes: options.version_bytes.or(memory_budget.map(version_bytes)),
-        shed_beyond: (options.overload == Overload::Shed).then_some(options.cold_width),
-        checkpoint_bytes: options.checkpoint_bytes,
+        #[cfg(feature = "experiment")]
+        page_frames: tuning.page_frames,
+        #[cfg(not(feature = "experiment"))]
+        page_frames: None,
+        page_bytes: tuning.page_bytes,
+        version_bytes: tuning.version_bytes.or(memory_budget.map(version_bytes)),
+        shed_beyond: (tuning.overload == Overload::Shed).then_some(tuning.cold_width),
+        checkpoint_bytes: tuning.checkpoint_bytes,
         checkpoint_job: durability::job,
         estimate_checkpoint_file: durability::estimate_checkpoint_file,
     };

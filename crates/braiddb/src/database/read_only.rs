@@ -5,11 +5,13 @@
 //! it is not the writer.
 
 use super::error::{Error, Misuse, Result};
-use super::{Database, Options};
+use super::{Database, Options, Tuning};
 use crate::durability::Watch;
 use crate::io::SimulatedDisk;
 use crate::log::{DirectoryState, LogError, LogOptions};
-use crate::transaction::{Certifier, Durability};
+#[cfg(feature = "experiment")]
+use crate::transaction::Certifier;
+use crate::transaction::Durability;
 
 /// How often an opening is tried while a writer changes what it reads.
 const MAX_ATTEMPTS: usize = 64;
@@ -23,13 +25,15 @@ impl Database {
         watch: Watch<'_>,
     ) -> Result<Self> {
         // Nothing is logged; and what is only read need not be certified.
-        let options = Options {
-            durability: Durability::Volatile,
+        let tuning = Tuning {
+            #[cfg(feature = "experiment")]
             certifier: Certifier::default(),
+            #[cfg(feature = "experiment")]
             page_frames: None,
             version_bytes: None,
-            ..options.clone()
+            ..options.tuning.clone()
         };
+        let options = Options { durability: Durability::Volatile, tuning, ..options.clone() };
         let mut before = None;
         for _ in 0..MAX_ATTEMPTS {
             let opened = Self::open_once(log_options.clone(), &options, simulated, watch);

@@ -22,7 +22,7 @@ use crate::types::{TableKey, Value};
 /// in the log until the snapshot is dropped, however often the record changes; in paged tables, every version
 /// since. What waits for all open transactions waits for it: creating and dropping indexes,
 /// [`Database::drop_table`], [`Database::compact`]; and the log's segments are not compacted by themselves
-/// meanwhile. It counts as an interactive transaction ([`Options::max_open`](crate::Options::max_open)), but
+/// meanwhile. It counts as an interactive transaction ([`Tuning::max_open`](crate::Tuning)), but
 /// neither [`Options::interactive_idle`](crate::Options::interactive_idle) nor
 /// [`Options::interactive_age`](crate::Options::interactive_age) ends it.
 ///
@@ -72,7 +72,7 @@ impl Database {
 }
 
 impl Database {
-    /// Refuses them where there are none.
+    /// Refuses snapshots if the serial safety net certifies: its serial order has none.
     pub(super) fn refuse_snapshots(&self) -> Result<()> {
         if self.shared.engine.certifies_by_safety_net() {
             return Err(Misuse::NeedsReadValidation { feature: "snapshots" }.into());

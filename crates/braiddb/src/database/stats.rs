@@ -191,7 +191,7 @@ pub struct MemoryStats {
 #[serde(default)]
 #[non_exhaustive]
 pub struct PageStats {
-    /// Bytes of a page ([`Options::page_bytes`](crate::Options)); 0 as long as there was no paged table.
+    /// Bytes of a page ([`Tuning::page_bytes`](crate::Tuning)); 0 as long as there was no paged table.
     pub page_bytes: u64,
     /// Pages that may be in memory now; 0 as long as there was no paged table.
     pub frames: u64,

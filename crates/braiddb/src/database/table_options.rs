@@ -50,7 +50,7 @@ pub struct TableOptions {
     ///
     /// With each record the moment is stored at which it expires, so it is the same after a crash, in a copy and in a
     /// backup; it takes 8 bytes of what a value may have. [`Transaction::put_with_ttl`](crate::Transaction::put_with_ttl) gives a record another one; each write of a
-    /// record gives it a new one. The time is that of [`Options::wall_clock`](crate::Options::wall_clock), which a
+    /// record gives it a new one. The time is that of [`Tuning::wall_clock`](crate::Tuning::wall_clock), which a
     /// transaction looks at once, when it first uses such a table; one whose steps come one by one, and a snapshot, when it begins. So a
     /// record is alive for a transaction from its beginning to its end, or never. If the clock is put back, time stands
     /// still until it has caught up, as long as the database is open.

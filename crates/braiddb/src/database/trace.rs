@@ -91,14 +91,15 @@ impl Activity {
 }
 
 impl Database {
-    /// What each worker did lately, as far as [`Options::trace`](crate::Options::trace) has it kept, up to its last turn at
+    /// What each worker did lately, as far as [`Tuning::trace`](crate::Tuning::trace) has it kept, up to its last turn at
     /// housekeeping: which slots it polled and what their transactions waited for. May be called at any time, from any
     /// thread, after [`Database::close`] too.
     ///
     /// ```
-    /// use braiddb::{Database, Error, Options, Table};
+    /// use braiddb::{Database, Error, Options, Table, Tuning};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1).trace(10_000))?;
+    /// let tuning = Tuning::default().trace(10_000);
+    /// let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
     /// let names: Table<str, u64> = db.run_blocking(async |tx| tx.create_table("names").await)?;
     /// db.run_blocking(async move |tx| tx.put(&names, "ada", &1815).await)?;
     /// db.close()?;
@@ -124,7 +125,8 @@ impl Trace {
     /// use braiddb::trace::Activity;
     /// use braiddb::{Database, Error, Options};
     ///
-    /// let db = Database::in_memory(Options::default().workers(1).trace(1000))?;
+    /// let tuning = Tuning::default().trace(1000);
+    /// let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
     /// db.run_blocking(async |tx| tx.tables().await)?;
     /// db.close()?;
     /// let trace = db.trace();
@@ -143,10 +145,11 @@ impl Trace {
     /// Those of `out`.
     ///
     /// ```
-    /// # use braiddb::{Database, Error, Options};
+    /// # use braiddb::{Database, Error, Options, Tuning};
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let path = directory.path().join("trace.json");
-    /// let db = Database::in_memory(Options::default().workers(1).trace(1000))?;
+    /// let tuning = Tuning::default().trace(1000);
+    /// let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
     /// db.trace().write_chrome(std::io::BufWriter::new(std::fs::File::create(path).unwrap())).unwrap();
     /// # Ok::<_, Error>(())
     /// ```

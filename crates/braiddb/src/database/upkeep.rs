@@ -127,7 +127,7 @@ impl Database {
 
     /// Writes a checkpoint, and frees segments of the log that hold little that is alive, logging
     /// again what is. So does every checkpoint that is due by
-    /// [`Options::checkpoint_bytes`](super::Options::checkpoint_bytes).
+    /// [`Tuning::checkpoint_bytes`](super::Tuning::checkpoint_bytes).
     /// Transactions go on meanwhile; what they may still see is waited for, bulk operations
     /// ([`Database::run_bulk`]) to their ends. If the future is dropped, the compaction goes on all the same.
     ///

@@ -26,7 +26,7 @@ use crate::log::{Block, BlockKind, LogReader, Lsn, RecordKind, RecordView};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{IndirectionEntry, Records};
-use crate::rid::{CATALOG, Rid, TableId};
+use crate::rid::{CATALOG, Rid};
 use crate::sched::run_now;
 use crate::sync::channel::{Receiver, SyncSender, sync_channel};
 use crate::sync::{Mutex, thread};
@@ -338,7 +338,7 @@ impl Share<'_> {
 /// Frees the ids of deleted records and unused ids, and counts the other records.
 fn give_back_ids(engine: &Engine) {
     for table in engine.tables() {
-        engine.raise_table_id(TableId(table.id.0));
+        engine.raise_table_id(table.id);
         let mut records = 0;
         for rid in (0..table.rids().handed_out()).map(Rid::new) {
             match table.array().load(rid) {

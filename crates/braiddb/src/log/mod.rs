@@ -74,7 +74,7 @@ use ring::Ring;
 use segment::Segments;
 use space::Space;
 pub use stats::LogStats;
-#[cfg(any(test, feature = "experiment", braid_simulation))]
+#[cfg(feature = "experiment")]
 pub use tracker::HoleTracker;
 use tracker::LogTracker;
 pub(crate) use waiting::WaitingWorkers;
@@ -104,11 +104,11 @@ pub(crate) struct LogOptions {
     pub(crate) page_bytes: usize,
     /// Whether a database is made if there is none.
     pub(crate) create: bool,
-    #[cfg(any(test, feature = "experiment", braid_simulation))]
+    #[cfg(feature = "experiment")]
     pub(crate) tracker: HoleTracker,
     /// While one flush is under way, the next gathers this many bytes.
     pub(crate) flush_unit: u64,
-    /// See [`crate::Options::log_room_bytes`].
+    /// See [`crate::Tuning::log_room_bytes`].
     #[cfg(braid_simulation)]
     pub(crate) room_bytes: u64,
 }
@@ -124,7 +124,7 @@ impl LogOptions {
             segment_bytes: None,
             page_bytes: DEFAULT_PAGE_BYTES,
             create: true,
-            #[cfg(any(test, feature = "experiment", braid_simulation))]
+            #[cfg(feature = "experiment")]
             tracker: HoleTracker::default(),
             flush_unit: 64 << 10,
             #[cfg(braid_simulation)]
@@ -192,9 +192,9 @@ impl Log {
         let sizes = (options.segment_bytes.unwrap_or_else(usual), options.page_bytes);
         let segments = Arc::new(Segments::open(directory, sizes, create, extent)?);
         let reader = LogReader::new(segments.clone());
-        #[cfg(any(test, feature = "experiment", braid_simulation))]
+        #[cfg(feature = "experiment")]
         let tracker = LogTracker::new(options.tracker, workers + 1, ring_bytes);
-        #[cfg(not(any(test, feature = "experiment", braid_simulation)))]
+        #[cfg(not(feature = "experiment"))]
         let tracker = usual_tracker(workers + 1);
         let common_bytes = common_block_bytes(segments.segment_bytes());
         let space = Space::new(workers, ring_bytes, tracker);
@@ -438,7 +438,7 @@ impl Log {
 
     /// What was counted since the log was opened.
     pub(crate) fn stats(&self) -> LogStats {
-        #[cfg(any(test, feature = "experiment", braid_simulation))]
+        #[cfg(feature = "experiment")]
         let advances = self.space.tracker.advances();
         let pool = io::pool_stats();
         if let Some(source) = &self.source {
@@ -453,9 +453,9 @@ impl Log {
             extensions_refused: disk.segments.extent.refusals(Purpose::Change),
             files_open: pool.open,
             files_reopened: pool.reopened,
-            #[cfg(any(test, feature = "experiment", braid_simulation))]
+            #[cfg(feature = "experiment")]
             crawled_bytes: advances.crawled,
-            #[cfg(any(test, feature = "experiment", braid_simulation))]
+            #[cfg(feature = "experiment")]
             hopped_bytes: advances.hopped,
             ..disk.counters.snapshot()
         })
@@ -464,8 +464,8 @@ impl Log {
 
 /// The tracker of a log for which no other was chosen.
 fn usual_tracker(fillers: usize) -> LogTracker {
-    #[cfg(any(test, feature = "experiment", braid_simulation))]
+    #[cfg(feature = "experiment")]
     return LogTracker::new(HoleTracker::default(), fillers, 0);
-    #[cfg(not(any(test, feature = "experiment", braid_simulation)))]
+    #[cfg(not(feature = "experiment"))]
     LogTracker::new(fillers)
 }

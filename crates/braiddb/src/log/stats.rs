@@ -56,10 +56,10 @@ pub struct LogStats {
     pub files_open: u64,
     /// How often such a file was opened again.
     pub files_reopened: u64,
-    #[cfg(any(test, feature = "experiment", braid_simulation))]
+    #[cfg(feature = "experiment")]
     /// Bytes by which [`HoleTracker::Grasshopper`](crate::HoleTracker) advanced crawling.
     pub crawled_bytes: u64,
-    #[cfg(any(test, feature = "experiment", braid_simulation))]
+    #[cfg(feature = "experiment")]
     /// The same hopping.
     pub hopped_bytes: u64,
 }

@@ -79,9 +79,9 @@ pub(super) struct Search<'p> {
 
 /// Result of one clock sweep.
 #[derive(Debug)]
-pub(super) enum Swept<'s> {
+pub(super) enum Swept {
     /// A page was evicted; this is its frame.
-    Left(FreeFrame<'s>),
+    Left,
     /// Dirty pages for the caller to write.
     Dirty(WriteBatch),
     /// The caller waits for page writes in flight, whose pages will be evicted. Either the hand has
@@ -117,7 +117,7 @@ enum FrameOutcome<'s> {
 impl PageSpace {
     /// Moves the hand until it evicts a page or collects enough dirty pages, at most `STRETCH`
     /// frames.
-    pub(super) fn sweep(self: &Arc<Self>, pager: &mut Pager, search: &mut Search<'_>) -> Swept<'_> {
+    pub(super) fn sweep(self: &Arc<Self>, pager: &mut Pager, search: &mut Search<'_>) -> Swept {
         let (frames, _) = self.transit.with_memory();
         let all = ROUNDS * frames;
         let writes = self.transit.writes();
@@ -157,7 +157,8 @@ impl PageSpace {
             match self.examine(self.frame(number), pager, search) {
                 FrameOutcome::Left(frame) => {
                     (*search.passed, pager.in_vain) = (0, 0);
-                    return Swept::Left(frame);
+                    drop(frame);
+                    return Swept::Left;
                 }
                 FrameOutcome::Busy => busy = true,
                 FrameOutcome::Nothing => {}
@@ -280,8 +281,7 @@ impl PageSpace {
                     return none;
                 }
                 match self.sweep(&mut pager, &mut search) {
-                    // Parked when the frame is dropped.
-                    Swept::Left(_) => gone += 1,
+                    Swept::Left => gone += 1,
                     Swept::Dirty(batch) => break batch,
                     Swept::Written | Swept::Busy | Swept::Nothing => return none,
                 }

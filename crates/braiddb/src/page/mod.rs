@@ -12,8 +12,6 @@
 //! the page lists of checkpoints, `bulk` implements bulk operations, and `cleanup` removes empty
 //! chains and merges sparse leaves. `table` combines these parts into a paged table.
 
-#![expect(dead_code, reason = "some of it is for tests, and some fields only keep what they hold")]
-
 mod bulk;
 mod cleanup;
 mod error;

@@ -262,8 +262,7 @@ impl PageSpace {
         let needed = missing.len() + needs.frames;
         while !self.transit.has(needed) {
             match self.sweep(&mut pager, &mut search) {
-                // The frame is dropped and so becomes free.
-                Swept::Left(_) => {}
+                Swept::Left => {}
                 Swept::Dirty(batch) => return Ok(Gathered::Dirty(batch)),
                 Swept::Written => return Ok(Gathered::Written),
                 Swept::Busy => return Ok(Gathered::Busy),

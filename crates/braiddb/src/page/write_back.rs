@@ -127,6 +127,7 @@ impl WriteBatch {
         self.pages.push((frame, version));
     }
 
+    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.pages.len()
     }

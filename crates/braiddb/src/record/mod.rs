@@ -2,6 +2,7 @@
 //! record ids and an indirection array from record ids to version chains. This layer also
 //! implements the reading and extension of chains (first updater wins).
 
+#[cfg(feature = "experiment")]
 mod access;
 mod certify;
 #[cfg(all(test, loom))]
@@ -25,6 +26,7 @@ mod secondary;
 mod show_key;
 mod write;
 
+#[cfg(feature = "experiment")]
 pub(crate) use access::wait;
 pub(crate) use cold::ColdVersion;
 pub(crate) use contents::Contents;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
+#[cfg(feature = "experiment")]
 use super::access::AccessStamps;
 use super::count::RecordCount;
 use super::expiry::Lifetime;
@@ -51,6 +52,7 @@ pub(crate) struct Records {
     pub(super) secondaries: Secondaries,
     array: IndirectionArray,
     /// The last readers of its records, for the serial safety net.
+    #[cfg(feature = "experiment")]
     access: Option<Box<AccessStamps>>,
     rids: RidAllocator,
     count: RecordCount,
@@ -94,6 +96,7 @@ impl Records {
             show_key,
             secondaries,
             array,
+            #[cfg(feature = "experiment")]
             access: None,
             rids,
             count: RecordCount::default(),
@@ -125,6 +128,7 @@ impl Records {
     }
 
     /// Adds access stamps to the table.
+    #[cfg(feature = "experiment")]
     pub(crate) fn with_access_stamps(mut self) -> Self {
         self.access = Some(Box::default());
         self
@@ -266,6 +270,7 @@ impl Records {
     /// Fails if no id, or no memory for more ids, is left.
     pub(crate) fn take_rid(&self) -> Result<Rid, TableFull> {
         let rid = self.rids.take(&self.array, &self.memory)?;
+        #[cfg(feature = "experiment")]
         self.make_room_for_readers(rid).inspect_err(|_| self.rids.give_back(rid))?;
         Ok(rid)
     }
@@ -276,9 +281,12 @@ impl Records {
     /// Fails if the table cannot have such an id, or no memory for it is left.
     pub(crate) fn raise_rid(&self, rid: Rid) -> Result<(), TableFull> {
         self.rids.raise(&self.array, &self.memory, rid)?;
-        self.make_room_for_readers(rid)
+        #[cfg(feature = "experiment")]
+        self.make_room_for_readers(rid)?;
+        Ok(())
     }
 
+    #[cfg(feature = "experiment")]
     fn make_room_for_readers(&self, rid: Rid) -> Result<(), TableFull> {
         if let Some(access) = &self.access {
             access.grow(rid.number())?;
@@ -286,6 +294,7 @@ impl Records {
         Ok(())
     }
 
+    #[cfg(feature = "experiment")]
     pub(super) fn access_stamps(&self) -> Option<&AccessStamps> {
         self.access.as_deref()
     }

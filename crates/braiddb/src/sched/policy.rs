@@ -6,10 +6,13 @@
 #[non_exhaustive]
 pub enum Policy {
     /// One transaction at a time, from its beginning to its end.
+    #[cfg(feature = "experiment")]
     Sequential,
     /// A batch at a time: none is admitted before the whole batch has concluded (MosaicDB §4.2).
+    #[cfg(feature = "experiment")]
     Batch,
     /// A fixed number of slots; a transaction that ends leaves its slot to the next (MosaicDB §4.3).
+    #[cfg(feature = "experiment")]
     Pipeline,
     /// A short queue of transactions that use memory beside a long one of those that wait
     /// (MosaicDB §4.3, Algorithm 1).
@@ -39,18 +42,18 @@ pub(super) struct Load {
     pub(super) staged: usize,
     /// Of the hot and the staged ones, those that have run for long.
     pub(super) long: usize,
-    /// Whether the current batch still takes tasks.
-    pub(super) batch_open: bool,
 }
 
 impl Policy {
     /// Whether a new task may start.
     pub(super) fn admits(self, load: Load, width: usize, cold_width: usize) -> bool {
+        #[cfg(feature = "experiment")]
         let running = load.hot + load.cold + load.staged;
         match self {
+            #[cfg(feature = "experiment")]
             Policy::Sequential => running == 0,
-            Policy::Batch => load.batch_open && running < width,
-            Policy::Pipeline => running < width,
+            #[cfg(feature = "experiment")]
+            Policy::Batch | Policy::Pipeline => running < width,
             Policy::DualQueue => load.hot + load.staged < width && load.cold < cold_width,
         }
     }
@@ -63,9 +66,16 @@ impl Policy {
         self == Policy::DualQueue && short < width && load.cold < cold_width
     }
 
+    /// Whether a new task may start in the current batch.
+    #[cfg(feature = "experiment")]
+    pub(super) fn admits_to_batch(self, batch_open: bool) -> bool {
+        self != Policy::Batch || batch_open
+    }
+
     /// Whether a resumed task may join the hot queue.
     pub(super) fn takes_back(self, load: Load, width: usize) -> bool {
         match self {
+            #[cfg(feature = "experiment")]
             Policy::Sequential | Policy::Batch | Policy::Pipeline => true,
             // As jobs, those that were resumed do not wait for the end of long ones.
             Policy::DualQueue => load.hot.saturating_sub(load.long.min(MAX_LONG_ENTRIES)) < width,
@@ -78,7 +88,7 @@ mod tests {
     use super::*;
 
     fn load(hot: usize, cold: usize) -> Load {
-        Load { hot, cold, staged: 0, long: 0, batch_open: true }
+        Load { hot, cold, staged: 0, long: 0 }
     }
 
     #[test]
@@ -90,9 +100,9 @@ mod tests {
         assert!(Policy::DualQueue.admits(load(7, 1), 8, 64));
         assert!(!Policy::DualQueue.admits(load(8, 1), 8, 64));
         assert!(!Policy::DualQueue.admits(load(1, 64), 8, 64));
-        let closed = Load { batch_open: false, ..load(3, 1) };
-        assert!(!Policy::Batch.admits(closed, 8, 64));
         assert!(Policy::Batch.admits(load(3, 1), 8, 64));
+        assert!(Policy::Batch.admits_to_batch(true) && !Policy::Batch.admits_to_batch(false));
+        assert!(Policy::DualQueue.admits_to_batch(false));
     }
 
     #[test]

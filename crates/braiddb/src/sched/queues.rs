@@ -70,9 +70,9 @@ impl<F: Future<Output = ()>> Queues<F> {
         self.open() - self.foreign - self.apart
     }
 
-    pub(super) fn load(&self, batch_open: bool) -> Load {
+    pub(super) fn load(&self) -> Load {
         let (hot, cold, staged) = (self.hot.len(), self.cold, self.staged.len());
-        Load { hot, cold, staged, long: self.long, batch_open }
+        Load { hot, cold, staged, long: self.long }
     }
 
     /// Gives a task a slot, which the caller puts into the hot queue.

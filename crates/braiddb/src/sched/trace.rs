@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_slice_is_as_long_as_is_said_of_it() {
-        // `Options::trace` tells users.
+        // `Tuning::trace` tells users.
         assert_eq!(size_of::<Slice>(), 24);
     }
 }

@@ -18,7 +18,9 @@ use super::group::WorkerGroup;
 use super::local::{Cause, STEPS_ALONE, WorkerLocal};
 use super::mailbox::Mailbox;
 use super::panics::drop_contained;
-use super::policy::{Policy, Width};
+use super::policy::Width;
+#[cfg(feature = "experiment")]
+use super::policy::{Load, Policy};
 use super::queues::Queues;
 use super::slot::{BoxedTask, NoTask, Task};
 use super::source::{ErasedSource, NoSource, Source};
@@ -71,6 +73,7 @@ pub(super) struct Worker<'w> {
     contention: Contention,
     pub(super) waiting_sources: VecDeque<Box<dyn ErasedSource>>,
     queues: Option<Queues<NoTask>>,
+    #[cfg(feature = "experiment")]
     batch_open: bool,
     finished_since_turn: u64,
     commits_since_turn: u64,
@@ -113,6 +116,7 @@ impl<'w> Worker<'w> {
             contention: Contention::new(),
             waiting_sources: VecDeque::new(),
             queues,
+            #[cfg(feature = "experiment")]
             batch_open: true,
             finished_since_turn: 0,
             commits_since_turn: 0,
@@ -256,8 +260,19 @@ impl<'w> Worker<'w> {
         mailbox.jobs.pop().map(|job| job())
     }
 
+    /// Opens the batch if no task runs, closes it if it is full, and returns whether it is open.
+    #[cfg(feature = "experiment")]
+    fn track_batch(&mut self, load: Load, width: usize) -> bool {
+        let running = load.hot + load.cold + load.staged;
+        if running == 0 || running >= width {
+            self.batch_open = running == 0;
+        }
+        self.batch_open
+    }
+
     fn width(&self) -> usize {
         match (self.options.policy, self.options.hot_width) {
+            #[cfg(feature = "experiment")]
             (Policy::Sequential, _) => 1,
             (_, Width::Fixed(width)) => width,
             (_, Width::Auto) => self.tuner.width().min(self.contention.bound()),
@@ -419,27 +434,24 @@ impl<S: Source> Run<'_, '_, S> {
         self.collect_resumed();
         let (policy, cold_width) = (self.worker.options.policy, self.worker.options.cold_width);
         let width = self.worker.width();
-        while !self.queues.staged.is_empty()
-            && policy.takes_back(self.queues.load(self.worker.batch_open), width)
-        {
+        while !self.queues.staged.is_empty() && policy.takes_back(self.queues.load(), width) {
             self.queues.unstage();
         }
         loop {
-            let load = self.queues.load(self.worker.batch_open);
-            if load.hot + load.cold + load.staged == 0 {
-                self.worker.batch_open = true;
-            } else if load.hot + load.cold + load.staged >= width {
-                self.worker.batch_open = false;
-            }
-            let load = self.queues.load(self.worker.batch_open);
+            let load = self.queues.load();
             let admits = policy.admits(load, width, cold_width);
+            #[cfg(feature = "experiment")]
+            let admits = policy.admits_to_batch(self.worker.track_batch(load, width)) && admits;
             if !admits && !policy.admits_beside_long(load, width, cold_width) {
                 break;
             }
             let Some(task) = self.next_task(admits) else {
                 if admits {
                     self.worker.tuner.discard_window();
-                    self.worker.batch_open = load.hot + load.cold + load.staged == 0;
+                    #[cfg(feature = "experiment")]
+                    {
+                        self.worker.batch_open = load.hot + load.cold + load.staged == 0;
+                    }
                 }
                 break;
             };

@@ -11,16 +11,14 @@ use super::read_set::NamedKeys;
 use crate::index::LeafEntry;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::reclaim::{self, OperationGuard};
-use crate::record::Records;
-use crate::rid::Rid;
+use crate::reclaim;
 use crate::sched::{self, run_now};
 
 /// Prefetch distance, in records, of an indirection entry and of the version that it references.
 const ENTRIES_AHEAD: usize = 16;
 const HEADS_AHEAD: usize = 8;
 /// Index entries that are checked together.
-const BATCH: usize = 64;
+pub(super) const BATCH: usize = 64;
 /// Larger read sets are also validated before the commit LSN is drawn, because the log waits for
 /// every transaction that has drawn one.
 pub(super) const LARGE_READ_SET: usize = if cfg!(braid_simulation) { 4 } else { 4096 };
@@ -30,6 +28,7 @@ const RECORDS_PER_STEP: usize = 16;
 impl Transaction {
     /// Checks, without suspension, that what the transaction read is unchanged as of `until`.
     pub(super) fn certify(&self, until: Lsn) -> Result<(), NamedKeys> {
+        #[cfg(feature = "experiment")]
         if self.mode().is_safety_net() {
             return self.pass_safety_net(until);
         }
@@ -103,26 +102,6 @@ impl Transaction {
             value.is_some_and(|value| sched::contain(|| same(value)).unwrap_or(false))
         });
         if unchanged { Ok(()) } else { Err(self.reads().name_projection(number)) }
-    }
-
-    /// Calls `each` for the record of every entry in a range.
-    pub(super) fn entries_of_range(
-        &self,
-        number: usize,
-        operation: &OperationGuard,
-        mut each: impl FnMut(&Records, Rid),
-    ) {
-        let cursor = self.reads().with_range(number, |table, low, high| {
-            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
-            // transaction.
-            let table = unsafe { table.get() };
-            (table, table.index.cursor(low, high, false))
-        });
-        let Some((table, mut cursor)) = cursor else { return };
-        let mut entries = Vec::<LeafEntry<'_>>::new();
-        while run_now(cursor.next_batch(operation, &mut entries, BATCH)) {
-            entries.iter().for_each(|entry| each(table, entry.rid));
-        }
     }
 
     /// Reads a range again. Entries inserted since then count, as does every record that the

@@ -25,7 +25,7 @@ use super::fault::PanicPoint;
 use super::garbage::Garbage;
 use super::read_set::NamedKeys;
 use super::write_set::WriteKind;
-use crate::log::{self, Lsn, Reservation};
+use crate::log::{self, Lsn};
 use crate::planted::{Bug, is_planted};
 use crate::version::{Link, Stamp};
 
@@ -67,6 +67,7 @@ impl Transaction {
         let worker = self.worker().clone();
         let wrote = !self.writes().borrow().is_empty();
         let (lsn, depends_on) = if !wrote {
+            #[cfg(feature = "experiment")]
             if self.mode().is_safety_net() {
                 self.certify_reader().await?;
             }
@@ -101,6 +102,7 @@ impl Transaction {
     }
 
     /// Certifies a read-only transaction with the serial safety net, at the LSN of an empty block.
+    #[cfg(feature = "experiment")]
     async fn certify_reader(&self) -> Result<(), OperationError> {
         self.make_room().await?;
         let engine = self.engine();
@@ -108,7 +110,7 @@ impl Transaction {
         engine.status.committing(self.name());
         let block = (engine.durability != Durability::Volatile)
             .then(|| engine.log.reserve(self.worker().number(), log::block_bytes(0)));
-        let lsn = block.as_ref().map_or_else(|| engine.log.advance_clock(), Reservation::lsn);
+        let lsn = block.as_ref().map_or_else(|| engine.log.advance_clock(), |block| block.lsn());
         engine.status.drew(self.name(), lsn);
         self.certify(lsn).map_err(|changed| self.fail(changed.into()))
     }
@@ -192,6 +194,7 @@ impl Transaction {
     fn commit_now(&mut self, first_part: Option<Lsn>) -> Result<Lsn, Refused> {
         let worker = self.worker().clone();
         let engine = worker.engine();
+        #[cfg(feature = "experiment")]
         let _under_way = engine.enter_safety_net(worker.number());
         engine.status.committing(self.name());
         if is_planted(Bug::CertifiedBeforeDraw) && !self.mode().is_safety_net() {

@@ -16,9 +16,12 @@ use super::evict::LOOK_BYTES;
 use super::expiry::{SteadyClock, WallClock};
 use super::fault::PlantedPanic;
 use super::garbage::GarbageList;
-use super::isolation::{Certifier, Isolation};
+#[cfg(feature = "experiment")]
+use super::isolation::Certifier;
+use super::isolation::Isolation;
 use super::page_share::{SHRINK, Use};
 use super::recent_commits::{RecentChange, RecentCommits};
+#[cfg(feature = "experiment")]
 use super::safety_net::SafetyNet;
 use super::starvation_guard::Turnstile;
 use super::sweep::Sweeps;
@@ -82,6 +85,7 @@ pub(crate) struct EngineOptions {
     pub(crate) interactive_idle: Option<Duration>,
     /// Maximum age at which an interactive transaction still accepts steps.
     pub(crate) interactive_age: Option<Duration>,
+    #[cfg(feature = "experiment")]
     pub(crate) certifier: Certifier,
     /// Memory budget in bytes for tables, indexes and the log's ring.
     pub(crate) memory_budget: Option<u64>,
@@ -147,6 +151,7 @@ pub(crate) struct Engine {
     pub(crate) watch: Arc<LogWatch>,
     pub(super) turnstile: CachePadded<Turnstile>,
     /// The serial safety net, if it replaces read validation.
+    #[cfg(feature = "experiment")]
     pub(super) safety_net: Option<SafetyNet>,
     /// Number of open snapshots.
     snapshots: AtomicU32,
@@ -209,6 +214,7 @@ impl Engine {
             watch: Arc::default(),
             turnstile: CachePadded::default(),
             snapshots: AtomicU32::new(0),
+            #[cfg(feature = "experiment")]
             safety_net: (options.certifier == Certifier::SerialSafetyNet)
                 .then(|| SafetyNet::new(workers)),
             recent: (0..workers).map(|_| CachePadded::default()).collect(),
@@ -236,7 +242,11 @@ impl Engine {
         let make = || {
             let evicts = self.budget.is_some();
             let table = Records::new(id, self.memory.clone(), self.store.clone(), evicts);
-            if self.safety_net.is_some() { table.with_access_stamps() } else { table }
+            #[cfg(feature = "experiment")]
+            if self.safety_net.is_some() {
+                return table.with_access_stamps();
+            }
+            table
         };
         self.tables.get_or_make(id, make)
     }
@@ -259,11 +269,6 @@ impl Engine {
     pub(crate) fn snapshots_open(&self) -> bool {
         // Relaxed: as above.
         self.snapshots.load(Ordering::Relaxed) > 0
-    }
-
-    /// Returns whether the serial safety net certifies transactions.
-    pub(crate) fn certifies_by_safety_net(&self) -> bool {
-        self.safety_net.is_some()
     }
 
     /// Returns whether tables may be paged: the safety net has no access stamps for pages.

@@ -25,7 +25,7 @@ use crate::sync::statistic::{AtomicU64, Ordering};
 use crate::types::KeyBuffer;
 use crate::version::MAX_VALUE_BYTES;
 
-/// Clock that decides when records expire ([`Options::wall_clock`](crate::Options)). Default: the
+/// Clock that decides when records expire ([`Tuning::wall_clock`](crate::Tuning)). Default: the
 /// system clock.
 ///
 /// ```
@@ -33,13 +33,13 @@ use crate::version::MAX_VALUE_BYTES;
 /// use std::sync::atomic::{AtomicU64, Ordering};
 /// use std::time::{Duration, UNIX_EPOCH};
 ///
-/// use braiddb::{Options, WallClock};
+/// use braiddb::{Options, Tuning, WallClock};
 ///
 /// // A clock that a test advances.
 /// let seconds = Arc::new(AtomicU64::new(1_000_000_000));
 /// let shown = seconds.clone();
 /// let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_secs(shown.load(Ordering::SeqCst)));
-/// let options = Options::default().wall_clock(clock);
+/// let options = Options::default().tuning(Tuning::default().wall_clock(clock));
 /// # _ = (options, seconds);
 /// ```
 #[derive(Clone, Default)]

@@ -160,6 +160,7 @@ impl WorkerTransactions {
         let operation = reclaim::enter();
         // SAFETY: tables live as long as the engine.
         let table = unsafe { table.get() };
+        #[cfg(feature = "experiment")]
         table.note_reclaimed(lsn);
         // The word alone could reference a later version at the same address. Only a head that is a
         // tombstone no newer than the listed one is that deletion.

@@ -1,5 +1,7 @@
 //! Isolation levels and certifiers.
 
+use super::engine::Engine;
+
 /// Isolation level: the effects of concurrent transactions that a transaction may observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -18,6 +20,7 @@ pub enum Isolation {
 }
 
 /// Certifier of serializable transactions; fixed while a database is open.
+#[cfg(feature = "experiment")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -41,8 +44,10 @@ pub(crate) enum Mode {
     /// Reads are noted, and certified if it writes.
     Serializable,
     /// Reads are noted, and certified by the serial safety net.
+    #[cfg(feature = "experiment")]
     SafetyNet,
     /// As `SafetyNet`, and writes are refused.
+    #[cfg(feature = "experiment")]
     SafetyNetReadOnly,
     /// Reads are not noted.
     Snapshot,
@@ -54,20 +59,28 @@ impl Mode {
     /// Returns whether reads are noted.
     #[inline(always)]
     pub(super) fn notes(self) -> bool {
-        self as u8 <= Mode::SafetyNetReadOnly as u8
+        (self as u8) < Mode::Snapshot as u8
     }
 
     pub(super) fn is_read_only(self) -> bool {
-        matches!(self, Mode::SafetyNetReadOnly | Mode::ReadOnly)
+        match self {
+            #[cfg(feature = "experiment")]
+            Mode::SafetyNetReadOnly => true,
+            mode => mode == Mode::ReadOnly,
+        }
     }
 
     /// Returns whether the serial safety net certifies it.
     #[inline(always)]
     pub(super) fn is_safety_net(self) -> bool {
-        matches!(self, Mode::SafetyNet | Mode::SafetyNetReadOnly)
+        #[cfg(feature = "experiment")]
+        return matches!(self, Mode::SafetyNet | Mode::SafetyNetReadOnly);
+        #[cfg(not(feature = "experiment"))]
+        false
     }
 
     /// The corresponding mode in a database that uses the serial safety net.
+    #[cfg(feature = "experiment")]
     #[cold]
     pub(super) fn under_safety_net(self) -> Self {
         match self {
@@ -75,6 +88,16 @@ impl Mode {
             Mode::ReadOnly => Mode::SafetyNetReadOnly,
             other => other,
         }
+    }
+}
+
+impl Engine {
+    /// Whether the serial safety net certifies transactions.
+    pub(crate) fn certifies_by_safety_net(&self) -> bool {
+        #[cfg(feature = "experiment")]
+        return self.safety_net.is_some();
+        #[cfg(not(feature = "experiment"))]
+        false
     }
 }
 

@@ -45,6 +45,7 @@ mod read_ahead;
 mod read_set;
 mod reading;
 mod recent_commits;
+#[cfg(feature = "experiment")]
 mod safety_net;
 mod scan;
 mod starvation_guard;
@@ -75,8 +76,10 @@ pub(crate) use expiry::unexpired_at;
 pub(crate) use fault::PanicPoint;
 pub(crate) use index_check::check_index;
 pub(crate) use index_scan::{Hit, IndexScan};
+#[cfg(feature = "experiment")]
+pub use isolation::Certifier;
+pub use isolation::Isolation;
 pub(crate) use isolation::Mode;
-pub use isolation::{Certifier, Isolation};
 pub(crate) use read::SeenRecord;
 pub(crate) use read_set::NamedKeys;
 pub(crate) use scan::{Bounds, Direction, Scan};

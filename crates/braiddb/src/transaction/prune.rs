@@ -36,7 +36,7 @@ impl WorkerTransactions {
     /// Prunes the garbage list, if it is long or memory is short. `idle` means that no task of the
     /// worker is ready.
     pub(super) fn prune(&self, idle: bool) {
-        if self.engine().safety_net.is_some() {
+        if self.engine().certifies_by_safety_net() {
             // Readers look for the version that superseded the one they saw.
             return;
         }

@@ -46,15 +46,18 @@ use std::collections::BTreeMap;
 
 use crossbeam_utils::CachePadded;
 
+use super::certify::BATCH;
 use super::context::Transaction;
 use super::engine::Engine;
 use super::read_set::NamedKeys;
 use super::write_set::WriteKind;
+use crate::index::LeafEntry;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::reclaim;
+use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, wait};
 use crate::rid::Rid;
+use crate::sched::run_now;
 use crate::sync::RwLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::Link;
@@ -267,6 +270,26 @@ impl Transaction {
                 bounds.comes_after(table.latest_reclaimed());
                 table.note_range_reader(bounds.commit);
             });
+        }
+    }
+
+    /// Calls `each` with the record of every index entry of a range.
+    fn entries_of_range(
+        &self,
+        number: usize,
+        operation: &OperationGuard,
+        mut each: impl FnMut(&Records, Rid),
+    ) {
+        let cursor = self.reads().with_range(number, |table, low, high| {
+            // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
+            // transaction.
+            let table = unsafe { table.get() };
+            (table, table.index.cursor(low, high, false))
+        });
+        let Some((table, mut cursor)) = cursor else { return };
+        let mut entries = Vec::<LeafEntry<'_>>::new();
+        while run_now(cursor.next_batch(operation, &mut entries, BATCH)) {
+            entries.iter().for_each(|entry| each(table, entry.rid));
         }
     }
 

@@ -169,10 +169,11 @@ impl WorkerTransactions {
     /// # Errors
     /// `NoContext` if every context is in use.
     pub(crate) fn begin_as(self: &Rc<Self>, mode: Mode) -> Result<Transaction, NoContext> {
-        let mode = match &self.engine.safety_net {
+        let mode = match mode {
             _ if self.engine.read_only => Mode::ReadOnly,
-            None => mode,
-            Some(_) => mode.under_safety_net(),
+            #[cfg(feature = "experiment")]
+            mode if self.engine.certifies_by_safety_net() => mode.under_safety_net(),
+            mode => mode,
         };
         let context = self.take_context()?;
         let name = self.engine.status.begin(self.number, context.number);

@@ -8,7 +8,7 @@ use crate::common::{Watched, once_free, with_limit};
 use braiddb::changes::{
     Change, ChangeKind, ChangeToken, ChangeTransaction, Changes, ChangesFrom, TokenError,
 };
-use braiddb::{ChangesError, Database, Error, Options, Overload, Table};
+use braiddb::{ChangesError, Database, Error, Options, Overload, Table, Tuning};
 use futures_util::future::join_all;
 use pollster::block_on;
 
@@ -16,7 +16,9 @@ use pollster::block_on;
 const LIMIT_SECONDS: u64 = 300;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(256 << 10).checkpoint_bytes(1 << 40)
+    Options::default()
+        .workers(2)
+        .tuning(Tuning::default().log_segment_bytes(256 << 10).checkpoint_bytes(1 << 40))
 }
 
 fn next(changes: &mut Changes) -> ChangeTransaction {
@@ -168,8 +170,12 @@ fn tokens_are_good_in_the_log_that_they_are_of() {
 fn a_feed_waits_for_room_to_find_out_what_tables_there_were() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db =
-            Database::open(directory.path(), options().workers(1).max_open(64)).unwrap().watched();
+        let db = Database::open(
+            directory.path(),
+            options().workers(1).tune(|tuning| tuning.max_open(64)),
+        )
+        .unwrap()
+        .watched();
         let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         let mut changes = db.changes(ChangesFrom::Now);
         block_on(db.put(&table, &1, &1)).unwrap();
@@ -209,8 +215,12 @@ fn a_feed_waits_for_room_to_find_out_what_tables_there_were() {
 fn a_feed_begins_its_snapshot_when_there_is_room() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let db =
-            Database::open(directory.path(), options().workers(1).max_open(64)).unwrap().watched();
+        let db = Database::open(
+            directory.path(),
+            options().workers(1).tune(|tuning| tuning.max_open(64)),
+        )
+        .unwrap()
+        .watched();
         let _table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         let mut changes = db.changes(ChangesFrom::Snapshot);
         let mut open = Vec::new();
@@ -249,7 +259,8 @@ fn a_snapshot_is_read_to_its_end_where_reads_are_shed() {
         }
         db.close().unwrap();
         // All records are only on disk.
-        let shedding = options().workers(1).cold_width(1).overload(Overload::Shed);
+        let shedding =
+            options().workers(1).tune(|tuning| tuning.cold_width(1).overload(Overload::Shed));
         let db = Database::open(directory.path(), shedding).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.open_table("t")).unwrap();
         let readers = join_all((0..8).map(|reader| {

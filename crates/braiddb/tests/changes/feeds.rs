@@ -8,6 +8,7 @@ use braiddb::changes::{
 };
 use braiddb::{
     ChangesError, Database, Durability, Error, IndexOptions, Misuse, Options, Table, TableOptions,
+    Tuning,
 };
 use pollster::block_on;
 
@@ -15,7 +16,7 @@ use pollster::block_on;
 const LIMIT_SECONDS: u64 = 300;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(256 << 10)
+    Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(256 << 10))
 }
 
 fn open(directory: &tempfile::TempDir) -> Database {

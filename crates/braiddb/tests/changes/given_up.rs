@@ -9,7 +9,7 @@ use std::thread::Thread;
 
 use crate::common::{Watched, with_limit};
 use braiddb::changes::{Change, ChangeTransaction, Changes, ChangesFrom};
-use braiddb::{Database, Options, Table, TableOptions};
+use braiddb::{Database, Options, Table, TableOptions, Tuning};
 use pollster::block_on;
 
 /// A limit far above the duration of the test.
@@ -180,7 +180,8 @@ fn follow(
 fn what_waits_for_the_next_is_given_up_at_each_of_its_polls() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::default().workers(2).log_segment_bytes(1 << 20);
+        let options =
+            Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(1 << 20));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let start = block_on(db.create_change_slot("s", 1 << 30)).unwrap();
         let memory: Rows = block_on(db.create_table("memory")).unwrap();

@@ -4,7 +4,7 @@
 use crate::common::{Watched, once_free, with_limit};
 use braiddb::changes::{ChangeKind, ChangeTransaction, Changes, ChangesFrom};
 use braiddb::maintenance::Compaction;
-use braiddb::{ChangesError, Database, Error, Misuse, Options, Table};
+use braiddb::{ChangesError, Database, Error, Misuse, Options, Table, Tuning};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -14,7 +14,9 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 const PLENTY: u64 = 1 << 40;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(PLENTY)
+    Options::default()
+        .workers(2)
+        .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(PLENTY))
 }
 
 fn open(directory: &std::path::Path) -> (Database, Table<u64, [u8]>) {

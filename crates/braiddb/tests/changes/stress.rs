@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::common::{Watched, with_limit};
 use braiddb::changes::{ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom};
-use braiddb::{BusyWith, Database, Error, Options, Table, TableOptions};
+use braiddb::{BusyWith, Database, Error, Options, Table, TableOptions, Tuning};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -27,8 +27,11 @@ type Model = BTreeMap<(String, u64), Vec<u8>>;
 type Writes = Vec<(usize, u64, Option<Vec<u8>>)>;
 
 fn open(directory: &std::path::Path) -> (Database, Tables) {
-    let options = Options::default().workers(2).log_segment_bytes(64 << 10);
-    let db = Database::open(directory, options.checkpoint_bytes(256 << 10)).unwrap().watched();
+    let options =
+        Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(64 << 10));
+    let db = Database::open(directory, options.tune(|tuning| tuning.checkpoint_bytes(256 << 10)))
+        .unwrap()
+        .watched();
     let kinds = [
         TableOptions::default(),
         TableOptions::default().paged(),

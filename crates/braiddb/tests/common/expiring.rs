@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
-use braiddb::{Database, Options, Table, TableOptions, WallClock};
+use braiddb::{Database, Options, Table, TableOptions, Tuning, WallClock};
 
 /// The time to live of records in milliseconds. Only the test advances the clock. Automatic sweeps
 /// are an eighth of this apart in real time, so that none happens during a test.
@@ -30,7 +30,7 @@ impl Clock {
     pub fn options(&self) -> Options {
         let now = self.clone();
         let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_millis(now.now()));
-        Options::default().workers(2).wall_clock(clock)
+        Options::default().workers(2).tuning(Tuning::default().wall_clock(clock))
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{Database, Error, Misuse, Options, Table};
+use braiddb::{Database, Error, Misuse, Options, Table, Tuning};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -13,11 +13,12 @@ const LIMIT_SECONDS: u64 = 300;
 
 /// Few frames, so that most pages are on disk.
 fn options() -> Options {
-    Options::default()
-        .page_frames(Some(32))
-        .workers(2)
-        .log_segment_bytes(256 << 10)
-        .checkpoint_bytes(1 << 20)
+    Options::default().workers(2).tuning(
+        Tuning::default()
+            .page_frames(Some(32))
+            .log_segment_bytes(256 << 10)
+            .checkpoint_bytes(1 << 20),
+    )
 }
 
 fn back_up(

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Watched, once_free, with_limit};
 use braiddb::maintenance::Checkpoint;
-use braiddb::{Database, Error, LogError, Misuse, Options, Table, Transaction};
+use braiddb::{Database, Error, LogError, Misuse, Options, Table, Transaction, Tuning};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -15,7 +15,9 @@ const LIMIT_SECONDS: u64 = 300;
 const MIB: u64 = 1 << 20;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(4 * MIB).checkpoint_bytes(u64::MAX)
+    Options::default()
+        .workers(2)
+        .tuning(Tuning::default().log_segment_bytes(4 * MIB).checkpoint_bytes(u64::MAX))
 }
 
 fn checkpoints(directory: &Path) -> Vec<PathBuf> {
@@ -132,7 +134,7 @@ fn recovery_from_checkpoints_taken_under_load() {
 fn checkpoints_are_written_as_the_log_grows() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = options().checkpoint_bytes(MIB);
+        let options = options().tune(|tuning| tuning.checkpoint_bytes(MIB));
         let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
         for seed in 0..20 {

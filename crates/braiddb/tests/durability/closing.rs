@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::common::{Watched, with_limit};
 use braiddb::{
     BusyWith, Database, Durability, Error, Misuse, Options, Outcome, Policy, Result, SourceRun,
-    Table, Transaction, TransactionEnd,
+    Table, Transaction, TransactionEnd, Tuning,
 };
 use pollster::block_on;
 
@@ -23,7 +23,7 @@ type Records = Table<u64, u64>;
 const LIMIT_SECONDS: u64 = 120;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(1 << 20)
+    Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(1 << 20))
 }
 
 /// Opens a database in a directory or in memory; the time limit prints its state.
@@ -106,7 +106,9 @@ async fn give_way_for_ever() {
 fn closing_ends_what_wakes_itself() {
     with_limit(LIMIT_SECONDS, |_| {
         for policy in [Policy::DualQueue, Policy::Batch, Policy::Pipeline, Policy::Sequential] {
-            let db = Database::in_memory(options().policy(policy)).unwrap().watched();
+            let db = Database::in_memory(options().tune(|tuning| tuning.policy(policy)))
+                .unwrap()
+                .watched();
             let (begins, begun) = channel();
             let waiting: Vec<_> = (0..4)
                 .map(|_| {

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, Options, Overload, Policy, Table, TableOptions, Transaction};
+use braiddb::{
+    Database, Error, Options, Overload, Policy, Table, TableOptions, Transaction, Tuning,
+};
 use futures_util::future::join_all;
 use pollster::block_on;
 
@@ -19,9 +21,8 @@ const VALUE_BYTES: usize = 1000;
 fn options() -> Options {
     Options::default()
         .workers(2)
-        .log_segment_bytes(4 * MIB)
-        .log_ring_bytes(64 << 20)
         .memory_budget(Some(BUDGET))
+        .tuning(Tuning::default().log_segment_bytes(4 * MIB).log_ring_bytes(64 << 20))
 }
 
 fn value(key: u64, round: u64) -> Vec<u8> {
@@ -176,7 +177,7 @@ fn every_scheduler_reads_storage() {
     with_limit(LIMIT_SECONDS, |_| {
         for policy in [Policy::Sequential, Policy::Batch, Policy::Pipeline, Policy::DualQueue] {
             let directory = tempfile::tempdir().unwrap();
-            let options = options().policy(policy).read_depth(3);
+            let options = options().tune(|tuning| tuning.policy(policy).read_depth(3));
             let db = Database::open(directory.path(), options.clone()).unwrap().watched();
             let table: Table<u64, [u8]> = block_on(db.create_table("large")).unwrap();
             fill(&db, &table, 5);
@@ -213,7 +214,8 @@ fn beyond_the_limit_transactions_wait_or_fail_as_asked() {
         let directory = tempfile::tempdir().unwrap();
         const READS: u64 = 400;
         for overload in [Overload::Wait, Overload::Shed] {
-            let options = options().workers(1).cold_width(2).overload(overload);
+            let options =
+                options().workers(1).tune(|tuning| tuning.cold_width(2).overload(overload));
             let db = Database::open(directory.path(), options).unwrap().watched();
             let uncached = TableOptions::default().cache_cold(false);
             let (cold, hot): (Table<u64, [u8]>, Table<u64, u64>) =

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, LogError, Options, Table};
+use braiddb::{Database, Error, LogError, Options, Table, Tuning};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 300;
@@ -18,9 +18,8 @@ static PASSED: AtomicU64 = AtomicU64::new(0);
 fn options() -> Options {
     Options::default()
         .workers(1)
-        .log_segment_bytes(1 << 20)
-        .log_ring_bytes(64 << 20)
         .memory_budget(Some(80 << 20))
+        .tuning(Tuning::default().log_segment_bytes(1 << 20).log_ring_bytes(64 << 20))
 }
 
 /// Returns a unique value.
@@ -173,7 +172,7 @@ fn commits_that_come_one_at_a_time_after_a_scan_of_large_values_return() {
     const VALUES: u64 = 24;
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = options().workers(2).log_segment_bytes(64 << 20);
+        let options = options().workers(2).tune(|tuning| tuning.log_segment_bytes(64 << 20));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
         for key in 0..VALUES {

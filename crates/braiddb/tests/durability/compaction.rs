@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Watched, once_free, with_limit};
 use braiddb::maintenance::Compaction;
-use braiddb::{BusyWith, Database, Error, Options, Table};
+use braiddb::{BusyWith, Database, Error, Options, Table, Tuning};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -19,7 +19,9 @@ const KEYS: u64 = 2000;
 const VALUE_BYTES: usize = 300;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 20)
+    Options::default()
+        .workers(2)
+        .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 20))
 }
 
 fn value(key: u64, round: u64) -> Vec<u8> {
@@ -113,9 +115,8 @@ fn what_a_reader_sees_stays_until_it_is_over() {
         let directory = tempfile::tempdir().unwrap();
         // Everything is evicted, so the reader's versions are read from the segments.
         let options = options()
-            .log_ring_bytes(64 << 20)
             .memory_budget(RING_BYTES + 1)
-            .checkpoint_bytes(1 << 40);
+            .tune(|tuning| tuning.log_ring_bytes(64 << 20).checkpoint_bytes(1 << 40));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         overwrite(&db, &table, 1, 1);
@@ -149,7 +150,7 @@ fn closing_ends_a_compaction_that_waits() {
         with_limit(LIMIT_SECONDS, move |_| {
             let directory = tempfile::tempdir().unwrap();
             let due = if asked { 1 << 40 } else { 1 << 20 };
-            let options = options().checkpoint_bytes(due);
+            let options = options().tune(|tuning| tuning.checkpoint_bytes(due));
             let db = Database::open(directory.path(), options.clone()).unwrap().watched();
             let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
             let reader = block_on(db.begin()).unwrap();
@@ -225,9 +226,8 @@ fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
         let directory = tempfile::tempdir().unwrap();
         // Only explicit compactions, which pass over the records on disk.
         let options = options()
-            .log_ring_bytes(64 << 20)
             .memory_budget(RING_BYTES + 1)
-            .checkpoint_bytes(1 << 40);
+            .tune(|tuning| tuning.log_ring_bytes(64 << 20).checkpoint_bytes(1 << 40));
         let (mut round, mut cut_short) = (0, 0);
         let places = [Place::Anywhere, Place::Checkpoint, Place::Named, Place::Freed, Place::Done];
         // Repeats until closing has interrupted a compaction in progress.

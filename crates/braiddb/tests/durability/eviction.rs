@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{Database, Options, Table, Transaction};
+use braiddb::{Database, Options, Table, Transaction, Tuning};
 use pollster::block_on;
 
 const MIB: u64 = 1 << 20;
@@ -15,7 +15,9 @@ const MIB: u64 = 1 << 20;
 const RING: u64 = 64 * MIB;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(4 * MIB).log_ring_bytes(64 << 20)
+    Options::default()
+        .workers(2)
+        .tuning(Tuning::default().log_segment_bytes(4 * MIB).log_ring_bytes(64 << 20))
 }
 
 /// Returns the bytes of memory that a budget limits, besides the log's ring.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
 use crate::common::{Watched, with_limit};
-use braiddb::{BusyWith, Database, Error, Options, Table};
+use braiddb::{BusyWith, Database, Error, Options, Table, Tuning};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 600;
@@ -22,7 +22,8 @@ fn a_segment_that_cannot_be_created_is_refused_to_all_that_wait_for_it() {
     const ROUNDS: u64 = 300;
     with_limit(LIMIT_SECONDS, |limit| {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::default().workers(3).log_segment_bytes(SEGMENT);
+        let options =
+            Options::default().workers(3).tuning(Tuning::default().log_segment_bytes(SEGMENT));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let (committed, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let shown = (committed.clone(), refused.clone());
@@ -81,7 +82,8 @@ fn a_segment_that_cannot_be_created_is_refused_to_all_that_wait_for_it() {
 fn the_log_is_not_read_while_segments_may_be_freed() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::default().workers(2).log_segment_bytes(SEGMENT);
+        let options =
+            Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(SEGMENT));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Records = block_on(db.create_table("records")).unwrap();
         for key in 0..40 {

@@ -1,7 +1,7 @@
 //! Memory stays bounded when records are overwritten repeatedly, and is freed.
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, MemoryBudget, Options, Table, Transaction};
+use braiddb::{Database, Error, MemoryBudget, Options, Table, Transaction, Tuning};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -152,7 +152,11 @@ fn the_budget_is_finite_unless_told_otherwise() {
         let automatic = budget_of(Options::default()).expect("a bound");
         assert!(automatic > RING, "{automatic}");
         assert_eq!(
-            budget_of(Options::default().log_ring_bytes(64 << 20).memory_budget(RING + 1)),
+            budget_of(
+                Options::default()
+                    .memory_budget(RING + 1)
+                    .tuning(Tuning::default().log_ring_bytes(64 << 20))
+            ),
             Some(RING + 1)
         );
         assert_eq!(budget_of(Options::default().memory_budget(None)), None);
@@ -167,7 +171,10 @@ fn a_budget_that_the_logs_ring_takes_alone_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         for (budget, ring) in [(0, 64 << 20), (64 << 20, 64 << 20), (100 << 20, 128 << 20)] {
             let options = Options::default().workers(1).memory_budget(budget as u64);
-            let opened = Database::open(directory.path(), options.log_ring_bytes(ring));
+            let opened = Database::open(
+                directory.path(),
+                options.tune(|tuning| tuning.log_ring_bytes(ring)),
+            );
             let Err(Error::Options(told)) = opened else {
                 panic!("{budget} of {ring}: {opened:?}")
             };
@@ -194,13 +201,18 @@ fn large_and_small_transactions_share_the_ring_of_a_small_budget() {
             let table: Table<u64, [u8]> = block_on(db.open_or_create_table("records")).unwrap();
             (db, table)
         };
-        let (db, table) = open(Options::default().log_ring_bytes(64 << 20));
+        let (db, table) =
+            open(Options::default().tuning(Tuning::default().log_ring_bytes(64 << 20)));
         block_on(db.put(&table, &u64::MAX, &vec![9; LARGE][..])).unwrap();
         db.close().unwrap();
         drop(db);
         // Written with another ring size, and then with the default.
         for round in 0..2 {
-            let (db, table) = open(Options::default().log_ring_bytes(None).memory_budget(40 << 20));
+            let (db, table) = open(
+                Options::default()
+                    .memory_budget(40 << 20)
+                    .tuning(Tuning::default().log_ring_bytes(None)),
+            );
             assert_eq!(db.stats().memory.budget, Some(40 << 20));
             let last = block_on(db.get(&table, &u64::MAX)).unwrap().unwrap();
             assert!(last == vec![9; LARGE]);

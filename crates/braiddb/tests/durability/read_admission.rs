@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, Options, Table, TableOptions};
+use braiddb::{Database, Error, Options, Table, TableOptions, Tuning};
 use futures_util::future::join_all;
 use pollster::block_on;
 
@@ -25,7 +25,10 @@ fn value(key: u64) -> Vec<u8> {
 /// Opens a database whose values are only on disk and are not cached.
 fn open() -> (tempfile::TempDir, Database, Table<u64, [u8]>) {
     let directory = tempfile::tempdir().unwrap();
-    let options = Options::default().workers(1).log_ring_bytes(64 << 20).memory_budget(BUDGET);
+    let options = Options::default()
+        .workers(1)
+        .memory_budget(BUDGET)
+        .tuning(Tuning::default().log_ring_bytes(64 << 20));
     let db = Database::open(directory.path(), options.clone()).unwrap().watched();
     let uncached = TableOptions::default().cache_cold(false);
     let table: Table<u64, [u8]> =

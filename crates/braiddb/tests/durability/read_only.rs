@@ -12,7 +12,7 @@ use crate::common::{Watched, once_free, with_limit};
 use crate::expiring::{Clock, TTL, expiring};
 use braiddb::{
     BusyWith, Database, Error, IndexOptions, LogError, Misuse, Options, Table, TableOptions,
-    Transaction,
+    Transaction, Tuning,
 };
 use pollster::block_on;
 
@@ -191,7 +191,7 @@ fn a_backup_is_read_where_it_is() {
         let directory = tempfile::tempdir().unwrap();
         let (path, copy) = (directory.path().join("db"), directory.path().join("copy"));
         let clock = Clock::new();
-        let options = clock.options().log_segment_bytes(64 << 10);
+        let options = clock.options().tune(|tuning| tuning.log_segment_bytes(64 << 10));
         fill(&path, &options, &clock);
         let db = Database::open(&path, options.clone()).unwrap().watched();
         once_free(|| db.backup(&copy)).unwrap();
@@ -217,7 +217,7 @@ fn reading_changes_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         let clock = Clock::new();
-        let options = clock.options().log_segment_bytes(64 << 10);
+        let options = clock.options().tune(|tuning| tuning.log_segment_bytes(64 << 10));
         fill(&path, &options, &clock);
         permit(&path, 0o555, 0o444);
         let before = tree(&path);
@@ -312,7 +312,9 @@ fn refuses_to_write(db: &Database, beside: &Path) {
 }
 
 fn transfers() -> Options {
-    Options::default().workers(2).log_segment_bytes(64 << 10).checkpoint_bytes(128 << 10)
+    Options::default()
+        .workers(2)
+        .tuning(Tuning::default().log_segment_bytes(64 << 10).checkpoint_bytes(128 << 10))
 }
 
 /// Returns the accounts, whose records are not cached after a read.
@@ -456,7 +458,9 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         let writer =
-            Database::open(&path, transfers().checkpoint_bytes(1 << 30)).unwrap().watched();
+            Database::open(&path, transfers().tune(|tuning| tuning.checkpoint_bytes(1 << 30)))
+                .unwrap()
+                .watched();
         let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
         writer.close().unwrap();
         drop(table);
@@ -555,7 +559,9 @@ fn damage_is_still_told() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         let writer =
-            Database::open(&path, transfers().checkpoint_bytes(1 << 30)).unwrap().watched();
+            Database::open(&path, transfers().tune(|tuning| tuning.checkpoint_bytes(1 << 30)))
+                .unwrap()
+                .watched();
         let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
         transfer(&writer, &table, 1, 500);
         drop(table);

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use crate::common::{Watched, once_free, with_limit};
-use braiddb::{Database, Error, Options, Table, TableOptions, Transaction};
+use braiddb::{Database, Error, Options, Table, TableOptions, Transaction, Tuning};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 120;
@@ -26,7 +26,7 @@ fn write_all(db: &Database, table: &Records, version: u8) {
 
 fn writer(path: &Path) -> (Database, Records) {
     // No automatic checkpoint.
-    let options = Options::default().checkpoint_bytes(1 << 40);
+    let options = Options::default().tuning(Tuning::default().checkpoint_bytes(1 << 40));
     let db = Database::open(path, options).unwrap().watched();
     let paged = TableOptions::default().paged();
     let create = async move |tx: &Transaction| tx.create_table_with("records", paged).await;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::{Watched, once_free, with_limit};
 use braiddb::maintenance::Recovery;
-use braiddb::{Database, Error, LogError, Options, Table};
+use braiddb::{Database, Error, LogError, Options, Table, Tuning};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -16,7 +16,9 @@ const SEGMENT_BYTES: u64 = 128 << 10;
 const KEYS: u64 = 500;
 
 fn options() -> Options {
-    Options::default().workers(1).log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(u64::MAX)
+    Options::default()
+        .workers(1)
+        .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(u64::MAX))
 }
 
 /// A database whose keys all hold the number of the last round that wrote them.

@@ -81,7 +81,10 @@ fn the_blocking_device_writes_the_same_log() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = TempDir::new().unwrap();
         for device in [DeviceKind::Blocking, DeviceKind::Auto, DeviceKind::Blocking] {
-            let db = Database::open(directory.path(), options().device(device)).unwrap().watched();
+            let db =
+                Database::open(directory.path(), options().tune(|tuning| tuning.device(device)))
+                    .unwrap()
+                    .watched();
             let table = numbers(&db, "numbers");
             let before = all(&db, &table).len() as u64;
             put(&db, &table, (before..before + 500).map(|n| (n, n)));

@@ -4,7 +4,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, LogError, Options, Table};
+use braiddb::{Database, Error, LogError, Options, Table, Tuning};
 use pollster::block_on;
 
 /// The maximum duration of a test, in seconds.
@@ -99,7 +99,8 @@ fn an_empty_database_takes_less_than_a_mebibyte_however_many_workers_it_has() {
 fn a_backup_of_a_small_database_is_small_and_grows() {
     with_limit(LIMIT, |_| {
         let (directory, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let options = || Options::default().workers(2).log_segment_bytes(2 * MIB);
+        let options =
+            || Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(2 * MIB));
         let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Records = block_on(db.create_table("records")).unwrap();
         block_on(db.put(&table, &0, &[7; 1000][..])).unwrap();
@@ -182,7 +183,8 @@ fn a_file_cut_short_anywhere_is_told() {
 fn cut_after(segment_bytes: u64, rounds: &[(u64, bool)], least_segments: usize) -> u64 {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path();
-    let options = || Options::default().workers(1).log_segment_bytes(segment_bytes);
+    let options =
+        || Options::default().workers(1).tuning(Tuning::default().log_segment_bytes(segment_bytes));
     let db = Database::open(path, options()).unwrap().watched();
     let table: Records = block_on(db.create_table("records")).unwrap();
     let mut keys = 0;

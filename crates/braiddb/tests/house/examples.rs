@@ -5,9 +5,10 @@
 use std::collections::BTreeMap;
 
 /// Attributes of methods that are not for users of the library.
-const OF_NO_USER: [&str; 3] = ["#[doc(hidden)]", "#[cfg(any(test", "#[cfg(braid_"];
+const OF_NO_USER: [&str; 4] =
+    ["#[doc(hidden)]", "#[cfg(any(test", "#[cfg(braid_", "#[cfg(feature = \"experiment\")]"];
 /// The type whose setters a macro generates from a list of its fields.
-const SET: &str = "Options";
+const WITH_SETTERS: [&str; 2] = ["Options", "Tuning"];
 
 /// A public method and its documentation.
 struct Method {
@@ -62,8 +63,8 @@ impl Documented {
                 }
             } else if let Some(name) = is_outer.then(|| implemented(code)).flatten() {
                 owner = (exported.contains(&name) && !hidden).then_some((name, false));
-            } else if let Some(setters) = code.strip_prefix("setters! {") {
-                owner = (setters.is_empty() && !hidden).then(|| (SET.to_owned(), false));
+            } else if let Some(setters) = code.strip_prefix("setters! { ") {
+                owner = (!hidden).then(|| (identifier(setters), false));
             } else if let Some((owner, is_trait)) = &owner
                 && line.len() - code.len() == 4
                 && let Some(name) = method(code, *is_trait).or_else(|| setter(owner, code))
@@ -167,7 +168,8 @@ fn method(line: &str, of_trait: bool) -> Option<String> {
 /// Returns the setter that a line in a list of fields generates.
 fn setter(owner: &str, line: &str) -> Option<String> {
     let (field, kind) = line.split_once(": ")?;
-    (owner == SET && identifier(field) == field && kind.ends_with(',')).then(|| field.to_owned())
+    (WITH_SETTERS.contains(&owner) && identifier(field) == field && kind.ends_with(','))
+        .then(|| field.to_owned())
 }
 
 /// Returns true if a line continues an attribute that began above.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use crate::common::{Watched, once_free, with_limit};
 use braiddb::{
     BusyWith, Database, Error, Index, IndexError, IndexKeys, IndexOptions, MemoryBudget, Options,
-    Table, TableOptions, Transaction, TransactionEnd,
+    Table, TableOptions, Transaction, TransactionEnd, Tuning,
 };
 use fastrand::Rng;
 use pollster::block_on;
@@ -92,14 +92,13 @@ impl Kind {
 }
 
 fn open(directory: &Path, kind: Kind) -> (Database, Records) {
-    let options = Options::default()
-        .workers(WORKERS)
-        .pin(false)
+    let tuning = Tuning::default()
         .log_segment_bytes(1 << 20)
         .checkpoint_bytes(4 << 20)
-        // Hardly more than the log's ring takes: everything is evicted as soon as possible.
-        .log_ring_bytes(64 << 20)
-        .memory_budget(MemoryBudget::from(65 << 20));
+        .log_ring_bytes(64 << 20);
+    // Hardly more than the log's ring takes: everything is evicted as soon as possible.
+    let budget = MemoryBudget::from(65 << 20);
+    let options = Options::default().workers(WORKERS).memory_budget(budget).tuning(tuning);
     let db = Database::open(directory, options).unwrap().watched();
     let options = kind.options();
     let open = async move |tx: &Transaction| tx.open_or_create_table_with("records", options).await;

@@ -10,7 +10,7 @@ use crate::common::{Watched, with_limit};
 use braiddb::indexes::IndexStage;
 use braiddb::{
     Database, DecodeError, Error, Index, IndexKeys, IndexOptions, Key, KeyBuffer, Options, Table,
-    Transaction,
+    Transaction, Tuning,
 };
 use pollster::block_on;
 
@@ -50,7 +50,8 @@ impl Key for Delicate {
 }
 
 fn open(directory: &std::path::Path) -> (Database, Records) {
-    let options = Options::default().workers(2).log_segment_bytes(1 << 20);
+    let options =
+        Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(1 << 20));
     let db = Database::open(directory, options).unwrap().watched();
     let table = block_on(db.open_or_create_table("records")).unwrap();
     (db, table)

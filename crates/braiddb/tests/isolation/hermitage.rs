@@ -4,7 +4,9 @@
 
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{Certifier, Database, Error, InteractiveTransaction, Isolation, Options, Table};
+use braiddb::{
+    Certifier, Database, Error, InteractiveTransaction, Isolation, Options, Table, Tuning,
+};
 use pollster::block_on;
 
 struct Bench {
@@ -36,7 +38,10 @@ fn at(levels: &[Isolation], test: impl Fn(&Bench, Isolation) + Copy + Send + 'st
     let paged = levels.iter().map(|&level| ((level, Certifier::ReadValidation), true));
     for ((level, certifier), paged) in hot.chain(paged) {
         with_limit(60, move |_| {
-            let options = Options::default().workers(2).isolation(level).certifier(certifier);
+            let options = Options::default()
+                .workers(2)
+                .isolation(level)
+                .tuning(Tuning::default().certifier(certifier));
             let db = Database::in_memory(options).unwrap().watched();
             let table: Table<u64, u64> = create_table(&db, "test", paged);
             let bench = Bench { db, table };

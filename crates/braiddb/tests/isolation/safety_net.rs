@@ -4,12 +4,14 @@ use crate::common::{Watched, with_limit};
 use crate::one_table::{in_memory, write_now};
 use braiddb::{
     Certifier, Database, Error, InteractiveTransaction, Isolation, Options, Table, Transaction,
+    Tuning,
 };
 use pollster::block_on;
 
 /// Creates a database with the records 1 -> 10 and 2 -> 20.
 fn certified_by(certifier: Certifier) -> (Database, Table<u64, u64>) {
-    let (db, table) = in_memory(Options::default().workers(2).certifier(certifier));
+    let (db, table) =
+        in_memory(Options::default().workers(2).tuning(Tuning::default().certifier(certifier)));
     write_now(&db, &table, 1, Some(10));
     write_now(&db, &table, 2, Some(20));
     (db, table)
@@ -103,7 +105,9 @@ fn write_skew_is_found_on_records_that_were_in_the_log_only() {
     with_limit(60, |_| {
         let directory = tempfile::tempdir().unwrap();
         for round in 0..3 {
-            let options = Options::default().workers(2).certifier(Certifier::SerialSafetyNet);
+            let options = Options::default()
+                .workers(2)
+                .tuning(Tuning::default().certifier(Certifier::SerialSafetyNet));
             let db = Database::open(directory.path(), options).unwrap().watched();
             let table: Table<u64, u64> = block_on(db.open_or_create_table("test")).unwrap();
             if round == 0 {

@@ -130,8 +130,12 @@ fn check(steps: Vec<(usize, Step)>, workers: usize, place: Place) {
     let directory = tempfile::tempdir().unwrap();
     let leaves = place == Place::PagedAndLeaves;
     let db = if leaves {
-        let options = options.durability(Durability::Volatile).log_segment_bytes(64 << 10);
-        Database::open(directory.path(), options.page_frames(Some(1))).unwrap().watched()
+        let options = options
+            .durability(Durability::Volatile)
+            .tune(|tuning| tuning.log_segment_bytes(64 << 10));
+        Database::open(directory.path(), options.tune(|tuning| tuning.page_frames(Some(1))))
+            .unwrap()
+            .watched()
     } else {
         Database::in_memory(options).unwrap().watched()
     };

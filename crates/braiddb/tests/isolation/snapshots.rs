@@ -9,7 +9,7 @@ use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::{
     BusyWith, Certifier, Database, Error, IndexKeys, IndexOptions, Misuse, Options, Snapshot,
-    Table, Transaction, TransactionEnd,
+    Table, Transaction, TransactionEnd, Tuning,
 };
 use pollster::block_on;
 
@@ -138,12 +138,13 @@ fn snapshots_keep_their_records_beside_eviction_and_compaction() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let ring = 64 << 20;
-        let options = Options::default()
-            .workers(2)
-            .log_ring_bytes(ring)
-            .log_segment_bytes(64 << 10)
-            .checkpoint_bytes(512 << 10)
-            .memory_budget(ring as u64 + (128 << 10));
+        let options =
+            Options::default().workers(2).memory_budget(ring as u64 + (128 << 10)).tuning(
+                Tuning::default()
+                    .log_ring_bytes(ring)
+                    .log_segment_bytes(64 << 10)
+                    .checkpoint_bytes(512 << 10),
+            );
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table = create_table(&db, "records", false);
         let [checkpoints, moved] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
@@ -267,7 +268,9 @@ fn later_tables_and_indexes_are_not_in_a_snapshot() {
 #[test]
 fn the_safety_net_has_no_snapshots() {
     with_limit(LIMIT_SECONDS, |_| {
-        let options = Options::default().workers(1).certifier(Certifier::SerialSafetyNet);
+        let options = Options::default()
+            .workers(1)
+            .tuning(Tuning::default().certifier(Certifier::SerialSafetyNet));
         let db = Database::in_memory(options).unwrap().watched();
         let refused = block_on(db.snapshot()).unwrap_err().to_string();
         assert!(refused.contains("read validation"), "{refused}");
@@ -279,7 +282,8 @@ fn the_safety_net_has_no_snapshots() {
 fn reading_a_snapshot_again_and_again_takes_no_more_memory() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::default().workers(1).log_ring_bytes(64 << 20);
+        let options =
+            Options::default().workers(1).tuning(Tuning::default().log_ring_bytes(64 << 20));
         let db = Database::open(directory.path(), options.memory_budget((64 << 20) + (1 << 20)))
             .unwrap()
             .watched();
@@ -309,8 +313,9 @@ fn reading_a_snapshot_again_and_again_takes_no_more_memory() {
 fn a_snapshot_holds_up_no_checkpoint() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options =
-            Options::default().workers(2).log_segment_bytes(256 << 10).checkpoint_bytes(512 << 10);
+        let options = Options::default()
+            .workers(2)
+            .tuning(Tuning::default().log_segment_bytes(256 << 10).checkpoint_bytes(512 << 10));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Records = create_table(&db, "records", false);
         let snapshot = block_on(db.snapshot()).unwrap();

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::create_table;
 use braiddb::stats::MemoryStats;
-use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Options, Table, Transaction};
+use braiddb::{
+    Database, Error, Index, IndexKeys, IndexOptions, Options, Table, Transaction, Tuning,
+};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 400;
@@ -29,8 +31,7 @@ fn options() -> Options {
     Options::default()
         .workers(2)
         .memory_budget(RING_BYTES + ROOM)
-        .log_segment_bytes(1 << 20)
-        .checkpoint_bytes(16 << 20)
+        .tuning(Tuning::default().log_segment_bytes(1 << 20).checkpoint_bytes(16 << 20))
 }
 
 fn value(key: u64, version: u8) -> Vec<u8> {
@@ -264,7 +265,8 @@ fn a_database_that_was_larger_is_within_its_budget_when_it_is_opened() {
         let directory = tempfile::tempdir().unwrap();
         let budget = RING_BYTES + 10 * ROOM;
         // No checkpoint, so that the log is replayed.
-        let larger = options().checkpoint_bytes(1 << 40).memory_budget(budget);
+        let larger =
+            options().memory_budget(budget).tune(|tuning| tuning.checkpoint_bytes(1 << 40));
         let db = Database::open(directory.path(), larger).unwrap().watched();
         let hot: Table<u64, u64> = block_on(db.open_or_create_table("hot")).unwrap();
         let table: Records = create_table(&db, "records", true);

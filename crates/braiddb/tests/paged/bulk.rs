@@ -8,7 +8,7 @@ use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
 use braiddb::{
     BusyWith, Database, Error, Index, IndexKeys, IndexOptions, MemoryLimit, Misuse, Options,
-    Snapshot, Table, TableOptions, Transaction,
+    Snapshot, Table, TableOptions, Transaction, Tuning,
 };
 use pollster::block_on;
 
@@ -20,7 +20,9 @@ type Model = BTreeMap<u64, Vec<u8>>;
 
 /// Few frames, so that marked pages are evicted and loaded again.
 fn options() -> Options {
-    Options::default().workers(2).page_frames(Some(24)).log_segment_bytes(1 << 20)
+    Options::default()
+        .workers(2)
+        .tuning(Tuning::default().page_frames(Some(24)).log_segment_bytes(1 << 20))
 }
 
 fn open(directory: &Path) -> Database {
@@ -388,7 +390,8 @@ fn an_operation_larger_than_memory_takes_none_for_versions() {
     with_limit(LIMIT_SECONDS, |_| {
         const RECORDS: u64 = 20_000;
         let directory = tempfile::tempdir().unwrap();
-        let options = options().page_frames(Some(64)).version_bytes(256 << 10);
+        let options =
+            options().tune(|tuning| tuning.page_frames(Some(64)).version_bytes(256 << 10));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Records = create_table(&db, "numbers", true);
         let inner = table.clone();

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{Database, Error, Options, Table};
+use braiddb::{Database, Error, Options, Table, Tuning};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 300;
@@ -143,7 +143,8 @@ fn upkeep_goes_on_beside_an_operation() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = |name| directory.path().join(name);
-        let options = || Options::default().workers(2).log_segment_bytes(64 << 10);
+        let options =
+            || Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(64 << 10));
         let db = Database::open(path("db"), options()).unwrap().watched();
         let table = numbers(&db);
         for round in 0..2000 {

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Options, Table, TableOptions};
+use braiddb::{
+    Database, Error, Index, IndexKeys, IndexOptions, Options, Table, TableOptions, Tuning,
+};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 300;
@@ -39,8 +41,9 @@ fn value(random: &mut fastrand::Rng) -> Vec<u8> {
 }
 
 fn open(directory: &Path) -> (Database, Records, ByText) {
-    let options =
-        Options::default().workers(2).page_frames(Some(FRAMES)).log_segment_bytes(1 << 20);
+    let options = Options::default()
+        .workers(2)
+        .tuning(Tuning::default().page_frames(Some(FRAMES)).log_segment_bytes(1 << 20));
     let db = Database::open(directory, options).unwrap().watched();
     let paged = TableOptions::default().paged();
     let table: Records = db

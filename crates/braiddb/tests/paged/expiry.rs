@@ -36,7 +36,7 @@ fn records_that_bulk_operations_write_expire() {
     with_limit(LIMIT_SECONDS, |_| {
         let clock = Clock::new();
         let directory = tempfile::tempdir().unwrap();
-        let options = clock.options().page_frames(Some(24));
+        let options = clock.options().tune(|tuning| tuning.page_frames(Some(24)));
         let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let table = create(&db, true);
         for key in 0..100 {

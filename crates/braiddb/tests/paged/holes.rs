@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::create_table;
 use braiddb::maintenance::Compaction;
-use braiddb::{Database, Error, Options, Table};
+use braiddb::{Database, Error, Options, Table, Tuning};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 240;
@@ -16,7 +16,8 @@ const RECORDS: u64 = 40_000;
 type Records = Table<u64, [u8]>;
 
 fn open(directory: &Path) -> Database {
-    let options = Options::default().workers(2).log_segment_bytes(1 << 20);
+    let options =
+        Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(1 << 20));
     Database::open(directory, options).unwrap().watched()
 }
 
@@ -118,8 +119,10 @@ fn compaction_gives_back_room_beside_writers() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let open = || {
-            let options = Options::default().workers(2).log_segment_bytes(1 << 20);
-            let options = options.log_ring_bytes(4 << 20).memory_budget(16 << 20);
+            let options =
+                Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(1 << 20));
+            let options =
+                options.memory_budget(16 << 20).tune(|tuning| tuning.log_ring_bytes(4 << 20));
             Database::open(directory.path(), options).unwrap().watched()
         };
         // The last round also leaves a tenth.

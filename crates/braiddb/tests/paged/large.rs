@@ -11,7 +11,7 @@ use crate::table_kind::{create_table, value_of_any_size};
 use braiddb::changes::ChangesFrom;
 use braiddb::{
     Database, Durability, Error, Index, IndexKeys, IndexOptions, MAX_VALUE_BYTES, Options, Table,
-    TableOptions, WallClock,
+    TableOptions, Tuning, WallClock,
 };
 use pollster::block_on;
 
@@ -30,8 +30,10 @@ fn value(bytes: usize, seed: u64) -> Vec<u8> {
 
 /// Opens a database that evicts and loads pages often.
 fn with_few_frames(directory: &std::path::Path, workers: usize) -> Database {
-    let options = Options::default().workers(workers).page_frames(Some(96));
-    let options = options.durability(Durability::Volatile).log_segment_bytes(1 << 20);
+    let options =
+        Options::default().workers(workers).tuning(Tuning::default().page_frames(Some(96)));
+    let options =
+        options.durability(Durability::Volatile).tune(|tuning| tuning.log_segment_bytes(1 << 20));
     Database::open(directory, options).unwrap().watched()
 }
 
@@ -307,8 +309,11 @@ fn large_values_expire() {
         let clock = WallClock::new(move || {
             UNIX_EPOCH + Duration::from_millis(shown.load(Ordering::SeqCst))
         });
-        let db =
-            Database::in_memory(Options::default().workers(1).wall_clock(clock)).unwrap().watched();
+        let db = Database::in_memory(
+            Options::default().workers(1).tuning(Tuning::default().wall_clock(clock)),
+        )
+        .unwrap()
+        .watched();
         let options = TableOptions::default().paged().ttl(Duration::from_secs(3600));
         let table: Records = db
             .run_blocking(async move |tx| tx.create_table_with("records", options).await)
@@ -355,8 +360,9 @@ fn large_values_are_recovered() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = || {
-            let options = Options::default().workers(2).log_segment_bytes(64 << 20);
-            options.page_frames(Some(64)).checkpoint_bytes(1 << 40)
+            let options =
+                Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(64 << 20));
+            options.tune(|tuning| tuning.page_frames(Some(64)).checkpoint_bytes(1 << 40))
         };
         let mut random = fastrand::Rng::with_seed(5);
         let mut model = Model::new();
@@ -505,8 +511,9 @@ fn feeds_and_backups_have_large_values() {
     with_limit(LIMIT_SECONDS, |_| {
         let (directory, copies) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let options = || {
-            let options = Options::default().workers(2).page_frames(Some(64));
-            options.log_segment_bytes(1 << 20).checkpoint_bytes(1 << 40)
+            let options =
+                Options::default().workers(2).tuning(Tuning::default().page_frames(Some(64)));
+            options.tune(|tuning| tuning.log_segment_bytes(1 << 20).checkpoint_bytes(1 << 40))
         };
         let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Records = create_table(&db, "records", true);

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 
 use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{BusyWith, Database, Error, Options, Table, Transaction};
+use braiddb::{BusyWith, Database, Error, Options, Table, Transaction, Tuning};
 use fastrand::Rng;
 use pollster::block_on;
 
@@ -267,8 +267,11 @@ fn keep_up(db: &Database, turn: u64) {
 fn large_values_beside_everything() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options =
-            || Options::default().workers(2).page_frames(Some(96)).log_segment_bytes(1 << 20);
+        let options = || {
+            Options::default()
+                .workers(2)
+                .tuning(Tuning::default().page_frames(Some(96)).log_segment_bytes(1 << 20))
+        };
         let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Records = create_table(&db, "records", true);
         let turns: Turns = create_table(&db, "turns", false);

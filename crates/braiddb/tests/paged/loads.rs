@@ -47,7 +47,10 @@ fn open_small() -> (tempfile::TempDir, Database, Records) {
 
 fn open_with(options: Options) -> (tempfile::TempDir, Database, Records) {
     let directory = tempfile::tempdir().unwrap();
-    let db = Database::open(directory.path(), options.page_frames(Some(FRAMES))).unwrap().watched();
+    let db =
+        Database::open(directory.path(), options.tune(|tuning| tuning.page_frames(Some(FRAMES))))
+            .unwrap()
+            .watched();
     let table: Records = create_table(&db, "records", true);
     for keys in (0..RECORDS).collect::<Vec<_>>().chunks(20) {
         let (table, keys) = (table.clone(), keys.to_vec());

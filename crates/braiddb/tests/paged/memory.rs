@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{Database, Durability, Error, LogError, Options, Table};
+use braiddb::{Database, Durability, Error, LogError, Options, Table, Tuning};
 
 const LIMIT_SECONDS: u64 = 240;
 const FRAMES: u32 = 32;
@@ -20,7 +20,9 @@ type Records = Table<u64, [u8]>;
 type Model = BTreeMap<u64, Vec<u8>>;
 
 fn options() -> Options {
-    Options::default().workers(3).page_frames(Some(FRAMES)).log_segment_bytes(1 << 20)
+    Options::default()
+        .workers(3)
+        .tuning(Tuning::default().page_frames(Some(FRAMES)).log_segment_bytes(1 << 20))
 }
 
 fn contents(db: &Database, table: &Records, reverse: bool) -> Vec<(u64, Vec<u8>)> {
@@ -228,7 +230,10 @@ fn measure_reads_at_four_times_memory() {
     const READS: u64 = 200_000;
     let directory = tempfile::tempdir_in(".").unwrap();
     let options = Options::default().workers(2).durability(Durability::Volatile);
-    let db = Database::open(directory.path(), options.page_frames(Some(FRAMES))).unwrap().watched();
+    let db =
+        Database::open(directory.path(), options.tune(|tuning| tuning.page_frames(Some(FRAMES))))
+            .unwrap()
+            .watched();
     let table: Records = create_table(&db, "records", true);
     for from in (0..RECORDS).step_by(1000) {
         let table = table.clone();
@@ -322,7 +327,8 @@ fn a_savepoint_beside_a_write_that_waits_comes_before_it() {
 #[test]
 fn a_scan_waits_for_many_pages_at_once_and_reads_none_beyond_its_range() {
     with_limit(LIMIT_SECONDS, |_| {
-        let options = Options::default().workers(1).page_frames(Some(128));
+        let options =
+            Options::default().workers(1).tuning(Tuning::default().page_frames(Some(128)));
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), options.durability(Durability::Volatile))
             .unwrap()

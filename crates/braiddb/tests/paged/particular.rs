@@ -6,7 +6,7 @@ use crate::common::{Watched, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
 use braiddb::{
     Certifier, Database, Error, IndexOptions, MAX_VALUE_BYTES, Misuse, Options, Table,
-    TableOptions, Transaction,
+    TableOptions, Transaction, Tuning,
 };
 use pollster::block_on;
 
@@ -251,7 +251,9 @@ fn what_paged_tables_cannot_do_is_told() {
                 tx.create_table_with::<u64, u64>("paged", options).await
             })
         };
-        let options = Options::default().workers(1).certifier(Certifier::SerialSafetyNet);
+        let options = Options::default()
+            .workers(1)
+            .tuning(Tuning::default().certifier(Certifier::SerialSafetyNet));
         assert!(matches!(
             create(&Database::in_memory(options).unwrap().watched()),
             Err(Error::Misuse(Misuse::NeedsReadValidation { .. }))
@@ -304,7 +306,7 @@ fn room_that_undoing_does_not_need_any_more_is_used() {
 fn a_commit_touches_no_page() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::default().workers(1).page_frames(Some(16));
+        let options = Options::default().workers(1).tuning(Tuning::default().page_frames(Some(16)));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Table<u64, [u8]> = create_table(&db, "records", true);
         for keys in (0..4000_u64).collect::<Vec<_>>().chunks(100) {
@@ -351,7 +353,8 @@ fn the_size_of_a_paged_table_is_known_at_once() {
     with_limit(LIMIT_SECONDS, |_| {
         const PAGE_BYTES: usize = 4096;
         let directory = tempfile::tempdir().unwrap();
-        let options = || Options::default().workers(1).page_bytes(PAGE_BYTES);
+        let options =
+            || Options::default().workers(1).tuning(Tuning::default().page_bytes(PAGE_BYTES));
         let db = Database::open(directory.path(), options()).unwrap().watched();
         let paged = TableOptions::default().paged();
         let table: Table<u64, [u8]> = block_on(db.create_table_with("records", paged)).unwrap();

@@ -8,7 +8,7 @@ use crate::common::{Watched, once_free, with_limit};
 use crate::table_kind::{create_table, value_of_any_size};
 use braiddb::maintenance::{CheckReport, Checkpoint, Compaction};
 use braiddb::{
-    BusyWith, Certifier, Database, Error, LogError, Misuse, Options, Table, TableOptions,
+    BusyWith, Certifier, Database, Error, LogError, Misuse, Options, Table, TableOptions, Tuning,
 };
 use pollster::block_on;
 
@@ -17,7 +17,9 @@ const LIMIT_SECONDS: u64 = 240;
 type Records = Table<u64, [u8]>;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(1 << 20).checkpoint_bytes(64 << 10)
+    Options::default()
+        .workers(2)
+        .tuning(Tuning::default().log_segment_bytes(1 << 20).checkpoint_bytes(64 << 10))
 }
 
 fn open(directory: &Path) -> Database {
@@ -179,7 +181,7 @@ fn newest_checkpoint(directory: &Path) -> PathBuf {
 fn a_checkpoint_has_paged_tables_and_frees_the_log() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = || options().checkpoint_bytes(1 << 30);
+        let options = || options().tune(|tuning| tuning.checkpoint_bytes(1 << 30));
         let open = |place: &Path| Database::open(place, options()).unwrap().watched();
         let db = open(directory.path());
         let (hot, paged): (Records, Records) =
@@ -320,7 +322,7 @@ fn damage_to_a_checkpoint_of_paged_tables_is_told() {
 fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = || options().checkpoint_bytes(1 << 40);
+        let options = || options().tune(|tuning| tuning.checkpoint_bytes(1 << 40));
         let db = Database::open(directory.path(), options()).unwrap().watched();
         let (paged, mut model) = (create_table(&db, "paged", true), BTreeMap::new());
         churn(&db, &paged, &mut model, 1, 40);
@@ -360,7 +362,10 @@ fn a_number_is_not_used_again_once_its_table_is_gone() {
     with_limit(LIMIT_SECONDS, |_| {
         for first_paged in [true, false] {
             let directory = tempfile::tempdir().unwrap();
-            let options = || options().checkpoint_bytes(1 << 30).log_segment_bytes(64 << 20);
+            let options = || {
+                options()
+                    .tune(|tuning| tuning.checkpoint_bytes(1 << 30).log_segment_bytes(64 << 20))
+            };
             let open = || Database::open(directory.path(), options()).unwrap().watched();
             let id = |db: &Database| block_on(db.tables()).unwrap()[0].id;
             let db = open();
@@ -403,7 +408,8 @@ fn pages_keep_their_size() {
             let backup = directory.path().join("backup");
             let path = directory.path().join("database");
             let open = |page_bytes| {
-                let options = options().checkpoint_bytes(1 << 30).page_bytes(page_bytes);
+                let options = options()
+                    .tune(|tuning| tuning.checkpoint_bytes(1 << 30).page_bytes(page_bytes));
                 Database::open(&path, options).unwrap().watched()
             };
             // Tables in memory do not record it.
@@ -451,7 +457,7 @@ fn the_version_says_whether_there_may_be_paged_tables() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         // Only explicit checkpoints are written.
-        let options = || options().checkpoint_bytes(1 << 30);
+        let options = || options().tune(|tuning| tuning.checkpoint_bytes(1 << 30));
         let open = |directory: &Path| Database::open(directory, options()).unwrap().watched();
         let db = open(directory.path());
         let hot: Records = create_table(&db, "hot", false);
@@ -496,7 +502,7 @@ fn the_version_says_whether_there_may_be_paged_tables() {
         checkpoint(&db);
         assert_eq!(version(directory.path()), 4, "a checkpoint lists places of leaves");
         db.close().unwrap();
-        let net = options().certifier(Certifier::SerialSafetyNet);
+        let net = options().tune(|tuning| tuning.certifier(Certifier::SerialSafetyNet));
         assert!(matches!(
             Database::open(directory.path(), net),
             Err(Error::Misuse(Misuse::NeedsReadValidation { .. }))
@@ -538,7 +544,8 @@ fn a_check_tells_of_a_damaged_page_and_goes_on() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let open = |read_only| {
-            let options = options().checkpoint_bytes(1 << 40).read_only(read_only);
+            let options =
+                options().read_only(read_only).tune(|tuning| tuning.checkpoint_bytes(1 << 40));
             Database::open(directory.path(), options).unwrap().watched()
         };
         let db = open(false);

@@ -20,10 +20,12 @@ const RECORDS: u64 = 600;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
     // Few frames, so that uncommitted pages are evicted.
-    let options = Options::default()
-        .log_segment_bytes(64 << 10)
-        .checkpoint_bytes(48 << 10)
-        .page_frames(Some(12));
+    let options = Options::default().tuning(
+        Tuning::default()
+            .log_segment_bytes(64 << 10)
+            .checkpoint_bytes(48 << 10)
+            .page_frames(Some(12)),
+    );
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 

@@ -13,7 +13,7 @@ use crate::polls::poll_at_most;
 use crate::table_kind::create_table;
 use braiddb::simulation::{Faults, SimulatedDisk};
 use braiddb::{
-    Database, Durability, Error, Options, Overload, Scan, Table, TableOptions, Transaction,
+    Database, Durability, Error, Options, Overload, Scan, Table, TableOptions, Transaction, Tuning,
 };
 use futures_util::future::join_all;
 use futures_util::{StreamExt, TryStreamExt};
@@ -134,7 +134,9 @@ fn value(key: u64, bytes: usize) -> Vec<u8> {
 /// Opens a database in memory whose tasks suspend by chance at every possible point; most records
 /// on pages are not in memory.
 fn in_memory(seed: u64, paged: bool) -> (Database, Records, Model) {
-    let options = Options::default().durability(Durability::Volatile).page_frames(Some(64));
+    let options = Options::default()
+        .durability(Durability::Volatile)
+        .tuning(Tuning::default().page_frames(Some(64)));
     let db = Database::open_simulated(&SimulatedDisk::new(seed), options, seed).unwrap().watched();
     let table: Records = create_table(&db, "records", paged);
     let model: Model = (0..MANY).map(|key| (key, value(key, 8))).collect();
@@ -171,7 +173,7 @@ fn on_disk(
     paged: bool,
 ) -> (SimulatedDisk, Database, Records, Model) {
     let (disk, model) = (SimulatedDisk::new(seed), cold_model(records));
-    let options = options.clone().page_frames(Some(128));
+    let options = options.clone().tune(|tuning| tuning.page_frames(Some(128)));
     let db = Database::open_simulated(&disk, options.clone(), seed).unwrap().watched();
     let uncached = match paged {
         true => TableOptions::default().paged(),
@@ -213,7 +215,8 @@ fn dropped_and_failed_calls_of_next_lose_no_record_on_disk() {
 #[test]
 fn an_overloaded_scan_goes_on_where_it_was() {
     with_limit(LIMIT_SECONDS, |_| {
-        let options = Options::default().overload(Overload::Shed).cold_width(1);
+        let options =
+            Options::default().tuning(Tuning::default().overload(Overload::Shed).cold_width(1));
         // Few records, because a refused read retries immediately, and each read needs thousands of
         // attempts.
         let (disk, db, table, model) = on_disk(9, &options, 800, false);

@@ -27,7 +27,8 @@ struct Known {
 }
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
-    let options = Options::default().log_segment_bytes(16 << 10).checkpoint_bytes(32 << 10);
+    let options = Options::default()
+        .tuning(Tuning::default().log_segment_bytes(16 << 10).checkpoint_bytes(32 << 10));
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 

@@ -41,7 +41,7 @@ struct Seen {
 }
 
 fn options() -> Options {
-    Options::default().log_segment_bytes(64 << 10).max_open(64)
+    Options::default().tuning(Tuning::default().log_segment_bytes(64 << 10).max_open(64))
 }
 
 fn request(db: &Database, table: &Records, request: Request) -> Told {

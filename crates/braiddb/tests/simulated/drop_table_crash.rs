@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{Watched, with_limit};
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{Database, Error, IndexOptions, Options, Table};
+use braiddb::{Database, Error, IndexOptions, Options, Table, Tuning};
 
 type Numbers = Table<u64, u64>;
 
@@ -14,7 +14,8 @@ const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 1500;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
-    let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10);
+    let options = Options::default()
+        .tuning(Tuning::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10));
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 

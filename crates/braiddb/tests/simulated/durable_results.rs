@@ -325,7 +325,8 @@ fn is_paged(seed: u64) -> bool {
 }
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
-    let options = Options::default().hot_width(Width::Fixed(4)).max_open(64);
+    let options =
+        Options::default().tuning(Tuning::default().hot_width(Width::Fixed(4)).max_open(64));
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 

@@ -5,7 +5,7 @@
 use crate::common::{Watched, with_limit};
 use crate::settled::poll_settled;
 use braiddb::simulation::{SimulatedDisk, block_on};
-use braiddb::{Database, Error, Options, StagedTable, Table};
+use braiddb::{Database, Error, Options, StagedTable, Table, Tuning};
 
 type Numbers = Table<u64, u64>;
 
@@ -16,7 +16,8 @@ const RECORDS: u64 = 600;
 const MAX_POLLS: usize = 100;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
-    let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10);
+    let options = Options::default()
+        .tuning(Tuning::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10));
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 

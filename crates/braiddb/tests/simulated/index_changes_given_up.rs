@@ -25,7 +25,7 @@ fn digits(mut value: u64, keys: &mut IndexKeys<'_, u64>) {
 }
 
 fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Records) {
-    let options = Options::default().log_segment_bytes(64 << 10);
+    let options = Options::default().tuning(Tuning::default().log_segment_bytes(64 << 10));
     let db = Database::open_simulated(disk, options, seed).unwrap().watched();
     let table = block_on(db.open_or_create_table("records")).unwrap();
     (db, table)

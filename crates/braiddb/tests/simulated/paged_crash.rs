@@ -32,7 +32,8 @@ enum Step {
 }
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
-    let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10);
+    let options = Options::default()
+        .tuning(Tuning::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10));
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 
@@ -230,7 +231,8 @@ fn a_checkpoint_under_way_leaves_a_new_paged_table_its_log() {
     with_limit(LIMIT_SECONDS, |_| {
         for seed in 0..12 {
             let disk = SimulatedDisk::new(seed);
-            let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(1 << 30);
+            let options = Options::default()
+                .tuning(Tuning::default().log_segment_bytes(64 << 10).checkpoint_bytes(1 << 30));
             let db = Database::open_simulated(&disk, options.clone(), seed).unwrap().watched();
             let others: Numbers = create_table(&db, "others", false);
             block_on(change(&db, &others, 5));

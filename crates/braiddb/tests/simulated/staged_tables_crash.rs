@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use crate::common::{Watched, with_limit};
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{Database, Error, Options, TableOptions};
+use braiddb::{Database, Error, Options, TableOptions, Tuning};
 
 /// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 300;
@@ -13,7 +13,8 @@ const RECORDS: u64 = 1500;
 const AT_ONCE: u64 = 100;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Database {
-    let options = Options::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10);
+    let options = Options::default()
+        .tuning(Tuning::default().log_segment_bytes(64 << 10).checkpoint_bytes(24 << 10));
     Database::open_simulated(disk, options, seed).unwrap().watched()
 }
 

@@ -2,16 +2,19 @@
 
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
-use braiddb::{Database, Error, Misuse, Options, Table};
+use braiddb::{Database, Error, Misuse, Options, Table, Tuning};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
 const LIMIT_SECONDS: u64 = 300;
 
 fn open(directory: &std::path::Path) -> Database {
-    Database::open(directory, Options::default().workers(2).log_segment_bytes(1 << 20))
-        .unwrap()
-        .watched()
+    Database::open(
+        directory,
+        Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(1 << 20)),
+    )
+    .unwrap()
+    .watched()
 }
 
 #[test]

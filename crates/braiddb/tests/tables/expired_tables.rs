@@ -17,7 +17,9 @@ use pollster::block_on;
 const LIMIT_SECONDS: u64 = 300;
 
 fn open(directory: &Path, options: Options) -> Database {
-    Database::open(directory, options.log_segment_bytes(1 << 20)).unwrap().watched()
+    Database::open(directory, options.tune(|tuning| tuning.log_segment_bytes(1 << 20)))
+        .unwrap()
+        .watched()
 }
 
 fn records_of_log(db: &Database) -> u64 {
@@ -135,7 +137,7 @@ fn large_values_that_are_read_from_the_log_are_the_users_alone() {
 fn expired_records_are_taken_for_absent_under_the_safety_net_too() {
     with_limit(LIMIT_SECONDS, |_| {
         let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
-        let options = clock.options().certifier(Certifier::SerialSafetyNet);
+        let options = clock.options().tune(|tuning| tuning.certifier(Certifier::SerialSafetyNet));
         let db = open(directory.path(), options);
         let table = create(&db, false);
         block_on(async {

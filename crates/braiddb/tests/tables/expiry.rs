@@ -328,7 +328,10 @@ fn the_workers_sweep_by_themselves() {
 }
 
 fn open(directory: &Path, clock: &Clock) -> Database {
-    let options = clock.options().log_segment_bytes(1 << 20).durability(Durability::Group);
+    let options = clock
+        .options()
+        .durability(Durability::Group)
+        .tune(|tuning| tuning.log_segment_bytes(1 << 20));
     Database::open(directory, options).unwrap().watched()
 }
 

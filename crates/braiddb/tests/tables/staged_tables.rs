@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::common::{Watched, with_limit};
 use braiddb::{
     Database, Error, IndexKeys, IndexOptions, Misuse, Options, StagedTable, Table, TableOptions,
-    Transaction,
+    Transaction, Tuning,
 };
 use pollster::block_on;
 
@@ -189,7 +189,9 @@ fn the_space_of_what_was_not_published_is_given_back() {
         with_limit(LIMIT_SECONDS, move |_| {
             let dir = tempfile::tempdir().unwrap();
             let open = || {
-                let options = Options::default().workers(2).log_segment_bytes(SEGMENT_BYTES);
+                let options = Options::default()
+                    .workers(2)
+                    .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES));
                 Database::open(dir.path(), options).unwrap().watched()
             };
             // Measured on a closed database: an open one keeps freed files for later segments.

@@ -198,7 +198,9 @@ fn check_with_few_frames(batches: Vec<(Vec<Step>, bool)>) {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::default().workers(1).durability(Durability::Volatile);
     let page_bytes = [4 << 10, 8 << 10, 64 << 10][batches.len() % 3];
-    let options = options.log_segment_bytes(64 << 10).page_frames(Some(12)).page_bytes(page_bytes);
+    let options = options.tune(|tuning| {
+        tuning.log_segment_bytes(64 << 10).page_frames(Some(12)).page_bytes(page_bytes)
+    });
     check_in(&Database::open(directory.path(), options).unwrap().watched(), batches, true);
 }
 

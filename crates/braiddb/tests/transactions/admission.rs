@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use braiddb::{Database, Durability, Error, Options, Policy, Table, Width};
+use braiddb::{Database, Durability, Error, Options, Policy, Table, Tuning, Width};
 use futures_util::future::join_all;
 use pollster::block_on;
 use tokio::sync::Barrier;
@@ -20,7 +20,7 @@ const POLICIES: [Policy; 4] =
 type Records = Table<u64, u64>;
 
 fn options() -> Options {
-    Options::default().workers(1).max_open(MAX_OPEN)
+    Options::default().workers(1).tuning(Tuning::default().max_open(MAX_OPEN))
 }
 
 fn open(options: Options) -> (Database, Records) {
@@ -39,7 +39,7 @@ async fn put(db: &Database, table: &Records, key: u64) -> Result<(), Error> {
 fn nested_runs_get_in_beside_those_that_wait_for_them() {
     with_limit(LIMIT_SECONDS, |_| {
         for policy in POLICIES {
-            let (db, table) = open(options().policy(policy));
+            let (db, table) = open(options().tune(|tuning| tuning.policy(policy)));
             let all_are_in = Arc::new(Barrier::new(MAX_OPEN));
             let runs = (0..MAX_OPEN as u64).map(|key| {
                 let (inner, table, all_are_in) = (db.clone(), table.clone(), all_are_in.clone());
@@ -136,12 +136,14 @@ fn a_wait_for_older_transactions_takes_no_place() {
     for policy in POLICIES {
         with_limit(LIMIT_SECONDS, move |_| {
             let directory = tempfile::tempdir().unwrap();
-            let options = options()
-                .policy(policy)
-                .hot_width(Width::Fixed(1))
-                .cold_width(1)
-                .log_segment_bytes(64 << 10)
-                .checkpoint_bytes(1 << 40);
+            let options = options().tune(|tuning| {
+                tuning
+                    .policy(policy)
+                    .hot_width(Width::Fixed(1))
+                    .cold_width(1)
+                    .log_segment_bytes(64 << 10)
+                    .checkpoint_bytes(1 << 40)
+            });
             let db = Database::open(directory.path(), options).unwrap().watched();
             let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
             for round in 0..20_u8 {
@@ -216,7 +218,8 @@ fn let_in(
 fn a_transaction_that_never_waits_lets_a_read_in() {
     for (width, long) in [(Width::Auto, 1), (Width::Fixed(1), 1), (Width::Fixed(4), 12)] {
         for scans in [false, true] {
-            let options = options().hot_width(width).durability(Durability::Volatile);
+            let options =
+                options().durability(Durability::Volatile).tune(|tuning| tuning.hot_width(width));
             let_in(options, long, scans, async |db: &Database, table: &Records| {
                 let table = table.clone();
                 db.run(async move |tx| tx.get(&table, &1).await.map(drop)).await
@@ -228,18 +231,23 @@ fn a_transaction_that_never_waits_lets_a_read_in() {
 #[test]
 fn a_transaction_that_never_waits_lets_a_commit_become_durable() {
     for (width, long) in [(Width::Auto, 1), (Width::Fixed(1), 1), (Width::Fixed(4), 12)] {
-        let options = options().hot_width(width);
+        let options = options().tune(|tuning| tuning.hot_width(width));
         let_in(options, long, false, async |db, table| put(db, table, 1000).await);
     }
 }
 
 #[test]
 fn a_transaction_that_never_waits_lets_steps_in() {
-    let_in(options().hot_width(Width::Fixed(1)), 2, false, async |db, table| {
-        let transaction = db.begin().await?;
-        for key in 0..10 {
-            transaction.put(table, &(1000 + key), &1).await?;
-        }
-        transaction.commit().await.map(drop)
-    });
+    let_in(
+        options().tune(|tuning| tuning.hot_width(Width::Fixed(1))),
+        2,
+        false,
+        async |db, table| {
+            let transaction = db.begin().await?;
+            for key in 0..10 {
+                transaction.put(table, &(1000 + key), &1).await?;
+            }
+            transaction.commit().await.map(drop)
+        },
+    );
 }

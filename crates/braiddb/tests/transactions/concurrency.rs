@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, Options, Policy, Table, Width};
+use braiddb::{Database, Error, Options, Policy, Table, Tuning, Width};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -15,7 +15,9 @@ const POLICIES: [Policy; 4] =
     [Policy::Sequential, Policy::Batch, Policy::Pipeline, Policy::DualQueue];
 
 fn open(policy: Policy) -> Database {
-    let options = Options::default().workers(2).policy(policy).hot_width(Width::Fixed(8));
+    let options = Options::default()
+        .workers(2)
+        .tuning(Tuning::default().policy(policy).hot_width(Width::Fixed(8)));
     Database::in_memory(options).unwrap().watched()
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use braiddb::{Database, Error, Options, Table, Transaction, Width};
+use braiddb::{Database, Error, Options, Table, Transaction, Tuning, Width};
 use futures_channel::oneshot;
 use futures_util::future::{Either, join, join_all, select};
 use futures_util::stream::{self, FuturesUnordered, StreamExt};
@@ -63,12 +63,12 @@ where
 {
     with_limit(LIMIT_SECONDS, move |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = Options::default().workers(1).hot_width(Width::Fixed(8));
+        let options =
+            Options::default().workers(1).tuning(Tuning::default().hot_width(Width::Fixed(8)));
         let in_memory = Database::in_memory(options.clone()).unwrap().watched();
         let options = options
-            .log_segment_bytes(4 * MIB)
-            .log_ring_bytes(64 << 20)
-            .memory_budget(Some(64 * MIB + 4 * MIB));
+            .memory_budget(Some(64 * MIB + 4 * MIB))
+            .tune(|tuning| tuning.log_segment_bytes(4 * MIB).log_ring_bytes(64 << 20));
         let on_disk = Database::open(directory.path(), options).unwrap().watched();
         for (db, records, bytes) in [(in_memory, IN_MEMORY, 8), (on_disk, ON_DISK, BYTES_ON_DISK)] {
             let table = fill(&db, records, bytes);

@@ -7,7 +7,7 @@ use std::future::IntoFuture;
 use crate::common::{Watched, with_limit};
 use braiddb::{
     Database, DecodeError, Error, IndexKeys, IndexOptions, MAX_KEY_BYTES, Misuse, Options,
-    Postcard, Schema, Table, TableOptions,
+    Postcard, Schema, Table, TableOptions, Tuning,
 };
 use pollster::block_on;
 
@@ -152,8 +152,8 @@ fn a_range_is_counted_and_deleted_without_its_values() {
         // Hardly any record stays in memory.
         let options = Options::default()
             .workers(1)
-            .log_ring_bytes(64 << 20)
-            .memory_budget(RING_BYTES + (1 << 20));
+            .memory_budget(RING_BYTES + (1 << 20))
+            .tuning(Tuning::default().log_ring_bytes(64 << 20));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         for key in 0..2_000_u64 {
@@ -295,8 +295,8 @@ fn errors_of_closures_are_inferred() {
 fn cold(directory: &std::path::Path) -> Database {
     let options = Options::default()
         .workers(2)
-        .log_ring_bytes(RING_BYTES as usize)
-        .memory_budget(RING_BYTES + (1 << 20));
+        .memory_budget(RING_BYTES + (1 << 20))
+        .tuning(Tuning::default().log_ring_bytes(RING_BYTES as usize));
     Database::open(directory, options).unwrap().watched()
 }
 

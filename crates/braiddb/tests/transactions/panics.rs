@@ -15,7 +15,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use crate::common::{Watched, with_limit};
 use braiddb::{
     Database, DecodeError, EncodeError, EncodedValue, Error, Key, KeyBuffer, Options, Result,
-    Table, Transaction, TransactionEnd, Value,
+    Table, Transaction, TransactionEnd, Tuning, Value,
 };
 use futures_channel::oneshot;
 use pollster::block_on;
@@ -453,7 +453,8 @@ fn panics_on_several_workers_at_once_leave_the_others_alone() {
 fn a_watch_of_an_opening_that_panics() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
-        let options = || Options::default().workers(1).log_segment_bytes(1 << 20);
+        let options =
+            || Options::default().workers(1).tuning(Tuning::default().log_segment_bytes(1 << 20));
         let db = Database::open(directory.path(), options()).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
         for key in 0..40_u64 {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::pin::pin;
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Options, Table};
+use braiddb::{Database, Options, Table, Tuning};
 use futures_util::{StreamExt, TryStreamExt};
 use pollster::block_on;
 
@@ -21,8 +21,8 @@ type Records = Table<u64, [u8]>;
 fn options() -> Options {
     Options::default()
         .workers(1)
-        .log_ring_bytes(RING_BYTES)
         .memory_budget(RING_BYTES as u64 + MEMORY_BYTES)
+        .tuning(Tuning::default().log_ring_bytes(RING_BYTES))
 }
 
 fn value(key: u64) -> Vec<u8> {

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use braid_workloads::engine::drive::Procedure;
-use braiddb::{Database, Durability, Error, Options, Table, TableOptions, Transaction};
+use braiddb::{Database, Durability, Error, Options, Table, TableOptions, Transaction, Tuning};
 
 use super::{each_record, pieces};
 use crate::answer::{Answer, Failure, increment};
@@ -29,14 +29,14 @@ impl Braid {
         let durability = if setup.synced { Durability::Group } else { Durability::Relaxed };
         let mut options = Options::default()
             .workers(setup.workers)
-            .pin(setup.pin)
             .durability(durability)
-            .memory_budget(setup.budget.map(budget));
+            .memory_budget(setup.budget.map(budget))
+            .tuning(Tuning::default().pin(setup.pin));
         if setup.budget.is_some() {
             // As many concurrent transactions as the peers have clients; each holds copies of the
             // records it read.
             let waiting = setup.clients.div_ceil(setup.workers);
-            options = options.log_ring_bytes(SMALL_RING).cold_width(waiting);
+            options = options.tune(|tuning| tuning.log_ring_bytes(SMALL_RING).cold_width(waiting));
         }
         let database = Database::open(&setup.directory, options)?;
         let made = TableOptions::default();

@@ -1,7 +1,7 @@
 //! A bed: a database with a table of records, opened with certain options and kept while subjects
 //! run on it.
 
-use braiddb::{Certifier, Database, Durability, Options, Policy, Table, Width};
+use braiddb::{Certifier, Database, Durability, Options, Policy, Table, Tuning, Width};
 
 use super::load;
 use crate::error::Error;
@@ -61,13 +61,12 @@ impl Opening {
 
     /// Returns the engine's options.
     pub(crate) fn options(self) -> Options {
-        Options::default()
-            .workers(self.workers)
+        let tuning = Tuning::default()
             .pin(self.pin)
             .policy(self.policy)
             .hot_width(self.width)
-            .durability(self.durability)
-            .certifier(self.certifier)
+            .certifier(self.certifier);
+        Options::default().workers(self.workers).durability(self.durability).tuning(tuning)
     }
 }
 

@@ -22,7 +22,9 @@ use std::time::{Duration, Instant};
 
 use adya::{Valid, Workload};
 use anyhow::{Context, Result, bail, ensure};
-use braiddb::{BusyWith, Database, Error, MemoryBudget, Misuse, Options, Stats, TransactionEnd};
+use braiddb::{
+    BusyWith, Database, Error, MemoryBudget, Misuse, Options, Stats, TransactionEnd, Tuning,
+};
 use serde::Serialize;
 
 use crate::harness::progress::Progress;
@@ -132,15 +134,13 @@ impl Command {
     }
 
     fn options(&self, budget: MemoryBudget) -> Options {
-        Options::default()
-            .workers(self.workers)
-            .pin(false)
+        let tuning = Tuning::default()
             .log_ring_bytes(RING)
             .log_segment_bytes(4 << 20)
-            .memory_budget(budget)
             // Only this command starts checkpoints, so that it can copy files while none are
             // written.
-            .checkpoint_bytes(u64::MAX)
+            .checkpoint_bytes(u64::MAX);
+        Options::default().workers(self.workers).memory_budget(budget).tuning(tuning)
     }
 
     /// Runs one round: one database with one history of lists and one of registers.

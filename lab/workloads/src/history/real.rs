@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::thread;
 
-use braiddb::{Certifier, Database, Error, Options, Stats, Table, Transaction};
+use braiddb::{Certifier, Database, Error, Options, Stats, Table, Transaction, Tuning};
 use fastrand::Rng;
 
 use crate::limit::{Watched, with_limit};
@@ -18,7 +18,7 @@ const TRANSACTIONS: u64 = 1_500;
 
 /// Runs transactions of several threads on few keys, which yield to each other.
 fn history(certifier: Certifier) -> (History, Stats) {
-    let options = Options::default().workers(2).certifier(certifier);
+    let options = Options::default().workers(2).tuning(Tuning::default().certifier(certifier));
     let db = Database::in_memory(options).expect("in memory").watched();
     let table: Table<u64, u64> =
         db.run_blocking(async |tx| tx.open_or_create_table("history").await).expect("a new table");

@@ -135,7 +135,7 @@ fn generation(
     disk.set_faults(faults(&mut random));
     // Other policies do not admit transactions during a batch, so a transaction cannot run another
     // one.
-    let nests = options.policy == Policy::DualQueue;
+    let nests = options.tuning.policy == Policy::DualQueue;
     let in_recovery = match Database::open_simulated(disk, options, random.u64(..)) {
         Ok(db) => {
             let in_recovery = witness.crashes();
@@ -333,19 +333,22 @@ fn options(random: &mut fastrand::Rng) -> Options {
     // A separate generator, so that the other draws of a seed stay the same.
     let sizes = [4 << 10, 4 << 10, 8 << 10, 16 << 10];
     let page_bytes = fastrand::Rng::with_seed(!random.get_seed()).choice(sizes).expect("some");
-    Options::default()
+    // The order of the draws is part of what a seed means.
+    let tuning = Tuning::default()
         .policy(policies[random.usize(0..policies.len())])
         .hot_width(Width::Fixed(random.usize(1..12)))
         .max_open(64)
         .log_segment_bytes(segments[random.usize(0..segments.len())])
         .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
-        // Hardly more than the log's ring takes: everything is evicted as soon as possible.
-        .log_ring_bytes(64 << 20)
-        .memory_budget(random.bool().then_some((64 << 20) + 1))
+        .log_ring_bytes(64 << 20);
+    // Hardly more than the log's ring takes: everything is evicted as soon as possible.
+    let budget = random.bool().then_some((64 << 20) + 1);
+    let tuning = tuning
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
         .page_bytes(page_bytes)
         // Fewer frames than pages, soon, but slightly more than one operation needs.
-        .page_frames((random.u32(0..4) > 0).then(|| random.u32(10..20)))
+        .page_frames((random.u32(0..4) > 0).then(|| random.u32(10..20)));
+    Options::default().memory_budget(budget).tuning(tuning)
 }
 
 /// Half of the runs use a disk that only delays; the other disks also fail.

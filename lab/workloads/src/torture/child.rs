@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use braiddb::{Database, Durability, Error, Options, Transaction};
+use braiddb::{Database, Durability, Error, Options, Transaction, Tuning};
 use futures_util::future::try_join3;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
@@ -49,10 +49,13 @@ pub(super) fn options(command: &Command) -> Options {
     Options::default()
         .workers(workers)
         .durability(Durability::Group)
-        .checkpoint_bytes(checkpoint_bytes)
-        .log_segment_bytes(if small_segments { 1 << 20 } else { 64 << 20 })
-        .log_ring_bytes(64 << 20)
         .memory_budget(Some(MEMORY_BUDGET))
+        .tuning(
+            Tuning::default()
+                .checkpoint_bytes(checkpoint_bytes)
+                .log_segment_bytes(if small_segments { 1 << 20 } else { 64 << 20 })
+                .log_ring_bytes(64 << 20),
+        )
 }
 
 /// Fills the disk while the writers run, if the disk should run full. Compaction frees the replaced

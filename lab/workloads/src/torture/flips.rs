@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, ensure};
-use braiddb::{Database, Error, Options, Table, TableOptions};
+use braiddb::{Database, Error, Options, Table, TableOptions, Tuning};
 use indicatif::ProgressBar;
 use serde::Serialize;
 
@@ -96,7 +96,9 @@ pub(super) fn run(count: u64, seed: u64, only: Option<&str>, root: &Path) -> Res
 }
 
 fn options() -> Options {
-    Options::default().workers(1).log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(u64::MAX)
+    Options::default()
+        .workers(1)
+        .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(u64::MAX))
 }
 
 /// Creates a database with every kind of file. Returns its contents.

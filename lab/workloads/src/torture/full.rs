@@ -2,7 +2,7 @@
 //! repeatedly.
 
 use anyhow::{Context, Result, ensure};
-use braiddb::{BusyWith, Database, Error, Options, Table};
+use braiddb::{BusyWith, Database, Error, Options, Table, Tuning};
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -34,7 +34,9 @@ pub(super) fn run(dir: &Path) -> Result<FullDiskOutcome> {
     let mut outcome = FullDiskOutcome::default();
     let mut keys = BTreeSet::new();
     for round in 0..ROUNDS {
-        let options = Options::default().workers(2).log_segment_bytes(SEGMENT_BYTES);
+        let options = Options::default()
+            .workers(2)
+            .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES));
         let db = Database::open(dir, options).context("opening on a full disk")?;
         let table = table(&db)?;
         if round == 0 {

@@ -91,7 +91,8 @@ fn reopen(options: Options, dir: &Path) -> Result<TpccBed> {
 /// Checks the database of a child that began with `before` and acknowledged `acknowledged`.
 fn verify(command: &Command, dir: &Path, before: Totals, acknowledged: Totals) -> Result<Totals> {
     // No automatic checkpoint, because it would prevent the check of the files.
-    let bed = reopen(child::options(command).checkpoint_bytes(u64::MAX), dir)?;
+    let bed =
+        reopen(child::options(command).tune(|tuning| tuning.checkpoint_bytes(u64::MAX)), dir)?;
     let found = bed.check()?;
     let least = Totals {
         orders: before.orders + acknowledged.orders,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use braiddb::HoleTracker;
 use braiddb::stats::LogStats;
-use braiddb::{Database, Durability, Options, Table, Transaction};
+use braiddb::{Database, Durability, Options, Table, Transaction, Tuning};
 use clap::Args;
 
 use super::bars;
@@ -128,7 +128,8 @@ impl Subject for Writer {
     fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
         self.rounds += 1;
         let directory = &self.directory;
-        let options = options(&self.setup, &self.settings).checkpoint_bytes(u64::MAX);
+        let options =
+            options(&self.setup, &self.settings).tune(|tuning| tuning.checkpoint_bytes(u64::MAX));
         let database = Database::open(directory, options)?;
         let puts = Puts::on(&database, &self.setup, &self.settings, self.rounds)?;
         let make = |worker| puts.with_seed(worker as u64 + 1);
@@ -143,14 +144,13 @@ impl Subject for Writer {
 }
 
 fn options(setup: &Setup, settings: &Settings) -> Options {
-    let options = Options::default();
-    let options = options.hole_tracker(setup.tracker);
-    options
+    let tuning =
+        Tuning::default().hole_tracker(setup.tracker).pin(settings.pin).flush_unit(setup.unit);
+    Options::default()
         .workers(setup.workers)
-        .pin(settings.pin)
         .durability(Durability::Group)
-        .flush_unit(setup.unit)
         .memory_budget(Some(BUDGET))
+        .tuning(tuning)
 }
 
 /// Puts of one value each.

@@ -74,7 +74,7 @@ impl Overwriter {
         let opening = Opening { workers: 1, ..Opening::braided(settings) };
         let mut options = opening.durability(Durability::Group).options();
         if let Some(bytes) = checkpoint_bytes {
-            options = options.checkpoint_bytes(bytes);
+            options = options.tune(|tuning| tuning.checkpoint_bytes(bytes));
         }
         let database = Database::open(place.join(name), options)?;
         let table = pollster::block_on(database.open_or_create_table("records"))?;

@@ -111,7 +111,7 @@ struct Closed {
 impl Closed {
     fn load(name: &'static str, directory: &Path, settings: &Settings) -> Result<Self, Error> {
         let opening = Opening::braided(settings).durability(Durability::Relaxed);
-        let options = opening.options().checkpoint_bytes(u64::MAX);
+        let options = opening.options().tune(|tuning| tuning.checkpoint_bytes(u64::MAX));
         let database = Database::open(directory, options.clone())?;
         if name == PAGED {
             let paged = TableOptions::default().paged();

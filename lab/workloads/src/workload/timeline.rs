@@ -69,7 +69,9 @@ impl TimelineArguments {
         let data = records * (VALUE_BYTES as u64 + OVERHEAD_BYTES);
         let budget = data / TIMES_MEMORY + RING_BYTES;
         let options = Opening::braided(&settings).durability(Durability::Group).options();
-        let options = options.log_ring_bytes(RING_BYTES as usize).memory_budget(Some(budget));
+        let options = options
+            .memory_budget(Some(budget))
+            .tune(|tuning| tuning.log_ring_bytes(RING_BYTES as usize));
         let database = Database::open(place.join("timeline"), options)?;
         stage.progress.doing("loading");
         let table = load(&database, records, self.paged)?;

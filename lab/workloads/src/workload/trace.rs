@@ -67,7 +67,7 @@ fn measure(stage: &mut Stage, settings: &Settings, place: &Place) -> Result<Repo
     let mut subjects = Vec::new();
     for (name, slices) in [(UNTRACED, 0), (TRACED, SLICES)] {
         stage.progress.doing(format!("loading: {name}"));
-        let database = Database::in_memory(one.options().trace(slices))?;
+        let database = Database::in_memory(one.options().tune(|tuning| tuning.trace(slices)))?;
         let bed = Bed::fill(database, settings.records)?;
         let database = bed.database.clone();
         let make = move |seed| Reads::<OPERATIONS>(Points::on(&bed, seed));
@@ -100,7 +100,8 @@ fn polls_of_one(trace: &Trace) -> f64 {
 
 /// Traces transactions that wait for memory.
 fn in_memory(one: Opening, settings: &Settings) -> Result<Trace, Error> {
-    let options = one.options().hot_width(Width::Fixed(LANES)).trace(SLICES);
+    let options = one.options();
+    let options = options.tune(|tuning| tuning.hot_width(Width::Fixed(LANES)).trace(SLICES));
     let bed = Bed::fill(Database::in_memory(options)?, settings.records)?;
     let make = |_| Reads::<OPERATIONS>(Points::on(&bed, settings.seed));
     drive(&bed.database, 1, make, DRAWN, u32::MAX)?;
@@ -109,7 +110,8 @@ fn in_memory(one: Opening, settings: &Settings) -> Result<Trace, Error> {
 
 /// Traces transactions that wait for the disk.
 fn durable(one: Opening, settings: &Settings, place: &Place) -> Result<Trace, Error> {
-    let options = one.durability(Durability::Group).options().cold_width(LANES).trace(SLICES);
+    let options = one.durability(Durability::Group).options();
+    let options = options.tune(|tuning| tuning.cold_width(LANES).trace(SLICES));
     let database = Database::open(place.join("trace"), options)?;
     let bed = Bed::fill(database, settings.records.min(DURABLE_RECORDS))?;
     let make = |_| ReadModifyWrites::<1>(Points::on(&bed, settings.seed));

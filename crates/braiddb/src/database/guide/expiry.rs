@@ -11,7 +11,7 @@
 //! use std::sync::atomic::{AtomicU64, Ordering};
 //! use std::time::{Duration, UNIX_EPOCH};
 //!
-//! use braiddb::{Database, Error, Options, Table, TableOptions, WallClock};
+//! use braiddb::{Database, Error, Options, Table, TableOptions, Tuning, WallClock};
 //!
 //! const UNUSED: Duration = Duration::from_mins(30);
 //!
@@ -48,11 +48,12 @@
 //! }
 //!
 //! # pollster::block_on(async {
-//! // A test puts a clock of its own forward, and need not wait.
+//! // A test advances its own clock and does not wait.
 //! let minutes = Arc::new(AtomicU64::new(30_000_000));
 //! let shown = minutes.clone();
 //! let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_mins(shown.load(Ordering::SeqCst)));
-//! let db = Database::in_memory(Options::default().workers(1).wall_clock(clock))?;
+//! let tuning = Tuning::default().wall_clock(clock);
+//! let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;
 //! let sessions = Sessions::open(db).await?;
 //! sessions.begin("a", 7).await?;
 //! minutes.fetch_add(20, Ordering::SeqCst);

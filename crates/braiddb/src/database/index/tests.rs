@@ -1,5 +1,6 @@
 //! Indexes across crashes: from each, the index that is attached again is what the table is.
 
+use crate::database::Tuning;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ const RECORDS: u64 = 60;
 const MAX_CRASHES: usize = 40;
 
 fn options() -> Options {
-    Options::default().log_segment_bytes(64 << 10)
+    Options::default().tuning(Tuning::default().log_segment_bytes(64 << 10))
 }
 
 fn digits(mut value: u64, keys: &mut IndexKeys<'_, u64>) {

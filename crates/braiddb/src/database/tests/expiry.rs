@@ -6,7 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use pollster::block_on;
 
-use super::super::{Database, Options, Table, TableOptions, Transaction};
+use super::super::{Database, Options, Table, TableOptions, Transaction, Tuning};
 use crate::common::{Watched, with_limit};
 use crate::io::{CrashCounts, SimulatedDisk};
 use crate::sync::Mutex;
@@ -32,7 +32,8 @@ fn open(disk: &SimulatedDisk, now: &Arc<AtomicU64>, paged: bool) -> (Database, T
     let shown = now.clone();
     let clock =
         WallClock::new(move || UNIX_EPOCH + Duration::from_millis(shown.load(Ordering::SeqCst)));
-    let options = Options::default().log_segment_bytes(1 << 20).wall_clock(clock);
+    let options =
+        Options::default().tuning(Tuning::default().log_segment_bytes(1 << 20).wall_clock(clock));
     let db = Database::open_simulated(disk, options, 1).unwrap().watched();
     let table = TableOptions::default().ttl(Duration::from_millis(TTL));
     let table = if paged { table.paged() } else { table };

@@ -1,6 +1,7 @@
 //! Panics planted in the engine's own code: it stops for all, everyone who waits is told why, nothing is
 //! acknowledged any more, and the database opens again with all that was.
 
+use crate::database::Tuning;
 use crate::database::error::BusyWith;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
@@ -21,7 +22,7 @@ type Records = Table<u64, u64>;
 const LIMIT_SECONDS: u64 = 120;
 
 fn options() -> Options {
-    Options::default().workers(2).log_segment_bytes(1 << 20)
+    Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(1 << 20))
 }
 
 fn is_failed<T: std::fmt::Debug>(result: Result<T>, message: &str) {

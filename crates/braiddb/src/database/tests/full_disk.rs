@@ -1,6 +1,7 @@
 //! A disk that runs full refuses what needs room, and is no dead end: reads go on, deletions and
 //! compaction have room of their own, and what they gain can be written again.
 
+use crate::database::Tuning;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -26,7 +27,8 @@ type Records = Table<u64, [u8]>;
 type Model = BTreeMap<u64, u64>;
 
 fn options() -> Options {
-    Options::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 40)
+    Options::default()
+        .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 40))
 }
 
 fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Records) {

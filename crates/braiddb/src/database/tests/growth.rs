@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use pollster::block_on;
 
-use super::super::{Database, Error, Options, Table};
+use super::super::{Database, Error, Options, Table, Tuning};
 use crate::common::with_limit;
 use crate::io::{CrashCounts, Faults, SimulatedDisk};
 use crate::sync::Mutex;
@@ -20,7 +20,8 @@ const LIMIT: u64 = 600;
 type Records = Table<u64, [u8]>;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> Result<(Database, Records), Error> {
-    let options = Options::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 40);
+    let options = Options::default()
+        .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 40));
     let db = Database::open_simulated(disk, options, seed)?;
     let table = block_on(db.open_or_create_table("records"))?;
     Ok((db, table))

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pollster::block_on;
 
-use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
+use super::super::{Database, Error, Options, Table, TableOptions, Transaction, Tuning};
 use crate::common::{Watched, with_limit};
 use crate::durability;
 use crate::io::{CrashCounts, SimulatedDisk};
@@ -22,8 +22,9 @@ const LIMIT: u64 = 300;
 type Records = Table<u64, [u8]>;
 
 fn open(disk: &SimulatedDisk, seed: u64) -> (Database, Records) {
-    let options =
-        Options::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(4 * SEGMENT_BYTES);
+    let options = Options::default().tuning(
+        Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(4 * SEGMENT_BYTES),
+    );
     let db = Database::open_simulated(disk, options, seed).unwrap().watched();
     let paged = TableOptions::default().paged();
     let table =

@@ -6,7 +6,7 @@ use std::ops::Bound::Unbounded;
 
 use pollster::block_on;
 
-use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
+use super::super::{Database, Error, Options, Table, TableOptions, Transaction, Tuning};
 use super::paged_disk::wait_until;
 use super::paged_large::{pieces, pieces_of, wait_for_pieces};
 use crate::common::{Watched, with_limit};
@@ -24,7 +24,8 @@ type Model = BTreeMap<u64, Vec<u8>>;
 
 fn open(disk: &SimulatedDisk, frames: u32) -> (Database, Records) {
     // None comes by itself.
-    let options = Options::default().page_frames(Some(frames)).checkpoint_bytes(1 << 40);
+    let options = Options::default()
+        .tuning(Tuning::default().page_frames(Some(frames)).checkpoint_bytes(1 << 40));
     let db = Database::open_simulated(disk, options, 1).unwrap().watched();
     let paged = TableOptions::default().paged();
     let open = async move |tx: &Transaction| tx.open_or_create_table_with("records", paged).await;

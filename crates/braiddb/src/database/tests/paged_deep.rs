@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 use pollster::block_on;
 
-use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
+use super::super::{Database, Error, Options, Table, TableOptions, Transaction, Tuning};
 use super::paged_disk::{give_way, is_of_disk, wait_until};
 use super::polls::poll_at_most;
 use crate::common::{Watched, with_limit};
@@ -49,7 +49,9 @@ fn value(number: u64, version: u64) -> Vec<u8> {
 /// A table without a log, so that only pages are written and read.
 fn open(seed: u64, frames: u32) -> (SimulatedDisk, Database, Records) {
     let disk = SimulatedDisk::new(seed);
-    let options = Options::default().durability(Durability::Volatile).page_frames(Some(frames));
+    let options = Options::default()
+        .durability(Durability::Volatile)
+        .tuning(Tuning::default().page_frames(Some(frames)));
     let db = Database::open_simulated(&disk, options, seed).unwrap().watched();
     let table = create(&db, "records");
     (disk, db, table)

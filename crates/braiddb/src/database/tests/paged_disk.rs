@@ -8,7 +8,7 @@ use std::task::Poll;
 use futures_util::future::join_all;
 use pollster::block_on;
 
-use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
+use super::super::{Database, Error, Options, Table, TableOptions, Transaction, Tuning};
 use super::polls::poll_at_most;
 use crate::common::{Watched, with_limit};
 use crate::io::{CrashCounts, Faults, SimulatedDisk};
@@ -39,7 +39,9 @@ fn open(seed: u64) -> (SimulatedDisk, Database, Records) {
 /// The same, with so many frames.
 pub(super) fn open_with(seed: u64, frames: u32) -> (SimulatedDisk, Database, Records) {
     let disk = SimulatedDisk::new(seed);
-    let options = Options::default().durability(Durability::Volatile).page_frames(Some(frames));
+    let options = Options::default()
+        .durability(Durability::Volatile)
+        .tuning(Tuning::default().page_frames(Some(frames)));
     let db = Database::open_simulated(&disk, options, seed).unwrap().watched();
     let paged = TableOptions::default().paged();
     let create = async move |tx: &Transaction| tx.create_table_with("records", paged).await;
@@ -316,7 +318,7 @@ fn pages_that_cannot_be_written_stay_and_the_database_can_be_closed() {
 /// later; then creates another, which has its id, with one record. What a crash leaves of that.
 fn table_taken_back_beside_a_checkpoint(turns: u64) -> Vec<(u64, Vec<u8>)> {
     let disk = SimulatedDisk::new(turns);
-    let options = || Options::default().page_frames(Some(FRAMES));
+    let options = || Options::default().tuning(Tuning::default().page_frames(Some(FRAMES)));
     let db = Database::open_simulated(&disk, options(), turns).unwrap().watched();
     disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
     let paged = TableOptions::default().paged();

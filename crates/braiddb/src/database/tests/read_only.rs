@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pollster::block_on;
 
-use super::super::{Database, Error, Options, Table, TableOptions, Transaction};
+use super::super::{Database, Error, Options, Table, TableOptions, Transaction, Tuning};
 use crate::common::{Watched, with_limit};
 use crate::io::{CrashCounts, SimulatedDisk};
 use crate::sync::Mutex;
@@ -20,9 +20,8 @@ type Contents = Vec<(u64, Vec<u8>)>;
 
 fn options() -> Options {
     Options::default()
-        .log_segment_bytes(64 << 10)
-        .checkpoint_bytes(32 << 10)
         .durability(Durability::Relaxed)
+        .tuning(Tuning::default().log_segment_bytes(64 << 10).checkpoint_bytes(32 << 10))
 }
 
 /// Some key takes over from another in each transaction.

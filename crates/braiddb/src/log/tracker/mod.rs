@@ -1,33 +1,32 @@
 //! Finding the contiguous prefix of filled blocks (ELEDA §3.2): blocks are reserved in order and
 //! filled in any order, and only what has no hole before it may go to disk.
 //!
-//! Five ways to do it behind one interface. In-flight marks measure best and are the log's. The others
-//! are there to be measured against them (`braid bench trackers`): they are in tests, and in builds made
-//! for experiments or simulations.
+//! Five trackers share one interface. In-flight marks measure best, and the log uses them. The
+//! feature `experiment` adds the others for comparison (`bench trackers`).
 
-#[cfg(any(test, feature = "experiment", braid_simulation))]
+#[cfg(feature = "experiment")]
 mod bitmap;
-#[cfg(any(test, feature = "experiment", braid_simulation))]
+#[cfg(feature = "experiment")]
 mod choice;
-#[cfg(any(test, feature = "experiment", braid_simulation))]
+#[cfg(feature = "experiment")]
 mod consolidation;
-#[cfg(any(test, feature = "experiment", braid_simulation))]
+#[cfg(feature = "experiment")]
 mod global_lock;
-#[cfg(any(test, feature = "experiment", braid_simulation))]
+#[cfg(feature = "experiment")]
 mod grasshopper;
 mod marks;
-#[cfg(any(test, feature = "experiment", braid_simulation))]
+#[cfg(feature = "experiment")]
 mod wait;
 
 use std::ops::Range;
 
 #[cfg(test)]
 pub(super) use bitmap::BitmapScan;
-#[cfg(any(test, feature = "experiment"))]
+#[cfg(feature = "experiment")]
 pub(super) use choice::AnyTracker;
-#[cfg(any(test, feature = "experiment", braid_simulation))]
+#[cfg(feature = "experiment")]
 pub(super) use choice::AnyTracker as LogTracker;
-#[cfg(any(test, feature = "experiment", braid_simulation))]
+#[cfg(feature = "experiment")]
 pub use choice::HoleTracker;
 #[cfg(all(test, loom))]
 pub(super) use consolidation::ConsolidationArray;
@@ -37,7 +36,7 @@ pub(super) use global_lock::GlobalLock;
 pub(super) use grasshopper::{Advances, Grasshopper};
 #[cfg(test)]
 pub(super) use marks::InFlightMarks;
-#[cfg(not(any(test, feature = "experiment", braid_simulation)))]
+#[cfg(not(feature = "experiment"))]
 pub(super) use marks::InFlightMarks as LogTracker;
 
 use crate::sync::atomic::{AtomicU64, Ordering};

@@ -124,6 +124,7 @@ impl<W: PageWord> Page<'_, W> {
     ///
     /// # Panics
     /// If the page has no room, or the value's length does not match the flags.
+    #[cfg(test)]
     pub(in crate::page) fn insert(self, place: usize, key: &[u8], value: &[u8], flags: SlotFlags) {
         self.insert_cell(place, key, (value, value.len()), flags);
     }
@@ -177,6 +178,7 @@ impl<W: PageWord> Page<'_, W> {
     ///
     /// # Panics
     /// If the page has no room for a longer value.
+    #[cfg(test)]
     pub(in crate::page) fn overwrite(self, place: usize, value: &[u8], flags: SlotFlags) {
         self.overwrite_cell(place, (value, value.len()), flags);
     }

@@ -56,15 +56,12 @@ struct Visited<R> {
 }
 
 impl PageCursor<'_> {
-    /// Passes the next slots of the range, at most `most` and all of one leaf, to `look`, and moves
-    /// past them. Returns `None` at the end. The places are in key order in reverse scans too. Like
-    /// [`PageTree::read`], it may call `look` with inconsistent data, but returns the result of a
-    /// validated call only.
-    ///
-    /// Dropping the future loses no slots: the cursor moves when the call ends.
+    /// Like `peek`, and moves past the slots. Dropping the future loses no slots: the cursor moves
+    /// when the call ends.
     ///
     /// # Errors
     /// When a page is not available.
+    #[cfg(test)]
     pub(crate) async fn next<R>(
         &mut self,
         most: usize,
@@ -77,7 +74,12 @@ impl PageCursor<'_> {
         Ok(found)
     }
 
-    /// Like `next`, but does not move until the slots are passed.
+    /// Passes the next slots of the range, at most `most` and all of one leaf, to `look`. Returns
+    /// `None` at the end. The places are in key order in reverse scans too. The cursor does not
+    /// move until the slots are passed.
+    ///
+    /// Like [`PageTree::read_if_in_memory`], it may call `look` with inconsistent data, but returns
+    /// the result of a validated call only.
     ///
     /// # Errors
     /// When a page is not available.

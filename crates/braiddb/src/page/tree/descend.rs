@@ -8,7 +8,9 @@ use smallvec::SmallVec;
 use super::leaf::LeafView;
 use super::{PageTree, start_again};
 use crate::latch::{LatchVersion, Restart};
-use crate::page::error::{Interrupted, PageError};
+use crate::page::error::Interrupted;
+#[cfg(test)]
+use crate::page::error::PageError;
 use crate::page::frame::ResidentPage;
 use crate::page::layout::{KeyBytes, Page, Shape, Slot, Suffix};
 use crate::page::map::PageId;
@@ -78,13 +80,11 @@ pub(super) struct Step<'t> {
 pub(super) type Path<'t> = SmallVec<[Step<'t>; 8]>;
 
 impl PageTree {
-    /// Searches the leaf whose range contains `key` and passes the key's slot to `look`, between
-    /// taking the leaf's version and validating it. Repeats this until the validation succeeds, and
-    /// returns the result of that call. In earlier calls, `look` may see any mixture of bytes
-    /// within the page.
+    /// Like `read_if_in_memory`, and loads pages.
     ///
     /// # Errors
     /// When a page is not available.
+    #[cfg(test)]
     pub(crate) async fn read<R>(
         &self,
         key: &[u8],
@@ -98,8 +98,10 @@ impl PageTree {
         }
     }
 
-    /// Like `read`, for resident pages only: it suspends for cache lines, and does not wait for
-    /// pages.
+    /// Searches the leaf whose range contains `key` and passes the key's slot to `look`, between
+    /// taking the leaf's version and validating it. Repeats this until the validation succeeds, and
+    /// returns the result of that call. In earlier calls, `look` may see any mixture of bytes
+    /// within the page. Suspends for cache lines, and does not wait for pages.
     ///
     /// # Errors
     /// When a page is not available now; never `Restart`.

@@ -22,7 +22,7 @@ pub(in crate::page) struct PagesToFree {
     /// Page ids with their levels.
     pages: Vec<(PageId, u8)>,
     /// Counters of the mapping tables on their frames, which must outlive these.
-    memory: Option<Arc<MemoryCounters>>,
+    _memory: Option<Arc<MemoryCounters>>,
 }
 
 /// Pages that a task is freeing; the remaining ones return to the list when this is dropped.
@@ -42,7 +42,7 @@ impl PageTree {
     /// frames, which `memory` counts.
     pub(in crate::page) fn free_all(self, memory: Option<Arc<MemoryCounters>>) {
         let level = self.levels().saturating_sub(1) as u8;
-        let mut all = PagesToFree { pages: vec![(self.root, level)], memory };
+        let mut all = PagesToFree { pages: vec![(self.root, level)], _memory: memory };
         if all.free(&self.space).is_err() {
             self.space.to_free.lock().push(all);
         }

@@ -212,6 +212,7 @@ impl<'t> LatchedLeaf<'t> {
     ///
     /// # Panics
     /// If the leaf lacks room.
+    #[cfg(test)]
     pub(in crate::page) fn overwrite(&mut self, place: usize, value: &[u8], flags: SlotFlags) {
         self.overwrite_value(place, SlotValue::Here(value), flags);
     }

@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use braiddb::{
     Database, Error, Index, IndexKeys, IndexOptions, Key, Options, Table, TableOptions,
-    Transaction, Value,
+    Transaction, Tuning, Value,
 };
 use pollster::block_on;
 
@@ -115,7 +115,8 @@ pub(crate) fn check_now(db: &Database, table: &Records, index: &Numbers) -> usiz
 }
 
 pub(crate) fn open(directory: &std::path::Path) -> (Database, Records) {
-    let options = Options::default().workers(2).log_segment_bytes(1 << 20);
+    let options =
+        Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(1 << 20));
     let db = Database::open(directory, options).unwrap().watched();
     let table = create_table(&db, "records");
     (db, table)

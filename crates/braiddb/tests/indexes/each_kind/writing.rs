@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use braiddb::{Database, Error, IndexOptions, Options, Transaction};
+use braiddb::{Database, Error, IndexOptions, Options, Transaction, Tuning};
 use pollster::block_on;
 
 use super::numbers::{attach, check, check_now, in_memory, keys_of, open, write};
@@ -37,8 +37,10 @@ fn what_is_not_in_memory_is_read_before_it_is_written_over() {
             db.close().unwrap();
         }
         // After reopening, all records are only in the log.
-        let options =
-            Options::default().workers(2).log_ring_bytes(64 << 20).memory_budget(Some(96 << 20));
+        let options = Options::default()
+            .workers(2)
+            .memory_budget(Some(96 << 20))
+            .tuning(Tuning::default().log_ring_bytes(64 << 20));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table = block_on(db.open_table("records")).unwrap();
         let index = attach(&db, &table, IndexOptions::default()).unwrap();

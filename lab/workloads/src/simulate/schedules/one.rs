@@ -253,12 +253,12 @@ impl Schedule {
         let policies = [Policy::DualQueue, Policy::DualQueue, Policy::Batch, Policy::Pipeline];
         let segments = [16 << 10, 32 << 10, 64 << 10];
         let checkpoints = [12 << 10, 48 << 10, 1 << 30];
+        // Hardly more than the log ring takes: every record is evicted as soon as possible.
         let budget = (random.u32(0..3) > 0).then_some((32 << 20) + 1);
         let room = if random.u32(0..4) == 0 { random.u64(16 << 10..48 << 10) } else { u64::MAX };
         // A slot retains the log, so the disk must be large enough.
         let room = if Mix::is_of_feeds(self.seed) { u64::MAX } else { room };
-        Options::default()
-            .workers(self.workers)
+        let tuning = Tuning::default()
             .policy(policies[random.usize(0..policies.len())])
             .hot_width(Width::Fixed(random.usize(1..6)))
             .max_open(64)
@@ -266,10 +266,9 @@ impl Schedule {
             .log_ring_bytes(32 << 20)
             .log_segment_bytes(segments[random.usize(0..segments.len())])
             .checkpoint_bytes(checkpoints[random.usize(0..checkpoints.len())])
-            // Hardly more than the log's ring takes: everything is evicted as soon as possible.
-            .memory_budget(budget)
             .page_frames(page_frames)
-            .log_room_bytes(room)
+            .log_room_bytes(room);
+        Options::default().workers(self.workers).memory_budget(budget).tuning(tuning)
     }
 
     fn scale(&self) -> Scale {

@@ -217,7 +217,8 @@ impl Run<'_> {
         for depth in DEPTHS {
             let each = (depth / workers).max(1);
             let options = self.options(Policy::DualQueue).workers(workers);
-            let options = options.read_depth(each).cold_width(each).overload(Overload::Shed);
+            let options = options
+                .tune(|tuning| tuning.read_depth(each).cold_width(each).overload(Overload::Shed));
             let tables = self.tables(&format!("depth-{depth}"), options, VALUE_BYTES)?;
             subjects.extend(self.reads(&tables, &SHARES, |cold| name(depth, cold)));
         }
@@ -262,7 +263,7 @@ impl Run<'_> {
         let name = |size: usize, cold: u32| format!("queue of {size}, {cold} % cold");
         let mut subjects = Vec::new();
         for size in SIZES {
-            let options = self.options(Policy::DualQueue).cold_width(size);
+            let options = self.options(Policy::DualQueue).tune(|tuning| tuning.cold_width(size));
             let tables = self.tables(&format!("queue-{size}"), options, VALUE_BYTES)?;
             subjects.extend(self.reads(&tables, &SHARES, |cold| name(size, cold)));
         }

@@ -34,11 +34,9 @@ impl HotCold {
     ) -> Result<Self, Error> {
         let directory = place.join(name);
         let cold_records = cold_records(records);
-        let loading = options
-            .clone()
-            .policy(Policy::DualQueue)
-            .hot_width(Width::Auto)
-            .overload(Overload::Wait);
+        let loading = options.clone().tune(|tuning| {
+            tuning.policy(Policy::DualQueue).hot_width(Width::Auto).overload(Overload::Wait)
+        });
         let database = Database::open(&directory, loading)?;
         let table = pollster::block_on(database.run(async |tx: &Transaction| {
             let uncached = TableOptions::default().cache_cold(false);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use braiddb::HoleTracker;
-use braiddb::{Database, Durability, Options, Policy, Table, Transaction, Width};
+use braiddb::{Database, Durability, Options, Policy, Table, Transaction, Tuning, Width};
 
 use super::sweep::{self, Axis, Point, distribution, driven, mean_ms};
 use super::{Figure, Run};
@@ -203,15 +203,15 @@ impl KeyValueBed {
 fn group(settings: &Settings) -> Options {
     Options::default()
         .workers(settings.workers)
-        .pin(settings.pin)
         .durability(Durability::Group)
         .memory_budget(Some(BUDGET))
+        .tuning(Tuning::default().pin(settings.pin))
 }
 
 /// Returns options with one transaction at a time on each worker, each of which waits for a
 /// separate sync.
 fn one_sync(settings: &Settings) -> Options {
-    group(settings).policy(Policy::Sequential).hot_width(Width::Fixed(1))
+    group(settings).tune(|tuning| tuning.policy(Policy::Sequential).hot_width(Width::Fixed(1)))
 }
 
 /// Measures transactions by threads, and their latencies at the largest number of threads.
@@ -295,7 +295,7 @@ fn payloads(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     let (settings, place) = (run.settings, run.place()?);
     let mut points = Vec::new();
     for payload in PAYLOADS {
-        let options = group(settings).flush_unit(512 << 10);
+        let options = group(settings).tune(|tuning| tuning.flush_unit(512 << 10));
         let path = place.join(&payload.to_string());
         let bed = KeyValueBed::open(options, Some(path), payload, settings)?;
         let subject = bed.subject(Shape::HalfWrites, settings.workers, settings.seed);
@@ -347,7 +347,7 @@ impl Subject for Renewed {
     }
 
     fn round(&mut self, effort: Effort) -> Result<Sample, Error> {
-        let options = self.options.clone().checkpoint_bytes(u64::MAX);
+        let options = self.options.clone().tune(|tuning| tuning.checkpoint_bytes(u64::MAX));
         let settings =
             Settings { records: self.settings.records.min(1_000), ..self.settings.clone() };
         let bed = KeyValueBed::open(options, Some(self.path.clone()), self.payload, &settings)?;
@@ -370,7 +370,7 @@ fn micro(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     let series = |threads: usize| format!("{threads} threads");
     for &threads in &counts {
         for payload in SIZES {
-            let options = group(settings).flush_unit(512 << 10);
+            let options = group(settings).tune(|tuning| tuning.flush_unit(512 << 10));
             let (path, settings) = (place.join("log"), settings.clone());
             let subject = Renewed { options, path, payload, threads, settings };
             points.push(Point::new(series(threads), payload as f64, Box::new(subject)));
@@ -406,7 +406,7 @@ fn units(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     let (settings, place) = (run.settings, run.place()?);
     let mut points = Vec::new();
     for unit in [64_u64, 512] {
-        let options = group(settings).flush_unit(unit << 10);
+        let options = group(settings).tune(|tuning| tuning.flush_unit(unit << 10));
         let path = place.join(&unit.to_string());
         let bed = KeyValueBed::open(options, Some(path), PAYLOAD, settings)?;
         let subject = bed.subject(Shape::HalfWrites, settings.workers, settings.seed);
@@ -429,9 +429,12 @@ fn breakdown(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     series.extend([
         (
             "+ latency hidden, a lock around the log",
-            group(settings).hole_tracker(HoleTracker::GlobalLock),
+            group(settings).tune(|tuning| tuning.hole_tracker(HoleTracker::GlobalLock)),
         ),
-        ("+ latency hidden, Grasshopper", group(settings).hole_tracker(HoleTracker::Grasshopper)),
+        (
+            "+ latency hidden, Grasshopper",
+            group(settings).tune(|tuning| tuning.hole_tracker(HoleTracker::Grasshopper)),
+        ),
     ]);
     series.push(("+ latency hidden, in-flight marks", group(settings)));
     let (mut points, counts) = (Vec::new(), run.thread_counts());
@@ -462,7 +465,8 @@ fn crawling(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     let (mut points, mut databases) = (Vec::new(), Vec::new());
     for threads in run.thread_counts() {
         for payload in [128, 1_024, 4_096] {
-            let options = group(settings).hole_tracker(HoleTracker::Grasshopper);
+            let options =
+                group(settings).tune(|tuning| tuning.hole_tracker(HoleTracker::Grasshopper));
             let path = place.join(&format!("{threads}-{payload}"));
             let bed = KeyValueBed::open(options, Some(path), payload, settings)?;
             let series = format!("{threads} threads");
