@@ -237,7 +237,7 @@ fn tables_of_a_programs_types_are_read_and_written() {
         assert_eq!(braid.run(&["scan", "days", "--reverse"], 0).0, "11\t0x00\n10\t0x02\n");
         let (_, said) = braid.run(&["get", "days", "monday"], 3);
         assert!(
-            said.contains("\"monday\" is no u64, a whole number from 0 to 18446744073709551615"),
+            said.contains("\"monday\" is not a valid u64: expected a whole number from 0 to 18446744073709551615"),
             "{said}"
         );
         let (_, said) = braid.run(&["get", "orders", "7"], 3);
@@ -249,7 +249,7 @@ fn tables_of_a_programs_types_are_read_and_written() {
         let output = failed.get_output();
         assert_eq!(output.stdout, b"0x02\n");
         let said = String::from_utf8(output.stderr.clone()).unwrap();
-        assert!(said.contains("line 3") && said.contains("\"x\" is no u64"), "{said}");
+        assert!(said.contains("line 3") && said.contains("\"x\" is not a valid u64"), "{said}");
     });
 }
 

@@ -12,6 +12,11 @@ const STANDARD: &str = "-";
 /// What to do where a name does not tell the format.
 const SAY: &str = "say --format csv, jsonl (one JSON object a line) or parquet";
 
+/// Error of builds without the feature `parquet`.
+#[cfg(not(feature = "parquet"))]
+pub const NO_PARQUET: &str = "this build has no Parquet support; build it with: cargo install \
+                              --path crates/braid-cli --features parquet";
+
 /// The format of a file, and what stands between its fields if it is CSV.
 ///
 /// # Errors
@@ -35,6 +40,10 @@ pub fn of(path: &Path, format: Option<Format>, delimiter: Option<u8>) -> Result<
     if delimiter.is_some() && format != Format::Csv {
         bail!("--delimiter is for CSV, and {name} is not");
     }
+    #[cfg(not(feature = "parquet"))]
+    if format == Format::Parquet {
+        bail!(NO_PARQUET);
+    }
     let usual = if ending == "tsv" { b'\t' } else { b',' };
     Ok((format, delimiter.unwrap_or(usual)))
 }
@@ -57,6 +66,7 @@ mod tests {
             ("dir.x/a.Tsv", Format::Csv, b'\t'),
             ("a.jsonl", Format::Jsonl, b','),
             ("a.ndjson", Format::Jsonl, b','),
+            #[cfg(feature = "parquet")]
             ("a.parquet", Format::Parquet, b','),
         ] {
             assert_eq!(told(name), Ok((format, delimiter)), "{name}");

@@ -12,7 +12,7 @@ use comfy_table::{Table, presets};
 use pollster::block_on;
 use serde::Serialize;
 
-use super::top;
+use super::statistics_file;
 use crate::output::{Output, escaped};
 use crate::store::StoreArguments;
 
@@ -107,7 +107,7 @@ pub fn stats(
     let every = watch.map(Duration::from_secs_f64);
     loop {
         match from {
-            Some(file) => match top::read(file)? {
+            Some(file) => match statistics_file::read(file)? {
                 Some(sample) => show(&sample.stats, output)?,
                 None if every.is_some() => {}
                 None => bail!("{} has no statistics yet", file.display()),

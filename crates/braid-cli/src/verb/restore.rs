@@ -13,7 +13,7 @@ use braiddb::{CheckReport, Error, LogError};
 use crate::output::{Output, counted};
 use crate::store::StoreArguments;
 use crate::store::once_free;
-use crate::verb::place::IDENTITY;
+use crate::verb::path_error::IDENTITY_FILE;
 
 /// What whoever has a database open keeps locked.
 const LOCK: &str = "LOCK";
@@ -63,7 +63,7 @@ struct Restored {
 
 /// Refuses what is no backup, and a target where something is.
 fn check_places(backup: &Path, target: &Path) -> Result<()> {
-    if !backup.join(IDENTITY).is_file() {
+    if !backup.join(IDENTITY_FILE).is_file() {
         let why = match (backup.exists(), backup.is_dir()) {
             (false, _) => "there is no such directory",
             (true, false) => "it is a file, such as braid import reads",
@@ -131,7 +131,7 @@ fn copy(backup: &Path, target: &Path) -> Result<u64> {
             bytes += copy_file(&backup.join(&name), &target.join(&name))?;
         }
     }
-    bytes += copy_file(&backup.join(IDENTITY), &target.join(IDENTITY))?;
+    bytes += copy_file(&backup.join(IDENTITY_FILE), &target.join(IDENTITY_FILE))?;
     sync(target).with_context(failed)?;
     Ok(bytes)
 }

@@ -1,5 +1,6 @@
 //! `export`: a table's records as rows of a file, the reverse of `import`.
 
+#[cfg(feature = "parquet")]
 mod parquet;
 
 use std::fs::{self, File, OpenOptions};
@@ -15,7 +16,7 @@ use serde::Serialize;
 use super::file_format;
 use super::json_text::{Fields, compact, unquoted};
 use super::pages::{self, Range};
-use super::place;
+use super::path_error;
 use crate::arguments::{Export, Format};
 use crate::output::{self, Output, counted};
 use crate::store::AnyTable;
@@ -30,7 +31,7 @@ struct Report<'e> {
 /// Exports a table.
 pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> {
     if export.file.is_dir() {
-        bail!("{}; name a file in it", place::directory(&export.file));
+        bail!("{}; name a file in it", path_error::directory(&export.file));
     }
     let (format, delimiter) = file_format::of(&export.file, export.format, export.delimiter)?;
     if export.columns.is_some() && (format != Format::Csv || export.key.is_none()) {
@@ -46,6 +47,7 @@ pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> 
     let (table, first) = block_on(transaction.step(open))?;
     let rows = RowFormat::new(export, format, delimiter, table.clone(), first.as_deref())?;
     let header = rows.header();
+    #[cfg(feature = "parquet")]
     let columns = rows.columns();
     let append = move |page: &mut Vec<u8>, key: &[u8], value: &[u8]| rows.append(page, key, value);
     let pages = |out: &mut (dyn Write + Send)| {
@@ -57,6 +59,9 @@ pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> 
             pages(&mut out)
         }
         Format::Jsonl => pages(&mut out),
+        #[cfg(not(feature = "parquet"))]
+        Format::Parquet => bail!(file_format::NO_PARQUET),
+        #[cfg(feature = "parquet")]
         Format::Parquet => {
             // The transaction shows the same records both times.
             let mut columns = parquet::Columns::new(columns);
@@ -92,7 +97,7 @@ fn replace(path: &Path, write: impl FnOnce(File) -> Result<u64>) -> Result<u64> 
     let unfinished = Unfinished(path.with_file_name(unfinished));
     let cannot = || format!("cannot write {}", path.display());
     let file = OpenOptions::new().write(true).create_new(true).open(&unfinished.0);
-    let file = file.map_err(|error| match place::missing(path, &error) {
+    let file = file.map_err(|error| match path_error::missing(path, &error) {
         Some(missing) => anyhow!("{missing}; name a file in a directory that is there"),
         None => anyhow!(error).context(cannot()),
     })?;

@@ -6,10 +6,11 @@
 //! transactions while nobody sees it, and published by one; a paged one that is there already is written by a bulk operation, another
 //! by a single transaction, which must fit into memory.
 
-mod csv;
+pub mod csv;
 mod index;
 mod load;
 mod merge;
+#[cfg(feature = "parquet")]
 mod parquet;
 mod parse;
 mod rows;

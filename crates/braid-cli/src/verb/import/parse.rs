@@ -1,6 +1,7 @@
 //! From a file's bytes to keys and values, each row either good or rejected for a reason.
 
 use std::collections::HashMap;
+#[cfg(feature = "parquet")]
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 
@@ -9,11 +10,14 @@ use braiddb::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 use super::BYTE_ORDER_MARK;
 use super::csv::{self, CsvReader};
+#[cfg(feature = "parquet")]
 use super::parquet;
 use super::rows::Rejected;
 use super::source::Source;
 use crate::arguments::{Format, Import};
 use crate::output::{counted, escaped};
+#[cfg(not(feature = "parquet"))]
+use crate::verb::file_format::NO_PARQUET;
 use crate::verb::json_text::{Fields, compact, unquoted};
 
 /// Bytes that a line of JSON may have: more than any value, as blanks are not kept.
@@ -43,6 +47,9 @@ pub fn read(source: Source, import: &Import, sink: &mut impl Sink) -> Result<()>
     match format {
         Format::Csv => read_csv(reader, delimiter, import, &name, sink),
         Format::Jsonl => read_jsonl(reader, import, &name, sink),
+        #[cfg(not(feature = "parquet"))]
+        Format::Parquet => bail!(NO_PARQUET),
+        #[cfg(feature = "parquet")]
         Format::Parquet => {
             let file = File::open(&import.file).with_context(|| format!("cannot read {name}"))?;
             let required: Vec<&str> = [Some(&import.key), import.value.as_ref()]

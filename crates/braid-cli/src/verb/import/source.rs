@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments::{Format, Import};
-use crate::verb::{file_format, place};
+use crate::verb::{file_format, path_error};
 
 /// Where rows come from.
 #[derive(Debug)]
@@ -47,17 +47,17 @@ impl Source {
 /// Opens a file, and says how many bytes it has.
 fn open(path: &Path) -> Result<(File, u64)> {
     let read = || format!("cannot read {}", path.display());
-    let file = File::open(path).map_err(|error| match place::missing(path, &error) {
+    let file = File::open(path).map_err(|error| match path_error::missing(path, &error) {
         Some(missing) => anyhow!("{missing}; name a file that is there, or - for standard input"),
         None => anyhow!(error).context(read()),
     })?;
     let about = file.metadata().with_context(read)?;
     if about.is_dir() {
-        let hint = match path.join(place::IDENTITY).is_file() {
+        let hint = match path.join(path_error::IDENTITY_FILE).is_file() {
             true => "name a file; braid restore makes a database of a backup",
             false => "name a file in it: CSV, JSON lines or Parquet",
         };
-        bail!("{}; {hint}", place::directory(path));
+        bail!("{}; {hint}", path_error::directory(path));
     }
     if about.is_file()
         && let Some((kind, unpack)) = compression(&file)
@@ -91,8 +91,9 @@ pub struct Watched {
     bar: ProgressBar,
 }
 
+#[cfg(feature = "parquet")]
 impl Watched {
-    /// Shows that so much more was read, by somebody else.
+    /// Counts bytes that another reader of the file has read.
     pub fn passed(&self, bytes: u64) {
         self.bar.inc(bytes);
     }

@@ -53,9 +53,15 @@ fn a_word_that_is_no_number_is_quoted_with_what_is_expected() {
         }
         let said = braid.run(&["put", "accounts", "1", "xyz"], 3).1;
         let expected = "a whole number from -2147483648 to 2147483647";
-        assert_eq!(said, format!("braid: the value: \"xyz\" is no i32, {expected}\n"));
+        assert_eq!(
+            said,
+            format!("braid: the value: \"xyz\" is not a valid i32: expected {expected}\n")
+        );
         let said = braid.run(&["put", "accounts", "one", "7"], 3).1;
-        assert!(said.contains("\"one\" is no u64, a whole number from 0 to "), "{said}");
+        assert!(
+            said.contains("\"one\" is not a valid u64: expected a whole number from 0 to "),
+            "{said}"
+        );
         assert_eq!(braid.run(&["get", "accounts", "1"], 0).0, "100\n");
         for (written, shown) in [("1e+23", "1e+23"), ("100000000000000000000000", "1e+23")] {
             braid.run(&["put", "weights", written, "7"], 0);

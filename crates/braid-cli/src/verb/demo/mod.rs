@@ -1,0 +1,235 @@
+//! `demo`: flights between the world's airports, one at a time and braided, on disk and in memory.
+
+mod flights;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use braiddb::{Database, Options};
+use indicatif::ProgressBar;
+use pollster::block_on;
+use serde::Serialize;
+use tempfile::TempDir;
+
+use self::flights::{AIRCRAFT, Flights, World};
+use crate::arguments::Demo;
+use crate::output::Output;
+
+/// Flights in progress at the same time, where they are braided.
+const CONCURRENCY: usize = 1024;
+/// File that `braid import` may read next.
+const AIRPORTS_FILE: &str = "examples/data/airports.csv";
+
+/// Result of the demonstration.
+#[derive(Debug, Serialize)]
+struct Report {
+    airports: u64,
+    /// Seconds of the import into the database on disk.
+    import_seconds: f64,
+    directory: PathBuf,
+    /// Whether the directory is on a file system in memory, where durability costs nothing.
+    is_directory_in_memory: bool,
+    durable: Rounds,
+    in_memory: Rounds,
+    /// Acknowledged flights, all of which the databases hold.
+    checked_flights: u64,
+}
+
+/// Result of the two rounds on one database.
+#[derive(Debug, Serialize)]
+struct Rounds {
+    one_at_a_time: Round,
+    braided: Round,
+    speedup: f64,
+}
+
+#[derive(Debug, Serialize)]
+struct Round {
+    concurrency: usize,
+    flights: u64,
+    seconds: f64,
+    flights_per_second: f64,
+}
+
+/// Runs the demonstration, checks the databases, and prints the rates.
+pub fn run(demo: &Demo, output: &Output) -> Result<ExitCode> {
+    let time = Duration::from_secs_f64(demo.seconds);
+    let directory = temporary_directory(demo.dir.as_deref())?;
+    // Hidden unless standard error is a terminal.
+    let bar = ProgressBar::new_spinner();
+    bar.enable_steady_tick(Duration::from_millis(100));
+
+    bar.set_message("importing the world's airports");
+    let open = || Database::open(directory.path(), Options::default());
+    let begin = Instant::now();
+    let world = block_on(World::import(open()?))?;
+    let (airports, import_seconds) = (world.airports(), begin.elapsed().as_secs_f64());
+    let (durable, flown) = rounds(&world, time, "durable", &bar)?;
+    world.close()?;
+    bar.set_message("checking the database after opening it again");
+    let world = block_on(World::open(open()?))?;
+    block_on(world.check(flown)).context("after opening the database again")?;
+    world.close()?;
+    let mut checked_flights = flown.count;
+
+    bar.set_message("importing the world's airports into memory");
+    let world = block_on(World::import(Database::in_memory(Options::default())?))?;
+    let (in_memory, flown) = rounds(&world, time, "in memory", &bar)?;
+    world.close()?;
+    checked_flights += flown.count;
+    bar.finish_and_clear();
+
+    let report = Report {
+        airports,
+        import_seconds,
+        is_directory_in_memory: is_in_memory(directory.path()),
+        directory: directory.path().to_owned(),
+        durable,
+        in_memory,
+        checked_flights,
+    };
+    directory.close().context("cannot remove the temporary database")?;
+    match output.json {
+        true => output.document(&report)?,
+        false => output.line(&report.text())?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Flies one at a time, then braided, and checks the database.
+fn rounds(
+    world: &World,
+    time: Duration,
+    name: &str,
+    bar: &ProgressBar,
+) -> Result<(Rounds, Flights)> {
+    let fly = |concurrency| block_on(world.fly_for(time, concurrency));
+    bar.set_message(format!("flying, {name}, one at a time"));
+    let mut flown = fly(1)?;
+    let one_at_a_time = Round::new(1, flown);
+    bar.set_message(format!("flying, {name}, braided"));
+    let flights = fly(CONCURRENCY)?;
+    let braided = Round::new(CONCURRENCY, flights);
+    flown += flights;
+    bar.set_message(format!("checking the flights, {name}"));
+    block_on(world.check(flown))?;
+    let speedup = braided.flights_per_second / one_at_a_time.flights_per_second;
+    Ok((Rounds { one_at_a_time, braided, speedup }, flown))
+}
+
+impl Round {
+    fn new(concurrency: usize, flights: Flights) -> Self {
+        let seconds = flights.elapsed.as_secs_f64();
+        let flights_per_second = flights.count as f64 / seconds;
+        Self { concurrency, flights: flights.count, seconds, flights_per_second }
+    }
+}
+
+impl Report {
+    fn text(&self) -> String {
+        let row = |name: &str, rounds: &Rounds| {
+            let one = grouped(rounds.one_at_a_time.flights_per_second as u64);
+            let braided = grouped(rounds.braided.flights_per_second as u64);
+            format!("  {name:<20} {one:>14} {braided:>14} {:>9.1} x\n", rounds.speedup)
+        };
+        let mut text = format!(
+            "Imported {airports} airports in {seconds:.2} s, and parked {AIRCRAFT} aircraft at \
+             each.\n\
+             Each flight is a serializable transaction: it reads two airports and moves an \
+             aircraft.\n\n  \
+             {unit:<20} {one:>14} {braided:>14} {speedup:>11}\n{durable}{in_memory}\n\
+             One at a time: a flight begins when the previous one is acknowledged.\n\
+             Braided: {CONCURRENCY} flights are in progress, and share each write to the disk.\n\
+             Checked: the databases hold each of the {flights} acknowledged flights exactly once, \
+             also\nafter reopening, and every aircraft.\n",
+            airports = grouped(self.airports),
+            seconds = self.import_seconds,
+            unit = "flights per second",
+            one = "one at a time",
+            braided = "braided",
+            speedup = "speedup",
+            durable = row("durable, on disk", &self.durable),
+            in_memory = row("in memory", &self.in_memory),
+            flights = grouped(self.checked_flights),
+        );
+        if self.is_directory_in_memory {
+            text += &format!(
+                "\n{} is in memory (tmpfs), so durable flights did not wait for a disk. Choose a \
+                 disk with --dir.\n",
+                self.directory.display()
+            );
+        }
+        text + &next_commands()
+    }
+}
+
+/// Commands that a newcomer may run next.
+fn next_commands() -> String {
+    let braid = match std::env::var_os("CARGO_MANIFEST_DIR") {
+        // `cargo run` sets it; the command need not be installed.
+        Some(_) => "cargo run --release --",
+        None => "braid",
+    };
+    let import = match Path::new(AIRPORTS_FILE).is_file() {
+        true => format!("import {AIRPORTS_FILE} --table airports --key icao"),
+        false => "import FILE.csv --table airports --key COLUMN".to_owned(),
+    };
+    format!(
+        "\nTry next:\n  {braid} {import}\n  {braid} scan airports --prefix LJ --limit 5\n  \
+         {braid} --help"
+    )
+}
+
+/// Makes a directory for the database, which is removed after the demonstration. By default it
+/// prefers a file system on a disk to one in memory.
+fn temporary_directory(chosen: Option<&Path>) -> Result<TempDir> {
+    let parent = match chosen {
+        Some(directory) => directory.to_owned(),
+        None => {
+            let usual = std::env::temp_dir();
+            let candidates = [usual.clone(), PathBuf::from("/var/tmp")];
+            let on_disk = candidates.into_iter().find(|path| path.is_dir() && !is_in_memory(path));
+            on_disk.unwrap_or(usual)
+        }
+    };
+    tempfile::Builder::new().prefix("braid-demo-").tempdir_in(&parent).with_context(|| {
+        format!(
+            "cannot make a temporary database in {}; choose an existing, writable directory \
+             with --dir",
+            parent.display()
+        )
+    })
+}
+
+/// Whether a path is on a file system in memory.
+fn is_in_memory(path: &Path) -> bool {
+    const TMPFS: u64 = 0x0102_1994;
+    const RAMFS: u64 = 0x8584_58f6;
+    rustix::fs::statfs(path).is_ok_and(|about| [TMPFS, RAMFS].contains(&(about.f_type as u64)))
+}
+
+/// A number with a space between groups of three digits.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position) % 3 == 0 {
+            grouped.push(' ');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_groups_of_three_digits() {
+        let shown = [0, 999, 1000, 28_298, 1_234_567].map(grouped);
+        assert_eq!(shown, ["0", "999", "1 000", "28 298", "1 234 567"]);
+    }
+}
