@@ -1,12 +1,16 @@
 //! Airports, the aircraft parked at them, and flights: the tables, the transaction, the check.
 
 use std::future::ready;
+use std::iter::Sum;
+use std::ops::Add;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use braiddb::{Database, Error, Postcard, Schema, Table};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
+use pollster::block_on;
 use serde::{Deserialize, Serialize};
 
 use crate::verb::import::csv::{CsvReader, Row};
@@ -51,11 +55,21 @@ pub struct Flights {
     pub elapsed: Duration,
 }
 
-impl std::ops::AddAssign for Flights {
-    fn add_assign(&mut self, other: Self) {
-        self.count += other.count;
-        self.kilometres += other.kilometres;
-        self.elapsed += other.elapsed;
+impl Add for Flights {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            count: self.count + other.count,
+            kilometres: self.kilometres + other.kilometres,
+            elapsed: self.elapsed + other.elapsed,
+        }
+    }
+}
+
+impl Sum for Flights {
+    fn sum<I: Iterator<Item = Self>>(flights: I) -> Self {
+        flights.fold(Self::default(), Add::add)
     }
 }
 
@@ -142,18 +156,28 @@ impl World {
 
     /// Flies for a while, with up to `concurrency` flights in progress at the same time, and
     /// returns the flights that the database acknowledged.
-    pub async fn fly_for(&self, time: Duration, concurrency: usize) -> Result<Flights> {
+    pub fn fly_for(&self, time: Duration, concurrency: usize) -> Result<Flights> {
+        // Threads that only send flights and await them: one for two workers.
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let threads = (cores / 2).clamp(1, concurrency);
         let begin = Instant::now();
+        let fly = || block_on(self.fly_until(begin + time, concurrency / threads));
+        let mut sum = thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(fly)).collect();
+            let results = threads.into_iter().map(|thread| thread.join().expect("no panic"));
+            results.sum::<Result<Flights>>()
+        })?;
+        sum.elapsed = begin.elapsed();
+        Ok(sum)
+    }
+
+    async fn fly_until(&self, end: Instant, concurrency: usize) -> Result<Flights> {
         let flights = stream::repeat_with(|| self.fly())
-            .take_while(|_| ready(begin.elapsed() < time))
+            .take_while(|_| ready(Instant::now() < end))
             .buffer_unordered(concurrency)
-            .try_fold(Flights::default(), async |mut sum, kilometres| {
-                if let Some(kilometres) = kilometres {
-                    sum += Flights { count: 1, kilometres, elapsed: Duration::ZERO };
-                }
-                Ok(sum)
-            });
-        Ok(Flights { elapsed: begin.elapsed(), ..flights.await? })
+            .try_filter_map(async |kilometres| Ok(kilometres))
+            .map_ok(|kilometres| Flights { count: 1, kilometres, elapsed: Duration::ZERO });
+        Ok(flights.try_fold(Flights::default(), async |sum, flight| Ok(sum + flight)).await?)
     }
 
     /// Flies between two random airports in one transaction, and returns the kilometres; `None`
@@ -247,7 +271,7 @@ mod tests {
             pollster::block_on(async {
                 let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
                 let world = World::import(db).await.unwrap();
-                let flights = world.fly_for(Duration::from_millis(20), 16).await.unwrap();
+                let flights = world.fly_for(Duration::from_millis(20), 16).unwrap();
                 assert!(flights.count > 0);
                 world.check(flights).await.unwrap();
                 let lost = Flights { count: flights.count + 1, ..flights };

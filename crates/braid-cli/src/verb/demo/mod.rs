@@ -105,14 +105,14 @@ fn rounds(
     name: &str,
     bar: &ProgressBar,
 ) -> Result<(Rounds, Flights)> {
-    let fly = |concurrency| block_on(world.fly_for(time, concurrency));
     bar.set_message(format!("flying, {name}, one at a time"));
-    let mut flown = fly(1)?;
-    let one_at_a_time = Round::new(1, flown);
+    let first = world.fly_for(time, 1)?;
+    let one_at_a_time = Round::new(1, first);
     bar.set_message(format!("flying, {name}, braided"));
-    let flights = fly(CONCURRENCY)?;
-    let braided = Round::new(CONCURRENCY, flights);
-    flown += flights;
+    let concurrency = std::env::var("BRAID_DEMO_N").map_or(CONCURRENCY, |n| n.parse().unwrap());
+    let second = world.fly_for(time, concurrency)?;
+    let braided = Round::new(CONCURRENCY, second);
+    let flown = first + second;
     bar.set_message(format!("checking the flights, {name}"));
     block_on(world.check(flown))?;
     let speedup = braided.flights_per_second / one_at_a_time.flights_per_second;
@@ -194,13 +194,10 @@ fn temporary_directory(chosen: Option<&Path>) -> Result<TempDir> {
             on_disk.unwrap_or(usual)
         }
     };
-    tempfile::Builder::new().prefix("braid-demo-").tempdir_in(&parent).with_context(|| {
-        format!(
-            "cannot make a temporary database in {}; choose an existing, writable directory \
-             with --dir",
-            parent.display()
-        )
-    })
+    let directory = tempfile::Builder::new().prefix("braid-demo-").tempdir_in(&parent);
+    directory.context(
+        "cannot create the temporary database; choose an existing, writable directory with --dir",
+    )
 }
 
 /// Whether a path is on a file system in memory.
