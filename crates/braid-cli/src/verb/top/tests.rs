@@ -57,8 +57,8 @@ braid top  stats.json
 │  of these read only              38 k││storage                              0│
 │aborted a second                     0││commit                           150 k│
 │retries a second                     0││log space                            0│
-│committed in all                 400 k││undecided                            0│
-│aborted in all                      16││back-off                             0│
+│committed in total               400 k││undecided                            0│
+│aborted in total                    16││back-off                             0│
 │  conflict                          12││grace period                         0│
 │  requested                          3││foreign                              0│
 └──────────────────────────────────────┘└──────────────────────────────────────┘
@@ -68,7 +68,7 @@ braid top  stats.json
 │not yet durable                4.0 KiB││indexes                       64.0 MiB│
 │since the checkpoint           1.0 GiB││evicted a second                     0│
 │segments on disk               5.0 GiB││pages, dirty, orphaned      1000, 5, 2│
-│commits refused for room             0││pages on disk                  8.0 MiB│
+│commits refused, disk full           0││pages on disk                  8.0 MiB│
 │                                      ││pages loaded, written a second    0, 0│
 └──────────────────────────────────────┘└──────────────────────────────────────┘
 ┌ 2 workers ───────────────────────────────────────────────────────────────────┐
