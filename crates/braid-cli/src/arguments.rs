@@ -72,10 +72,10 @@ pub enum Verb {
     Demo(Demo),
     /// Import CSV, JSON lines or Parquet into a table, all rows or none.
     ///
-    /// Each row becomes a JSON object with its columns in their order. A new table and a paged table
-    /// take any number of rows. Rows for another existing table are written in one transaction,
-    /// which must fit into a quarter of the memory. An interrupted import changes no table. The next
-    /// command that writes to the database frees its space.
+    /// Each row becomes a JSON object with its columns in their order. A new table and a paged
+    /// table take any number of rows. Rows for another existing table are written in one
+    /// transaction, which must fit into a quarter of the memory. An interrupted import changes no
+    /// table. The next command that writes to the database frees its space.
     ///
     /// Example: braid import airports.csv --table airports --key icao
     ///
@@ -90,10 +90,10 @@ pub enum Verb {
     },
     /// Export a table to CSV, JSON lines or Parquet.
     ///
-    /// The options --key and --value of the import, given again, produce the imported rows: the same
-    /// text and the same order of fields, sorted by key. Without them, each row has a field "key" and
-    /// a field "value", whatever the types of the table. The file appears under its name once it is
-    /// complete and on disk, and replaces an existing file.
+    /// The options --key and --value of the import, given again, produce the imported rows: the
+    /// same text and the same order of fields, sorted by key. Without them, each row has a field
+    /// "key" and a field "value", whatever the types of the table. The file appears under its name
+    /// once it is complete and on disk, and replaces an existing file.
     ///
     /// To keep numbers and tuples, import into an existing table of their types: a table that braid
     /// import creates has keys and values of text. Values of types that only the program can decode
@@ -171,11 +171,12 @@ pub enum Verb {
     },
     /// List the tables with their sizes, and the indexes.
     ///
-    /// With --json, values of tables that are not paged count as cold, because this command has just
-    /// opened the database and read none. To see how much of a table is in memory, enter tables in
-    /// braid shell.
+    /// With --json, values of tables that are not paged count as cold, because this command has
+    /// just opened the database and read none. To see how much of a table is in memory, enter
+    /// tables in braid shell.
     ///
-    /// Control characters in names are escaped as in JSON, such as \n. With --json, names are exact.
+    /// Control characters in names are escaped as in JSON, such as \n. With --json, names are
+    /// exact.
     Tables {
         /// The database.
         #[command(flatten)]
@@ -347,7 +348,8 @@ impl Verb {
 #[derive(Args, Debug)]
 #[group(skip)]
 pub struct Demo {
-    /// Put the temporary database into this directory, to choose the disk. It is removed afterwards.
+    /// Put the temporary database into this directory, to choose the disk. It is removed
+    /// afterwards.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
     /// Seconds of each of the four rounds, from 0.05 to 60.
@@ -383,7 +385,8 @@ pub struct Import {
     /// whole row as a JSON object.
     #[arg(long)]
     pub value: Option<String>,
-    /// Format of the file. By default its extension decides: .csv, .tsv, .jsonl, .ndjson or .parquet.
+    /// Format of the file. By default its extension decides: .csv, .tsv, .jsonl, .ndjson or
+    /// .parquet.
     #[arg(long)]
     pub format: Option<Format>,
     /// Separator of the fields of a CSV file: one character, or tab.
@@ -417,7 +420,8 @@ pub struct Export {
     /// Columns of the CSV file, in this order. By default the fields of the first record.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub columns: Option<Vec<String>>,
-    /// Format of the file. By default its extension decides: .csv, .tsv, .jsonl, .ndjson or .parquet.
+    /// Format of the file. By default its extension decides: .csv, .tsv, .jsonl, .ndjson or
+    /// .parquet.
     #[arg(long)]
     pub format: Option<Format>,
     /// Separator of the fields of a CSV file: one character, or tab.

@@ -58,10 +58,12 @@ fn message(error: &anyhow::Error) -> String {
         }
         Some(braiddb::Error::Log(log)) => match &**log {
             LogError::NotADatabase { path, .. } if is_free(path) => format!(
-                "{log}; name its directory with --db or BRAID_DB, or create a database with braid import \
-                 or braid put"
+                "{log}; name its directory with --db or BRAID_DB, or create a database with braid \
+                 import or braid put"
             ),
-            LogError::NotADatabase { reason, .. } if reason.ends_with(path_error::IDENTITY_FILE) => {
+            LogError::NotADatabase { reason, .. }
+                if reason.ends_with(path_error::IDENTITY_FILE) =>
+            {
                 format!("{log}; name the directory of the database with --db or BRAID_DB")
             }
             log => log.to_string(),

@@ -103,9 +103,9 @@ pub fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Escapes control characters in the text of `page` from `start` on, as JSON does: `\t`, `\n`, `\r`,
-/// and others such as `\u001b`. Keeps all other characters, including backslashes, so that JSON
-/// text keeps its meaning.
+/// Escapes control characters in the text of `page` from `start` on, as JSON does: `\t`, `\n`,
+/// `\r`, and others such as `\u001b`. Keeps all other characters, including backslashes, so that
+/// JSON text keeps its meaning.
 fn escape_controls(page: &mut Vec<u8>, start: usize) {
     // Control characters outside ASCII are U+0080 to U+009F. Their first byte in UTF-8 is 0xc2.
     let may_be = |byte: &u8| byte.is_ascii_control() || *byte == 0xc2;

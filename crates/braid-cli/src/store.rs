@@ -39,10 +39,10 @@ pub struct StoreArguments {
     /// MiB of memory for records, indexes and the log buffer. By default half of the memory of the
     /// machine or its control group.
     ///
-    /// Records that do not fit stay on disk. The log buffer takes 64 MiB, or 32 MiB of a total below
-    /// 256 MiB. The index of a table that is not paged always stays in memory: about 60 bytes per
-    /// record. The index of a paged table (import --paged, or a new table whose index would exceed
-    /// this limit) is evicted like its records. The command itself takes another 20 MiB.
+    /// Records that do not fit stay on disk. The log buffer takes 64 MiB, or 32 MiB of a total
+    /// below 256 MiB. The index of a table that is not paged always stays in memory: about 60 bytes
+    /// per record. The index of a paged table (import --paged, or a new table whose index would
+    /// exceed this limit) is evicted like its records. The command itself takes another 20 MiB.
     #[arg(help_heading = HEADING, long, value_name = "MIB", value_parser = mebibytes)]
     pub memory: Option<u64>,
 
@@ -148,8 +148,8 @@ impl StoreArguments {
     }
 }
 
-/// Waits until the workers have deleted the tables that an interrupted command left behind, and have
-/// freed their space. A short command could otherwise end before them.
+/// Waits until the workers have deleted the tables that an interrupted command left behind, and
+/// have freed their space. A short command could otherwise end before them.
 fn finish_removals(db: &Database) {
     let removals = || db.stats().removals_under_way;
     if removals() == 0 {

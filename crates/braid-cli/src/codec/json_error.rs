@@ -15,7 +15,8 @@ const MESSAGES: &[(&str, &str)] = &[
     ("expected ident", "expected true, false or null"),
     (
         "expected value",
-        "expected a value: a number, a string in double quotes, true, false, null, an array or an object",
+        "expected a value: a number, a string in double quotes, true, false, null, an array or an \
+         object",
     ),
     ("key must be a string", "the name of a field must be in double quotes"),
     ("trailing comma", "a comma is followed by nothing"),
@@ -35,8 +36,8 @@ const MESSAGES: &[(&str, &str)] = &[
     ("invalid unicode code point", HALF_PAIR),
     ("recursion limit exceeded", "it is nested too deeply"),
 ];
-const HALF_PAIR: &str = "an escape from \\ud800 to \\udfff is half a character; write both halves, or \
-                         the character itself";
+const HALF_PAIR: &str = "an escape from \\ud800 to \\udfff is half a character; write both \
+    halves, or the character itself";
 
 /// The message of an error, with its column, and its line if that is not the first.
 pub fn with_place(error: &Error) -> String {

@@ -1,5 +1,6 @@
 //! Keys as words of the command line and as JSON. Text and numbers are written unchanged, bytes as
-//! hexadecimal digits, UUIDs with dashes, time stamps by RFC 3339, tuples and structs as JSON arrays.
+//! hexadecimal digits, UUIDs with dashes, time stamps by RFC 3339, tuples and structs as JSON
+//! arrays.
 
 use anyhow::{Context, Result, anyhow, bail};
 use braiddb::{DecodeError, Key, KeyBuffer};
@@ -24,11 +25,11 @@ pub enum KeyType {
     Option(Box<KeyType>),
     Reverse(Box<KeyType>),
     Tuple(Vec<KeyType>),
-    /// A type of the program whose name says that it is encoded as a tuple. Keys that do not decode
+    /// A type of the program that looks like an encoded tuple by its name. Keys that do not decode
     /// as this tuple are shown as bytes.
     Struct(Vec<KeyType>),
-    /// A type of the program that is shown as bytes: a whole key, or a part of a tuple whose end can
-    /// be determined.
+    /// An opaque type of the program, shown as bytes: a whole key, or a part of a tuple whose end
+    /// can be determined.
     Own(String),
 }
 
@@ -134,7 +135,8 @@ impl KeyType {
             return Some((Self::Array(count.parse().ok()?), rest));
         }
         let end = name.find(['(', ',', ')', '>']).unwrap_or(name.len());
-        // The name of a struct type includes the types of its fields, and its encoding is their tuple.
+        // The name of a struct type includes the types of its fields, and its encoding is their
+        // tuple.
         if let Some(mut rest) = name[end..].strip_prefix('(') {
             let mut parts = Vec::new();
             loop {
@@ -179,8 +181,8 @@ impl KeyType {
         }
     }
 
-    /// Returns whether the end of each part can be determined. `last`: this type is the last part of
-    /// the whole key.
+    /// Returns whether the end of each part can be determined. `last`: this type is the last part
+    /// of the whole key.
     fn has_ends(&self, last: bool) -> bool {
         match self {
             Self::Own(_) => last,
@@ -375,8 +377,8 @@ impl KeyType {
         }
     }
 
-    /// Decodes a key at the start of `bytes`. Returns it and the rest. `last`: it is the last part of
-    /// the whole key.
+    /// Decodes a key at the start of `bytes`. Returns it and the rest. `last`: it is the last part
+    /// of the whole key.
     fn take<'b>(&self, bytes: &'b [u8], last: bool) -> Result<(Value, &'b [u8]), DecodeError> {
         Ok(match self {
             Self::Text if last => (String::decode(bytes)?.into(), &[]),

@@ -1,5 +1,5 @@
-//! Values as words of the command line and as JSON. Text and numbers are written unchanged, bytes as
-//! hexadecimal digits. Values of types that only the program can decode are written as bytes.
+//! Values as words of the command line and as JSON. Text and numbers are written unchanged, bytes
+//! as hexadecimal digits. Values of types that only the program can decode are written as bytes.
 
 use anyhow::{Context, Result, anyhow, bail};
 use braiddb::{DecodeError, Value as _};
@@ -98,8 +98,8 @@ impl ValueType {
                     serde_json::from_str(word).map_err(|error| json_value_error(word, &error))?;
                 if let Some(number) = number_beyond_64_bits(word) {
                     bail!(
-                        "MessagePack cannot hold {number}: its whole numbers are from {} to {}; write the \
-                         number as a string",
+                        "MessagePack cannot hold {number}: its whole numbers are from {} to {}; \
+                         write the number as a string",
                         i64::MIN,
                         u64::MAX
                     );
@@ -150,8 +150,8 @@ impl ValueType {
             }
             Self::Json => {
                 let json = str::decode(bytes)?;
-                // Copies the stored text, so that numbers keep their digits. Drops line ends, which JSON
-                // allows only between tokens.
+                // Copies the stored text, so that numbers keep their digits. Drops line ends, which
+                // JSON allows only between tokens.
                 match json.contains(['\n', '\r']) {
                     false => out.extend_from_slice(bytes),
                     true => {

@@ -17,8 +17,8 @@ use crate::verb::path_error::IDENTITY_FILE;
 
 /// The file that a process locks while it has the database open.
 const LOCK: &str = "LOCK";
-/// Extensions of the files of a database: log segments, checkpoints, and pages. The identity file is
-/// copied last.
+/// Extensions of the files of a database: log segments, checkpoints, and pages. The identity file
+/// is copied last.
 const COPIED: [&str; 3] = [".seg", ".ckpt", ".zone"];
 
 /// Copies a backup next to the target, checks the copy, and renames it to the target.
@@ -99,8 +99,8 @@ fn check_paths(backup: &Path, target: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Locks the backup, so that no process writes to it during the copy. Returns `None` if it cannot be
-/// locked.
+/// Locks the backup, so that no process writes to it during the copy. Returns `None` if it cannot
+/// be locked.
 fn lock(backup: &Path) -> Result<Option<File>> {
     let file = match File::open(backup.join(LOCK)) {
         Ok(file) => file,

@@ -86,14 +86,15 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
     db.close()?;
     if is_open {
         bail!(
-            "the input ended with an open transaction, which was rolled back; end it with commit or abort"
+            "the input ended with an open transaction, which was rolled back; end it with commit \
+             or abort"
         );
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads the next line without its line end and without a byte order mark. Returns `None` at the end
-/// of the input.
+/// Reads the next line without its line end and without a byte order mark. Returns `None` at the
+/// end of the input.
 fn next_line(input: &mut impl BufRead, is_first: bool) -> Result<Option<String>> {
     let mut line = Vec::new();
     input.by_ref().take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut line)?;
@@ -134,8 +135,8 @@ impl Shell<'_> {
         Ok(())
     }
 
-    /// Reports that a record does not exist. In a pipe the message goes to standard error, apart from
-    /// the values.
+    /// Reports that a record does not exist. In a pipe the message goes to standard error, apart
+    /// from the values.
     fn report_absent(&self) -> Result<()> {
         if self.output.json {
             return self.output.line("null");

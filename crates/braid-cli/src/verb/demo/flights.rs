@@ -18,7 +18,7 @@ use crate::verb::import::csv::{CsvReader, Row};
 /// The world's airports: CSV with a header.
 const AIRPORTS: &[u8] = include_bytes!("../../../../../examples/data/airports.csv");
 /// Aircraft parked at each airport before the first flight.
-pub const AIRCRAFT: u64 = 100;
+const AIRCRAFT: u64 = 100;
 /// Airports that one transaction of the import inserts.
 const BATCH: usize = 1000;
 

@@ -13,12 +13,14 @@ use pollster::block_on;
 use serde::Serialize;
 use tempfile::TempDir;
 
-use self::flights::{AIRCRAFT, Flights, World};
+use self::flights::{Flights, World};
 use crate::arguments::Demo;
 use crate::output::Output;
 
 /// Flights in progress at the same time, where they are braided.
 const CONCURRENCY: usize = 1024;
+/// Unit of the table.
+const UNIT: &str = "flights per second";
 /// File that `braid import` may read next.
 const AIRPORTS_FILE: &str = "examples/data/airports.csv";
 
@@ -29,7 +31,7 @@ struct Report {
     /// Seconds of the import into the database on disk.
     import_seconds: f64,
     directory: PathBuf,
-    /// Whether the directory is on a file system in memory, where durability costs nothing.
+    /// The directory is on a file system in memory, where durability costs nothing.
     is_directory_in_memory: bool,
     durable: Rounds,
     in_memory: Rounds,
@@ -109,8 +111,7 @@ fn rounds(
     let first = world.fly_for(time, 1)?;
     let one_at_a_time = Round::new(1, first);
     bar.set_message(format!("flying, {name}, braided"));
-    let concurrency = std::env::var("BRAID_DEMO_N").map_or(CONCURRENCY, |n| n.parse().unwrap());
-    let second = world.fly_for(time, concurrency)?;
+    let second = world.fly_for(time, CONCURRENCY)?;
     let braided = Round::new(CONCURRENCY, second);
     let flown = first + second;
     bar.set_message(format!("checking the flights, {name}"));
@@ -132,54 +133,57 @@ impl Report {
         let row = |name: &str, rounds: &Rounds| {
             let one = grouped(rounds.one_at_a_time.flights_per_second as u64);
             let braided = grouped(rounds.braided.flights_per_second as u64);
-            format!("  {name:<20} {one:>14} {braided:>14} {:>9.1} x\n", rounds.speedup)
+            format!("  {name:<20} {one:>14} {braided:>14} {:>9.1} x", rounds.speedup)
         };
-        let mut text = format!(
-            "Imported {airports} airports in {seconds:.2} s, and parked {AIRCRAFT} aircraft at \
-             each.\n\
-             Each flight is a serializable transaction: it reads two airports and moves an \
-             aircraft.\n\n  \
-             {unit:<20} {one:>14} {braided:>14} {speedup:>11}\n{durable}{in_memory}\n\
-             One at a time: a flight begins when the previous one is acknowledged.\n\
-             Braided: {CONCURRENCY} flights are in progress, and share each write to the disk.\n\
-             Checked: the databases hold each of the {flights} acknowledged flights exactly once, \
-             also\nafter reopening, and every aircraft.\n",
-            airports = grouped(self.airports),
-            seconds = self.import_seconds,
-            unit = "flights per second",
-            one = "one at a time",
-            braided = "braided",
-            speedup = "speedup",
-            durable = row("durable, on disk", &self.durable),
-            in_memory = row("in memory", &self.in_memory),
-            flights = grouped(self.checked_flights),
-        );
+        let (airports, checked) = (grouped(self.airports), grouped(self.checked_flights));
+        let mut lines = vec![
+            format!("Imported {airports} airports in {:.2} s.", self.import_seconds),
+            "Each flight is a serializable transaction: it reads two airports, and moves an \
+             aircraft."
+                .to_owned(),
+            String::new(),
+            format!("  {:<20} {:>14} {:>14} {:>11}", UNIT, "one at a time", "braided", "speedup"),
+            row("durable, on disk", &self.durable),
+            row("in memory", &self.in_memory),
+            String::new(),
+            "One at a time: a flight begins when the previous one is acknowledged.".to_owned(),
+            format!(
+                "Braided: {CONCURRENCY} flights are in progress, and share writes to the disk."
+            ),
+            format!("Checked: all {checked} acknowledged flights are in the databases, each once."),
+            "The durable ones were counted again after closing and opening the database."
+                .to_owned(),
+            String::new(),
+        ];
         if self.is_directory_in_memory {
-            text += &format!(
-                "\n{} is in memory (tmpfs), so durable flights did not wait for a disk. Choose a \
-                 disk with --dir.\n",
-                self.directory.display()
-            );
+            lines.extend([
+                format!("{} is in memory (tmpfs), so durable", self.directory.display()),
+                "flights did not wait for a disk. Choose a disk with --dir.".to_owned(),
+                String::new(),
+            ]);
         }
-        text + &next_commands()
+        lines.push("Try next:".to_owned());
+        lines.extend(next_commands().map(|command| format!("  {command}")));
+        lines.join("\n")
     }
 }
 
 /// Commands that a newcomer may run next.
-fn next_commands() -> String {
+fn next_commands() -> [String; 3] {
     let braid = match std::env::var_os("CARGO_MANIFEST_DIR") {
         // `cargo run` sets it; the command need not be installed.
         Some(_) => "cargo run --release --",
         None => "braid",
     };
     let import = match Path::new(AIRPORTS_FILE).is_file() {
-        true => format!("import {AIRPORTS_FILE} --table airports --key icao"),
-        false => "import FILE.csv --table airports --key COLUMN".to_owned(),
+        true => format!("{AIRPORTS_FILE} --table airports --key icao"),
+        false => "FILE.csv --table TABLE --key COLUMN".to_owned(),
     };
-    format!(
-        "\nTry next:\n  {braid} {import}\n  {braid} scan airports --prefix LJ --limit 5\n  \
-         {braid} --help"
-    )
+    let scan = match Path::new(AIRPORTS_FILE).is_file() {
+        true => "airports --prefix LJ --limit 5",
+        false => "TABLE --limit 5",
+    };
+    [format!("{braid} import {import}"), format!("{braid} scan {scan}"), format!("{braid} --help")]
 }
 
 /// Makes a directory for the database, which is removed after the demonstration. By default it
@@ -200,7 +204,7 @@ fn temporary_directory(chosen: Option<&Path>) -> Result<TempDir> {
     )
 }
 
-/// Whether a path is on a file system in memory.
+/// Returns whether a path is on a file system in memory.
 fn is_in_memory(path: &Path) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     const RAMFS: u64 = 0x8584_58f6;

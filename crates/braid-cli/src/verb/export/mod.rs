@@ -264,7 +264,8 @@ impl RowFormat {
         let other = |(name, _): &(&str, &str)| !columns.iter().any(|column| column == name);
         if !chosen && let Some((name, _)) = fields.iter().find(other) {
             bail!(
-                "it has the field {name:?}, which the first record does not have; name the columns with --columns"
+                "it has the field {name:?}, which the first record does not have; name the \
+                 columns with --columns"
             );
         }
         let column = |name: &String| fields.get(name).map_or(Ok(String::new()), field_text);
@@ -320,6 +321,7 @@ fn field_text(json: &str) -> Result<String> {
 
 fn not_an_object(reason: &str) -> anyhow::Error {
     anyhow!(
-        "its value is not a JSON object ({reason}); write the value to a separate field with --value"
+        "its value is not a JSON object ({reason}); write the value to a separate field with \
+         --value"
     )
 }

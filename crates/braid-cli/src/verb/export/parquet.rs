@@ -1,5 +1,5 @@
-//! Export to Parquet. The first pass over the records determines the type of each column, the second
-//! pass writes them.
+//! Export to Parquet. The first pass over the records determines the type of each column, the
+//! second pass writes them.
 //!
 //! A column of numbers has integers or doubles, if these represent each number exactly. A column of
 //! mixed types has JSON text. Missing fields become null.
@@ -145,8 +145,8 @@ fn is_exactly_a_double(json: &str) -> bool {
     double.is_finite() && significant(json) == significant(&format!("{double:e}"))
 }
 
-/// The sign of a number, its digits without leading and trailing zeros, and the exponent of the last
-/// digit.
+/// The sign of a number, its digits without leading and trailing zeros, and the exponent of the
+/// last digit.
 fn significant(number: &str) -> (bool, String, i64) {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let (negative, mantissa) =

@@ -1,9 +1,9 @@
 //! Strict parser of CSV by RFC 4180, with any delimiter of one byte.
 //!
 //! A lenient parser reads everything after an unclosed quotation mark as one field. This parser
-//! rejects such a file with the line of the mark (RFC 4180 §2.5 to §2.7): a field that begins with a
-//! quotation mark must end with one, directly before a delimiter, a line end, or the end of the file.
-//! Quotation marks inside other fields are text. Empty lines are skipped.
+//! rejects such a file with the line of the mark (RFC 4180 §2.5 to §2.7): a field that begins with
+//! a quotation mark must end with one, directly before a delimiter, a line end, or the end of the
+//! file. Quotation marks inside other fields are text. Empty lines are skipped.
 //!
 //! Line numbers are those of an editor: a line ends with a line feed, a carriage return, or both.
 
@@ -118,7 +118,8 @@ impl<R: Read> CsvReader<R> {
             if self.at == self.filled && !self.read_more()? {
                 if state == State::Quoted {
                     return Err(malformed(format!(
-                        "line {opened}: a quotation mark opens a field that is never closed; close the field, or remove the mark"
+                        "line {opened}: a quotation mark opens a field that is never closed; \
+                         close the field, or remove the mark"
                     )));
                 }
                 row.ends.push(row.text.len());
@@ -165,8 +166,8 @@ impl<R: Read> CsvReader<R> {
                     Some(false) => State::FieldStart,
                     None => {
                         return Err(malformed(format!(
-                            "line {}: text follows the closing quotation mark of a field that begins on \
-                             line {opened}; double the marks within a quoted field",
+                            "line {}: text follows the closing quotation mark of a field that \
+                             begins on line {opened}; double the marks within a quoted field",
                             self.line
                         )));
                     }

@@ -1,6 +1,6 @@
-//! Estimate of the memory of an index. The index of a table that is not paged always stays in memory,
-//! even beyond `--memory`. A new table whose index would exceed it is therefore created as a paged
-//! table.
+//! Estimate of the memory of an index. The index of a table that is not paged always stays in
+//! memory, even beyond `--memory`. A new table whose index would exceed it is therefore created as
+//! a paged table.
 
 use std::fmt;
 
@@ -80,15 +80,18 @@ impl fmt::Display for TooLarge {
         let Self { index, left, longest_key } = self;
         write!(
             f,
-            "with these rows the index may take {index} MiB of memory, but --memory leaves {left} MiB; \
-             raise --memory"
+            "with these rows the index may take {index} MiB of memory, but --memory leaves {left} \
+             MiB; raise --memory"
         )?;
         match self.may_be_paged() {
-            true => f.write_str(", or import into a new table, which is created as a paged table, whose index may exceed memory"),
+            true => f.write_str(
+                ", or import into a new table, which is created as a paged table, \
+                whose index may exceed memory",
+            ),
             false => write!(
                 f,
-                " (the table cannot be paged: a key has {longest_key} bytes, and keys of paged tables have \
-                 at most {MAX_PAGED_KEY_BYTES})"
+                " (the table cannot be paged: a key has {longest_key} bytes, and keys of paged \
+                 tables have at most {MAX_PAGED_KEY_BYTES})"
             ),
         }
     }

@@ -18,7 +18,8 @@ use crate::codec::{KeyType, ValueType};
 use crate::store::once_free;
 use crate::store::{self, AnyTable, StoreArguments};
 
-/// After a rollback or an import of more rows than this, the command frees or checkpoints their log.
+/// After a rollback or an import of more rows than this, the command frees or checkpoints their
+/// log.
 const MANY_ROWS: u64 = 100_000;
 
 /// Loads runs into a table. Their rows become visible in `finish`.
@@ -51,8 +52,8 @@ impl<'i> Loader<'i> {
         Self { import, store, shares, rejections, imported: 0, index, target: Target::None }
     }
 
-    /// Loads a run if it is wanted, and if rejected rows do not cancel the import. Returns the memory
-    /// of a run that can be filled again.
+    /// Loads a run if it is wanted, and if rejected rows do not cancel the import. Returns the
+    /// memory of a run that can be filled again.
     pub fn load(&mut self, mut run: Rows, wanted: bool) -> Result<Option<Rows>> {
         run.sort(&mut self.rejections);
         if wanted && self.is_wanted() {
@@ -67,7 +68,8 @@ impl<'i> Loader<'i> {
             match &mut self.target {
                 Target::None => unreachable!("the target is open"),
                 Target::Staged { gathered, .. } | Target::Paged(.., gathered) => {
-                    // The order of encoded keys may differ from that of their text, for example for numbers.
+                    // The order of encoded keys may differ from that of their text, for example for
+                    // numbers.
                     run.sort(&mut self.rejections);
                     match gathered.add(run, &self.store.db)? {
                         Some(before) => run = before,
@@ -102,8 +104,8 @@ impl<'i> Loader<'i> {
         }
     }
 
-    /// Merges the loaded runs, rejects keys that occur in several runs, and writes the rows of a staged
-    /// table, which stay invisible until `finish`.
+    /// Merges the loaded runs, rejects keys that occur in several runs, and writes the rows of a
+    /// staged table, which stay invisible until `finish`.
     ///
     /// # Errors
     /// If the rows cannot be written.
@@ -180,8 +182,8 @@ impl<'i> Loader<'i> {
             Ok(table) => {
                 if self.import.value.is_none() && table.value != ValueType::Text {
                     bail!(
-                        "the values of table {name:?} are not text, so they cannot hold whole rows; name \
-                         the column of the value with --value"
+                        "the values of table {name:?} are not text, so they cannot hold whole \
+                         rows; name the column of the value with --value"
                     );
                 }
                 Ok(match table.paged {
@@ -248,9 +250,9 @@ fn stage(db: &Database, name: &str, paged: bool) -> Result<StagedTable<str, str>
 
 fn too_many(table: &str, max_bytes: u64) -> String {
     format!(
-        "nothing was imported: table {table:?} exists and is not paged, so one transaction writes all \
-         rows, and they take more than {} MiB, a quarter of the memory for records; import into a new \
-         or paged table, import fewer rows at a time, or raise --memory",
+        "nothing was imported: table {table:?} exists and is not paged, so one transaction writes \
+         all rows, and they take more than {} MiB, a quarter of the memory for records; import \
+         into a new or paged table, import fewer rows at a time, or raise --memory",
         max_bytes >> 20
     )
 }
@@ -315,8 +317,8 @@ async fn put_rows(tx: &Transaction, table: &Table<[u8], [u8]>, rows: &Rows) -> R
     Ok(())
 }
 
-/// Writes rows to an existing paged table in one bulk operation, which needs no memory for versions.
-/// Merges about `bytes` of rows at a time. Returns the number of rows.
+/// Writes rows to an existing paged table in one bulk operation, which needs no memory for
+/// versions. Merges about `bytes` of rows at a time. Returns the number of rows.
 fn put_in_bulk(db: &Database, table: AnyTable, mut gathered: Gathered, bytes: u64) -> Result<u64> {
     let table = table.records;
     let written = table.clone();

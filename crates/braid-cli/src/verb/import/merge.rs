@@ -93,8 +93,8 @@ impl Gathered {
         Self { last: Some(run), spilled: None }
     }
 
-    /// Keeps a run in memory, and writes the previous run to a file in `directory`. Returns the memory of
-    /// the previous run.
+    /// Keeps a run in memory, and writes the previous run to a file in `directory`. Returns the
+    /// memory of the previous run.
     ///
     /// # Errors
     /// I/O errors.
@@ -109,7 +109,8 @@ impl Gathered {
         Ok(Some(before))
     }
 
-    /// Ends the input. If several runs exist, writes the last one to the file too, and empties its memory.
+    /// Ends the input. If several runs exist, writes the last one to the file too, and empties its
+    /// memory.
     ///
     /// # Errors
     /// I/O errors.
@@ -122,8 +123,8 @@ impl Gathered {
         Ok(())
     }
 
-    /// Returns the rows of a single run; or an empty run to fill, and the merge of several runs, which
-    /// takes about `bytes` of memory.
+    /// Returns the rows of a single run; or an empty run to fill, and the merge of several runs,
+    /// which takes about `bytes` of memory.
     ///
     /// # Errors
     /// I/O errors.

@@ -5,8 +5,8 @@
 //! records in key order, and scans read them in large pieces.
 //!
 //! Many transactions fill a new table while it is staged, and one publishes it. A bulk operation
-//! writes an existing paged table. One transaction writes any other existing table, so its rows must
-//! fit into memory.
+//! writes an existing paged table. One transaction writes any other existing table, so its rows
+//! must fit into memory.
 
 pub mod csv;
 mod index;
@@ -60,8 +60,8 @@ struct Shares {
 }
 
 impl Shares {
-    /// Divides the bytes of `--memory`, or chooses defaults without it. `new`: the database does not
-    /// exist yet.
+    /// Divides the bytes of `--memory`, or chooses defaults without it. `new`: the database does
+    /// not exist yet.
     fn of(memory: Option<u64>, new: bool) -> Self {
         const MIB: u64 = 1 << 20;
         /// A new database is closed after the import, so cached records are of no use. An existing
@@ -144,7 +144,8 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
         output.document(&Report { table, imported, rejected, seconds, rows_per_second })?;
     } else {
         output.line(&format!(
-            "imported {} into {:?} in {seconds:.2} s ({rows_per_second:.0} rows/s), rejected {rejected}",
+            "imported {} into {:?} in {seconds:.2} s ({rows_per_second:.0} rows/s), rejected \
+             {rejected}",
             counted(imported, "row"),
             import.table
         ))?;

@@ -1,5 +1,5 @@
-//! Converts rows of a Parquet file to JSON objects. Values without a JSON type become strings. Values
-//! that JSON cannot represent exactly are rejected.
+//! Converts rows of a Parquet file to JSON objects. Values without a JSON type become strings.
+//! Values that JSON cannot represent exactly are rejected.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -180,8 +180,8 @@ impl Shape {
     }
 }
 
-/// Returns whether the repeated field of a list is the element itself, and not a group around it. Uses
-/// the rules of the Parquet reader.
+/// Returns whether the repeated field of a list is the element itself, and not a group around it.
+/// Uses the rules of the Parquet reader.
 fn is_element(repeated: &Type, list: &Type) -> bool {
     let about = repeated.get_basic_info();
     if repeated.is_primitive() {

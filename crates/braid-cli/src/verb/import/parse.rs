@@ -1,4 +1,5 @@
-//! Parses the bytes of a file into keys and values. Each row is accepted, or rejected with a reason.
+//! Parses the bytes of a file into keys and values. Each row is accepted, or rejected with a
+//! reason.
 
 use std::collections::HashMap;
 #[cfg(feature = "parquet")]
@@ -140,7 +141,8 @@ struct Columns {
 }
 
 impl Columns {
-    /// The columns of a header. Their names must be different, like those of the fields of an object.
+    /// The columns of a header. Their names must be different, like those of the fields of an
+    /// object.
     fn new(header: &csv::Row) -> Result<Self> {
         let (mut names, mut numbers) = (Vec::<String>::new(), HashMap::new());
         for field in header.fields() {
@@ -149,7 +151,8 @@ impl Columns {
             let number = names.len() + 1;
             if let Some(first) = numbers.insert(name, number) {
                 bail!(
-                    "columns {first} and {number} are both named {name:?}; give each column a different name"
+                    "columns {first} and {number} are both named {name:?}; give each column a \
+                     different name"
                 );
             }
             names.push(name.to_owned());
@@ -231,7 +234,8 @@ fn read_jsonl(reader: impl Read, import: &Import, name: &str, sink: &mut impl Si
         // Reports the array once, instead of an error for each of its lines.
         if is_first && text.trim_ascii_start().starts_with(b"[") {
             bail!(
-                "{name} is a JSON array, but braid import reads one object per line; convert it with jq -c '.[]'"
+                "{name} is a JSON array, but braid import reads one object per line; convert it \
+                 with jq -c '.[]'"
             );
         }
         is_first = false;
@@ -255,8 +259,8 @@ fn take_json(sink: &mut impl Sink, line: u64, row: Result<(String, String), Stri
     }
 }
 
-/// Reads the next line without its line end. Returns whether the line is complete: the rest of a line
-/// that is too long is skipped. Returns `None` at the end of the file.
+/// Reads the next line without its line end. Returns whether the line is complete: the rest of a
+/// line that is too long is skipped. Returns `None` at the end of the file.
 fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Option<bool>> {
     line.clear();
     let (mut any, mut whole) = (false, true);

@@ -35,7 +35,8 @@ impl Source {
         let (format, delimiter) = file_format::of(path, import.format, import.delimiter)?;
         if standard && format == Format::Parquet {
             bail!(
-                "Parquet cannot be read from standard input, because its index is at the end; name a file"
+                "Parquet cannot be read from standard input, because its index is at the end; \
+                 name a file"
             );
         }
         let (file, bytes): (Box<dyn Read + Send>, u64) = match file {
@@ -66,7 +67,8 @@ fn open(path: &Path) -> Result<(File, u64)> {
     {
         let name = path.display();
         bail!(
-            "{name} is compressed with {kind}; decompress it first: {unpack} {name} | braid import - --format csv (or jsonl)"
+            "{name} is compressed with {kind}; decompress it first: {unpack} {name} | braid \
+             import - --format csv (or jsonl)"
         );
     }
     Ok((file, about.len()))
