@@ -41,8 +41,10 @@ pub fn ended(child: &mut Child) -> ExitStatus {
 }
 
 /// A database in a temporary directory.
+#[allow(dead_code, reason = "the tests of the demo have no database")]
 pub struct Braid(pub TempDir);
 
+#[allow(dead_code, reason = "the tests of the demo have no database")]
 impl Braid {
     pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())

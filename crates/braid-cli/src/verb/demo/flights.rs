@@ -1,16 +1,12 @@
 //! Airports, the aircraft parked at them, and flights: the tables, the transaction, the check.
 
 use std::future::ready;
-use std::iter::Sum;
-use std::ops::Add;
 use std::sync::Arc;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use braiddb::{Database, Error, Postcard, Schema, Table};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use pollster::block_on;
 use serde::{Deserialize, Serialize};
 
 use crate::verb::import::csv::{CsvReader, Row};
@@ -47,30 +43,11 @@ impl Schema for Traffic {
     const NAME: &'static str = "traffic";
 }
 
-/// The acknowledged flights of one or more rounds.
+/// Acknowledged flights.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Flights {
     pub count: u64,
-    kilometres: u64,
-    pub elapsed: Duration,
-}
-
-impl Add for Flights {
-    type Output = Self;
-
-    fn add(self, other: Self) -> Self {
-        Self {
-            count: self.count + other.count,
-            kilometres: self.kilometres + other.kilometres,
-            elapsed: self.elapsed + other.elapsed,
-        }
-    }
-}
-
-impl Sum for Flights {
-    fn sum<I: Iterator<Item = Self>>(flights: I) -> Self {
-        flights.fold(Self::default(), Add::add)
-    }
+    pub kilometres: u64,
 }
 
 /// Reads the airports: their ICAO codes, which are the keys of both tables, and their records.
@@ -111,37 +88,31 @@ struct Tables {
 }
 
 impl World {
-    /// Imports the airports into a new database.
-    pub async fn import(db: Database) -> Result<Self> {
-        let airports = airports()?;
-        let tables = Arc::new(Tables {
-            airports: db.create_table("airports").await?,
-            traffic: db.create_table("traffic").await?,
-            codes: airports.iter().map(|(code, _)| code.clone()).collect(),
-        });
-        for batch in airports.chunks(BATCH) {
-            let (tables, batch) = (tables.clone(), batch.to_vec());
+    /// Opens the tables, or creates empty ones.
+    pub async fn open(db: Database) -> Result<Self> {
+        let tables = Tables {
+            airports: db.open_or_create_table("airports").await?,
+            traffic: db.open_or_create_table("traffic").await?,
+            codes: airports()?.into_iter().map(|(code, _)| code).collect(),
+        };
+        Ok(Self { db, tables: Arc::new(tables) })
+    }
+
+    /// Imports the airports, and parks aircraft at them.
+    pub async fn import(&self) -> Result<()> {
+        for batch in airports()?.chunks(BATCH) {
+            let (tables, batch) = (self.tables.clone(), batch.to_vec());
             let traffic = Traffic { aircraft: AIRCRAFT, ..Traffic::default() };
-            db.run(async move |tx| {
+            let inserted = self.db.run(async move |tx| {
                 for (code, airport) in &batch {
                     tx.insert(&tables.airports, code, airport).await?;
                     tx.insert(&tables.traffic, code, &traffic).await?;
                 }
                 Ok(())
-            })
-            .await?;
+            });
+            inserted.await?;
         }
-        Ok(Self { db, tables })
-    }
-
-    /// Opens the tables of a database into which `import` imported the airports.
-    pub async fn open(db: Database) -> Result<Self> {
-        let tables = Tables {
-            airports: db.open_table("airports").await?,
-            traffic: db.open_table("traffic").await?,
-            codes: airports()?.into_iter().map(|(code, _)| code).collect(),
-        };
-        Ok(Self { db, tables: Arc::new(tables) })
+        Ok(())
     }
 
     /// Closes the database.
@@ -154,30 +125,22 @@ impl World {
         self.tables.codes.len() as u64
     }
 
-    /// Flies for a while, with up to `concurrency` flights in progress at the same time, and
-    /// returns the flights that the database acknowledged.
-    pub fn fly_for(&self, time: Duration, concurrency: usize) -> Result<Flights> {
-        // Threads that only send flights and await them: one for two workers.
-        let cores = thread::available_parallelism().map_or(1, usize::from);
-        let threads = (cores / 2).clamp(1, concurrency);
-        let begin = Instant::now();
-        let fly = || block_on(self.fly_until(begin + time, concurrency / threads));
-        let mut sum = thread::scope(|scope| {
-            let threads: Vec<_> = (0..threads).map(|_| scope.spawn(fly)).collect();
-            let results = threads.into_iter().map(|thread| thread.join().expect("no panic"));
-            results.sum::<Result<Flights>>()
-        })?;
-        sum.elapsed = begin.elapsed();
-        Ok(sum)
-    }
-
-    async fn fly_until(&self, end: Instant, concurrency: usize) -> Result<Flights> {
-        let flights = stream::repeat_with(|| self.fly())
+    /// Flies until `end`, with up to `concurrency` flights in progress at the same time, and adds
+    /// the acknowledged flights to `sum`.
+    pub async fn fly_until(
+        &self,
+        end: Instant,
+        concurrency: usize,
+        sum: &mut Flights,
+    ) -> Result<()> {
+        let mut flights = stream::repeat_with(|| self.fly())
             .take_while(|_| ready(Instant::now() < end))
-            .buffer_unordered(concurrency)
-            .try_filter_map(async |kilometres| Ok(kilometres))
-            .map_ok(|kilometres| Flights { count: 1, kilometres, elapsed: Duration::ZERO });
-        Ok(flights.try_fold(Flights::default(), async |sum, flight| Ok(sum + flight)).await?)
+            .buffer_unordered(concurrency);
+        while let Some(kilometres) = flights.try_next().await? {
+            sum.count += u64::from(kilometres.is_some());
+            sum.kilometres += kilometres.unwrap_or(0);
+        }
+        Ok(())
     }
 
     /// Flies between two random airports in one transaction, and returns the kilometres; `None`
@@ -251,10 +214,15 @@ fn distance(from: &Airport, to: &Airport) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use braiddb::Options;
+    use pollster::block_on;
 
     use super::*;
     use crate::limit::{PART_SECONDS, Watched, with_limit};
+
+    const ROUND: Duration = Duration::from_millis(20);
 
     #[test]
     fn distance_between_known_airports() {
@@ -268,17 +236,19 @@ mod tests {
     #[test]
     fn check_finds_a_missing_flight() {
         with_limit(PART_SECONDS, |_| {
-            pollster::block_on(async {
+            block_on(async {
                 let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
-                let world = World::import(db).await.unwrap();
-                let flights = world.fly_for(Duration::from_millis(20), 16).unwrap();
+                let world = World::open(db).await.unwrap();
+                world.import().await.unwrap();
+                let (end, mut flights) = (Instant::now() + ROUND, Flights::default());
+                world.fly_until(end, 16, &mut flights).await.unwrap();
                 assert!(flights.count > 0);
                 world.check(flights).await.unwrap();
-                let lost = Flights { count: flights.count + 1, ..flights };
-                let message = world.check(lost).await.unwrap_err().to_string();
+                flights.count += 1;
+                let message = world.check(flights).await.unwrap_err().to_string();
                 assert!(message.starts_with("the database is wrong"), "{message}");
                 world.close().unwrap();
-            })
+            });
         });
     }
 }

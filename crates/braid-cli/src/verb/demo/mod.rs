@@ -19,6 +19,8 @@ use crate::output::Output;
 
 /// Flights in progress at the same time, where they are braided.
 const CONCURRENCY: usize = 1024;
+/// Temporary directory that is usually on a disk.
+const DISK: &str = "/var/tmp";
 /// Unit of the table.
 const UNIT: &str = "flights per second";
 /// File that `braid import` may read next.
@@ -59,25 +61,26 @@ struct Round {
 pub fn run(demo: &Demo, output: &Output) -> Result<ExitCode> {
     let time = Duration::from_secs_f64(demo.seconds);
     let directory = temporary_directory(demo.dir.as_deref())?;
+    let open = || block_on(World::open(Database::open(directory.path(), Options::default())?));
     // Hidden unless standard error is a terminal.
     let bar = ProgressBar::new_spinner();
     bar.enable_steady_tick(Duration::from_millis(100));
 
     bar.set_message("importing the world's airports");
-    let open = || Database::open(directory.path(), Options::default());
-    let begin = Instant::now();
-    let world = block_on(World::import(open()?))?;
+    let (begin, world) = (Instant::now(), open()?);
+    block_on(world.import())?;
     let (airports, import_seconds) = (world.airports(), begin.elapsed().as_secs_f64());
     let (durable, flown) = rounds(&world, time, "durable", &bar)?;
     world.close()?;
     bar.set_message("checking the database after opening it again");
-    let world = block_on(World::open(open()?))?;
+    let world = open()?;
     block_on(world.check(flown)).context("after opening the database again")?;
     world.close()?;
     let mut checked_flights = flown.count;
 
     bar.set_message("importing the world's airports into memory");
-    let world = block_on(World::import(Database::in_memory(Options::default())?))?;
+    let world = block_on(World::open(Database::in_memory(Options::default())?))?;
+    block_on(world.import())?;
     let (in_memory, flown) = rounds(&world, time, "in memory", &bar)?;
     world.close()?;
     checked_flights += flown.count;
@@ -100,32 +103,26 @@ pub fn run(demo: &Demo, output: &Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Flies one at a time, then braided, and checks the database.
+/// Flies one at a time, then braided, and checks the database. Returns the rates and all flights.
 fn rounds(
     world: &World,
     time: Duration,
-    name: &str,
+    storage: &str,
     bar: &ProgressBar,
 ) -> Result<(Rounds, Flights)> {
-    bar.set_message(format!("flying, {name}, one at a time"));
-    let first = world.fly_for(time, 1)?;
-    let one_at_a_time = Round::new(1, first);
-    bar.set_message(format!("flying, {name}, braided"));
-    let second = world.fly_for(time, CONCURRENCY)?;
-    let braided = Round::new(CONCURRENCY, second);
-    let flown = first + second;
-    bar.set_message(format!("checking the flights, {name}"));
+    let mut flown = Flights::default();
+    let mut round = |name: &str, concurrency| -> Result<Round> {
+        bar.set_message(format!("flying, {storage}, {name}"));
+        let (begin, before) = (Instant::now(), flown.count);
+        block_on(world.fly_until(begin + time, concurrency, &mut flown))?;
+        let (flights, seconds) = (flown.count - before, begin.elapsed().as_secs_f64());
+        Ok(Round { concurrency, flights, seconds, flights_per_second: flights as f64 / seconds })
+    };
+    let (one_at_a_time, braided) = (round("one at a time", 1)?, round("braided", CONCURRENCY)?);
+    bar.set_message(format!("checking the flights, {storage}"));
     block_on(world.check(flown))?;
     let speedup = braided.flights_per_second / one_at_a_time.flights_per_second;
     Ok((Rounds { one_at_a_time, braided, speedup }, flown))
-}
-
-impl Round {
-    fn new(concurrency: usize, flights: Flights) -> Self {
-        let seconds = flights.elapsed.as_secs_f64();
-        let flights_per_second = flights.count as f64 / seconds;
-        Self { concurrency, flights: flights.count, seconds, flights_per_second }
-    }
 }
 
 impl Report {
@@ -186,18 +183,13 @@ fn next_commands() -> [String; 3] {
     [format!("{braid} import {import}"), format!("{braid} scan {scan}"), format!("{braid} --help")]
 }
 
-/// Makes a directory for the database, which is removed after the demonstration. By default it
-/// prefers a file system on a disk to one in memory.
+/// Creates a directory for the database, which is removed on drop. By default it is in the system's
+/// temporary directory, or in /var/tmp if that is a file system in memory.
 fn temporary_directory(chosen: Option<&Path>) -> Result<TempDir> {
-    let parent = match chosen {
-        Some(directory) => directory.to_owned(),
-        None => {
-            let usual = std::env::temp_dir();
-            let candidates = [usual.clone(), PathBuf::from("/var/tmp")];
-            let on_disk = candidates.into_iter().find(|path| path.is_dir() && !is_in_memory(path));
-            on_disk.unwrap_or(usual)
-        }
-    };
+    let mut parent = chosen.map_or_else(std::env::temp_dir, Path::to_owned);
+    if chosen.is_none() && is_in_memory(&parent) && Path::new(DISK).is_dir() {
+        parent = DISK.into();
+    }
     let directory = tempfile::Builder::new().prefix("braid-demo-").tempdir_in(&parent);
     directory.context(
         "cannot create the temporary database; choose an existing, writable directory with --dir",
