@@ -8,8 +8,8 @@ use crate::store::StoreArguments;
 
 /// Import, query, check and back up a Braid database.
 ///
-/// A database is a directory: braid.db, or the one that --db or BRAID_DB names. Commands that write
-/// create it if it does not exist.
+/// A database is a directory: braid.db, or the one that --db or BRAID_DB names. The commands import,
+/// put and shell create it if it does not exist.
 ///
 /// Tables that this command creates hold text: keys are strings, and so are values. An import
 /// stores each row as a JSON object. Tables of a program may have other types. Their numbers are

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_number_error_are_refused_with_what_is_expected() {
+    fn wrong_numbers_are_rejected_with_the_expected_range() {
         let refused =
             |kind: &str, word: &str| ValueType::named(kind).encode(word).unwrap_err().to_string();
         assert_eq!(
@@ -300,9 +300,11 @@ mod tests {
             assert_eq!(text(&kind, &kind.encode(word).unwrap()), word);
         }
         // Truncated bytes, several values, and values that JSON can represent.
-        for (word, why) in
-            [("0xc402ff", "in MessagePack"), ("0xc401ff00", "in MessagePack"), ("0xa161", "\"a\"")]
-        {
+        for (word, why) in [
+            ("0xc402ff", "are MessagePack"),
+            ("0xc401ff00", "are MessagePack"),
+            ("0xa161", "\"a\""),
+        ] {
             let said = kind.encode(word).unwrap_err().to_string();
             assert!(said.contains(why), "{said}");
         }
