@@ -1,4 +1,4 @@
-//! What can be said on the command line.
+//! The arguments of the command line, and their help.
 
 use std::path::PathBuf;
 
@@ -6,25 +6,30 @@ use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, Va
 
 use crate::store::StoreArguments;
 
-/// A transactional database that hides every wait, on the command line.
+/// Import, query, check and back up a Braid database.
 ///
-/// Tables that this command makes hold text: keys are strings, and so are values (an import stores each row
-/// as a JSON object). In tables of a program's own types numbers are written as such, bytes as 0x00ff, and
-/// tuples as JSON arrays: braid get orders '[7, "ada"]'. Values of types that only the program knows are shown
-/// as bytes, and given as such: nothing checks that these are what the program reads.
+/// A database is a directory: braid.db, or the one that --db or BRAID_DB names. The commands import,
+/// put and shell create it if it does not exist.
 ///
-/// Commands that only read (get, scan, export, tables, stats, check, log) write nothing to the database's directory, and
-/// work while a program has the database open: they show what was committed when they opened it. All others need it
-/// for themselves.
+/// Tables that this command creates hold text: keys are strings, and so are values. An import
+/// stores each row as a JSON object. Tables of a program may have other types. Their numbers are
+/// written as numbers, bytes as 0x00ff, and tuples as JSON arrays: braid get orders '[7, "ada"]'.
+/// Values of types that only the program can decode are shown as bytes, and written as bytes
+/// without a check.
+///
+/// Commands that only read (get, scan, export, tables, stats, check, log) write nothing to the
+/// directory, and work while a program has the database open. They show what was committed when
+/// they opened it. All other commands need exclusive access.
 #[derive(Debug, Parser)]
 #[command(name = "braid", version, max_term_width = 100)]
 #[command(
-    after_help = "Exit codes: 0 done, 1 the key is not there, 2 wrong usage, 3 failure, 4 rows rejected.\n\n\
-Examples:\n  braid import airports.csv --table airports --key icao\n  \
+    after_help = "Exit codes: 0 success, 1 the key does not exist, 2 wrong usage, 3 failure, \
+4 rows rejected.\n\n\
+Examples:\n  braid demo\n  braid import airports.csv --table airports --key icao\n  \
 braid get airports LJLJ\n  braid scan airports --prefix LJ --limit 5 --json"
 )]
 pub struct Arguments {
-    /// Print data as JSON, one document a line.
+    /// Print JSON, one document per line.
     #[arg(long, global = true)]
     pub json: bool,
 
@@ -33,7 +38,7 @@ pub struct Arguments {
 }
 
 impl Arguments {
-    /// Reads the command line; where it is wrong, says so and ends the process.
+    /// Parses the command line. Prints an error and exits the process if it is wrong.
     pub fn read() -> Self {
         let mut command = with_negative_numbers(Self::command());
         let read = Self::from_arg_matches(&command.get_matches_mut());
@@ -41,8 +46,8 @@ impl Arguments {
     }
 }
 
-/// The command, of which negative numbers are values: where none will do, that is what is said, and not that there is no such
-/// option.
+/// Makes every argument accept a negative number as its value, so that the argument's own parser
+/// reports it, and not clap as an unknown option.
 fn with_negative_numbers(command: Command) -> Command {
     command
         .mut_args(|arg| match arg.get_action().takes_values() {
@@ -52,42 +57,64 @@ fn with_negative_numbers(command: Command) -> Command {
         .mut_subcommands(with_negative_numbers)
 }
 
-/// What to do.
+/// The verb, with its arguments.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Import a CSV file with a header, JSON lines, or a Parquet file into a table, all or nothing.
+    /// Measure concurrent transactions on this machine, on the world's airports.
     ///
-    /// Each row becomes a JSON object, with its columns in their order. Into a table that is new, or paged, go as many rows as
-    /// there are; into another that is there already, they are written in one transaction, which must fit into a quarter of
-    /// the memory.
-    /// If the command is interrupted, nothing was imported, and the space that it took is given back when the
-    /// database is opened the next time.
+    /// Imports 28 298 airports into a temporary database, and flies between them. Each flight is a
+    /// serializable transaction that reads two airports and changes two other records. The table
+    /// compares flights one at a time with braided flights, durable on disk and in memory. Then the
+    /// demonstration opens the database again, and fails unless it holds every acknowledged flight
+    /// exactly once.
+    ///
+    /// Example: braid demo --dir /mnt/nvme --seconds 5
+    Demo(Demo),
+    /// Import CSV, JSON lines or Parquet into a table, all rows or none.
+    ///
+    /// Each row becomes a JSON object with its columns in their order. A new table and a paged
+    /// table take any number of rows. Rows for another existing table are written in one
+    /// transaction, which must fit into a quarter of the memory. An interrupted import changes no
+    /// table. The next command that writes to the database frees its space.
+    ///
+    /// Example: braid import airports.csv --table airports --key icao
+    ///
+    /// Example: gzip -dc events.jsonl.gz | braid import - --format jsonl --table events --key id
     Import {
-        /// Which database.
+        /// The database.
         #[command(flatten)]
         store: StoreArguments,
-        /// What to import.
+        /// The file, and how to read it.
         #[command(flatten)]
         import: Import,
     },
-    /// Write the records of a table to a CSV file, JSON lines, or a Parquet file, as an import reads them.
+    /// Export a table to CSV, JSON lines or Parquet.
     ///
-    /// What was imported with --key, and with --value if it was, comes out with the same: fields of the same text in
-    /// the same order, in the order of the keys. Without both, records have a field "key" and a field "value",
-    /// whatever the table's types. A file is there when it is whole and on disk, and then replaces one of its name. Numbers and
-    /// tuples come back as such where braid import finds the table there; a table that it makes has keys and values of text.
-    /// Values of types that only their program knows are their bytes, such as 0x00ff, which braid import takes there too.
+    /// The options --key and --value of the import, given again, produce the imported rows: the
+    /// same text and the same order of fields, sorted by key. Without them, each row has a field
+    /// "key" and a field "value", whatever the types of the table. The file appears under its name
+    /// once it is complete and on disk, and replaces an existing file.
+    ///
+    /// To keep numbers and tuples, import into an existing table of their types: a table that braid
+    /// import creates has keys and values of text. Values of types that only the program can decode
+    /// are exported as bytes, such as 0x00ff, and braid import accepts them in this form.
+    ///
+    /// Example: braid export airports.jsonl --table airports --key icao
     Export {
-        /// Which database.
+        /// The database.
         #[command(flatten)]
         store: StoreArguments,
-        /// What to export.
+        /// The table, and the file to write.
         #[command(flatten)]
         export: Export,
     },
     /// Print the value of a key.
+    ///
+    /// Exits with code 1 if the key does not exist.
+    ///
+    /// Example: braid get airports LJLJ
     Get {
-        /// Which database.
+        /// The database.
         #[command(flatten)]
         store: StoreArguments,
         /// Table to read.
@@ -96,9 +123,13 @@ pub enum Verb {
         #[arg(allow_negative_numbers = true)]
         key: String,
     },
-    /// Give a key a value; makes the table if need be.
+    /// Set the value of a key.
+    ///
+    /// Creates the database and the table if they do not exist.
+    ///
+    /// Example: braid put names ada 'Ada Lovelace'
     Put {
-        /// Which database.
+        /// The database.
         #[command(flatten)]
         store: StoreArguments,
         /// Table to write.
@@ -106,13 +137,15 @@ pub enum Verb {
         /// Key to write.
         #[arg(allow_negative_numbers = true)]
         key: String,
-        /// Its new value.
+        /// New value.
         #[arg(allow_negative_numbers = true)]
         value: String,
     },
     /// Delete a key.
+    ///
+    /// Exits with code 1 if the key does not exist.
     Delete {
-        /// Which database.
+        /// The database.
         #[command(flatten)]
         store: StoreArguments,
         /// Table to write.
@@ -121,147 +154,171 @@ pub enum Verb {
         #[arg(allow_negative_numbers = true)]
         key: String,
     },
-    /// Print the records of a range of keys, in their order.
+    /// Print the records of a range of keys, in key order.
     ///
-    /// Each on a line of its own: the key, a tab, the value. Control characters in a key or a value are shown as JSON
-    /// escapes them: \t, \n, \r, and others such as \u001b; backslashes stay as they are. What is to be exact is printed
-    /// with --json, or by braid get, which prints a value as it is.
+    /// Each record is a line: the key, a tab, the value. Control characters are escaped as in JSON:
+    /// \t, \n, \r, and others such as \u001b. Backslashes are not escaped. For exact values use
+    /// --json or braid get.
+    ///
+    /// Example: braid scan airports --prefix LJ --limit 5
     Scan {
-        /// Which database.
+        /// The database.
         #[command(flatten)]
         store: StoreArguments,
-        /// What to scan.
+        /// The table and the range.
         #[command(flatten)]
         scan: Scan,
     },
-    /// List the tables, how large they are, and their indexes.
+    /// List the tables with their sizes, and the indexes.
     ///
-    /// This command has only just opened the database, for itself, so that with --json the values of tables that are not paged
-    /// count as cold; tables in braid shell shows what of each table is in memory there.
+    /// With --json, values of tables that are not paged count as cold, because this command has
+    /// just opened the database and read none. To see how much of a table is in memory, enter
+    /// tables in braid shell.
     ///
-    /// Control characters in a name are shown as JSON escapes them, such as \n; with --json names are exact.
+    /// Control characters in names are escaped as in JSON, such as \n. With --json, names are
+    /// exact.
     Tables {
-        /// Which database.
+        /// The database.
         #[command(flatten)]
         store: StoreArguments,
     },
-    /// Drop a table, with its indexes and all its records.
+    /// Drop a table with its indexes and all its records.
     Drop {
-        /// Which database.
+        /// The database.
         #[command(flatten)]
         store: StoreArguments,
-        /// Table to drop, of whatever types.
+        /// Table to drop.
         table: String,
     },
-    /// Give a table another name.
+    /// Rename a table.
     Rename {
-        /// Which database.
+        /// The database.
         #[command(flatten)]
         store: StoreArguments,
-        /// The table's name.
+        /// Current name.
         table: String,
-        /// Its new name.
+        /// New name.
         to: String,
     },
-    /// Show what the database holds, and what opening it took. It may be open in another process.
+    /// Show statistics: tables, memory, log, transactions, workers.
     ///
-    /// What was done since the opening (commits, workers, suspensions) is that of this command, which opens the database to read
-    /// it, with --watch each time anew; what a program does that runs beside it is shown with --from.
+    /// Another process may have the database open. The counters of commits, workers and suspensions
+    /// belong to this command, which opens the database to read it, with --watch each time. For the
+    /// counters of a running program use --from.
     Stats {
-        /// Show it again every so many seconds, as it is then, until the command is interrupted.
+        /// Print new statistics every SECONDS seconds until the command is interrupted.
         #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1", value_parser = pause)]
         watch: Option<f64>,
-        /// Not of a database that this command opens, but of the last line of a file to which a running program writes its
-        /// statistics as JSON (see braid top).
+        /// Read the statistics of a running program from the last line of this file, to which the
+        /// program writes them as JSON (see braid top).
         #[arg(long, value_name = "FILE")]
         from: Option<PathBuf>,
-        /// Which database, without --from.
+        /// The database, without --from.
         #[command(flatten)]
         store: StoreArguments,
     },
-    /// Watch a database on a live screen: transactions, suspensions by cause, log, disk, memory, pages, workers.
+    /// Watch transactions, suspensions, log, memory, pages and workers on a live screen.
     ///
-    /// A database is open in one process at a time. So a program that is to be watched writes its statistics to a file,
-    /// every second, say, and --from is that file: its last line is what the statistics are as JSON, as braid stats --json
-    /// prints them. Without --from, this command opens the database itself. Keys: q quits, p pauses.
+    /// Only one process can open a database for writing. To be watched, a program writes its
+    /// statistics to a file, for example every second, and --from names this file. Its last line is
+    /// the JSON document that braid stats --json prints. Without --from, this command opens the
+    /// database itself.
+    ///
+    /// Keys: q quits, p pauses. This verb needs a build with --features top.
     Top {
-        /// What to watch.
+        /// The statistics, and how often to read them.
         #[command(flatten)]
         top: Top,
-        /// Which database, without --from.
+        /// The database, without --from.
         #[command(flatten)]
         store: StoreArguments,
     },
-    /// Write a checkpoint, so that the next opening need not replay the log before it.
-    Checkpoint {
-        /// Which database.
-        #[command(flatten)]
-        store: StoreArguments,
-    },
-    /// Free segments of the log that hold little that is alive; checkpoints do so by themselves.
-    Compact {
-        /// Which database.
-        #[command(flatten)]
-        store: StoreArguments,
-    },
-    /// Copy the database, as it is now, into an empty directory that opens as one.
-    Backup {
-        /// Directory to copy to; made if need be.
-        directory: PathBuf,
-        /// Which database.
-        #[command(flatten)]
-        store: StoreArguments,
-    },
-    /// Make a database of a backup, where there is none yet.
+    /// Write a checkpoint, so that the next opening replays less of the log.
     ///
-    /// The copy is checked, every block of its log and every record, before it has its name; the backup is only read.
+    /// An open database also writes checkpoints automatically.
+    Checkpoint {
+        /// The database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
+    /// Free disk space: move live records out of log segments that are mostly garbage.
+    ///
+    /// Checkpoints also do this automatically.
+    Compact {
+        /// The database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
+    /// Copy the current state of the database to a new or empty directory.
+    ///
+    /// The copy is a database: it can be opened, or restored with braid restore.
+    ///
+    /// Example: braid backup ../copy
+    Backup {
+        /// Directory of the copy. Created if it does not exist.
+        directory: PathBuf,
+        /// The database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
+    /// Create a database from a backup.
+    ///
+    /// Copies the backup, and checks every log block and every record of the copy before the copy
+    /// gets its name. The backup is only read. The database must not exist yet.
+    ///
+    /// Example: braid restore ../copy --db ../restored
     Restore {
         /// Directory of the backup.
         backup: PathBuf,
-        /// Which database to make.
+        /// The database to create.
         #[command(flatten)]
         store: StoreArguments,
     },
-    /// Print blocks of the log: what transactions committed, in their order.
+    /// Print the blocks of the log, in commit order.
     Log {
-        /// Start at this LSN, where a block starts; by default at the first that is there.
+        /// LSN of the first block. By default the oldest block in the log.
         #[arg(long, default_value_t = 0, value_parser = whole)]
         from: u64,
-        /// Print at most so many.
+        /// Maximum number of blocks.
         #[arg(long, default_value_t = u64::MAX, hide_default_value = true, value_parser = whole)]
         limit: u64,
-        /// Which database.
+        /// The database.
         #[command(flatten)]
         store: StoreArguments,
     },
-    /// Check every block of the log, and that every key leads to its record. Nothing is written.
-    Check {
-        /// Which database.
-        #[command(flatten)]
-        store: StoreArguments,
-    },
-    /// Type commands one by one, in transactions if you like.
-    Shell {
-        /// Which database.
-        #[command(flatten)]
-        store: StoreArguments,
-    },
-    /// Print what a shell needs to complete words of this command.
+    /// Check every block of the log, and that every index entry finds its record.
     ///
-    /// For bash: braid completions bash > ~/.local/share/bash-completion/completions/braid
+    /// Writes nothing. Exits with code 3 if the database is damaged.
+    Check {
+        /// The database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
+    /// Enter commands interactively, each alone or several in one transaction.
+    ///
+    /// Reads a script from a pipe as well, and stops at the first error. The command help lists the
+    /// commands.
+    Shell {
+        /// The database.
+        #[command(flatten)]
+        store: StoreArguments,
+    },
+    /// Print a script that completes this command in a shell.
+    ///
+    /// Example: braid completions bash > ~/.local/share/bash-completion/completions/braid
     Completions {
-        /// The shell.
+        /// Shell that runs the script.
         shell: clap_complete::Shell,
     },
-    /// Write the pages of the manual, braid.1 and one for each verb.
+    /// Write the manual: braid.1, and a page for each verb.
     Man {
-        /// Directory to write to; made if need be.
+        /// Directory to write to. Created if it does not exist.
         directory: PathBuf,
     },
 }
 
 impl Verb {
-    /// The database that it works on, if it works on one.
+    /// Returns the database that the verb works on, or `None` for the other verbs.
     pub fn store(&self) -> Option<&StoreArguments> {
         match self {
             Self::Import { store, .. }
@@ -287,116 +344,136 @@ impl Verb {
     }
 }
 
-/// A live screen.
+/// Arguments of `demo`.
+#[derive(Args, Debug)]
+#[group(skip)]
+pub struct Demo {
+    /// Put the temporary database into this directory, to choose the disk. It is removed
+    /// afterwards.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Seconds of each of the four rounds, from 0.05 to 60.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0, value_parser = round_seconds)]
+    pub seconds: f64,
+}
+
+/// Arguments of `top`.
 #[derive(Args, Debug)]
 #[group(skip)]
 pub struct Top {
     /// File to which a running program writes its statistics.
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Seconds from one look to the next, from 0.05 to 3600.
+    /// Seconds between two updates, from 0.05 to 3600.
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     pub every: f64,
 }
 
-/// An import.
+/// Arguments of `import`.
 #[derive(Args, Debug)]
 #[group(skip)]
 pub struct Import {
-    /// File to read; - for standard input.
+    /// File to read, or - for standard input.
     pub file: PathBuf,
-    /// Table to import into; made if need be.
+    /// Table to import into. Created if it does not exist.
     #[arg(long, short)]
     pub table: String,
-    /// Column (of a CSV file) or field (of JSON objects) that holds the key.
+    /// Column (CSV, Parquet) or field (JSON) that holds the key.
     #[arg(long, short)]
     pub key: String,
-    /// Column or field that holds the value, as it is: as a text, a number, or JSON. By default the value is the
-    /// whole row, as a JSON object.
+    /// Column or field that holds the value: text, a number, or JSON. By default the value is the
+    /// whole row as a JSON object.
     #[arg(long)]
     pub value: Option<String>,
-    /// Format of the file; by default its name's ending tells: .csv, .tsv, .jsonl, .ndjson or
+    /// Format of the file. By default its extension decides: .csv, .tsv, .jsonl, .ndjson or
     /// .parquet.
     #[arg(long)]
     pub format: Option<Format>,
-    /// What stands between the fields of a CSV file: one character, or tab.
+    /// Separator of the fields of a CSV file: one character, or tab.
     #[arg(long, value_parser = delimiter, value_name = "CHARACTER")]
     pub delimiter: Option<u8>,
-    /// Import the good rows although others are rejected.
+    /// Import the valid rows even if others are rejected.
     #[arg(long)]
     pub skip_rejected: bool,
-    /// Make the table, if it is new, one whose records and index lie on pages, and may exceed memory. Keys of such a
-    /// table have 512 bytes at most. A new table whose index would exceed --memory is one anyway.
+    /// Create a paged table, whose records and index may exceed memory. Its keys have at most 512
+    /// bytes. A new table whose index would exceed --memory is always paged.
     #[arg(long)]
     pub paged: bool,
 }
 
-/// An export.
+/// Arguments of `export`.
 #[derive(Args, Debug)]
 #[group(skip)]
 pub struct Export {
-    /// File to write; - for standard output.
+    /// File to write, or - for standard output.
     pub file: PathBuf,
     /// Table to export.
     #[arg(long, short)]
     pub table: String,
-    /// Column or field that holds the key: of the values, which are JSON objects, or with --value beside the value.
+    /// Column or field that holds the key. Without --value it is a field of the values, which must
+    /// be JSON objects.
     #[arg(long, short)]
     pub key: Option<String>,
-    /// Column or field that is to hold the value as it is.
+    /// Column or field for the unchanged value.
     #[arg(long)]
     pub value: Option<String>,
-    /// Columns of the CSV file, in their order; by default the fields of the first record.
+    /// Columns of the CSV file, in this order. By default the fields of the first record.
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub columns: Option<Vec<String>>,
-    /// Format of the file; by default its name's ending tells: .csv, .tsv, .jsonl, .ndjson or
+    /// Format of the file. By default its extension decides: .csv, .tsv, .jsonl, .ndjson or
     /// .parquet.
     #[arg(long)]
     pub format: Option<Format>,
-    /// What stands between the fields of a CSV file: one character, or tab.
+    /// Separator of the fields of a CSV file: one character, or tab.
     #[arg(long, value_parser = delimiter, value_name = "CHARACTER")]
     pub delimiter: Option<u8>,
 }
 
-/// A number of records, say.
+/// Parses a count or an LSN.
 fn whole(word: &str) -> Result<u64, String> {
     word.parse().map_err(|_| "give a whole number, such as 10".to_owned())
 }
 
-/// Seconds between two looks at statistics.
+/// Parses the seconds of `--watch`.
 fn pause(word: &str) -> Result<f64, String> {
     let seconds = word.parse().ok().filter(|seconds| (0.01..=86_400.0).contains(seconds));
     seconds.ok_or_else(|| "give a number of seconds from 0.01 to 86400".to_owned())
 }
 
-/// Seconds between two looks of a live screen.
+/// Parses the seconds of a round of `demo`.
+fn round_seconds(word: &str) -> Result<f64, String> {
+    let seconds = word.parse().ok().filter(|seconds| (0.05..=60.0).contains(seconds));
+    seconds.ok_or_else(|| "give a number of seconds from 0.05 to 60".to_owned())
+}
+
+/// Parses the seconds between two updates of `top`.
 fn seconds(word: &str) -> Result<f64, String> {
     let seconds = word.parse().ok().filter(|seconds| (0.05..=3600.0).contains(seconds));
     seconds.ok_or_else(|| "give a number of seconds from 0.05 to 3600".to_owned())
 }
 
-/// A delimiter of CSV, of one byte.
+/// Parses a delimiter of CSV, which is one byte.
 fn delimiter(word: &str) -> Result<u8, String> {
     match word.as_bytes() {
         b"tab" | b"\\t" => Ok(b'\t'),
-        b"\"" | b"\n" | b"\r" => Err("fields cannot be told by it".to_owned()),
+        b"\"" | b"\n" | b"\r" => Err("this character cannot separate fields".to_owned()),
         [byte] => Ok(*byte),
-        _ => Err("give one character of ASCII, or tab".to_owned()),
+        _ => Err("give one ASCII character, or tab".to_owned()),
     }
 }
 
 /// Format of a file of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Format {
-    /// Comma-separated values, the first row naming the columns.
+    /// Comma-separated values. The first row names the columns.
     Csv,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Jsonl,
-    /// Apache Parquet.
+    /// Apache Parquet. Needs a build with --features parquet.
     Parquet,
 }
 
-/// A scan.
+/// Arguments of `scan`.
 #[derive(Args, Debug, Default)]
 #[group(skip)]
 pub struct Scan {
@@ -405,22 +482,22 @@ pub struct Scan {
     /// First key of the range.
     #[arg(long, conflicts_with = "after", allow_negative_numbers = true)]
     pub from: Option<String>,
-    /// The range starts after this key.
+    /// Start the range after this key.
     #[arg(long, allow_negative_numbers = true)]
     pub after: Option<String>,
     /// Last key of the range.
     #[arg(long, conflicts_with = "before", allow_negative_numbers = true)]
     pub to: Option<String>,
-    /// The range ends before this key.
+    /// End the range before this key.
     #[arg(long, allow_negative_numbers = true)]
     pub before: Option<String>,
-    /// Only keys that start so: with a text, with bytes (0x00ff), or with these parts ('["eu"]').
+    /// Only keys with this prefix: text, bytes (0x00ff), or the first parts of a tuple ('["eu"]').
     #[arg(long, conflicts_with_all = ["from", "after", "to", "before"])]
     pub prefix: Option<String>,
-    /// At most so many records.
+    /// Maximum number of records.
     #[arg(long, short, value_parser = whole, allow_negative_numbers = true)]
     pub limit: Option<u64>,
-    /// From the last key to the first.
+    /// Print the last key first.
     #[arg(long, short)]
     pub reverse: bool,
 }

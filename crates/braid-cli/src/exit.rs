@@ -1,18 +1,18 @@
-//! Exit codes; `braid --help` lists them.
+//! Exit codes. `braid --help` lists them.
 
 use std::process::ExitCode;
 
-/// A key that was asked for is not there.
+/// The requested key does not exist.
 pub fn not_found() -> ExitCode {
     ExitCode::from(1)
 }
 
-/// Something failed; standard error says what. (Code 2, wrong usage, is the argument parser's.)
+/// The command failed, and printed the error to standard error. (The argument parser exits with 2.)
 pub fn failure() -> ExitCode {
     ExitCode::from(3)
 }
 
-/// Rows of an import were rejected.
+/// An import rejected rows.
 pub fn rejected() -> ExitCode {
     ExitCode::from(4)
 }

@@ -3,6 +3,10 @@
 mod arguments;
 mod codec;
 mod exit;
+#[cfg(test)]
+#[path = "../../braiddb/tests/common/mod.rs"]
+#[allow(dead_code, reason = "the tests use a part of it")]
+mod limit;
 mod output;
 mod store;
 mod trace;
@@ -15,8 +19,8 @@ use std::process::ExitCode;
 use arguments::{Arguments, Verb};
 use braiddb::LogError;
 use output::Output;
-use tracing::level_filters::LevelFilter;
-use verb::place;
+use tracing_subscriber::filter::LevelFilter;
+use verb::path_error;
 
 fn main() -> ExitCode {
     let arguments = Arguments::read();
@@ -42,49 +46,54 @@ fn main() -> ExitCode {
     }
 }
 
-/// What is said of an error: what it says itself, but where the engine cannot know that a command was given.
+/// The message of an error. Adds advice about the command line, which the engine does not know.
 fn message(error: &anyhow::Error) -> String {
     let causes = error.chain().map(|cause| match cause.downcast_ref() {
         Some(braiddb::Error::TableNotFound(table)) => {
-            format!("there is no table {table:?}; braid tables lists those that are there")
+            format!("there is no table {table:?}; braid tables lists the tables")
         }
-        // By the names of the engine's options.
+        // The engine names its own options.
         Some(braiddb::Error::Options(said)) if said.contains("memory_budget") => {
             format!("{said}; --memory sets the budget here, in MiB")
         }
         Some(braiddb::Error::Directory(log)) => match &**log {
-            LogError::NotADatabase { path, reason } if has_nothing(path) => {
-                let advice = "braid import and braid put make one";
-                format!("{}; {advice}", not_a_database(path, reason))
+            LogError::NotADatabase { path, reason } if is_free(path) => {
+                let advice = "name its directory with --db or BRAID_DB, or create a database with \
+                              braid import or braid put";
+                not_a_database(path, reason, advice)
             }
-            LogError::NotADatabase { path, reason } if reason.ends_with(place::IDENTITY) => {
-                not_a_database(path, reason)
+            LogError::NotADatabase { path, reason }
+                if reason.ends_with(path_error::IDENTITY_FILE) =>
+            {
+                let advice = "name the directory of the database with --db or BRAID_DB";
+                not_a_database(path, reason, advice)
             }
             log => log.to_string(),
         },
         _ => cause.to_string(),
     });
-    // Some errors say what their cause says.
-    let told = causes.reduce(|told, cause| match told.ends_with(&cause) {
-        true => told,
-        false => format!("{told}: {cause}"),
+    // Some errors repeat their cause.
+    let message = causes.reduce(|message, cause| match message.ends_with(&cause) {
+        true => message,
+        false => format!("{message}: {cause}"),
     });
-    told.expect("an error is its own first cause")
+    message.expect("the chain begins with the error")
 }
 
 /// Message of [`LogError::NotADatabase`] with the remedy for a command.
-fn not_a_database(path: &Path, reason: &str) -> String {
-    let path = path.display();
-    format!("{path} does not hold a database: {reason}; say with --db or BRAID_DB where it is")
+fn not_a_database(path: &Path, reason: &str, advice: &str) -> String {
+    format!("{} does not hold a database: {reason}; {advice}", path.display())
 }
 
-/// Whether a database could be made there: there is nothing, or an empty directory.
-fn has_nothing(path: &Path) -> bool {
+/// Returns whether a database can be created at this path: it does not exist, or is an empty
+/// directory.
+fn is_free(path: &Path) -> bool {
     !path.exists() || path.read_dir().is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
     match &arguments.verb {
+        Verb::Demo(demo) => verb::demo::run(demo, output),
         Verb::Import { store, import } => verb::import::run(import, store, output),
         Verb::Export { store, export } => verb::export::run(&store.open_to_read()?, export, output),
         Verb::Get { store, table, key } => {
@@ -105,7 +114,13 @@ fn run(arguments: &Arguments, output: &Output) -> anyhow::Result<ExitCode> {
         Verb::Stats { watch, from, store } => {
             verb::overview::stats(store, from.as_deref(), *watch, output)
         }
+        #[cfg(feature = "top")]
         Verb::Top { top, store } => verb::top::run(top, store),
+        #[cfg(not(feature = "top"))]
+        Verb::Top { .. } => anyhow::bail!(
+            "this build has no live screen; build it with: cargo install --path crates/braid-cli \
+             --features top"
+        ),
         Verb::Checkpoint { store } => verb::checkpoint::run(&store.open_existing()?, output),
         Verb::Backup { directory, store } => {
             verb::backup::run(&store.open_existing()?, directory, output)

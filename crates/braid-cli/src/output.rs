@@ -1,4 +1,4 @@
-//! What the command prints: plain text for people and pipes, JSON lines for programs.
+//! Output of the command: plain text for people and pipes, JSON lines for programs.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::store::AnyTable;
 
-/// Where data goes, and in which form.
+/// The form of the output.
 #[derive(Clone, Copy, Debug)]
 pub struct Output {
     pub json: bool,
@@ -22,23 +22,23 @@ impl Output {
         Self { json }
     }
 
-    /// One JSON document on a line of its own.
+    /// Prints a JSON document on one line.
     pub fn document(&self, document: &impl Serialize) -> Result<()> {
         let mut line = serde_json::to_vec(document)?;
         line.push(b'\n');
         self.write(&line)
     }
 
-    /// A line of text.
+    /// Prints a line of text.
     pub fn line(&self, line: &str) -> Result<()> {
         self.write(format!("{line}\n").as_bytes())
     }
 
-    /// Appends a record to `page`, on a line of its own: `key<TAB>value`, with control characters in both escaped, or
+    /// Appends a record to `page` as one line: `key<TAB>value` with control characters escaped, or
     /// `{"key": …, "value": …}`.
     ///
     /// # Errors
-    /// If they are not of the table's types.
+    /// If the key or the value is not of the table's type.
     pub fn format_record(
         &self,
         page: &mut Vec<u8>,
@@ -65,7 +65,7 @@ impl Output {
         Ok(())
     }
 
-    /// A value alone, on a line of its own.
+    /// Prints a value on one line.
     pub fn value(&self, table: &AnyTable, value: &[u8]) -> Result<()> {
         let mut line = Vec::new();
         match self.json {
@@ -81,12 +81,12 @@ impl Output {
     }
 }
 
-/// So many of what is called so.
+/// A count with its noun: `1 row`, `2 rows`.
 pub fn counted(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A text in which no control character breaks a line or a column: see [`escape_controls`].
+/// Escapes control characters, which would break lines and columns. See [`escape_controls`].
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -103,28 +103,30 @@ pub fn escaped(text: &str) -> String {
     escaped
 }
 
-/// Escapes control characters in the text that `page` has from `start` on, as JSON does: `\t`, `\n`, `\r`, and others
-/// such as `\u001b`. All else stays, backslashes too, so that JSON stays what it is.
+/// Escapes control characters in the text of `page` from `start` on, as JSON does: `\t`, `\n`,
+/// `\r`, and others such as `\u001b`. Keeps all other characters, including backslashes, so that
+/// JSON text keeps its meaning.
 fn escape_controls(page: &mut Vec<u8>, start: usize) {
-    // Those beyond ASCII are U+0080 to U+009F, which UTF-8 begins with 0xc2.
+    // Control characters outside ASCII are U+0080 to U+009F. Their first byte in UTF-8 is 0xc2.
     let may_be = |byte: &u8| byte.is_ascii_control() || *byte == 0xc2;
     if !page[start..].iter().any(may_be) {
         return;
     }
-    let text = String::from_utf8(page.split_off(start)).expect("what is shown is text");
+    let text = String::from_utf8(page.split_off(start)).expect("the codec appends text");
     page.extend_from_slice(escaped(&text).as_bytes());
 }
 
-/// Standard output without a buffer, which searches what passes for lines: for whoever writes much at once.
+/// Standard output without the line buffer, which searches all output for line feeds. For large
+/// writes.
 ///
 /// # Errors
-/// If there is no descriptor left for it.
+/// If the process has no free file descriptor.
 pub fn stdout() -> io::Result<File> {
     io::stdout().flush()?;
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-/// Whether the reader of a pipe went away, which is no failure of ours.
+/// Returns whether the reader closed the pipe, which is not a failure of this command.
 pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     error.chain().any(|cause| {
@@ -140,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn control_characters_are_escaped_and_nothing_else() {
+    fn only_control_characters_are_escaped() {
         let shown = |text: &str| {
             let mut page = b"a\tb".to_vec();
             page.extend_from_slice(text.as_bytes());

@@ -1,4 +1,4 @@
-//! Opening the database that the command works on.
+//! The database of the command: its arguments, and opening it.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,35 +12,38 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::codec::{KeyType, ValueType};
 use crate::trace::TraceArguments;
 
-/// The tables that this command makes.
+/// The type of tables that this command creates.
 pub type TextTable = Table<str, str>;
 
-/// Threads that `--threads` takes at most: as many as a database has workers.
+/// Maximum of `--threads`: the maximum number of workers of a database.
 const MAX_THREADS: usize = 256;
-/// MiB that `--memory` takes at least: the log's buffer, where memory is little, and one for records.
+/// Minimum of `--memory`, in MiB: the smallest buffer of the log, and 1 MiB for records.
 const MIN_MEMORY: u64 = 33;
-/// As many bytes as numbers count.
+/// Maximum of `--memory`, in MiB: its bytes fit into a `u64`.
 const MAX_MEMORY: u64 = u64::MAX >> 20;
 
-/// What the help lists the arguments under that all verbs have which work on a database: behind those of each verb.
+/// Heading of the arguments that all verbs with a database share. The help lists it last.
 pub const HEADING: &str = "Database";
 
-/// Which database, and how to open it.
+/// The database, and how to open it.
 #[derive(Args, Debug)]
 pub struct StoreArguments {
     /// Directory of the database.
     #[arg(help_heading = HEADING, long, env = "BRAID_DB", default_value = "braid.db")]
     pub db: PathBuf,
-    /// Worker threads, from 1 to 256; by default one a core.
+    /// Worker threads, from 1 to 256. By default one per core.
     #[arg(help_heading = HEADING, long = "threads", value_name = "N", value_parser = threads)]
     pub threads: Option<usize>,
-    /// When a write counts as done.
+    /// When a write is acknowledged.
     #[arg(help_heading = HEADING, long, default_value = "group")]
     pub durability: DurabilityArgument,
-    /// MiB of memory for records, indexes and the log's buffer (64 MiB, or 32 in less than 256); records beyond stay on
-    /// disk. By default half of what the machine, or the control group, has. The index of a table that is not paged stays in
-    /// memory however large it is, some 60 bytes a record: of one that is (import --paged, or an import whose index would
-    /// exceed this) it leaves memory too. What the command itself takes, some 20 MiB, is beside it.
+    /// MiB of memory for records, indexes and the log buffer. By default half of the memory of the
+    /// machine or its control group.
+    ///
+    /// Records that do not fit stay on disk. The log buffer takes 64 MiB, or 32 MiB of a total
+    /// below 256 MiB. The index of a table that is not paged always stays in memory: about 60 bytes
+    /// per record. The index of a paged table (import --paged, or a new table whose index would
+    /// exceed this limit) is evicted like its records. The command itself takes another 20 MiB.
     #[arg(help_heading = HEADING, long, value_name = "MIB", value_parser = mebibytes)]
     pub memory: Option<u64>,
 
@@ -48,13 +51,13 @@ pub struct StoreArguments {
     pub trace: TraceArguments,
 }
 
-/// A number of worker threads.
+/// Parses `--threads`.
 fn threads(word: &str) -> Result<usize, String> {
     let threads = word.parse().ok().filter(|threads| (1..=MAX_THREADS).contains(threads));
     threads.ok_or_else(|| format!("give a number of threads from 1 to {MAX_THREADS}"))
 }
 
-/// A number of MiB, or with a unit: 64, 64MiB, 1G.
+/// Parses `--memory`: a number of MiB, or a number with a unit: 64, 64MiB, 1G.
 fn mebibytes(word: &str) -> Result<u64, String> {
     let digits = word.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = word.split_at(digits);
@@ -66,36 +69,36 @@ fn mebibytes(word: &str) -> Result<u64, String> {
     let mebibytes = number.parse::<u64>().ok().zip(each).and_then(|(n, each)| n.checked_mul(each));
     mebibytes
         .filter(|number| (MIN_MEMORY..=MAX_MEMORY).contains(number))
-        .ok_or_else(|| format!("give a number of MiB from {MIN_MEMORY}, as 64, 64MiB or 1GiB"))
+        .ok_or_else(|| format!("give a number of MiB from {MIN_MEMORY}, such as 64, 64MiB or 1GiB"))
 }
 
-/// When a write counts as done.
+/// Time of the acknowledgement of a write.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum DurabilityArgument {
-    /// When it is on disk.
+    /// Once the write is on disk.
     Group,
-    /// At once; it is on disk moments later.
+    /// Immediately. A crash may lose the last writes.
     Relaxed,
 }
 
 impl StoreArguments {
-    /// Opens the database, which must be there.
+    /// Opens an existing database.
     pub fn open_existing(&self) -> Result<Database> {
         self.open(false)
     }
 
-    /// Opens the database, which must be there, to be only read; another process may have it open.
+    /// Opens an existing database to read it. Another process may have it open.
     pub fn open_to_read(&self) -> Result<Database> {
         self.open_with(self.options().read_only(true))
     }
 
-    /// Opens the database, or makes it.
+    /// Opens the database, or creates it.
     pub fn open_or_create(&self) -> Result<Database> {
         self.open(true)
     }
 
-    /// Opens the database, or makes it, to load much: what is written is on disk once the database is closed.
-    /// It may have its own share of the memory.
+    /// Opens or creates the database for a large load: its writes are durable once the database is
+    /// closed. `memory_bytes` overrides the memory budget.
     pub fn open_for_load(&self, memory_bytes: Option<u64>) -> Result<Database> {
         let mut options = self.options().create(true).durability(Durability::Relaxed);
         if let Some(bytes) = memory_bytes {
@@ -104,17 +107,17 @@ impl StoreArguments {
         self.open_with(options)
     }
 
-    /// Opens the database in another directory than the arguments say.
+    /// Opens the database in `directory`, with the other arguments.
     pub fn open_at(&self, directory: &Path) -> Result<Database> {
         self.trace.keep(|| open(directory, self.options().create(false)))
     }
 
-    /// Whether there is something where the database is to be.
+    /// Returns whether the path of the database exists.
     pub fn is_there(&self) -> bool {
         self.db.exists()
     }
 
-    /// What `--memory` says.
+    /// The bytes of `--memory`.
     pub fn memory_bytes(&self) -> Option<u64> {
         self.memory.map(|mebibytes| mebibytes << 20)
     }
@@ -124,7 +127,7 @@ impl StoreArguments {
     }
 
     fn options(&self) -> Options {
-        // Who types may take all the time there is.
+        // A user at a terminal may pause within a transaction.
         let options = Options::default().interactive_idle(None).interactive_age(None);
         let mut options = options.durability(match self.durability {
             DurabilityArgument::Group => Durability::Group,
@@ -146,15 +149,15 @@ impl StoreArguments {
     }
 }
 
-/// Waits until what is left of a command which was interrupted is deleted, and its space given back: a command may be over
-/// before the workers have done that beside it.
+/// Waits until the workers have deleted the tables that an interrupted command left behind, and
+/// have freed their space. A short command could otherwise end before them.
 fn finish_removals(db: &Database) {
     let removals = || db.stats().removals_under_way;
     if removals() == 0 {
         return;
     }
     let bar = ProgressBar::new_spinner();
-    bar.set_message("giving back the space of tables that were dropped");
+    bar.set_message("freeing the space of dropped tables");
     bar.enable_steady_tick(Duration::from_millis(100));
     while removals() > 0 {
         std::thread::sleep(Duration::from_millis(5));
@@ -162,7 +165,8 @@ fn finish_removals(db: &Database) {
     bar.finish_and_clear();
 }
 
-/// Asks until no checkpoint is in the way: a database that was just opened may write one by itself.
+/// Repeats a request while a checkpoint is in progress. A newly opened database may write one
+/// automatically.
 pub fn once_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
     loop {
         match ask() {
@@ -172,9 +176,9 @@ pub fn once_free<T>(mut ask: impl FnMut() -> Result<T, Error>) -> Result<T, Erro
     }
 }
 
-/// Opens a database, and shows how far it is if that takes a while.
+/// Opens a database, and shows the progress if this takes long.
 fn open(directory: &Path, options: Options) -> Result<Database> {
-    // Quick openings show nothing.
+    // The bar stays hidden for the first half second.
     let bar = ProgressBar::new(0).with_style(style());
     let begin = Instant::now();
     let opened = Database::open_watched(directory, options, |progress| {
@@ -208,19 +212,19 @@ fn style() -> ProgressStyle {
     ProgressStyle::with_template("{msg} {wide_bar} {percent}%").expect("the template is a constant")
 }
 
-/// A table of any types.
+/// A table of any key and value type.
 #[derive(Clone, Debug)]
 pub struct AnyTable {
-    /// With keys and values as they are stored.
+    /// The table with encoded keys and values.
     pub records: Table<[u8], [u8]>,
     pub key: KeyType,
     pub value: ValueType,
-    /// Whether records and index lie on pages.
+    /// The table is paged.
     pub paged: bool,
 }
 
 impl AnyTable {
-    /// Opens a table that must be there.
+    /// Opens an existing table.
     pub async fn open(tx: &Transaction, name: &str) -> Result<Self, Error> {
         let (records, description) = tx.open_encoded_table(name).await?;
         let key = KeyType::named(&description.key_type);
@@ -229,13 +233,13 @@ impl AnyTable {
     }
 }
 
-/// Opens a table that must be there.
+/// Opens an existing table.
 pub fn existing_table(db: &Database, name: &str) -> Result<AnyTable, Error> {
     let name = name.to_owned();
     db.run_blocking(async move |tx| AnyTable::open(tx, &name).await)
 }
 
-/// Opens a table, or makes one of text.
+/// Opens a table, or creates one with text keys and values.
 pub fn table(db: &Database, name: &str) -> Result<AnyTable, Error> {
     match existing_table(db, name) {
         Err(Error::TableNotFound(_)) => {
@@ -251,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_are_a_number_within_limits() {
+    fn threads_parses_numbers_within_limits() {
         for (word, number) in [("1", 1), ("256", MAX_THREADS)] {
             assert_eq!(threads(word), Ok(number));
         }
@@ -261,11 +265,11 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_told_in_mebibytes_or_with_a_unit() {
-        for (word, told) in
+    fn memory_parses_mebibytes_and_units() {
+        for (word, expected) in
             [("64", 64), ("64MiB", 64), ("100mb", 100), ("2G", 2048), ("1GiB", 1024)]
         {
-            assert_eq!(mebibytes(word), Ok(told), "{word}");
+            assert_eq!(mebibytes(word), Ok(expected), "{word}");
         }
         for word in
             ["", "MiB", "32", "-64", "64 MiB", "64k", "99999999999999999999", "20000000000000"]

@@ -1,4 +1,4 @@
-//! `--trace`: what the workers did while the command ran, for a viewer of traces.
+//! `--trace`: the activity of the workers during the command, for a trace viewer.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -9,23 +9,24 @@ use anyhow::{Context, Result};
 use braiddb::{Database, Options};
 use clap::Args;
 
-/// Slices of each worker's time that are kept, which take 24 MB.
+/// Slices of time recorded per worker. They take 24 MB.
 const SLICES: usize = 1_000_000;
 
-/// Where the trace goes, if one is asked for.
+/// The file of the trace, if `--trace` names one.
 #[derive(Args, Debug)]
 pub struct TraceArguments {
-    /// Write what each worker ran and waited for, its latest million steps, into this file; ui.perfetto.dev shows it.
+    /// Write a trace of the workers to this file: the last million steps of each. View it at
+    /// ui.perfetto.dev.
     #[arg(help_heading = crate::store::HEADING, long = "trace", value_name = "FILE")]
     trace_file: Option<PathBuf>,
 
-    /// The database that was opened last.
+    /// The database opened last.
     #[arg(skip)]
     traced: Mutex<Option<Database>>,
 }
 
 impl TraceArguments {
-    /// The same options, with a trace if one is asked for.
+    /// Enables the trace in the options if `--trace` is given.
     pub fn options(&self, options: Options) -> Options {
         if self.trace_file.is_some() {
             options.tune(|tuning| tuning.trace(SLICES))
@@ -34,9 +35,9 @@ impl TraceArguments {
         }
     }
 
-    /// Opens a database whose trace is the one to be written.
+    /// Opens a database, and keeps it for `write`.
     pub fn keep(&self, open: impl FnOnce() -> Result<Database>) -> Result<Database> {
-        // The one before is closed with its last handle, which this may be.
+        // Drop the handle of the previous database, which may be its last one.
         self.take();
         let database = open()?;
         if self.trace_file.is_some() {
@@ -45,10 +46,10 @@ impl TraceArguments {
         Ok(database)
     }
 
-    /// Writes the trace, if one is asked for and a database was opened.
+    /// Writes the trace if `--trace` is given and the command opened a database.
     pub fn write(&self) -> Result<()> {
         let (Some(file), Some(database)) = (&self.trace_file, self.take()) else { return Ok(()) };
-        // So that all of it was noted, its end too.
+        // After close the trace is complete.
         database.close()?;
         let write = || database.trace().write_chrome(BufWriter::new(File::create(file)?));
         write().with_context(|| format!("cannot write the trace {}", file.display()))

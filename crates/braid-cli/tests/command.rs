@@ -1,4 +1,4 @@
-//! The command as a user meets it, on the world's airports.
+//! Each verb of the command.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn the_worlds_airports() {
     let keys: Vec<&str> = all.lines().map(|line| line.split('\t').next().unwrap()).collect();
     assert_eq!(keys.len() as u64, AIRPORTS);
     assert!(keys.is_sorted());
-    // More than is made in one step.
+    // More than one page of output.
     assert!(all.len() > 3 << 20, "{}", all.len());
     let some: Vec<&str> = keys.iter().copied().filter(|key| key.starts_with('K')).collect();
     for reverse in [false, true] {
@@ -83,7 +83,7 @@ fn the_worlds_airports() {
 }
 
 #[test]
-fn rejected_rows_are_told_and_nothing_is_half_imported() {
+fn rejected_rows_are_reported_and_cancel_the_import() {
     let braid = Braid::new();
     let mut rows = b"id,name\n1,one\n2\n,three\n1,again\n4,".to_vec();
     rows.extend([0xff, b'\n']);
@@ -117,9 +117,9 @@ fn json_lines() {
         said.contains("line 2") && said.contains("line 3") && said.contains("line 4"),
         "{said}"
     );
-    // One number of a line each, that of the file.
-    let expected = "bad.jsonl line 2: rejected: it is not valid JSON: the name of a field must stand between \" \
-                    and \", at column 2\n";
+    // Errors have only the line number of the file.
+    let expected = "bad.jsonl line 2: rejected: it is not valid JSON: the name of a field must be \
+        in double quotes, at column 2\n";
     assert!(said.contains(expected), "{said}");
     assert!(said.contains("line 3: rejected: it is an array, not an object"), "{said}");
     assert!(!said.contains("at line 1"), "{said}");
@@ -131,7 +131,7 @@ fn json_lines() {
 }
 
 #[test]
-fn what_a_file_says_is_kept_exactly_or_refused() {
+fn data_is_imported_exactly_or_rejected() {
     let braid = Braid::new();
     let exact = "{\"id\":\"x\",\"z\":1.10,\"big\":12345678901234567890123,\"a\":-0.0}";
     let lines = format!("\u{feff}{exact}\n{{\"id\": 1.10}}\n{{\"id\": 12345678901234567890123}}\n");
@@ -149,10 +149,10 @@ fn what_a_file_says_is_kept_exactly_or_refused() {
         "{\"id\":\"1\",\"z\":\" 01.10 \",\"a\":\"two\\nlines\"}\n"
     );
     let refused = [
-        ("twice.csv", "id,name,name\n2,a,b\n", 3, "columns 2 and 3 are both called \"name\""),
-        ("open.csv", "id,n\n2,a\n3,\"b\n4,c\n", 3, "line 3: a quotation mark is opened"),
+        ("twice.csv", "id,name,name\n2,a,b\n", 3, "columns 2 and 3 are both named \"name\""),
+        ("open.csv", "id,n\n2,a\n3,\"b\n4,c\n", 3, "line 3: a quotation mark opens"),
         ("after.csv", "id,n\n2,\"a\"b\n", 3, "line 2: text follows"),
-        ("twice.jsonl", "{\"id\":\"2\",\"n\":1,\"n\":2}\n", 4, "two fields are called \"n\""),
+        ("twice.jsonl", "{\"id\":\"2\",\"n\":1,\"n\":2}\n", 4, "two fields have the name \"n\""),
     ];
     for (name, text, code, expected) in refused {
         let (_, said) = braid.import(&braid.file(name, text), &["--skip-rejected"], code);
@@ -162,7 +162,7 @@ fn what_a_file_says_is_kept_exactly_or_refused() {
 }
 
 #[test]
-fn a_database_is_never_made_among_other_files() {
+fn a_database_is_never_created_among_other_files() {
     let braid = Braid::new();
     let directory = braid.0.path().join("db");
     std::fs::create_dir(&directory).unwrap();
@@ -176,7 +176,7 @@ fn a_database_is_never_made_among_other_files() {
 }
 
 #[test]
-fn a_check_a_checkpoint_and_a_compaction_of_what_is_there() {
+fn checkpoint_compact_and_check() {
     let braid = Braid::new();
     braid.run(&["put", "t", "a", "1"], 0);
     let report = |verb: &str| -> serde_json::Value {
@@ -208,7 +208,7 @@ fn tables_are_renamed_and_dropped() {
 }
 
 #[test]
-fn tables_of_a_programs_types_are_read_and_written() {
+fn tables_of_other_types_are_read_and_written() {
     with_limit(LIMIT.as_secs(), |_| {
         let braid = Braid::new();
         {
@@ -229,7 +229,7 @@ fn tables_of_a_programs_types_are_read_and_written() {
         assert_eq!(all, "[7,\"ben\"]\t250\n[12,\"ada\"]\t5\n");
         let (json, _) = braid.run(&["scan", "orders", "--limit", "1", "--json"], 0);
         assert_eq!(json, "{\"key\":[7,\"ada\"],\"value\":100}\n");
-        // By number, not by text.
+        // Keys are sorted as numbers, not as text.
         assert_eq!(braid.run(&["scan", "days"], 0).0, "9\t0x01ff\n10\t0x02\n");
         braid.run(&["put", "days", "11", "0x00"], 0);
         braid.run(&["delete", "days", "9"], 0);
@@ -237,7 +237,10 @@ fn tables_of_a_programs_types_are_read_and_written() {
         assert_eq!(braid.run(&["scan", "days", "--reverse"], 0).0, "11\t0x00\n10\t0x02\n");
         let (_, said) = braid.run(&["get", "days", "monday"], 3);
         assert!(
-            said.contains("\"monday\" is no u64, a whole number from 0 to 18446744073709551615"),
+            said.contains(
+                "\"monday\" is not a valid u64: expected a whole number from 0 to \
+                18446744073709551615"
+            ),
             "{said}"
         );
         let (_, said) = braid.run(&["get", "orders", "7"], 3);
@@ -249,7 +252,7 @@ fn tables_of_a_programs_types_are_read_and_written() {
         let output = failed.get_output();
         assert_eq!(output.stdout, b"0x02\n");
         let said = String::from_utf8(output.stderr.clone()).unwrap();
-        assert!(said.contains("line 3") && said.contains("\"x\" is no u64"), "{said}");
+        assert!(said.contains("line 3") && said.contains("\"x\" is not a valid u64"), "{said}");
     });
 }
 
@@ -274,7 +277,7 @@ fn a_backup_opens_as_a_database() {
 }
 
 #[test]
-fn the_shell_transacts() {
+fn the_shell_has_transactions() {
     let braid = Braid::new();
     let script = "begin\nput t a 1\nput t b 'two words'\nabort\nput t c 3\nbegin\nput t a 4\n\
                   get t a\ncommit\nscan t\n";
@@ -285,25 +288,25 @@ fn the_shell_transacts() {
     let said = String::from_utf8(shell.get_output().stderr.clone()).unwrap();
     assert!(said.starts_with("braid: line 2: there is no table \"nowhere\""), "{said}");
     braid.command(&["shell"]).write_stdin("nonsense\n").assert().code(3);
-    // A mark at the beginning is none of it; that there is no record is said apart from values.
+    // A byte order mark is skipped. The message about a missing record is not among the values.
     let marked = "\u{feff}put t a 1\r\nget t nobody\nget t a\n";
     let said = braid.command(&["shell"]).write_stdin(marked).assert().code(0).get_output().clone();
     assert_eq!(said.stdout, b"1\n");
     assert_eq!(said.stderr, b"(no record)\n");
     let said = braid.command(&["shell", "--json"]).write_stdin("get t nobody\n").assert().code(0);
     assert_eq!(said.get_output().stdout, b"null\n");
-    // What is rolled back is said.
+    // The rollback is reported.
     let shell = braid.command(&["shell"]).write_stdin("begin\nput t b 2\nnonsense\n").assert();
     let said = String::from_utf8(shell.code(3).get_output().stderr.clone()).unwrap();
-    assert!(said.contains("line 3, whose transaction is taken back"), "{said}");
+    assert!(said.contains("line 3 (its transaction was rolled back)"), "{said}");
     braid.run(&["get", "t", "b"], 1);
     let shell = braid.command(&["shell"]).write_stdin(vec![b'x'; (64 << 20) + 1]).assert();
     let said = String::from_utf8(shell.code(3).get_output().stderr.clone()).unwrap();
-    assert!(said.contains("line 1: it is longer than 64 MiB"), "{said}");
+    assert!(said.contains("line 1: the line is longer than 64 MiB"), "{said}");
 }
 
 #[test]
-fn a_database_in_use_is_a_clear_error() {
+fn a_locked_database_is_reported() {
     with_limit(LIMIT.as_secs(), |_| {
         let braid = Braid::new();
         braid.run(&["put", "t", "a", "1"], 0);
@@ -314,7 +317,7 @@ fn a_database_in_use_is_a_clear_error() {
 }
 
 #[test]
-fn what_only_reads_works_beside_a_program_that_has_the_database_open() {
+fn reading_verbs_work_while_a_program_has_the_database_open() {
     with_limit(LIMIT.as_secs(), |_| {
         let braid = Braid::new();
         let path = braid.0.path().join("db");
@@ -328,7 +331,7 @@ fn what_only_reads_works_beside_a_program_that_has_the_database_open() {
         assert_eq!(braid.run(&["scan", "t"], 0).0, "a\t1\nb\t2\n");
         assert!(braid.run(&["tables"], 0).0.contains("t "));
         assert!(braid.run(&["stats", "--json"], 0).0.contains("\"records\":2"));
-        assert!(braid.run(&["check"], 0).0.contains("all is well"));
+        assert!(braid.run(&["check"], 0).0.contains("no problems found"));
         assert!(braid.run(&["log"], 0).0.contains("commit"));
         let exported = braid.path("t.jsonl");
         braid.run(&["export", &exported, "--table", "t"], 0);
@@ -344,27 +347,44 @@ fn what_only_reads_works_beside_a_program_that_has_the_database_open() {
 }
 
 #[test]
-fn a_live_screen_needs_a_terminal() {
+fn top_needs_the_feature_and_a_terminal() {
     let braid = Braid::new();
-    let (shown, said) = braid.run(&["top"], 3);
-    assert_eq!(shown, "");
-    assert!(said.contains("draws on a terminal"), "{said}");
-    assert_eq!(said.lines().count(), 1, "{said}");
+    let (stdout, error) = braid.run(&["top"], 3);
+    assert_eq!(stdout, "");
+    match cfg!(feature = "top") {
+        true => assert!(error.contains("needs a terminal"), "{error}"),
+        false => assert!(error.contains("crates/braid-cli --features top"), "{error}"),
+    }
+    assert_eq!(error.lines().count(), 1, "{error}");
     assert!(!braid.directory().exists());
     for every in ["0", "1e19", "NaN", "-1", "often"] {
-        let (_, said) = braid.run(&["top", &format!("--every={every}")], 2);
-        assert!(said.contains("from 0.05 to 3600"), "{said}");
+        let (_, error) = braid.run(&["top", &format!("--every={every}")], 2);
+        assert!(error.contains("from 0.05 to 3600"), "{error}");
     }
 }
 
+#[cfg(not(feature = "parquet"))]
 #[test]
-fn usage_errors_have_their_own_code() {
+fn parquet_needs_the_feature() {
+    let braid = Braid::new();
+    braid.run(&["put", "t", "a", "1"], 0);
+    let (file, out) = (braid.file("in.parquet", "PAR1"), braid.path("out.parquet"));
+    for words in [&["import", &file, "--key", "id"][..], &["export", &out]] {
+        let (_, error) = braid.run(&[words, &["--table", "t"]].concat(), 3);
+        assert!(error.contains("crates/braid-cli --features parquet"), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    assert!(!std::path::Path::new(&out).exists());
+}
+
+#[test]
+fn usage_errors_exit_with_2() {
     let braid = Braid::new();
     braid.run(&["get"], 2);
     braid.run(&["scan", "t", "--from", "a", "--prefix", "b"], 2);
     let help = program().arg("--help").assert().code(0);
     assert!(String::from_utf8_lossy(&help.get_output().stdout).contains("Exit codes"));
-    // What a verb has for itself stands before what many have.
+    // The arguments of a verb are listed before the common ones.
     let help = program().args(["scan", "-h"]).assert().code(0);
     let help = String::from_utf8(help.get_output().stdout.clone()).unwrap();
     let place = |words: &str| help.find(words).unwrap_or_else(|| panic!("no {words} in {help}"));
@@ -372,10 +392,10 @@ fn usage_errors_have_their_own_code() {
     assert!(order.is_sorted(), "{help}");
 }
 
-/// The command lists the indexes that a program made, checks their entries, and writes to none of their
-/// tables: it does not know their keys.
+/// The command lists the indexes of a program and checks their entries. It does not write to their
+/// tables, because it cannot compute their keys.
 #[test]
-fn indexes_of_a_program_are_listed_and_checked_and_not_broken() {
+fn indexes_of_a_program_are_listed_checked_and_protected() {
     with_limit(LIMIT.as_secs(), |_| {
         let braid = Braid::new();
         let directory = braid.0.path().join("db");
@@ -399,7 +419,7 @@ fn indexes_of_a_program_are_listed_and_checked_and_not_broken() {
         let (tables, _) = braid.run(&["tables"], 0);
         assert!(tables.contains("by_name") && tables.contains("ready"), "{tables}");
         let (check, _) = braid.run(&["check", "--json"], 0);
-        // The table's row, the index's, the record and its entry.
+        // The catalog rows of table and index, the record, and its index entry.
         let check: serde_json::Value = serde_json::from_str(check.trim()).unwrap();
         assert_eq!(check["records"].as_u64(), Some(4), "{check}");
         assert_eq!(braid.run(&["get", "persons", "7"], 0).0.trim(), "Ada");
@@ -423,10 +443,10 @@ fn a_trace_of_a_command_is_written() {
     };
     let is = |name: &'static str| move |event: &serde_json::Value| event["name"] == name;
     assert!(events().iter().any(is("commit")) && events().iter().any(is("ends")));
-    // A command that only reads waits for no commit.
+    // A command that only reads does not wait for a commit.
     braid.run(&["get", "names", "ada", "--trace", trace], 0);
     assert!(!events().iter().any(is("commit")) && events().iter().any(is("ends")));
-    // Nor is an import kept from opening its database again and closing it.
+    // An import opens and closes its database with a trace.
     let airports = airports();
     let import = ["import", airports.to_str().unwrap(), "--table", "airports", "--key", "icao"];
     braid.run(&[&import[..], &["--trace", trace]].concat(), 0);

@@ -1,4 +1,4 @@
-//! Files and tables larger than memory: what `--memory` says holds, and is no limit of what is written.
+//! Files and tables larger than memory: `--memory` limits the memory, not the data.
 
 mod common;
 
@@ -12,19 +12,20 @@ use common::limit::{Watched, with_limit};
 use common::{Braid, LIMIT, ended};
 use pollster::block_on;
 
-/// MiB of `--memory`: the least with which the log's buffer has its usual size.
+/// MiB of `--memory`: the minimum for a log buffer of the default size.
 const MEMORY: u64 = 68;
 
-/// Many runs, and more than a transaction may have on paged tables; or a row twice, far from the first.
+/// Imports many runs, which exceed the limit of a transaction on paged tables; and a file with a
+/// duplicate row far from the first.
 #[test]
-fn a_paged_table_that_is_there_takes_more_than_a_transaction_may_have() {
+fn an_existing_paged_table_takes_more_than_one_transaction() {
     const ROWS: u64 = 40;
     with_limit(LIMIT.as_secs(), |_| {
         let braid = Braid::new();
         let open =
             || Database::open(braid.directory(), Options::default().workers(1)).unwrap().watched();
         let db = open();
-        // Numbers have another order than their texts.
+        // The order of numbers differs from that of their text.
         let paged = TableOptions::default().paged();
         let table: Table<u64, str> = block_on(db.create_table_with("t", paged)).unwrap();
         block_on(db.put(&table, &3, "goes")).unwrap();
@@ -59,7 +60,7 @@ fn a_paged_table_that_is_there_takes_more_than_a_transaction_may_have() {
     });
 }
 
-/// The most memory that a process had, as far as it was seen, in MiB.
+/// Peak memory of a process in MiB, if the process still exists.
 fn most_memory(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -67,7 +68,7 @@ fn most_memory(pid: u32) -> Option<u64> {
     Some(kib >> 10)
 }
 
-/// Runs a command that is to succeed; the most memory that it had.
+/// Runs a command successfully. Returns its peak memory.
 fn memory_of(braid: &Braid, words: &[&str]) -> u64 {
     let mut child = Command::new(env!("CARGO_BIN_EXE_braid"))
         .args(words)
@@ -78,7 +79,7 @@ fn memory_of(braid: &Braid, words: &[&str]) -> u64 {
         .unwrap();
     let mut most = 0;
     while child.try_wait().unwrap().is_none() {
-        // Who has ended says no more.
+        // A finished process has no status.
         most = most_memory(child.id()).unwrap_or(most);
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -86,10 +87,10 @@ fn memory_of(braid: &Braid, words: &[&str]) -> u64 {
     most
 }
 
-/// An import and a scan of many rows. Without `--memory` the import takes more than the bound here, which leaves room for the
-/// program itself and the runs of the import.
+/// Imports and scans many rows. Without `--memory` the import exceeds the bound of this test, which
+/// includes the program itself and the runs of the import.
 #[test]
-fn an_import_and_a_scan_take_no_more_memory_than_said() {
+fn import_and_scan_respect_the_memory_limit() {
     const ROWS: u64 = 100_000;
     with_limit(LIMIT.as_secs(), |_| {
         let braid = Braid::new();
@@ -102,7 +103,7 @@ fn an_import_and_a_scan_take_no_more_memory_than_said() {
         let import = ["import", &file, "--table", "t", "--key", "id", "--paged"];
         for words in [&import[..], &["scan", "t"]] {
             let most = memory_of(&braid, words);
-            assert!(most > MEMORY / 4, "{words:?}: only {most} MiB were seen");
+            assert!(most > MEMORY / 4, "{words:?}: only {most} MiB were measured");
             assert!(most <= MEMORY * 5 / 2, "{words:?}: {most} MiB of memory");
         }
     });

@@ -1,11 +1,11 @@
-//! Parquet files into tables and out of them.
+//! Import and export of Parquet files.
 
 mod common;
 
 use std::fs::{self, File};
 use std::sync::Arc;
 
-use common::Braid;
+use common::{Braid, airports};
 use parquet::column::writer::ColumnWriter;
 use parquet::file::properties::WriterProperties;
 use parquet::file::reader::{FileReader, SerializedFileReader};
@@ -19,7 +19,7 @@ fn import(braid: &Braid, file: &str, code: i32) -> String {
 }
 
 #[test]
-fn records_come_back_from_a_parquet_file() {
+fn exported_records_can_be_imported_again() {
     let braid = Braid::new();
     let first = "{\"id\":1,\"big\":18446744073709551615,\"part\":0.5,\"yes\":true,\"text\":\"a\\n\\\"b\\\"\",\
                  \"mixed\":1.10,\"deep\":{\"a\":[1,2.50]},\"none\":null,\"a.b\":\"x\"}";
@@ -29,7 +29,7 @@ fn records_come_back_from_a_parquet_file() {
     let out = braid.path("out.parquet");
     let export = ["export", &out, "--table", "t", "--key", "id"];
     assert!(braid.run(&export, 0).0.contains("exported 2 records"));
-    // Whoever reads such files sees columns of types.
+    // Other readers see typed columns.
     let reader = SerializedFileReader::new(File::open(&out).unwrap()).unwrap();
     let rows: Vec<String> =
         reader.get_row_iter(None).unwrap().map(|row| row.unwrap().to_string()).collect();
@@ -41,12 +41,12 @@ fn records_come_back_from_a_parquet_file() {
     braid.run(&["drop", "t"], 0);
     import(&braid, &out, 0);
     let scanned = braid.run(&["scan", "t"], 0).0;
-    // A column of doubles has each number, and not how it was written.
+    // A column of doubles keeps the numbers, but not their text.
     assert_eq!(
         scanned,
         format!("1\t{first}\n2\t{}\n", second.replace("\"part\":-2", "\"part\":-2.0"))
     );
-    // To where it was not named.
+    // Standard output needs --format. Parquet cannot be imported from standard input.
     let output =
         braid.command(&["export", "-", "--table", "t", "--key", "id", "--format", "parquet"]);
     let output = { output }.assert().code(0).get_output().stdout.clone();
@@ -57,7 +57,7 @@ fn records_come_back_from_a_parquet_file() {
 }
 
 #[test]
-fn tables_of_many_row_groups_and_of_none_come_back() {
+fn files_of_many_row_groups_and_of_none_can_be_imported_again() {
     let braid = Braid::new();
     let text: String = (0..40_000)
         .map(|row| {
@@ -76,7 +76,7 @@ fn tables_of_many_row_groups_and_of_none_come_back() {
     assert!(reader.num_row_groups() > 1);
     braid.run(&["import", &out, "--table", "u", "--key", "id"], 0);
     assert_eq!(braid.run(&["scan", "u"], 0).0.lines().count(), 40_000);
-    // Of an empty table as well.
+    // An empty table.
     braid.run(&["import", &braid.file("none.csv", "id,n\n"), "--table", "none", "--key", "id"], 0);
     braid.run(&["export", &out, "--table", "none", "--key", "id"], 0);
     braid.run(&["import", &out, "--table", "none too", "--key", "id"], 0);
@@ -84,7 +84,7 @@ fn tables_of_many_row_groups_and_of_none_come_back() {
 }
 
 #[test]
-fn a_column_that_is_not_there_is_reported_once_with_those_that_are() {
+fn a_missing_column_is_reported_once_with_the_existing_ones() {
     let braid = Braid::new();
     let text: String = (0..100).map(|row| format!("{{\"id\":{row},\"n\":7}}\n")).collect();
     import(&braid, &braid.file("in.jsonl", text), 0);
@@ -99,7 +99,7 @@ fn a_column_that_is_not_there_is_reported_once_with_those_that_are() {
     braid.run(&["scan", "u"], 3);
 }
 
-/// A file as other programs write it.
+/// A file with the types of other programs.
 fn foreign(braid: &Braid) -> String {
     let schema = "message rows {
         required int64 id;
@@ -174,7 +174,7 @@ fn foreign(braid: &Braid) -> String {
 }
 
 #[test]
-fn what_json_has_no_word_for_becomes_text_or_is_refused() {
+fn values_beyond_json_become_strings_or_are_rejected() {
     let braid = Braid::new();
     let file = foreign(&braid);
     let said = import(&braid, &file, 4);
@@ -192,7 +192,7 @@ fn what_json_has_no_word_for_becomes_text_or_is_refused() {
 }
 
 #[test]
-fn damaged_parquet_files_are_refused_in_words() {
+fn damaged_files_are_rejected_with_a_message() {
     let braid = Braid::new();
     let whole = fs::read(foreign(&braid)).unwrap();
     let damaged = braid.path("damaged.parquet");
@@ -208,9 +208,20 @@ fn damaged_parquet_files_are_refused_in_words() {
         fs::write(&damaged, &bytes).unwrap();
         let words = [&["import", &damaged, "--skip-rejected"], &IMPORT[..]].concat();
         let output = { braid.command(&words) }.output().unwrap();
-        // Not every bit matters, and values have no checksums.
+        // Some bits are unused, and values have no checksums.
         let code = output.status.code();
         assert!(matches!(code, Some(0 | 3 | 4)), "{place}: {code:?} {output:?}");
         _ = { braid.command(&["drop", "t"]) }.output().unwrap();
     }
+}
+
+#[test]
+fn the_worlds_airports_can_be_imported_again() {
+    let braid = Braid::new();
+    let (file, out) = (airports(), braid.path("out.parquet"));
+    for (file, table) in [(file.to_str().unwrap(), "a"), (&out, "b")] {
+        braid.run(&["import", file, "--table", table, "--key", "icao"], 0);
+        braid.run(&["export", &out, "--table", table, "--key", "icao"], 0);
+    }
+    assert_eq!(braid.run(&["scan", "b"], 0).0, braid.run(&["scan", "a"], 0).0);
 }

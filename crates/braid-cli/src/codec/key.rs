@@ -1,5 +1,6 @@
-//! Keys: a text stands for itself, a number for itself, bytes are hexadecimal digits, a UUID has dashes, a time stamp is
-//! one of RFC 3339, and a tuple, or a struct, is a JSON array of its parts.
+//! Keys as words of the command line and as JSON. Text and numbers are written unchanged, bytes as
+//! hexadecimal digits, UUIDs with dashes, time stamps by RFC 3339, tuples and structs as JSON
+//! arrays.
 
 use anyhow::{Context, Result, anyhow, bail};
 use braiddb::{DecodeError, Key, KeyBuffer};
@@ -7,15 +8,15 @@ use chrono::{DateTime, SecondsFormat, Utc};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::{append_json, from_hex, no_number, to_hex};
+use super::{append_json, from_hex, number_error, to_hex};
 
-/// The type of a table's keys, as the catalog names it.
+/// The type of a table's keys, parsed from its name in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeyType {
     /// Text in UTF-8.
     Text,
     Bytes,
-    /// So many bytes.
+    /// A fixed number of bytes.
     Array(usize),
     Uuid,
     /// Seconds and nanoseconds since 1970.
@@ -24,16 +25,18 @@ pub enum KeyType {
     Option(Box<KeyType>),
     Reverse(Box<KeyType>),
     Tuple(Vec<KeyType>),
-    /// A program's own, by its name one that is encoded as a tuple; if it is not after all, it is shown as its bytes.
+    /// A type of the program that looks like an encoded tuple by its name. Keys that do not decode
+    /// as this tuple are shown as bytes.
     Struct(Vec<KeyType>),
-    /// A program's own, whose keys are shown as their bytes: the whole key, or a part of a tuple whose end can be told.
+    /// An opaque type of the program, shown as bytes: a whole key, or a part of a tuple whose end
+    /// can be determined.
     Own(String),
 }
 
-/// The number in front of some bytes, as text, and the rest.
+/// Decodes a number at the start of the bytes. Returns its text and the rest of the bytes.
 type TakeNumber = fn(&[u8]) -> Result<(String, &[u8]), DecodeError>;
 
-/// A type of numbers, or `bool`.
+/// A number type, or `bool`.
 #[derive(Debug)]
 pub struct Number {
     name: &'static str,
@@ -50,9 +53,9 @@ impl PartialEq for Number {
 impl Eq for Number {}
 
 impl Number {
-    /// Appends the encoding of a number that is written so.
+    /// Parses a number and appends its encoding.
     fn append(&self, text: &str, key: &mut KeyBuffer) -> Result<()> {
-        let encoded = (self.parse)(text).with_context(|| no_number(text, self.name))?;
+        let encoded = (self.parse)(text).with_context(|| number_error(text, self.name))?;
         key.extend_from_slice(&encoded);
         Ok(())
     }
@@ -65,7 +68,7 @@ macro_rules! numbers {
             parse: |text| {
                 let mut key = KeyBuffer::new();
                 let number = text.parse::<$number>().ok()?;
-                // A fraction that is too large for its type is none of it; infinity is written as a word.
+                // Rejects numbers that overflow to infinity. Infinity itself is written as a word.
                 let is_float = stringify!($number).starts_with('f');
                 if is_float && text.contains(|c: char| c.is_ascii_digit()) && number.to_string().contains("inf") {
                     return None;
@@ -83,17 +86,17 @@ macro_rules! numbers {
 
 numbers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, f32, f64, bool);
 
-/// A key, or a part of one, that is given as JSON.
-enum Given<'a> {
+/// A key or a part of a key, parsed from JSON.
+enum JsonKey<'a> {
     Null,
     Text(String),
-    /// A number, or `true` or `false`, as it is written: no number loses a digit.
+    /// The text of a number, `true` or `false`. A number keeps all its digits.
     Word(&'a str),
     Array(Vec<&'a RawValue>),
     Object,
 }
 
-impl<'a> Given<'a> {
+impl<'a> JsonKey<'a> {
     fn parse(json: &'a str) -> serde_json::Result<Self> {
         let json = serde_json::from_str::<&RawValue>(json)?.get();
         Ok(match json.as_bytes()[0] {
@@ -107,7 +110,7 @@ impl<'a> Given<'a> {
 }
 
 impl KeyType {
-    /// The type that the catalog calls so.
+    /// Parses the name of a type in the catalog.
     pub fn named(name: &str) -> Self {
         match Self::parse(name) {
             Some((key, "")) if key.has_ends(true) => key,
@@ -115,7 +118,7 @@ impl KeyType {
         }
     }
 
-    /// A type at the start of `name`, and what follows it.
+    /// Parses a type at the start of `name`. Returns it and the rest of `name`.
     fn parse(name: &str) -> Option<(Self, &str)> {
         let inner = |rest, wrap: fn(Box<Self>) -> Self| {
             let (key, rest) = Self::parse(rest)?;
@@ -132,7 +135,8 @@ impl KeyType {
             return Some((Self::Array(count.parse().ok()?), rest));
         }
         let end = name.find(['(', ',', ')', '>']).unwrap_or(name.len());
-        // A struct's type is named with those of its fields, which it is encoded as.
+        // The name of a struct type includes the types of its fields, and its encoding is their
+        // tuple.
         if let Some(mut rest) = name[end..].strip_prefix('(') {
             let mut parts = Vec::new();
             loop {
@@ -162,7 +166,7 @@ impl KeyType {
         Some((key, rest))
     }
 
-    /// The bytes of a key, if all have as many.
+    /// The length of the encoded key, if all keys of this type have the same length.
     fn width(&self) -> Option<usize> {
         match self {
             Self::Array(bytes) => Some(*bytes),
@@ -177,7 +181,8 @@ impl KeyType {
         }
     }
 
-    /// Whether it can be told where each part of a key ends, of one that is last in the whole key or is not.
+    /// Returns whether the end of each part can be determined. `last`: this type is the last part
+    /// of the whole key.
     fn has_ends(&self, last: bool) -> bool {
         match self {
             Self::Own(_) => last,
@@ -197,10 +202,10 @@ impl KeyType {
         parts.iter().map(Self::width).sum()
     }
 
-    /// What the keys begin with that a word of the command line means: of a tuple, a JSON array of its first parts.
+    /// Encodes a prefix of keys. For a tuple the word is a JSON array of its first parts.
     ///
     /// # Errors
-    /// What it looks like, if it means none, or if such keys have no prefixes.
+    /// If the word is not a prefix, with an example; or if keys of this type have no prefixes.
     pub fn encode_prefix(&self, word: &str) -> Result<KeyBuffer> {
         let mut prefix = KeyBuffer::new();
         match self {
@@ -209,7 +214,7 @@ impl KeyType {
                 prefix.extend_from_slice(&from_hex(word)?);
             }
             Self::Tuple(parts) | Self::Struct(parts) => {
-                let Ok(Given::Array(values)) = Given::parse(word) else {
+                let Ok(JsonKey::Array(values)) = JsonKey::parse(word) else {
                     bail!(
                         "write the first parts as a JSON array, such as [{}]",
                         parts[0].example()
@@ -220,20 +225,19 @@ impl KeyType {
                 }
                 for (part, value) in parts.iter().zip(&values) {
                     let encoded = part.append(value.get(), false, &mut prefix);
-                    encoded.with_context(|| format!("no key of this table begins with {word}"))?;
+                    encoded
+                        .with_context(|| format!("{word} is not a prefix of keys of this table"))?;
                 }
             }
-            _ => bail!(
-                "--prefix is for keys of text, of bytes, and of several parts; use --from and --to"
-            ),
+            _ => bail!("--prefix needs keys of text, bytes or several parts; use --from and --to"),
         }
         Ok(prefix)
     }
 
-    /// The key that a word of the command line means.
+    /// Encodes a key.
     ///
     /// # Errors
-    /// What keys look like, if it means none.
+    /// If the word is not a key of this type, with an example.
     pub fn encode(&self, word: &str) -> Result<KeyBuffer> {
         let mut key = KeyBuffer::new();
         if let (true, Ok(bytes)) = (self.has_struct(), from_hex(word)) {
@@ -242,19 +246,19 @@ impl KeyType {
         }
         let is_json = match self {
             Self::Option(_) | Self::Reverse(_) | Self::Tuple(_) | Self::Struct(_) => {
-                Given::parse(word).is_ok()
+                JsonKey::parse(word).is_ok()
             }
             _ => false,
         };
         let encoded = match (is_json, self) {
             (true, _) => self.append(word, true, &mut key),
             (false, Self::Tuple(_) | Self::Struct(_)) => {
-                Err(anyhow!("write it as a JSON array, such as {}", self.example()))
+                Err(anyhow!("write the key as a JSON array, such as {}", self.example()))
             }
-            // It stands for itself.
+            // The word is the text of the key.
             (false, _) => self.append(&Value::from(word).to_string(), true, &mut key),
         };
-        encoded.with_context(|| format!("{word:?} is no key of this table"))?;
+        encoded.with_context(|| format!("{word:?} is not a key of this table"))?;
         Ok(key)
     }
 
@@ -272,35 +276,36 @@ impl KeyType {
         }
     }
 
-    /// Appends the encoding of a key that is given as JSON, and is the last part of the whole one or is not.
+    /// Appends the encoding of a JSON key. `last`: it is the last part of the whole key.
     fn append(&self, json: &str, last: bool, key: &mut KeyBuffer) -> Result<()> {
-        match (self, Given::parse(json)?) {
-            (Self::Text, Given::Text(text)) if last => text.encode(key),
-            (Self::Text, Given::Text(text)) => text.encode_part(key),
-            (Self::Bytes, Given::Text(text)) if last => from_hex(&text)?.encode(key),
-            (Self::Bytes, Given::Text(text)) => from_hex(&text)?.encode_part(key),
-            (Self::Time, Given::Text(text)) => {
+        match (self, JsonKey::parse(json)?) {
+            (Self::Text, JsonKey::Text(text)) if last => text.encode(key),
+            (Self::Text, JsonKey::Text(text)) => text.encode_part(key),
+            (Self::Bytes, JsonKey::Text(text)) if last => from_hex(&text)?.encode(key),
+            (Self::Bytes, JsonKey::Text(text)) => from_hex(&text)?.encode_part(key),
+            (Self::Time, JsonKey::Text(text)) => {
                 let time = DateTime::parse_from_rfc3339(&text);
-                let time =
-                    time.with_context(|| format!("{text:?} is not like {}", self.example()))?;
+                let time = time.with_context(|| {
+                    format!("{text:?} does not have the form of {}", self.example())
+                })?;
                 (time.timestamp(), time.timestamp_subsec_nanos()).encode(key);
             }
-            (Self::Array(_) | Self::Uuid, Given::Text(text)) => {
+            (Self::Array(_) | Self::Uuid, JsonKey::Text(text)) => {
                 let bytes = self.width().unwrap_or(0);
                 let digits = text.replace('-', "");
                 let array =
                     from_hex(&text).or_else(|_| from_hex(&format!("{}{digits}", super::HEX)))?;
                 if array.len() != bytes {
-                    bail!("{text:?} has {} bytes, and it takes {bytes}", array.len());
+                    bail!("{text:?} has {} bytes instead of {bytes}", array.len());
                 }
                 key.extend_from_slice(&array);
             }
-            (Self::Own(name), Given::Text(text)) => key.extend_from_slice(
-                &from_hex(&text).with_context(|| format!("keys are of the type {name}"))?,
+            (Self::Own(name), JsonKey::Text(text)) => key.extend_from_slice(
+                &from_hex(&text).with_context(|| format!("keys have the type {name}"))?,
             ),
-            (Self::Number(number), Given::Text(text)) => number.append(&text, key)?,
-            (Self::Number(number), Given::Word(word)) => number.append(word, key)?,
-            (Self::Option(_), Given::Null) => key.push(0),
+            (Self::Number(number), JsonKey::Text(text)) => number.append(&text, key)?,
+            (Self::Number(number), JsonKey::Word(word)) => number.append(word, key)?,
+            (Self::Option(_), JsonKey::Null) => key.push(0),
             (Self::Option(inner), _) => {
                 key.push(1);
                 inner.append(json, last, key)?;
@@ -310,14 +315,14 @@ impl KeyType {
                 inner.append(json, false, &mut part)?;
                 part.iter().for_each(|byte| key.push(!byte));
             }
-            (Self::Tuple(parts) | Self::Struct(parts), Given::Array(values))
+            (Self::Tuple(parts) | Self::Struct(parts), JsonKey::Array(values))
                 if parts.len() == values.len() =>
             {
                 for (at, (part, value)) in parts.iter().zip(values).enumerate() {
                     part.append(value.get(), last && at + 1 == parts.len(), key)?;
                 }
             }
-            _ => bail!("{} is not like {}", json.trim_ascii(), self.example()),
+            _ => bail!("{} does not have the form of {}", json.trim_ascii(), self.example()),
         }
         Ok(())
     }
@@ -325,7 +330,7 @@ impl KeyType {
     /// Appends a key as text.
     ///
     /// # Errors
-    /// If the bytes encode none.
+    /// If the bytes are not the encoding of a key.
     pub fn append_text(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         match self {
             Self::Text => out.extend_from_slice(text(bytes)?.as_bytes()),
@@ -340,7 +345,7 @@ impl KeyType {
     /// Appends a key as JSON.
     ///
     /// # Errors
-    /// If the bytes encode none.
+    /// If the bytes are not the encoding of a key.
     pub fn append_json(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         match self {
             Self::Text => append_json(text(bytes)?, out),
@@ -349,10 +354,10 @@ impl KeyType {
         Ok(())
     }
 
-    /// A key as JSON.
+    /// Decodes a key to JSON.
     ///
     /// # Errors
-    /// If the bytes encode none.
+    /// If the bytes are not the encoding of a key.
     fn decode(&self, bytes: &[u8]) -> Result<Value, DecodeError> {
         match self.take(bytes, true) {
             Ok((value, [])) => Ok(value),
@@ -362,7 +367,7 @@ impl KeyType {
         }
     }
 
-    /// Whether some part of the keys is of a type of the program's that is taken for a tuple by its name.
+    /// Returns whether the keys have a part of type `Struct`.
     fn has_struct(&self) -> bool {
         match self {
             Self::Struct(_) => true,
@@ -372,7 +377,8 @@ impl KeyType {
         }
     }
 
-    /// A key in front of `bytes`, which is the last part of the whole one or is not; and the rest.
+    /// Decodes a key at the start of `bytes`. Returns it and the rest. `last`: it is the last part
+    /// of the whole key.
     fn take<'b>(&self, bytes: &'b [u8], last: bool) -> Result<(Value, &'b [u8]), DecodeError> {
         Ok(match self {
             Self::Text if last => (String::decode(bytes)?.into(), &[]),
@@ -404,10 +410,10 @@ impl KeyType {
             }
             Self::Number(number) => {
                 let (text, rest) = (number.take)(bytes)?;
-                // Numbers that JSON does not have, to the digit, are texts.
+                // A number that JSON cannot represent exactly becomes a string.
                 let key = &bytes[..bytes.len() - rest.len()];
-                let is_exact = |shown: &Value| {
-                    (number.parse)(&shown.to_string()).is_some_and(|again| again[..] == *key)
+                let is_exact = |json: &Value| {
+                    (number.parse)(&json.to_string()).is_some_and(|again| again[..] == *key)
                 };
                 let exact = serde_json::from_str(&text).ok().filter(is_exact);
                 (exact.unwrap_or(Value::String(text)), rest)
@@ -443,14 +449,14 @@ impl KeyType {
     }
 }
 
-/// A UUID as people write it.
+/// Formats a UUID with dashes.
 fn dashed(uuid: &[u8; 16]) -> String {
     let digits = |bytes: &[u8]| to_hex(bytes)[super::HEX.len()..].to_owned();
     let parts = [&uuid[..4], &uuid[4..6], &uuid[6..8], &uuid[8..10], &uuid[10..]];
     parts.map(digits).join("-")
 }
 
-/// A key of text as it is, nothing copied.
+/// Decodes a text key without copying it.
 fn text(bytes: &[u8]) -> Result<&str, DecodeError> {
     <str as braiddb::Value>::decode(bytes)
 }

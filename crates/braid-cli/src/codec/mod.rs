@@ -1,4 +1,5 @@
-//! Keys and values of any table as text and as JSON, by the types that the catalog names.
+//! Conversion of keys and values of any table to and from text and JSON, by their types in the
+//! catalog.
 
 pub mod json_error;
 mod key;
@@ -9,10 +10,10 @@ use anyhow::{Result, bail};
 pub use key::KeyType;
 pub use value::ValueType;
 
-/// What bytes without a type of their own begin with, as text.
+/// Prefix of bytes in hexadecimal digits.
 const HEX: &str = "0x";
 
-/// Bytes as a text of hexadecimal digits.
+/// Formats bytes as hexadecimal digits.
 pub fn to_hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(HEX.len() + 2 * bytes.len());
@@ -29,26 +30,26 @@ pub fn append_json(text: &str, out: &mut Vec<u8>) {
     serde_json::to_writer(out, text).expect("text is written to memory");
 }
 
-/// Whether a text is meant as bytes in hexadecimal digits.
+/// Returns whether a text has the prefix of hexadecimal digits.
 fn is_hex(text: &str) -> bool {
     text.starts_with(HEX)
 }
 
-/// The bytes that a text in hexadecimal digits means.
+/// Parses hexadecimal digits.
 fn from_hex(text: &str) -> Result<Vec<u8>> {
     let Some(digits) = text.strip_prefix(HEX) else {
-        bail!("bytes are written in hexadecimal digits, such as 0x00ff, and {text:?} is not");
+        bail!("{text:?} is not bytes; write bytes in hexadecimal digits, such as 0x00ff");
     };
     if !digits.is_ascii() || digits.len() % 2 != 0 {
-        bail!("{text:?} has half a byte, or something else than hexadecimal digits");
+        bail!("{text:?} must have an even number of hexadecimal digits after 0x");
     }
     let byte = |at: usize| u8::from_str_radix(&digits[at..at + 2], 16);
     let bytes: Result<_, _> = (0..digits.len()).step_by(2).map(byte).collect();
-    bytes.map_err(|_| anyhow::anyhow!("{text:?} has something else than hexadecimal digits"))
+    bytes.map_err(|_| anyhow::anyhow!("{text:?} has characters that are not hexadecimal digits"))
 }
 
-/// Why a text is no number of the type that is called so, or no `bool`.
-fn no_number(text: &str, name: &str) -> String {
+/// The error for a text that is not a number of the type `name`, or not a `bool`.
+fn number_error(text: &str, name: &str) -> String {
     macro_rules! whole {
         ($($number:ty),*) => {
             match name {
@@ -61,5 +62,5 @@ fn no_number(text: &str, name: &str) -> String {
         };
     }
     let expected = whole!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128);
-    format!("{text:?} is no {name}, {expected}")
+    format!("{text:?} is not a valid {name}: expected {expected}")
 }

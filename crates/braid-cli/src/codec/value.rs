@@ -1,5 +1,5 @@
-//! Values: a text stands for itself, a number for itself, and bytes are hexadecimal digits; so are the values
-//! of types that only their program knows.
+//! Values as words of the command line and as JSON. Text and numbers are written unchanged, bytes
+//! as hexadecimal digits. Values of types that only the program can decode are written as bytes.
 
 use anyhow::{Context, Result, anyhow, bail};
 use braiddb::{DecodeError, Value as _};
@@ -7,9 +7,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::{append_json, from_hex, is_hex, json_error, no_number, to_hex};
+use super::{append_json, from_hex, is_hex, json_error, number_error, to_hex};
 
-/// The type of a table's values, as the catalog names it.
+/// The type of a table's values, parsed from its name in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ValueType {
     /// Text in UTF-8.
@@ -18,15 +18,16 @@ pub enum ValueType {
     Number(&'static Number),
     /// `()`.
     Nothing,
-    /// A program's own, in JSON.
+    /// A type of the program, stored as JSON.
     Json,
-    /// A program's own, in MessagePack.
+    /// A type of the program, stored as MessagePack.
     MessagePack,
-    /// A program's own, such as a type of serde's in postcard's format, which is given and shown as its bytes.
+    /// A type that only the program can decode, such as a type of serde stored by postcard. Its
+    /// values are read and written as bytes.
     Own(String),
 }
 
-/// A type of numbers, or `bool`.
+/// A number type, or `bool`.
 #[derive(Debug)]
 pub struct Number {
     name: &'static str,
@@ -58,7 +59,7 @@ macro_rules! numbers {
 numbers!(u8, u16, u32, u64, u128, i8, i16, i32, i64, i128, bool);
 
 impl ValueType {
-    /// The type that the catalog calls so.
+    /// Parses the name of a type in the catalog.
     pub fn named(name: &str) -> Self {
         match name {
             "str" => Self::Text,
@@ -73,32 +74,32 @@ impl ValueType {
         }
     }
 
-    /// The value that a word of the command line means.
+    /// Encodes a value.
     ///
     /// # Errors
-    /// What values look like, if it means none.
+    /// If the word is not a value of this type, with the expected form.
     pub fn encode(&self, word: &str) -> Result<Vec<u8>> {
         match self {
             Self::Text => Ok(word.as_bytes().to_vec()),
             Self::Bytes => from_hex(word),
             Self::Number(number) => {
-                (number.parse)(word).with_context(|| no_number(word, number.name))
+                (number.parse)(word).with_context(|| number_error(word, number.name))
             }
             Self::Nothing if word.is_empty() => Ok(Vec::new()),
-            Self::Nothing => bail!("values of this table are empty; give an empty text"),
+            Self::Nothing => bail!("values of this table are empty; give an empty string"),
             Self::Json => {
                 let json: &RawValue =
-                    serde_json::from_str(word).map_err(|error| no_json(word, &error))?;
+                    serde_json::from_str(word).map_err(|error| json_value_error(word, &error))?;
                 Ok(json.get().as_bytes().to_vec())
             }
-            Self::MessagePack if is_hex(word) => beyond_json(word),
+            Self::MessagePack if is_hex(word) => message_pack_bytes(word),
             Self::MessagePack => {
                 let json: serde_json::Value =
-                    serde_json::from_str(word).map_err(|error| no_json(word, &error))?;
-                if let Some(number) = beyond_64_bits(word) {
+                    serde_json::from_str(word).map_err(|error| json_value_error(word, &error))?;
+                if let Some(number) = number_beyond_64_bits(word) {
                     bail!(
-                        "MessagePack has whole numbers from {} to {}, and {number} is none of them; \
-                         give it as a text",
+                        "MessagePack cannot hold {number}: its whole numbers are from {} to {}; \
+                         write the number as a string",
                         i64::MIN,
                         u64::MAX
                     );
@@ -107,8 +108,8 @@ impl ValueType {
             }
             Self::Own(_) if is_hex(word) => from_hex(word),
             Self::Own(name) => bail!(
-                "values of this table are of the type {name}, which only the program knows that writes them; give \
-                 one as its bytes, such as 0x00ff, as it is shown"
+                "values of this table have the type {name}, which only the program can encode; \
+                 give the value as bytes, such as 0x00ff"
             ),
         }
     }
@@ -116,7 +117,7 @@ impl ValueType {
     /// Appends a value as text.
     ///
     /// # Errors
-    /// If the bytes encode none.
+    /// If the bytes are not the encoding of a value.
     pub fn append_text(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         match self {
             Self::Text => out.extend_from_slice(str::decode(bytes)?.as_bytes()),
@@ -132,11 +133,11 @@ impl ValueType {
         Ok(())
     }
 
-    /// Appends a value as JSON, on one line: a number, or a text that is an object, as it is stored, to the
-    /// digit; any other as a text.
+    /// Appends a value as JSON on one line. Numbers and text that is a JSON object are copied
+    /// unchanged. Any other text becomes a JSON string.
     ///
     /// # Errors
-    /// If the bytes encode none.
+    /// If the bytes are not the encoding of a value.
     pub fn append_json(&self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         match self {
             Self::Text => {
@@ -149,7 +150,8 @@ impl ValueType {
             }
             Self::Json => {
                 let json = str::decode(bytes)?;
-                // As it is stored, but for the ends of its lines, which stand between its parts only: no number loses a digit.
+                // Copies the stored text, so that numbers keep their digits. Drops line ends, which
+                // JSON allows only between tokens.
                 match json.contains(['\n', '\r']) {
                     false => out.extend_from_slice(bytes),
                     true => {
@@ -175,35 +177,35 @@ impl ValueType {
     }
 }
 
-/// Why a word is no value of a table whose values are given as JSON.
-fn no_json(word: &str, error: &serde_json::Error) -> anyhow::Error {
+/// The error for a word that is not JSON, where values are JSON.
+fn json_value_error(word: &str, error: &serde_json::Error) -> anyhow::Error {
     let reason = json_error::with_place(error);
-    anyhow!("values of this table are given as JSON, and {word:?} is none: {reason}")
+    anyhow!("values of this table are JSON, and {word:?} is not: {reason}")
 }
 
-/// MessagePack that JSON cannot hold, and that is given as its bytes. No other is, so that a text which looks like bytes is not
-/// taken for them when it comes back from JSON lines.
-fn beyond_json(word: &str) -> Result<Vec<u8>> {
+/// Parses the bytes of MessagePack that JSON cannot represent. Rejects all other MessagePack, so
+/// that an import of exported JSON lines never mistakes a string for bytes.
+fn message_pack_bytes(word: &str) -> Result<Vec<u8>> {
     let bytes = from_hex(word)?;
     let mut rest = &bytes[..];
     let is_whole = IgnoredAny::deserialize(&mut rmp_serde::Deserializer::new(&mut rest)).is_ok();
     if !is_whole || !rest.is_empty() {
-        bail!("values of this table are in MessagePack, and {word:?} are not the bytes of one");
+        bail!("values of this table are MessagePack, and {word:?} is not the bytes of one value");
     }
     match from_message_pack(&bytes) {
-        Some(json) => bail!("{word:?} is what JSON can hold; give it as JSON: {json}"),
+        Some(json) => bail!("JSON can represent {word:?}; give the value as JSON: {json}"),
         None => Ok(bytes),
     }
 }
 
-/// A whole number in JSON that 64 bits do not hold, and that would be rounded.
-fn beyond_64_bits(json: &str) -> Option<&str> {
+/// Finds a whole number in JSON text that does not fit into 64 bits and would be rounded.
+fn number_beyond_64_bits(json: &str) -> Option<&str> {
     let (mut quoted, mut at) = (false, 0);
     let is_of_number = |c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.' | 'e' | 'E');
     while let Some(c) = json[at..].chars().next() {
         let mut end = at + c.len_utf8();
         if quoted && c == '\\' {
-            // Whatever is escaped is no end of the text.
+            // An escaped quotation mark does not end the string.
             end += json[end..].chars().next().map_or(0, char::len_utf8);
         } else if c == '"' {
             quoted = !quoted;
@@ -221,12 +223,12 @@ fn beyond_64_bits(json: &str) -> Option<&str> {
     None
 }
 
-/// What is in MessagePack, as JSON; `None` if JSON cannot hold it, such as bytes.
+/// Converts MessagePack to JSON. Returns `None` if JSON cannot represent it, for example bytes.
 fn from_message_pack(bytes: &[u8]) -> Option<String> {
     Some(rmp_serde::from_slice::<serde_json::Value>(bytes).ok()?.to_string())
 }
 
-/// Whether a text is a JSON object on one line.
+/// Returns whether a text is a JSON object on one line.
 fn is_object(text: &str) -> bool {
     text.starts_with('{')
         && !text.contains(['\n', '\r'])
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_encoded_as_programs_encode_them() {
+    fn encoding_equals_that_of_programs() {
         same::<str>("a text", "a text");
         same::<[u8]>(&[0, 255], "0x00ff");
         same::<u64>(&7, "7");
@@ -263,19 +265,22 @@ mod tests {
     }
 
     #[test]
-    fn words_that_are_no_number_are_refused_with_what_is_expected() {
+    fn wrong_numbers_are_rejected_with_the_expected_range() {
         let refused =
             |kind: &str, word: &str| ValueType::named(kind).encode(word).unwrap_err().to_string();
-        assert_eq!(refused("u8", "xyz"), "\"xyz\" is no u8, a whole number from 0 to 255");
+        assert_eq!(
+            refused("u8", "xyz"),
+            "\"xyz\" is not a valid u8: expected a whole number from 0 to 255"
+        );
         assert_eq!(
             refused("i16", "32768"),
-            "\"32768\" is no i16, a whole number from -32768 to 32767"
+            "\"32768\" is not a valid i16: expected a whole number from -32768 to 32767"
         );
-        assert_eq!(refused("bool", ""), "\"\" is no bool, true or false");
+        assert_eq!(refused("bool", ""), "\"\" is not a valid bool: expected true or false");
     }
 
     #[test]
-    fn values_of_a_programs_own_types_are_shown_and_written_as_bytes() {
+    fn opaque_values_are_read_and_written_as_bytes() {
         let kind = ValueType::named("postcard order {article, pieces}");
         assert_eq!(text(&kind, &[1, 2]), "0x0102");
         assert_eq!(kind.encode("0x0102").unwrap(), [1, 2]);
@@ -284,20 +289,22 @@ mod tests {
             let said = refused(word);
             assert!(said.contains("order {article, pieces}") && said.contains("0x00ff"), "{said}");
         }
-        assert!(refused("0x010").contains("half a byte"));
+        assert!(refused("0x010").contains("even number of hexadecimal digits"));
     }
 
     #[test]
-    fn message_pack_that_json_cannot_hold_is_written_as_bytes() {
+    fn message_pack_beyond_json_is_written_as_bytes() {
         let kind = ValueType::MessagePack;
-        // Bytes, by themselves and in an object.
+        // Bytes, alone and in an object.
         for word in ["0xc401ff", "0x81a161c401ff"] {
             assert_eq!(text(&kind, &kind.encode(word).unwrap()), word);
         }
-        // Half of them, more than one value, and what JSON can hold.
-        for (word, why) in
-            [("0xc402ff", "in MessagePack"), ("0xc401ff00", "in MessagePack"), ("0xa161", "\"a\"")]
-        {
+        // Truncated bytes, several values, and values that JSON can represent.
+        for (word, why) in [
+            ("0xc402ff", "are MessagePack"),
+            ("0xc401ff00", "are MessagePack"),
+            ("0xa161", "\"a\""),
+        ] {
             let said = kind.encode(word).unwrap_err().to_string();
             assert!(said.contains(why), "{said}");
         }
@@ -305,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_name_their_fields_are_given_and_shown_as_json() {
+    fn values_with_named_fields_are_json() {
         let json = r#"{"article":"nails","pieces":[7,-8,2.5],"sold":null}"#;
         for kind in ["json order", "messagepack order"].map(ValueType::named) {
             let bytes = kind.encode(json).unwrap();
@@ -321,7 +328,7 @@ mod tests {
         ValueType::Json.append_json(lines, &mut out).unwrap();
         assert_eq!(out, br#"{"a": 18446744073709551616,"b": 1.10}"#);
         assert!(ValueType::Json.append_json(b"{\n", &mut Vec::new()).is_err());
-        // Whole numbers are exact, or refused.
+        // Whole numbers are exact or rejected.
         let kind = ValueType::named("messagepack order");
         for json in [
             r#"{"a":18446744073709551615,"b":[-9223372036854775808,0]}"#,
@@ -332,17 +339,17 @@ mod tests {
         for number in ["18446744073709551616", "-9223372036854775809", &u128::MAX.to_string()] {
             for json in [number.to_owned(), format!(r#"{{"é\"":1,"b":[{number}]}}"#)] {
                 let said = kind.encode(&json).unwrap_err().to_string();
-                assert!(said.contains(&format!("and {number} is none of them")), "{said}");
+                assert!(said.contains(&format!("cannot hold {number}")), "{said}");
             }
             let kind = ValueType::named("json order");
             assert_eq!(text(&kind, &kind.encode(number).unwrap()), number);
         }
-        // Bytes, which JSON does not have.
+        // JSON cannot represent bytes.
         assert_eq!(text(&ValueType::MessagePack, &[0xc4, 1, 255]), "0xc401ff");
     }
 
     #[test]
-    fn as_json_a_value_takes_one_line() {
+    fn json_values_take_one_line() {
         let json = |kind: &str, bytes: &[u8]| {
             let mut out = Vec::new();
             ValueType::named(kind).append_json(bytes, &mut out).unwrap();

@@ -10,10 +10,10 @@ use crate::exit;
 use crate::output::{Output, counted};
 use crate::store::StoreArguments;
 
-/// How often the database is opened at most, if another process frees what is being read of it.
+/// Maximum number of openings, if another process frees files that the check reads.
 const OPENINGS: u32 = 8;
 
-/// Checks the database and says what is wrong with it.
+/// Checks the database and prints the problems.
 pub fn run(store: &StoreArguments, output: &Output) -> Result<ExitCode> {
     let mut openings = 1;
     let report = loop {
@@ -35,7 +35,7 @@ pub fn run(store: &StoreArguments, output: &Output) -> Result<ExitCode> {
             eprintln!("braid: {problem}");
         }
         if report.problems.is_empty() {
-            output.line("all is well")?;
+            output.line("no problems found")?;
         }
     }
     Ok(if report.problems.is_empty() { ExitCode::SUCCESS } else { exit::failure() })
@@ -45,7 +45,7 @@ fn check(store: &StoreArguments) -> Result<CheckReport> {
     Ok(store.open_to_read()?.check()?)
 }
 
-/// Whether what was read of a database has been freed since it was opened.
+/// Returns whether another process has freed files of the opened state.
 fn is_outdated(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::Outdated(_)))
 }

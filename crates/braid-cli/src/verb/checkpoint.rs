@@ -8,7 +8,7 @@ use braiddb::Database;
 use crate::output::{Output, counted};
 use crate::store::once_free;
 
-/// Writes a checkpoint and says what is in it.
+/// Writes a checkpoint and prints its size.
 pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
     let written = once_free(|| pollster::block_on(db.checkpoint()))?;
     if output.json {

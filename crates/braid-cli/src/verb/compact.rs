@@ -8,7 +8,7 @@ use braiddb::Database;
 use crate::output::{Output, counted};
 use crate::store::once_free;
 
-/// Compacts the log and says what that freed.
+/// Compacts the log and prints the freed space.
 pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
     let compacted = once_free(|| pollster::block_on(db.compact()))?;
     if output.json {
@@ -22,7 +22,7 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
             match compacted.page_bytes {
                 0 => String::new(),
                 bytes => format!(
-                    "; pages stay where they are, {bytes} bytes; freed {} bytes between them",
+                    "; pages take {bytes} bytes and were not moved; freed {} bytes between them",
                     compacted.page_bytes_freed
                 ),
             }

@@ -1,4 +1,4 @@
-//! `completions` and `man`, made from what the command says of itself.
+//! `completions` and `man`, generated from the definition of the command line.
 
 use std::fs;
 use std::io::Write;
@@ -12,7 +12,7 @@ use clap_complete::Shell;
 use crate::arguments::Arguments;
 use crate::output::{self, Output};
 
-/// Prints what a shell needs to complete words of the command.
+/// Prints a completion script for a shell.
 pub fn completions(shell: Shell) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Arguments::command(), "braid", &mut script);
@@ -20,7 +20,7 @@ pub fn completions(shell: Shell) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a page of the manual for the command and for each of its verbs.
+/// Writes a manual page for the command and for each verb.
 pub fn man(directory: &Path, output: &Output) -> Result<ExitCode> {
     let failed = || format!("cannot write to {}", directory.display());
     if directory.is_file() {

@@ -1,5 +1,5 @@
-//! JSON objects as text: kept as they are written but for blanks, so that no number loses digits
-//! and no field its place; and refused if one of their objects has two fields of one name.
+//! JSON objects as text. They keep their digits and the order of their fields, and lose only
+//! whitespace. Objects with two fields of the same name are rejected.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,19 +9,19 @@ use serde_json::value::RawValue;
 
 use crate::codec::json_error;
 
-/// The fields of a JSON object, each value as its text.
+/// The fields of a JSON object, with the text of each value.
 #[derive(Debug)]
 pub struct Fields<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'a> Fields<'a> {
-    /// Reads an object.
+    /// Parses an object.
     ///
     /// # Errors
-    /// If the text is no JSON object, or it or an object within it has two fields of one name.
+    /// If the text is not a JSON object, or if it or a nested object has two fields of the same name.
     pub fn parse(text: &'a str) -> Result<Self, String> {
         let kind = match text.trim_ascii_start().as_bytes().first() {
             Some(b'[') => "an array",
-            Some(b'"') => "a text",
+            Some(b'"') => "a string",
             Some(b't' | b'f') => "true or false",
             Some(b'n') => "null",
             Some(b'-' | b'0'..=b'9') => "a number",
@@ -37,7 +37,7 @@ impl<'a> Fields<'a> {
         Ok(fields)
     }
 
-    /// The names and the texts of all fields, in their order.
+    /// The names and texts of all fields, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &'a str)> {
         self.0.iter().map(|(name, value)| (name.as_str(), value.get()))
     }
@@ -48,19 +48,19 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Objects and arrays within one another, at most: what reads them later may go down into each by a call.
-const DEEPEST: usize = 128;
+/// Maximum nesting of objects and arrays. Later readers may recurse into each level.
+const MAX_DEPTH: usize = 128;
 
-/// Looks into objects and arrays, which are well-formed, for two fields of one name, in one pass.
+/// Searches well-formed JSON for objects with two fields of the same name, in one pass.
 fn check(text: &str) -> Result<(), String> {
     let bytes = text.as_bytes();
-    // The names so far of each object that is open; none for an array.
+    // The names of each open object so far, and no names for an open array.
     let mut open: Vec<Option<HashSet<String>>> = Vec::new();
     let (mut at, mut is_name_next) = (0, false);
     while let Some(byte) = bytes.get(at) {
         match byte {
-            b'{' | b'[' if open.len() == DEEPEST => {
-                return Err(format!("it is nested deeper than {DEEPEST} objects and arrays"));
+            b'{' | b'[' if open.len() == MAX_DEPTH => {
+                return Err(format!("it has more than {MAX_DEPTH} nested objects and arrays"));
             }
             b'{' => {
                 open.push(Some(HashSet::new()));
@@ -97,7 +97,7 @@ fn check(text: &str) -> Result<(), String> {
 }
 
 fn two_fields(name: &str) -> String {
-    format!("two fields are called {name:?}: rename or remove one")
+    format!("two fields have the name {name:?}; rename or remove one")
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Fields<'a> {
@@ -127,15 +127,15 @@ impl<'de> Visitor<'de> for ObjectVisitor {
     }
 }
 
-/// What a text in JSON's quotation marks says.
+/// Parses a JSON string.
 ///
 /// # Errors
-/// If it is none.
+/// If the text is not a JSON string.
 pub fn unquoted(json: &str) -> Result<String, String> {
     serde_json::from_str(json).map_err(|error| json_error::without_place(&error))
 }
 
-/// JSON text without the blanks between its parts.
+/// Removes the whitespace between the tokens of JSON text.
 pub fn compact(text: &str) -> String {
     let (mut quoted, mut escaped) = (false, false);
     text.chars()
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_kept_but_for_blanks() {
+    fn compact_removes_only_whitespace() {
         for (text, kept) in [
             (
                 r#"{ "b" : 1.10,  "a": 12345678901234567890123 }"#,
@@ -178,25 +178,25 @@ mod tests {
     }
 
     #[test]
-    fn what_is_nested_too_deeply_is_refused() {
+    fn too_deep_nesting_is_rejected() {
         let nested =
             |depth: usize| format!(r#"{{"x": {}{}}}"#, "[".repeat(depth), "]".repeat(depth));
-        Fields::parse(&nested(DEEPEST)).unwrap();
-        for depth in [DEEPEST + 1, 1_000_000] {
-            let told = Fields::parse(&nested(depth)).unwrap_err();
-            assert!(told.contains("nested deeper than 128"), "{told}");
+        Fields::parse(&nested(MAX_DEPTH)).unwrap();
+        for depth in [MAX_DEPTH + 1, 1_000_000] {
+            let error = Fields::parse(&nested(depth)).unwrap_err();
+            assert!(error.contains("more than 128 nested"), "{error}");
         }
     }
 
     #[test]
-    fn two_fields_of_one_name_are_refused_wherever_they_are() {
+    fn duplicate_fields_are_rejected_at_any_depth() {
         for text in [
             r#"{"a": 1, "a": 2}"#,
             r#"{"x": {"a": 1, "a": 1}}"#,
             r#"{"x": [1, {"y": [{"a": 1, "\u0061": 1}]}]}"#,
         ] {
-            let told = Fields::parse(text).unwrap_err();
-            assert!(told.contains("two fields are called \"a\""), "{told}");
+            let error = Fields::parse(text).unwrap_err();
+            assert!(error.contains("two fields have the name \"a\""), "{error}");
         }
         for text in [
             r#"{"x": {"a": [{"a": 1}, {"a": {"b": 1}}], "b": 1}, "b": "\"a\": {"}"#,
@@ -207,18 +207,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_reported_as_what_it_is() {
+    fn the_error_names_the_kind_of_value() {
         for (text, what) in [
             (" [1]", "it is an array, not an object"),
             ("7", "it is a number,"),
-            ("\"x\"", "it is a text,"),
+            ("\"x\"", "it is a string,"),
             ("null", "it is null,"),
             ("true", "it is true or false,"),
             ("[1", "it is not valid JSON: "),
             ("nul", "it is not valid JSON: "),
             ("{oops", "it is not valid JSON: "),
-            ("{} {}", "it is not valid JSON: something follows"),
-            ("id,n", "it is not valid JSON: a value must stand here"),
+            ("{} {}", "it is not valid JSON: text follows"),
+            ("id,n", "it is not valid JSON: expected a value"),
             ("", "it is not valid JSON: "),
         ] {
             let said = Fields::parse(text).unwrap_err();

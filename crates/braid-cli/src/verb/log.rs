@@ -7,14 +7,15 @@ use braiddb::Database;
 
 use crate::output::Output;
 
-/// Blocks read at a time.
-const SOME: usize = 1000;
+/// Maximum number of blocks per read.
+const MAX_BLOCKS: usize = 1000;
 
-/// Prints blocks of the log from a position on.
+/// Prints the blocks of the log from an LSN on.
 pub fn run(db: &Database, from: u64, limit: u64, output: &Output) -> Result<ExitCode> {
     let (mut at, mut left) = (from, limit);
     while left > 0 {
-        let (blocks, end) = db.log_blocks(at, SOME.min(usize::try_from(left).unwrap_or(SOME)))?;
+        let (blocks, end) =
+            db.log_blocks(at, MAX_BLOCKS.min(usize::try_from(left).unwrap_or(MAX_BLOCKS)))?;
         if blocks.is_empty() {
             break;
         }

@@ -1,9 +1,10 @@
-//! The verbs of the command, one a file.
+//! The verbs of the command, one module each, and their common parts.
 
 pub mod backup;
 pub mod check;
 pub mod checkpoint;
 pub mod compact;
+pub mod demo;
 pub mod export;
 mod file_format;
 pub mod generate;
@@ -12,10 +13,12 @@ mod json_text;
 pub mod log;
 pub mod overview;
 mod pages;
-pub mod place;
+pub mod path_error;
 pub mod point;
 pub mod restore;
 pub mod scan;
 pub mod shell;
+mod statistics_file;
 pub mod table;
+#[cfg(feature = "top")]
 pub mod top;

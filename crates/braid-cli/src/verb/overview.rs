@@ -14,11 +14,11 @@ use comfy_table::{Table, presets};
 use pollster::block_on;
 use serde::Serialize;
 
-use super::top;
+use super::statistics_file;
 use crate::output::{Output, escaped};
 use crate::store::StoreArguments;
 
-/// A table, and how large it is.
+/// A table and its size.
 #[derive(Serialize)]
 struct SizedTable {
     #[serde(flatten)]
@@ -29,7 +29,7 @@ struct SizedTable {
     contents: TableContents,
 }
 
-/// All tables, counted.
+/// Lists all tables with their sizes.
 fn sized_tables(db: &Database) -> Result<Vec<SizedTable>> {
     let mut tables = Vec::new();
     for description in block_on(db.tables())? {
@@ -41,14 +41,15 @@ fn sized_tables(db: &Database) -> Result<Vec<SizedTable>> {
     Ok(tables)
 }
 
-/// Lists the tables of a database that is open to be only read, and then their secondary indexes.
+/// Lists the tables and their secondary indexes, for a database that was just opened.
 pub fn tables(db: &Database, output: &Output) -> Result<ExitCode> {
-    // Nothing but what listing them takes is in memory.
+    // Omits the share in memory, which only reflects this listing.
     list(db, output, false)?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists the tables of a database that is in use, how much of each is in memory, and then their secondary indexes.
+/// Lists the tables with their shares in memory, and their secondary indexes, for a database in
+/// use.
 pub fn tables_in_use(db: &Database, output: &Output) -> Result<()> {
     list(db, output, true)
 }
@@ -75,7 +76,7 @@ fn list(db: &Database, output: &Output, with_memory: bool) -> Result<()> {
         let kind = if options.paged { "paged" } else { "memory" }.to_owned();
         let mut row =
             vec![name, kind, key_type, value_type, expire, contents.records().to_string()];
-        // Pages come and go as wholes: `stats` has how many are in memory, of all tables.
+        // Pages are counted for all tables together; `stats` shows them.
         row.extend(with_memory.then(|| match options.paged {
             true => "-".to_owned(),
             false => format!("{:.0} %", 100.0 * contents.hot_share()),
@@ -98,8 +99,8 @@ fn list(db: &Database, output: &Output, with_memory: bool) -> Result<()> {
     output.line(&shown.to_string())
 }
 
-/// Shows the statistics, once or every so many seconds, of the database as it is then, or those that a program has
-/// written to a file by then.
+/// Shows the statistics of the database, or of a program that writes them to the file `from`: once,
+/// or every `watch` seconds.
 pub fn stats(
     store: &StoreArguments,
     from: Option<&Path>,
@@ -109,7 +110,7 @@ pub fn stats(
     let every = watch.map(Duration::from_secs_f64);
     loop {
         match from {
-            Some(file) => match top::read(file)? {
+            Some(file) => match statistics_file::read(file)? {
                 Some(sample) => show(&sample.stats, output)?,
                 None if every.is_some() => {}
                 None => bail!("{} has no statistics yet", file.display()),
@@ -121,12 +122,12 @@ pub fn stats(
     }
 }
 
-/// Shows the statistics of a database that is open.
+/// Shows the statistics of an open database.
 pub fn stats_of(db: &Database, output: &Output) -> Result<()> {
     show(&Overview { stats: db.stats(), tables: table_figures(db)? }, output)
 }
 
-/// The statistics, and what each table holds.
+/// The statistics of the database and of each table.
 #[derive(Serialize)]
 struct Overview {
     #[serde(flatten)]
@@ -134,7 +135,7 @@ struct Overview {
     tables: BTreeMap<String, TableFigures>,
 }
 
-/// How large a table is.
+/// The size of a table.
 #[derive(Serialize)]
 struct TableFigures {
     #[serde(flatten)]
@@ -143,7 +144,7 @@ struct TableFigures {
     contents: TableContents,
 }
 
-/// What each table holds, by its name.
+/// The sizes of all tables by name.
 fn table_figures(db: &Database) -> Result<BTreeMap<String, TableFigures>> {
     let figures = |SizedTable { description, size, contents }| {
         (description.name, TableFigures { size, contents })
@@ -162,7 +163,7 @@ fn show(stats: &impl Serialize, output: &Output) -> Result<()> {
     output.line(&shown.to_string())
 }
 
-/// Every figure of a snapshot under its dotted name.
+/// Flattens statistics into figures with dotted names.
 fn rows(stats: &impl Serialize) -> Result<Vec<(String, String)>> {
     fn flatten(name: &str, value: &serde_json::Value, rows: &mut Vec<(String, String)>) {
         let join =

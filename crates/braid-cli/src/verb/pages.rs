@@ -1,5 +1,5 @@
-//! The records of a range as bytes, of any size in bounded memory: a page is made in a step of the transaction
-//! while those before it are written by a thread of their own, so that no worker waits for the output.
+//! Output of a range of records in bounded memory. A step of the transaction fills a page with
+//! records. A separate thread writes the previous pages, so that no worker waits for the output.
 
 use std::io::Write;
 use std::ops::Bound;
@@ -12,17 +12,17 @@ use pollster::block_on;
 
 use crate::store::AnyTable;
 
-/// Bytes that are made in one step of the transaction, about.
+/// Approximate size of a page in bytes.
 const PAGE_BYTES: usize = 1 << 20;
-/// Pages that wait to be written, at most.
+/// Maximum number of pages waiting to be written.
 const AHEAD: usize = 2;
 
-/// What is left of a range of encoded keys.
+/// The unread part of a range of encoded keys.
 #[derive(Clone, Debug)]
 pub struct Range {
     pub low: Bound<KeyBuffer>,
     pub high: Bound<KeyBuffer>,
-    /// Only keys that start so; then the bounds are none.
+    /// Only keys with this prefix. The bounds are then unbounded.
     pub prefix: Option<KeyBuffer>,
     pub limit: u64,
     pub reverse: bool,
@@ -36,15 +36,15 @@ impl Range {
     }
 }
 
-/// Appends a record, its key and its value as they are stored, to a page.
+/// Appends a record to a page, given its encoded key and value.
 pub trait Append: Fn(&mut Vec<u8>, &[u8], &[u8]) -> Result<()> + Clone + Send + 'static {}
 
 impl<F: Fn(&mut Vec<u8>, &[u8], &[u8]) -> Result<()> + Clone + Send + 'static> Append for F {}
 
-/// Writes the records of a range as a transaction sees them, and returns how many they were.
+/// Writes the records of a range that a transaction sees. Returns their number.
 ///
 /// # Errors
-/// What keeps them from being read; the first of `append`; or what the output says.
+/// Errors of reading, the first error of `append`, or an error of the output.
 pub fn write(
     transaction: &InteractiveTransaction,
     table: &AnyTable,
@@ -62,7 +62,7 @@ pub fn write(
             let page = match block_on(transaction.try_step(step)) {
                 Ok(page) => page,
                 Err(error) => {
-                    // What comes before it is written all the same.
+                    // Write the previous pages before the error is reported.
                     drop(pages);
                     writing.join().expect("it does not panic")?;
                     return Err(error);
@@ -71,7 +71,7 @@ pub fn write(
             records += page.records;
             left = page.rest;
             if pages.send(page.bytes).is_err() {
-                // It says why.
+                // The writing thread returns its error.
                 break;
             }
         }
@@ -88,7 +88,7 @@ fn write_pages(pages: Receiver<Vec<u8>>, mut out: impl Write) -> Result<()> {
     Ok(out.flush()?)
 }
 
-/// Some records, and what is left of the range after them.
+/// Some records, and the rest of the range.
 struct Page {
     bytes: Vec<u8>,
     records: u64,
@@ -96,7 +96,7 @@ struct Page {
 }
 
 impl Range {
-    /// The next page.
+    /// Reads the next page.
     async fn page(
         mut self,
         tx: &Transaction,
@@ -114,7 +114,7 @@ impl Range {
         let mut scan = if self.reverse { scan.rev() } else { scan };
         let (mut bytes, mut records) = (Vec::with_capacity(PAGE_BYTES + PAGE_BYTES / 16), 0);
         while let Some((key, value)) = scan.next().await? {
-            // After the first page a prefix is where the range starts, and is looked for in what follows.
+            // After the first page the scan starts at a key, and checks the prefix here.
             if self.prefix.as_ref().is_some_and(|prefix| !key.starts_with(prefix)) {
                 break;
             }

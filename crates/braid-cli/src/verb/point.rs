@@ -20,11 +20,11 @@ pub fn get(db: &Database, table: &str, key: &str, output: &Output) -> Result<Exi
             output.value(&opened, &value)?;
             Ok(ExitCode::SUCCESS)
         }
-        None => Ok(absent(table, key)),
+        None => Ok(report_absent(table, key)),
     }
 }
 
-/// Gives a key a value.
+/// Sets the value of a key.
 pub fn put(db: &Database, table: &str, key: &str, value: &str) -> Result<ExitCode> {
     let opened = store::table(db, table)?;
     let key = opened.key.encode(key).context("the key")?;
@@ -40,10 +40,10 @@ pub fn delete(db: &Database, table: &str, key: &str) -> Result<ExitCode> {
     let encoded = opened.key.encode(key)?;
     let there = db.run_blocking(async move |tx| tx.delete(&opened.records, &encoded).await)?;
     db.close()?;
-    Ok(if there { ExitCode::SUCCESS } else { absent(table, key) })
+    Ok(if there { ExitCode::SUCCESS } else { report_absent(table, key) })
 }
 
-fn absent(table: &str, key: &str) -> ExitCode {
-    eprintln!("braid: table {table:?} has no record {key:?}");
+fn report_absent(table: &str, key: &str) -> ExitCode {
+    eprintln!("braid: table {table:?} has no key {key:?}");
     exit::not_found()
 }

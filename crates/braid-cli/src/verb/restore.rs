@@ -1,4 +1,4 @@
-//! `restore`: a backup becomes a database again.
+//! `restore`: creates a database from a backup.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
@@ -14,17 +14,18 @@ use braiddb::{Error, LogError};
 use crate::output::{Output, counted};
 use crate::store::StoreArguments;
 use crate::store::once_free;
-use crate::verb::place::IDENTITY;
+use crate::verb::path_error::IDENTITY_FILE;
 
-/// What whoever has a database open keeps locked.
+/// The file that a process locks while it has the database open.
 const LOCK: &str = "LOCK";
-/// What the names of a database's files end with, but for that which makes it one: the log, checkpoints, and pages to which these lead.
+/// Extensions of the files of a database: log segments, checkpoints, and pages. The identity file
+/// is copied last.
 const COPIED: [&str; 3] = [".seg", ".ckpt", ".zone"];
 
-/// Copies a backup to where there is no database yet, checks the copy, and gives it its place.
+/// Copies a backup next to the target, checks the copy, and renames it to the target.
 pub fn run(backup: &Path, store: &StoreArguments, output: &Output) -> Result<ExitCode> {
     let target = &store.db;
-    check_places(backup, target)?;
+    check_paths(backup, target)?;
     let lock = lock(backup)?;
     let name = target.file_name().with_context(|| format!("{} has no name", target.display()))?;
     let mut unfinished = name.to_owned();
@@ -34,57 +35,59 @@ pub fn run(backup: &Path, store: &StoreArguments, output: &Output) -> Result<Exi
     drop(lock);
     let report = check(store, &unfinished.0, backup)?;
     if !report.problems.is_empty() {
-        // By the names of the backup's files: the copy is gone when this is read.
+        // Names the files of the backup, because the copy is deleted.
         let (copy, original) = (unfinished.0.display().to_string(), backup.display().to_string());
         for problem in &report.problems {
             eprintln!("braid: {}", problem.replace(&copy, &original));
         }
-        bail!("the backup {original} is damaged; nothing was restored; take another backup");
+        bail!("the backup {original} is damaged; nothing was restored; use another backup");
     }
-    let failed = || format!("cannot give {} its name", target.display());
+    let failed = || format!("cannot rename the restored copy to {}", target.display());
     fs::rename(&unfinished.0, target).with_context(failed)?;
     sync(parent(target)).with_context(failed)?;
     if output.json {
         output.document(&Restored { bytes, records: report.records })?;
     } else {
         let (target, records) = (target.display(), counted(report.records, "record"));
-        output.line(&format!("{target} holds the backup, checked: {records}, {bytes} bytes"))?;
+        output.line(&format!("restored and checked {target}: {records}, {bytes} bytes"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a restoration did.
+/// Result of a restore.
 #[derive(Debug, serde::Serialize)]
 struct Restored {
-    /// Bytes that were written.
+    /// Bytes written.
     bytes: u64,
-    /// Records that were checked, those of the catalog included.
+    /// Records checked, including those of the catalog.
     records: u64,
 }
 
-/// Refuses what is no backup, and a target where something is.
-fn check_places(backup: &Path, target: &Path) -> Result<()> {
-    if !backup.join(IDENTITY).is_file() {
+/// Rejects a path that is not a backup, and a target that is not free.
+fn check_paths(backup: &Path, target: &Path) -> Result<()> {
+    if !backup.join(IDENTITY_FILE).is_file() {
         let why = match (backup.exists(), backup.is_dir()) {
-            (false, _) => "there is no such directory",
-            (true, false) => "it is a file, such as braid import reads",
-            (true, true) => "it holds no database, for it has no file braid.meta",
+            (false, _) => "the directory does not exist",
+            (true, false) => "it is a file; braid import reads files",
+            (true, true) => "it has no file braid.meta",
         };
         bail!(
-            "{} is no backup: {why}; name the directory that braid backup made",
+            "{} is not a backup: {why}; name the directory that braid backup created",
             backup.display()
         );
     }
-    let there = std::path::absolute(target)?;
-    let there = there.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
-    if there.is_some_and(|there| there.starts_with(backup.canonicalize().unwrap_or_default())) {
+    let absolute = std::path::absolute(target)?;
+    let existing = absolute.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
+    if existing
+        .is_some_and(|existing| existing.starts_with(backup.canonicalize().unwrap_or_default()))
+    {
         bail!(
-            "{} lies within the backup, which is only read; name another directory with --db",
+            "{} is inside the backup, which must not change; name another directory with --db",
             target.display()
         );
     }
     if target.is_file() {
-        bail!("{} is a file; name a directory that is new or empty with --db", target.display());
+        bail!("{} is a file; name a new or empty directory with --db", target.display());
     }
     let entries = match fs::read_dir(target) {
         Ok(entries) => entries.count(),
@@ -92,34 +95,32 @@ fn check_places(backup: &Path, target: &Path) -> Result<()> {
         Err(error) => return Err(error).context(format!("cannot read {}", target.display())),
     };
     if entries > 0 {
-        bail!(
-            "{} is not empty, and nothing is written over; name a directory that is new or empty with --db",
-            target.display()
-        );
+        bail!("{} is not empty; name a new or empty directory with --db", target.display());
     }
     Ok(())
 }
 
-/// Keeps others from opening the backup meanwhile, if it can be locked.
+/// Locks the backup, so that no process writes to it during the copy. Returns `None` if it cannot
+/// be locked.
 fn lock(backup: &Path) -> Result<Option<File>> {
     let file = match File::open(backup.join(LOCK)) {
         Ok(file) => file,
-        // A copy of a backup need not have one.
+        // The lock file may be missing.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error).context(format!("cannot read {}", backup.display())),
     };
     match file.try_lock_shared() {
         Ok(()) => Ok(Some(file)),
         Err(fs::TryLockError::WouldBlock) => bail!(
-            "{} is open in another process; close it there, or make a backup of it with braid backup",
+            "{} is open in another process; close it there, or back it up with braid backup",
             backup.display()
         ),
-        // Some file systems have no locks.
+        // Some file systems do not support locks.
         Err(fs::TryLockError::Error(_)) => Ok(None),
     }
 }
 
-/// Copies the files of a database, the one that makes it one last; returns their bytes.
+/// Copies the files of a database, and the identity file last. Returns the bytes written.
 fn copy(backup: &Path, target: &Path) -> Result<u64> {
     let failed = || format!("cannot copy {} to {}", backup.display(), target.display());
     fs::create_dir_all(parent(target)).with_context(failed)?;
@@ -132,13 +133,13 @@ fn copy(backup: &Path, target: &Path) -> Result<u64> {
             bytes += copy_file(&backup.join(&name), &target.join(&name))?;
         }
     }
-    bytes += copy_file(&backup.join(IDENTITY), &target.join(IDENTITY))?;
+    bytes += copy_file(&backup.join(IDENTITY_FILE), &target.join(IDENTITY_FILE))?;
     sync(target).with_context(failed)?;
     Ok(bytes)
 }
 
-/// Copies a file, and leaves holes where it has nothing but zeros, as most of a log's last segment is; returns the
-/// bytes that were written.
+/// Copies a file, and leaves holes instead of zeros, which fill most of the last log segment.
+/// Returns the bytes written.
 fn copy_file(from: &Path, to: &Path) -> Result<u64> {
     const PIECE_BYTES: usize = 64 << 10;
     let failed = || format!("cannot copy {}", from.display());
@@ -163,7 +164,7 @@ fn copy_file(from: &Path, to: &Path) -> Result<u64> {
     Ok(written)
 }
 
-/// Opens the copy, which replays its log, and looks at all that is in it.
+/// Opens the copy, which replays its log, and checks all of it.
 fn check(store: &StoreArguments, copy: &Path, backup: &Path) -> Result<CheckReport> {
     let checked = store.open_at(copy).and_then(|db| {
         let report = once_free(|| db.check())?;
@@ -171,16 +172,16 @@ fn check(store: &StoreArguments, copy: &Path, backup: &Path) -> Result<CheckRepo
         Ok(report)
     });
     checked.map_err(|error| match damage(&error) {
-        // The copy, which it speaks of, is gone when that is read.
+        // The error names the copy, which is deleted. Name the file of the backup instead.
         Some((file, reason)) => anyhow!(
-            "the backup is damaged: {reason}, in {}; nothing was restored; take another backup",
+            "the backup is damaged: {reason}, in {}; nothing was restored; use another backup",
             backup.join(file).display()
         ),
         None => error.context("the backup cannot be opened; nothing was restored"),
     })
 }
 
-/// The file that is damaged, if that is what an error says, and how.
+/// The damaged file and the damage, if the error reports damage.
 fn damage(error: &anyhow::Error) -> Option<(&OsStr, &str)> {
     error.chain().find_map(|cause| match cause.downcast_ref().and_then(Error::log_error)? {
         LogError::Corrupt { path, reason, .. } => Some((path.file_name()?, reason.as_str())),
@@ -197,12 +198,12 @@ fn sync(directory: &Path) -> std::io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-/// A directory that is removed with what is in it, unless it has another name by then.
+/// A directory that is deleted on drop, unless it was renamed.
 struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // There is none once it was renamed, or if it could not be made.
+        // Fails if the directory was renamed or never created.
         _ = fs::remove_dir_all(&self.0);
     }
 }

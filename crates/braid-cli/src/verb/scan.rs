@@ -18,7 +18,7 @@ pub fn run(db: &Database, scan: &Scan, output: &Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the records of a range as a transaction sees them.
+/// Prints the records of a range that a transaction sees.
 pub fn print(transaction: &InteractiveTransaction, scan: &Scan, output: &Output) -> Result<()> {
     let name = scan.table.clone();
     let table = block_on(transaction.step(async move |tx| AnyTable::open(tx, &name).await))?;
@@ -29,10 +29,10 @@ pub fn print(transaction: &InteractiveTransaction, scan: &Scan, output: &Output)
     pages::write(transaction, &table, range, append, output::stdout()?).map(drop)
 }
 
-/// A range as the arguments tell it.
+/// The range that the arguments describe.
 ///
 /// # Errors
-/// If they tell no keys of the table.
+/// If a bound is not a key of the table.
 fn range(scan: &Scan, table: &AnyTable) -> Result<Range> {
     let encode = |word: &String| table.key.encode(word);
     let bound = |included: &Option<String>, excluded: &Option<String>| {

@@ -1,4 +1,4 @@
-//! `shell`: the verbs typed one by one, each a transaction of its own or a step of an open one.
+//! `shell`: interactive commands. Each is a transaction, or a step of the open transaction.
 
 use std::io::{BufRead, IsTerminal, Read};
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use crate::arguments::Scan;
 use crate::output::Output;
 use crate::store::{AnyTable, TextTable};
 
-/// Bytes of one line of a script, at most: four of the longest values.
-const MAX_LINE: u64 = 64 << 20;
+/// Maximum length of a line: four of the longest values.
+const MAX_LINE_BYTES: u64 = 64 << 20;
 const HISTORY: &str = ".braid_history";
 
-/// The commands of the shell, one a line.
+/// A line of the shell.
 #[derive(Debug, Parser)]
 #[command(multicall = true, disable_version_flag = true)]
 struct Line {
@@ -37,14 +37,14 @@ enum Step {
         #[arg(allow_negative_numbers = true)]
         key: String,
     },
-    /// Give a key a value.
+    /// Set the value of a key.
     Put {
-        /// Table to write; made if need be.
+        /// Table to write. Created if it does not exist.
         table: String,
         /// Key to write.
         #[arg(allow_negative_numbers = true)]
         key: String,
-        /// Its new value.
+        /// New value.
         #[arg(allow_negative_numbers = true)]
         value: String,
     },
@@ -62,18 +62,18 @@ enum Step {
     Tables,
     /// Show the statistics.
     Stats,
-    /// Begin a transaction: what follows is one step of it each.
+    /// Begin a transaction. The following commands are its steps.
     Begin,
     /// Commit the open transaction.
     Commit,
-    /// Take the open transaction back.
+    /// Roll the open transaction back.
     Abort,
-    /// Leave; an open transaction is taken back.
+    /// Leave the shell. An open transaction is rolled back.
     #[command(alias = "exit")]
     Quit,
 }
 
-/// Reads lines until the end: from a terminal with an editor and a history, from a pipe plainly.
+/// Reads lines until the end of the input. A terminal has a line editor and a history.
 pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
     let mut shell = Shell { db, output, open: None };
     if std::io::stdin().is_terminal() {
@@ -86,23 +86,25 @@ pub fn run(db: &Database, output: &Output) -> Result<ExitCode> {
     db.close()?;
     if is_open {
         bail!(
-            "the transaction that was open at the end is taken back: end it with `commit` or `abort`"
+            "the input ended with an open transaction, which was rolled back; end it with commit \
+             or abort"
         );
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The next line, without its end and without the mark that some editors begin a text with; `None` at the end.
+/// Reads the next line without its line end and without a byte order mark. Returns `None` at the
+/// end of the input.
 fn next_line(input: &mut impl BufRead, is_first: bool) -> Result<Option<String>> {
     let mut line = Vec::new();
-    input.by_ref().take(MAX_LINE + 1).read_until(b'\n', &mut line)?;
+    input.by_ref().take(MAX_LINE_BYTES + 1).read_until(b'\n', &mut line)?;
     if line.is_empty() {
         return Ok(None);
     }
-    if line.len() as u64 > MAX_LINE {
-        bail!("it is longer than {} MiB", MAX_LINE >> 20);
+    if line.len() as u64 > MAX_LINE_BYTES {
+        bail!("the line is longer than {} MiB", MAX_LINE_BYTES >> 20);
     }
-    let line = String::from_utf8(line).context("it is no UTF-8 text")?;
+    let line = String::from_utf8(line).context("the line is not UTF-8 text")?;
     let line = if is_first { line.trim_start_matches('\u{feff}') } else { &line };
     Ok(Some(line.trim_end_matches(['\r', '\n']).to_owned()))
 }
@@ -114,27 +116,28 @@ struct Shell<'s> {
 }
 
 impl Shell<'_> {
-    /// Carries out the lines of a script.
+    /// Runs the lines of a script.
     fn run_lines(&mut self, mut input: impl BufRead) -> Result<()> {
         for number in 1.. {
             let line = next_line(&mut input, number == 1);
-            let going_on = line.and_then(|line| match line {
+            let should_continue = line.and_then(|line| match line {
                 Some(line) => self.step(&line),
                 None => Ok(false),
             });
-            let going_on = going_on.with_context(|| match &self.open {
-                Some(_) => format!("line {number}, whose transaction is taken back"),
+            let should_continue = should_continue.with_context(|| match &self.open {
+                Some(_) => format!("line {number} (its transaction was rolled back)"),
                 None => format!("line {number}"),
             });
-            if !going_on? {
+            if !should_continue? {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Says that there is no record: where a program reads the output, not among the values.
-    fn say_none(&self) -> Result<()> {
+    /// Reports that a record does not exist. In a pipe the message goes to standard error, apart
+    /// from the values.
+    fn report_absent(&self) -> Result<()> {
         if self.output.json {
             return self.output.line("null");
         }
@@ -149,7 +152,7 @@ impl Shell<'_> {
         let mut editor = rustyline::DefaultEditor::new()?;
         let history = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(HISTORY));
         if let Some(history) = &history {
-            // There is none the first time.
+            // Fails the first time, when the file does not exist.
             _ = editor.load_history(history);
         }
         eprintln!("help lists the commands; quit leaves");
@@ -172,14 +175,16 @@ impl Shell<'_> {
         if let Some(history) = &history
             && let Err(error) = editor.save_history(history)
         {
-            eprintln!("the history could not be saved in {}: {error}", history.display());
+            eprintln!("cannot save the history in {}: {error}", history.display());
         }
         Ok(())
     }
 
-    /// Carries out one line; `false` when it says to leave.
+    /// Runs a line. Returns `false` if it leaves the shell.
     fn step(&mut self, line: &str) -> Result<bool> {
-        let Some(words) = shlex::split(line) else { bail!("a quotation is not closed: {line}") };
+        let Some(words) = shlex::split(line) else {
+            bail!("a quotation mark is not closed: {line}")
+        };
         if words.is_empty() || words[0].starts_with('#') {
             return Ok(true);
         }
@@ -198,7 +203,7 @@ impl Shell<'_> {
             Step::Scan(scan) => self.scan(&scan)?,
             Step::Tables => overview::tables_in_use(self.db, self.output)?,
             Step::Stats => overview::stats_of(self.db, self.output)?,
-            Step::Begin if self.open.is_some() => bail!("a transaction is open already"),
+            Step::Begin if self.open.is_some() => bail!("a transaction is already open"),
             Step::Begin => self.open = Some(block_on(self.db.begin())?),
             Step::Commit => {
                 let Some(open) = self.open.take() else { bail!("no transaction is open") };
@@ -213,7 +218,7 @@ impl Shell<'_> {
         Ok(true)
     }
 
-    /// Runs a step in the open transaction, or in one of its own.
+    /// Runs a step in the open transaction, or in a new one.
     fn transact<T: Send + 'static>(
         &self,
         step: impl AsyncFn(&Transaction) -> Result<T, Error> + Send + 'static,
@@ -224,7 +229,7 @@ impl Shell<'_> {
         })
     }
 
-    /// A table, as the open transaction sees it if there is one.
+    /// Opens a table in the open transaction, or in a new one.
     fn table(&self, name: String) -> Result<AnyTable> {
         self.transact(async move |tx| AnyTable::open(tx, &name).await)
     }
@@ -236,14 +241,14 @@ impl Shell<'_> {
             self.transact(async move |tx| Ok(tx.get(&records, &key).await?.map(<[u8]>::to_vec)))?;
         match value {
             Some(value) => self.output.value(&table, &value),
-            None => self.say_none(),
+            None => self.report_absent(),
         }
     }
 
     fn put(&self, table: String, key: &str, value: &str) -> Result<()> {
         let name = table.clone();
         let table = match self.table(table) {
-            Err(error) if is_missing(&error) => {
+            Err(error) if is_table_not_found(&error) => {
                 let made = name.clone();
                 self.transact(async move |tx| {
                     let _: TextTable = tx.open_or_create_table(&made).await?;
@@ -262,7 +267,7 @@ impl Shell<'_> {
         let table = self.table(table)?;
         let key = table.key.encode(key)?;
         let there = self.transact(async move |tx| tx.delete(&table.records, &key).await)?;
-        if there { Ok(()) } else { self.say_none() }
+        if there { Ok(()) } else { self.report_absent() }
     }
 
     fn scan(&self, scan: &Scan) -> Result<()> {
@@ -273,23 +278,23 @@ impl Shell<'_> {
     }
 }
 
-/// What is wrong with a line, in one: the usage of the whole command, and where its help is, help nobody here.
+/// The usage error of a line, on one line, without the usage and help of the whole command.
 fn wrong_usage(error: &clap::Error) -> String {
     let said = error.render().to_string();
     let paragraphs = said.split("\n\n").map(|words| words.split_whitespace().collect::<Vec<_>>());
-    let told: Vec<String> = paragraphs
+    let messages: Vec<String> = paragraphs
         .map(|words| words.join(" "))
         .filter(|words| !words.is_empty() && !words.starts_with("For more information"))
         .map(|words| match words.strip_prefix("Usage: ") {
-            Some(usage) => format!("it is used as {usage}"),
+            Some(usage) => format!("usage: {usage}"),
             None => words.strip_prefix("error: ").unwrap_or(&words).to_owned(),
         })
-        // Of a line that is no command, the usage is that of the shell.
+        // An unknown command has only the usage of the shell.
         .filter(|words| !words.contains("<COMMAND>"))
         .collect();
-    format!("{}; help lists the commands", told.join("; "))
+    format!("{}; help lists the commands", messages.join("; "))
 }
 
-fn is_missing(error: &anyhow::Error) -> bool {
+fn is_table_not_found(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(Error::TableNotFound(_)))
 }

@@ -1,4 +1,4 @@
-//! The program, run on a database in a directory of its own.
+//! Runs the command on a database in a temporary directory.
 
 #[path = "../../../braiddb/tests/common/mod.rs"]
 #[allow(dead_code, reason = "not every program of tests opens databases itself")]
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use assert_cmd::Command;
 use tempfile::TempDir;
 
-/// Far more than any command of a test takes, on a loaded machine.
+/// Time limit of a command. It is far above the time on a loaded machine.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// The world's airports.
@@ -20,14 +20,14 @@ pub fn airports() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/airports.csv")
 }
 
-/// The program, which is killed when its time is over.
+/// The command, which is killed after [`LIMIT`].
 pub fn program() -> Command {
     let mut command = Command::cargo_bin("braid").unwrap();
     command.timeout(LIMIT);
     command
 }
 
-/// Waits until a process has ended, as long as [`LIMIT`].
+/// Waits until a process has ended. Panics after [`LIMIT`].
 #[allow(dead_code, reason = "not every program of tests runs processes beside itself")]
 pub fn ended(child: &mut Child) -> ExitStatus {
     let begin = Instant::now();
@@ -35,14 +35,16 @@ pub fn ended(child: &mut Child) -> ExitStatus {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        assert!(begin.elapsed() < LIMIT, "it goes on");
+        assert!(begin.elapsed() < LIMIT, "the process is still running");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// A database that the program works on.
+/// A database in a temporary directory.
+#[allow(dead_code, reason = "the tests of the demo have no database")]
 pub struct Braid(pub TempDir);
 
+#[allow(dead_code, reason = "the tests of the demo have no database")]
 impl Braid {
     pub fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
@@ -60,7 +62,7 @@ impl Braid {
         command
     }
 
-    /// Runs to an exit code; what was printed, and what was said on standard error.
+    /// Runs the command and checks its exit code. Returns standard output and standard error.
     pub fn run(&self, words: &[&str], code: i32) -> (String, String) {
         let output = self.command(words).assert().code(code).get_output().clone();
         (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
@@ -76,7 +78,7 @@ impl Braid {
         self.0.path().join(name).to_str().unwrap().to_owned()
     }
 
-    /// Imports a file into the table `t`, by its column `id`.
+    /// Imports a file into the table `t`, with the key column `id`.
     #[allow(dead_code, reason = "not every program of tests imports files")]
     pub fn import(&self, file: &str, more: &[&str], code: i32) -> (String, String) {
         let words = [&["import", file, "--table", "t", "--key", "id"], more].concat();

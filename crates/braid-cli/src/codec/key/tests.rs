@@ -1,4 +1,4 @@
-//! Keys as words, as text and as JSON, compared with what programs encode.
+//! Keys as words, text and JSON, compared with the encoding of programs.
 
 use std::cmp::Reverse;
 
@@ -16,7 +16,7 @@ fn same<K: Key>(key: &K, word: &str, shown: &Value) {
 }
 
 #[test]
-fn keys_are_encoded_as_programs_encode_them() {
+fn encoding_equals_that_of_programs() {
     same(&"Ljubljana".to_owned(), "Ljubljana", &json!("Ljubljana"));
     same(&"7".to_owned(), "7", &json!("7"));
     same(&7_u8, "7", &json!(7));
@@ -37,7 +37,7 @@ fn keys_are_encoded_as_programs_encode_them() {
 }
 
 #[test]
-fn uuids_and_time_stamps_are_read_and_written_as_people_do() {
+fn uuids_have_dashes_and_time_stamps_are_rfc_3339() {
     let both = |kind: &str, word: &str, bytes: &[u8]| {
         let kind = KeyType::named(kind);
         assert_eq!(&kind.encode(word).unwrap()[..], bytes, "{word}");
@@ -77,7 +77,7 @@ fn same_bytes(kind: &KeyType, bytes: &[u8]) {
 }
 
 #[test]
-fn parts_that_are_known_are_shown_beside_one_that_is_not() {
+fn known_parts_are_shown_beside_opaque_ones() {
     let same = |name: &str, word: &str, bytes: &[u8]| {
         let kind = KeyType::named(name);
         assert_eq!(kind.decode(bytes).unwrap().to_string(), word, "{name}");
@@ -90,7 +90,7 @@ fn parts_that_are_known_are_shown_beside_one_that_is_not() {
     same("shop.line(shop.order(u8, u8), shop.queue)", r#"[[7,8],"0x02"]"#, &[7, 8, 2]);
     same("(u8, Option<shop.queue>)", r#"[7,"0x02"]"#, &[7, 1, 2]);
     assert!(KeyType::named("(shop.queue, u16)").decode(&[1]).is_err());
-    // Named like a struct, and encoded otherwise.
+    // A type with the name of a struct but another encoding.
     for kind in ["shop.id(u64)", "(u8, shop.id(u64))"] {
         same_bytes(&KeyType::named(kind), &[1, 2]);
         same_bytes(&KeyType::named(kind), &[0; 12]);
@@ -98,7 +98,7 @@ fn parts_that_are_known_are_shown_beside_one_that_is_not() {
 }
 
 #[test]
-fn prefixes_are_the_first_parts_or_bytes() {
+fn prefixes_are_first_parts_or_bytes() {
     let prefix = |name: &str, word: &str| KeyType::named(name).encode_prefix(word);
     let begins = |name: &str, word: &str, key: &str| {
         let key = KeyType::named(name).encode(key).unwrap();
@@ -118,12 +118,12 @@ fn prefixes_are_the_first_parts_or_bytes() {
 }
 
 #[test]
-fn numbers_that_json_does_not_have_are_texts() {
+fn numbers_beyond_json_become_strings() {
     let kind = KeyType::named("u128");
     let most = u128::MAX.to_string();
     assert_eq!(kind.decode(&kind.encode(&most).unwrap()).unwrap(), json!(most));
     assert_eq!(KeyType::named("(u128, u8)").encode(&format!("[\"{most}\", 1]")).unwrap().len(), 17);
-    // Given as a number, it keeps every digit all the same, wherever it stands.
+    // A JSON number keeps every digit, in any part of the key.
     let least = i128::MIN.to_string();
     for (kind, number) in [("u128", &most), ("i128", &least), ("u64", &u64::MAX.to_string())] {
         let bytes = KeyType::named(kind).encode(number).unwrap();
@@ -132,7 +132,10 @@ fn numbers_that_json_does_not_have_are_texts() {
         let some = KeyType::named(&format!("Option<{kind}>")).encode(number).unwrap();
         assert_eq!(some[..], [&[1], &bytes[..]].concat());
         let said = KeyType::named("(u32, u8)").encode(&format!("[{number}, 1]")).unwrap_err();
-        assert!(format!("{said:#}").contains(&format!("\"{number}\" is no u32")), "{said:#}");
+        assert!(
+            format!("{said:#}").contains(&format!("\"{number}\" is not a valid u32")),
+            "{said:#}"
+        );
     }
     for (kind, word) in [("f64", "1e400"), ("f32", "1e39"), ("f32", "-1e39")] {
         assert!(KeyType::named(kind).encode(word).is_err(), "{word}");
@@ -143,7 +146,7 @@ fn numbers_that_json_does_not_have_are_texts() {
 }
 
 #[test]
-fn fractions_and_large_numbers_are_shown_as_the_numbers_that_they_are() {
+fn fractions_and_large_numbers_stay_numbers() {
     let both = |kind: &str, word: &str, shown: &str| {
         let kind = KeyType::named(kind);
         let key = kind.encode(word).unwrap();
@@ -164,7 +167,7 @@ fn fractions_and_large_numbers_are_shown_as_the_numbers_that_they_are() {
     both("f64", "5e-324", "5e-324");
     both("f64", "1.7976931348623157e308", "1.7976931348623157e+308");
     both("(f64, u8)", "[1e+23, 7]", "[1e+23,7]");
-    // Whatever number it is, in whatever way it is written.
+    // Any number, in any notation.
     let (mut bits, pair) = (1_u64, KeyType::named("(f64, u8)"));
     for _ in 0..10_000 {
         bits = bits.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -180,29 +183,37 @@ fn fractions_and_large_numbers_are_shown_as_the_numbers_that_they_are() {
 }
 
 #[test]
-fn words_that_mean_no_key_are_refused_with_what_keys_look_like() {
+fn wrong_keys_are_rejected_with_an_example() {
     let refused =
         |kind: &str, word: &str| format!("{:#}", KeyType::named(kind).encode(word).unwrap_err());
-    assert!(refused("u8", "256").ends_with("\"256\" is no u8, a whole number from 0 to 255"));
     assert!(
-        refused("u64", "")
-            .contains("\"\" is no u64, a whole number from 0 to 18446744073709551615")
+        refused("u8", "256")
+            .ends_with("\"256\" is not a valid u8: expected a whole number from 0 to 255")
     );
-    assert!(refused("i8", "1e+23").contains("\"1e+23\" is no i8, a whole number from -128 to 127"));
-    assert!(refused("f64", "x").contains("\"x\" is no f64, a number such as 7, -1.5 or 2e9"));
-    assert!(refused("bool", "yes").contains("\"yes\" is no bool, true or false"));
+    assert!(refused("u64", "").contains(
+        "\"\" is not a valid u64: expected a whole number from 0 to 18446744073709551615"
+    ));
+    assert!(
+        refused("i8", "1e+23")
+            .contains("\"1e+23\" is not a valid i8: expected a whole number from -128 to 127")
+    );
+    assert!(
+        refused("f64", "x")
+            .contains("\"x\" is not a valid f64: expected a number such as 7, -1.5 or 2e9")
+    );
+    assert!(refused("bool", "yes").contains("\"yes\" is not a valid bool: expected true or false"));
     assert!(refused("bytes", "ff").contains("0x00ff"));
-    assert!(refused("bytes", "0xf").contains("half a byte"));
+    assert!(refused("bytes", "0xf").contains("even number of hexadecimal digits"));
     assert!(refused("bytes", "0xgg").contains("hexadecimal"));
-    assert!(refused("[u8; 2]", "0x010203").contains("3 bytes, and it takes 2"));
+    assert!(refused("[u8; 2]", "0x010203").contains("3 bytes instead of 2"));
     assert!(refused("(u64, str)", "7").contains(r#"[7,"text"]"#));
     assert!(refused("(u64, str)", "7, x").contains(r#"[7,"text"]"#));
-    assert!(refused("(u64, str)", r#"["a", "b"]"#).contains("\"a\" is no u64"));
+    assert!(refused("(u64, str)", r#"["a", "b"]"#).contains("\"a\" is not a valid u64"));
     assert!(refused("shop.queue", "urgent").contains("shop.queue"));
 }
 
 #[test]
-fn types_of_programs_are_shown_as_their_bytes() {
+fn opaque_keys_are_shown_as_bytes() {
     let unknown =
         ["shop.queue", "(shop.queue, str)", "Reverse<shop.queue>", "(u64, ", "(, u64)", "a, b"];
     for name in unknown.into_iter().chain(["Option<", "(u64", "[u8; x]", ""]) {

@@ -1,5 +1,6 @@
-//! `export`: a table's records as rows of a file, the reverse of `import`.
+//! `export`: writes the records of a table as rows of a file, the reverse of `import`.
 
+#[cfg(feature = "parquet")]
 mod parquet;
 
 use std::fs::{self, File, OpenOptions};
@@ -15,12 +16,12 @@ use serde::Serialize;
 use super::file_format;
 use super::json_text::{Fields, compact, unquoted};
 use super::pages::{self, Range};
-use super::place;
+use super::path_error;
 use crate::arguments::{Export, Format};
 use crate::output::{self, Output, counted};
 use crate::store::AnyTable;
 
-/// What an export did.
+/// Result of an export.
 #[derive(Debug, Serialize)]
 struct Report<'e> {
     table: &'e str,
@@ -30,7 +31,7 @@ struct Report<'e> {
 /// Exports a table.
 pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> {
     if export.file.is_dir() {
-        bail!("{}; name a file in it", place::directory(&export.file));
+        bail!("{}; name a file in it", path_error::directory(&export.file));
     }
     let (format, delimiter) = file_format::of(&export.file, export.format, export.delimiter)?;
     if export.columns.is_some() && (format != Format::Csv || export.key.is_none()) {
@@ -46,6 +47,7 @@ pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> 
     let (table, first) = block_on(transaction.step(open))?;
     let rows = RowFormat::new(export, format, delimiter, table.clone(), first.as_deref())?;
     let header = rows.header();
+    #[cfg(feature = "parquet")]
     let columns = rows.columns();
     let append = move |page: &mut Vec<u8>, key: &[u8], value: &[u8]| rows.append(page, key, value);
     let pages = |out: &mut (dyn Write + Send)| {
@@ -57,8 +59,11 @@ pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> 
             pages(&mut out)
         }
         Format::Jsonl => pages(&mut out),
+        #[cfg(not(feature = "parquet"))]
+        Format::Parquet => bail!(file_format::NO_PARQUET),
+        #[cfg(feature = "parquet")]
         Format::Parquet => {
-            // The transaction shows the same records both times.
+            // The transaction returns the same records in both passes.
             let mut columns = parquet::Columns::new(columns);
             pages(&mut parquet::Lines(|fields: &Fields<'_>| {
                 columns.see(fields);
@@ -84,7 +89,7 @@ pub fn run(db: &Database, export: &Export, output: &Output) -> Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file under another name, which becomes its own when it is on disk.
+/// Writes a file under a temporary name, and renames it once it is on disk.
 fn replace(path: &Path, write: impl FnOnce(File) -> Result<u64>) -> Result<u64> {
     let name = path.file_name().with_context(|| format!("{} names no file", path.display()))?;
     let mut unfinished = name.to_owned();
@@ -92,8 +97,8 @@ fn replace(path: &Path, write: impl FnOnce(File) -> Result<u64>) -> Result<u64> 
     let unfinished = Unfinished(path.with_file_name(unfinished));
     let cannot = || format!("cannot write {}", path.display());
     let file = OpenOptions::new().write(true).create_new(true).open(&unfinished.0);
-    let file = file.map_err(|error| match place::missing(path, &error) {
-        Some(missing) => anyhow!("{missing}; name a file in a directory that is there"),
+    let file = file.map_err(|error| match path_error::missing(path, &error) {
+        Some(missing) => anyhow!("{missing}; name a file in an existing directory"),
         None => anyhow!(error).context(cannot()),
     })?;
     let written = write(file.try_clone().with_context(cannot)?)?;
@@ -105,17 +110,17 @@ fn replace(path: &Path, write: impl FnOnce(File) -> Result<u64>) -> Result<u64> 
     Ok(written)
 }
 
-/// A file that is removed, unless it has another name by then.
+/// A file that is deleted on drop, unless it was renamed.
 struct Unfinished(PathBuf);
 
 impl Drop for Unfinished {
     fn drop(&mut self) {
-        // There is none once it was renamed.
+        // Fails if the file was renamed.
         _ = fs::remove_file(&self.0);
     }
 }
 
-/// How records become rows.
+/// The conversion of records to rows.
 #[derive(Clone, Debug)]
 struct RowFormat {
     table: AnyTable,
@@ -126,16 +131,16 @@ struct RowFormat {
     content: Content,
 }
 
-/// What a row holds.
+/// The fields of a row.
 #[derive(Clone, Debug)]
 enum Content {
-    /// The key, and the value in a field of this name.
+    /// The key, and the value in a field with this name.
     Pair(String),
-    /// The fields of the value, which the key is one of.
+    /// The fields of the value, including the key.
     Fields {
-        /// Their names, in their order, in a CSV file.
+        /// Names of the columns of a CSV file, in order.
         columns: Vec<String>,
-        /// Whether these were asked for, although there may be others.
+        /// The user named the columns. Other fields are omitted.
         chosen: bool,
     },
 }
@@ -157,14 +162,15 @@ impl RowFormat {
                     (Some(columns), _) => columns.clone(),
                     (None, Some(first)) => {
                         let text = text(&table, first)?;
-                        let fields = Fields::parse(&text).map_err(|reason| no_object(&reason))?;
+                        let fields =
+                            Fields::parse(&text).map_err(|reason| not_an_object(&reason))?;
                         fields.iter().map(|(name, _)| name.to_owned()).collect()
                     }
                     (None, None) => vec![key.clone()],
                 };
                 if !columns.contains(key) {
                     let columns = columns.join(", ");
-                    bail!("the key's field {key:?} is none of the columns, which are {columns}");
+                    bail!("the columns {columns} do not include the field {key:?} of the key");
                 }
                 Content::Fields { columns, chosen }
             }
@@ -173,12 +179,12 @@ impl RowFormat {
         if let Content::Pair(value) = &content
             && *value == key
         {
-            bail!("the key and the value cannot both be called {key:?}");
+            bail!("the key and the value cannot both be named {key:?}");
         }
         Ok(Self { table, format, delimiter, key, content })
     }
 
-    /// The names of the columns, as far as they are known.
+    /// The known names of the columns.
     fn columns(&self) -> Vec<String> {
         match &self.content {
             Content::Pair(value) => vec![self.key.clone(), value.clone()],
@@ -186,14 +192,14 @@ impl RowFormat {
         }
     }
 
-    /// What stands before the first row of CSV.
+    /// The header line of CSV.
     fn header(&self) -> Vec<u8> {
         let mut header = Vec::new();
         self.append_csv(&mut header, self.columns());
         header
     }
 
-    /// Appends the row of a record, which for a Parquet file is a line of JSON first.
+    /// Appends the row of a record. For a Parquet file it is an intermediate line of JSON.
     fn append(&self, page: &mut Vec<u8>, key: &[u8], value: &[u8]) -> Result<()> {
         let content = match &self.content {
             Content::Pair(name) => return self.append_pair(page, key, name, value),
@@ -201,7 +207,7 @@ impl RowFormat {
         };
         let mut shown = Vec::new();
         self.table.key.append_text(key, &mut shown)?;
-        let shown = String::from_utf8(shown).expect("it is text");
+        let shown = String::from_utf8(shown).expect("the codec appends text");
         self.append_fields(page, &shown, value, content)
             .with_context(|| format!("the record {shown:?} cannot be exported"))
     }
@@ -238,12 +244,12 @@ impl RowFormat {
         (columns, chosen): (&Vec<String>, bool),
     ) -> Result<()> {
         let text = text(&self.table, value)?;
-        let fields = Fields::parse(&text).map_err(|reason| no_object(&reason))?;
+        let fields = Fields::parse(&text).map_err(|reason| not_an_object(&reason))?;
         let holds = fields.get(&self.key).map(field_text).transpose()?;
         if holds.as_deref() != Some(key) {
             bail!(
-                "its field {:?} does not hold its key; give the key a field of its own, with --key and \
-                 --value",
+                "its field {:?} does not hold its key; write key and value to separate fields with \
+                 --key and --value",
                 self.key
             );
         }
@@ -257,7 +263,10 @@ impl RowFormat {
         }
         let other = |(name, _): &(&str, &str)| !columns.iter().any(|column| column == name);
         if !chosen && let Some((name, _)) = fields.iter().find(other) {
-            bail!("it has the field {name:?}, and the first record has not; say --columns");
+            bail!(
+                "it has the field {name:?}, which the first record does not have; name the \
+                 columns with --columns"
+            );
         }
         let column = |name: &String| fields.get(name).map_or(Ok(String::new()), field_text);
         let row: Vec<String> = columns.iter().map(column).collect::<Result<_>>()?;
@@ -265,7 +274,7 @@ impl RowFormat {
         Ok(())
     }
 
-    /// Appends a row of CSV. A field has quotation marks if it would mean something else without them.
+    /// Appends a row of CSV. Fields have quotation marks only where they are necessary.
     fn append_csv(&self, page: &mut Vec<u8>, fields: impl IntoIterator<Item = impl AsRef<[u8]>>) {
         let start = page.len();
         for (number, field) in fields.into_iter().enumerate() {
@@ -275,7 +284,7 @@ impl RowFormat {
             }
             let special =
                 |byte: &u8| matches!(*byte, b'"' | b'\n' | b'\r') || *byte == self.delimiter;
-            // A byte order mark is none of a field.
+            // Without quotation marks, a byte order mark would be lost on import.
             let quoted = field.iter().any(special) || field.starts_with("\u{feff}".as_bytes());
             if !quoted {
                 page.extend_from_slice(field);
@@ -288,7 +297,7 @@ impl RowFormat {
             page.push(b'"');
         }
         if page.len() == start {
-            // A line without anything on it would be no row.
+            // An import would skip an empty line.
             page.extend_from_slice(b"\"\"");
         }
         page.push(b'\n');
@@ -298,10 +307,10 @@ impl RowFormat {
 fn text(table: &AnyTable, value: &[u8]) -> Result<String> {
     let mut text = Vec::new();
     table.value.append_text(value, &mut text)?;
-    Ok(String::from_utf8(text).expect("it is text"))
+    Ok(String::from_utf8(text).expect("the codec appends text"))
 }
 
-/// A field as text: what a text says, nothing of `null`, and any other as it is written.
+/// The text of a field: the content of a string, an empty text for `null`, and the JSON of others.
 fn field_text(json: &str) -> Result<String> {
     match json {
         "null" => Ok(String::new()),
@@ -310,8 +319,9 @@ fn field_text(json: &str) -> Result<String> {
     }
 }
 
-fn no_object(reason: &str) -> anyhow::Error {
+fn not_an_object(reason: &str) -> anyhow::Error {
     anyhow!(
-        "its value is no JSON object ({reason}); give the value a field of its own, with --value"
+        "its value is not a JSON object ({reason}); write the value to a separate field with \
+         --value"
     )
 }

@@ -1,7 +1,8 @@
-//! Records as a Parquet file: looked at once to find what each column holds, and once more to be written.
+//! Export to Parquet. The first pass over the records determines the type of each column, the
+//! second pass writes them.
 //!
-//! A column of numbers is of integers or of doubles if these hold each number exactly; one of different things
-//! holds them as JSON. A field that a record lacks is null, as one that is null.
+//! A column of numbers has integers or doubles, if these represent each number exactly. A column of
+//! mixed types has JSON text. Missing fields become null.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -17,14 +18,14 @@ use parquet::schema::types::Type;
 
 use crate::verb::json_text::{Fields, unquoted};
 
-/// Bytes of values that are gathered before they are written, about.
+/// Approximate size of a row group before compression.
 const GROUP_BYTES: usize = 16 << 20;
 
-/// Takes pages of JSON lines, and gives each object to a function.
+/// Passes each object of the written JSON lines to a function.
 pub struct Lines<F>(pub F);
 
 impl<F: FnMut(&Fields<'_>) -> Result<()>> Write for Lines<F> {
-    /// Takes whole lines.
+    /// Expects complete lines.
     fn write(&mut self, page: &[u8]) -> io::Result<usize> {
         let text = std::str::from_utf8(page).map_err(io::Error::other)?;
         for line in text.lines() {
@@ -39,7 +40,7 @@ impl<F: FnMut(&Fields<'_>) -> Result<()>> Write for Lines<F> {
     }
 }
 
-/// What has been seen of the values of each column.
+/// The types that occur in each column.
 #[derive(Debug)]
 pub struct Columns {
     names: Vec<String>,
@@ -52,15 +53,15 @@ struct Seen {
     truth: bool,
     text: bool,
     number: bool,
-    /// Of objects and arrays.
+    /// Objects or arrays.
     other: bool,
-    /// Whether all numbers are of this type, and it has each of them exactly.
+    /// The type represents all numbers exactly.
     i64: bool,
     u64: bool,
     f64: bool,
 }
 
-/// What a column is written as.
+/// The type of a column in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Truth,
@@ -72,7 +73,7 @@ enum Kind {
 }
 
 impl Columns {
-    /// Columns of these names, of which nothing is known.
+    /// Columns with these names and no values yet.
     pub fn new(names: impl IntoIterator<Item = String>) -> Self {
         let mut columns = Self { names: Vec::new(), numbers: HashMap::new(), seen: Vec::new() };
         for name in names {
@@ -101,7 +102,7 @@ impl Columns {
         number
     }
 
-    /// Looks at a record.
+    /// Adds the types of a record.
     pub fn see(&mut self, fields: &Fields<'_>) {
         for (name, json) in fields.iter() {
             let number = self.number(name);
@@ -138,13 +139,14 @@ impl Seen {
     }
 }
 
-/// Whether a number of JSON is what the shortest text of the nearest double says, but for zeros.
+/// Returns whether a JSON number equals the shortest text of the nearest double, except for zeros.
 fn is_exactly_a_double(json: &str) -> bool {
     let Ok(double) = json.parse::<f64>() else { return false };
     double.is_finite() && significant(json) == significant(&format!("{double:e}"))
 }
 
-/// The sign, the digits of a number without zeros around them, and the power of ten of the last of them.
+/// The sign of a number, its digits without leading and trailing zeros, and the exponent of the
+/// last digit.
 fn significant(number: &str) -> (bool, String, i64) {
     let (mantissa, exponent) = number.split_once(['e', 'E']).unwrap_or((number, "0"));
     let (negative, mantissa) =
@@ -152,7 +154,7 @@ fn significant(number: &str) -> (bool, String, i64) {
     let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let digits = format!("{whole}{fraction}");
     let trimmed = digits.trim_end_matches('0');
-    // One that is longer is far beyond a double.
+    // An exponent that does not parse is far out of range for a double.
     let exponent: i64 = exponent.parse().unwrap_or(i64::from(i32::MAX));
     let exponent = exponent - fraction.len() as i64 + (digits.len() - trimmed.len()) as i64;
     let digits = trimmed.trim_start_matches('0');
@@ -178,7 +180,7 @@ impl Kind {
     }
 }
 
-/// Values of a column that wait to be written.
+/// Buffered values of a column.
 enum Values {
     Truth(Vec<bool>),
     Integers(Vec<i64>),
@@ -189,7 +191,7 @@ enum Values {
 struct Column {
     kind: Kind,
     values: Values,
-    /// For each record whether it has a value: 1, else 0.
+    /// For each record 1 if it has a value, else 0.
     present: Vec<i16>,
 }
 
@@ -204,14 +206,14 @@ impl Column {
         Self { kind, values, present: Vec::new() }
     }
 
-    /// Adds a record's value, and returns how many bytes it takes, about.
+    /// Adds the value of a record. Returns its approximate size.
     fn push(&mut self, json: Option<&str>) -> Result<usize> {
         let json = json.filter(|json| *json != "null");
         self.present.push(i16::from(json.is_some()));
         let Some(json) = json else { return Ok(size_of::<i16>()) };
         match &mut self.values {
             Values::Truth(values) => values.push(json == "true"),
-            // Of one beyond an i64 the bits are those of a u64.
+            // The file stores the bits of a u64 in an i64.
             Values::Integers(values) if self.kind == Kind::Unsigned => {
                 values.push(json.parse::<u64>()?.cast_signed());
             }
@@ -228,7 +230,7 @@ impl Column {
         Ok(json.len() + size_of::<ByteArray>())
     }
 
-    /// Writes the values, and has none then.
+    /// Writes and clears the values.
     fn write(&mut self, writer: &mut ColumnWriter<'_>) -> Result<()> {
         let present = Some(&*self.present);
         match (&mut self.values, writer) {
@@ -248,7 +250,7 @@ impl Column {
                 writer.write_batch(values, present, None)?;
                 values.clear();
             }
-            _ => unreachable!("a column's writer is of its kind"),
+            _ => unreachable!("the writer has the type of the column"),
         }
         self.present.clear();
         Ok(())
@@ -264,10 +266,10 @@ pub struct Rows<W: Write + Send> {
 }
 
 impl<W: Write + Send> Rows<W> {
-    /// Begins a file with these columns.
+    /// Starts a file with these columns.
     ///
     /// # Errors
-    /// What the output says.
+    /// Errors of the output.
     pub fn new(columns: Columns, out: W) -> Result<Self> {
         let Columns { names, seen, .. } = columns;
         let kinds: Vec<Kind> = seen.into_iter().map(Seen::kind).collect();
@@ -285,7 +287,7 @@ impl<W: Write + Send> Rows<W> {
     /// Adds a record.
     ///
     /// # Errors
-    /// What the output says.
+    /// Errors of the output.
     pub fn push(&mut self, fields: &Fields<'_>) -> Result<()> {
         for (name, column) in self.names.iter().zip(&mut self.columns) {
             self.bytes += column.push(fields.get(name))?;
@@ -299,7 +301,7 @@ impl<W: Write + Send> Rows<W> {
     fn write_group(&mut self) -> Result<()> {
         let mut group = self.writer.next_row_group()?;
         for column in &mut self.columns {
-            let mut writer = group.next_column()?.expect("as many as the schema has");
+            let mut writer = group.next_column()?.expect("the schema has this many columns");
             column.write(writer.untyped())?;
             writer.close()?;
         }
@@ -308,10 +310,10 @@ impl<W: Write + Send> Rows<W> {
         Ok(())
     }
 
-    /// Writes what is left, and the end of the file.
+    /// Writes the remaining records and the end of the file.
     ///
     /// # Errors
-    /// What the output says.
+    /// Errors of the output.
     pub fn finish(mut self) -> Result<()> {
         if self.bytes > 0 {
             self.write_group()?;
@@ -334,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_are_of_types_that_hold_their_values_exactly() {
+    fn column_types_represent_their_values_exactly() {
         for (values, expected) in [
             (&["null", "true"][..], Kind::Truth),
             (&["1", "-9223372036854775808"], Kind::Signed),

@@ -1,12 +1,11 @@
-//! CSV files, field by field, strictly: by RFC 4180, with any delimiter of one byte.
+//! Strict parser of CSV by RFC 4180, with any delimiter of one byte.
 //!
-//! A parser that forgives takes everything after a quotation mark that is never closed for one
-//! field, rows and all. Here such a file is refused, with the line of the mark (RFC 4180 §2.5 to
-//! §2.7): a field that begins with a quotation mark ends with one, right before a delimiter, the end of
-//! its line, or the end of the file. Marks within a field that does not begin with one are text. Lines without
-//! anything on them are no rows.
+//! A lenient parser reads everything after an unclosed quotation mark as one field. This parser
+//! rejects such a file with the line of the mark (RFC 4180 §2.5 to §2.7): a field that begins with
+//! a quotation mark must end with one, directly before a delimiter, a line end, or the end of the
+//! file. Quotation marks inside other fields are text. Empty lines are skipped.
 //!
-//! Lines are counted as editors do: each ends with a line feed, a carriage return, or both.
+//! Line numbers are those of an editor: a line ends with a line feed, a carriage return, or both.
 
 use std::io::{Error, ErrorKind, Read, Result};
 
@@ -14,41 +13,41 @@ use super::BYTE_ORDER_MARK;
 
 /// Bytes read from the file at a time.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Bytes that a row may have.
+/// Maximum size of a row.
 pub const MAX_ROW_BYTES: usize = 64 << 20;
 
-/// Where in a row the reader is.
+/// Position of the reader in a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     FieldStart,
     Unquoted,
     Quoted,
-    /// After a quotation mark in a quoted field: its end, or the first half of a doubled mark.
+    /// After a quotation mark in a quoted field: the end of the field, or a doubled mark.
     QuoteInQuoted,
 }
 
-/// A row: its fields one after the other, and where each ends.
+/// A row: the text of all fields, and the end of each.
 #[derive(Debug, Default)]
 pub struct Row {
-    /// The line on which it begins, from 1.
+    /// The line on which the row begins, from 1.
     pub line: u64,
     text: Vec<u8>,
     ends: Vec<usize>,
 }
 
 impl Row {
-    /// How many fields it has.
+    /// The number of fields.
     pub fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// A field.
+    /// The field with a number, from 0.
     pub fn field(&self, number: usize) -> &[u8] {
         let start = number.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.text[start..self.ends[number]]
     }
 
-    /// All fields, in their order.
+    /// All fields, in order.
     pub fn fields(&self) -> impl Iterator<Item = &[u8]> {
         let mut start = 0;
         self.ends.iter().map(move |end| &self.text[std::mem::replace(&mut start, *end)..*end])
@@ -61,19 +60,19 @@ pub struct CsvReader<R> {
     file: R,
     delimiter: u8,
     chunk: Box<[u8]>,
-    /// What of the chunk was read and not passed.
+    /// The unread bytes of the chunk are `at..filled`.
     at: usize,
     filled: usize,
     line: u64,
-    /// The byte passed last was a carriage return, which a line feed would belong to.
+    /// The previous byte was a carriage return. A line feed belongs to the same line end.
     returned: bool,
 }
 
 impl<R: Read> CsvReader<R> {
-    /// A reader of a file from its start.
+    /// Starts to read a file, and skips a byte order mark.
     ///
     /// # Errors
-    /// The file's.
+    /// I/O errors of the file.
     pub fn new(file: R, delimiter: u8) -> Result<Self> {
         let chunk = vec![0; CHUNK_BYTES].into_boxed_slice();
         let mut reader =
@@ -85,7 +84,7 @@ impl<R: Read> CsvReader<R> {
         Ok(reader)
     }
 
-    /// Reads some more behind what was read; `false` at the end of the file.
+    /// Reads more bytes into the chunk. Returns `false` at the end of the file.
     fn read_more(&mut self) -> Result<bool> {
         if self.at == self.filled {
             (self.at, self.filled) = (0, 0);
@@ -102,15 +101,15 @@ impl<R: Read> CsvReader<R> {
         }
     }
 
-    /// Reads the next row into `row`; `false` if there is none.
+    /// Reads the next row into `row`. Returns `false` at the end of the file.
     ///
     /// # Errors
-    /// The file's; [`ErrorKind::InvalidData`] where its quotation marks do not match, or a row is longer than
-    /// [`MAX_ROW_BYTES`]: where the next row begins, nobody can say.
+    /// I/O errors of the file. [`ErrorKind::InvalidData`] for unmatched quotation marks and for a row
+    /// longer than [`MAX_ROW_BYTES`]. The start of the next row is then unknown.
     pub fn read(&mut self, row: &mut Row) -> Result<bool> {
         row.text.clear();
         row.ends.clear();
-        if !self.pass_empty_lines()? {
+        if !self.skip_empty_lines()? {
             return Ok(false);
         }
         row.line = self.line;
@@ -119,7 +118,8 @@ impl<R: Read> CsvReader<R> {
             if self.at == self.filled && !self.read_more()? {
                 if state == State::Quoted {
                     return Err(malformed(format!(
-                        "line {opened}: a quotation mark is opened here and never closed: close the field, or leave the mark out"
+                        "line {opened}: a quotation mark opens a field that is never closed; \
+                         close the field, or remove the mark"
                     )));
                 }
                 row.ends.push(row.text.len());
@@ -166,8 +166,8 @@ impl<R: Read> CsvReader<R> {
                     Some(false) => State::FieldStart,
                     None => {
                         return Err(malformed(format!(
-                            "line {}: text follows the closing quotation mark of a field that begins on \
-                             line {opened}; double the marks within a quoted field",
+                            "line {}: text follows the closing quotation mark of a field that \
+                             begins on line {opened}; double the marks within a quoted field",
                             self.line
                         )));
                     }
@@ -175,7 +175,7 @@ impl<R: Read> CsvReader<R> {
             };
             if row.text.len() > MAX_ROW_BYTES {
                 return Err(malformed(format!(
-                    "line {}: the row that begins here has more than {} MiB",
+                    "line {}: the row that begins here is longer than {} MiB",
                     row.line,
                     MAX_ROW_BYTES >> 20
                 )));
@@ -183,9 +183,9 @@ impl<R: Read> CsvReader<R> {
         }
     }
 
-    /// Passes lines without anything on them, and what is left of the end of the last row; `false` at the
-    /// end of the file.
-    fn pass_empty_lines(&mut self) -> Result<bool> {
+    /// Skips the rest of the previous line end and empty lines. Returns `false` at the end of the
+    /// file.
+    fn skip_empty_lines(&mut self) -> Result<bool> {
         loop {
             if self.at == self.filled && !self.read_more()? {
                 return Ok(false);
@@ -206,7 +206,7 @@ impl<R: Read> CsvReader<R> {
         self.at += 1;
     }
 
-    /// Takes the bytes before the next one that `ends`, as far as they were read.
+    /// Copies bytes up to the first one that `ends`, or to the end of the chunk.
     #[inline]
     fn take_until(&mut self, row: &mut Row, ends: impl Fn(u8) -> bool) {
         let chunk = &self.chunk[self.at..self.filled];
@@ -216,7 +216,7 @@ impl<R: Read> CsvReader<R> {
         self.returned &= text == 0;
     }
 
-    /// Ends a field if its end comes next, and says whether it ends its row.
+    /// Ends a field if a delimiter or a line end follows. Returns whether it was a line end.
     #[inline]
     fn end_field(&mut self, row: &mut Row) -> Option<bool> {
         let byte = *self.chunk[..self.filled].get(self.at)?;
@@ -243,7 +243,7 @@ fn malformed(reason: String) -> Error {
 mod tests {
     use super::*;
 
-    /// Gives a byte at a time.
+    /// Returns one byte per read.
     struct Slow<'a>(&'a [u8]);
 
     impl Read for Slow<'_> {
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_come_with_the_lines_on_which_they_begin() {
+    fn rows_have_the_line_on_which_they_begin() {
         let expect = |text: &str, expected: &[(u64, &[&str])]| {
             let rows = read(text).unwrap();
             let rows: Vec<(u64, Vec<&str>)> = rows
@@ -312,30 +312,33 @@ mod tests {
     }
 
     #[test]
-    fn quotation_marks_that_do_not_match_are_told_with_their_line() {
+    fn unmatched_quotation_marks_are_rejected_with_their_line() {
         for (text, line) in [
-            ("a,b\n1,\"two\n3,four\n", "line 2: a quotation mark is opened"),
+            ("a,b\n1,\"two\n3,four\n", "line 2: a quotation mark opens"),
             ("a,b\n1,\"two\n3,\"four\"\n", "line 3: text follows the closing"),
             ("a\n\"x\"y\n", "line 2: text follows"),
-            ("\u{feff}\"a", "line 1: a quotation mark is opened"),
-            ("a\n\"one\ntwo\n\nx", "line 2: a quotation mark is opened"),
-            ("a\r\"x", "line 2: a quotation mark is opened"),
+            ("\u{feff}\"a", "line 1: a quotation mark opens"),
+            ("a\n\"one\ntwo\n\nx", "line 2: a quotation mark opens"),
+            ("a\r\"x", "line 2: a quotation mark opens"),
         ] {
-            let told = read(text).unwrap_err().to_string();
-            assert!(told.contains(line), "{told}");
+            let error = read(text).unwrap_err().to_string();
+            assert!(error.contains(line), "{error}");
         }
     }
 
     #[test]
-    fn a_row_without_end_is_refused() {
+    fn an_endless_row_is_rejected() {
         let endless = std::io::Read::chain("a\n\"".as_bytes(), std::io::repeat(b'x'));
-        let told = rows(endless, b',').unwrap_err().to_string();
-        assert!(told.contains("line 2: the row that begins here has more than 64 MiB"), "{told}");
+        let error = rows(endless, b',').unwrap_err().to_string();
+        assert!(
+            error.contains("line 2: the row that begins here is longer than 64 MiB"),
+            "{error}"
+        );
     }
 
-    /// What it reads of texts of all kinds is what the `csv` crate reads of them.
+    /// Random texts are parsed like in the `csv` crate.
     #[test]
-    fn another_parser_reads_the_same() {
+    fn results_equal_those_of_the_csv_crate() {
         let pieces = ["a", ",", "\n", "\r\n", "\"\"", "\"b\"", "\"c,\n\"", "d\"", " ", "\r"];
         let (mut state, mut read_well) = (7_u64, 0);
         for _ in 0..20_000 {

@@ -1,4 +1,4 @@
-//! Runs of rows into a table.
+//! Loads runs of rows into a table.
 
 use std::sync::Arc;
 
@@ -18,30 +18,31 @@ use crate::codec::{KeyType, ValueType};
 use crate::store::once_free;
 use crate::store::{self, AnyTable, StoreArguments};
 
-/// Rows that were taken back, beyond which their space is given back at once.
-const COMPACTED: u64 = 100_000;
+/// After a rollback or an import of more rows than this, the command frees or checkpoints their
+/// log.
+const MANY_ROWS: u64 = 100_000;
 
-/// Loads runs into a table; nothing of them is there before it has finished.
+/// Loads runs into a table. Their rows become visible in `finish`.
 pub struct Loader<'i> {
     import: &'i Import,
     store: &'i StoreArguments,
     shares: Shares,
     pub rejections: Rejections,
     imported: u64,
-    /// Of the rows that were taken.
+    /// Estimate for the loaded rows.
     index: IndexBytes,
     target: Target,
 }
 
-/// Where rows go.
+/// Destination of the rows.
 enum Target {
-    /// Nothing was opened yet.
+    /// Not opened yet.
     None,
-    /// A table that nobody sees, and sorted runs that are to be written to it.
+    /// A new staged table, and the sorted runs for it.
     Staged { db: Database, table: StagedTable<str, str>, gathered: Gathered, paged: bool },
-    /// A paged table that is there, and sorted runs that are to be written to it.
+    /// An existing paged table, and the sorted runs for it.
     Paged(Database, AnyTable, Gathered),
-    /// Another table that is there, and what is to be written to it.
+    /// Any other existing table, and the rows for it.
     Existing(Database, AnyTable, Rows),
 }
 
@@ -51,8 +52,8 @@ impl<'i> Loader<'i> {
         Self { import, store, shares, rejections, imported: 0, index, target: Target::None }
     }
 
-    /// Takes a run, if it is wanted and none of its rows is rejected, or these are skipped; gives memory for
-    /// another one back, if it need not keep it.
+    /// Loads a run if it is wanted, and if rejected rows do not cancel the import. Returns the
+    /// memory of a run that can be filled again.
     pub fn load(&mut self, mut run: Rows, wanted: bool) -> Result<Option<Rows>> {
         run.sort(&mut self.rejections);
         if wanted && self.is_wanted() {
@@ -65,9 +66,10 @@ impl<'i> Loader<'i> {
             run = fitting(run, self.is_paged(), &mut self.rejections);
             self.index.add(&run);
             match &mut self.target {
-                Target::None => unreachable!("it was opened"),
+                Target::None => unreachable!("the target is open"),
                 Target::Staged { gathered, .. } | Target::Paged(.., gathered) => {
-                    // Numbers, say, have another order than their texts.
+                    // The order of encoded keys may differ from that of their text, for example for
+                    // numbers.
                     run.sort(&mut self.rejections);
                     match gathered.add(run, &self.store.db)? {
                         Some(before) => run = before,
@@ -76,9 +78,9 @@ impl<'i> Loader<'i> {
                 }
                 Target::Existing(db, _, rows) => {
                     rows.append(&run);
-                    let most = db.stats().memory.budget.map_or(u64::MAX, |budget| budget / 4);
-                    if rows.bytes() as u64 > most {
-                        bail!(too_many(&self.import.table, most));
+                    let max_bytes = db.stats().memory.budget.map_or(u64::MAX, |budget| budget / 4);
+                    if rows.bytes() as u64 > max_bytes {
+                        bail!(too_many(&self.import.table, max_bytes));
                     }
                 }
             }
@@ -87,12 +89,12 @@ impl<'i> Loader<'i> {
         Ok(Some(run))
     }
 
-    /// Whether rows are imported, as far as is known.
+    /// Returns whether the import continues after the rejections so far.
     fn is_wanted(&self) -> bool {
         self.rejections.count == 0 || self.import.skip_rejected
     }
 
-    /// Whether the table is one whose records lie on pages.
+    /// Returns whether the table is paged.
     fn is_paged(&self) -> bool {
         match &self.target {
             Target::Existing(..) => false,
@@ -102,15 +104,15 @@ impl<'i> Loader<'i> {
         }
     }
 
-    /// Is told that all runs were loaded, and brings them to their table in the order of their keys; nobody sees
-    /// them yet. Those of different runs are compared with one another only now.
+    /// Merges the loaded runs, rejects keys that occur in several runs, and writes the rows of a
+    /// staged table, which stay invisible until `finish`.
     ///
     /// # Errors
-    /// What keeps them from being written.
+    /// If the rows cannot be written.
     pub fn end(&mut self) -> Result<()> {
         let (wanted, run) = (self.is_wanted(), self.shares.run);
         if wanted && !self.is_paged() && self.store.memory_bytes().is_some() {
-            self.heed_memory()?;
+            self.respect_memory()?;
         }
         match &mut self.target {
             Target::None => {}
@@ -123,7 +125,7 @@ impl<'i> Loader<'i> {
                     *gathered = Gathered::of(rows);
                     return Ok(());
                 };
-                // All is written or nothing, so it is known before whether a row is rejected.
+                // Finds all rejected rows before the first write.
                 while merge.fill(&mut rows, run, &mut self.rejections)? {
                     rows.clear();
                 }
@@ -140,7 +142,7 @@ impl<'i> Loader<'i> {
                     rows.clear();
                     more = merge.fill(&mut rows, run, &mut self.rejections)?;
                     if self.rejections.count > 0 && !self.import.skip_rejected {
-                        // The rest is looked at for other rows that are rejected.
+                        // Searches the rest for more rejected rows.
                         continue;
                     }
                     self.imported += rows.len() as u64;
@@ -151,9 +153,9 @@ impl<'i> Loader<'i> {
         Ok(())
     }
 
-    /// Makes a new table, into which nothing was written yet, one on pages if its index would take more memory than there
-    /// is; warns of an index that takes more and has to stay.
-    fn heed_memory(&mut self) -> Result<()> {
+    /// Replaces an empty new table by a paged one if its index would exceed the memory. Prints a
+    /// warning if the index exceeds the memory and the table cannot be paged.
+    fn respect_memory(&mut self) -> Result<()> {
         let (Target::Staged { db, .. } | Target::Existing(db, ..)) = &self.target else {
             return Ok(());
         };
@@ -163,7 +165,7 @@ impl<'i> Loader<'i> {
                 block_on(table.discard())?;
                 let table = stage(&db, &self.import.table, true)?;
                 self.target = Target::Staged { db, table, gathered, paged: true };
-                eprintln!("braid: {}", found.told(&self.import.table));
+                eprintln!("braid: {}", found.paged_message(&self.import.table));
             }
             other => {
                 self.target = other;
@@ -180,8 +182,8 @@ impl<'i> Loader<'i> {
             Ok(table) => {
                 if self.import.value.is_none() && table.value != ValueType::Text {
                     bail!(
-                        "the values of table {name:?} are no text, as rows are; say with --value \
-                         which column holds the value"
+                        "the values of table {name:?} are not text, so they cannot hold whole \
+                         rows; name the column of the value with --value"
                     );
                 }
                 Ok(match table.paged {
@@ -198,38 +200,38 @@ impl<'i> Loader<'i> {
         }
     }
 
-    /// Lets what was loaded be seen, durably; how many rows that is.
+    /// Makes the rows visible and durable. Returns their number.
     pub fn finish(mut self) -> Result<u64> {
-        let taken_back = "the import was taken back";
+        let rolled_back = "the import was rolled back";
         match std::mem::replace(&mut self.target, Target::None) {
-            Target::None => unreachable!("a run was loaded, an empty one at least"),
+            Target::None => unreachable!("at least an empty run was loaded"),
             Target::Staged { db, table, .. } => {
-                block_on(table.publish()).context(taken_back)?;
+                block_on(table.publish()).context(rolled_back)?;
                 close(&db, self.imported)?;
             }
             Target::Paged(db, table, gathered) => {
                 let written = put_in_bulk(&db, table, gathered, self.shares.run);
-                self.imported = written.context(taken_back)?;
+                self.imported = written.context(rolled_back)?;
                 close(&db, self.imported)?;
             }
             Target::Existing(db, table, rows) => {
                 self.imported = rows.len() as u64;
                 let (rows, table) = (Arc::new(rows), table.records);
                 let body = async move |tx: &Transaction| put_rows(tx, &table, &rows).await;
-                db.run_blocking(body).context(taken_back)?;
+                db.run_blocking(body).context(rolled_back)?;
                 db.close()?;
             }
         }
         Ok(self.imported)
     }
 
-    /// Takes back what was loaded.
-    pub fn take_back(&mut self) -> Result<()> {
+    /// Deletes the loaded rows.
+    pub fn roll_back(&mut self) -> Result<()> {
         match std::mem::replace(&mut self.target, Target::None) {
             Target::None => Ok(()),
             Target::Staged { db, table, .. } => {
                 block_on(table.discard())?;
-                if self.imported > COMPACTED {
+                if self.imported > MANY_ROWS {
                     once_free(|| block_on(db.compact()))?;
                 }
                 Ok(db.close()?)
@@ -239,23 +241,23 @@ impl<'i> Loader<'i> {
     }
 }
 
-/// A new table that nobody sees.
+/// Creates a staged table.
 fn stage(db: &Database, name: &str, paged: bool) -> Result<StagedTable<str, str>> {
     let options = TableOptions::default();
     let options = if paged { options.paged() } else { options };
     Ok(block_on(db.stage_table_with(name, options))?)
 }
 
-fn too_many(table: &str, most: u64) -> String {
+fn too_many(table: &str, max_bytes: u64) -> String {
     format!(
-        "table {table:?} is there already, so the rows are written in one transaction, and they take more than \
-         {} MiB, a quarter of the memory that there is for records; nothing was imported: import into a \
-         table of another name, or into one that is paged, or some of the rows at a time, or raise --memory",
-        most >> 20
+        "nothing was imported: table {table:?} exists and is not paged, so one transaction writes \
+         all rows, and they take more than {} MiB, a quarter of the memory for records; import \
+         into a new or paged table, import fewer rows at a time, or raise --memory",
+        max_bytes >> 20
     )
 }
 
-/// Rows as a table's types encode them; those that are none of its are rejected.
+/// Encodes rows by the types of the table, and rejects rows of other types.
 fn encode(table: &AnyTable, rows: Rows, rejections: &mut Rejections) -> Rows {
     if table.key == KeyType::Text && table.value == ValueType::Text {
         return rows;
@@ -263,7 +265,7 @@ fn encode(table: &AnyTable, rows: Rows, rejections: &mut Rejections) -> Rows {
     let mut encoded = Rows::default();
     for row in 0..rows.len() {
         let (line, key, value) = rows.get(row);
-        let text = |bytes| std::str::from_utf8(bytes).context("it is not text in UTF-8");
+        let text = |bytes| std::str::from_utf8(bytes).context("it is not UTF-8 text");
         let pair = text(key).and_then(|key| table.key.encode(key));
         let pair = pair.and_then(|key| Ok((key, table.value.encode(text(value)?)?)));
         match pair {
@@ -274,39 +276,39 @@ fn encode(table: &AnyTable, rows: Rows, rejections: &mut Rejections) -> Rows {
     encoded
 }
 
-/// Rows whose keys a table can have, as it encodes them; the others are rejected.
+/// Rejects rows whose encoded keys are too long for the table.
 fn fitting(rows: Rows, is_paged: bool, rejections: &mut Rejections) -> Rows {
-    let (most, of) = match is_paged {
+    let (max_bytes, of) = match is_paged {
         true => (MAX_PAGED_KEY_BYTES, " of a paged table"),
         false => (MAX_KEY_BYTES, ""),
     };
-    if (0..rows.len()).all(|row| rows.get(row).1.len() <= most) {
+    if (0..rows.len()).all(|row| rows.get(row).1.len() <= max_bytes) {
         return rows;
     }
     let mut fitting = Rows::default();
     for row in 0..rows.len() {
         let (line, key, value) = rows.get(row);
-        if key.len() <= most {
+        if key.len() <= max_bytes {
             fitting.push(line, key, value);
         } else {
-            let reason = format!("its key has {} bytes, the limit{of} is {most}", key.len());
+            let reason = format!("its key has {} bytes, the limit{of} is {max_bytes}", key.len());
             rejections.add(Rejected { line, reason });
         }
     }
     fitting
 }
 
-/// Closes a database with what was imported.
+/// Closes the database after an import.
 fn close(db: &Database, imported: u64) -> Result<()> {
-    // Else whoever opens the database next replays all that was loaded, and who only reads, each time.
-    if imported > COMPACTED {
+    // Without a checkpoint the next opening, and every opening for reading, replays all the rows.
+    if imported > MANY_ROWS {
         once_free(|| block_on(db.checkpoint()))
-            .context("the rows are imported, but no checkpoint could be written")?;
+            .context("the rows are imported, but the checkpoint failed")?;
     }
     Ok(db.close()?)
 }
 
-/// Writes rows to a table that is there.
+/// Writes rows to an existing table.
 async fn put_rows(tx: &Transaction, table: &Table<[u8], [u8]>, rows: &Rows) -> Result<(), Error> {
     for row in 0..rows.len() {
         let (_, key, value) = rows.get(row);
@@ -315,8 +317,8 @@ async fn put_rows(tx: &Transaction, table: &Table<[u8], [u8]>, rows: &Rows) -> R
     Ok(())
 }
 
-/// Writes rows to a paged table that is there, all or nothing, and so many bytes of them in memory at a time: in an operation
-/// that takes no memory for versions. How many rows that is.
+/// Writes rows to an existing paged table in one bulk operation, which needs no memory for
+/// versions. Merges about `bytes` of rows at a time. Returns the number of rows.
 fn put_in_bulk(db: &Database, table: AnyTable, mut gathered: Gathered, bytes: u64) -> Result<u64> {
     let table = table.records;
     let written = table.clone();
@@ -326,7 +328,7 @@ fn put_in_bulk(db: &Database, table: AnyTable, mut gathered: Gathered, bytes: u6
         let (mut count, mut more) = (rows.len() as u64, merge.is_some());
         while let Some(merge) = merge.as_mut().filter(|_| more) {
             rows.clear();
-            // They were told already.
+            // These rejections were reported before.
             more = merge.fill(&mut rows, bytes, &mut Rejections::default())?;
             put_rows(tx, &written, &rows).await?;
             count += rows.len() as u64;
@@ -336,9 +338,9 @@ fn put_in_bulk(db: &Database, table: AnyTable, mut gathered: Gathered, bytes: u6
     Ok(block_on(db.transaction().try_run_bulk(&table, body))?.value)
 }
 
-/// Inserts sorted rows, texts all, into a table that nobody sees.
+/// Inserts sorted text rows into a staged table.
 fn insert(table: &StagedTable<str, str>, rows: &Rows) -> Result<()> {
-    let text = |bytes| std::str::from_utf8(bytes).expect("others are rejected");
+    let text = |bytes| std::str::from_utf8(bytes).expect("rows that are not text were rejected");
     let pair = |row| {
         let (_, key, value) = rows.get(row);
         (text(key), text(value))

@@ -1,4 +1,4 @@
-//! Sorted runs that do not fit into memory together: kept in a file without a name, and merged from there.
+//! External merge sort: sorted runs in an unnamed temporary file.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -11,29 +11,29 @@ use anyhow::Context;
 
 use super::rows::{Rejected, Rejections, Rows, repeated};
 
-/// Bytes that are written at a time.
+/// Size of the write buffer.
 const WRITTEN_BYTES: usize = 1 << 20;
-/// Bytes of a run that are read at a time, at least.
+/// Minimum size of a read.
 const MIN_READ_BYTES: u64 = 4 << 10;
-/// Before a row: its line, and the bytes of its key and of its value, little-endian.
+/// Header of a row: its line, and the lengths of its key and its value, little-endian.
 const HEAD_BYTES: usize = 16;
 
-/// What is said of an error of the operating system's.
+/// Context of I/O errors.
 const CANNOT_USE: &str = "cannot use a temporary file";
 
-/// Runs in a file that is gone when this is dropped, or the process ends.
+/// Runs in a file that the operating system deletes when the file is closed or the process ends.
 #[derive(Debug)]
 pub struct Spilled {
     file: BufWriter<File>,
-    /// Where each run ends, which is where the next begins.
+    /// End of each run, which is the start of the next.
     ends: Vec<u64>,
 }
 
 impl Spilled {
-    /// A file in a directory.
+    /// Creates the file in a directory.
     ///
     /// # Errors
-    /// The operating system's.
+    /// I/O errors.
     pub fn new(directory: &Path) -> Result<Self> {
         let file = tempfile::tempfile_in(directory)?;
         Ok(Self { file: BufWriter::with_capacity(WRITTEN_BYTES, file), ends: Vec::new() })
@@ -42,12 +42,13 @@ impl Spilled {
     /// Adds a sorted run.
     ///
     /// # Errors
-    /// The operating system's.
+    /// I/O errors.
     pub fn add(&mut self, run: &Rows) -> Result<()> {
         let mut end = self.ends.last().copied().unwrap_or(0);
         for row in 0..run.len() {
             let (line, key, value) = run.get(row);
-            let length = |part: &[u8]| u32::try_from(part.len()).expect("a row has such lengths");
+            let length =
+                |part: &[u8]| u32::try_from(part.len()).expect("rows are limited to 64 MiB");
             let mut head = [0; HEAD_BYTES];
             head[..8].copy_from_slice(&line.to_le_bytes());
             head[8..12].copy_from_slice(&length(key).to_le_bytes());
@@ -61,10 +62,10 @@ impl Spilled {
         Ok(())
     }
 
-    /// All rows in the order of their keys; reading takes some `bytes` of memory.
+    /// Merges the runs in key order, with about `bytes` of memory for reading.
     ///
     /// # Errors
-    /// The operating system's.
+    /// I/O errors.
     pub fn merge(&mut self, bytes: u64) -> Result<Merge> {
         self.file.flush()?;
         let file = self.file.get_ref().try_clone()?;
@@ -79,7 +80,7 @@ impl Spilled {
     }
 }
 
-/// Sorted runs: all but the last in a file.
+/// Sorted runs. All but the last are in a file.
 #[derive(Debug, Default)]
 pub struct Gathered {
     last: Option<Rows>,
@@ -87,15 +88,16 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// A single run.
+    /// Holds a single run.
     pub fn of(run: Rows) -> Self {
         Self { last: Some(run), spilled: None }
     }
 
-    /// Takes a run, and puts the one before into a file in a directory; gives that one's memory back.
+    /// Keeps a run in memory, and writes the previous run to a file in `directory`. Returns the
+    /// memory of the previous run.
     ///
     /// # Errors
-    /// The operating system's.
+    /// I/O errors.
     pub fn add(&mut self, run: Rows, directory: &Path) -> anyhow::Result<Option<Rows>> {
         let Some(before) = self.last.replace(run) else { return Ok(None) };
         let cannot = || format!("cannot write a temporary file to {}", directory.display());
@@ -107,12 +109,13 @@ impl Gathered {
         Ok(Some(before))
     }
 
-    /// Is told that no more come. If there are several, the last one is in the file too then, and its memory is empty.
+    /// Ends the input. If several runs exist, writes the last one to the file too, and empties its
+    /// memory.
     ///
     /// # Errors
-    /// The operating system's.
+    /// I/O errors.
     pub fn end(&mut self) -> anyhow::Result<()> {
-        let last = self.last.as_mut().expect("a run was loaded, an empty one at least");
+        let last = self.last.as_mut().expect("at least an empty run was loaded");
         if let Some(spilled) = &mut self.spilled {
             spilled.add(last).context(CANNOT_USE)?;
             last.clear();
@@ -120,10 +123,11 @@ impl Gathered {
         Ok(())
     }
 
-    /// The rows of a single run, or memory for rows, and those of several runs, which are merged with some `bytes` of memory.
+    /// Returns the rows of a single run; or an empty run to fill, and the merge of several runs,
+    /// which takes about `bytes` of memory.
     ///
     /// # Errors
-    /// The operating system's.
+    /// I/O errors.
     pub fn rows(&mut self, bytes: u64) -> anyhow::Result<(Rows, Option<Merge>)> {
         let rows = self.last.take().unwrap_or_default();
         let merge = self.spilled.as_mut().map(|spilled| spilled.merge(bytes));
@@ -131,7 +135,7 @@ impl Gathered {
     }
 }
 
-/// Rows of several runs, in the order of their keys.
+/// The rows of several runs in key order.
 #[derive(Debug)]
 pub struct Merge {
     file: File,
@@ -142,11 +146,11 @@ pub struct Merge {
 }
 
 impl Merge {
-    /// Adds rows to `rows` until they take some `bytes`; rows whose key an earlier line has are rejected. `false`
-    /// if there are no more.
+    /// Adds rows to `rows` until they take about `bytes`, and rejects rows whose key occurs on an
+    /// earlier line. Returns `false` after the last row.
     ///
     /// # Errors
-    /// The operating system's.
+    /// I/O errors.
     pub fn fill(
         &mut self,
         rows: &mut Rows,
@@ -166,7 +170,7 @@ impl Merge {
         Ok(true)
     }
 
-    /// Goes on to the next row of a run.
+    /// Advances to the next row of a run.
     fn advance(&mut self, run: usize, mut key: Vec<u8>) -> Result<()> {
         let reader = &mut self.runs[run];
         if reader.read(&self.file)? {
@@ -181,15 +185,15 @@ impl Merge {
 /// Reads a run row by row.
 #[derive(Debug)]
 struct RunReader {
-    /// What of the file is to be read yet.
+    /// The unread range of the file.
     at: u64,
     end: u64,
     piece: u64,
     buffer: Vec<u8>,
-    /// Where in the buffer the next row begins.
+    /// Start of the next row in the buffer.
     next: usize,
     line: u64,
-    /// Where in the buffer the row's key and its value begin.
+    /// Start of the key and of the value in the buffer.
     key: usize,
     value: usize,
 }
@@ -199,7 +203,7 @@ impl RunReader {
         Self { at, end, piece, buffer: Vec::new(), next: 0, line: 0, key: 0, value: 0 }
     }
 
-    /// Goes to the next row; `false` if there is none.
+    /// Reads the next row. Returns `false` after the last row.
     fn read(&mut self, file: &File) -> Result<bool> {
         if self.next == self.buffer.len() && self.at == self.end {
             return Ok(false);
@@ -219,7 +223,7 @@ impl RunReader {
         Ok(true)
     }
 
-    /// Makes sure that so many bytes from the next row on are in the buffer.
+    /// Reads until the buffer has `bytes` from the start of the next row.
     fn need(&mut self, file: &File, bytes: usize) -> Result<()> {
         if self.buffer.len() - self.next >= bytes {
             return Ok(());
@@ -248,10 +252,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_merged_in_the_order_of_keys() {
+    fn runs_are_merged_in_key_order() {
         let (mut rejected, mut line) = (Rejections::default(), 0);
         let mut spilled = Spilled::new(&std::env::temp_dir()).unwrap();
-        // One of them empty, one with a value longer than what is read at a time.
+        // One run is empty, and one has a value longer than a read.
         for run in 0..7_u64 {
             let mut rows = Rows::default();
             for row in 0..(run * 100) {
@@ -281,7 +285,7 @@ mod tests {
         assert_eq!(all.len(), 2100 + 1);
         assert!(all.is_sorted_by(|a, b| a.1 < b.1));
         assert!(all[..2100].iter().all(|(_, _, bytes)| *bytes == 15 || *bytes == 500_000));
-        assert_eq!(all[2100], (102, "99999".to_owned(), 5), "the first line's");
+        assert_eq!(all[2100], (102, "99999".to_owned(), 5), "the row of the first line");
         assert_eq!(rejected.count, 5);
     }
 }

@@ -1,15 +1,18 @@
-//! `import`: a file's rows into a table, all or nothing.
+//! `import`: the rows of a file into a table, all rows or none.
 //!
-//! A thread reads rows, and gathers as many as the memory allows for one run. Each run is sorted by its keys; if there
-//! are several, they are kept in a temporary file and merged from there. So records lie in the log in the order of their
-//! keys, and scans read them in large pieces. A table that is new is filled by many
-//! transactions while nobody sees it, and published by one; a paged one that is there already is written by a bulk operation, another
-//! by a single transaction, which must fit into memory.
+//! A thread reads rows and collects them in runs, whose size depends on the memory. Each run is
+//! sorted by key. Several runs are written to a temporary file and merged. The log then stores the
+//! records in key order, and scans read them in large pieces.
+//!
+//! Many transactions fill a new table while it is staged, and one publishes it. A bulk operation
+//! writes an existing paged table. One transaction writes any other existing table, so its rows
+//! must fit into memory.
 
-mod csv;
+pub mod csv;
 mod index;
 mod load;
 mod merge;
+#[cfg(feature = "parquet")]
 mod parquet;
 mod parse;
 mod rows;
@@ -32,12 +35,12 @@ use crate::exit;
 use crate::output::{Output, counted};
 use crate::store::StoreArguments;
 
-/// What some programs put before the text of a file.
+/// Some programs begin a text file with this mark.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-/// Runs that exist at a time: one is read while the other is loaded.
+/// Number of runs: one is read while the other is loaded.
 const RUNS: u64 = 2;
 
-/// What an import did.
+/// Result of an import.
 #[derive(Debug, Serialize)]
 struct Report {
     table: String,
@@ -47,25 +50,26 @@ struct Report {
     rows_per_second: f64,
 }
 
-/// How the memory of `--memory` is shared.
+/// Division of the memory of `--memory`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Shares {
-    /// Bytes of a run of rows, about.
+    /// Approximate bytes of a run.
     run: u64,
-    /// Bytes of the database; where there is no number, what it takes anyway.
+    /// Memory budget of the database, or `None` for its default.
     database: Option<u64>,
 }
 
 impl Shares {
-    /// Those of what `--memory` says, or of an import that is given no bound, into a database that is `new` or not.
+    /// Divides the bytes of `--memory`, or chooses defaults without it. `new`: the database does
+    /// not exist yet.
     fn of(memory: Option<u64>, new: bool) -> Self {
         const MIB: u64 = 1 << 20;
-        /// A database that is made, and closed after the import, gains nothing by records that stay in memory. One that is
-        /// there may have a table to which all rows are to be written at once.
+        /// A new database is closed after the import, so cached records are of no use. An existing
+        /// database may need memory for one transaction with all rows.
         const NEW_DATABASE: u64 = 192 * MIB;
-        /// The log's buffer, and something for records.
+        /// The buffer of the log, and a few MiB for records.
         const MIN_DATABASE: u64 = 68 * MIB;
-        /// Those of the runs, and one for what else the process takes.
+        /// One share per run, and one for the rest of the process.
         const SHARES: u64 = RUNS + 1;
         const RUN_BYTES: std::ops::RangeInclusive<u64> = 4 * MIB..=64 * MIB;
         let Some(memory) = memory else {
@@ -77,7 +81,7 @@ impl Shares {
     }
 }
 
-/// Imports a file, all of it or nothing.
+/// Imports all rows of a file or none.
 pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<ExitCode> {
     let start = Instant::now();
     let shares = Shares::of(store.memory_bytes(), !store.is_there());
@@ -89,7 +93,7 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
         let (full, runs) = sync_channel(1);
         let (give_back, spare) = channel();
         for _ in 0..RUNS {
-            give_back.send(Rows::default()).expect("it is received below");
+            give_back.send(Rows::default()).expect("the receiver exists");
         }
         let mut sink = Runs::new(import, shares.run, full, spare);
         let reading = scope.spawn(move || {
@@ -99,16 +103,16 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
         let mut loaded = Ok(());
         for (run, wanted) in &runs {
             loaded = loader.load(run, wanted).map(|spare| {
-                // The reader may have come to its end.
+                // Fails if the reader has finished.
                 _ = spare.map(|spare| give_back.send(spare));
             });
             if loaded.is_err() {
                 break;
             }
         }
-        // So that the reader stops.
+        // Stops the reader.
         drop((runs, give_back));
-        let (read, rejections) = reading.join().expect("it does not panic");
+        let (read, rejections) = reading.join().expect("no panic");
         loaded.and(read)?;
         if rejections.count == 0 || import.skip_rejected {
             loader.end()?;
@@ -116,20 +120,20 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
         Ok(rejections)
     })
     .inspect_err(|_: &anyhow::Error| {
-        // What went wrong first is told. What cannot be taken back now is when the database is opened next.
-        _ = loader.take_back();
+        // Reports the first error. If the rollback fails, the next opening deletes the rows.
+        _ = loader.roll_back();
     })?;
     rejections.append(&mut loader.rejections);
-    rejections.tell(&name, unit);
+    rejections.print(&name, unit);
     let rejected = rejections.count;
     if rejected > 0 && !import.skip_rejected {
         eprintln!(
-            "braid: nothing was imported, {} {} rejected; mend what is wrong, or import the others with \
-             --skip-rejected",
+            "braid: nothing was imported, because {} {} rejected; correct the file, or import the \
+             valid rows with --skip-rejected",
             counted(rejected, "row"),
             if rejected == 1 { "was" } else { "were" }
         );
-        loader.take_back()?;
+        loader.roll_back()?;
         return Ok(exit::rejected());
     }
     let imported = loader.finish()?;
@@ -140,7 +144,8 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
         output.document(&Report { table, imported, rejected, seconds, rows_per_second })?;
     } else {
         output.line(&format!(
-            "imported {} into {:?} in {seconds:.2} s ({rows_per_second:.0} rows/s), rejected {rejected}",
+            "imported {} into {:?} in {seconds:.2} s ({rows_per_second:.0} rows/s), rejected \
+             {rejected}",
             counted(imported, "row"),
             import.table
         ))?;
@@ -148,7 +153,7 @@ pub fn run(import: &Import, store: &StoreArguments, output: &Output) -> Result<E
     Ok(if rejected == 0 { ExitCode::SUCCESS } else { exit::rejected() })
 }
 
-/// Gathers rows in runs, and sends these.
+/// Collects rows in runs, and sends the runs to the loader.
 struct Runs {
     run: Rows,
     bytes: u64,
@@ -165,12 +170,12 @@ impl Runs {
         full: SyncSender<(Rows, bool)>,
         spare: Receiver<Rows>,
     ) -> Self {
-        let run = spare.recv().expect("some were sent");
+        let run = spare.recv().expect("the channel holds the empty runs");
         let (rejections, skip_rejected) = (Rejections::default(), import.skip_rejected);
         Self { run, bytes, full, spare, rejections, skip_rejected }
     }
 
-    /// Sends the run, and says whether it is to be loaded: not if nothing will be imported.
+    /// Sends the run, with a flag whether to load it. A rejected row cancels the import.
     fn send(&mut self) -> Result<()> {
         let wanted = self.rejections.count == 0 || self.skip_rejected;
         let sent = self.full.send((std::mem::take(&mut self.run), wanted));
@@ -179,8 +184,8 @@ impl Runs {
                 self.run = spare;
                 Ok(())
             }
-            // Whoever loads them says why.
-            _ => bail!("no more rows are wanted"),
+            // The loader returns its error.
+            _ => bail!("the import has failed"),
         }
     }
 }
@@ -204,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_database_and_the_runs_share_the_memory() {
+    fn database_and_runs_share_the_memory() {
         const MIB: u64 = 1 << 20;
         assert_eq!(Shares::of(None, false), Shares { run: 64 * MIB, database: None });
         assert_eq!(Shares::of(None, true), Shares { run: 64 * MIB, database: Some(192 * MIB) });

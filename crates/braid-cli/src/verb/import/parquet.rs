@@ -1,5 +1,5 @@
-//! Rows of a Parquet file as JSON objects: what JSON has no word for becomes text, and what cannot be said
-//! exactly is refused.
+//! Converts rows of a Parquet file to JSON objects. Values without a JSON type become strings.
+//! Values that JSON cannot represent exactly are rejected.
 
 use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,11 +17,12 @@ use super::source::Watched;
 use crate::codec::{append_json, json_error, to_hex};
 use crate::verb::json_text::Fields;
 
-/// Gives the rows of a file, each as a JSON object or the reason why it is none, with its number, from 1 on.
+/// Calls `each` for every row with its number, from 1, and its JSON object or the reason for its
+/// rejection.
 ///
 /// # Errors
-/// If it is no Parquet file, lacks one of the `required` columns, has columns that cannot be read exactly, or is damaged;
-/// the first of `each`.
+/// If the file is not a Parquet file or is damaged, lacks one of the `required` columns, or has columns
+/// that cannot be read exactly. The first error of `each`.
 pub fn read(
     watched: &Watched,
     file: File,
@@ -59,23 +60,23 @@ pub fn read(
     Ok(())
 }
 
-/// Calls into the reader of files, which panics at some that are damaged.
+/// Calls the Parquet reader, which panics on some damaged files.
 fn guarded<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(read)) {
         Ok(read) => read,
-        Err(_) => bail!("it is damaged, or of a kind that its reader does not know"),
+        Err(_) => bail!("the file is damaged, or has an unsupported encoding"),
     }
 }
 
-/// What a column's fields are.
+/// The JSON form of the fields of a column.
 #[derive(Debug)]
 enum Shape {
-    /// As the field says.
+    /// By the type of the field.
     Plain,
-    /// A text that is JSON.
+    /// A string with JSON text.
     Json,
     Uuid,
-    /// A moment, of UTC or of a clock of some place.
+    /// A time stamp, in UTC or in local time.
     Moment {
         utc: bool,
         nanoseconds: bool,
@@ -95,7 +96,7 @@ impl Shape {
         Ok(if repeated { Self::List(Box::new(element)) } else { element })
     }
 
-    /// Of a field, or of what it repeats.
+    /// The shape of a field, or of the element of a repeated field.
     fn of_element(column: &Type) -> Result<Self> {
         if column.is_primitive() {
             return Self::of_leaf(column);
@@ -110,7 +111,7 @@ impl Shape {
                 match part.get_fields() {
                     [element] => Ok(Self::List(Box::new(Self::of(element)?))),
                     [key, value] => Ok(Self::Map(Box::new((Self::of(key)?, Self::of(value)?)))),
-                    _ => bail!("is no map"),
+                    _ => bail!("is not a map"),
                 }
             }
             (ConvertedType::NONE, _) => {
@@ -121,7 +122,7 @@ impl Shape {
                 let fields = parts.iter().map(|part| field(part.as_ref()));
                 Ok(Self::Object(fields.collect::<Result<_>>()?))
             }
-            _ => bail!("is of a kind that cannot be read"),
+            _ => bail!("has an unsupported type"),
         }
     }
 
@@ -130,10 +131,10 @@ impl Shape {
         match (about.logical_type_ref(), about.converted_type(), column.get_physical_type()) {
             (_, _, Physical::INT96) => {
                 bail!(
-                    "has time stamps of 96 bits, which an old format has; write them as micro- or nanoseconds"
+                    "has 96-bit time stamps of an old format; write them as micro- or nanoseconds"
                 )
             }
-            (_, ConvertedType::INTERVAL, _) => bail!("has intervals, which cannot be read"),
+            (_, ConvertedType::INTERVAL, _) => bail!("has intervals, which are not supported"),
             (Some(LogicalType::Json), ..) | (_, ConvertedType::JSON, _) => Ok(Self::Json),
             (Some(LogicalType::Uuid), ..) => Ok(Self::Uuid),
             (Some(LogicalType::Timestamp(moment)), ..) => Ok(Self::Moment {
@@ -147,7 +148,7 @@ impl Shape {
         }
     }
 
-    /// Appends a field as JSON; why it cannot be said.
+    /// Appends a field as JSON, or returns the reason why it cannot be represented.
     fn append(&self, field: &Field, out: &mut Vec<u8>) -> Result<(), String> {
         match (self, field) {
             (_, Field::Null) => out.extend_from_slice(b"null"),
@@ -156,7 +157,7 @@ impl Shape {
                 append_list(list.elements(), out, |field, out| element.append(field, out))?;
             }
             (Self::Map(parts), Field::MapInternal(map)) => {
-                // Keys may be of any type: so pairs, and not the fields of an object.
+                // Keys may have any type, so the map becomes an array of pairs.
                 append_list(map.entries(), out, |(key, value), out| {
                     out.push(b'[');
                     parts.0.append(key, out)?;
@@ -173,13 +174,14 @@ impl Shape {
             }
             (Self::TimeOfDay, Field::Long(time)) => append_json(&time_of_day(*time, 9)?, out),
             (Self::Plain, _) => append_plain(field, out)?,
-            _ => return Err("it has a field of another type than its column".to_owned()),
+            _ => return Err("it has a field with another type than its column".to_owned()),
         }
         Ok(())
     }
 }
 
-/// Whether what a list repeats are its elements, and no group around each: as the reader of files decides.
+/// Returns whether the repeated field of a list is the element itself, and not a group around it.
+/// Uses the rules of the Parquet reader.
 fn is_element(repeated: &Type, list: &Type) -> bool {
     let about = repeated.get_basic_info();
     if repeated.is_primitive() {
@@ -224,12 +226,12 @@ fn append_list<T>(
     Ok(())
 }
 
-/// Appends what is JSON already, on one line.
+/// Appends JSON text on one line.
 fn append_raw(text: &str, out: &mut Vec<u8>) -> Result<(), String> {
     let json: &RawValue =
         serde_json::from_str(text).map_err(|error| json_error::with_place(&error))?;
     let line = json.get().replace(['\n', '\r'], " ");
-    // An object is to have each field once.
+    // Rejects an object with duplicate fields.
     if line.starts_with('{') {
         Fields::parse(&line)?;
     }
@@ -248,7 +250,7 @@ fn append_plain(field: &Field, out: &mut Vec<u8>) -> Result<(), String> {
         | Field::UShort(_)
         | Field::UInt(_)
         | Field::ULong(_) => out.extend_from_slice(field.to_string().as_bytes()),
-        // With every digit; its text ends with a point if it is whole.
+        // Keeps every digit. The text of a whole number ends with a point.
         Field::Decimal(_) => {
             out.extend_from_slice(field.to_string().trim_end_matches('.').as_bytes());
         }
@@ -266,7 +268,7 @@ fn append_plain(field: &Field, out: &mut Vec<u8>) -> Result<(), String> {
         Field::TimestampMillis(_) | Field::TimestampMicros(_) => {
             append_json(&moment(field, false, true)?, out);
         }
-        _ => return Err("it has a field of another type than its column".to_owned()),
+        _ => return Err("it has a field with another type than its column".to_owned()),
     }
     Ok(())
 }
@@ -277,17 +279,17 @@ fn append_number(
 ) -> Result<(), String> {
     let value: f64 = number.into();
     if !value.is_finite() {
-        return Err(format!("JSON has no number {value}"));
+        return Err(format!("JSON cannot represent the number {value}"));
     }
-    serde_json::to_writer(out, &number).expect("a number is written to memory");
+    serde_json::to_writer(out, &number).expect("writing to memory does not fail");
     Ok(())
 }
 
 fn no_time(number: impl std::fmt::Display) -> String {
-    format!("{number} is no time that can be told")
+    format!("{number} is out of range for a time")
 }
 
-/// A moment as RFC 3339 has it, without an offset if it is none of UTC.
+/// Formats a time stamp by RFC 3339, without an offset if it is local time.
 fn moment(field: &Field, nanoseconds: bool, utc: bool) -> Result<String, String> {
     let (moment, digits) = match *field {
         Field::TimestampMillis(time) => {
@@ -306,7 +308,7 @@ fn moment(field: &Field, nanoseconds: bool, utc: bool) -> Result<String, String>
     Ok(if utc { text } else { text.trim_end_matches('Z').to_owned() })
 }
 
-/// A time since midnight, counted in so small decimal parts of a second.
+/// Formats a time since midnight, counted in units of 10^-`digits` seconds.
 fn time_of_day(time: i64, digits: u32) -> Result<String, String> {
     let second = 10_i64.pow(digits);
     if !(0..86_400 * second).contains(&time) {
@@ -320,14 +322,14 @@ fn time_of_day(time: i64, digits: u32) -> Result<String, String> {
 
 fn uuid(bytes: &[u8]) -> Result<String, String> {
     if bytes.len() != 16 {
-        return Err(format!("a UUID has 16 bytes, and this {}", bytes.len()));
+        return Err(format!("a UUID has 16 bytes, this one has {}", bytes.len()));
     }
     let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let parts = [0..4, 4..6, 6..8, 8..10, 10..16].map(|range| digits[range].concat());
     Ok(parts.join("-"))
 }
 
-/// A name as JSON.
+/// A name as a JSON string.
 fn text_of(name: &str) -> String {
     serde_json::to_string(name).expect("text is JSON")
 }

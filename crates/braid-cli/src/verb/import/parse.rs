@@ -1,6 +1,8 @@
-//! From a file's bytes to keys and values, each row either good or rejected for a reason.
+//! Parses the bytes of a file into keys and values. Each row is accepted, or rejected with a
+//! reason.
 
 use std::collections::HashMap;
+#[cfg(feature = "parquet")]
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 
@@ -9,40 +11,46 @@ use braiddb::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 use super::BYTE_ORDER_MARK;
 use super::csv::{self, CsvReader};
+#[cfg(feature = "parquet")]
 use super::parquet;
 use super::rows::Rejected;
 use super::source::Source;
 use crate::arguments::{Format, Import};
 use crate::output::{counted, escaped};
+#[cfg(not(feature = "parquet"))]
+use crate::verb::file_format::NO_PARQUET;
 use crate::verb::json_text::{Fields, compact, unquoted};
 
-/// Bytes that a line of JSON may have: more than any value, as blanks are not kept.
+/// Maximum length of a line of JSON. It exceeds that of a value, because whitespace is removed.
 const MAX_LINE_BYTES: usize = 64 << 20;
 
-/// What stands between the fields of many files, and how it is said on the command line.
+/// Common delimiters of CSV, and their arguments of `--delimiter`.
 const DELIMITERS: [(char, &str); 4] = [(';', "';'"), ('\t', "tab"), ('|', "'|'"), (',', ",")];
 
-/// Takes rows as they come.
+/// Receives the rows.
 pub trait Sink {
-    /// Takes a row.
+    /// Receives a row.
     ///
     /// # Errors
-    /// If no more are wanted.
+    /// If the import has failed.
     fn take(&mut self, line: u64, key: &[u8], value: &[u8]) -> Result<()>;
 
-    /// Is told of a row that is none.
+    /// Receives a rejected row.
     fn reject(&mut self, rejected: Rejected);
 }
 
 /// Reads a whole file.
 ///
 /// # Errors
-/// If it cannot be read to its end, or is not of its format.
+/// If the file cannot be read to its end, or does not have its format.
 pub fn read(source: Source, import: &Import, sink: &mut impl Sink) -> Result<()> {
     let Source { name, format, delimiter, reader } = source;
     match format {
         Format::Csv => read_csv(reader, delimiter, import, &name, sink),
         Format::Jsonl => read_jsonl(reader, import, &name, sink),
+        #[cfg(not(feature = "parquet"))]
+        Format::Parquet => bail!(NO_PARQUET),
+        #[cfg(feature = "parquet")]
         Format::Parquet => {
             let file = File::open(&import.file).with_context(|| format!("cannot read {name}"))?;
             let required: Vec<&str> = [Some(&import.key), import.value.as_ref()]
@@ -57,27 +65,30 @@ pub fn read(source: Source, import: &Import, sink: &mut impl Sink) -> Result<()>
     }
 }
 
-/// Which of a file's columns is called so.
+/// The position of the column `name`.
 ///
 /// # Errors
-/// Which columns there are, if none is.
+/// If the column does not exist, with a list of the columns.
 pub fn position(columns: &[impl AsRef<str>], name: &str, file: &str) -> Result<usize> {
     let found = columns.iter().position(|column| column.as_ref() == name);
     found.with_context(|| {
         let names: Vec<String> = columns.iter().map(|name| escaped(name.as_ref())).collect();
-        let told = format!("{file} has no column {name:?}; its columns are {}", names.join(", "));
+        let message =
+            format!("{file} has no column {name:?}; its columns are {}", names.join(", "));
         match columns {
-            // Which may be all of them, with something else between them.
+            // The header may use another delimiter.
             [one] => match DELIMITERS.iter().find(|(between, _)| one.as_ref().contains(*between)) {
-                Some((_, word)) => format!("{told}; if that is several, say --delimiter {word}"),
-                None => told,
+                Some((_, word)) => {
+                    format!("{message}; to split this column, use --delimiter {word}")
+                }
+                None => message,
             },
-            _ => told,
+            _ => message,
         }
     })
 }
 
-/// Gives a row to the sink, unless its key or value does not fit.
+/// Passes a row to the sink, or rejects it if its key or value is empty or too long.
 fn take(sink: &mut impl Sink, line: u64, key: &[u8], value: &[u8]) -> Result<()> {
     let reason = if key.is_empty() {
         "its key is empty".to_owned()
@@ -99,12 +110,12 @@ fn read_csv(
     name: &str,
     sink: &mut impl Sink,
 ) -> Result<()> {
-    // Where the rows after unmatched quotation marks begin, nobody can say.
+    // After unmatched quotation marks the start of the next row is unknown.
     let broken = || format!("nothing was imported: {name} cannot be read to its end");
     let mut csv = CsvReader::new(reader, delimiter).with_context(broken)?;
     let mut row = csv::Row::default();
     if !csv.read(&mut row).with_context(broken)? {
-        bail!("{name} is empty: a CSV file begins with the names of its columns");
+        bail!("{name} is empty; a CSV file begins with the names of its columns");
     }
     let columns = Columns::new(&row).with_context(|| format!("{name} line {}", row.line))?;
     let find = |column: &String| position(&columns.names, column, name);
@@ -125,21 +136,23 @@ fn read_csv(
 /// The columns of a CSV file.
 struct Columns {
     names: Vec<String>,
-    /// What stands before the value of each in a JSON object: `{"a":`, `,"b":`.
+    /// The JSON text before the value of each column: `{"a":`, `,"b":`.
     before: Vec<Vec<u8>>,
 }
 
 impl Columns {
-    /// Those that a header names, each by a name of its own: an object keeps one field of each name.
+    /// The columns of a header. Their names must be different, like those of the fields of an
+    /// object.
     fn new(header: &csv::Row) -> Result<Self> {
         let (mut names, mut numbers) = (Vec::<String>::new(), HashMap::new());
         for field in header.fields() {
             let name = std::str::from_utf8(field);
-            let name = name.map_err(|_| anyhow!("a column's name is not text in UTF-8"))?;
+            let name = name.map_err(|_| anyhow!("the name of a column is not UTF-8 text"))?;
             let number = names.len() + 1;
             if let Some(first) = numbers.insert(name, number) {
                 bail!(
-                    "columns {first} and {number} are both called {name:?}; give each column a name of its own"
+                    "columns {first} and {number} are both named {name:?}; give each column a \
+                     different name"
                 );
             }
             names.push(name.to_owned());
@@ -158,14 +171,14 @@ impl Columns {
         if row.len() != self.names.len() {
             let (fields, columns) = (row.len(), self.names.len());
             return Err(format!(
-                "it has {}, the header has {columns}",
+                "it has {}, but the header has {columns}",
                 counted(fields as u64, "column")
             ));
         }
         Ok(())
     }
 
-    /// A row as a JSON object with its columns in their order.
+    /// Converts a row to a JSON object, with the columns in order.
     fn append_object(&self, row: &csv::Row, object: &mut Vec<u8>) -> Result<(), String> {
         object.clear();
         for (before, field) in self.before.iter().zip(row.fields()) {
@@ -178,11 +191,11 @@ impl Columns {
         }
         let text = |(_, field): &(_, &[u8])| std::str::from_utf8(field).is_err();
         let (column, _) = self.names.iter().zip(row.fields()).find(text).expect("one of them is");
-        Err(format!("column {column:?} is not text in UTF-8"))
+        Err(format!("column {column:?} is not UTF-8 text"))
     }
 }
 
-/// Appends what is text, unless it is found not to be, as JSON.
+/// Appends a field as a JSON string. The caller checks that it is UTF-8.
 fn append_text(field: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     let mut rest = field;
@@ -218,23 +231,24 @@ fn read_jsonl(reader: impl Read, import: &Import, name: &str, sink: &mut impl Si
         if text.trim_ascii().is_empty() {
             continue;
         }
-        // Else each of its lines would be rejected for a reason of its own.
+        // Reports the array once, instead of an error for each of its lines.
         if is_first && text.trim_ascii_start().starts_with(b"[") {
             bail!(
-                "{name} is a JSON array, and an import reads one object a line; jq -c '.[]' makes such lines of it"
+                "{name} is a JSON array, but braid import reads one object per line; convert it \
+                 with jq -c '.[]'"
             );
         }
         is_first = false;
         let row = match (whole, std::str::from_utf8(text)) {
-            (false, _) => Err(format!("it has more than {} MiB", MAX_LINE_BYTES >> 20)),
-            (true, Err(_)) => Err("it is not text in UTF-8".to_owned()),
+            (false, _) => Err(format!("it is longer than {} MiB", MAX_LINE_BYTES >> 20)),
+            (true, Err(_)) => Err("it is not UTF-8 text".to_owned()),
             (true, Ok(text)) => json_row(text, import),
         };
         take_json(sink, number, row)?;
     }
 }
 
-/// Gives a row that was JSON to the sink.
+/// Passes a row of JSON to the sink.
 fn take_json(sink: &mut impl Sink, line: u64, row: Result<(String, String), String>) -> Result<()> {
     match row {
         Ok((key, value)) => take(sink, line, key.as_bytes(), value.as_bytes()),
@@ -245,8 +259,8 @@ fn take_json(sink: &mut impl Sink, line: u64, row: Result<(String, String), Stri
     }
 }
 
-/// Reads the next line, without its end, and says whether it is all of it: of one that is too long the rest is
-/// passed. `None` at the end of the file.
+/// Reads the next line without its line end. Returns whether the line is complete: the rest of a
+/// line that is too long is skipped. Returns `None` at the end of the file.
 fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<Option<bool>> {
     line.clear();
     let (mut any, mut whole) = (false, true);
@@ -274,7 +288,7 @@ fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> std::io::Result<O
     }
 }
 
-/// A row of JSON as its key and its value; a number keeps every digit, as a key too.
+/// The key and the value of a row of JSON. Numbers keep every digit.
 fn json_row(text: &str, import: &Import) -> Result<(String, String), String> {
     let fields = Fields::parse(text)?;
     let find = |name: &str| fields.get(name).ok_or_else(|| format!("it has no field {name:?}"));
@@ -282,7 +296,7 @@ fn json_row(text: &str, import: &Import) -> Result<(String, String), String> {
     let key = match key.as_bytes().first() {
         Some(b'"') => unquoted(key)?,
         Some(b'-' | b'0'..=b'9' | b'[') => key.to_owned(),
-        _ => return Err(format!("its field {:?} is neither text nor a number", import.key)),
+        _ => return Err(format!("its field {:?} is neither a string nor a number", import.key)),
     };
     let value = match &import.value {
         None => compact(text),
@@ -299,7 +313,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_written_as_serde_json_writes_it() {
+    fn strings_equal_those_of_serde_json() {
         let all: String = (0..=0x7f_u8).map(char::from).chain("é\u{2028}😀".chars()).collect();
         let mut ours = Vec::new();
         append_text(all.as_bytes(), &mut ours);
@@ -307,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_too_long_is_passed() {
+    fn lines_that_are_too_long_are_skipped() {
         let mut text = b"a\n".to_vec();
         text.resize(MAX_LINE_BYTES + 10, b'x');
         text.extend_from_slice(b"\nb");

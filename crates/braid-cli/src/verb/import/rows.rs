@@ -1,13 +1,13 @@
-//! Rows on their way into a table: some at a time, in few allocations.
+//! Runs of rows in few allocations, and rejected rows.
 
-/// Rows of a file, each a key and a value, one after the other in memory.
+/// Rows of a file: keys and values in one buffer.
 #[derive(Debug, Default)]
 pub struct Rows {
     bytes: Vec<u8>,
     rows: Vec<Row>,
 }
 
-/// Bytes of a key that rows are compared by first.
+/// Length of the key prefix that the sort compares first.
 const HEAD: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +18,7 @@ struct Row {
     value: u32,
 }
 
-/// A row that was not taken.
+/// A rejected row.
 #[derive(Debug)]
 pub struct Rejected {
     pub line: u64,
@@ -31,23 +31,25 @@ impl Rows {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
-        let length = |bytes: &[u8]| u32::try_from(bytes.len()).expect("longer ones are rejected");
+        let length = |bytes: &[u8]| {
+            u32::try_from(bytes.len()).expect("longer keys and values were rejected")
+        };
         self.rows.push(Row { line, start, key: length(key), value: length(value) });
     }
 
-    /// Adds the rows of another.
+    /// Adds the rows of another run.
     pub fn append(&mut self, other: &Self) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
         self.rows.extend(other.rows.iter().map(|row| Row { start: row.start + start, ..*row }));
     }
 
-    /// How many rows there are.
+    /// The number of rows.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// The memory that they take.
+    /// The memory of the rows, including that for sorting.
     pub fn bytes(&self) -> usize {
         self.bytes.len() + self.rows.len() * (size_of::<Row>() + size_of::<([u8; HEAD], usize)>())
     }
@@ -57,21 +59,21 @@ impl Rows {
         self.rows.clear();
     }
 
-    /// A row: its line, its key and its value.
+    /// The line, the key and the value of a row.
     pub fn get(&self, number: usize) -> (u64, &[u8], &[u8]) {
         let row = self.rows[number];
         let (key, value) = self.bytes[row.start..].split_at(row.key as usize);
         (row.line, key, &value[..row.value as usize])
     }
 
-    /// Puts the rows in the order of their keys, and takes out those whose key an earlier line has.
+    /// Sorts the rows by key, and rejects rows whose key occurs on an earlier line.
     pub fn sort(&mut self, rejections: &mut Rejections) {
         let Self { bytes, rows } = self;
         let key = |row: &Row| &bytes[row.start..row.start + row.key as usize];
         if rows.windows(2).all(|pair| key(&pair[0]) < key(&pair[1])) {
             return;
         }
-        // Most comparisons need not look at the keys, which lie all over the memory.
+        // Most comparisons need only the prefixes, which are contiguous in memory.
         let mut order: Vec<([u8; HEAD], usize)> = Vec::with_capacity(rows.len());
         for (number, row) in rows.iter().enumerate() {
             let (mut head, key) = ([0; HEAD], key(row));
@@ -97,32 +99,32 @@ impl Rows {
     }
 }
 
-/// Why a row with a key that an earlier one has is rejected.
+/// The reason for rejecting a duplicate key.
 pub fn repeated(key: &[u8]) -> String {
     format!("an earlier row has its key {:?}", String::from_utf8_lossy(key))
 }
 
-/// Rejected rows: how many they are, and the first of them.
+/// The number of rejected rows, and the first of them.
 #[derive(Debug, Default)]
 pub struct Rejections {
     pub count: u64,
     first: Vec<Rejected>,
 }
 
-/// Rejected rows that are told one by one.
-const TOLD: usize = 20;
+/// Maximum number of rejected rows that are printed.
+const MAX_PRINTED: usize = 20;
 
 impl Rejections {
-    /// Adds one.
+    /// Adds a rejected row.
     pub fn add(&mut self, rejected: Rejected) {
         self.count += 1;
         self.first.push(rejected);
-        if self.first.len() >= 2 * TOLD {
+        if self.first.len() >= 2 * MAX_PRINTED {
             self.keep_first();
         }
     }
 
-    /// Adds those of another.
+    /// Moves the rejected rows of `other` here.
     pub fn append(&mut self, other: &mut Self) {
         self.count += std::mem::take(&mut other.count);
         self.first.append(&mut other.first);
@@ -131,11 +133,11 @@ impl Rejections {
 
     fn keep_first(&mut self) {
         self.first.sort_by_key(|rejected| rejected.line);
-        self.first.truncate(TOLD);
+        self.first.truncate(MAX_PRINTED);
     }
 
-    /// Says on standard error which rows were rejected and why; they are counted in so called units.
-    pub fn tell(&mut self, name: &str, unit: &str) {
+    /// Prints the rejected rows to standard error. `unit` is line or row.
+    pub fn print(&mut self, name: &str, unit: &str) {
         self.keep_first();
         for Rejected { line, reason } in &self.first {
             eprintln!("braid: {name} {unit} {line}: rejected: {reason}");
@@ -152,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_sorted_and_of_equal_keys_the_first_line_stays() {
+    fn sort_keeps_the_first_line_of_equal_keys() {
         let (mut rows, mut rejected) = (Rows::default(), Rejections::default());
         for (line, key, value) in [(2, "b", "1"), (3, "a", "22"), (4, "b", ""), (5, "", "3")] {
             rows.push(line, key.as_bytes(), value.as_bytes());
@@ -177,6 +179,6 @@ mod tests {
         }
         rejections.keep_first();
         let lines: Vec<u64> = rejections.first.iter().map(|row| row.line).collect();
-        assert_eq!((rejections.count, lines), (1000, (0..TOLD as u64).collect()));
+        assert_eq!((rejections.count, lines), (1000, (0..MAX_PRINTED as u64).collect()));
     }
 }

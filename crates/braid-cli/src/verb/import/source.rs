@@ -9,24 +9,24 @@ use anyhow::{Context, Result, anyhow, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::arguments::{Format, Import};
-use crate::verb::{file_format, place};
+use crate::verb::{file_format, path_error};
 
-/// Where rows come from.
+/// The source of the rows.
 #[derive(Debug)]
 pub struct Source {
-    /// What messages call it.
+    /// Name in messages.
     pub name: String,
     pub format: Format,
-    /// Between the fields of a CSV file.
+    /// Separator of the fields of a CSV file.
     pub delimiter: u8,
     pub reader: Watched,
 }
 
 impl Source {
-    /// Opens what is to be imported.
+    /// Opens the file or standard input.
     ///
     /// # Errors
-    /// If it cannot be read, or nobody says in which format it is.
+    /// If the file cannot be read, or its format is unknown.
     pub fn open(import: &Import) -> Result<Self> {
         let path = &import.file;
         let standard = file_format::is_standard(path);
@@ -34,7 +34,10 @@ impl Source {
         let file = if standard { None } else { Some(open(path)?) };
         let (format, delimiter) = file_format::of(path, import.format, import.delimiter)?;
         if standard && format == Format::Parquet {
-            bail!("what is in a Parquet file stands at its end; name a file instead of `-`");
+            bail!(
+                "Parquet cannot be read from standard input, because its index is at the end; \
+                 name a file"
+            );
         }
         let (file, bytes): (Box<dyn Read + Send>, u64) = match file {
             None => (Box::new(io::stdin()), 0),
@@ -44,33 +47,34 @@ impl Source {
     }
 }
 
-/// Opens a file, and says how many bytes it has.
+/// Opens a file. Returns it with its size.
 fn open(path: &Path) -> Result<(File, u64)> {
     let read = || format!("cannot read {}", path.display());
-    let file = File::open(path).map_err(|error| match place::missing(path, &error) {
-        Some(missing) => anyhow!("{missing}; name a file that is there, or - for standard input"),
+    let file = File::open(path).map_err(|error| match path_error::missing(path, &error) {
+        Some(missing) => anyhow!("{missing}; name an existing file, or - for standard input"),
         None => anyhow!(error).context(read()),
     })?;
     let about = file.metadata().with_context(read)?;
     if about.is_dir() {
-        let hint = match path.join(place::IDENTITY).is_file() {
-            true => "name a file; braid restore makes a database of a backup",
+        let hint = match path.join(path_error::IDENTITY_FILE).is_file() {
+            true => "name a file; to restore a backup use braid restore",
             false => "name a file in it: CSV, JSON lines or Parquet",
         };
-        bail!("{}; {hint}", place::directory(path));
+        bail!("{}; {hint}", path_error::directory(path));
     }
     if about.is_file()
         && let Some((kind, unpack)) = compression(&file)
     {
         let name = path.display();
         bail!(
-            "{name} is compressed, with {kind}; unpack it first: {unpack} {name} | braid import - --format csv, or jsonl"
+            "{name} is compressed with {kind}; decompress it first: {unpack} {name} | braid \
+             import - --format csv (or jsonl)"
         );
     }
     Ok((file, about.len()))
 }
 
-/// With what a file is compressed, by its first bytes, and what unpacks it.
+/// The compression of a file, by its first bytes, and the command that decompresses it.
 fn compression(file: &File) -> Option<(&'static str, &'static str)> {
     const KINDS: [(&[u8], &str, &str); 4] = [
         (b"\x1f\x8b\x08", "gzip", "gzip -dc"),
@@ -79,20 +83,21 @@ fn compression(file: &File) -> Option<(&'static str, &'static str)> {
         (b"PK\x03\x04", "zip", "unzip -p"),
     ];
     let mut first = [0; 6];
-    // What cannot be read is told when it is.
+    // The import reports read errors later.
     let filled = file.read_at(&mut first, 0).unwrap_or(0);
     let kind = KINDS.iter().find(|(begins, ..)| first[..filled].starts_with(begins));
     kind.map(|(_, kind, unpack)| (*kind, *unpack))
 }
 
-/// A file that shows how much of it has been read, on a terminal.
+/// A file with a progress bar on the terminal.
 pub struct Watched {
     file: Box<dyn Read + Send>,
     bar: ProgressBar,
 }
 
+#[cfg(feature = "parquet")]
 impl Watched {
-    /// Shows that so much more was read, by somebody else.
+    /// Counts bytes that another reader of the file has read.
     pub fn passed(&self, bytes: u64) {
         self.bar.inc(bytes);
     }
@@ -123,6 +128,6 @@ fn bar(bytes: u64) -> ProgressBar {
         0 => "importing {spinner} {decimal_bytes} {decimal_bytes_per_sec}",
         _ => "importing {wide_bar} {decimal_bytes}/{decimal_total_bytes} {eta}",
     };
-    let style = ProgressStyle::with_template(template).expect("a template of our own");
+    let style = ProgressStyle::with_template(template).expect("the template is a constant");
     ProgressBar::new(bytes).with_style(style)
 }

@@ -1,7 +1,8 @@
-//! `top`: a live screen of what a database does.
+//! `top`: a live screen with the activity of a database.
 //!
-//! A database is open in one process at a time, so what a running program does is read from a file in which that program
-//! puts its statistics; without one this process opens the database itself, as `stats` does.
+//! Only one process can open a database for writing. A running program therefore writes its
+//! statistics to a file, and this command reads them there. Without a file, this command opens the
+//! database itself.
 
 mod rates;
 mod screen;
@@ -18,25 +19,23 @@ use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifier
 
 use crate::arguments::Top;
 use crate::store::StoreArguments;
+use crate::verb::statistics_file::Sample;
 use rates::Rates;
 use screen::View;
-pub use source::read;
-use source::{Sample, Source};
+use source::Source;
 
-/// What a key of the keyboard does.
+/// The effect of a key press.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Command {
     Quit,
     Pause,
 }
 
-/// Shows the screen until somebody presses `q`.
+/// Shows the screen until the user presses `q`.
 pub fn run(top: &Top, store: &StoreArguments) -> Result<ExitCode> {
-    // Before anything is opened: whoever writes to a pipe is told at once.
+    // Fails before it opens anything.
     if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        bail!(
-            "braid top draws on a terminal, and this is none; for programs there is braid stats --watch --json"
-        );
+        bail!("braid top needs a terminal; for a pipe or a program use braid stats --watch --json");
     }
     let every = Duration::from_secs_f64(top.every);
     let mut source = Source::new(top, store)?;
@@ -91,7 +90,7 @@ fn command(event: &Event) -> Option<Command> {
     }
 }
 
-/// The newest sample, and what happened between it and the one before.
+/// The newest sample, and the rates between it and the previous one.
 #[derive(Default)]
 struct Samples {
     newest: Option<Sample>,

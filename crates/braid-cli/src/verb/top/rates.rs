@@ -1,20 +1,20 @@
-//! What happened in a second, from what was counted at two moments.
+//! Rates per second between two samples of the counters.
 
 use std::time::Duration;
 
 use braiddb::Stats;
 use braiddb::stats::{AbortStats, SuspensionStats};
 
-/// How often things happened in a second.
+/// Events per second.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rates {
     pub committed: f64,
     pub read_only: f64,
     pub aborted: f64,
     pub retries: f64,
-    /// By cause, with what the screen calls it.
+    /// Suspensions by cause, with the names on the screen.
     pub suspensions: Vec<(&'static str, f64)>,
-    /// Tasks of each worker.
+    /// Finished tasks of each worker.
     pub finished: Vec<f64>,
     pub flushes: f64,
     pub written_bytes: f64,
@@ -24,8 +24,8 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Between two moments. Where something was counted down, another process counts by now, and nothing is known
-    /// before the next moment.
+    /// The rates between two samples. If a counter has decreased, another process has written the
+    /// second sample, and the rates are unknown until the next one.
     pub fn between(before: &Stats, after: &Stats, elapsed: Duration) -> Self {
         let seconds = elapsed.as_secs_f64();
         if seconds == 0.0 || after.committed < before.committed || after.lsn.tail < before.lsn.tail
@@ -56,7 +56,7 @@ impl Rates {
     }
 }
 
-/// Aborts of all causes.
+/// The sum of all aborts.
 pub fn aborted(by_cause: &AbortStats) -> u64 {
     abort_causes(by_cause).iter().map(|(_, count)| count).sum()
 }

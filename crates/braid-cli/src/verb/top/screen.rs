@@ -1,4 +1,4 @@
-//! The screen: what is on it, and where.
+//! The layout and the content of the screen.
 
 use std::time::Duration;
 
@@ -12,15 +12,15 @@ use ratatui::widgets::{Block, Paragraph, Row, Table};
 use super::rates::{self, Rates};
 use super::source::STALE;
 
-/// What is to be shown.
+/// The content of the screen.
 pub struct View {
-    /// What the statistics are of.
+    /// The name of the file or the database.
     pub name: String,
     pub stats: Option<Stats>,
     pub rates: Rates,
-    /// How old they are.
+    /// Age of the statistics.
     pub age: Duration,
-    /// Why there are no newer ones.
+    /// The error of the last update.
     pub trouble: Option<String>,
     pub is_paused: bool,
 }
@@ -37,8 +37,8 @@ impl View {
         }
     }
 
-    /// What there is to say about the figures themselves.
-    fn state(&self) -> String {
+    /// The status of the statistics: paused, failed, waiting or old.
+    fn status(&self) -> String {
         if self.is_paused {
             return "paused".to_owned();
         }
@@ -51,13 +51,17 @@ impl View {
     }
 }
 
-/// Draws all of it.
+/// Draws the screen.
 pub fn draw(frame: &mut Frame<'_>, view: &View) {
     let rows = [Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)];
     let [title, middle, keys] = Layout::vertical(rows).areas(frame.area());
-    let state = view.state();
-    let heading =
-        Line::from(vec!["braid top  ".bold(), view.name.as_str().into(), "  ".into(), state.red()]);
+    let status = view.status();
+    let heading = Line::from(vec![
+        "braid top  ".bold(),
+        view.name.as_str().into(),
+        "  ".into(),
+        status.red(),
+    ]);
     frame.render_widget(heading, title);
     frame.render_widget(Line::from("q quit   p pause").dim(), keys);
     let Some(stats) = &view.stats else { return };
@@ -73,7 +77,7 @@ pub fn draw(frame: &mut Frame<'_>, view: &View) {
     workers(frame, bottom, stats, &view.rates);
 }
 
-/// A name and its figure on each line.
+/// Lines with a name and a figure.
 type Figures = Vec<(String, String)>;
 
 fn figure(name: &str, value: impl Into<String>) -> (String, String) {
@@ -98,8 +102,8 @@ fn transactions(stats: &Stats, rates: &Rates) -> Figures {
         figure("  of these read only", count(rates.read_only)),
         figure("aborted a second", count(rates.aborted)),
         figure("retries a second", count(rates.retries)),
-        figure("committed in all", count(stats.committed as f64)),
-        figure("aborted in all", count(rates::aborted(&stats.aborted) as f64)),
+        figure("committed in total", count(stats.committed as f64)),
+        figure("aborted in total", count(rates::aborted(&stats.aborted) as f64)),
     ];
     let mut causes = rates::abort_causes(&stats.aborted);
     causes.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
@@ -113,7 +117,7 @@ fn suspensions(rates: &Rates) -> Figures {
 }
 
 fn log(stats: &Stats, rates: &Rates) -> Figures {
-    // Nothing is logged where everything is durable.
+    // A database without a log reports everything as durable.
     let waiting = match stats.lsn.durable {
         u64::MAX => "nothing is logged".to_owned(),
         durable => bytes(stats.lsn.tail.saturating_sub(durable)),
@@ -124,13 +128,13 @@ fn log(stats: &Stats, rates: &Rates) -> Figures {
         figure("not yet durable", waiting),
         figure("since the checkpoint", bytes(stats.lsn.tail.saturating_sub(stats.lsn.checkpoint))),
         figure("segments on disk", bytes(stats.log.disk_bytes)),
-        figure("commits refused for room", count(stats.log.extensions_refused as f64)),
+        figure("commits refused, disk full", count(stats.log.extensions_refused as f64)),
     ]
 }
 
 fn memory(stats: &Stats, rates: &Rates) -> Figures {
     let memory = &stats.memory;
-    let budget = memory.budget.map_or_else(|| "no bound".to_owned(), bytes);
+    let budget = memory.budget.map_or_else(|| "unlimited".to_owned(), bytes);
     let index = memory.index_nodes + memory.keys + memory.indirection;
     let pages = match stats.pages.frames {
         0 => "none".to_owned(),
@@ -171,7 +175,7 @@ fn workers(frame: &mut Frame<'_>, area: Rect, stats: &Stats, rates: &Rates) {
     frame.render_widget(table, area);
 }
 
-/// A number in four digits or so.
+/// Formats a number with about four digits.
 pub fn count(number: f64) -> String {
     let (scaled, unit) = match number {
         ..1e4 => (number, ""),
@@ -183,7 +187,7 @@ pub fn count(number: f64) -> String {
     format!("{scaled:.digits$}{unit}")
 }
 
-/// Bytes in the unit that suits them.
+/// Formats bytes with a unit.
 pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let (mut scaled, mut unit) = (bytes as f64, 0);

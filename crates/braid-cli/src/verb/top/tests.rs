@@ -1,21 +1,15 @@
-//! What the screen shows of given statistics, and how they are read.
-
-#[path = "../../../../braiddb/tests/common/mod.rs"]
-#[allow(dead_code, reason = "one test opens a database")]
-mod limit;
+//! The screen for given statistics, the rates, and the keys.
 
 use std::time::Duration;
 
-use braiddb::{Database, Options, Stats};
+use braiddb::Stats;
 use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 
-use limit::{PART_SECONDS, Watched, with_limit};
-
 use super::rates::Rates;
 use super::screen::{self, View};
-use super::{Command, Sample, Samples, command, source};
+use super::{Command, Sample, Samples, command};
 
 fn stats(committed: u64) -> Stats {
     let json = serde_json::json!({
@@ -63,8 +57,8 @@ braid top  stats.json
 │  of these read only              38 k││storage                              0│
 │aborted a second                     0││commit                           150 k│
 │retries a second                     0││log space                            0│
-│committed in all                 400 k││undecided                            0│
-│aborted in all                      16││back-off                             0│
+│committed in total               400 k││undecided                            0│
+│aborted in total                    16││back-off                             0│
 │  conflict                          12││grace period                         0│
 │  requested                          3││foreign                              0│
 └──────────────────────────────────────┘└──────────────────────────────────────┘
@@ -74,7 +68,7 @@ braid top  stats.json
 │not yet durable                4.0 KiB││indexes                       64.0 MiB│
 │since the checkpoint           1.0 GiB││evicted a second                     0│
 │segments on disk               5.0 GiB││pages, dirty, orphaned      1000, 5, 2│
-│commits refused for room             0││pages on disk                  8.0 MiB│
+│commits refused, disk full           0││pages on disk                  8.0 MiB│
 │                                      ││pages loaded, written a second    0, 0│
 └──────────────────────────────────────┘└──────────────────────────────────────┘
 ┌ 2 workers ───────────────────────────────────────────────────────────────────┐
@@ -87,7 +81,7 @@ q quit   p pause";
 }
 
 #[test]
-fn the_first_line_says_what_is_amiss() {
+fn first_line_shows_errors_and_age() {
     let mut view = view("stats.json", Duration::from_secs(1));
     assert_eq!(drawn(&view, 80, 25)[0], "braid top  stats.json");
     view.age = Duration::from_secs(60);
@@ -101,16 +95,16 @@ fn the_first_line_says_what_is_amiss() {
 }
 
 #[test]
-fn any_size_of_a_terminal_will_do() {
+fn screen_fits_any_terminal_size() {
     let view = view("a-long-name-of-a-file-of-statistics.json", Duration::from_secs(1));
     for (width, height) in [(1, 1), (3, 2), (20, 5), (40, 60), (300, 12)] {
         assert_eq!(drawn(&view, width, height).len(), usize::from(height));
     }
 }
 
-/// Counters of another process say nothing about a second of this one, and a file that did not change nothing new.
+/// Counters of a restarted program and of an unchanged file give no rates.
 #[test]
-fn rates_are_between_two_samples_of_one_process() {
+fn rates_need_two_samples_of_one_process() {
     let (few, many) = (stats(1000), stats(9000));
     assert_eq!(Rates::between(&few, &many, Duration::from_secs(2)).committed, 4000.0);
     assert_eq!(Rates::between(&many, &few, Duration::from_secs(2)), Rates::default());
@@ -124,35 +118,6 @@ fn rates_are_between_two_samples_of_one_process() {
 }
 
 #[test]
-fn statistics_are_the_last_whole_line_of_a_file() {
-    with_limit(PART_SECONDS, |_| {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("stats.json");
-        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
-        db.run_blocking(async |tx| tx.tables().await).unwrap();
-        let line = serde_json::to_string(&db.stats()).unwrap();
-        let read = |text: &str| {
-            std::fs::write(&path, text).unwrap();
-            source::read(&path).map(|sample| sample.map(|sample| sample.stats.committed))
-        };
-        assert_eq!(read(&line).unwrap(), Some(1));
-        assert_eq!(read(&format!("{{}}\n{line}\n")).unwrap(), Some(1));
-        assert_eq!(read(&format!("{line}\n{{\"commit")).unwrap(), Some(1));
-        assert_eq!(read("").unwrap(), None);
-        assert_eq!(read(&line[..line.len() / 2]).unwrap(), None);
-        for wrong in ["{}\n", "7", "text\n", "{\"committed\": \"all\"}\n"] {
-            let said = format!("{:#}", read(wrong).unwrap_err());
-            assert!(said.contains("is no statistics of a database"), "{said}");
-        }
-        let missing = source::read(&directory.path().join("none")).unwrap_err();
-        assert!(format!("{missing:#}").contains("there is no file"), "{missing:#}");
-        assert!(
-            format!("{:#}", source::read(directory.path()).unwrap_err()).contains("is a directory")
-        );
-    });
-}
-
-#[test]
 fn keys_quit_and_pause() {
     let press = |code, modifiers| command(&Event::Key(KeyEvent::new(code, modifiers)));
     assert_eq!(press(KeyCode::Char('q'), KeyModifiers::NONE), Some(Command::Quit));
@@ -163,7 +128,7 @@ fn keys_quit_and_pause() {
 }
 
 #[test]
-fn figures_are_short() {
+fn figures_have_few_digits() {
     let counted = [0.0, 7.0, 7.25, 9999.0, 12_345.0, 7.5e6, 1.2e7, 3e9, 2e10].map(screen::count);
     assert_eq!(counted, ["0", "7", "7.2", "9999", "12 k", "7500 k", "12 M", "3000 M", "20 G"]);
     let sizes = [0, 1023, 1024, 150 << 10, 3 << 30, 1 << 50].map(screen::bytes);

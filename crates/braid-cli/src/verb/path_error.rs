@@ -1,17 +1,17 @@
-//! Files of records that are not where the arguments say: what is there instead.
+//! Error messages for paths that do not name a file of records: missing files, directories.
 
 use std::io::{Error, ErrorKind};
 use std::path::Path;
 
-/// What says that a directory holds a database.
-pub const IDENTITY: &str = "braid.meta";
+/// The file that identifies a directory as a database.
+pub const IDENTITY_FILE: &str = "braid.meta";
 
-/// Why there is no such file, of an error that says so; `None` if it says something else.
+/// Describes why a file does not exist, or returns `None` for errors of another kind.
 pub fn missing(path: &Path, error: &Error) -> Option<String> {
     if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) {
         return None;
     }
-    // The last part of the path that is there; of a relative one all parts may be missing.
+    // The longest existing prefix of the path. It is empty if no part of a relative path exists.
     let there = path.ancestors().skip(1).find(|part| part.as_os_str().is_empty() || part.exists());
     let directory = path.parent().filter(|directory| there != Some(directory));
     Some(match (there, directory) {
@@ -23,10 +23,10 @@ pub fn missing(path: &Path, error: &Error) -> Option<String> {
     })
 }
 
-/// What a directory is that was named in the place of a file of records.
+/// Describes a directory that was named instead of a file of records.
 pub fn directory(path: &Path) -> String {
     let name = path.display();
-    match path.join(IDENTITY).is_file() {
+    match path.join(IDENTITY_FILE).is_file() {
         true => format!("{name} is a directory that holds a database"),
         false => format!("{name} is a directory"),
     }

@@ -1,5 +1,4 @@
-//! Where databases are and are not: backups that are restored, messages about places that are none, and what the
-//! command says of itself.
+//! Errors and their remedies, restore, statistics, and generated documentation.
 
 mod common;
 
@@ -11,7 +10,7 @@ use common::limit::{Watched, with_limit};
 use common::{Braid, LIMIT, ended, program};
 
 #[test]
-fn a_backup_is_restored_where_there_is_nothing() {
+fn a_backup_is_restored_to_a_new_directory() {
     with_limit(LIMIT.as_secs(), |_| {
         let braid = Braid::new();
         braid.run(&["put", "t", "a", "1"], 0);
@@ -29,12 +28,12 @@ fn a_backup_is_restored_where_there_is_nothing() {
         };
         let report: serde_json::Value = serde_json::from_str(&restore(&backup, &fresh, 0)).unwrap();
         assert_eq!(report["records"], 2, "{report}");
-        // Little of a segment of 64 MiB is written.
+        // Most of a log segment of 64 MiB is a hole.
         let bytes = report["bytes"].as_u64().unwrap();
         assert!(bytes > 0 && bytes < 8 << 20, "{report}");
         let there = program().args(["get", "t", "a", "--db", &fresh]).assert().code(0);
         assert_eq!(there.get_output().stdout, b"1\n");
-        // Nothing is written over, and nothing is left of what is refused.
+        // A restore never overwrites, and leaves no files when it fails.
         let database = braid.directory();
         let database = database.to_str().unwrap();
         assert!(restore(&backup, database, 3).contains("not empty"));
@@ -42,13 +41,13 @@ fn a_backup_is_restored_where_there_is_nothing() {
         let file = braid.file("file", "text");
         assert!(restore(&backup, &file, 3).contains("is a file"));
         assert!(restore(&file, &braid.path("x"), 3).contains("is a file"));
-        assert!(restore(&braid.path("nowhere"), &braid.path("x"), 3).contains("no such directory"));
+        assert!(restore(&braid.path("nowhere"), &braid.path("x"), 3).contains("does not exist"));
         assert!(restore(&braid.path("deep"), &braid.path("x"), 3).contains("no file braid.meta"));
         {
             let _db = Database::open(&backup, Default::default()).unwrap().watched();
             assert!(restore(&backup, &braid.path("x"), 3).contains("open in another process"));
         }
-        // A damaged one is told, and is not there.
+        // A damaged backup is reported and not restored.
         let log = std::fs::read_dir(&backup).unwrap().map(|entry| entry.unwrap().path());
         let log = log.filter(|path| path.extension().is_some_and(|ending| ending == "seg")).min();
         let log = log.unwrap();
@@ -57,9 +56,9 @@ fn a_backup_is_restored_where_there_is_nothing() {
         bytes[place + 20] ^= 0xff;
         std::fs::write(&log, bytes).unwrap();
         let said = restore(&backup, &braid.path("x"), 3);
-        assert!(said.contains("nothing was restored; take another backup"), "{said}");
+        assert!(said.contains("nothing was restored; use another backup"), "{said}");
         assert!(said.contains(&backup) && !said.contains("unfinished"), "{said}");
-        assert!(restore(&backup, &format!("{backup}/in"), 3).contains("lies within the backup"));
+        assert!(restore(&backup, &format!("{backup}/in"), 3).contains("is inside the backup"));
         let names = std::fs::read_dir(braid.0.path()).unwrap();
         let mut names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
@@ -68,7 +67,7 @@ fn a_backup_is_restored_where_there_is_nothing() {
 }
 
 #[test]
-fn a_place_that_is_no_database_is_told_with_what_to_do() {
+fn a_path_without_a_database_is_reported_with_a_remedy() {
     let braid = Braid::new();
     let file = braid.file("file", "text");
     let said = |words: &[&str], db: &str| {
@@ -86,7 +85,10 @@ fn a_place_that_is_no_database_is_told_with_what_to_do() {
     let below = said(&["put", "t", "a", "1"], &format!("{file}/db"));
     assert!(below.contains("a part of this path is a file"), "{below}");
     let other = said(&["tables"], braid.0.path().to_str().unwrap());
-    assert!(other.contains("it has no braid.meta; say with --db"), "{other}");
+    assert!(
+        other.contains("it has no braid.meta; name the directory of the database with --db"),
+        "{other}"
+    );
     assert!(!std::path::Path::new(&braid.path("missing")).exists());
 
     braid.run(&["put", "t", "a", "1"], 0);
@@ -102,7 +104,7 @@ fn a_place_that_is_no_database_is_told_with_what_to_do() {
 }
 
 #[test]
-fn a_file_of_records_that_is_none_is_reported_with_what_to_do() {
+fn a_wrong_file_is_reported_with_a_remedy() {
     let braid = Braid::new();
     braid.run(&["put", "t", "a", "1"], 0);
     let (here, file) = (braid.path("."), braid.file("rows.csv", "id\n1\n"));
@@ -111,11 +113,11 @@ fn a_file_of_records_that_is_none_is_reported_with_what_to_do() {
     let own = braid.directory().to_str().unwrap().to_owned();
     for (path, what) in [
         (&here, format!("{here} is a directory; name a file in it: CSV, JSON lines or Parquet")),
-        (&own, format!("{own} is a directory that holds a database; name a file; braid restore ")),
-        (&missing, format!("there is no file {missing}; name a file that is there, or - for ")),
-        (&braid.path("x"), format!("there is no file {}; name a file", braid.path("x"))),
-        (&below, format!("there is no directory {}; name a file", braid.path("no/deep"))),
-        (&within, format!("{file} is a file, not a directory; name a file")),
+        (&own, format!("{own} is a directory that holds a database; name a file; to restore ")),
+        (&missing, format!("there is no file {missing}; name an existing file, or - for ")),
+        (&braid.path("x"), format!("there is no file {}; name an existing file", braid.path("x"))),
+        (&below, format!("there is no directory {}; name an existing file", braid.path("no/deep"))),
+        (&within, format!("{file} is a file, not a directory; name an existing file")),
     ] {
         let (_, said) = braid.import(path, &[], 3);
         assert!(said.starts_with(&format!("braid: {what}")), "{said}");
@@ -125,25 +127,29 @@ fn a_file_of_records_that_is_none_is_reported_with_what_to_do() {
         (
             "a.csv.gz",
             &b"\x1f\x8b\x08\0"[..],
-            "a.csv.gz is compressed, with gzip; unpack it first: gzip -dc ",
+            "a.csv.gz is compressed with gzip; decompress it first: gzip -dc ",
         ),
-        ("book.csv", b"PK\x03\x04 and more", "book.csv is compressed, with zip;"),
+        ("book.csv", b"PK\x03\x04 and more", "book.csv is compressed with zip;"),
         (
             "array.jsonl",
             b"\n [\n{\"id\":1}]\n",
-            "array.jsonl is a JSON array, and an import reads one object a line;",
+            "array.jsonl is a JSON array, but braid import reads one object per line;",
         ),
         (
             "whole.jsonl",
             b"[{\"id\":1},\n{}]\n",
-            "whole.jsonl is a JSON array, and an import reads one object a line;",
+            "whole.jsonl is a JSON array, but braid import reads one object per line;",
         ),
         (
             "semi.csv",
             b"id;n\n1;2\n",
-            "its columns are id;n; if that is several, say --delimiter ';'",
+            "its columns are id;n; to split this column, use --delimiter ';'",
         ),
-        ("tab.csv", b"id\tn\n", "its columns are id\\tn; if that is several, say --delimiter tab"),
+        (
+            "tab.csv",
+            b"id\tn\n",
+            "its columns are id\\tn; to split this column, use --delimiter tab",
+        ),
         ("other.csv", b"a,b\n", "has no column \"id\"; its columns are a, b\n"),
         ("one.csv", b"a\n", "has no column \"id\"; its columns are a\n"),
     ] {
@@ -151,23 +157,29 @@ fn a_file_of_records_that_is_none_is_reported_with_what_to_do() {
         assert!(said.contains(what), "{said}");
     }
     let (_, said) = braid.run(&["stats", "--from", &braid.path("none")], 3);
-    assert!(said.contains("there is no file") && said.contains("/none; name the one"), "{said}");
+    assert!(
+        said.contains("there is no file") && said.contains("/none; name the file to which"),
+        "{said}"
+    );
     for (path, what) in [
         (&here, format!("{here} is a directory; name a file in it")),
-        (&below, format!("there is no directory {}; name a file in a", braid.path("no/deep"))),
-        (&within, format!("{file} is a file, not a directory; name a file in a")),
+        (
+            &below,
+            format!("there is no directory {}; name a file in an existing", braid.path("no/deep")),
+        ),
+        (&within, format!("{file} is a file, not a directory; name a file in an existing")),
     ] {
         let (_, said) = braid.run(&["export", path, "--table", "t"], 3);
         assert!(said.starts_with(&format!("braid: {what}")), "{said}");
     }
     for (backup, what) in [
-        (&missing, "there is no such directory; name the directory that braid backup made"),
-        (&here, "it holds no database, for it has no file braid.meta; name the directory"),
-        (&file, "it is a file, such as braid import reads; name the directory"),
+        (&missing, "the directory does not exist; name the directory that braid backup created"),
+        (&here, "it has no file braid.meta; name the directory"),
+        (&file, "it is a file; braid import reads files; name the directory"),
     ] {
         let words = ["restore", backup, "--db", &braid.path("fresh")];
         let said = program().args(words).assert().code(3).get_output().stderr.clone();
-        let expected = format!("braid: {backup} is no backup: {what}");
+        let expected = format!("braid: {backup} is not a backup: {what}");
         assert!(String::from_utf8_lossy(&said).starts_with(&expected), "{said:?}");
     }
 }
@@ -184,7 +196,7 @@ fn tables_are_listed_with_their_sizes() {
     assert!(table["index_bytes"].as_u64() > Some(0), "{table}");
     let (shown, _) = braid.run(&["tables"], 0);
     assert!(shown.contains(" records ") && !shown.contains("in memory"), "{shown}");
-    // In a shell, records are read into memory and written from there.
+    // The shell has written these records, so they are in memory.
     let script = "put t a 3\nput t b 4\ntables\n";
     let output =
         braid.command(&["shell"]).write_stdin(script).assert().code(0).get_output().clone();
@@ -193,7 +205,7 @@ fn tables_are_listed_with_their_sizes() {
 }
 
 #[test]
-fn statistics_are_shown_over_and_over() {
+fn statistics_are_repeated() {
     let braid = Braid::new();
     braid.run(&["put", "t", "a", "1"], 0);
     let mut child = Command::new(env!("CARGO_BIN_EXE_braid"))
@@ -208,7 +220,7 @@ fn statistics_are_shown_over_and_over() {
         let stats: serde_json::Value = serde_json::from_str(&line).unwrap();
         assert!(stats["committed"].as_u64() > Some(0), "{stats}");
     }
-    // Whoever reads no further ends it.
+    // A closed pipe ends the command.
     drop(lines);
     assert!(ended(&mut child).success());
     for pause in ["--watch=-1", "--watch=0", "--watch=0.001", "--watch=nan"] {
@@ -217,7 +229,7 @@ fn statistics_are_shown_over_and_over() {
     }
 }
 
-/// What a program writes of itself is shown, and not a database that the command opens.
+/// With --from, the command shows the statistics of a program and opens no database.
 #[test]
 fn statistics_of_a_running_program_are_read_from_its_file() {
     let braid = Braid::new();
@@ -237,11 +249,11 @@ fn statistics_of_a_running_program_are_read_from_its_file() {
     assert!(said.contains("has no statistics yet"), "{said}");
     std::fs::write(&file, "{}\n").unwrap();
     let (_, said) = braid.run(&["stats", "--from", &file], 3);
-    assert!(said.contains("is no statistics of a database"), "{said}");
+    assert!(said.contains("is not the JSON statistics of a database"), "{said}");
 }
 
 #[test]
-fn shells_and_manuals_are_told_of_every_verb() {
+fn completions_and_manual_have_every_verb() {
     let braid = Braid::new();
     for shell in ["bash", "zsh", "fish"] {
         let output = program().args(["completions", shell]).assert().code(0).get_output().clone();
@@ -250,18 +262,18 @@ fn shells_and_manuals_are_told_of_every_verb() {
     }
     let pages = braid.path("man");
     program().args(["man", &pages]).assert().code(0);
-    for page in ["braid.1", "braid-import.1", "braid-restore.1"] {
+    for page in ["braid.1", "braid-demo.1", "braid-import.1", "braid-restore.1", "braid-top.1"] {
         let page = std::fs::read_to_string(std::path::Path::new(&pages).join(page)).unwrap();
         assert!(page.contains(".TH"), "{page}");
     }
 }
 
 #[test]
-fn what_stands_in_the_way_is_told_without_advice_that_does_not_help() {
+fn obstacles_are_reported_with_fitting_advice() {
     let braid = Braid::new();
     braid.run(&["put", "t", "a", "1"], 0);
     braid.run(&["put", "u", "a", "1"], 0);
-    // A directory with something in it.
+    // A directory that is not empty.
     let there = braid.0.path().to_str().unwrap();
     let said = braid.run(&["backup", there], 3).1;
     assert!(said.contains("it is not empty; name a directory") && !said.contains("--db"), "{said}");
@@ -271,7 +283,7 @@ fn what_stands_in_the_way_is_told_without_advice_that_does_not_help() {
         assert!(said.contains("it is the database's own directory, or within it"), "{said}");
     }
     let said = braid.run(&["rename", "t", "u"], 3).1;
-    assert!(said.contains("give another name") && !said.contains("open it"), "{said}");
+    assert!(said.contains("choose another name") && !said.contains("open it"), "{said}");
     let file = braid.file("file", "text");
     let output = program().args(["man", &file]).assert().code(3).get_output().clone();
     let said = String::from_utf8(output.stderr).unwrap();
@@ -279,7 +291,7 @@ fn what_stands_in_the_way_is_told_without_advice_that_does_not_help() {
 }
 
 #[test]
-fn what_is_wrong_with_a_command_is_told_by_its_own_words() {
+fn errors_use_the_words_of_the_command_line() {
     with_limit(LIMIT.as_secs(), |_| {
         let braid = Braid::new();
         {
@@ -308,10 +320,10 @@ fn what_is_wrong_with_a_command_is_told_by_its_own_words() {
             assert!(said.contains("give a whole number, such as 10"), "{said}");
         }
         assert!(braid.run(&["log", "--from", "-1"], 2).1.contains("a whole number"));
-        // The most that may be given is no more than a database takes.
+        // A database accepts the maximum values.
         let most = ["put", "numbers", "1", "0x01", "--threads", "256", "--memory", "1024"];
         program().args(most).arg("--db").arg(&place).assert().code(0);
-        // Which of the two words it is about.
+        // The message names the wrong word.
         let said = braid.run(&["put", "numbers", "1", "zz"], 3).1;
         assert!(said.starts_with("braid: the value: "), "{said}");
         let said = braid.run(&["put", "numbers", "zz", "0x00"], 3).1;
@@ -327,17 +339,14 @@ fn what_is_wrong_with_a_command_is_told_by_its_own_words() {
         let said = shell("gets numbers 1\n", 3);
         assert_eq!(
             said,
-            "braid: line 1: unrecognized subcommand 'gets'; tip: a similar subcommand exists: 'get'; \
-             help lists the commands\n"
+            "braid: line 1: unrecognized subcommand 'gets'; tip: a similar subcommand exists: \
+             'get'; help lists the commands\n"
         );
         let said = shell("get numbers\n", 3);
-        assert!(
-            said.contains("not provided: <KEY>; it is used as get <TABLE> <KEY>; help"),
-            "{said}"
-        );
+        assert!(said.contains("not provided: <KEY>; usage: get <TABLE> <KEY>; help"), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
         let said = shell("begin\nput numbers 8 0x01\n", 3);
-        assert!(said.contains("is taken back"), "{said}");
+        assert!(said.contains("was rolled back"), "{said}");
         braid.run(&["get", "numbers", "8"], 1);
     });
 }

@@ -1,5 +1,4 @@
-//! What the command prints and says of what is unusual: control characters, words that are no numbers, files that are
-//! not of their format.
+//! Output of unusual data: control characters, and words that are not numbers.
 
 mod common;
 
@@ -9,11 +8,11 @@ use common::{Braid, LIMIT, program};
 use pollster::block_on;
 
 #[test]
-fn control_characters_break_neither_lines_nor_columns() {
+fn control_characters_are_escaped_in_lines_and_tables() {
     let braid = Braid::new();
     let (key, value) = ("a\tb\n", "one\r\ntwo\t\u{1b}[31m\u{85}é\\n");
     braid.run(&["put", "t", key, value], 0);
-    // Rows are JSON already.
+    // JSON text has no control characters.
     braid.import(&braid.file("rows.csv", "id,a\nb,\"x\ty\"\n"), &[], 0);
     let scanned =
         "a\\tb\\n\tone\\r\\ntwo\\t\\u001b[31m\\u0085é\\n\nb\t{\"id\":\"b\",\"a\":\"x\\ty\"}\n";
@@ -21,7 +20,7 @@ fn control_characters_break_neither_lines_nor_columns() {
     let mut shell = braid.command(&["shell"]);
     let printed = shell.write_stdin("scan t\n").assert().code(0).get_output().stdout.clone();
     assert_eq!(String::from_utf8(printed).unwrap(), scanned);
-    // Exact where it is asked for.
+    // get and --json print exact values.
     assert_eq!(braid.run(&["get", "t", key], 0).0, format!("{value}\n"));
     let json = braid.run(&["scan", "t", "--json", "--limit", "1"], 0).0;
     let record: serde_json::Value = serde_json::from_str(&json).unwrap();
@@ -41,7 +40,7 @@ fn control_characters_break_neither_lines_nor_columns() {
 }
 
 #[test]
-fn a_word_that_is_no_number_is_quoted_with_what_is_expected() {
+fn wrong_numbers_are_reported_with_the_expected_range() {
     with_limit(LIMIT.as_secs(), |_| {
         let braid = Braid::new();
         {
@@ -53,9 +52,15 @@ fn a_word_that_is_no_number_is_quoted_with_what_is_expected() {
         }
         let said = braid.run(&["put", "accounts", "1", "xyz"], 3).1;
         let expected = "a whole number from -2147483648 to 2147483647";
-        assert_eq!(said, format!("braid: the value: \"xyz\" is no i32, {expected}\n"));
+        assert_eq!(
+            said,
+            format!("braid: the value: \"xyz\" is not a valid i32: expected {expected}\n")
+        );
         let said = braid.run(&["put", "accounts", "one", "7"], 3).1;
-        assert!(said.contains("\"one\" is no u64, a whole number from 0 to "), "{said}");
+        assert!(
+            said.contains("\"one\" is not a valid u64: expected a whole number from 0 to "),
+            "{said}"
+        );
         assert_eq!(braid.run(&["get", "accounts", "1"], 0).0, "100\n");
         for (written, shown) in [("1e+23", "1e+23"), ("100000000000000000000000", "1e+23")] {
             braid.run(&["put", "weights", written, "7"], 0);
