@@ -1,7 +1,8 @@
-//! Closures, and tables in them.
+//! Transaction closures and how they use tables.
 //!
-//! A transaction is a closure that may run more than once, on a thread of the database. So it owns what it
-//! uses. [`Database::run_on`](crate::Database::run_on) clones the tables that it is given for the closure, which is cheap:
+//! A transaction is a closure that may run more than once, on a thread of the database. The closure
+//! must therefore own the values it uses. [`Database::run_on`](crate::Database::run_on) clones the
+//! given tables for the closure, which is cheap:
 //!
 //! ```
 //! # use braiddb::{Database, Error, Options, Table};
@@ -20,8 +21,8 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! Other values the closure takes along: it is an `async move` closure then. A group of tables in a struct of your own, with
-//! the database, is one clone:
+//! For other values, use an `async move` closure. It is convenient to put the database and a group
+//! of tables into one struct, which one clone copies:
 //!
 //! ```
 //! use braiddb::{Database, Error, Options, Table};
@@ -40,7 +41,7 @@
 //!         Ok(Self { db, stock, sold })
 //!     }
 //!
-//!     /// Sells one piece; what is left.
+//!     /// Sells one piece. Returns the remaining stock.
 //!     async fn sell(&self, article: &str, order: u64) -> Result<u64, Error> {
 //!         let (shop, article) = (self.clone(), article.to_owned());
 //!         self.db
@@ -62,10 +63,13 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! A closure that borrows a table, `&Table`, does not compile ("borrowed data escapes", "does not live long enough"): take
-//! `run_on`, or clone the table before it. A value of text or bytes that a read gives is lent until the transaction is over; one that is to leave
-//! it ("lifetime may not live long enough") is made the closure's own by `.to_owned()`:
-//! `tx.get(&names, &1).await?.map(str::to_owned)`. [`Database::get`](crate::Database::get) gives such a value at once.
+//! A closure that borrows a table (`&Table`) does not compile. The compiler reports "borrowed data
+//! escapes" or "does not live long enough". Use `run_on`, or clone the table before the closure.
 //!
-//! What is cloned inside the closure (`article.clone()` above) is cloned because an attempt that meets a
-//! conflict runs again, and must find everything as it was.
+//! A read of text or bytes returns a value borrowed from the transaction. If the closure returns
+//! such a value, the compiler reports "lifetime may not live long enough". Convert it with
+//! `.to_owned()`: `tx.get(&names, &1).await?.map(str::to_owned)`.
+//! [`Database::get`](crate::Database::get) returns an owned value directly.
+//!
+//! Clone values inside the closure (`article.clone()` above) if the closure consumes them. After a
+//! conflict the closure runs again and needs the original value.

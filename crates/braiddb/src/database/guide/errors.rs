@@ -1,12 +1,14 @@
-//! Errors of your own.
+//! Errors in closures, and the errors that a service handles.
 //!
-//! [`Database::run`](crate::Database::run) is for closures whose error is [`Error`](crate::Error).
-//! [`Database::try_run`](crate::Database::try_run) takes any error that an [`Error`](crate::Error) can be
-//! turned into; `?` works for both. That "`?` couldn't convert the error to `braiddb::Error`"
-//! (or "expected `braiddb::Error`, found `anyhow::Error`") means that `run` should be `try_run`; "type annotations needed"
-//! in `try_run`, that the closure's error must be said, since `?` is applied to what `try_run` gives, too, and may convert it once
-//! more: `Ok::<_, TransferError>(..)`, `anyhow::Ok(..)`. An error aborts the transaction and comes back as it is; it is not tried
-//! again.
+//! [`Database::run`](crate::Database::run) takes closures whose error is [`Error`](crate::Error).
+//! [`Database::try_run`](crate::Database::try_run) takes closures with any error type that
+//! [`Error`](crate::Error) converts into; `?` works in both. An error of the closure aborts the
+//! transaction and is returned unchanged. The transaction is not retried.
+//!
+//! | the compiler reports | remedy |
+//! |---|---|
+//! | "`?` couldn't convert the error to `braiddb::Error`", or "expected `braiddb::Error`, found `anyhow::Error`" | use `try_run` instead of `run` |
+//! | "type annotations needed" in `try_run` | name the error type: `Ok::<_, TransferError>(..)` or `anyhow::Ok(..)` |
 //!
 //! ```
 //! use braiddb::{Database, Options, Table};
@@ -46,8 +48,10 @@
 //! # Ok::<_, TransferError>(()) }).unwrap();
 //! ```
 //!
-//! Three errors of the engine deserve an arm of their own in a service:
-//! [`Error::Conflict`](crate::Error::Conflict) and [`Error::NotSerializable`](crate::Error::NotSerializable) come
-//! after many attempts, and mean "too much at once on the same records"; try later.
-//! [`Error::CommitUnknown`](crate::Error::CommitUnknown) means that the disk failed during the commit: the
-//! transaction may be there after the next opening, so look before you repeat it.
+//! A service should handle three errors of the engine separately:
+//!
+//! - [`Error::Conflict`](crate::Error::Conflict) and
+//!   [`Error::NotSerializable`](crate::Error::NotSerializable) are returned after many attempts.
+//!   Too many transactions use the same records; try again later.
+//! - [`Error::CommitUnknown`](crate::Error::CommitUnknown) means that the disk failed during the
+//!   commit. The transaction may be present after the next opening; check before you repeat it.

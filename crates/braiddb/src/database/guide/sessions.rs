@@ -1,8 +1,11 @@
 //! Transactions that span requests.
 //!
-//! [`Database::begin`](crate::Database::begin) gives a transaction whose steps come one by one, from any thread:
-//! a session may keep it from request to request. It is aborted when it is dropped, when it waits longer for a step
-//! than [`Options::interactive_idle`](crate::Options::interactive_idle), and when it is older than
+//! [`Database::begin`](crate::Database::begin) starts an interactive transaction. The program calls
+//! its steps one by one, from any thread, so a session can keep the transaction from request to
+//! request.
+//!
+//! The transaction is aborted when it is dropped, when it waits longer for its next step than
+//! [`Options::interactive_idle`](crate::Options::interactive_idle), or when it becomes older than
 //! [`Options::interactive_age`](crate::Options::interactive_age).
 //!
 //! ```
@@ -13,10 +16,11 @@
 //! let carts: Table<str, u64> = db.create_table("carts").await?;
 //! let session = db.begin().await?;
 //! session.put(&carts, "ada", &1).await?;
-//! // Another request of the same session.
+//! // A later request of the same session.
 //! assert_eq!(session.get(&carts, "ada").await?, Some(1));
 //! session.commit().await?;
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! Nothing is tried again by itself here: on [`Error::Conflict`](crate::Error::Conflict) begin anew.
+//! The engine does not retry an interactive transaction. On
+//! [`Error::Conflict`](crate::Error::Conflict), begin a new one.
