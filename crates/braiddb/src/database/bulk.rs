@@ -1,4 +1,5 @@
-//! Bulk operations: loads and changes of any size to paged tables, all or nothing, without memory for versions.
+//! Bulk operations: atomic loads and changes of any size to paged tables, without memory for
+//! versions.
 
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use crate::sched::{self, CallerRuntime, Contained, ContainedFuture, Panic, Until
 use crate::sync::oneshot;
 use crate::transaction::{AbortCause, CannotBegin, WorkerTransactions};
 
-/// Tables that a bulk operation changes: one, some in an array, a slice or a vector, or a tuple of tables of several types.
+/// Tables that a bulk operation changes: one table; an array, a slice or a vector of tables; or a
+/// tuple of tables of several types.
 pub trait BulkTables: sealed::Listed {}
 
 impl<T: sealed::Listed + ?Sized> BulkTables for T {}
@@ -28,7 +30,7 @@ mod sealed {
         fn list(&self, tables: &mut Vec<ListedTable>);
     }
 
-    /// A table that is listed.
+    /// An entry of the table list.
     #[doc(hidden)]
     #[derive(Debug)]
     pub struct ListedTable {
@@ -91,28 +93,32 @@ mod sealed {
 
 use sealed::ListedTable;
 
-/// The future of a bulk operation: boxed, so that it keeps nothing of how its tables were listed.
+/// The future of a bulk operation. It is boxed, so its type does not depend on how the tables were
+/// listed.
 type BulkRun<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl Database {
-    /// Runs `body` as a bulk operation on some [paged](crate::TableOptions::paged) tables, and commits it: a load, or
-    /// changes, of any size. It is a transaction as those of [`Database::run`], which sees and does what they do, with these
-    /// differences:
+    /// Runs `body` as one bulk operation of any size on [paged](crate::TableOptions::paged) tables,
+    /// and commits it. `body` uses a transaction as in [`Database::run`], with these differences:
     ///
-    /// - What it writes to these tables takes no memory for versions, and is logged as it is written. All of it is there in
-    ///   the end, also after a crash, or nothing.
-    /// - Others read these tables meanwhile, as of their own beginning, and do not write them: who tries is refused with
-    ///   [`Error::BulkUnderWay`], and [`Database::run`] tries again. It begins once those who have written
-    ///   are over, and when all transactions see what the bulk operation before it on a table did.
-    /// - `body` runs once: an error of the engine's ends it.
-    /// - It has no savepoints to roll back to.
-    /// - Until it is over, tables that it lists are not dropped, and their indexes neither created nor dropped
-    ///   ([`Error::IndexBusy`]).
-    /// - A serializable transaction that has read any of such a table and writes cannot commit after it.
-    /// - A change feed gives it as one transaction, all of whose changes it has in memory then.
+    /// - Writes to the listed tables need no memory for versions and are logged immediately. The
+    ///   operation is atomic, also across a crash.
+    /// - Other transactions can read these tables at the same time; they see the state at their own
+    ///   start. Their writes to these tables fail with [`Error::BulkUnderWay`], and
+    ///   [`Database::run`] retries them.
+    /// - The operation starts after all transactions that wrote these tables have ended. It also
+    ///   waits until every transaction sees the previous bulk operation on each table.
+    /// - `body` runs once: an error of the engine ends it.
+    /// - The transaction has no savepoints.
+    /// - Until it ends, its tables cannot be dropped, and their indexes can be neither created nor
+    ///   dropped ([`Error::IndexBusy`]).
+    /// - A serializable transaction that read one of these tables and also writes cannot commit
+    ///   after it.
+    /// - A change feed returns it as one transaction and holds all of its changes in memory.
     ///
-    /// Values that it reads one by one stay in memory until it is over; read many with [`Transaction::scan`]. Other tables it
-    /// writes as any transaction does. Dropping the future aborts it, unless its commit is already decided.
+    /// Values read one by one stay in memory until the operation ends; use [`Transaction::scan`]
+    /// for large reads. Writes to tables that are not listed work as in any transaction. Dropping
+    /// the future aborts the operation, unless its commit is already decided.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table, TableOptions};
@@ -134,8 +140,10 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// The closure's; [`Error::NotPaged`]; [`Error::IndexBusy`]; [`Error::Conflict`] and [`Error::NotSerializable`], for what it
-    /// did to other tables; [`Error::WouldBlock`] from within a transaction, which it might wait for; as [`Database::run`].
+    /// The error of the closure; [`Error::NotPaged`]; [`Error::IndexBusy`]; [`Error::Conflict`] and
+    /// [`Error::NotSerializable`] because of its accesses to other tables; [`Error::WouldBlock`] if
+    /// called within a transaction, because it might wait for that transaction; the errors of
+    /// [`Database::run`].
     pub fn run_bulk<T, F>(&self, tables: impl BulkTables, body: F) -> BulkRun<Result<T>>
     where
         F: AsyncFnOnce(&Transaction) -> Result<T> + Send + 'static,
@@ -145,8 +153,9 @@ impl Database {
         Box::pin(async move { Ok(run.await?.value) })
     }
 
-    /// Like [`Database::run_bulk`], for a closure whose error is of a type of its own, which the engine's converts to; with
-    /// options, of which isolation counts; and reports the commit LSN.
+    /// Works like [`Database::run_bulk`], for a closure with any error type that [`Error`] converts
+    /// into. It takes options, of which only the isolation level has an effect, and reports the
+    /// commit LSN.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Isolation, Options, RunOptions, Table, TableOptions};
@@ -170,7 +179,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run_bulk`]; [`Error::ReadOnly`] at the first write if the options say so.
+    /// As [`Database::run_bulk`]; [`Error::ReadOnly`] at the first write if the options make the
+    /// transaction read-only.
     pub fn try_run_bulk_with<T, E, F>(
         &self,
         options: RunOptions,
@@ -191,7 +201,7 @@ impl Database {
             let runtime = CallerRuntime::current();
             let (reply, result) = oneshot::channel();
             let reply = UntilRecorded::new(reply);
-            // A worker may drop it that has not begun.
+            // A worker may drop this body before it starts.
             let body = Contained::new(body);
             db.spawn(move || {
                 Box::pin(async move {
@@ -205,7 +215,7 @@ impl Database {
                 })
             })?;
             match result.await {
-                // Converted here, on the caller's thread: that is the caller's own code.
+                // The conversion is the caller's code, so it runs on the caller's thread.
                 Ok(result) => result.map_err(Failed::into_error),
                 Err(oneshot::Canceled) => Err(db.ended().into()),
             }
@@ -227,7 +237,7 @@ impl Database {
     }
 }
 
-/// Why an operation does not begin, as its caller is told.
+/// Converts the reason why an operation cannot start into the caller's error.
 fn cannot_begin(why: CannotBegin) -> Error {
     match why {
         CannotBegin::IndexBusy(table) => Error::IndexBusy { table: table.to_string() },
@@ -237,7 +247,8 @@ fn cannot_begin(why: CannotBegin) -> Error {
     }
 }
 
-/// Carries a bulk operation out. As of transactions, an error leaves only when what the operation was told may leave.
+/// Runs a bulk operation on a worker. It returns an error only when everything the operation read
+/// is durable, as for transactions.
 async fn run_on_worker<T, E, F>(
     options: RunOptions,
     tables: Vec<Arc<Records>>,
@@ -255,7 +266,8 @@ where
     let transaction = Transaction::new(begun, 1);
     let result = {
         let body = body.into_inner();
-        // The closure is called within the future, so that this is contained too.
+        // The closure is called within the future, so a panic of the closure itself is contained
+        // too.
         let mut future = pin!(Some(async { body(&transaction).await }));
         ContainedFuture::new(future.as_mut()).await
     };

@@ -1,35 +1,36 @@
-//! How much memory a database may use, and what the machine, or the control group that the process is
-//! in, allows.
+//! The memory budget of a database, and the memory limit set by the machine or by the control group
+//! of the process.
 //!
-//! Control groups bound what stands below them as well, so the least bound on the way from the process's
-//! own group up to the root counts. In a container the groups above its own are not there to be seen;
-//! its own is the root.
+//! Limits of control groups apply to their descendants too. The lowest limit on the path from the
+//! process's group to the root is therefore effective. A container cannot see the groups above its
+//! own; its own group appears as the root.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes of memory that records, indexes and the log's ring may take together.
+/// The limit in bytes for records, indexes and the log's ring together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryBudget {
-    /// Half of the memory that the machine has when the database is opened, or that the process's
-    /// control group (version 2 or 1) allows it, if that is less; 256 MiB where neither can be told. A
-    /// database in memory only, which can put nothing elsewhere, has no bound.
+    /// Half of the memory of the machine at opening, or half of the limit of the process's control
+    /// group (version 2 or 1) if that is lower. If neither is known, 256 MiB. A database that
+    /// exists only in memory has no limit, because it cannot evict anything to disk.
     #[default]
     Automatic,
-    /// So many bytes; more than the log's ring takes
+    /// This number of bytes. It must be larger than the log's ring
     /// ([`Options::log_ring_bytes`](crate::Options::log_ring_bytes)).
     Bytes(u64),
-    /// No bound.
+    /// No limit.
     Unlimited,
 }
 
-/// What the process may use is shared with the rest of the program and the kernel's own buffers.
+/// Divisor of the memory available to the process. The rest is for the program itself and the
+/// kernel's buffers.
 const SHARE: u64 = 2;
-/// A budget where nothing says how much memory there is, beside the ring.
+/// The budget if the available memory is unknown, without the ring.
 const FALLBACK_BYTES: u64 = 256 << 20;
-/// The log's ring, where nobody says how large it is to be: this, or if that is more than its share of the
-/// budget, the least.
+/// The default size of the log's ring. If this exceeds the ring's share of the budget, the ring
+/// gets its minimum size.
 const DEFAULT_RING: u64 = 64 << 20;
 const MIN_RING: u64 = 32 << 20;
 const RING_SHARE: u64 = 4;
@@ -47,10 +48,10 @@ impl From<Option<u64>> for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// The budget of a database with a log, and its ring.
+    /// Returns the budget of a database with a log, and the size of its ring.
     ///
     /// # Errors
-    /// What is wrong, if it leaves nothing beside the ring.
+    /// A message if the budget does not exceed the ring.
     pub(super) fn resolve(self, ring: RingSize) -> Result<Resolved, String> {
         self.resolve_of(ring, || available(Path::new("/")))
     }
@@ -80,7 +81,7 @@ impl MemoryBudget {
         let least = ring.least(MIN_RING);
         let instead = match (ring_bytes > least, least > MIN_RING) {
             (true, _) => ", or a smaller ring",
-            // What each may have under way at once makes it so large.
+            // The transactions that each worker may run concurrently require this size.
             (false, true) => ", or fewer workers",
             (false, false) => "",
         };
@@ -91,46 +92,47 @@ impl MemoryBudget {
     }
 }
 
-/// How large the log's ring is to be.
+/// The requirements for the size of the log's ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingSize {
-    /// What [`Options::log_ring_bytes`](crate::Options::log_ring_bytes) says.
+    /// The value of [`Options::log_ring_bytes`](crate::Options::log_ring_bytes).
     pub(super) asked: Option<u64>,
-    /// What the workers may have under way at once.
+    /// The ring size that the concurrent transactions of all workers may need, in bytes.
     pub(super) under_way: u64,
 }
 
-/// What a budget came to.
+/// The resolved budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resolved {
-    /// `None` if there is no bound.
+    /// The budget in bytes; `None` without a limit.
     pub(super) budget: Option<u64>,
-    /// Bytes of the log's ring.
+    /// The size of the log's ring in bytes.
     pub(super) ring_bytes: u64,
 }
 
 impl RingSize {
-    /// Bytes of the ring in a budget.
+    /// Returns the size of the ring for a budget.
     fn beside(self, budget: Option<u64>) -> u64 {
         let small = budget.is_some_and(|bytes| bytes / RING_SHARE < DEFAULT_RING);
         self.least(self.asked.unwrap_or(if small { MIN_RING } else { DEFAULT_RING }))
     }
 
-    /// A ring of so many bytes, or more if the workers need it.
+    /// Returns a ring size of `bytes`, or more if the workers need it.
     fn least(self, bytes: u64) -> u64 {
         bytes.max(self.under_way).next_power_of_two()
     }
 }
 
-/// Bytes of memory that this process may use, by the files below `root`: what the machine has, or what
-/// a control group allows if that is less.
+/// Returns the memory available to this process in bytes, according to the files below `root`: the
+/// memory of the machine, or the limit of a control group if that is lower.
 fn available(root: &Path) -> Option<u64> {
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok();
     let machine = machine.as_deref().and_then(total_of_machine);
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mounts = root.join("sys/fs/cgroup");
     let of_groups = groups.lines().flat_map(|line| {
-        // A line is "hierarchy:controllers:path"; that of version 2 has the number 0 and no controllers.
+        // Each line has the form "hierarchy:controllers:path". Version 2 has hierarchy 0 and no
+        // controllers.
         let mut parts = line.splitn(3, ':');
         let (number, controllers) = (parts.next(), parts.next().unwrap_or_default());
         let path = parts.next().unwrap_or_default();
@@ -144,17 +146,17 @@ fn available(root: &Path) -> Option<u64> {
     machine.into_iter().chain(of_groups).min()
 }
 
-/// The memory of the machine as `/proc/meminfo` says, in bytes.
+/// Returns the memory of the machine in bytes, from the text of `/proc/meminfo`.
 fn total_of_machine(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
 
-/// The least number in the files called `name` of a group and of those above it.
+/// Returns the lowest number in the files `name` of a group and of the groups above it.
 fn least(mount: &Path, group: &str, name: &str) -> Option<u64> {
     let group = Path::new(group.trim_start_matches('/'));
-    // "max", which is no number, is no bound.
+    // "max" does not parse, and means no limit.
     let bound =
         |group: &Path| fs::read_to_string(mount.join(group).join(name)).ok()?.trim().parse().ok();
     group.ancestors().filter_map(bound).min()
@@ -167,7 +169,7 @@ mod tests {
     const GIB: u64 = 1 << 30;
     const MIB: u64 = 1 << 20;
 
-    /// What is available by these files.
+    /// Returns the memory available according to these files.
     fn available_by(files: &[(&str, &str)]) -> Option<u64> {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -203,7 +205,7 @@ mod tests {
             ("sys/fs/cgroup/system.slice/a.service/memory.max", "2147483648\n"),
         ];
         assert_eq!(available_by(&version_2), Some(GIB));
-        // In a container, whose own group is the root of what it sees.
+        // A container, whose own group appears as the root.
         let container =
             [MACHINE, ("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/memory.max", "536870912\n")];
         assert_eq!(available_by(&container), Some(GIB / 2));
@@ -214,7 +216,8 @@ mod tests {
             ("sys/fs/cgroup/memory/docker/0a1b/memory.limit_in_bytes", "3221225472\n"),
         ];
         assert_eq!(available_by(&version_1), Some(3 * GIB));
-        // A container with version 1: the path is the host's, and the files are at the mount's root.
+        // A container with version 1: the path is the host's, and the files are at the root of the
+        // mount.
         let hidden = [
             MACHINE,
             ("proc/self/cgroup", "4:memory:/docker/0a1b\n0::/\n"),
@@ -271,7 +274,7 @@ mod tests {
         assert_eq!(automatic(Some(256 * MIB)), Ok(32 * MIB));
         assert_eq!(automatic(None), Ok(64 * MIB));
         assert_eq!(of(MemoryBudget::Unlimited, THREE_WORKERS, Some(1)), Ok(64 * MIB));
-        // Many workers need more, and what they need counts.
+        // Many workers need a larger ring, so their requirement determines the size.
         assert_eq!(of(MemoryBudget::Bytes(70 * MIB), 33 * MIB, None), Ok(64 * MIB));
         let message = of(MemoryBudget::Bytes(60 * MIB), 33 * MIB, None).unwrap_err();
         assert!(message.contains("takes 67108864"), "{message}");

@@ -1,5 +1,5 @@
-//! What is counted ([`Stats`]), for the facade of the crate `metrics`: whatever a program gathers its figures with, Prometheus
-//! among others, has those of its databases too.
+//! Export of [`Stats`] to the facade crate `metrics`, so that Prometheus and other collectors see
+//! the figures of the program's databases.
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, gauge};
 
@@ -9,12 +9,14 @@ use super::{
 use crate::log::LogStats;
 
 impl Database {
-    /// Gives the figures of [`Database::stats`] to the recorder of the crate `metrics`: to be called whenever figures are
-    /// gathered, as in the handler that Prometheus asks, or every few seconds. Counters have names that end in `_total`; all
-    /// have the label `database`, by which databases of one program are told apart. Nothing is done where the
-    /// program has no recorder, and nothing between two calls.
+    /// Records the figures of [`Database::stats`] with the recorder of the crate `metrics`. Call it
+    /// when metrics are collected: in the handler of a Prometheus scrape, or every few seconds. It
+    /// does nothing if the program has no recorder, and has no cost between calls.
     ///
-    /// With the feature `metrics`. `examples/service.rs` answers Prometheus.
+    /// Names of counters end in `_total`. Every figure has the label `database`, which
+    /// distinguishes several databases of a program.
+    ///
+    /// Requires the feature `metrics`. `examples/service.rs` serves Prometheus.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options};
@@ -27,13 +29,13 @@ impl Database {
     }
 }
 
-/// Figures of one database on their way to the recorder.
+/// Records the figures of one database.
 struct Recording<'d> {
     database: &'d str,
 }
 
 impl Recording<'_> {
-    /// Every figure is named here and below: a new one that is forgotten does not compile.
+    /// Every figure is named here and below, so a new figure without a metric does not compile.
     fn stats(&self, stats: &Stats) {
         let Stats {
             committed,
@@ -201,7 +203,7 @@ impl Recording<'_> {
             ("tail", tail),
             ("buffered", buffered),
             ("checkpoint", checkpoint),
-            // Where nothing is logged, there is none.
+            // Without a log, no LSN becomes durable.
             ("durable", durable.min(tail)),
         ] {
             self.measure_by("braid_log_position_bytes", "position", position, value);

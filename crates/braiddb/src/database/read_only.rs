@@ -1,8 +1,8 @@
-//! Opening a database to be only read, while another process may write to it.
+//! Opening a database read-only, while another process may write to it.
 //!
-//! An opening that meets what a writer does at that moment, a file removed, a segment used anew, fails as one that
-//! meets damage does. So one that fails is tried again, until it fails twice while nothing was changed in between: then
-//! it is not the writer.
+//! A concurrent writer may remove a file or reuse a segment during the opening, which then fails as
+//! it does for damage. A failed opening is therefore retried, until it fails twice while nothing
+//! changed in between. Then the writer is not the cause.
 
 use std::path::Path;
 
@@ -13,28 +13,31 @@ use crate::io::SimulatedDisk;
 use crate::log::{DirectoryState, LogError, LogOptions};
 use crate::transaction::{Certifier, Durability};
 
-/// How often an opening is tried while a writer changes what it reads.
+/// Maximum number of attempts while a writer changes the files.
 const MAX_ATTEMPTS: usize = 64;
 
 impl Database {
-    /// Opens the database in a directory to be only read. Nothing in the directory is written or created, so it
-    /// may be on media, or under permissions, that allow no more than reading; and it may be open for writing at the same
-    /// time, in another process or in this one. A file that is open to be read has a shared lock meanwhile, where the file system
-    /// has locks, which changes nothing on disk: a writer never waits for it, but does not put anything else into that file.
+    /// Opens the database in a directory read-only. It writes and creates nothing in the directory,
+    /// so read-only media and permissions suffice. The database may be open for writing at the same
+    /// time, in another process or in this one. The reader holds a shared lock on each open file,
+    /// where the file system supports locks. A writer never waits for such a lock, but does not
+    /// reuse a locked file.
     ///
-    /// What it shows is the database as of one moment, a prefix of all commits: the newest checkpoint and the log that
-    /// is found after it, up to the last transaction that is whole. It stays as it is; open it again to see what was
-    /// committed since. A commit may be seen here a moment before its writer is told that it is durable. Every call
-    /// that would change the database fails with [`Error::ReadOnlyDatabase`].
+    /// It shows a consistent state, which is a prefix of all commits: the newest checkpoint and the
+    /// log after it, up to the last complete transaction. This state never changes; open the
+    /// database again to see later commits. A commit may be visible here shortly before its writer
+    /// learns that it is durable. Every call that would change the database fails with
+    /// [`Error::ReadOnlyDatabase`].
     ///
-    /// Pages of paged tables that do not fit into [`Options::memory_budget`] are put into files without a name in the
-    /// system's directory for temporary files (`TMPDIR`, or `/tmp`), which are gone when this is closed, or the process ends; where
-    /// there can be none, all stay in memory.
+    /// Pages of paged tables that exceed [`Options::memory_budget`] are written to unnamed files in
+    /// the system's temporary directory (`TMPDIR`, or `/tmp`). These disappear when the database is
+    /// closed or the process ends. If such files cannot be created, all pages stay in memory.
     ///
-    /// Records that do not stay in memory are read from the log when they are asked for. What a writer's compaction frees
-    /// meanwhile stays readable as long as its file stays open, and takes disk until this is closed. If a
-    /// file had to be closed, as the process may have no more open (`ulimit -n`), or the file system has no locks, a read
-    /// can come too late: then it fails with [`Error::Outdated`], and never gives anything else than what was committed.
+    /// Records that are not in memory are read from the log on demand. If the writer's compaction
+    /// frees log that the reader needs, the log stays readable while its file is open, and uses
+    /// disk space until the reader is closed. A file may be closed early because the process has
+    /// reached its limit of open files (`ulimit -n`), or because the file system has no locks. A
+    /// read of such a file fails with [`Error::Outdated`]; it never returns wrong data.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -54,19 +57,20 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::open`]; [`Error::Outdated`] if a writer changes what is read again and again.
+    /// As [`Database::open`]; [`Error::Outdated`] if a writer repeatedly changes the files during
+    /// the opening.
     pub fn open_read_only(directory: impl AsRef<Path>) -> Result<Self> {
         Self::open(directory, Options::default().read_only(true))
     }
 
-    /// Opens a database to be only read, if need be several times.
+    /// Opens a database read-only, with retries.
     pub(super) fn open_to_read(
         log_options: &LogOptions,
         options: &Options,
         simulated: Option<(&SimulatedDisk, u64)>,
         watch: Watch<'_>,
     ) -> Result<Self> {
-        // Nothing is logged; and what is only read need not be certified.
+        // Nothing is logged, and a read-only database needs no validation.
         let options = Options {
             durability: Durability::Volatile,
             certifier: Certifier::default(),
@@ -95,7 +99,7 @@ impl Database {
         Err(LogError::Outdated { path: log_options.directory.clone() }.into())
     }
 
-    /// Refuses what would change a database that is only read.
+    /// Rejects operations that would change a read-only database.
     pub(super) fn refuse_if_read_only(&self) -> Result<()> {
         if self.shared.engine.read_only { Err(Error::ReadOnlyDatabase) } else { Ok(()) }
     }
