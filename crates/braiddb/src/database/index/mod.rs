@@ -42,7 +42,7 @@ pub struct Index<S: ?Sized, K: ?Sized, V: ?Sized> {
 
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> Index<S, K, V> {
     /// Returns the same index with keys in which text and bytes are borrowed, like
-    /// [`Table::borrowed`]. See [`IndexKeys::push_borrowed`] for an example.
+    /// [`Table::borrowed`]; for an example see [`IndexKeys::push_borrowed`].
     pub fn borrowed<B>(&self) -> Index<B, K, V>
     where
         B: TableKey<Stored = S::Stored> + ?Sized,
