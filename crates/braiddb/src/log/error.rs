@@ -1,4 +1,4 @@
-//! What can go wrong with the log, said so that a user knows where and what to do.
+//! Errors of the log. Each message states the place of the failure and the remedy.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,52 +16,52 @@ pub enum LogError {
         path = path.display(), place = place(*offset), advice = advice(cause)
     )]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// At which of its bytes; 0 if at none.
+        /// The byte offset in the file; 0 if the operation has none.
         offset: u64,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: Arc<std::io::Error>,
     },
-    /// The log could not be extended. Nothing was written, and nothing is lost: what needs the space
-    /// is refused, reads go on, and so does everything else once the cause is gone.
+    /// The log could not be extended. Nothing was written, and nothing is lost. Operations that
+    /// need the space fail; reads continue. Writes succeed again once the cause is removed.
     #[error(
         "the log cannot grow: cannot {action} {path}: {cause}; commits are refused until {remedy}",
         path = path.display(), remedy = remedy(cause)
     )]
     CannotGrow {
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: Arc<std::io::Error>,
     },
-    /// A checkpoint could not be written, as the disk has no room for it. The one before, and the log, stay as they are:
-    /// nothing is lost, and the database goes on.
+    /// A checkpoint could not be written because the disk is full. The previous checkpoint and the
+    /// log are unchanged: nothing is lost, and the database continues to run.
     #[error(
         "a checkpoint cannot be written: cannot {action} {path}{place}: {cause}; it takes about {needed} bytes, and the \
          disk has {available}: free {missing} bytes at least, of other files, or delete records, then compact again",
         path = path.display(), place = place(*offset), missing = needed.saturating_sub(*available).max(1)
     )]
     NoRoomForCheckpoint {
-        /// What was being done.
+        /// The operation that failed.
         action: &'static str,
-        /// To which file.
+        /// The file.
         path: PathBuf,
-        /// At which of its bytes; 0 if at its beginning, or at none.
+        /// The byte offset in the file; 0 at its beginning, or if the operation has none.
         offset: u64,
-        /// Bytes that the checkpoint takes, about.
+        /// Approximate size of the checkpoint in bytes.
         needed: u64,
-        /// Bytes that the disk has for it once what was written of it is removed, with what is held back; a user's
-        /// share of the disk may be less.
+        /// Disk space available to the checkpoint in bytes, after its partial file is removed,
+        /// including the reserve. The user's quota may be lower.
         available: u64,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: Arc<std::io::Error>,
     },
-    /// Bytes that were durable are not what was written.
+    /// Durable bytes of the log are damaged.
     #[error(
         "the log is damaged in {path} at offset {offset}: {reason}; \
          restore this file, or the database, from a backup",
@@ -70,12 +70,12 @@ pub enum LogError {
     Corrupt {
         /// The damaged file.
         path: PathBuf,
-        /// Where in it, in bytes.
+        /// The byte offset in the file.
         offset: u64,
-        /// What is wrong there.
+        /// A description of the damage.
         reason: String,
     },
-    /// A page of a paged table is not what was written.
+    /// A page of a paged table is damaged.
     #[error(
         "a page of a paged table is damaged in {path} at offset {offset}: {reason}; \
          close the database and open it again, which brings back what was logged since the newest checkpoint, and if the page \
@@ -85,18 +85,18 @@ pub enum LogError {
     DamagedPage {
         /// The damaged file.
         path: PathBuf,
-        /// Where in it, in bytes.
+        /// The byte offset in the file.
         offset: u64,
-        /// What is wrong there.
+        /// A description of the damage.
         reason: String,
     },
-    /// A value of a paged table that is too long for a page is not whole.
+    /// A large value of a paged table is incomplete.
     #[error(
         "a value of {bytes} bytes in a paged table is not whole: a piece of it is missing on its page; \
          close the database and open it again, which brings it back from checkpoint and log"
     )]
     ValueNotWhole {
-        /// Bytes that it has.
+        /// The size of the value in bytes.
         bytes: usize,
     },
     /// The directory does not hold a database.
@@ -104,10 +104,10 @@ pub enum LogError {
     NotADatabase {
         /// The directory.
         path: PathBuf,
-        /// What is missing.
+        /// A description of the missing part.
         reason: String,
     },
-    /// A backup cannot be made in a directory.
+    /// The directory cannot take a backup.
     #[error(
         "{path} cannot take a backup: {reason}; name a directory that is new or empty, outside of the database's",
         path = path.display()
@@ -115,7 +115,7 @@ pub enum LogError {
     BackupTarget {
         /// The directory.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The database was written by another version of the engine.
@@ -125,14 +125,14 @@ pub enum LogError {
         path = path.display()
     )]
     WrongVersion {
-        /// The file that says so.
+        /// The file with the version number.
         path: PathBuf,
-        /// Its version.
+        /// The version found.
         found: u32,
-        /// The newest that this engine reads.
+        /// The newest version that this engine reads.
         expected: u32,
     },
-    /// The database is open already, in this process or another.
+    /// The database is already open, in this process or another one.
     #[error(
         "the database in {path} is already open, here or in another process; close it there first",
         path = path.display()
@@ -141,8 +141,8 @@ pub enum LogError {
         /// The directory.
         path: PathBuf,
     },
-    /// What was read when a database was opened only to be read is not there any more: compaction freed it. Nothing
-    /// that was read is wrong.
+    /// Data of a database that was opened read-only no longer exists, because compaction in the
+    /// writing process freed it. Earlier reads returned correct data.
     #[error(
         "{path} was freed or used anew by the process that writes to the database, after this one opened it to \
          read; open it again, which shows the database as it is then",
@@ -152,24 +152,24 @@ pub enum LogError {
         /// The file.
         path: PathBuf,
     },
-    /// A size no log can have.
+    /// The size is not valid for a log.
     #[error("{what} of {bytes} bytes is too large or too small: {limit}")]
     Size {
-        /// Of what.
+        /// The object with this size.
         what: &'static str,
-        /// The size asked for.
+        /// The requested size in bytes.
         bytes: u64,
-        /// What is allowed.
+        /// The allowed sizes.
         limit: String,
     },
 }
 
-/// Where in a file something failed, if anywhere.
+/// Describes the position of a failure in a file, if known.
 fn place(offset: u64) -> String {
     if offset == 0 { String::new() } else { format!(" at offset {offset}") }
 }
 
-/// What to do when the operating system refused a call.
+/// Returns the remedy for an error of the operating system.
 fn advice(cause: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match cause.kind() {
@@ -191,7 +191,7 @@ fn advice(cause: &std::io::Error) -> &'static str {
     }
 }
 
-/// What has to happen before a log that could not be extended can be.
+/// Returns the condition under which the log can be extended again.
 fn remedy(cause: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match cause.kind() {
@@ -210,13 +210,13 @@ fn remedy(cause: &std::io::Error) -> &'static str {
     }
 }
 
-/// Whether a disk, or its user's share, is full.
+/// Returns whether the error reports a full disk or an exhausted quota.
 pub(super) fn says_full(cause: &std::io::Error) -> bool {
     matches!(cause.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 impl LogError {
-    /// That the log could not be extended, for this reason.
+    /// Creates the error for a log that could not be extended.
     pub(super) fn cannot_grow(reason: Self) -> Self {
         match reason {
             Self::Io { action, path, cause, .. } => Self::CannotGrow { action, path, cause },
@@ -224,7 +224,7 @@ impl LogError {
         }
     }
 
-    /// That a checkpoint of `needed` bytes could not be written, for this reason, if that is a full disk.
+    /// Creates the error for a checkpoint of `needed` bytes, if the cause is a full disk.
     pub(crate) fn no_room_for_checkpoint(&self, needed: u64, available: u64) -> Self {
         match self {
             Self::Io { action, path, offset, cause } if says_full(cause) => {
@@ -236,7 +236,7 @@ impl LogError {
         }
     }
 
-    /// Whether there was no room on the disk, or within its user's share.
+    /// Returns whether the disk is full, or the user's quota is exhausted.
     ///
     /// ```
     /// use braiddb::{Database, Error};
@@ -258,7 +258,7 @@ impl LogError {
         }
     }
 
-    /// Whether something is not what was written.
+    /// Returns whether the error reports damaged data.
     pub(crate) fn is_corrupt(&self) -> bool {
         matches!(self, Self::Corrupt { .. })
     }
