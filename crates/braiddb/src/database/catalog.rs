@@ -256,7 +256,7 @@ impl Transaction {
     ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// // The table and what it begins with, or neither.
+    /// // Creates the table with its first record, atomically.
     /// let names = db
     ///     .run(async |tx| {
     ///         let names: Table<u64, str> = tx.create_table("names").await?;

@@ -77,7 +77,7 @@ impl Transaction {
     /// let stock: Table<str, u64> = pollster::block_on(db.create_table("stock"))?;
     /// db.run_blocking(async move |tx| {
     ///     tx.put(&stock, "nails", &1).await?;
-    ///     // The last one: the record goes.
+    ///     // When the last one is taken, the record is deleted.
     ///     let take = |left: Option<u64>| left.and_then(|left| left.checked_sub(1)).filter(|&left| left > 0);
     ///     assert_eq!(tx.fetch_update(&stock, "nails", take).await?, Some(1));
     ///     assert_eq!(tx.fetch_update(&stock, "nails", take).await?, None);

@@ -1,7 +1,7 @@
 //! Opening a database read-only, while another process may write to it.
 //!
-//! A concurrent writer may remove a file or reuse a segment during the opening, which then fails as
-//! it does for damage. A failed opening is therefore retried, until it fails twice while nothing
+//! A concurrent writer may remove a file or reuse a segment during the opening, which then fails
+//! like for damage. A failed opening is therefore retried, until it fails twice while nothing
 //! changed in between. Then the writer is not the cause.
 
 use std::path::Path;

@@ -73,7 +73,7 @@ impl Transaction {
     ///     let first = tx.savepoint();
     ///     tx.put(orders, &2, &20).await?;
     ///     tx.rollback_to(&first)?;
-    ///     // It stays good.
+    ///     // The savepoint stays valid.
     ///     tx.put(orders, &3, &30).await?;
     ///     tx.rollback_to(&first)?;
     ///     tx.count(orders, ..).await

@@ -83,7 +83,7 @@ impl TableOptions {
     /// # use braiddb::{Database, Error, Options, Table, TableOptions};
     /// # pollster::block_on(async {
     /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// // Written once, and hardly ever read.
+    /// // Written once, and rarely read.
     /// let archive = TableOptions::default().cache_cold(false);
     /// let letters: Table<u64, str> = db.create_table_with("letters", archive).await?;
     /// # drop(letters);

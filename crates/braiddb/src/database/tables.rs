@@ -67,7 +67,7 @@ impl Database {
     /// # let db = Database::in_memory(Options::default().workers(1))?;
     /// db.create_table::<str, u64>("cities").await?;
     /// let cities: Table<str, u64> = db.open_table("cities").await?;
-    /// // By other types than it was made with, it is refused.
+    /// // Opening it with other types fails.
     /// assert!(db.open_table::<u64, u64>("cities").await.is_err());
     /// # _ = cities;
     /// # Ok::<_, Error>(()) }).unwrap();

@@ -104,7 +104,7 @@ impl Database {
     /// let names: Table<str, u64> = db.run_blocking(async |tx| tx.create_table("names").await)?;
     /// db.run_blocking(async move |tx| tx.put(&names, "ada", &1815).await)?;
     /// db.close()?;
-    /// // To be opened at https://ui.perfetto.dev, or in a browser at chrome://tracing.
+    /// // Open it at https://ui.perfetto.dev, or in Chrome at chrome://tracing.
     /// let mut file = Vec::new();
     /// db.trace().write_chrome(&mut file).expect("a vector takes all");
     /// # assert!(file.len() > 100);

@@ -112,7 +112,7 @@ impl Database {
     /// let db = Database::open(&path, Options::default().workers(1))?;
     /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// pollster::block_on(db.put(&names, "ada", &7))?;
-    /// // The next opening replays only what comes after it.
+    /// // The next opening replays only the log after it.
     /// assert!(pollster::block_on(db.checkpoint())?.records > 0);
     /// # Ok::<_, Error>(())
     /// ```
@@ -307,7 +307,7 @@ impl Database {
     /// pollster::block_on(db.put(&names, "ada", &7))?;
     /// let copy = directory.path().join("copy");
     /// db.backup(&copy)?;
-    /// // It opens as a database.
+    /// // The copy opens as a database.
     /// let copied = Database::open(&copy, Options::default().workers(1))?;
     /// let names: Table<str, u64> = pollster::block_on(copied.open_table("names"))?;
     /// assert_eq!(pollster::block_on(copied.get(&names, "ada"))?, Some(7));

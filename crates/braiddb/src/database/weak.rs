@@ -33,7 +33,7 @@ impl WeakDatabase {
     /// ```
     /// use braiddb::{Database, Error, Options, WeakDatabase};
     ///
-    /// /// How many transactions have committed, of a database that is in use.
+    /// /// Returns the number of committed transactions while the database is in use.
     /// fn committed(db: &WeakDatabase) -> Option<u64> {
     ///     Some(db.upgrade()?.stats().committed)
     /// }

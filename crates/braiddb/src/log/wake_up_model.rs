@@ -74,7 +74,7 @@ struct Worker {
     log: Arc<Log>,
     number: usize,
     seen_durable: Lsn,
-    /// Flushes whose write is in flight on this worker's device.
+    /// Flushes with a write in flight on this worker's device.
     flights: Vec<u64>,
     preparation: Option<Preparation>,
     completed: bool,

@@ -183,7 +183,7 @@ impl Change {
     /// db.put(&orders, &7, "nails").await?;
     /// let transaction = changes.next().await?.expect("a feed ends with an error");
     /// assert_eq!(transaction.changes[0].value_as::<str>()?, "nails");
-    /// // Of another type than the table's.
+    /// // Decoding as another type than the table's fails.
     /// assert!(matches!(transaction.changes[0].value_as::<u64>(), Err(Error::Decode(_))));
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```

@@ -83,7 +83,7 @@ type Transactions = Pin<Box<dyn Stream<Item = Result<ChangeTransaction>> + Send>
 /// let transaction = changes.next().await?.expect("a feed ends with an error");
 /// assert_eq!(transaction.changes.len(), 1);
 ///
-/// // Where the next feed is to go on, whatever this one was given last.
+/// // The resume point for the next feed.
 /// let token = changes.token().expect("something was given");
 /// db.put(&cities, "Ljubljana", &285_604).await?;
 /// let mut changes = db.changes(ChangesFrom::Token(token));
@@ -133,7 +133,7 @@ impl Database {
     /// assert_eq!(change.key_as::<str>()?, "Maribor");
     /// assert_eq!(change.value_as::<u64>()?, 96_211);
     ///
-    /// // Later, also after a restart.
+    /// // Resumes later, also after a restart.
     /// let token = transaction.token.expect("every commit has one").to_string();
     /// db.delete(&cities, "Maribor").await?;
     /// let mut changes = db.changes(ChangesFrom::Token(token.parse()?));
@@ -342,7 +342,7 @@ impl Changes {
     /// db.put(&orders, &7, "nails").await?;
     /// changes.next().await?;
     /// let token = changes.token().expect("something was given");
-    /// // Where this one goes on, another one does.
+    /// // Another feed continues from the same point.
     /// let more = db.changes(ChangesFrom::Token(token)).tables([&orders]);
     /// # drop(more);
     /// # Ok::<_, Error>(()) }).unwrap();

@@ -245,7 +245,7 @@ impl Database {
     ///
     /// let mut changes = db.changes(ChangesFrom::Slot("search".to_owned()));
     /// let transaction = changes.next().await?.expect("a feed ends with an error");
-    /// // Once what was made of it is safe:
+    /// // Once the results are stored safely:
     /// db.advance_change_slot("search", &transaction.token.expect("every commit has one")).await?;
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
@@ -278,7 +278,7 @@ impl Database {
     /// let mut changes = db.changes(ChangesFrom::Slot("search".to_owned()));
     /// db.put(&cities, "Maribor", &96_211).await?;
     /// let transaction = changes.next().await?.expect("a feed ends with an error");
-    /// // What it changed is in the search index, durably.
+    /// // The changes are durably in the search index now.
     /// let token = transaction.token.expect("every commit has one");
     /// db.advance_change_slot("search", &token).await?;
     /// assert_eq!(db.change_slots().await?[0].token, token);

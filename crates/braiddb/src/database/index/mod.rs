@@ -109,7 +109,7 @@ impl<S: ?Sized, K: ?Sized, V: ?Sized> std::fmt::Debug for Index<S, K, V> {
 /// ```
 /// use braiddb::IndexOptions;
 ///
-/// // The second form of the function that gives the keys.
+/// // The second version of the key function.
 /// let options = IndexOptions::default().unique(true).version(1);
 /// assert_eq!((options.unique, options.version), (true, 1));
 /// ```
@@ -151,7 +151,7 @@ impl IndexOptions {
     /// # pollster::block_on(async {
     /// # let db = Database::in_memory(Options::default().workers(1))?;
     /// # let names: Table<u64, str> = db.create_table("names").await?;
-    /// // Version 0 of the function gave names as they are.
+    /// // Version 0 of the function did not convert names to lower case.
     /// let lower = IndexOptions::default().version(1);
     /// let by_name = db
     ///     .index(&names, "by_name", lower, |name: &str, keys| keys.push(&name.to_lowercase()))
@@ -174,7 +174,7 @@ impl IndexOptions {
 /// # pollster::block_on(async {
 /// let db = Database::in_memory(Options::default().workers(1))?;
 /// let names: Table<u64, str> = db.create_table("names").await?;
-/// // As many keys as a name has words.
+/// // One key for each word of a name.
 /// let by_word = db
 ///     .index(&names, "by_word", IndexOptions::default(), |name: &str, keys| {
 ///         name.split(' ').for_each(|word| keys.push(word));

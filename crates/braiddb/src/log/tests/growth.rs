@@ -215,7 +215,7 @@ fn a_file_that_is_shorter_than_its_header_says_was_cut_short() {
     });
 }
 
-/// Such a header is older than the files that follow.
+/// The header of this file is older than the files that follow.
 #[test]
 fn a_first_file_that_is_not_whole_is_the_last() {
     with_limit(PART_SECONDS, |_| {

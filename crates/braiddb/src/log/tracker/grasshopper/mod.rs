@@ -2,7 +2,7 @@
 //! leader chases holes by crawling from block to block, smallest first. When it has fallen behind,
 //! it hops over whole ranges of 2^H bytes that an index reports as full.
 //!
-//! Access follows table 2 of the paper. A filler writes the tails of its own lists, the index, and
+//! Access follows table 2 of the paper. A filler writes the tails of its lists, the index, and
 //! its point of garbage collection. The leader, which is the thread that has `chaser`, writes the
 //! heads and reads tails and index. The three invariants of the paper are assertions: heads never
 //! pass tails, garbage collection never passes the durable LSN (both in `crawling`), and flushing
