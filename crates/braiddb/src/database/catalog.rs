@@ -217,7 +217,9 @@ impl Database {
             Box::pin(async move {
                 let _counted = removals;
                 if let Err(error) = clear_and_give_back(&dropped.left, given_back).await {
-                    tracing::warn!("what was dropped is left to the next opening: {error}");
+                    tracing::warn!(
+                        "cannot delete dropped tables now; the next opening deletes them: {error}"
+                    );
                 }
             })
         })

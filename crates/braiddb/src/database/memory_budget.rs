@@ -86,8 +86,7 @@ impl MemoryBudget {
             (false, false) => "",
         };
         Err(format!(
-            "memory_budget is {bytes} bytes{origin}, and the log's ring alone takes {ring_bytes} \
-             (log_ring_bytes): set a budget that leaves room for records beside the ring{instead}"
+            "memory_budget is {bytes} bytes{origin}, but the log's ring alone takes {ring_bytes} (log_ring_bytes): set a larger budget{instead}"
         ))
     }
 }

@@ -13,7 +13,7 @@ use crate::transaction::Bounds;
 use crate::types::{TableKey, Value};
 
 /// A scan in a separate transaction, which starts when awaited: see [`Database::scan`].
-#[must_use = "a scan does nothing unless it is awaited"]
+#[must_use = "a scan does nothing unless awaited"]
 pub struct OwnedScan<K: TableKey + ?Sized, V: ?Sized> {
     db: Database,
     table: Table<K::Stored, V>,

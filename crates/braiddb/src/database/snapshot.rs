@@ -78,7 +78,7 @@ impl Database {
     /// Fails if the database does not support snapshots.
     pub(super) fn refuse_snapshots(&self) -> Result<()> {
         if self.shared.engine.certifies_by_safety_net() {
-            let message = "snapshots are for databases that certify by read validation";
+            let message = "snapshots require read validation (Options::certifier)";
             return Err(Error::Options(message.to_owned()));
         }
         Ok(())

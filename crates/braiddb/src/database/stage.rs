@@ -40,7 +40,7 @@ use crate::types::{Key, Value};
 /// # Ok::<_, Error>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
-#[must_use = "a staged table is to be published or discarded"]
+#[must_use = "a staged table must be published or discarded"]
 pub struct StagedTable<K: ?Sized, V: ?Sized> {
     db: Database,
     table: Table<K, V>,
@@ -161,7 +161,9 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
             Ok(()) => Ok(self.table.clone()),
             Err(error @ Error::TableExists(_)) => {
                 if let Err(failed) = self.discard().await {
-                    tracing::warn!("a staged table is left to the next opening: {failed}");
+                    tracing::warn!(
+                        "cannot delete a staged table now; the next opening deletes it: {failed}"
+                    );
                 }
                 Err(error)
             }

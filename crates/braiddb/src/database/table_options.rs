@@ -142,7 +142,7 @@ impl TableOptions {
             return Err(paged_needs_read_validation());
         }
         if self.ttl.is_some_and(|ttl| ttl < MIN_TTL) {
-            return Err(Error::Options("ttl must be a millisecond or more".to_owned()));
+            return Err(Error::Options("ttl must be at least one millisecond".to_owned()));
         }
         Ok(())
     }
@@ -165,7 +165,6 @@ impl TableOptions {
 }
 
 pub(super) fn paged_needs_read_validation() -> Error {
-    let message =
-        "paged tables are for databases that certify by read validation (Options::certifier)";
+    let message = "paged tables require read validation (Options::certifier)";
     Error::Options(message.to_owned())
 }

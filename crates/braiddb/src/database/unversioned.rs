@@ -32,7 +32,7 @@ where
         return Err(Error::NotPaged(name.to_string()));
     }
     let done = database.shared.workers.start(move || async move {
-        let pages = records.paged().expect("it is paged, as was seen");
+        let pages = records.paged().expect("the table is paged, as checked above");
         for (key, value) in rows {
             let (key, value) = (encode_checked(&key)?, V::encode(value.borrow())?);
             pages.replay(&key, Some(&value)).await.map_err(OperationError::from)?;

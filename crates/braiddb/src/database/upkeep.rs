@@ -193,7 +193,7 @@ impl Database {
         let shrunk = files.shrink_reserve().map_err(Error::from);
         let given_back = compacted.and_then(|compacted| shrunk.map(|()| compacted));
         given_back.unwrap_or_else(|error| {
-            tracing::warn!("what earlier openings left on disk is not given back yet: {error}");
+            tracing::warn!("cannot free disk space left by earlier openings yet: {error}");
             false
         })
     }
@@ -289,8 +289,7 @@ impl Database {
         }
         // The contents of a damaged image may exist nowhere else.
         let is_in_memory = !matches!(error, LogError::DamagedPage { .. });
-        let hint = "; while the database is open it has all that was in there: write a checkpoint now, which takes the \
-                    place of this one";
+        let hint = "; the open database still has all its contents: write a checkpoint now, which replaces this one";
         Ok(Err(format!("{error}{}", if is_in_memory { hint } else { "" })))
     }
 

@@ -114,7 +114,7 @@ impl ColdStore {
             let (header, _) = header.expect("read at least a header");
             let whole = header.record_bytes();
             if whole > LARGE_BLOCK_BYTES {
-                return Err(self.damaged(last, "a record is longer than any"));
+                return Err(self.damaged(last, "a record is longer than the maximum"));
             }
             if start + whole <= read {
                 return Ok(ColdSpan { memory, at });

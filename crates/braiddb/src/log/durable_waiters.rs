@@ -73,9 +73,7 @@ impl LogWatch {
         };
         for waker in due {
             if let Err(Panic { message }) = sched::contain(|| waker.wake()) {
-                tracing::error!(
-                    "a waker panicked, and what it was to wake may wait for ever: {message}"
-                );
+                tracing::error!("a waker panicked, and its task may wait forever: {message}");
             }
         }
     }

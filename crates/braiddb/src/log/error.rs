@@ -42,8 +42,7 @@ pub enum LogError {
     /// A checkpoint could not be written because the disk is full. The previous checkpoint and the
     /// log are unchanged: nothing is lost, and the database continues to run.
     #[error(
-        "a checkpoint cannot be written: cannot {action} {path}{place}: {cause}; it takes about {needed} bytes, and the \
-         disk has {available}: free {missing} bytes at least, of other files, or delete records, then compact again",
+        "a checkpoint cannot be written: cannot {action} {path}{place}: {cause}; it needs about {needed} bytes, and the disk has {available}: free {missing} bytes of other files at least, or delete records, then compact again",
         path = path.display(), place = place(*offset), missing = needed.saturating_sub(*available).max(1)
     )]
     NoRoomForCheckpoint {
@@ -77,9 +76,7 @@ pub enum LogError {
     },
     /// A page of a paged table is damaged.
     #[error(
-        "a page of a paged table is damaged in {path} at offset {offset}: {reason}; \
-         close the database and open it again, which brings back what was logged since the newest checkpoint, and if the page \
-         is damaged then too, restore the database from a backup",
+        "a page of a paged table is damaged in {path} at offset {offset}: {reason}; reopen the database, which replays the log since the newest checkpoint; if the page is still damaged, restore the database from a backup",
         path = path.display()
     )]
     DamagedPage {
@@ -92,8 +89,7 @@ pub enum LogError {
     },
     /// A large value of a paged table is incomplete.
     #[error(
-        "a value of {bytes} bytes in a paged table is not whole: a piece of it is missing on its page; \
-         close the database and open it again, which brings it back from checkpoint and log"
+        "a value of {bytes} bytes in a paged table is incomplete: a piece is missing on its page; reopen the database, which restores the value from checkpoint and log"
     )]
     ValueNotWhole {
         /// The size of the value in bytes.
@@ -109,7 +105,7 @@ pub enum LogError {
     },
     /// The directory cannot take a backup.
     #[error(
-        "{path} cannot take a backup: {reason}; name a directory that is new or empty, outside of the database's",
+        "{path} cannot take a backup: {reason}; choose a new or empty directory outside the database's directory",
         path = path.display()
     )]
     BackupTarget {
@@ -144,8 +140,7 @@ pub enum LogError {
     /// Data of a database that was opened read-only no longer exists, because compaction in the
     /// writing process freed it. Earlier reads returned correct data.
     #[error(
-        "{path} was freed or used anew by the process that writes to the database, after this one opened it to \
-         read; open it again, which shows the database as it is then",
+        "{path} was freed or reused by the process that writes to the database; open it again to read the current state",
         path = path.display()
     )]
     Outdated {
@@ -174,18 +169,18 @@ fn advice(cause: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match cause.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "; make room, then open the database again"
+            "; free disk space, then open the database again"
         }
         ErrorKind::ReadOnlyFilesystem => {
             "; mount the file system writable, then open the database again"
         }
-        ErrorKind::PermissionDenied => "; see to the permissions, then open the database again",
-        ErrorKind::NotADirectory => "; a part of this path is a file: name another place",
+        ErrorKind::PermissionDenied => "; correct the permissions, then open the database again",
+        ErrorKind::NotADirectory => "; a part of this path is a file: choose another path",
         _ if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-            "; raise the limit of open files (ulimit -n, LimitNOFILE), or let the program close some"
+            "; raise the limit of open files (ulimit -n, LimitNOFILE), or close some files in the program"
         }
         _ if cause.raw_os_error() == Some(libc::EIO) => {
-            "; see to the disk, then open the database again"
+            "; check the disk, then open the database again"
         }
         _ => "",
     }
@@ -196,7 +191,7 @@ fn remedy(cause: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match cause.kind() {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-            "there is room on the file system: make some, or delete records and compact"
+            "the file system has free space: free some, or delete records and compact"
         }
         ErrorKind::ReadOnlyFilesystem => "the file system is mounted writable",
         ErrorKind::PermissionDenied => "the permissions allow it",
@@ -206,7 +201,7 @@ fn remedy(cause: &std::io::Error) -> &'static str {
         _ if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
             "more files may be open (ulimit -n, LimitNOFILE), or the program closes some"
         }
-        _ => "the cause is gone",
+        _ => "the cause is removed",
     }
 }
 

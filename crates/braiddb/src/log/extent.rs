@@ -243,7 +243,7 @@ impl Extent {
         // Relaxed: written only by the worker that prepares space; a hint for others, see
         // `is_short`.
         if purpose == Purpose::Change && self.short.swap(false, Ordering::Relaxed) {
-            tracing::info!("the log can grow again: commits go on");
+            tracing::info!("the log can grow again: commits continue");
         }
         self.note_event();
     }

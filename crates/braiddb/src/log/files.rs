@@ -141,7 +141,7 @@ impl LogFiles {
     /// Returns an error if the database's version does not allow the record of a paged table at
     /// `lsn`.
     pub(crate) fn unexpected_paged(&self, lsn: Lsn) -> Option<LogError> {
-        let reason = "a record of a paged table is here, and braid.meta says that there are none";
+        let reason = "the log has a record of a paged table here, but braid.meta has a version without paged tables";
         let error = || LogError::corrupt(self.0.place(lsn), lsn, reason.to_owned());
         (!self.allows_paged()).then(error)
     }
@@ -264,7 +264,7 @@ impl LogFiles {
         let (mut at, mut blocks) = (from, Vec::new());
         while at < until && blocks.len() < most {
             let Some(block) = window.block(at)? else {
-                let reason = "no whole block is here, but the log goes on";
+                let reason = "no intact block is here, but the log continues";
                 return Err(LogError::corrupt(self.0.place(at), at, reason));
             };
             at = block.end;
@@ -327,7 +327,7 @@ impl LogFiles {
     /// fails, the next call tries again.
     pub(crate) fn give_up_excess_reserve(&self) {
         if let Err(error) = self.0.shrink_reserve(A_LITTLE_MORE) {
-            tracing::debug!("more is held back than should be: {error}");
+            tracing::debug!("cannot shrink the disk reserve: {error}");
         }
     }
 

@@ -37,7 +37,7 @@ impl BlockFollower {
     /// As [`Self::block`].
     pub(crate) async fn block_again(&mut self, (lsn, end): (Lsn, Lsn)) -> Result<Block, LogError> {
         let start = self.find(lsn, (end.0 - lsn.0) as usize, end).await?;
-        let missing = || self.store.damaged(lsn, "a block that was here is not here any more");
+        let missing = || self.store.damaged(lsn, "the block read here before no longer exists");
         Block::parse(&self.window, start, lsn).ok_or_else(missing)
     }
 
@@ -49,7 +49,7 @@ impl BlockFollower {
         let start = self.find(lsn, HEADER_BYTES, until).await?;
         let header = BlockHeader::plausible(&self.window[start..], lsn);
         let bytes = header.map(|(header, _)| header.bytes());
-        let missing = "no whole block is here, but the log goes on";
+        let missing = "no intact block is here, but the log continues";
         let bytes = bytes.filter(|bytes| lsn.0 + *bytes as u64 <= until.0);
         let bytes = bytes.ok_or_else(|| self.store.damaged(lsn, missing))?;
         let start = self.find(lsn, bytes, until).await?;

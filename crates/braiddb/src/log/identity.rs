@@ -142,15 +142,17 @@ impl Identity {
             said => said,
         };
         if bytes > self.segment_bytes || !bytes.is_multiple_of(SECTOR_BYTES as u64) {
-            return Err(damaged(file.path(), "no file of this database is as long as it says"));
+            return Err(damaged(
+                file.path(),
+                "the header states a file length that is not possible in this database",
+            ));
         }
         let length = file.length();
         let length = length.map_err(|error| LogError::io("look at", file.path(), 0, error))?;
         let least = SECTOR_BYTES as u64 + bytes;
         if length < least {
             let reason = format!(
-                "this file was cut short: it has {length} bytes, and had {least} or more, as its \
-                 header says"
+                "this file was cut short: it has {length} bytes, but according to its header at least {least}"
             );
             return Err(LogError::Corrupt { path: file.path().into(), offset: length, reason });
         }
@@ -173,7 +175,10 @@ impl Identity {
     ) -> Result<(), LogError> {
         self.check_owner(header, file)?;
         if header.start.get() != start.0 {
-            return Err(damaged(file.path(), "its start is not what its name says"));
+            return Err(damaged(
+                file.path(),
+                "the start position in its header does not match its name",
+            ));
         }
         Ok(())
     }
@@ -205,7 +210,7 @@ impl Identity {
             && is_table_page_size(page_bytes)
             && header.start.get() == 0;
         if !makes_sense {
-            return Err(damaged(file.path(), "its fields make no sense"));
+            return Err(damaged(file.path(), "its fields are not valid"));
         }
         Ok((Self { database, segment_bytes, page_bytes }, version))
     }

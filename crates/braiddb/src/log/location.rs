@@ -47,7 +47,7 @@ pub(super) fn check(path: &Path, create: bool) -> Result<(), LogError> {
         let name = entry.map_err(failed)?.file_name();
         if !name.to_str().is_some_and(is_own) {
             return refuse(format!(
-                "it holds other files, such as {}; name an empty directory or a new one",
+                "it contains other files, such as {}; choose an empty or new directory",
                 name.display()
             ));
         }

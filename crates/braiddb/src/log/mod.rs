@@ -391,7 +391,7 @@ impl Log {
     pub(crate) fn reserve(&self, worker: usize, block_bytes: usize) -> Reservation<'_> {
         assert!(worker < self.workers, "worker {worker} is one of {}", self.workers);
         assert!(block_bytes.is_multiple_of(block::BLOCK_ALIGNMENT), "blocks are aligned");
-        let disk = self.disk.as_ref().expect("nothing is logged to a volatile log");
+        let disk = self.disk.as_ref().expect("a volatile log has no blocks");
         let lsn = self.space.reserve(worker, block_bytes as u64);
         Reservation::new(&disk.ring, &self.space, worker, lsn, block_bytes)
     }

@@ -41,7 +41,7 @@ pub(super) struct Source {
 
 impl Source {
     pub(super) fn end(&self) -> Lsn {
-        *self.end.get().expect("nothing is asked before all is read")
+        *self.end.get().expect("the log is resumed only after it was read")
     }
 
     pub(super) fn set_end(&self, end: Lsn) {

@@ -148,7 +148,7 @@ impl LogReader {
         let (mut window, mut position) = (Window::new(self.segments.clone()), from);
         while position < until {
             let Some(block) = window.block(position)? else {
-                let reason = "a block that was there is read again, and is there no more";
+                let reason = "a block that was read before no longer exists";
                 return Err(LogError::corrupt(self.segments.place(position), position, reason));
             };
             position = block.end;
@@ -175,7 +175,7 @@ impl LogReader {
         }
         if let Some(block) = self.block_here()? {
             if block.kind == BlockKind::Moved && !self.segments.allows_moved() {
-                let reason = "a block of what compaction moved is here, and braid.meta says that there are none";
+                let reason = "the log has a moved block here, but braid.meta has a version without moved blocks";
                 let place = self.segments.place(block.lsn);
                 return Err(LogError::corrupt(place, block.lsn, reason));
             }

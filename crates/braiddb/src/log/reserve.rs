@@ -132,13 +132,13 @@ impl Segments {
                 // Relaxed: as in `hold_back`.
                 self.reserve.held.store(bytes, Ordering::Relaxed);
             }
-            Err(error) => tracing::debug!("nothing is held back yet: {error}"),
+            Err(error) => tracing::debug!("cannot take over the disk reserve yet: {error}"),
         }
     }
 
     fn open_earlier_reserve(&self) -> Result<(File, u64), LogError> {
         let file = self.directory.open_file(RESERVE_NAME, OpenMode::Existing)?;
-        let fail = |error| LogError::io("take over space in", file.path(), 0, error);
+        let fail = |error| LogError::io("take over the reserve in", file.path(), 0, error);
         let bytes = file.length().map_err(fail)?;
         if bytes > 0 {
             // In a copy of a database, this file may have no allocated space.
@@ -156,7 +156,7 @@ impl Segments {
         let file = self.reserve.file.lock();
         let (Some(file), target) = (&*file, self.reserve_target()) else { return Ok(()) };
         if self.reserve.held() / times > target {
-            let fail = |error| LogError::io("give space back in", file.path(), 0, error);
+            let fail = |error| LogError::io("shrink the reserve in", file.path(), 0, error);
             file.truncate(target).map_err(fail)?;
             // Relaxed: as in `hold_back`.
             self.reserve.held.store(target, Ordering::Relaxed);
@@ -192,7 +192,7 @@ impl Segments {
             }
             resized.map_err(|error| {
                 let error = self.cannot_grow_by(target.saturating_sub(held), error);
-                LogError::io("hold space back in", file.path(), 0, error)
+                LogError::io("extend the reserve in", file.path(), 0, error)
             })?;
             // Relaxed, here and below: as above.
             self.reserve.held.store(target, Ordering::Relaxed);
@@ -211,12 +211,12 @@ impl Segments {
         self.reserve.lent.store(true, Ordering::Relaxed);
         let (Some(file), true) = (&*file, self.reserve.held() > 0) else { return false };
         if let Err(error) = file.truncate(0) {
-            tracing::warn!("cannot give up {}: {error}", file.path().display());
+            tracing::warn!("cannot release {}: {error}", file.path().display());
             return false;
         }
         // Relaxed: as in `take_reserve_back`.
         self.reserve.held.store(0, Ordering::Relaxed);
-        tracing::info!("the disk is full: the space in {} is used", file.path().display());
+        tracing::info!("the disk is full: the reserve in {} is used", file.path().display());
         true
     }
 

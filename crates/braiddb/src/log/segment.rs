@@ -237,7 +237,7 @@ impl Segments {
                 return Err(LogError::Corrupt {
                     path: file.path().into(),
                     offset: 0,
-                    reason: format!("it says that it is the same segment as {}", other.name()),
+                    reason: format!("its header names the same segment as {}", other.name()),
                 });
             }
             lengths.insert(index, bytes);
@@ -250,8 +250,7 @@ impl Segments {
         if let Some((index, bytes)) = short {
             let path = files[index].file.path().into();
             let reason =
-                "by its header this file ends here, within its segment: only that of the first \
-                          segment may, and only while there is no other"
+                "its header states that this file ends here, within its segment, which only the file of the first segment may do while no other exists"
                     .into();
             return Err(LogError::Corrupt { path, offset: HEADER_BYTES + bytes, reason });
         }
@@ -477,7 +476,7 @@ impl Segments {
     pub(super) fn remove_unfinished(&self, index: u64) {
         if let Err(error) = self.directory.remove(&self.unfinished_name(index)) {
             tracing::warn!(
-                "an unfinished file is left until the database is opened again: {error}"
+                "cannot remove an unfinished file; the next opening removes it: {error}"
             );
         }
     }

@@ -119,7 +119,7 @@ impl<T: Tracker> Space<T> {
     /// Records that everything before `lsn` is durable.
     pub(super) fn release(&self, lsn: Lsn) {
         // Relaxed: only advanced under the flush lock.
-        assert!(self.released.load(Ordering::Relaxed) <= lsn.0, "durable never goes back");
+        assert!(self.released.load(Ordering::Relaxed) <= lsn.0, "the durable LSN never decreases");
         // Release pairs with the Acquire in `released`. The fences in between ensure that a waiter
         // sees this, or this thread's later check of the waiting workers sees the waiter
         // (`WaitingWorkers`).

@@ -68,7 +68,7 @@ impl Segments {
 
     fn remove_file_of(&self, spare: &SegmentFile) {
         if let Err(error) = self.directory.remove(&spare.name()) {
-            tracing::warn!("a file of no use is left until the log is compacted: {error}");
+            tracing::warn!("cannot remove an unused file; the next compaction removes it: {error}");
         }
     }
 

@@ -89,7 +89,7 @@ impl WorkerGroup {
 
     pub(super) fn fail_with(&self, local: &WorkerLocal, message: &str) {
         if self.failure.record(message) {
-            tracing::error!("the engine has failed, and stops: {message}");
+            tracing::error!("the engine failed and stops: {message}");
         }
         // The engine's panic is recorded: later panics belong to users.
         local.engine_panicked.set(false);

@@ -58,7 +58,7 @@ pub(super) fn wake_polled(context: &Context<'_>) {
 
 fn log_panic<T>(result: Result<T, Panic>) -> Option<T> {
     let log = |Panic { message }: &Panic| {
-        tracing::error!("a waker panicked, and what it was to wake may wait for ever: {message}");
+        tracing::error!("a waker panicked, and its task may wait forever: {message}");
     };
     result.inspect_err(log).ok()
 }

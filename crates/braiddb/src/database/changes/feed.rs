@@ -120,7 +120,7 @@ impl Feed {
                     }
                     self.follow(follower).await?
                 }
-                Stage::Elsewhere => unreachable!("a feed that failed is over"),
+                Stage::Elsewhere => unreachable!("a failed feed has ended"),
             };
         }
     }

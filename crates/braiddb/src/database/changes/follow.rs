@@ -79,7 +79,7 @@ impl Follower {
         wanted: Wanted,
     ) -> Self {
         let resume = token.resume;
-        let store = engine.log.cold_store().expect("a log of which something is held");
+        let store = engine.log.cold_store().expect("a held log has files");
         Self {
             blocks: BlockFollower::new(store.clone()),
             parts: BlockFollower::new(store),
@@ -240,7 +240,7 @@ impl Follower {
 
     fn gone(&self) -> Error {
         let files = WorkerTransactions::current().engine().log.files();
-        let oldest = files.expect("a log of which something is held").oldest();
+        let oldest = files.expect("a held log has files").oldest();
         Error::LogGone { oldest: oldest.0 }
     }
 
@@ -378,8 +378,8 @@ fn value_of(
     }
     if stored.len() < EXPIRY_BYTES {
         let store = WorkerTransactions::current().engine().log.cold_store();
-        let reason = "a record of a table whose records expire does not say when";
-        let damaged = store.expect("a log that was read").damaged(lsn, reason);
+        let reason = "a record of an expiring table has no expiry time";
+        let damaged = store.expect("a log that was read has files").damaged(lsn, reason);
         return Err(OperationError::storage(damaged).into());
     }
     let expiry = split_expiry(&stored).0;

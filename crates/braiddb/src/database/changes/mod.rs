@@ -91,7 +91,7 @@ type Transactions = Pin<Box<dyn Stream<Item = Result<ChangeTransaction>> + Send>
 /// assert_eq!(transaction.changes[0].key_as::<str>()?, "Ljubljana");
 /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-#[must_use = "a feed gives nothing unless it is polled"]
+#[must_use = "a feed does nothing unless it is polled"]
 pub struct Changes {
     source: State,
     progress: Progress,
@@ -204,7 +204,7 @@ impl Database {
         self.refuse_if_read_only()?;
         let engine = &self.shared.engine;
         let unlogged =
-            || Error::Options("changes are read from the log, and nothing is logged".to_owned());
+            || Error::Options("this database has no log, so it has no change feeds".to_owned());
         let files = engine.log.files().ok_or_else(unlogged)?;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         files.allow_moved()?;

@@ -255,7 +255,7 @@ impl Database {
     /// empty or longer than 512 bytes; the errors of [`Database::run`].
     pub async fn create_change_slot(&self, name: &str, max_bytes: u64) -> Result<ChangeToken> {
         if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
-            let message = format!("a slot's name has 1 to {MAX_NAME_BYTES} bytes");
+            let message = format!("the name of a slot must have 1 to {MAX_NAME_BYTES} bytes");
             return Err(Error::Options(message));
         }
         let files = self.followed_log()?;
@@ -368,7 +368,7 @@ impl Database {
             let hold = files.hold(row.resume, row.max_bytes).ok();
             if hold.is_none() {
                 tracing::warn!(
-                    "the slot {name:?} is lost: it holds no more than {} bytes",
+                    "the slot {name:?} is lost: it needs more than its limit of {} bytes of log",
                     row.max_bytes
                 );
             }

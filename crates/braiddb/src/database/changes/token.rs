@@ -61,16 +61,15 @@ pub struct ChangeToken {
 #[non_exhaustive]
 pub enum TokenError {
     /// The bytes are not a token, or are damaged.
-    #[error("the token is damaged; begin with another one, or with a snapshot")]
+    #[error("the token is damaged; start from another token or from a snapshot")]
     Damaged,
     /// The token belongs to another database.
-    #[error("the token is of another database; use it with that one")]
+    #[error("the token belongs to another database; use it with that database")]
     OtherDatabase,
     /// The log ends before the token. The database may have been restored from a backup that is
     /// older than the token.
     #[error(
-        "the token is of LSN {token}, but the log ends at {end}; if the database was restored from an older backup, \
-         begin with a snapshot"
+        "the token has LSN {token}, but the log ends at {end}; if the database was restored from an older backup, start from a snapshot"
     )]
     AheadOfLog {
         /// The LSN in the token.
@@ -82,8 +81,7 @@ pub enum TokenError {
     /// an older backup and written since. Otherwise the log is damaged there; a check of the
     /// database can confirm this.
     #[error(
-        "no block of the log starts at LSN {token}, where the token says so; if the database was restored from an \
-         older backup, begin with a snapshot, else check the database"
+        "no block of the log starts at LSN {token} of the token; if the database was restored from an older backup, start from a snapshot, otherwise check the database"
     )]
     NotInLog {
         /// The LSN in the token.
@@ -92,8 +90,7 @@ pub enum TokenError {
     /// The log has a different block at the position of the last returned commit. The database was
     /// restored from a backup that is older than the token, and was written since.
     #[error(
-        "at LSN {token} the log has something else than what was given when the token was made: the database was restored \
-         from an older backup, and went on; begin with a snapshot"
+        "the log has a different block at LSN {token} of the token: the database was restored from an older backup and written since; start from a snapshot"
     )]
     OtherLog {
         /// The LSN in the token.
@@ -225,7 +222,7 @@ pub(super) async fn check_in_log(files: &LogFiles, token: &ChangeToken) -> Resul
     worker.wait_durable(token.given).await?;
     let log = &worker.engine().log;
     let Ok(_held) = files.hold(token.given, u64::MAX) else { return Ok(()) };
-    let store = log.cold_store().expect("a log that has files");
+    let store = log.cold_store().expect("a followed log has files");
     let sum = async |lsn| store.block_sum(lsn).await.map_err(OperationError::storage);
     // The token has no checksum, so a block must at least start there or directly after.
     let next = Lsn(token.given.0 + 1);
@@ -246,7 +243,7 @@ impl fmt::Display for ChangeToken {
 
 impl fmt::Debug for ChangeToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ChangeToken(from {}, given up to {})", self.resume, self.given)
+        write!(f, "ChangeToken(from {}, returned up to {})", self.resume, self.given)
     }
 }
 

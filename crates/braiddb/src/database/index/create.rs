@@ -379,7 +379,7 @@ impl Transaction {
         }
         // The index would outlive a staged table that is discarded.
         if self.is_listed_as_dropped(wanted.table_id).await? {
-            let message = "a staged table has indexes once it is published";
+            let message = "a staged table cannot have indexes before it is published";
             return Err(Error::Options(message.to_owned()));
         }
         let (catalog, key) = (self.catalog(), row_key(wanted.table_id, &wanted.name));

@@ -62,7 +62,7 @@ impl Tracker for BitmapScan {
             let (mask, count) = bits(unit, end - unit);
             // Release pairs with the Acquire of the scan: the block's bytes.
             let before = self.word(unit).fetch_or(mask, Ordering::Release);
-            assert_eq!(before & mask, 0, "room is reserved again only once it was scanned");
+            assert_eq!(before & mask, 0, "space is reserved again only after it was scanned");
             unit += count;
         }
     }

@@ -46,7 +46,7 @@ impl Tracker for GlobalLock {
         // Relaxed, here and below: the value is this filler's own store if it holds the lock, as it
         // should.
         let holder = self.holder.load(Ordering::Relaxed);
-        assert_eq!(holder, filler as u64, "who ends a block has begun it");
+        assert_eq!(holder, filler as u64, "a block is ended by the thread that began it");
         self.holder.store(NOBODY, Ordering::Relaxed);
         // Release pairs with the Acquire in `prefix`: the block's bytes, and, through the lock,
         // those of every block before.

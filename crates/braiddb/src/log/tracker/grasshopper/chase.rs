@@ -88,7 +88,7 @@ impl Chaser {
     fn crawl(&mut self, tail: u64, index: &HoppingIndex, lists: &[CachePadded<List>]) -> bool {
         loop {
             while let Some(&Reverse((start, end, filler))) = self.heap.peek() {
-                assert!(start >= self.sbl, "what is pending is not yet passed");
+                assert!(start >= self.sbl, "pending blocks are not passed yet");
                 if start != self.sbl {
                     break;
                 }

@@ -75,7 +75,7 @@ impl HoppingIndex {
         // Acquire pairs with the Release in `add`, of every addition included in the sum: the
         // blocks are listed, and their bytes are seen.
         let filled = self.entry(range).load(Ordering::Acquire);
-        assert!(filled <= full, "more was filled than there is room for");
+        assert!(filled <= full, "more bytes are filled than the range has");
         filled == full
     }
 }

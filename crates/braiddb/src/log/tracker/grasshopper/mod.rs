@@ -103,7 +103,7 @@ impl Tracker for Grasshopper {
 
     fn end(&self, filler: usize, block: Range<u64>, durable: u64) {
         let list = &self.lists[filler];
-        let mut owner = list.owner.try_lock().expect("one thread at a time plays a filler");
+        let mut owner = list.owner.try_lock().expect("one thread at a time uses a filler");
         let mark = owner.crawling.mark();
         // In this order (§4.1.2): a thread that finds a block counted finds it listed.
         owner.crawling.append(&list.crawling, Pending { start: block.start, end: block.end });
