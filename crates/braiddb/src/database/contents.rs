@@ -102,7 +102,7 @@ impl Database {
     /// Counts the records and value bytes of a table by visiting every record, while transactions
     /// run. It reads from disk only for a paged table whose pages are there. Concurrent writes may
     /// be counted or not. One worker visits a few million records per second, in steps that let
-    /// transactions run in between.
+    /// transactions run between them.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

@@ -158,9 +158,9 @@ impl Database {
     }
 
     /// Deletes all records of a table in several transactions, and returns their number. Other
-    /// transactions can run in between and see some of the records deleted. Records that they write
-    /// behind the deletion's position stay. If the future is dropped or fails, some records are
-    /// deleted.
+    /// transactions can run at the same time and see some of the records deleted. Records that they
+    /// write behind the deletion's position stay. If the future is dropped or fails, some records
+    /// are deleted.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

@@ -38,7 +38,8 @@ pub struct TableOptions {
     /// Default: false.
     ///
     /// - **Memory:** pages can be evicted to disk and loaded again, according to
-    ///   [`Options::memory_budget`]. In a database that exists only in memory, all pages stay.
+    ///   [`Options::memory_budget`](crate::Options::memory_budget). In a database that exists only
+    ///   in memory, all pages stay.
     /// - **Keys:** up to 512 bytes. The same limit holds for entries of secondary indexes, which
     ///   are on pages too.
     /// - **Values:** up to [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES), as in other tables. A value

@@ -103,7 +103,7 @@ impl Database {
     }
 
     /// Writes a checkpoint, so that the next opening does not replay the log before it.
-    /// Transactions run in between. If the future is dropped, the checkpoint is still written.
+    /// Transactions continue to run. If the future is dropped, the checkpoint is still written.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -129,7 +129,7 @@ impl Database {
     /// Writes a checkpoint and frees segments of the log with few live records, after logging these
     /// records again. Every automatic checkpoint
     /// ([`Options::checkpoint_bytes`](super::Options::checkpoint_bytes)) does the same.
-    /// Transactions run in between. The compaction waits for transactions that may still see the
+    /// Transactions continue to run. The compaction waits for transactions that may still see the
     /// freed versions, including running bulk operations ([`Database::run_bulk`]). If the future is
     /// dropped, the compaction continues.
     ///
@@ -206,7 +206,7 @@ impl Database {
     /// - paged tables: the records are on their pages, in order. Their durable state is in page
     ///   images of the newest checkpoint, which are all read and verified, and in log blocks.
     ///
-    /// Transactions run in between. Each record is checked in its current version; the check holds
+    /// Transactions continue to run. Each record is checked in its current version; the check holds
     /// no old versions.
     ///
     /// ```
@@ -294,8 +294,8 @@ impl Database {
     }
 
     /// Copies the database into an empty directory, and blocks until the copy is complete. The copy
-    /// contains exactly the commits before one LSN, and opens as a database. Transactions run in
-    /// between. To restore, open the copy, or a copy of it.
+    /// contains exactly the commits before one LSN, and opens as a database. Transactions continue
+    /// to run. To restore, open the copy, or a copy of it.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

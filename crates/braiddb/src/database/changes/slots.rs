@@ -187,7 +187,7 @@ impl Slots {
         state.half_gone.extend(gone);
     }
 
-    /// Makes a slot visible to everybody before its caller learns of it. Its row is durable.
+    /// Makes a slot visible to all callers before its caller learns of it. Its row is durable.
     fn publish(&self, name: &str, number: u64) {
         let state = &mut *self.0.lock();
         if state.pending.contains_key(&number) {

@@ -139,8 +139,8 @@
 //! ```
 //!
 //! A service keeps one feed open; this example opens one per transaction only to be short. A target
-//! that cannot store a token with the data may receive a transaction twice after a crash. Such a
-//! target must recognize duplicates, for example by an order number.
+//! that cannot store a token with the data may receive a transaction twice after a crash. The
+//! target must then recognize duplicates, for example by an order number.
 //!
 //! While the tables of a feed do not change, the feed returns no new tokens. Read
 //! [`Changes::token`](crate::Changes::token) while the feed waits: it moves past the commits of

@@ -9,7 +9,7 @@
 //! - version, `u32`
 //! - number of the indexed table, `u32`
 //! - the name of that table and the type of the index keys, each as a length `u16` and UTF-8 bytes
-//! - one byte with the value 2; a build without support for indexes reports it as damage and so
+//! - one byte with the value 2. A build without support for indexes reports it as damage and so
 //!   refuses to open the database
 
 use std::ops::Bound;
