@@ -86,7 +86,8 @@ impl MemoryBudget {
             (false, false) => "",
         };
         Err(format!(
-            "memory_budget is {bytes} bytes{origin}, but the log's ring alone takes {ring_bytes} (log_ring_bytes): set a larger budget{instead}"
+            "memory_budget is {bytes} bytes{origin}, and the log's ring alone takes {ring_bytes} \
+             (log_ring_bytes): set a larger budget{instead}"
         ))
     }
 }

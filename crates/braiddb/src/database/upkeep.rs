@@ -289,7 +289,8 @@ impl Database {
         }
         // The contents of a damaged image may exist nowhere else.
         let is_in_memory = !matches!(error, LogError::DamagedPage { .. });
-        let hint = "; the open database still has all its contents: write a checkpoint now, which replaces this one";
+        let hint = "; the open database still has all its contents: write a checkpoint now, which \
+                    replaces this one";
         Ok(Err(format!("{error}{}", if is_in_memory { hint } else { "" })))
     }
 

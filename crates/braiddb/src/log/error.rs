@@ -42,7 +42,9 @@ pub enum LogError {
     /// A checkpoint could not be written because the disk is full. The previous checkpoint and the
     /// log are unchanged: nothing is lost, and the database continues to run.
     #[error(
-        "a checkpoint cannot be written: cannot {action} {path}{place}: {cause}; it needs about {needed} bytes, and the disk has {available}: free {missing} bytes of other files at least, or delete records, then compact again",
+        "a checkpoint cannot be written: cannot {action} {path}{place}: {cause}; it needs about \
+         {needed} bytes, and the disk has {available}: free {missing} bytes of other files at \
+         least, or delete records, then compact again",
         path = path.display(), place = place(*offset), missing = needed.saturating_sub(*available).max(1)
     )]
     NoRoomForCheckpoint {
@@ -76,7 +78,9 @@ pub enum LogError {
     },
     /// A page of a paged table is damaged.
     #[error(
-        "a page of a paged table is damaged in {path} at offset {offset}: {reason}; reopen the database, which replays the log since the newest checkpoint; if the page is still damaged, restore the database from a backup",
+        "a page of a paged table is damaged in {path} at offset {offset}: {reason}; reopen the \
+         database, which replays the log since the newest checkpoint; if the page is still \
+         damaged, restore the database from a backup",
         path = path.display()
     )]
     DamagedPage {
@@ -89,7 +93,8 @@ pub enum LogError {
     },
     /// A large value of a paged table is incomplete.
     #[error(
-        "a value of {bytes} bytes in a paged table is incomplete: a piece is missing on its page; reopen the database, which restores the value from checkpoint and log"
+        "a value of {bytes} bytes in a paged table is incomplete: a piece is missing on its page; \
+         reopen the database, which restores the value from checkpoint and log"
     )]
     ValueNotWhole {
         /// The size of the value in bytes.
@@ -105,7 +110,8 @@ pub enum LogError {
     },
     /// The directory cannot take a backup.
     #[error(
-        "{path} cannot take a backup: {reason}; choose a new or empty directory outside the database's directory",
+        "{path} cannot take a backup: {reason}; choose a new or empty directory outside the \
+         database's directory",
         path = path.display()
     )]
     BackupTarget {
@@ -140,7 +146,8 @@ pub enum LogError {
     /// Data of a database that was opened read-only no longer exists, because compaction in the
     /// writing process freed it. Earlier reads returned correct data.
     #[error(
-        "{path} was freed or reused by the process that writes to the database; open it again to read the current state",
+        "{path} was freed or reused by the process that writes to the database; open it again to \
+         read the current state",
         path = path.display()
     )]
     Outdated {
@@ -177,7 +184,8 @@ fn advice(cause: &std::io::Error) -> &'static str {
         ErrorKind::PermissionDenied => "; correct the permissions, then open the database again",
         ErrorKind::NotADirectory => "; a part of this path is a file: choose another path",
         _ if matches!(cause.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-            "; raise the limit of open files (ulimit -n, LimitNOFILE), or close some files in the program"
+            "; raise the limit of open files (ulimit -n, LimitNOFILE), or close some files in the \
+             program"
         }
         _ if cause.raw_os_error() == Some(libc::EIO) => {
             "; check the disk, then open the database again"

@@ -141,7 +141,8 @@ impl LogFiles {
     /// Returns an error if the database's version does not allow the record of a paged table at
     /// `lsn`.
     pub(crate) fn unexpected_paged(&self, lsn: Lsn) -> Option<LogError> {
-        let reason = "the log has a record of a paged table here, but braid.meta has a version without paged tables";
+        let reason = "the log has a record of a paged table here, but braid.meta has a version \
+                      without paged tables";
         let error = || LogError::corrupt(self.0.place(lsn), lsn, reason.to_owned());
         (!self.allows_paged()).then(error)
     }

@@ -152,7 +152,8 @@ impl Identity {
         let least = SECTOR_BYTES as u64 + bytes;
         if length < least {
             let reason = format!(
-                "this file was cut short: it has {length} bytes, but according to its header at least {least}"
+                "this file was cut short: it has {length} bytes, but its header states {least} or \
+                 more"
             );
             return Err(LogError::Corrupt { path: file.path().into(), offset: length, reason });
         }

@@ -175,7 +175,8 @@ impl LogReader {
         }
         if let Some(block) = self.block_here()? {
             if block.kind == BlockKind::Moved && !self.segments.allows_moved() {
-                let reason = "the log has a moved block here, but braid.meta has a version without moved blocks";
+                let reason = "the log has a moved block here, but braid.meta has a version without \
+                              moved blocks";
                 let place = self.segments.place(block.lsn);
                 return Err(LogError::corrupt(place, block.lsn, reason));
             }

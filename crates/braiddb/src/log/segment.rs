@@ -250,7 +250,8 @@ impl Segments {
         if let Some((index, bytes)) = short {
             let path = files[index].file.path().into();
             let reason =
-                "its header states that this file ends here, within its segment, which only the file of the first segment may do while no other exists"
+                "its header states that this file ends here, within its segment, which only the \
+                 file of the first segment may do while no other exists"
                     .into();
             return Err(LogError::Corrupt { path, offset: HEADER_BYTES + bytes, reason });
         }

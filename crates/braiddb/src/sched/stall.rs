@@ -37,8 +37,8 @@ impl Stretch {
         if stretch >= LONG && !std::mem::replace(&mut self.told, true) {
             tracing::warn!(
                 ?stretch,
-                "a worker did nothing but run transactions for so long: a closure blocks its thread, and all \
-                 that wait for this worker with it, or the machine had no time for it; told once"
+                "a worker stalled: a closure blocks its thread and every transaction that waits \
+                 for it, or the machine did not schedule it; logged once"
             );
         }
     }

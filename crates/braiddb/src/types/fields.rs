@@ -156,13 +156,14 @@ fn reads_one(
         Err(Refusal::MissingField(field)) if !is_lacking(field) => Ok(()),
         Err(Refusal::MissingField(field)) if stored.contains(&&*format!("{field}?")) => {
             Err(format!(
-                "records may lack the field `{}`, which was optional: leave it its `#[serde(default)]`, or its `Option`",
+                "records may lack the field `{}`, which was optional: keep its `#[serde(default)]` \
+                 or its `Option`",
                 whole(field)
             ))
         }
         Err(Refusal::MissingField(field)) => Err(format!(
-            "field `{}` is new and has no `#[serde(default)]`: records stored before it cannot be read; give it a \
-             default",
+            "field `{}` is new and has no `#[serde(default)]`: records stored before cannot be \
+             read; give it a default",
             whole(field)
         )),
         Err(Refusal::UnknownField(field)) => Err(format!(

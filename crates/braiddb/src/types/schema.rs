@@ -171,13 +171,13 @@ pub(super) fn reads<T: Schema>(stored: &str) -> Result<(), String> {
         return Err(not_this_type::<T>(stored));
     };
     if version > T::VERSION {
-        return Err(format!("a newer program wrote version {version} of {name}: use that one"));
+        return Err(format!("a newer program wrote version {version} of {name}: use that program"));
     }
     if version == T::VERSION {
         return match is_same::<T>(stored) {
             true => Ok(()),
             false if is_made_of_others::<T>() => {
-                Err(format!("what is in it has changed: {OWN_TYPE}"))
+                Err(format!("its contents have changed: {OWN_TYPE}"))
             }
             false => Err(format!(
                 "{name} has changed: raise its `Schema::VERSION`, and read the old form in `Schema::upgrade`"
@@ -186,14 +186,15 @@ pub(super) fn reads<T: Schema>(stored: &str) -> Result<(), String> {
     }
     if version < T::OLDEST {
         return Err(format!(
-            "read version {version} of {name} in `Schema::upgrade`, and say so by `Schema::OLDEST`"
+            "read version {version} of {name} in `Schema::upgrade`, and set `Schema::OLDEST` to it"
         ));
     }
     Ok(())
 }
 
-const OWN_TYPE: &str = "open it with the types it was created with: a type in a list, a tuple or a map cannot change by \
-                        itself; store a type of your own around it, with a `Schema`, whose version can be raised";
+const OWN_TYPE: &str = "open it with the types it was created with: a type in a list, a tuple or a \
+                        map cannot change alone; store a type of your own around it, with a \
+                        `Schema` whose version can be raised";
 
 /// Returns the remedy for a table of another type.
 pub(super) fn not_this_type<T: Schema>(stored: &str) -> String {

@@ -73,8 +73,8 @@ impl<T: Schema> Value for Postcard<T> {
         match is_not_self_describing::<T>() {
             true => Ok(()),
             false => Err(EncodeError::new(format!(
-                "postcard's format does not say which case of {} a value is: store it as Json or MessagePack, or \
-                 without serde's attributes for tags",
+                "postcard cannot determine the variant of {}: store it as Json or MessagePack, \
+                 or without serde's attributes for tags",
                 T::name()
             ))),
         }

@@ -69,7 +69,8 @@ pub enum TokenError {
     /// The log ends before the token. The database may have been restored from a backup that is
     /// older than the token.
     #[error(
-        "the token has LSN {token}, but the log ends at {end}; if the database was restored from an older backup, start from a snapshot"
+        "the token has LSN {token}, but the log ends at {end}; if the database was restored from \
+         an older backup, start from a snapshot"
     )]
     AheadOfLog {
         /// The LSN in the token.
@@ -81,7 +82,8 @@ pub enum TokenError {
     /// an older backup and written since. Otherwise the log is damaged there; a check of the
     /// database can confirm this.
     #[error(
-        "no block of the log starts at LSN {token} of the token; if the database was restored from an older backup, start from a snapshot, otherwise check the database"
+        "no block of the log starts at LSN {token} of the token; if the database was restored from \
+         an older backup, start from a snapshot, otherwise check the database"
     )]
     NotInLog {
         /// The LSN in the token.
@@ -90,7 +92,8 @@ pub enum TokenError {
     /// The log has a different block at the position of the last returned commit. The database was
     /// restored from a backup that is older than the token, and was written since.
     #[error(
-        "the log has a different block at LSN {token} of the token: the database was restored from an older backup and written since; start from a snapshot"
+        "the log has a different block at LSN {token} of the token: the database was restored from \
+         an older backup and written since; start from a snapshot"
     )]
     OtherLog {
         /// The LSN in the token.
