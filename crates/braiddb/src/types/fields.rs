@@ -162,7 +162,7 @@ fn reads_one(
             ))
         }
         Err(Refusal::MissingField(field)) => Err(format!(
-            "field `{}` is new and has no `#[serde(default)]`: records stored before cannot be \
+            "field `{}` is new and has no `#[serde(default)]`: records stored before it cannot be \
              read; give it a default",
             whole(field)
         )),
