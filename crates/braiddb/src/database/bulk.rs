@@ -15,8 +15,8 @@ use crate::sched::{self, CallerRuntime, Contained, ContainedFuture, Panic, Until
 use crate::sync::oneshot;
 use crate::transaction::{AbortCause, CannotBegin, WorkerTransactions};
 
-/// Tables of a bulk operation: one table, an array, slice or vector of tables, or a tuple of tables
-/// of different types.
+/// Tables that a bulk operation changes: one table; an array, a slice or a vector of tables; or a
+/// tuple of tables of several types.
 pub trait BulkTables: sealed::Listed {}
 
 impl<T: sealed::Listed + ?Sized> BulkTables for T {}
@@ -30,7 +30,7 @@ mod sealed {
         fn list(&self, tables: &mut Vec<ListedTable>);
     }
 
-    /// A listed table.
+    /// An entry of the table list.
     #[doc(hidden)]
     #[derive(Debug)]
     pub struct ListedTable {
@@ -93,35 +93,32 @@ mod sealed {
 
 use sealed::ListedTable;
 
-/// Future of a bulk operation. It is boxed, so that its type does not depend on the list of tables.
+/// The future of a bulk operation. It is boxed, so its type does not depend on how the tables were
+/// listed.
 type BulkRun<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 impl Database {
-    /// Loads or changes any number of records in [paged](crate::TableOptions::paged) tables, in one
-    /// transaction.
+    /// Runs `body` as one bulk operation of any size on [paged](crate::TableOptions::paged) tables,
+    /// and commits it. `body` uses a transaction as in [`Database::run`], with these differences:
     ///
-    /// `body` does what the closures of [`Database::run`] do, with these differences for `tables`:
+    /// - Writes to the listed tables need no memory for versions and are logged immediately. The
+    ///   operation is atomic, also across a crash.
+    /// - Other transactions can read these tables at the same time; they see the state at their own
+    ///   start. Their writes to these tables fail with [`BusyWith::BulkOperation`](crate::BusyWith), and
+    ///   [`Database::run`] retries them.
+    /// - The operation starts after all transactions that wrote these tables have ended. It also
+    ///   waits until every transaction sees the previous bulk operation on each table.
+    /// - `body` runs once: an error of the engine ends it.
+    /// - The transaction has no savepoints.
+    /// - Until it ends, its tables cannot be dropped, and their indexes can be neither created nor
+    ///   dropped ([`BusyWith::TableChange`](crate::BusyWith)).
+    /// - A serializable transaction that read one of these tables and also writes cannot commit
+    ///   after it.
+    /// - A change feed returns it as one transaction and holds all of its changes in memory.
     ///
-    /// - **Memory**: writes take no memory for versions, and the engine logs them immediately. The
-    ///   operation is atomic, also after a crash.
-    /// - **Other transactions** read the state of the tables at their start. Their writes fail with
-    ///   [`BusyWith::BulkOperation`](crate::BusyWith), which [`Database::run`] retries. The operation begins when all
-    ///   transactions that wrote to the tables have ended, and when all transactions see the
-    ///   previous bulk operation on each table.
-    /// - **Attempts**: `body` runs once; an error of the engine ends the operation.
-    /// - **Savepoints**: the operation cannot roll back to a savepoint.
-    /// - **Tables and indexes**: until the operation ends, its tables cannot be dropped, and their
-    ///   indexes cannot be created or dropped ([`BusyWith::TableChange`](crate::BusyWith)).
-    /// - **Isolation**: a serializable transaction that has read from one of the tables and writes
-    ///   cannot commit after the operation.
-    /// - **Change feeds** deliver the operation as one transaction and hold all of its changes in
-    ///   memory.
-    ///
-    /// Values from single reads stay in memory until the operation ends; use [`Transaction::scan`]
-    /// for many. Writes to other tables work as in any transaction. If the caller drops the future,
-    /// the operation aborts, unless its commit is already decided.
-    ///
-    /// [`TransactionBuilder::try_run_bulk`] sets the isolation level and reports the commit LSN.
+    /// Values read one by one stay in memory until the operation ends; use [`Transaction::scan`]
+    /// for large reads. Writes to tables that are not listed work as in any transaction. Dropping
+    /// the future aborts the operation, unless its commit is already decided.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table, TableOptions};
@@ -143,12 +140,10 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run`], and:
-    ///
-    /// - [`Misuse::NotPaged`](crate::Misuse); [`BusyWith::TableChange`](crate::BusyWith).
-    /// - [`Error::Conflict`] and [`Error::NotSerializable`], because of other tables.
-    /// - [`Misuse::WouldBlock`](crate::Misuse) if a transaction calls it: the operation might wait for that
-    ///   transaction.
+    /// The error of the closure; [`Misuse::NotPaged`](crate::Misuse); [`BusyWith::TableChange`](crate::BusyWith); [`Error::Conflict`] and
+    /// [`Error::NotSerializable`] because of its accesses to other tables; [`Misuse::WouldBlock`](crate::Misuse) if
+    /// called within a transaction, because it might wait for that transaction; the errors of
+    /// [`Database::run`].
     pub fn run_bulk<T, F>(&self, tables: impl BulkTables, body: F) -> BulkRun<Result<T>>
     where
         F: AsyncFnOnce(&Transaction) -> Result<T> + Send + 'static,
@@ -220,7 +215,7 @@ impl TransactionBuilder {
             let runtime = CallerRuntime::current();
             let (reply, result) = oneshot::channel();
             let reply = UntilRecorded::new(reply);
-            // A worker may drop the closure before it begins.
+            // A worker may drop this body before it starts.
             let body = Contained::new(body);
             db.spawn(move || {
                 Box::pin(async move {
@@ -234,7 +229,7 @@ impl TransactionBuilder {
                 })
             })?;
             match result.await {
-                // Converted on the caller's thread: `E::from` is user code.
+                // The conversion is the caller's code, so it runs on the caller's thread.
                 Ok(result) => result.map_err(Failed::into_error),
                 Err(oneshot::Canceled) => Err(db.ended().into()),
             }
@@ -242,7 +237,7 @@ impl TransactionBuilder {
     }
 }
 
-/// Returns the error for an operation that cannot begin.
+/// Converts the reason why an operation cannot start into the caller's error.
 fn cannot_begin(why: CannotBegin) -> Error {
     match why {
         CannotBegin::IndexBusy(table) => {
@@ -254,7 +249,8 @@ fn cannot_begin(why: CannotBegin) -> Error {
     }
 }
 
-/// Runs a bulk operation. Returns an error only after everything the operation read is durable.
+/// Runs a bulk operation on a worker. It returns an error only when everything the operation read
+/// is durable, as for transactions.
 async fn run_on_worker<T, E, F>(
     options: TransactionOptions,
     tables: Vec<Arc<Records>>,
@@ -272,7 +268,8 @@ where
     let transaction = Transaction::new(begun, 1);
     let result = {
         let body = body.into_inner();
-        // The future calls the closure, so that `ContainedFuture` catches its panic too.
+        // The closure is called within the future, so a panic of the closure itself is contained
+        // too.
         let mut future = pin!(Some(async { body(&transaction).await }));
         ContainedFuture::new(future.as_mut()).await
     };

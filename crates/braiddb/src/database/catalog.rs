@@ -1,9 +1,10 @@
-//! The catalog: a table of tables, transactional like any other.
+//! The catalog: a transactional table that describes all tables.
 //!
-//! Key: the table's name. Value, little-endian: table id `u32`, then the key type and the value
-//! type, each as a length `u16` and UTF-8 bytes; then a byte of flags: 1 if what is cold is not cached,
-//! 2 if the table is paged, 4 if its records expire; in that case how long they live follows, in milliseconds, `u64`.
-//! Rows of indexes stand beside (`index/row.rs`), and of tables that are being dropped (`drop.rs`).
+//! Key: the table's name. Value, little-endian: table id `u32`; the key type and the value type,
+//! each as a length `u16` and UTF-8 bytes; one byte of flags (1: cold records are not cached, 2:
+//! the table is paged, 4: records expire). If records expire, their lifetime in milliseconds
+//! follows as `u64`. The catalog also contains rows of indexes (`index/row.rs`) and rows of tables
+//! that are being dropped (`drop.rs`).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -28,7 +29,7 @@ use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 const MAX_NAME_BYTES: usize = 512;
 const RESERVED_PREFIX: &str = "braid.";
 
-/// A table, as the catalog lists it.
+/// A table, as listed in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct TableDescription {
@@ -40,15 +41,15 @@ pub struct TableDescription {
     pub key_type: String,
     /// The type of its values.
     pub value_type: String,
-    /// How it was created.
+    /// The options it was created with.
     pub options: TableOptions,
 }
 
-/// Set in a catalog entry's flags if the table does not cache what is cold.
+/// Flag of a catalog entry: cold records of the table are not cached.
 const UNCACHED: u8 = 1;
-/// Set there if its records are on pages.
+/// Flag of a catalog entry: the records are on pages.
 const PAGED: u8 = 2;
-/// Set there if its records expire.
+/// Flag of a catalog entry: the records expire.
 const EXPIRES: u8 = 4;
 
 impl TableDescription {
@@ -102,7 +103,7 @@ impl TableDescription {
     }
 }
 
-/// A row of the catalog, of whatever kind.
+/// A row of the catalog, of any kind.
 #[derive(Debug)]
 pub(super) enum Row {
     Table(TableDescription),
@@ -120,7 +121,8 @@ impl Row {
     }
 }
 
-/// The id that a row of the catalog gives a table, or an index's entries; `None` if it makes no sense.
+/// Returns the table id in a catalog row, or the id of an index's entry table. Returns `None` if
+/// the row does not decode.
 pub(super) fn table_id_of(key: &[u8], value: &[u8]) -> Option<TableId> {
     Some(TableId(match Row::decode(key, value).ok()? {
         Row::Table(table) => table.id,
@@ -129,17 +131,18 @@ pub(super) fn table_id_of(key: &[u8], value: &[u8]) -> Option<TableId> {
     }))
 }
 
-/// What was dropped, and was not all deleted when the database was closed, or its process ended.
+/// Dropped tables whose deletion had not finished when the database was closed or its process
+/// ended.
 pub(super) struct Dropped {
-    /// Tables, and their rows.
+    /// The tables, and their catalog rows.
     left: Vec<(Arc<record::Records>, CatalogRow)>,
-    /// Whether the newest checkpoint may lead to pages of tables that are gone.
+    /// True if the newest checkpoint may reference pages of dropped tables.
     pub(super) had_pages: bool,
 }
 
 impl Database {
-    /// Tells the engine what the catalog lists, when the database is opened: which numbers of tables are taken,
-    /// also by tables that are empty, the paged tables, with what was recovered of them, and the tables' indexes.
+    /// Registers the catalog's contents with the engine when the database is opened: the table ids
+    /// in use (also of empty tables), the paged tables with their recovered pages, and the indexes.
     pub(super) async fn load_catalog(&self, mut pages: RecoveredPages) -> Result<Dropped> {
         let no_pages = |error: PageError| Error::from(OperationError::from(error));
         let engine = &self.shared.engine;
@@ -177,7 +180,7 @@ impl Database {
         for index in indexes {
             match index.stage {
                 IndexStage::Dropping => {
-                    // The row of the table that it is of may be gone.
+                    // The row of the index's table may already be deleted.
                     dropped.had_pages |= pages.give_up(TableId(index.id));
                     dropped.left.push(index.catalog_row(engine));
                 }
@@ -190,11 +193,11 @@ impl Database {
             }
         }
         if expiring {
-            // A worker looks when sweeping is due.
+            // Wakes a worker, which computes when the next expiry sweep is due.
             self.spawn(|| Box::pin(async {}))?;
         }
         for id in pages.unlisted().map_err(no_pages)? {
-            // What is left under the id is not to become another table's.
+            // Records left under this id must not appear in a new table.
             engine.raise_table_id(id);
             tracing::debug!("the log has records of table {}, which is not in the catalog", id.0);
         }
@@ -202,8 +205,8 @@ impl Database {
         Ok(dropped)
     }
 
-    /// Goes on with the deletion of what was dropped, while transactions go on. Of tables on pages, is what they took on disk
-    /// `given_back` already?
+    /// Continues deleting dropped tables while transactions run. `given_back` is true if the disk
+    /// space of their pages is already free.
     pub(super) fn clear_later(&self, dropped: Dropped, given_back: bool) -> Result<()> {
         if dropped.left.is_empty() {
             return Ok(());
@@ -214,15 +217,17 @@ impl Database {
             Box::pin(async move {
                 let _counted = removals;
                 if let Err(error) = clear_and_give_back(&dropped.left, given_back).await {
-                    tracing::warn!("what was dropped is left to the next opening: {error}");
+                    tracing::warn!(
+                        "cannot delete dropped tables now; the next opening deletes them: {error}"
+                    );
                 }
             })
         })
     }
 }
 
-/// Deletes the records of dropped tables, gives back what they took on disk, and only then deletes their rows: should this be
-/// interrupted, the next opening knows by those that there is something to give back.
+/// Deletes the records of dropped tables, frees their disk space, and only then deletes their
+/// catalog rows. If this is interrupted, the rows let the next opening find the remaining space.
 async fn clear_and_give_back(
     dropped: &[(Arc<record::Records>, CatalogRow)],
     mut given_back: bool,
@@ -246,14 +251,14 @@ async fn clear_and_give_back(
 }
 
 impl Transaction {
-    /// Creates a table; it exists for others once the transaction has committed.
+    /// Creates a table. Other transactions see it once this transaction has committed.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
     ///
     /// # pollster::block_on(async {
     /// let db = Database::in_memory(Options::default().workers(1))?;
-    /// // The table and what it begins with, or neither.
+    /// // Creates the table with its first record, atomically.
     /// let names = db
     ///     .run(async |tx| {
     ///         let names: Table<u64, str> = tx.create_table("names").await?;
@@ -266,7 +271,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TableExists`], [`Misuse::TableName`](crate::Misuse), or as for a write.
+    /// [`Error::TableExists`]; [`Misuse::TableName`](crate::Misuse); the errors of a write.
     pub async fn create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
     where
         K: TableKey + ?Sized,
@@ -275,7 +280,7 @@ impl Transaction {
         self.create_table_with(name, TableOptions::default()).await
     }
 
-    /// Creates a table with options; it exists for others once the transaction has committed.
+    /// Creates a table with options. Other transactions see it once this transaction has committed.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table, TableOptions};
@@ -304,7 +309,7 @@ impl Transaction {
         self.create_named(name, options).await
     }
 
-    /// The same, by any name.
+    /// Creates a table with any name, including reserved ones.
     pub(super) async fn create_named<K, V>(
         &self,
         name: &str,
@@ -336,8 +341,9 @@ impl Transaction {
 
     /// Opens a table.
     ///
-    /// If its values were written by an older version of the same type ([`Schema`](crate::Schema)), the catalog
-    /// notes the newer one, and programs that know only the older are refused from then on.
+    /// If its values were written by an older version of the same type ([`Schema`](crate::Schema)),
+    /// the catalog records the new version. Programs that know only the older version then fail to
+    /// open the table.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -376,7 +382,7 @@ impl Transaction {
             let (table, stored) = (name.to_owned(), description.types());
             return Err(Error::Misuse(Misuse::TableType { table, stored, requested, advice }));
         }
-        // A transaction that cannot write leaves it to the next that can.
+        // A read-only transaction leaves this update to a later transaction that can write.
         if description.value_type != value_type && !self.core().is_read_only() {
             description.value_type = value_type;
             let row = description.encode();
@@ -385,8 +391,9 @@ impl Transaction {
         Ok(self.handle(&description))
     }
 
-    /// Opens a table of whatever types, with its keys and values as they are stored: for programs that know the
-    /// types by their names only, as the catalog has them. What is written must be as the types encode it.
+    /// Opens a table of any types, with its keys and values in their stored encoding. This is for
+    /// programs that know the types only by their names in the catalog. Written keys and values
+    /// must be valid encodings of those types.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -417,7 +424,7 @@ impl Transaction {
         Ok((self.handle(&description), description))
     }
 
-    /// Opens a table, or creates it if there is none of this name.
+    /// Opens a table, or creates it if no table has this name.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -444,7 +451,8 @@ impl Transaction {
         self.open_or_create_table_with(name, TableOptions::default()).await
     }
 
-    /// Opens a table, or creates it with options if there is none of this name; one that is there keeps its own.
+    /// Opens a table, or creates it with these options if no table has this name. An existing table
+    /// keeps its options.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table, TableOptions};
@@ -475,7 +483,7 @@ impl Transaction {
         }
     }
 
-    /// The tables that exist for this transaction, in the order of their names.
+    /// Returns the tables visible to this transaction, sorted by name.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -490,18 +498,18 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// When the catalog does not decode.
+    /// An error if a catalog row does not decode.
     pub async fn tables(&self) -> Result<Vec<TableDescription>> {
         let rows = self.catalog_rows(Bound::Unbounded, Bound::Unbounded).await?;
         let tables = rows.into_iter().filter_map(|row| match row {
-            // The engine's own are not among them.
+            // Excludes the engine's internal tables.
             Row::Table(table) if !is_reserved(&table.name) => Some(table),
             Row::Table(_) | Row::Index(_) | Row::DroppedTable(_) => None,
         });
         Ok(tables.collect())
     }
 
-    /// The rows of the catalog between two keys, in their order.
+    /// Returns the catalog rows between two keys, in key order.
     pub(super) async fn catalog_rows(
         &self,
         low: Bound<KeyBuffer>,
@@ -518,9 +526,9 @@ impl Transaction {
         Ok(rows)
     }
 
-    /// The table of a name, which may be any user's.
+    /// Returns the user table of this name, if it exists.
     pub(super) async fn describe(&self, name: &str) -> Result<Option<TableDescription>> {
-        // Those of the engine are opened by no name.
+        // Users cannot open the engine's internal tables.
         if is_reserved(name) { Ok(None) } else { self.describe_any(name).await }
     }
 
@@ -547,18 +555,18 @@ impl Transaction {
         core.set_caches(description.options.cache_cold);
         match description.key_type == K::key_type_name() {
             true => Table::of_its_types(&description.name, core),
-            // With keys as they are stored.
+            // A handle with keys in their stored encoding.
             false => Table::new(&description.name, core),
         }
     }
 }
 
-/// Whether a name is the engine's, and no user's.
+/// Returns whether a name is reserved for the engine.
 pub(super) fn is_reserved(name: &str) -> bool {
     name.starts_with(RESERVED_PREFIX)
 }
 
-/// The catalog's key of a table.
+/// Returns the catalog key of a table.
 pub(super) fn name_key(name: &str) -> &[u8] {
     name.as_bytes()
 }

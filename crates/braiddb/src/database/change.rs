@@ -1,4 +1,5 @@
-//! Operations that read and write in one call: changes by closure, comparisons, ranges.
+//! Operations that read and write in one call: updates by closure, compare-and-set, range
+//! operations.
 
 use std::borrow::Borrow;
 
@@ -10,7 +11,8 @@ use crate::transaction::{Bounds, Intent, WorkerTransactions};
 use crate::types::{TableKey, Value};
 
 impl Transaction {
-    /// Gives a record the value that `change` makes of the one it has; `false` if there is no record.
+    /// Replaces the value of a record with the result of `change` for the current value. Returns
+    /// `false` if the record does not exist.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -41,7 +43,7 @@ impl Transaction {
         self.update_with_encoded(table, &encode(key), change).await
     }
 
-    /// [`Transaction::update_with`] of a key that is encoded.
+    /// [`Transaction::update_with`] for an encoded key.
     pub(super) async fn update_with_encoded<K, V, T>(
         &self,
         table: &Table<K, V>,
@@ -66,8 +68,8 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Replaces a record by what `change` makes of it, and returns what there was. `change` is given `None`
-    /// if there is no record, and returns `None` if there is to be none.
+    /// Replaces a record with the result of `change`, and returns the previous value. `change`
+    /// receives `None` if the record does not exist, and returns `None` to delete it.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -75,7 +77,7 @@ impl Transaction {
     /// let stock: Table<str, u64> = pollster::block_on(db.create_table("stock"))?;
     /// db.run_blocking(async move |tx| {
     ///     tx.put(&stock, "nails", &1).await?;
-    ///     // The last one: the record goes.
+    ///     // When the last one is taken, the record is deleted.
     ///     let take = |left: Option<u64>| left.and_then(|left| left.checked_sub(1)).filter(|&left| left > 0);
     ///     assert_eq!(tx.fetch_update(&stock, "nails", take).await?, Some(1));
     ///     assert_eq!(tx.fetch_update(&stock, "nails", take).await?, None);
@@ -100,7 +102,7 @@ impl Transaction {
         self.fetch_update_encoded(table, &encode(key), change).await
     }
 
-    /// [`Transaction::fetch_update`] of a key that is encoded.
+    /// [`Transaction::fetch_update`] for an encoded key.
     pub(super) async fn fetch_update_encoded<K, V, T>(
         &self,
         table: &Table<K, V>,
@@ -124,9 +126,10 @@ impl Transaction {
         Ok(before)
     }
 
-    /// Replaces the value of a record if it is the expected one, as it is stored; `false` if it is another,
-    /// and nothing is changed then. `None` stands for no record, expected or left. Encodings are compared: of a type with
-    /// hash maps in it, whose order is any, equal values may be taken for different ones.
+    /// Replaces the value of a record if the current value equals the expected one. Otherwise
+    /// changes nothing and returns `false`. `None` means that the record does not exist, or must be
+    /// deleted. The comparison uses the stored encoding. Equal values of a type without a fixed
+    /// encoding order, such as a hash map, may therefore compare as different.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -160,7 +163,7 @@ impl Transaction {
         self.compare_and_set_encoded(table, &key, expected.as_deref(), value.as_deref()).await
     }
 
-    /// [`Transaction::compare_and_set`] of what is encoded.
+    /// [`Transaction::compare_and_set`] for an encoded key and encoded values.
     pub(super) async fn compare_and_set_encoded<K, V>(
         &self,
         table: &Table<K, V>,
@@ -189,7 +192,7 @@ impl Transaction {
         Ok(true)
     }
 
-    /// Gives a key this value, or none.
+    /// Writes the value of a key, or deletes the record for `None`.
     async fn set_encoded<K, V>(
         &self,
         table: &Table<K, V>,
@@ -204,10 +207,11 @@ impl Transaction {
         self.write_encoded(table, key, intent).await.map(drop)
     }
 
-    /// Deletes the records of a range of keys, and returns how many they were.
+    /// Deletes the records of a key range, and returns their number.
     ///
-    /// All are deletions of this one transaction, which holds some 100 bytes for each until it is over: delete
-    /// millions in several. If the future is dropped, or fails, some are deleted in the transaction.
+    /// All deletions belong to this transaction, which needs about 100 bytes for each until it
+    /// ends. Delete millions of records in several transactions. If the future is dropped or fails,
+    /// some records are already deleted within the transaction.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -238,7 +242,7 @@ impl Transaction {
         self.delete_encoded_range(table, encode_range(&range)).await
     }
 
-    /// [`Transaction::delete_range`] of keys that are encoded.
+    /// [`Transaction::delete_range`] for encoded keys.
     pub(super) async fn delete_encoded_range<K, V>(
         &self,
         table: &Table<K, V>,
@@ -255,8 +259,8 @@ impl Transaction {
         Ok(deleted)
     }
 
-    /// How many records a table has by now, whatever the transaction sees; of a table whose records expire, those are
-    /// counted that it sees.
+    /// Returns the current number of records in a table, independent of the transaction's snapshot.
+    /// If the table's records expire, it counts those visible to the transaction.
     pub(super) async fn len_now<K, V>(&self, table: &Table<K, V>) -> Result<u64>
     where
         K: TableKey + ?Sized,
@@ -271,7 +275,7 @@ impl Transaction {
         Ok(count)
     }
 
-    /// Whether a table has no record.
+    /// Returns whether a table is empty.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -296,7 +300,7 @@ impl Transaction {
         Ok(self.keys(table, ..)?.limit(1).next_encoded().await?.is_none())
     }
 
-    /// How many records a range of keys has; they are visited one by one, their values are not read.
+    /// Counts the records of a key range. It visits each record, but reads no values.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -313,7 +317,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// When the table belongs to another database.
+    /// An error if the table belongs to another database.
     pub async fn count<K, V>(&self, table: &Table<K, V>, range: impl KeyRange<K>) -> Result<u64>
     where
         K: TableKey + ?Sized,

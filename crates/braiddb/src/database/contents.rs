@@ -1,4 +1,4 @@
-//! What a table holds and where, as its user sees it.
+//! Number and size of a table's records, in memory and on disk.
 
 use serde::Serialize;
 
@@ -9,10 +9,11 @@ use crate::record::Contents;
 use crate::transaction::count_contents;
 use crate::types::{TableKey, Value};
 
-/// How many records a table has, how many bytes their values take, and where they are.
+/// The number of records of a table, the size of their values, and where they are stored.
 ///
-/// Records that have expired and are not swept yet are among them, and each value of a table whose records expire takes 8
-/// bytes more than the user's ([`TableOptions::ttl`](crate::TableOptions::ttl)).
+/// The counts include expired records that are not yet deleted. In a table whose records expire,
+/// each value takes 8 bytes more than the user's value
+/// ([`TableOptions::ttl`](crate::TableOptions::ttl)).
 ///
 /// ```
 /// use braiddb::{Database, Error, Options, Table};
@@ -28,18 +29,19 @@ use crate::types::{TableKey, Value};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TableContents {
-    /// Records whose values are in memory; all those of a paged table, whose pages are.
+    /// Records whose values are in memory. In a paged table, all records on resident pages.
     pub hot_records: u64,
     /// Bytes of these values.
     pub hot_bytes: u64,
     /// Records whose values are only on disk.
     pub cold_records: u64,
-    /// Bytes of these values, about: nothing is read to count them, and each counts as a multiple of 8, or up to a thousandth more.
+    /// Approximate bytes of these values. Counting reads nothing from disk, so each size is rounded
+    /// up to a multiple of 8, or by up to a thousandth.
     pub cold_bytes: u64,
 }
 
 impl TableContents {
-    /// All records.
+    /// Returns the number of all records.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -56,7 +58,7 @@ impl TableContents {
         self.hot_records + self.cold_records
     }
 
-    /// The bytes of all values, about.
+    /// Returns the approximate bytes of all values.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -73,7 +75,8 @@ impl TableContents {
         self.hot_bytes + self.cold_bytes
     }
 
-    /// The part of the records whose values are in memory, from 0 to 1; 1 of an empty table.
+    /// Returns the fraction of records whose values are in memory, from 0 to 1; 1 for an empty
+    /// table.
     ///
     /// ```
     /// use braiddb::stats::TableContents;
@@ -96,9 +99,10 @@ impl From<Contents> for TableContents {
 }
 
 impl Database {
-    /// Counts what a table holds, by looking at every record, while transactions go on; nothing is read from disk for it,
-    /// unless the table is paged and its pages are there. What is written meanwhile is counted or not. A worker is busy with some million
-    /// records a second, in pieces.
+    /// Counts the records and value bytes of a table by visiting every record, while transactions
+    /// run. It reads from disk only for a paged table whose pages are there. Concurrent writes may
+    /// be counted or not. One worker visits a few million records per second, in steps that let
+    /// transactions run between them.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -112,7 +116,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Misuse::WouldBlock`](crate::Misuse) from within a transaction; [`Misuse::ForeignTable`](crate::Misuse); as [`Database::run`].
+    /// [`Misuse::WouldBlock`](crate::Misuse) if called within a transaction;
+    /// [`Misuse::ForeignTable`](crate::Misuse); the errors of [`Database::run`].
     pub async fn table_contents<K, V>(&self, table: &Table<K, V>) -> Result<TableContents>
     where
         K: TableKey + ?Sized,

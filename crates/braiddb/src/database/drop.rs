@@ -1,16 +1,16 @@
 //! Dropping, renaming and clearing tables.
 //!
-//! | step of a dropping | committed |
+//! | step of a drop | committed |
 //! |---|---|
-//! | 1. the table's row leaves the catalog for one that says *dropped*; its indexes' rows say *dropping* | all in one transaction, at the LSN `d` |
-//! | 2. transactions that begin after `d` may use neither any more | the row once more |
-//! | 3. transactions that began before are waited for | |
-//! | 4. the entries of its indexes are deleted, and its records | many at a time |
-//! | 5. the rows of step 1 are deleted | |
+//! | 1. in the catalog, replace the table's row by one that marks it *dropped*; mark its indexes *dropping* | all in one transaction, at LSN `d` |
+//! | 2. transactions that begin after `d` can use neither | the row once more |
+//! | 3. wait for the transactions that began earlier | |
+//! | 4. delete the entries of its indexes, and its records | many at a time |
+//! | 5. delete the rows of step 1 | |
 //!
-//! A transaction that began before the row of step 2 was committed is waited for, whatever it did by then;
-//! what it wrote to the table is deleted with the rest, as if it had committed before `d`. After a crash,
-//! opening the database goes on from step 4.
+//! Step 3 waits for every transaction that began before the row of step 2 was committed. Its writes
+//! to the table are deleted with the rest, as if it had committed before `d`. After a crash,
+//! opening the database continues with step 4.
 
 use std::sync::Arc;
 
@@ -29,30 +29,31 @@ use crate::transaction::{
 };
 use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
-/// The catalog's key of a dropped table goes on with its number, as ten decimal digits.
+/// Prefix of the catalog key of a dropped table. The table number follows as ten decimal digits.
 const PREFIX: &str = "braid.dropped.";
-/// Ends the catalog's value of a dropped table, after its name's length `u16` and its name. A build that
-/// drops no tables takes that for damage, and so opens no database in which one is being dropped.
+/// The last byte of the catalog value of a dropped table, after the length of its name (`u16`) and
+/// the name. A build without support for dropped tables reports this value as damage, and so
+/// refuses to open the database.
 const LAST: u8 = 3;
-/// The same, of a table whose records expire.
+/// The last byte for a table whose records expire.
 const LAST_EXPIRING: u8 = 4;
 
-/// Whether a key of the catalog is a dropped table's.
+/// Returns whether a catalog key belongs to a dropped table.
 pub(super) fn is_dropped_key(key: &[u8]) -> bool {
     key.starts_with(PREFIX.as_bytes())
 }
 
-/// The catalog's key of the dropped table with this number.
+/// Returns the catalog key of the dropped table with this number.
 fn key_of(id: u32) -> Vec<u8> {
     format!("{PREFIX}{id:010}").into_bytes()
 }
 
-/// A table that was dropped, and whose records are being deleted; or one that has no name yet (`stage.rs`).
+/// A dropped table whose records are being deleted, or a staged table without a name (`stage.rs`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DroppedTable {
     pub(super) id: u32,
     pub(super) name: String,
-    /// Its records expire.
+    /// True if its records expire.
     pub(super) expires: bool,
 }
 
@@ -86,13 +87,13 @@ impl DroppedTable {
         Some(Self { id, name, expires })
     }
 
-    /// The number in the key of such a row.
+    /// Returns the table number in the key of such a row.
     pub(super) fn id_of(key: &[u8]) -> Option<u32> {
         let id = key.strip_prefix(PREFIX.as_bytes())?;
         std::str::from_utf8(id).ok()?.parse().ok()
     }
 
-    /// The table of its records, and its row.
+    /// Returns the table of its records, and its catalog row.
     pub(super) fn catalog_row(&self, engine: &Engine) -> (Arc<Records>, CatalogRow) {
         let row =
             CatalogRow { catalog: engine.table(CATALOG), key: self.key(), value: self.encode() };
@@ -101,14 +102,14 @@ impl DroppedTable {
 }
 
 impl Database {
-    /// Drops a table, with its indexes. Transactions that begin once it is dropped find no table of this
-    /// name, and fail with [`Error::TableNotFound`] if they use a handle of it; those that are active go on
-    /// with it. Its records are deleted as soon as those are over, while other transactions go on, and their
-    /// space is given back as that of all deleted records is; this returns when that is done.
+    /// Drops a table and its indexes. Transactions that begin afterwards do not find the name, and
+    /// fail with [`Error::TableNotFound`] if they use a handle of the table. Active transactions
+    /// can still use it. When these have ended, the table's records are deleted while other
+    /// transactions run, and their space is freed. This method returns when that is done.
     ///
-    /// If the future is dropped, the table is dropped all the same. If the database is closed meanwhile, or
-    /// the process ends, the records left are deleted when it is opened the next time; so they are if deleting
-    /// them fails, which is told, although the table is dropped.
+    /// If the future is dropped, the table is still dropped. If the database closes or the process
+    /// ends first, the next opening deletes the remaining records. It also does so if deleting them
+    /// fails; the error is returned, although the table is dropped.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options};
@@ -123,16 +124,17 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TableNotFound`]; [`BusyWith::TableChange`](crate::BusyWith) while an index of the table is created or dropped;
-    /// [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, which it would wait for; as [`Database::run`].
+    /// [`Error::TableNotFound`]; [`BusyWith::TableChange`](crate::BusyWith) while an index of the table is created or
+    /// dropped; [`Misuse::WouldBlock`](crate::Misuse) if called within a transaction, because it would wait for
+    /// that transaction; the errors of [`Database::run`].
     pub async fn drop_table(&self, name: &str) -> Result<()> {
         refuse_on_worker()?;
         let name = name.to_owned();
         self.on_worker(async move || drop_table(&name).await).await
     }
 
-    /// Gives a table another name, in a transaction of its own. Handles of the table stay good, and go on
-    /// calling it by the name that they were opened with.
+    /// Renames a table, in a separate transaction. Existing handles stay valid, and keep reporting
+    /// the name that they were opened with.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -146,18 +148,19 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TableNotFound`]; [`Error::TableExists`] if there is another table of the new name;
-    /// [`Misuse::TableName`](crate::Misuse); [`BusyWith::TableChange`](crate::BusyWith) while an index of the table is created or dropped; as
-    /// [`Database::run`].
+    /// [`Error::TableNotFound`]; [`Error::TableExists`] if another table has the new name;
+    /// [`Misuse::TableName`](crate::Misuse); [`BusyWith::TableChange`](crate::BusyWith) while an index of the table is created or
+    /// dropped; the errors of [`Database::run`].
     pub async fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         check_name(to)?;
         let (from, to) = (from.to_owned(), to.to_owned());
         self.on_worker(async move || rename_table(&from, &to).await).await
     }
 
-    /// Deletes all records of a table, some in a transaction, and returns how many they were. Transactions
-    /// that go on meanwhile see some of them deleted, and what they write into what this has passed stays; if the
-    /// future is dropped, or fails, some are deleted.
+    /// Deletes all records of a table in several transactions, and returns their number. Other
+    /// transactions can run at the same time and see some of the records deleted. Records that they
+    /// write behind the deletion's position stay. If the future is dropped or fails, some records
+    /// are deleted.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -190,7 +193,7 @@ impl Database {
     }
 }
 
-/// The table of a name, and the right to change its indexes.
+/// Returns the table of this name, and the exclusive right to change its indexes.
 async fn find(name: &str) -> Result<(Arc<Records>, ChangingIndexes)> {
     let (found, _) = commit_on_worker(async |tx| tx.describe(name).await).await?;
     let found = found.ok_or_else(|| Error::TableNotFound(name.to_owned()))?;
@@ -210,17 +213,17 @@ async fn drop_table(name: &str) -> Result<()> {
     delete_dropped(&dropped, indexes).await
 }
 
-/// Deletes the records of a table that is listed as dropped, and then the row that says so; those of its
-/// indexes first.
+/// Deletes the entries of the indexes of a dropped table, then its records, and then the row that
+/// marks it as dropped.
 async fn delete_dropped(
     dropped: &DroppedTable,
     indexes: Vec<(Arc<Records>, CatalogRow)>,
 ) -> Result<()> {
-    // So every transaction that begins later sees that.
+    // Every transaction that begins later sees the table as dropped.
     commit_on_worker(async |tx| tx.put_dropped(dropped).await).await?;
     let worker = WorkerTransactions::current();
     if !worker.wait_for_grace_period().await? {
-        // The database is closing: the rest is left to the next opening.
+        // The database is closing, so the next opening deletes the rest.
         return Ok(());
     }
     for (records, row) in indexes.into_iter().chain([dropped.catalog_row(worker.engine())]) {
@@ -229,7 +232,8 @@ async fn delete_dropped(
     Ok(())
 }
 
-/// Drops a table that is listed as dropped since it was made; nothing, if it is not listed so any more.
+/// Drops a staged table, which has been listed as dropped since its creation. Does nothing if it is
+/// no longer listed.
 pub(super) async fn drop_staged(dropped: DroppedTable) -> Result<()> {
     let (still, lsn) = commit_on_worker(async |tx| tx.touch_dropped(&dropped).await).await?;
     if !still {
@@ -251,14 +255,14 @@ async fn rename_table(from: &str, to: &str) -> Result<()> {
 }
 
 impl Transaction {
-    /// The row of a table in the catalog, which must be this table's.
+    /// Returns the catalog row of this name, which must belong to this table.
     async fn row_of(&self, table: u32, name: &str) -> Result<TableDescription> {
         let found = self.describe(name).await?.filter(|found| found.id == table);
         found.ok_or_else(|| Error::TableNotFound(name.to_owned()))
     }
 
-    /// Takes a table off the catalog, lists it as dropped, and its indexes; the tables of their entries and
-    /// their rows.
+    /// Lists a table and its indexes as dropped in the catalog. Returns the entry tables of the
+    /// indexes, and their rows.
     async fn list_as_dropped(
         &self,
         dropped: &DroppedTable,
@@ -278,7 +282,7 @@ impl Transaction {
         Ok(indexes)
     }
 
-    /// Whether a table is listed as dropped: so are staged ones.
+    /// Returns whether a table is listed as dropped. Staged tables are.
     pub(super) async fn is_listed_as_dropped(&self, table: u32) -> Result<bool> {
         let (catalog, key) = (self.catalog(), key_of(table));
         Ok(engine_code(self.core().contains(&catalog, &key)).await?)
@@ -288,7 +292,7 @@ impl Transaction {
         Ok(self.write_row(&dropped.key(), Intent::Put(&dropped.encode())).await?)
     }
 
-    /// Writes the row of a dropped table anew, and says whether there is one.
+    /// Rewrites the row of a dropped table. Returns `false` if the row does not exist.
     pub(super) async fn touch_dropped(&self, dropped: &DroppedTable) -> Result<bool> {
         match self.write_row(&dropped.key(), Intent::Update(&dropped.encode())).await {
             Err(OperationError::KeyNotFound) => Ok(false),
@@ -306,7 +310,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Gives a table another name in the catalog.
+    /// Renames a table in the catalog.
     async fn rename(&self, table: &Records, from: &str, to: &str) -> Result<()> {
         let mut row = self.row_of(table.id.0, from).await?;
         if from == to {
@@ -319,7 +323,7 @@ impl Transaction {
         }
         self.write_row(name_key(from), Intent::Delete).await?;
         for mut row in self.index_rows().await? {
-            // Whoever deletes a dropped one knows its row as it is.
+            // The task that deletes a dropped index expects its row unchanged.
             if row.table_id == table.id.0 && row.stage != IndexStage::Dropping {
                 row.table = to.to_owned();
                 let (_, row) = row.catalog_row(self.engine());
@@ -329,7 +333,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes the next records of a table after a key; how many, and the last of them if there may be more.
+    /// Deletes the next records of a table after a key. Returns their number, and the last key if
+    /// more may follow.
     async fn delete_some<K, V>(
         &self,
         table: &Table<K, V>,

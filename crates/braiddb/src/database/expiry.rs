@@ -1,4 +1,4 @@
-//! Records that expire, as their user sees them.
+//! Public operations on records that expire.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -12,9 +12,10 @@ use crate::transaction::sweep_now;
 use crate::types::{TableKey, Value};
 
 impl Transaction {
-    /// As [`Transaction::put`], to a table whose records expire ([`TableOptions::ttl`](crate::TableOptions::ttl)): this
-    /// one lives for `ttl` instead of as long as others of its table, from the transaction's time on, until it is written
-    /// again. At least a millisecond; what is longer than any clock goes is for ever.
+    /// Works like [`Transaction::put`], with a lifetime for this record. The table must have been
+    /// created with a lifetime ([`TableOptions::ttl`](crate::TableOptions::ttl)). The record
+    /// expires `ttl` after the transaction's time; the next write sets a new lifetime. The minimum
+    /// is one millisecond. A lifetime beyond the range of the clock never ends.
     ///
     /// ```
     /// use std::time::Duration;
@@ -34,7 +35,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Misuse::NotExpiring`]; as [`Transaction::put`].
+    /// [`Error::Options`] if the table's records do not expire; the errors of [`Transaction::put`].
     pub async fn put_with_ttl<K, V>(
         &self,
         table: &Table<K, V>,
@@ -52,7 +53,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// When a record expires; `None` if there is none. Of a table whose records do
+    /// Returns the time at which a record expires, or `None` if the record does not exist. The
+    /// table must have been created with a lifetime
     /// ([`TableOptions::ttl`](crate::TableOptions::ttl)).
     ///
     /// ```
@@ -75,7 +77,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Misuse::NotExpiring`]; as [`Transaction::get`].
+    /// [`Error::Options`] if the table's records do not expire; the errors of [`Transaction::get`].
     pub async fn expires_at<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<SystemTime>>
     where
         K: TableKey + ?Sized,
@@ -101,10 +103,15 @@ impl Transaction {
 }
 
 impl Database {
-    /// Deletes records that have expired now, rather than when the workers come by ([`TableOptions::ttl`](crate::TableOptions::ttl));
-    /// how many. Nobody's answers change by it: it gives back room, as before a backup. Records that others write
-    /// meanwhile may be left; tables with indexes that are not attached are, and records whose keys in an index cannot be
-    /// told, as its function panics, say. If the future is dropped, this goes on all the same.
+    /// Deletes expired records immediately, instead of waiting for the workers
+    /// ([`TableOptions::ttl`](crate::TableOptions::ttl)), and returns their number. Query results
+    /// do not change, because expired records are invisible. Use it to free space, for example
+    /// before a backup.
+    ///
+    /// Some expired records may remain: records that other transactions write at the same time,
+    /// records of tables with detached indexes, and records whose index keys cannot be computed,
+    /// for example because the index function panics. If the future is dropped, the sweep
+    /// continues.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options};
@@ -115,14 +122,16 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, with which it might be in conflict; as [`Database::run`].
+    /// [`Misuse::WouldBlock`](crate::Misuse) if called within a transaction, with which it might conflict; the
+    /// errors of [`Database::run`].
     pub async fn sweep_expired(&self) -> Result<u64> {
         refuse_on_worker()?;
         self.on_worker(sweep_now).await
     }
 }
 
-/// The moment so many milliseconds after 1970; what is beyond the system's clock is for ever.
+/// Converts milliseconds since 1970 to a time. A time beyond the system's clock means that the
+/// record never expires.
 pub(super) fn moment(milliseconds: u64) -> SystemTime {
     let moment = |after| UNIX_EPOCH.checked_add(Duration::from_millis(after));
     moment(milliseconds).or_else(|| moment(i64::MAX as u64)).expect("far away")

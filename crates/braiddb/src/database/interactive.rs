@@ -159,7 +159,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Closed`]. [`Error::Overloaded`], without waiting, if the worker already has
-    /// [`Options::max_open`](crate::Options::max_open) open transactions.
+    /// [`Tuning::max_open`](crate::Tuning::max_open) open transactions.
     pub async fn begin(&self) -> Result<InteractiveTransaction> {
         self.transaction().begin().await
     }

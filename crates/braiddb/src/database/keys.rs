@@ -1,4 +1,4 @@
-//! Scans of keys alone.
+//! Scans that return only keys.
 
 use super::error::Result;
 use super::scan::Scan;
@@ -7,7 +7,8 @@ use super::transaction::{Transaction, encode_range};
 use crate::transaction::Bounds;
 use crate::types::{KeyBuffer, TableKey, Value};
 
-/// The keys of a range, in their order. Values are neither decoded nor, where they are not in memory, read.
+/// A scan of the keys of a range, in key order. It does not decode values, and does not read those
+/// that are not in memory.
 ///
 /// ```
 /// use braiddb::{Database, Error, Options, Table};
@@ -33,7 +34,7 @@ use crate::types::{KeyBuffer, TableKey, Value};
 pub struct Keys<'tx, K: ?Sized>(Scan<'tx, K, ()>);
 
 impl Transaction {
-    /// The keys of the records of a range, in their order.
+    /// Returns the keys of the records in a range, in key order.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -50,7 +51,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// When the table belongs to another database.
+    /// An error if the table belongs to another database.
     pub fn keys<K, V>(&self, table: &Table<K, V>, range: impl KeyRange<K>) -> Result<Keys<'_, K>>
     where
         K: TableKey + ?Sized,
@@ -59,7 +60,7 @@ impl Transaction {
         self.encoded_keys(table, encode_range(&range))
     }
 
-    /// [`Transaction::keys`] of a range that is encoded.
+    /// [`Transaction::keys`] for an encoded range.
     pub(super) fn encoded_keys<K, V>(
         &self,
         table: &Table<K, V>,
@@ -76,8 +77,8 @@ impl Transaction {
 }
 
 impl<K: TableKey + ?Sized> Keys<'_, K> {
-    /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
-    /// [`Misuse::ScanBegun`](crate::Misuse).
+    /// Reverses the order: from the largest key to the smallest. Call this before the first `next`;
+    /// otherwise the next call fails with [`Error::Options`](crate::Error::Options).
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -96,7 +97,7 @@ impl<K: TableKey + ?Sized> Keys<'_, K> {
         Self(self.0.rev())
     }
 
-    /// At most `count` keys.
+    /// Limits the scan to `count` keys.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -121,8 +122,8 @@ impl<K: TableKey + ?Sized> Keys<'_, K> {
         Self(self.0.limit(count))
     }
 
-    /// The next key, or `None` after the last. Dropping the future, or an error, loses no key: the next
-    /// call gives the one that this would have given, or tries it again.
+    /// Returns the next key, or `None` after the last. Dropping the future or receiving an error
+    /// loses no key: the next call returns the same key or tries it again.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -141,13 +142,13 @@ impl<K: TableKey + ?Sized> Keys<'_, K> {
     /// ```
     ///
     /// # Errors
-    /// When a stored key does not decode.
+    /// An error if a stored key does not decode.
     pub async fn next(&mut self) -> Result<Option<K::Decoded>> {
-        // Values that are left out are empty, as the unit's encoding is.
+        // Skipped values are empty, like the encoding of the unit type.
         Ok(self.0.next().await?.map(|(key, ())| key))
     }
 
-    /// The next key as it is stored.
+    /// Returns the next key in its stored encoding.
     pub(super) async fn next_encoded(&mut self) -> Result<Option<&KeyBuffer>> {
         self.0.next_encoded().await
     }

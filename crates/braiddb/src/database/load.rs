@@ -1,5 +1,5 @@
-//! Filling a staged table from an iterator: rows are gathered to batches, and each batch is a transaction of one
-//! worker, which carries its batches out one after the other.
+//! Loading a staged table from an iterator. Rows are collected into batches. Each batch is a
+//! transaction on one worker, and each worker runs its batches one after the other.
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -16,30 +16,32 @@ use super::{Database, refuse_on_worker};
 use crate::transaction::Isolation;
 use crate::types::{Key, Value};
 
-/// Rows of one transaction at most. A worker waits for a batch to be durable before it begins the next.
+/// Maximum number of rows in one transaction. A worker waits until a batch is durable before it
+/// starts the next.
 const BATCH_ROWS: usize = 8000;
 /// Bytes of keys and values after which a transaction takes no more rows.
 const BATCH_BYTES: usize = 256 << 10;
-/// Batches that a worker has, or is to have, at a time.
+/// Maximum number of batches running or queued on one worker.
 const AHEAD: usize = 8;
-/// Bytes of all batches that workers have or are to have, unless it is one alone.
+/// Maximum bytes of all batches running or queued on workers, unless it is a single batch.
 const BYTES_AHEAD: usize = 8 << 20;
-/// Rows that are taken from the iterator before others on the same thread are let go on.
+/// Rows taken from the iterator before the future yields to other tasks on its thread.
 const ROWS_AT_ONCE: usize = 1000;
 
 impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
-    /// Inserts rows, in many transactions on all workers, and returns how many when all are durable (as
-    /// [`Options::durability`](crate::Options::durability) says). Rows are best given in the order of their keys, which
-    /// fills the index from one end to the other. `progress` is given the number of rows that are durable, each time
-    /// that there are more, in the order in which they were given.
+    /// Inserts rows in many transactions on all workers. Returns their number once all are durable
+    /// according to [`Options::durability`](crate::Options::durability). Loading is fastest in key
+    /// order, which fills the index from one end to the other. `progress` receives the number of
+    /// durable rows each time it grows, counted in the order of the rows.
     ///
-    /// The iterator is run by the future, a thousand rows at a time; then it gives way to others of its thread. At most
-    /// 8 MiB of rows wait for the workers, or a single row that is larger, beside the next transaction's. If the future
-    /// is dropped, rows that were taken are inserted or not; so they are after an error. The table is not published
-    /// then: discard it, or go on with other rows. Once it is published, rows go to a table that others see.
+    /// The future itself runs the iterator, and yields to other tasks after every thousand rows. At
+    /// most 8 MiB of rows, or one larger row, wait for the workers, in addition to those of the
+    /// next transaction. If the future is dropped or fails, any of the rows taken may be inserted.
+    /// The table is then unpublished: discard it, or load other rows. Do not load after publishing,
+    /// because the rows would go to a table that others see.
     ///
-    /// A worker runs one typed source after the other ([`Database::run_source`]), and the batches of a load are such:
-    /// while a worker has another one under way, they wait.
+    /// A worker runs one typed source at a time ([`Database::run_source`]), and the batches of a
+    /// load count as such. While a worker runs another source, its batches wait.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options};
@@ -57,9 +59,9 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::KeyExists`](crate::Error) if the table has a key by then, or it is given twice;
-    /// [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, for which it might wait; the errors of
-    /// [`Transaction::insert`] and [`Database::run`].
+    /// [`Error::KeyExists`](crate::Error) if the table already has a key, or the key occurs twice;
+    /// [`Misuse::WouldBlock`](crate::Misuse) if called within a transaction, because it might wait
+    /// for that transaction; the errors of [`Transaction::insert`] and [`Database::run`].
     pub async fn load<R, KeyOf, ValueOf>(
         &self,
         rows: R,
@@ -77,7 +79,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
             loaded = loading.wait_for_oldest(&mut progress).await;
         }
         if loaded.is_err() {
-            // Nothing goes on when this returns. What failed first is told.
+            // All batches must end before this returns. The first error is reported.
             for under_way in loading.under_way {
                 _ = under_way.done.await;
             }
@@ -86,11 +88,11 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     }
 }
 
-/// Rows of one transaction, as they are stored.
+/// The encoded rows of one transaction.
 #[derive(Debug, Default)]
 struct LoadBatch {
     bytes: Vec<u8>,
-    /// Where each row's key ends, and its value.
+    /// For each row, the ends of its key and its value.
     ends: Vec<(usize, usize)>,
 }
 
@@ -106,7 +108,7 @@ impl LoadBatch {
         self.ends.len() >= BATCH_ROWS || self.bytes.len() >= BATCH_BYTES
     }
 
-    /// Keys and values.
+    /// Iterates over keys and values.
     fn rows(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let begins = std::iter::once(0).chain(self.ends.iter().map(|ends| ends.1));
         let row = |(begin, &(key_end, end)): (usize, &(usize, usize))| {
@@ -116,26 +118,26 @@ impl LoadBatch {
     }
 }
 
-/// A batch that a worker has, or is to have.
+/// A batch that is running or queued on a worker.
 struct UnderWay {
     done: Pin<Box<dyn Future<Output = Result<()>> + Send>>,
     rows: u64,
     bytes: usize,
 }
 
-/// Batches on their way into a table.
+/// The batches of one load.
 struct Loading<'d> {
     db: &'d Database,
     table: Table<[u8], [u8]>,
     workers: usize,
     batch: LoadBatch,
-    /// In the order in which they were given.
+    /// Running and queued batches, in submission order.
     under_way: VecDeque<UnderWay>,
-    /// Of all that are under way.
+    /// Bytes of all running and queued batches.
     bytes: usize,
-    /// Batches that were handed to workers.
+    /// Number of batches submitted to workers.
     handed: usize,
-    /// Rows that are durable.
+    /// Number of durable rows.
     durable: u64,
 }
 
@@ -171,7 +173,7 @@ impl<'d> Loading<'d> {
         self.hand_over(progress).await
     }
 
-    /// Gives the batch to the next worker, once there is room for it.
+    /// Submits the batch to the next worker, once that worker has room.
     async fn hand_over(&mut self, progress: &mut impl FnMut(u64)) -> Result<()> {
         let bytes = self.batch.bytes.len();
         while !self.has_room_for(bytes) {
@@ -189,7 +191,8 @@ impl<'d> Loading<'d> {
             Ok(())
         };
         let reply = |_, result: Result<Outcome<()>>| result.map(drop);
-        // Nothing is read, and whether a key is there is seen under either isolation.
+        // Snapshot isolation suffices: nothing is read, and either isolation level detects an
+        // existing key.
         let insert = self.db.transaction().isolation(Isolation::Snapshot);
         let worker = self.handed % self.workers;
         let run = insert.run_source(worker, [batch], body, reply)?;
@@ -205,7 +208,7 @@ impl<'d> Loading<'d> {
         self.under_way.is_empty() || has_room
     }
 
-    /// Lets others of the thread go on, and counts what is durable by now.
+    /// Yields to other tasks of the thread, and updates the count of durable rows.
     async fn give_way(&mut self, progress: &mut impl FnMut(u64)) -> Result<()> {
         let mut gave_way = false;
         poll_fn(|context| {
@@ -228,7 +231,8 @@ impl<'d> Loading<'d> {
         }
     }
 
-    /// The oldest batch, if it is over: its rows, or why it failed. `None` if there is none.
+    /// Polls the oldest batch: returns its row count or its error when it has ended. Returns `None`
+    /// without batches.
     fn poll_oldest(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<u64>>> {
         let Some(oldest) = self.under_way.front_mut() else { return Poll::Ready(None) };
         let ended = std::task::ready!(oldest.done.as_mut().poll(context));

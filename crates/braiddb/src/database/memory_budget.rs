@@ -1,32 +1,36 @@
-//! Memory budget of a database, and detection of the memory of the machine or control group.
+//! The memory budget of a database, and the memory limit set by the machine or by the control group
+//! of the process.
 //!
-//! A control group also limits the groups below it. The lowest limit between the process's group
-//! and the root therefore applies. A container sees its own group as the root.
+//! Limits of control groups apply to their descendants too. The lowest limit on the path from the
+//! process's group to the root is therefore effective. A container cannot see the groups above its
+//! own; its own group appears as the root.
 
 use std::fs;
 use std::path::Path;
 
-/// Limit of the memory for records, indexes and the log ring together.
+/// The limit in bytes for records, indexes and the log's ring together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryBudget {
-    /// Half of the memory of the machine when the database is opened, or of the limit of the
-    /// process's control group (version 2 or 1), if that is less. If neither is known, 256 MiB in
-    /// addition to the log ring. An in-memory database has no limit, because it cannot evict.
+    /// Half of the memory of the machine at opening, or half of the limit of the process's control
+    /// group (version 2 or 1) if that is lower. If neither is known, 256 MiB. A database that
+    /// exists only in memory has no limit, because it cannot evict anything to disk.
     #[default]
     Automatic,
-    /// This number of bytes, more than the log ring takes
+    /// This number of bytes. It must be larger than the log's ring
     /// ([`Tuning::log_ring_bytes`](crate::Tuning::log_ring_bytes)).
     Bytes(u64),
     /// No limit.
     Unlimited,
 }
 
-/// Divisor of the available memory: the rest of the program and kernel buffers share it.
+/// Divisor of the memory available to the process. The rest is for the program itself and the
+/// kernel's buffers.
 const SHARE: u64 = 2;
-/// Budget in addition to the ring if the available memory is unknown.
+/// The budget if the available memory is unknown, without the ring.
 const FALLBACK_BYTES: u64 = 256 << 20;
-/// Default log ring. If it exceeds its share of the budget, the minimum is used instead.
+/// The default size of the log's ring. If this exceeds the ring's share of the budget, the ring
+/// gets its minimum size.
 const DEFAULT_RING: u64 = 64 << 20;
 const MIN_RING: u64 = 32 << 20;
 const RING_SHARE: u64 = 4;
@@ -44,10 +48,10 @@ impl From<Option<u64>> for MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// Resolves the budget and the log ring of a database with a log.
+    /// Returns the budget of a database with a log, and the size of its ring.
     ///
     /// # Errors
-    /// A message if the budget leaves no memory for records.
+    /// A message if the budget does not exceed the ring.
     pub(super) fn resolve(self, ring: RingSize) -> Result<Resolved, String> {
         self.resolve_of(ring, || available(Path::new("/")))
     }
@@ -77,7 +81,7 @@ impl MemoryBudget {
         let least = ring.least(MIN_RING);
         let instead = match (ring_bytes > least, least > MIN_RING) {
             (true, _) => ", or a smaller ring",
-            // The blocks that each worker may have in flight require a ring of this size.
+            // The transactions that each worker may run concurrently require this size.
             (false, true) => ", or fewer workers",
             (false, false) => "",
         };
@@ -88,46 +92,47 @@ impl MemoryBudget {
     }
 }
 
-/// Constraints on the size of the log ring.
+/// The requirements for the size of the log's ring.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RingSize {
-    /// [`Tuning::log_ring_bytes`](crate::Tuning::log_ring_bytes).
+    /// The value of [`Tuning::log_ring_bytes`](crate::Tuning::log_ring_bytes).
     pub(super) asked: Option<u64>,
-    /// Bytes of the blocks that all workers together may have in flight.
+    /// The ring size that the concurrent transactions of all workers may need, in bytes.
     pub(super) under_way: u64,
 }
 
-/// Resolved memory budget.
+/// The resolved budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Resolved {
-    /// `None` for no limit.
+    /// The budget in bytes; `None` without a limit.
     pub(super) budget: Option<u64>,
-    /// Bytes of the log's ring.
+    /// The size of the log's ring in bytes.
     pub(super) ring_bytes: u64,
 }
 
 impl RingSize {
-    /// Returns the bytes of the ring for a budget.
+    /// Returns the size of the ring for a budget.
     fn beside(self, budget: Option<u64>) -> u64 {
         let small = budget.is_some_and(|bytes| bytes / RING_SHARE < DEFAULT_RING);
         self.least(self.asked.unwrap_or(if small { MIN_RING } else { DEFAULT_RING }))
     }
 
-    /// Rounds the bytes of a ring up to a power of two that the workers need at least.
+    /// Returns a ring size of `bytes`, or more if the workers need it.
     fn least(self, bytes: u64) -> u64 {
         bytes.max(self.under_way).next_power_of_two()
     }
 }
 
-/// Returns the bytes of memory that this process may use according to the files below `root`: the
-/// memory of the machine, or the limit of a control group if that is less.
+/// Returns the memory available to this process in bytes, according to the files below `root`: the
+/// memory of the machine, or the limit of a control group if that is lower.
 fn available(root: &Path) -> Option<u64> {
     let machine = fs::read_to_string(root.join("proc/meminfo")).ok();
     let machine = machine.as_deref().and_then(total_of_machine);
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let mounts = root.join("sys/fs/cgroup");
     let of_groups = groups.lines().flat_map(|line| {
-        // A line is "hierarchy:controllers:path"; that of version 2 has the number 0 and no controllers.
+        // Each line has the form "hierarchy:controllers:path". Version 2 has hierarchy 0 and no
+        // controllers.
         let mut parts = line.splitn(3, ':');
         let (number, controllers) = (parts.next(), parts.next().unwrap_or_default());
         let path = parts.next().unwrap_or_default();
@@ -141,17 +146,17 @@ fn available(root: &Path) -> Option<u64> {
     machine.into_iter().chain(of_groups).min()
 }
 
-/// Parses the machine's memory in bytes from `/proc/meminfo`.
+/// Returns the memory of the machine in bytes, from the text of `/proc/meminfo`.
 fn total_of_machine(text: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
 
-/// Returns the lowest number in the files `name` of a group and its ancestors.
+/// Returns the lowest number in the files `name` of a group and of the groups above it.
 fn least(mount: &Path, group: &str, name: &str) -> Option<u64> {
     let group = Path::new(group.trim_start_matches('/'));
-    // "max" does not parse as a number and means no limit.
+    // "max" does not parse, and means no limit.
     let bound =
         |group: &Path| fs::read_to_string(mount.join(group).join(name)).ok()?.trim().parse().ok();
     group.ancestors().filter_map(bound).min()
@@ -200,7 +205,7 @@ mod tests {
             ("sys/fs/cgroup/system.slice/a.service/memory.max", "2147483648\n"),
         ];
         assert_eq!(available_by(&version_2), Some(GIB));
-        // A container sees its own group as the root.
+        // A container, whose own group appears as the root.
         let container =
             [MACHINE, ("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/memory.max", "536870912\n")];
         assert_eq!(available_by(&container), Some(GIB / 2));
@@ -211,7 +216,8 @@ mod tests {
             ("sys/fs/cgroup/memory/docker/0a1b/memory.limit_in_bytes", "3221225472\n"),
         ];
         assert_eq!(available_by(&version_1), Some(3 * GIB));
-        // A container with version 1: the path is the host's, and the files are at the mount's root.
+        // A container with version 1: the path is the host's, and the files are at the root of the
+        // mount.
         let hidden = [
             MACHINE,
             ("proc/self/cgroup", "4:memory:/docker/0a1b\n0::/\n"),
@@ -268,7 +274,7 @@ mod tests {
         assert_eq!(automatic(Some(256 * MIB)), Ok(32 * MIB));
         assert_eq!(automatic(None), Ok(64 * MIB));
         assert_eq!(of(MemoryBudget::Unlimited, THREE_WORKERS, Some(1)), Ok(64 * MIB));
-        // Many workers need a larger ring than the minimum.
+        // Many workers need a larger ring, so their requirement determines the size.
         assert_eq!(of(MemoryBudget::Bytes(70 * MIB), 33 * MIB, None), Ok(64 * MIB));
         let message = of(MemoryBudget::Bytes(60 * MIB), 33 * MIB, None).unwrap_err();
         assert!(message.contains("takes 67108864"), "{message}");

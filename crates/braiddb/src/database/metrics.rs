@@ -1,5 +1,5 @@
-//! What is counted ([`Stats`]), for the facade of the crate `metrics`: whatever a program gathers its figures with, Prometheus
-//! among others, has those of its databases too.
+//! Export of [`Stats`] to the facade crate `metrics`, so that Prometheus and other collectors see
+//! the figures of the program's databases.
 
 use metrics::{Label, Unit, counter, describe_counter, describe_gauge, gauge};
 
@@ -9,12 +9,14 @@ use super::{
 use crate::log::LogStats;
 
 impl Database {
-    /// Gives the figures of [`Database::stats`] to the recorder of the crate `metrics`: to be called whenever figures are
-    /// gathered, as in the handler that Prometheus asks, or every few seconds. Counters have names that end in `_total`; all
-    /// have the label `database`, by which databases of one program are told apart. Nothing is done where the
-    /// program has no recorder, and nothing between two calls.
+    /// Records the figures of [`Database::stats`] with the recorder of the crate `metrics`. Call it
+    /// when metrics are collected: in the handler of a Prometheus scrape, or every few seconds. It
+    /// does nothing if the program has no recorder, and has no cost between calls.
     ///
-    /// With the feature `metrics`. `examples/service.rs` answers Prometheus.
+    /// Names of counters end in `_total`. Every figure has the label `database`, which
+    /// distinguishes several databases of a program.
+    ///
+    /// Requires the feature `metrics`. `examples/service.rs` serves Prometheus.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options};
@@ -27,13 +29,13 @@ impl Database {
     }
 }
 
-/// Figures of one database on their way to the recorder.
+/// Records the figures of one database.
 struct Recording<'d> {
     database: &'d str,
 }
 
 impl Recording<'_> {
-    /// Every figure is named here and below: a new one that is forgotten does not compile.
+    /// Every figure is named here and below, so a new figure without a metric does not compile.
     fn stats(&self, stats: &Stats) {
         let Stats {
             committed,
@@ -68,27 +70,27 @@ impl Recording<'_> {
         self.count_by("braid_transactions_committed_total", "kind", "read_only", read_only);
         self.aborted(aborted);
         self.count("braid_retries_total", "Attempts after the first.", *retries);
-        let help = "Snapshots that were moved forward rather than their transactions aborted.";
+        let help = "Snapshots moved forward instead of aborting their transactions.";
         self.count("braid_snapshots_extended_total", help, *snapshots_extended);
         self.count("braid_versions_freed_total", "Superseded versions freed.", *versions_freed);
-        let help = "Superseded versions freed although an older snapshot was open.";
+        let help = "Superseded versions freed while an older snapshot was open.";
         self.count("braid_versions_pruned_total", help, *versions_pruned);
         let help = "Superseded versions that a transaction may still see.";
         self.measure("braid_versions_waiting", Unit::Count, help, *versions_waiting as f64);
-        let help = "Versions that gave way to their place on disk.";
+        let help = "Versions evicted from memory.";
         self.count("braid_versions_evicted_total", help, *versions_evicted);
         self.count("braid_records_reclaimed_total", "Deleted records freed.", *records_reclaimed);
-        let help = "Entries of secondary indexes made or removed.";
+        let help = "Entries of secondary indexes added or removed.";
         self.count("braid_index_entries_total", help, *index_entries);
-        let help = "Expired records that were deleted.";
+        let help = "Expired records deleted by sweeps.";
         self.count("braid_expired_swept_total", help, *expired_swept);
         let help = "Dropped tables and indexes whose records are being deleted.";
         self.measure("braid_removals_under_way", Unit::Count, help, *removals_under_way as f64);
         let help = "Bulk operations committed.";
         self.count("braid_bulk_operations_total", help, *bulk_operations);
-        let help = "Records and entries of indexes that bulk operations wrote.";
+        let help = "Records and index entries written by bulk operations.";
         self.count("braid_bulk_records_total", help, *bulk_records);
-        let help = "Leaves looked at for what bulk operations had left on them.";
+        let help = "Leaves visited to clean up after bulk operations.";
         self.count("braid_bulk_leaves_swept_total", help, *bulk_leaves_swept);
         let help = "Panics in destructors of callers' values.";
         self.count("braid_destructor_panics_total", help, *destructor_panics);
@@ -100,7 +102,7 @@ impl Recording<'_> {
         self.log(log);
         self.memory(memory);
         self.pages(pages);
-        let help = "How long recovery took when the database was opened.";
+        let help = "Duration of recovery at the opening of the database.";
         let seconds = recovery.elapsed.as_secs_f64();
         self.measure("braid_recovery_seconds", Unit::Seconds, help, seconds);
     }
@@ -152,17 +154,18 @@ impl Recording<'_> {
             gauge!("braid_worker_transactions", labels).set(value as f64);
         }
         let labels = || vec![self.database(), number()];
-        let help = "Transactions that the hot queue takes at the moment.";
+        let help = "Current capacity of the hot queue, in transactions.";
         describe_gauge!("braid_worker_width", Unit::Count, help);
         gauge!("braid_worker_width", labels()).set(width as f64);
         describe_counter!("braid_worker_finished_total", Unit::Count, "Tasks finished.");
         counter!("braid_worker_finished_total", labels()).absolute(finished);
-        describe_counter!("braid_worker_sleeps_total", Unit::Count, "Times asleep in the kernel.");
+        describe_counter!("braid_worker_sleeps_total", Unit::Count, "Sleeps in the kernel.");
         counter!("braid_worker_sleeps_total", labels()).absolute(sleeps);
-        let help = "Transactions sent to another worker because a closure blocked the thread.";
+        let help =
+            "Transactions taken over by another worker because a closure blocked the thread.";
         describe_counter!("braid_worker_taken_over_total", Unit::Count, help);
         counter!("braid_worker_taken_over_total", labels()).absolute(taken_over);
-        let help = "Longest time of nothing but running transactions.";
+        let help = "Longest stall: time spent only running transactions.";
         describe_gauge!("braid_worker_longest_stretch_seconds", Unit::Seconds, help);
         let seconds = longest_stretch.as_secs_f64();
         gauge!("braid_worker_longest_stretch_seconds", labels()).set(seconds);
@@ -201,7 +204,7 @@ impl Recording<'_> {
             ("tail", tail),
             ("buffered", buffered),
             ("checkpoint", checkpoint),
-            // Where nothing is logged, there is none.
+            // Without a log, no LSN becomes durable.
             ("durable", durable.min(tail)),
         ] {
             self.measure_by("braid_log_position_bytes", "position", position, value);
@@ -226,25 +229,25 @@ impl Recording<'_> {
             #[cfg(feature = "experiment")]
                 hopped_bytes: _,
         } = *log;
-        self.count("braid_log_flushes_total", "Groups of commits brought to disk.", flushes);
-        self.count("braid_log_written_bytes_total", "Bytes written by them.", bytes_written);
-        let help = "Of these, bytes that only fill a sector.";
+        self.count("braid_log_flushes_total", "Groups of commits written to disk.", flushes);
+        self.count("braid_log_written_bytes_total", "Bytes written to the log.", bytes_written);
+        let help = "Padding bytes written to the log to fill sectors.";
         self.count("braid_log_padding_bytes_total", help, padding_bytes);
-        let help = "Segment files made ahead of need.";
+        let help = "Segment files created ahead of need.";
         self.count("braid_log_segments_created_total", help, segments_created);
-        let help = "Of these, files that were another segment's before.";
+        let help = "Segment files created by reusing a freed file.";
         self.count("braid_log_segments_reused_total", help, segments_reused);
-        let help = "Segment files that compaction freed.";
+        let help = "Segment files freed by compaction.";
         self.count("braid_log_segments_freed_total", help, segments_freed);
-        let help = "Bytes that segment files take.";
+        let help = "Size of all segment files.";
         self.measure("braid_log_disk_bytes", Unit::Bytes, help, disk_bytes as f64);
-        let help = "Bytes held back for a full disk.";
+        let help = "Disk space reserved for use when the disk is full.";
         self.measure("braid_log_reserve_bytes", Unit::Bytes, help, reserve_bytes as f64);
         let help = "Commits refused because the log could not be extended.";
         self.count("braid_log_extensions_refused_total", help, extensions_refused);
-        let help = "Files of databases that the process holds open.";
+        let help = "Database files open in the process.";
         self.measure("braid_log_files_open", Unit::Count, help, files_open as f64);
-        let help = "Times that such a file was opened again.";
+        let help = "Database files reopened.";
         self.count("braid_log_files_reopened_total", help, files_reopened);
     }
 
@@ -274,7 +277,7 @@ impl Recording<'_> {
         ] {
             self.measure_by("braid_memory_bytes", "kind", kind, value);
         }
-        let help = "What all of it may take; none if there is no bound.";
+        let help = "Memory budget; absent without a limit.";
         if let Some(budget) = budget {
             self.measure("braid_memory_budget_bytes", Unit::Bytes, help, budget as f64);
         }
@@ -297,25 +300,25 @@ impl Recording<'_> {
             writes,
             zone_bytes,
         } = *pages;
-        let help = "Bytes of a page of paged tables.";
+        let help = "Page size of paged tables.";
         self.measure("braid_page_bytes", Unit::Bytes, help, page_bytes as f64);
-        let help = "Pages that may be in memory.";
+        let help = "Maximum number of pages in memory.";
         self.measure("braid_page_frames", Unit::Count, help, frames as f64);
         let help = "Pages in memory.";
         self.measure("braid_pages_resident", Unit::Count, help, resident as f64);
-        let help = "Pages in memory with changes that are in no image on disk.";
+        let help = "Pages in memory with changes that are not on disk.";
         self.measure("braid_pages_dirty", Unit::Count, help, dirty as f64);
-        let help = "Pages on disk of whose records there are versions in memory.";
+        let help = "Pages only on disk whose records have older versions in memory.";
         self.measure("braid_pages_orphaned", Unit::Count, help, orphaned as f64);
         self.count("braid_page_faults_total", "Pages loaded from disk.", faults);
-        self.count("braid_pages_evicted_total", "Pages that left memory.", evicted);
-        let help = "Pages that lead to others, loaded from disk.";
+        self.count("braid_pages_evicted_total", "Pages evicted from memory.", evicted);
+        let help = "Inner pages loaded from disk.";
         self.count("braid_inner_page_faults_total", help, inner_faults);
-        let help = "Pages that lead to others, which left memory.";
+        let help = "Inner pages evicted from memory.";
         self.count("braid_inner_pages_evicted_total", help, inner_evicted);
         self.count("braid_pages_written_total", "Pages written to disk.", written);
-        self.count("braid_page_writes_total", "Writes that this took.", writes);
-        let help = "Bytes on disk that belong to pages.";
+        self.count("braid_page_writes_total", "Write operations for pages.", writes);
+        let help = "Disk space of page images.";
         self.measure("braid_page_zone_bytes", Unit::Bytes, help, zone_bytes as f64);
     }
 

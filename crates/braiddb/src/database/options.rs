@@ -63,7 +63,7 @@ pub struct Options {
     /// per record always stay in memory, except those of
     /// [paged](crate::TableOptions::paged) tables: pages share the budget with other records, in
     /// proportions that follow their use. The budget must exceed the log ring
-    /// ([`Tuning::log_ring_bytes`]). An in-memory database accepts no budget.
+    /// ([`Tuning::log_ring_bytes`](crate::Tuning::log_ring_bytes)). An in-memory database accepts no budget.
     /// Default: [`MemoryBudget::Automatic`], half of the memory of the machine or control group.
     pub memory_budget: MemoryBudget,
     /// Time that an interactive transaction ([`Database::begin`](crate::Database::begin)) may wait
@@ -85,7 +85,7 @@ pub struct Options {
     /// Creates a database in a directory that contains none. If `false`, opening such a directory
     /// fails. Default: `true`.
     pub create: bool,
-    /// Settings that trade speed, memory and disk space. Default: [`Tuning::default`].
+    /// Settings that trade speed, memory and disk space. Default: [`Tuning::default`](crate::Tuning::default).
     pub tuning: Tuning,
 }
 

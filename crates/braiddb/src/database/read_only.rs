@@ -1,8 +1,8 @@
-//! Opens a database read-only, while another process may write to it.
+//! Opening a database read-only, while another process may write to it.
 //!
-//! An opening that meets what a writer does at that moment, a file removed, a segment used anew, fails as one that
-//! meets damage does. So one that fails is tried again, until it fails twice while nothing was changed in between: then
-//! it is not the writer.
+//! A concurrent writer may remove a file or reuse a segment during the opening, which then fails
+//! like for damage. A failed opening is therefore retried, until it fails twice while nothing
+//! changed in between. Then the writer is not the cause.
 
 use super::error::{Error, Misuse, Result};
 use super::{Database, Options, Tuning};
@@ -13,7 +13,7 @@ use crate::log::{DirectoryState, LogError, LogOptions};
 use crate::transaction::Certifier;
 use crate::transaction::Durability;
 
-/// How often an opening is tried while a writer changes what it reads.
+/// Maximum number of attempts while a writer changes the files.
 const MAX_ATTEMPTS: usize = 64;
 
 impl Database {
@@ -24,7 +24,7 @@ impl Database {
         simulated: Option<(&SimulatedDisk, u64)>,
         watch: Watch<'_>,
     ) -> Result<Self> {
-        // Nothing is logged; and what is only read need not be certified.
+        // Nothing is logged, and a read-only database needs no validation.
         let tuning = Tuning {
             #[cfg(feature = "experiment")]
             certifier: Certifier::default(),
@@ -53,7 +53,7 @@ impl Database {
         Err(LogError::Outdated { path: log_options.directory.clone() }.into())
     }
 
-    /// Refuses what would change a database that is only read.
+    /// Rejects operations that would change a read-only database.
     pub(super) fn refuse_if_read_only(&self) -> Result<()> {
         if self.shared.engine.read_only {
             Err(Error::Misuse(Misuse::ReadOnlyDatabase))

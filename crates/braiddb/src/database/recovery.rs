@@ -1,30 +1,31 @@
-//! What opening a database does, while it does it and afterwards.
+//! Progress and result of opening a database.
 
 use std::time::Duration;
 
 use super::Checkpoint;
 use crate::durability::{Recovered, RecoveryStep};
 
-/// What an opening is at.
+/// The stage of an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenStage {
     /// Loading the newest checkpoint; progress counts records.
     Checkpoint,
-    /// Replaying the log after it; progress counts bytes, and the log may end before the last of
-    /// them, as its files are made ahead.
+    /// Replaying the log after the checkpoint; progress counts bytes. Log files are preallocated,
+    /// so the log may end before the total is reached.
     Log,
 }
 
-/// How far an opening is, as [`Database::open_watched`](super::Database::open_watched) tells.
+/// Progress of an opening, as reported by
+/// [`Database::open_watched`](super::Database::open_watched).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenProgress {
-    /// What is done now.
+    /// The current stage.
     pub stage: OpenStage,
-    /// How much of it.
+    /// The completed amount.
     pub done: u64,
-    /// Of how much, at most.
+    /// The total amount, at most.
     pub total: u64,
 }
 
@@ -40,20 +41,20 @@ impl From<RecoveryStep> for OpenProgress {
     }
 }
 
-/// What opening a database did.
+/// The result of opening a database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// The checkpoint that was loaded, if there was one.
+    /// The checkpoint that was loaded, if any.
     pub checkpoint: Option<Checkpoint>,
     /// Transactions that were replayed from the log.
     pub transactions: u64,
-    /// Records they wrote.
+    /// Records written by these transactions.
     pub records: u64,
-    /// Bytes of log that were read.
+    /// Bytes of log read.
     pub log_bytes: u64,
-    /// How long all that took.
+    /// Duration of the opening.
     pub elapsed: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Why an attempt at a transaction is made again, and what is waited for before.
+//! Retries of transaction attempts: reasons and waits.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,23 +13,23 @@ use crate::transaction::{
     NamedKeys, OperationError, TakenTurnstile, Transaction, TurnedAway, WorkerTransactions,
 };
 
-/// Why an attempt is to be made again.
+/// The reason for a retry.
 pub(super) enum Lost {
     /// Another transaction wrote a record first.
     ToWrite(Option<Box<NamedKeys>>),
-    /// Another transaction has the turnstile.
+    /// Another transaction holds the starvation guard.
     ToTurnstile,
-    /// A bulk operation has this table.
+    /// A bulk operation is running on this table.
     ToBulk(Arc<str>, TableId),
-    /// What was read had changed.
+    /// Validation failed: records that were read have changed.
     Certification(Box<NamedKeys>),
 }
 
 impl Lost {
-    /// What an attempt was lost to that failed of `error`.
+    /// Returns the reason for a retry after an attempt failed with `error`.
     ///
     /// # Errors
-    /// `error`, if it is not to be made again.
+    /// Returns `error` if the transaction must not be retried.
     pub(super) fn to(error: OperationError) -> Result<Self, OperationError> {
         match error {
             OperationError::Conflict(record) => Ok(Lost::ToWrite(record)),
@@ -40,7 +40,7 @@ impl Lost {
         }
     }
 
-    /// What the caller is told after the last attempt.
+    /// Returns the error that the caller receives after the last attempt.
     pub(super) fn into_error(self, attempts: u32) -> Error {
         match self {
             Lost::ToWrite(record) => Error::conflict(attempts, record),
@@ -55,7 +55,7 @@ impl Lost {
     }
 }
 
-/// The attempts at a transaction that were made in vain.
+/// The failed attempts of a transaction.
 pub(super) struct Retries<'w> {
     worker: &'w Rc<WorkerTransactions>,
     failed_certifications: u32,
@@ -64,13 +64,14 @@ pub(super) struct Retries<'w> {
 }
 
 impl<'w> Retries<'w> {
-    /// None yet.
+    /// Starts without failed attempts.
     pub(super) fn new(worker: &'w Rc<WorkerTransactions>) -> Self {
         let turned_away = TurnedAway::default();
         Self { worker, failed_certifications: 0, turnstile: None, turned_away }
     }
 
-    /// Lets the next attempt pass the turnstile, if it has that, or was turned away too often.
+    /// Lets the next attempt pass the starvation guard if it holds the guard, or was refused too
+    /// often.
     #[inline]
     pub(super) fn let_pass(&mut self, transaction: &Transaction) {
         self.turned_away.exempt_after_refusals(transaction);
@@ -79,8 +80,9 @@ impl<'w> Retries<'w> {
         }
     }
 
-    /// Waits until another attempt is worth it. Boxed, and not inlined: what is compiled for each closure has but a call
-    /// of it, and its state no room for it.
+    /// Waits before the next attempt. The future is boxed and the function is not inlined, so that
+    /// the code generated for each closure contains only a call, and its state no space for this
+    /// future.
     #[cold]
     #[inline(never)]
     pub(super) fn stand_back(
@@ -93,7 +95,8 @@ impl<'w> Retries<'w> {
                 Lost::ToWrite(_) => back_off(self.worker, attempt).await,
                 Lost::ToBulk(_, table) => self.worker.wait_for_gate(table).await,
                 Lost::ToTurnstile => self.worker.wait_for_turnstile(&mut self.turned_away).await,
-                // The transaction that changed what was read has drawn its LSN: there is no reason to wait.
+                // The transaction that changed the records read already has its LSN, so there is no
+                // reason to wait.
                 Lost::Certification(_) => {
                     self.failed_certifications += 1;
                     if self.turnstile.is_none() {
@@ -106,14 +109,15 @@ impl<'w> Retries<'w> {
     }
 }
 
-/// Lets others run for a random while that doubles with each attempt: for rounds of the worker at first, then
-/// for a time, up to a quarter of a second. So a transaction stands back for some seconds in all before it gives
-/// up, and takes no processor time meanwhile.
+/// Waits for a random time whose range doubles with each attempt: first for some rounds of the
+/// worker, then for up to a quarter of a second. In all, a transaction backs off for some seconds
+/// before it fails, without using processor time.
 pub(super) async fn back_off(worker: &WorkerTransactions, attempt: u32) {
     const MAX_ROUNDS: u32 = 1 << 12;
     const MAX_TIME: Duration = Duration::from_millis(256);
     let most_rounds = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
-    // What happens in a simulation must not depend on time, but for that of a controlled schedule.
+    // In a simulation, behaviour must not depend on real time, except on the time of a controlled
+    // schedule.
     let knows_no_time = cfg!(braid_simulation) && !sync::takes_part();
     if most_rounds <= MAX_ROUNDS || knows_no_time {
         for _ in 0..fastrand::u32(0..most_rounds.min(MAX_ROUNDS)) {

@@ -1,4 +1,4 @@
-//! Savepoints: places in a transaction to which it can be rolled back.
+//! Savepoints: points in a transaction to which it can be rolled back.
 
 use super::error::Result;
 use super::interactive::InteractiveTransaction;
@@ -6,7 +6,7 @@ use super::transaction::Transaction;
 use crate::sched::engine_call;
 use crate::transaction;
 
-/// A place in a transaction to which it can be rolled back: see [`Transaction::savepoint`].
+/// A point in a transaction to which it can be rolled back: see [`Transaction::savepoint`].
 ///
 /// ```
 /// use braiddb::{Database, Error, Options, Table};
@@ -32,8 +32,8 @@ use crate::transaction;
 pub struct Savepoint(transaction::Savepoint);
 
 impl Transaction {
-    /// Remembers how far the transaction has got, so that what it writes from here on can be taken back
-    /// alone. Savepoints may be nested, need not be released, and cost nothing that was not written.
+    /// Creates a savepoint, to which [`Transaction::rollback_to`] can undo later writes. Savepoints
+    /// can be nested, need no release, and have no cost unless something is written.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -55,12 +55,13 @@ impl Transaction {
         Savepoint(engine_call(|| self.core.savepoint()))
     }
 
-    /// Takes back what the transaction wrote after a savepoint, tables that it created among it, and
-    /// forgets the savepoints made after that one, which itself stays good. References to values that were
-    /// taken back stay valid. A scan that is open goes on behind the record it gave last.
+    /// Undoes everything the transaction wrote after a savepoint, including tables that it created.
+    /// Later savepoints become invalid; this savepoint stays valid. References to values that were
+    /// undone also stay valid. An open scan continues after the record that it returned last.
     ///
-    /// What was read stays read: a serializable transaction is certified for it, and for what the writes
-    /// that were taken back had told. A transaction that met a conflict must still abort.
+    /// Reads are not undone: a serializable transaction is still validated for everything it read,
+    /// also for reads that were part of the undone writes. A transaction that met a conflict must
+    /// still abort.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -72,7 +73,7 @@ impl Transaction {
     ///     let first = tx.savepoint();
     ///     tx.put(orders, &2, &20).await?;
     ///     tx.rollback_to(&first)?;
-    ///     // It stays good.
+    ///     // The savepoint stays valid.
     ///     tx.put(orders, &3, &30).await?;
     ///     tx.rollback_to(&first)?;
     ///     tx.count(orders, ..).await
@@ -82,8 +83,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Misuse::SavepointEnded`](crate::Misuse) if the savepoint is another transaction's, or an
-    /// earlier one was rolled back to since.
+    /// [`Misuse::SavepointEnded`](crate::Misuse) if the savepoint belongs to another
+    /// transaction, or the transaction was rolled back to an earlier savepoint since.
     pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         Ok(engine_call(|| self.core.rollback_to(savepoint.0))?)
     }

@@ -1,4 +1,4 @@
-//! Scans as their user sees them: typed, one record after another.
+//! Typed scans, which return one record after another.
 
 use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow};
@@ -12,10 +12,10 @@ use crate::sched::engine_code;
 use crate::transaction::{self, Bounds, Direction};
 use crate::types::{KeyBuffer, TableKey, Value};
 
-/// A scan over the records of a range, in the order of their keys.
+/// A scan over the records of a range, in key order.
 ///
-/// It holds a few records at a time: what it gave is released as it goes on, so that a range of any
-/// size can be scanned.
+/// It holds only a few records at a time and releases the returned ones as it proceeds, so it can
+/// scan a range of any size.
 pub struct Scan<'tx, K: ?Sized, V: ?Sized> {
     core: transaction::Scan<'tx>,
     types: PhantomData<fn(&K, &V)>,
@@ -36,8 +36,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         Self { core, types: PhantomData }
     }
 
-    /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
-    /// [`Misuse::ScanBegun`](crate::Misuse).
+    /// Reverses the order: from the largest key to the smallest. Call this before the first `next`;
+    /// otherwise the next call fails with [`Error::Options`](crate::Error::Options).
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -59,7 +59,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         self
     }
 
-    /// At most `count` records.
+    /// Limits the scan to `count` records.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -80,11 +80,11 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         self
     }
 
-    /// The next record, or `None` after the last. The value is good until the next call; see
-    /// [`Value::into_owned`] for one that stays.
+    /// Returns the next record, or `None` after the last. The value is valid until the next call;
+    /// [`Value::into_owned`] converts it to an owned value.
     ///
-    /// Dropping the future loses no record: the next call gives the one that this would have given.
-    /// So does an error, and the record it is about is tried again.
+    /// Dropping the future or receiving an error loses no record: the next call returns the same
+    /// record or tries it again.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -106,8 +106,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// ```
     ///
     /// # Errors
-    /// When stored bytes do not decode; [`Error::Io`](crate::Error::Io) when they cannot be read;
-    /// [`Error::Overloaded`](crate::Error::Overloaded).
+    /// An error if stored bytes do not decode; [`Error::Io`] if they cannot be
+    /// read; [`Error::Overloaded`](crate::Error::Overloaded).
     pub async fn next(&mut self) -> Result<Option<(K::Decoded, V::Ref<'_>)>> {
         if !engine_code(self.core.next()).await? {
             return Ok(None);
@@ -118,8 +118,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         Ok(Some(record))
     }
 
-    /// Gives all records to `each`, until that breaks; what it broke with, if it did. Values are lent and not copied,
-    /// so that a table of any size can be passed over.
+    /// Calls `each` with all records until it returns `Break`, and returns the value of the
+    /// `Break`, if any. Values are borrowed and not copied, so a table of any size can be visited.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -154,7 +154,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         Ok(None)
     }
 
-    /// How many records there are; their values are not read.
+    /// Returns the number of records, without reading their values.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -181,8 +181,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         Ok(count)
     }
 
-    /// The records as a stream, each with a value of its own; it ends after the first error, and
-    /// whoever asks it again is told that it has ended.
+    /// Returns the records as a stream of owned values. The stream ends after the first error.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -211,7 +210,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         })
     }
 
-    /// The next key as it is stored.
+    /// Returns the next key in its stored encoding.
     pub(super) async fn next_encoded(&mut self) -> Result<Option<&KeyBuffer>> {
         if !engine_code(self.core.next()).await? {
             return Ok(None);
@@ -220,7 +219,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         Ok(self.core.current().map(|(key, _)| key))
     }
 
-    /// The first record, with a value that is good while the transaction is active.
+    /// Returns the first record, with a value that is valid while the transaction is active.
     pub(super) async fn into_first(self) -> Result<Option<(K::Decoded, V::Ref<'tx>)>> {
         let Some((key, value)) = engine_code(self.core.into_first()).await? else {
             return Ok(None);

@@ -12,10 +12,12 @@ use crate::sched::engine_code;
 use crate::types::{TableKey, Value};
 
 impl Database {
-    /// The value of `key`, in a transaction of its own. Keys, values and arguments are encoded at once, so
-    /// that the future borrows nothing; so in all methods of one operation. Only where the type of the keys borrows
-    /// ([`TableKey`]) does the future's type too: what is to be spawned then owns the text,
-    /// `async move { db.get(&table, &(&*name, 7)).await }`.
+    /// Returns the value of `key`, in a separate transaction.
+    ///
+    /// Like every single-operation method, it encodes keys, values and arguments immediately, so
+    /// the future borrows nothing. The exception is a key type that borrows ([`TableKey`]): then
+    /// the type of the future borrows too. To spawn such a future, let it own the text: `async move
+    /// { db.get(&table, &(&*name, 7)).await }`.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -48,9 +50,10 @@ impl Database {
         }
     }
 
-    /// How many records a table has, without visiting them: exact, but that of transactions which commit just now
-    /// some may be counted and others not. [`Transaction::count`] counts what one snapshot has, and visits all.
-    /// Of tables whose records expire they are visited here too.
+    /// Returns the number of records in a table without visiting them. The number is exact, except
+    /// that a transaction which is committing may be counted partly. [`Transaction::count`] counts
+    /// the records of one snapshot, and visits all of them. If the table's records expire, this
+    /// method visits them too.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -80,7 +83,7 @@ impl Database {
         }
     }
 
-    /// Whether a table has no record, in a transaction of its own.
+    /// Returns whether a table is empty, in a separate transaction.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -108,7 +111,7 @@ impl Database {
         }
     }
 
-    /// Whether `key` has a record, in a transaction of its own.
+    /// Returns whether a record with this key exists, in a separate transaction.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -143,7 +146,7 @@ impl Database {
         }
     }
 
-    /// Makes a record, in a transaction of its own.
+    /// Inserts a new record, in a separate transaction.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -171,7 +174,7 @@ impl Database {
         async move { write.await.map(drop) }
     }
 
-    /// Makes a record, or gives the one there is a new value, in a transaction of its own.
+    /// Inserts a record or replaces its value, in a separate transaction.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -200,7 +203,7 @@ impl Database {
         async move { write.await.map(drop) }
     }
 
-    /// Gives a record a new value, in a transaction of its own.
+    /// Replaces the value of an existing record, in a separate transaction.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -229,7 +232,7 @@ impl Database {
         async move { write.await.map(drop) }
     }
 
-    /// Deletes a record, in a transaction of its own; `false` if there was none.
+    /// Deletes a record, in a separate transaction. Returns `false` if the record does not exist.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -256,8 +259,9 @@ impl Database {
         self.write(EncodedWrite::delete(table, key))
     }
 
-    /// Gives a record the value that `change` makes of the one it has, in a transaction of its own; `false` if there is
-    /// no record. After a conflict `change` is called again, with what is there then.
+    /// Replaces the value of a record with the result of `change` for the current value, in a
+    /// separate transaction. Returns `false` if the record does not exist. After a conflict,
+    /// `change` is called again with the new current value.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -291,9 +295,9 @@ impl Database {
         }
     }
 
-    /// Replaces a record by what `change` makes of it, in a transaction of its own, and returns what there was. `change`
-    /// is given `None` if there is no record, and returns `None` if there is to be none; after a conflict it is called
-    /// again, with what is there then.
+    /// Replaces a record with the result of `change`, in a separate transaction, and returns the
+    /// previous value. `change` receives `None` if the record does not exist, and returns `None` to
+    /// delete it. After a conflict, it is called again with the new current value.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -327,8 +331,9 @@ impl Database {
         }
     }
 
-    /// Replaces the value of a record if it is the expected one, as [`Transaction::compare_and_set`] does, in a
-    /// transaction of its own; `false` if it is another, and nothing is changed then.
+    /// Replaces the value of a record if the current value equals the expected one, like
+    /// [`Transaction::compare_and_set`], in a separate transaction. Otherwise changes nothing and
+    /// returns `false`.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -369,7 +374,8 @@ impl Database {
         }
     }
 
-    /// A write in a transaction of its own; `false` if it was a deletion of a record that does not exist.
+    /// Runs a write in a separate transaction. Returns `false` for the deletion of a record that
+    /// does not exist.
     fn write(
         &self,
         write: Result<EncodedWrite>,

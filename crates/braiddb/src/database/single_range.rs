@@ -1,4 +1,4 @@
-//! Transactions of one operation each that are of several records.
+//! Transactions of one operation each on several records.
 
 use std::future::{Future, IntoFuture};
 
@@ -11,8 +11,8 @@ use super::transaction::{Transaction, encode_range};
 use crate::transaction::Bounds;
 use crate::types::{TableKey, Value};
 
-/// A scan in a transaction of its own, to be awaited: [`Database::scan`].
-#[must_use = "a scan does nothing unless it is awaited"]
+/// A scan in a separate transaction, which starts when awaited: see [`Database::scan`].
+#[must_use = "a scan does nothing unless awaited"]
 pub struct OwnedScan<K: TableKey + ?Sized, V: ?Sized> {
     db: Database,
     table: Table<K::Stored, V>,
@@ -22,7 +22,7 @@ pub struct OwnedScan<K: TableKey + ?Sized, V: ?Sized> {
 }
 
 impl<K: TableKey + ?Sized, V: ?Sized> OwnedScan<K, V> {
-    /// From the largest key to the smallest instead.
+    /// Reverses the order: from the largest key to the smallest.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -41,7 +41,7 @@ impl<K: TableKey + ?Sized, V: ?Sized> OwnedScan<K, V> {
         self
     }
 
-    /// At most `count` records.
+    /// Limits the scan to `count` records.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -72,7 +72,7 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> OwnedScan<K, V> {
 }
 
 impl Transaction {
-    /// The records of a range that is encoded, each with a value of its own.
+    /// Returns the records of an encoded range, with owned values.
     pub(super) async fn collect_range<K, V>(
         &self,
         table: &Table<K, V>,
@@ -103,7 +103,7 @@ where
 
     fn into_future(self) -> Self::IntoFuture {
         let Self { db, table, bounds, reverse, limit } = self;
-        // By the keys that are stored, which borrow nothing.
+        // Uses the stored keys, which borrow nothing.
         Box::pin(OwnedScan::<K::Stored, V> { db, table, bounds, reverse, limit }.collect())
     }
 }
@@ -115,11 +115,12 @@ impl<K: TableKey + ?Sized, V: ?Sized> std::fmt::Debug for OwnedScan<K, V> {
 }
 
 impl Database {
-    /// The records of a range, in the order of their keys and as of one moment, in a transaction of its own.
+    /// Returns the records of a range in key order, all from one moment, in a separate transaction.
     ///
-    /// All of them come in one vector, which is the program's memory and not counted by [`Options::memory_budget`]: where a
-    /// range may be large, say a [limit](OwnedScan::limit), or go over it within [`Database::run`], by
-    /// [`Scan::next`](crate::Scan::next) or [`Scan::visit`](crate::Scan::visit), which hold a few records at a time.
+    /// The result is one vector in the program's memory, which [`Options::memory_budget`] does not
+    /// count. For a large range, set a [limit](OwnedScan::limit), or scan within [`Database::run`]
+    /// by [`Scan::next`](crate::Scan::next) or [`Scan::visit`](crate::Scan::visit), which hold only
+    /// a few records at a time.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -147,7 +148,7 @@ impl Database {
         OwnedScan { db, table, bounds, reverse: false, limit: u64::MAX }
     }
 
-    /// The record with the smallest key, in a transaction of its own.
+    /// Returns the record with the smallest key, in a separate transaction.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -176,7 +177,7 @@ impl Database {
         async move { Ok(scan.await?.pop()) }
     }
 
-    /// The record with the largest key, in a transaction of its own.
+    /// Returns the record with the largest key, in a separate transaction.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -205,8 +206,9 @@ impl Database {
         async move { Ok(scan.await?.pop()) }
     }
 
-    /// How many records a range of keys has, in a transaction of its own; they are visited one by one, their values are
-    /// not read. [`Database::len`] tells how many a whole table has without that.
+    /// Returns the number of records in a key range, in a separate transaction. It visits each
+    /// record, but reads no values. [`Database::len`] returns the number for a whole table without
+    /// visiting the records.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -243,9 +245,9 @@ impl Database {
         })
     }
 
-    /// Deletes the records of a range of keys, all of them or none, in a transaction of its own, and returns how many they
-    /// were. The transaction holds some 100 bytes for each until it is over: delete
-    /// millions range by range. [`Database::clear`] empties a whole table of any size.
+    /// Deletes all records of a key range in a separate transaction, and returns their number. The
+    /// transaction needs about 100 bytes for each record until it ends; delete millions in several
+    /// ranges. [`Database::clear`] empties a table of any size.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

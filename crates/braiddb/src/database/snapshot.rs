@@ -1,7 +1,7 @@
-//! Snapshots: the database as it was at one moment, for as long as they are held.
+//! Snapshots: a fixed state of the database that can be read for any length of time.
 //!
-//! A snapshot is an interactive transaction that only reads and has no limits of time: whatever reads the
-//! snapshot is one of its steps.
+//! A snapshot is an interactive read-only transaction without time limits. Each read of the
+//! snapshot is a step of that transaction.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,17 +14,20 @@ use super::transaction::{Transaction, encode_checked};
 use crate::log::Lsn;
 use crate::types::{TableKey, Value};
 
-/// The database as it was at one moment, to be read from any thread for as long as this or a clone of it is held.
-/// Cheap to clone. Those who read one snapshot at a time take turns, on one worker; what is to be read side by
-/// side takes a snapshot each.
+/// The state of the database at one moment. Any thread can read it until this handle and all its
+/// clones are dropped. Cloning is cheap. Concurrent reads of one snapshot take turns on one worker;
+/// to read in parallel, take several snapshots.
 ///
-/// What it costs: of each record that is changed or deleted since, one older version stays in memory or
-/// in the log until the snapshot is dropped, however often the record changes; in paged tables, every version
-/// since. What waits for all open transactions waits for it: creating and dropping indexes,
-/// [`Database::drop_table`], [`Database::compact`]; and the log's segments are not compacted by themselves
-/// meanwhile. It counts as an interactive transaction ([`Tuning::max_open`](crate::Tuning)), but
-/// neither [`Options::interactive_idle`](crate::Options::interactive_idle) nor
-/// [`Options::interactive_age`](crate::Options::interactive_age) ends it.
+/// While the snapshot is held, it has these costs:
+///
+/// - For each record that changes, one older version stays in memory or in the log, independent of
+///   the number of changes. In paged tables, every version since the snapshot stays.
+/// - Operations that wait for all open transactions also wait for the snapshot: creating and
+///   dropping indexes, [`Database::drop_table`] and [`Database::compact`]. The log is not compacted
+///   automatically.
+/// - It counts as an interactive transaction ([`Tuning::max_open`](crate::Tuning::max_open)). The
+///   limits [`Options::interactive_idle`](crate::Options::interactive_idle) and
+///   [`Options::interactive_age`](crate::Options::interactive_age) do not apply.
 ///
 /// ```
 /// # use braiddb::{Database, Error, Options, Table};
@@ -47,7 +50,7 @@ pub struct Snapshot {
 }
 
 impl Database {
-    /// The database as it is now, to be read later: what is committed when this is called is in it.
+    /// Takes a snapshot of the database. It contains everything committed before the call.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -62,8 +65,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::begin`]; [`Misuse::NeedsReadValidation`] where
-    /// [`Certifier::SerialSafetyNet`](crate::Certifier) certifies, whose serial order has no snapshots.
+    /// As [`Database::begin`]; [`Error::Options`] if transactions are validated by
+    /// [`Certifier::SerialSafetyNet`](crate::Certifier), which does not support snapshots.
     pub async fn snapshot(&self) -> Result<Snapshot> {
         self.refuse_snapshots()?;
         let (transaction, lsn) = self.begin_unlimited().await?;
@@ -72,7 +75,7 @@ impl Database {
 }
 
 impl Database {
-    /// Refuses snapshots if the serial safety net certifies: its serial order has none.
+    /// Fails if the database does not support snapshots.
     pub(super) fn refuse_snapshots(&self) -> Result<()> {
         if self.shared.engine.certifies_by_safety_net() {
             return Err(Misuse::NeedsReadValidation { feature: "snapshots" }.into());
@@ -82,7 +85,7 @@ impl Database {
 }
 
 impl Snapshot {
-    /// What was committed before this LSN is in the snapshot, and nothing else.
+    /// Returns the snapshot's LSN: the snapshot contains exactly the commits before it.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -100,8 +103,8 @@ impl Snapshot {
         self.lsn.0
     }
 
-    /// Runs `body` on the snapshot, once. Writes in it fail with [`Misuse::ReadOnlyTransaction`](crate::Misuse). If the future is dropped
-    /// after its first poll, `body` runs to its end all the same, before those that come after it.
+    /// Runs `body` on the snapshot, once. Writes in it fail with [`Misuse::ReadOnlyTransaction`](crate::Misuse). If the future
+    /// is dropped after its first poll, `body` still runs to its end, before later calls.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -125,9 +128,10 @@ impl Snapshot {
     /// ```
     ///
     /// # Errors
-    /// The closure's; [`Error::Panicked`](crate::Error) if it panicked, which ends the snapshot for all; [`Error::Conflict`](crate::Error) for
-    /// an index that was not built yet at the moment of the snapshot; [`TransactionEnd::Finished`](crate::TransactionEnd) when the database
-    /// was closed; as [`InteractiveTransaction::step`].
+    /// The error of the closure; [`Error::Panicked`] if it panicked, which ends the snapshot for
+    /// all its users; [`Error::Conflict`] for an index that was not complete at the moment of the
+    /// snapshot; [`TransactionEnd::Finished`](crate::TransactionEnd) if the database was closed; the errors of
+    /// [`InteractiveTransaction::step`].
     pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T>> + Send + use<T, F>
     where
         F: AsyncFnOnce(&Transaction) -> Result<T> + Send + 'static,
@@ -137,7 +141,7 @@ impl Snapshot {
         async move { transaction.step(body).await }
     }
 
-    /// The value of `key` in the snapshot.
+    /// Returns the value of `key` in the snapshot.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

@@ -1,8 +1,9 @@
-//! A transaction as a span of the program's tracing, for those who want OpenTelemetry or the like: how it ended, after how
-//! many attempts, and what it waited for.
+//! Tracing span of a transaction, for OpenTelemetry and similar systems: its result, the number of
+//! attempts, and its waits.
 //!
-//! Where nobody listens, there is none: a look at `tracing`'s highest level when a transaction begins. A subscriber is the
-//! program's code: what it is called for on a worker is contained.
+//! Without a subscriber, no span is created; the only cost is a check of `tracing`'s maximum level
+//! at the start of a transaction. A subscriber is code of the program, so its panics on a worker
+//! are contained.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,18 +21,18 @@ use crate::sched::{
 };
 use crate::sync::clock;
 
-/// The span of one transaction, if somebody listens.
+/// The span of one transaction; `None` without a subscriber.
 #[derive(Debug)]
 pub(super) struct TransactionSpan(Option<Box<Listened>>);
 
-/// The span of a transaction whose task runs; the task owns it. Dropped before it was ended, it tells that the
-/// transaction was.
+/// The span of a transaction whose task is running; the task owns it. If it is dropped before the
+/// span was ended, it records the transaction as dropped.
 #[derive(Debug)]
 pub(super) struct EnteredSpan(Option<ObservedSpan>);
 
 #[derive(Debug)]
 struct ObservedSpan {
-    /// Before the span: who lists it gives it up first.
+    /// Declared before the span: the observer's entry must be dropped first.
     _observed: Observed,
     listened: Rc<Listened>,
 }
@@ -40,20 +41,20 @@ struct ObservedSpan {
 #[derive(Debug)]
 struct Listened {
     span: Span,
-    /// Whether the worker is in it now.
+    /// True while the worker is inside the span.
     is_entered: Cell<bool>,
-    /// Attempts that were made again, and what the worker had counted of them before this poll.
+    /// Number of retries, and the worker's own count of them before the current poll.
     failed_attempts: Cell<u64>,
     failed_before: Cell<u64>,
-    /// Since when it waits, and for what.
+    /// The start and the cause of the current wait.
     waiting: Cell<Option<(Instant, Cause)>>,
-    /// How often it waited for each cause, and how long in all.
+    /// The number of waits and their total duration, by cause.
     waits: Cell<[(u64, Duration); Cause::COUNT]>,
     is_over: Cell<bool>,
 }
 
 impl TransactionSpan {
-    /// Begins in the caller's span, if there is one.
+    /// Starts a span as a child of the caller's span, if any.
     #[inline]
     pub(super) fn begin(options: TransactionOptions) -> Self {
         if LevelFilter::current() < LevelFilter::DEBUG {
@@ -62,7 +63,7 @@ impl TransactionSpan {
         Self(Listened::begin(options))
     }
 
-    /// Has the task that is being polled run in the span, from here on.
+    /// Makes the task that is being polled run inside the span from now on.
     #[inline]
     pub(super) fn enter(self) -> EnteredSpan {
         EnteredSpan(self.0.map(|listened| {
@@ -73,7 +74,8 @@ impl TransactionSpan {
 }
 
 impl EnteredSpan {
-    /// Ends it as the transaction did, and leaves it: before the caller is told.
+    /// Records the result of the transaction and leaves the span, before the caller receives the
+    /// result.
     #[inline]
     pub(super) fn end<T, E>(self, result: &Result<Outcome<T>, Failed<E>>) {
         if let Some(ObservedSpan { listened, .. }) = &self.0 {
@@ -121,7 +123,7 @@ impl Listened {
 
     fn leave(&self) {
         if self.is_entered.replace(false) {
-            // A panic of the subscriber's concerns nobody else.
+            // A panic of the subscriber must not affect others.
             _ = contain(|| self.span.with_subscriber(|(id, subscriber)| subscriber.exit(id)));
             let failed = failed_attempts().saturating_sub(self.failed_before.get());
             self.failed_attempts.set(self.failed_attempts.get() + failed);
@@ -166,7 +168,7 @@ impl Observer for Listened {
         }
         self.failed_before.set(failed_attempts());
         self.is_entered.set(true);
-        // As in `leave`.
+        // Contained as in `leave`.
         _ = contain(|| self.span.with_subscriber(|(id, subscriber)| subscriber.enter(id)));
     }
 
@@ -185,7 +187,7 @@ impl Drop for Listened {
     }
 }
 
-/// How a transaction ended of which the engine says so.
+/// Returns the outcome name for a transaction that ended with an engine error.
 fn outcome_of(error: &Error) -> &'static str {
     match error {
         Error::Conflict { .. } => "conflict",

@@ -1,8 +1,8 @@
-//! Tables that are filled before anybody sees them: by many transactions, and published by one.
+//! Staged tables: filled by many transactions while invisible, and published by one.
 //!
-//! Until it is published, a staged table is listed in the catalog as a dropped one is (`drop.rs`), and by no name. So
-//! after a crash, or if it is never published, opening the database deletes its records; and whoever opens
-//! tables by their names finds it wholly, or not at all.
+//! Until it is published, a staged table has no name, and is listed in the catalog like a dropped
+//! table (`drop.rs`). After a crash, or if it is never published, the next opening therefore
+//! deletes its records. A reader that opens tables by name finds either the complete table or none.
 
 use super::catalog::{TableDescription, check_name, name_key, type_name};
 use super::drop::{DroppedTable, drop_staged};
@@ -16,11 +16,11 @@ use crate::sched::engine_code;
 use crate::transaction::{Intent, OperationError};
 use crate::types::{Key, Value};
 
-/// A table that is being filled, and that nobody finds by its name until it is published: for loading more than
-/// fits into one transaction, all of it or nothing.
+/// A table that is invisible under its name while it is filled, until it is published. It allows an
+/// atomic load of more data than fits into one transaction.
 ///
-/// Dropping it leaves the table as it is, and unpublished; its records are deleted when the database is opened
-/// the next time.
+/// Dropping this value leaves the table unpublished. The next opening of the database deletes its
+/// records.
 ///
 /// ```
 /// use braiddb::{Database, Error, Options};
@@ -40,7 +40,7 @@ use crate::types::{Key, Value};
 /// # Ok::<_, Error>(()) }).unwrap();
 /// ```
 #[derive(Debug)]
-#[must_use = "a staged table is to be published or discarded"]
+#[must_use = "a staged table must be published or discarded"]
 pub struct StagedTable<K: ?Sized, V: ?Sized> {
     db: Database,
     table: Table<K, V>,
@@ -48,7 +48,7 @@ pub struct StagedTable<K: ?Sized, V: ?Sized> {
 }
 
 impl Database {
-    /// Makes a table that is published under `name` once it is filled.
+    /// Creates a staged table, to be published under `name`.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options};
@@ -64,7 +64,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Misuse::TableName`](crate::Misuse); [`Error::TableExists`]; as [`Database::run`].
+    /// [`Misuse::TableName`](crate::Misuse); [`Error::TableExists`]; the errors of [`Database::run`].
     pub async fn stage_table<K, V>(&self, name: &str) -> Result<StagedTable<K, V>>
     where
         K: Key + ?Sized,
@@ -73,7 +73,7 @@ impl Database {
         self.stage_table_with(name, TableOptions::default()).await
     }
 
-    /// As [`Database::stage_table`], with options.
+    /// Works like [`Database::stage_table`], with options.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, TableOptions};
@@ -114,8 +114,8 @@ impl Database {
 }
 
 impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
-    /// The table, for transactions that fill it. They become visible as any others do, to whoever has
-    /// this handle or one that is cloned from it.
+    /// Returns the table handle for the transactions that fill it. Their commits are visible
+    /// through this handle and its clones.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options};
@@ -131,10 +131,12 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
         &self.table
     }
 
-    /// Lists the table under its name, in a transaction of its own: with it, all that was committed to the
-    /// table is there, or nothing of it. Handles of the table stay good. If there is a table of this name by now,
-    /// the staged one is discarded; after any other error it is staged still, and this may be tried again. If the
-    /// future is dropped, it is published or not.
+    /// Publishes the table under its name, in a separate transaction. All commits to the table
+    /// become visible together. Existing handles of the table stay valid.
+    ///
+    /// If another table has this name by now, the staged table is discarded. After any other error
+    /// the table is still staged, and the call may be repeated. If the future is dropped, the table
+    /// may be published or not.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options};
@@ -150,8 +152,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::TableExists`]; [`Error::TableNotFound`] if it was discarded; [`Misuse::WouldBlock`](crate::Misuse) from within a
-    /// transaction; as [`Database::run`].
+    /// [`Error::TableExists`]; [`Error::TableNotFound`] if it was discarded; [`Misuse::WouldBlock`](crate::Misuse)
+    /// if called within a transaction; the errors of [`Database::run`].
     pub async fn publish(&self) -> Result<Table<K, V>> {
         refuse_on_worker()?;
         let (dropped, description) = (self.dropped(), self.description.clone());
@@ -160,7 +162,9 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
             Ok(()) => Ok(self.table.clone()),
             Err(error @ Error::TableExists(_)) => {
                 if let Err(failed) = self.discard().await {
-                    tracing::warn!("a staged table is left to the next opening: {failed}");
+                    tracing::warn!(
+                        "cannot delete a staged table now; the next opening deletes it: {failed}"
+                    );
                 }
                 Err(error)
             }
@@ -168,9 +172,9 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
         }
     }
 
-    /// Deletes the table, with all its records, and returns when that is done. Transactions that use a handle of it
-    /// fail with [`Error::TableNotFound`] from then on. If the future is dropped, this goes on; if the database is
-    /// closed meanwhile, it is done when it is opened the next time.
+    /// Deletes the table with all its records, and returns when that is done. Transactions that use
+    /// a handle of it then fail with [`Error::TableNotFound`]. If the future is dropped, the
+    /// deletion continues. If the database closes first, the next opening finishes it.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options};
@@ -184,7 +188,8 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
     /// ```
     ///
     /// # Errors
-    /// [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, which it would wait for; as [`Database::run`].
+    /// [`Misuse::WouldBlock`](crate::Misuse) if called within a transaction, because it would wait for that
+    /// transaction; the errors of [`Database::run`].
     pub async fn discard(&self) -> Result<()> {
         refuse_on_worker()?;
         let dropped = self.dropped();
@@ -202,7 +207,7 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
 }
 
 impl Transaction {
-    /// Makes a table, listed as a dropped one; its handle and its number.
+    /// Creates a table that is listed as dropped. Returns its handle and its number.
     async fn stage<K, V>(&self, wanted: &TableDescription) -> Result<(Table<K, V>, u32)>
     where
         K: Key + ?Sized,
@@ -224,7 +229,7 @@ impl Transaction {
         Ok((Table::of_its_types(&wanted.name, core), id))
     }
 
-    /// Lists a staged table by its name.
+    /// Lists a staged table under its name.
     async fn publish(&self, dropped: &DroppedTable, description: &TableDescription) -> Result<()> {
         if !self.touch_dropped(dropped).await? {
             let exists = self.describe(&description.name).await?.is_some();

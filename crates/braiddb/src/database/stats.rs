@@ -1,4 +1,4 @@
-//! One snapshot of everything that is counted.
+//! Statistics of a database.
 
 use std::time::Duration;
 
@@ -10,76 +10,78 @@ use crate::memory::Kind;
 use crate::sched::{Cause, SchedulerCounters};
 use crate::transaction::{AbortCause, Engine, WorkerCounters};
 
-/// What a database has done since it was opened, and how full it is; each figure is exact, but they
-/// are not taken at one instant.
+/// Counters of a database since its opening, and its fill levels. Each figure is exact, but the
+/// figures are not read at the same instant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Transactions committed.
+    /// Committed transactions.
     pub committed: u64,
-    /// Of these, transactions that wrote nothing.
+    /// Committed transactions that wrote nothing.
     pub committed_read_only: u64,
-    /// Transactions aborted, by cause.
+    /// Aborted transactions, by cause.
     pub aborted: AbortStats,
-    /// Attempts after the first that `run` made.
+    /// Retries made by `run`, not counting first attempts.
     pub retries: u64,
-    /// Times that a transaction met what was written after it began, and went on as if it had begun then, as
-    /// all that it had been told was still so.
+    /// Times that a transaction moved its snapshot forward. When it met a newer version, everything
+    /// it had read was still current, so it continued as if it had begun later.
     pub snapshots_extended: u64,
-    /// Superseded versions that were freed.
+    /// Freed superseded versions.
     pub versions_freed: u64,
-    /// Superseded versions that were freed although an old snapshot was open, because no snapshot
-    /// saw them.
+    /// Superseded versions that were freed during an older snapshot, because no snapshot could see
+    /// them.
     pub versions_pruned: u64,
     /// Superseded versions and deleted records that a transaction may still see.
     pub versions_waiting: u64,
-    /// Versions that gave way to their place on disk.
+    /// Versions evicted from memory, because the log on disk has them.
     pub versions_evicted: u64,
     /// Deleted records whose index entry and id were reclaimed.
     pub records_reclaimed: u64,
-    /// Entries of secondary indexes that were made or removed, by transactions that aborted too.
+    /// Entries of secondary indexes that were added or removed, including those of aborted
+    /// transactions.
     pub index_entries: u64,
-    /// Records that had expired and were deleted by sweeps ([`TableOptions::ttl`](crate::TableOptions::ttl)).
+    /// Expired records deleted by sweeps ([`TableOptions::ttl`](crate::TableOptions::ttl)).
     pub expired_swept: u64,
-    /// Dropped tables and indexes whose records are being deleted now, also those that a program left behind which has ended.
+    /// Dropped tables and indexes whose records are being deleted, including those left by an
+    /// earlier run of the program.
     pub removals_under_way: u64,
-    /// Bulk operations that were committed ([`Database::run_bulk`](crate::Database::run_bulk)).
+    /// Committed bulk operations ([`Database::run_bulk`](crate::Database::run_bulk)).
     pub bulk_operations: u64,
-    /// Records that bulk operations wrote, and entries of secondary indexes, by those that were aborted too.
+    /// Records and secondary index entries written by bulk operations, including aborted ones.
     pub bulk_records: u64,
-    /// Leaves that were looked at for what bulk operations had left on them.
+    /// Leaves visited to clean up after bulk operations.
     pub bulk_leaves_swept: u64,
-    /// Panics in destructors of callers' values on workers that changed nobody's outcome; each is told in
-    /// the program's trace.
+    /// Panics in destructors of callers' values on workers that changed no result. Each one is
+    /// logged through `tracing`.
     pub destructor_panics: u64,
-    /// Each worker's scheduler.
+    /// The scheduler of each worker.
     pub workers: Vec<WorkerStats>,
-    /// Suspensions of all workers, by cause.
+    /// Suspensions on all workers, by cause.
     pub suspensions: SuspensionStats,
-    /// Where the log stands.
+    /// Positions in the log.
     pub lsn: LogPositions,
-    /// What the log has written.
+    /// Log output.
     pub log: LogStats,
-    /// Bytes in use.
+    /// Memory use in bytes.
     pub memory: MemoryStats,
     /// The pages of paged tables.
     pub pages: PageStats,
-    /// What opening the database did; nothing for one in memory only.
+    /// The result of opening the database; empty for a database that exists only in memory.
     pub recovery: Recovery,
 }
 
-/// Aborted transactions by cause.
+/// Aborted transactions, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct AbortStats {
     /// Another transaction wrote the same record first.
     pub conflict: u64,
-    /// Others had changed what the transaction read when it committed.
+    /// Validation at commit failed: others had changed records that the transaction read.
     pub certification: u64,
-    /// The transaction wrote, and read what others had changed since it began; it did not come to its
-    /// commit.
+    /// The transaction tried to write after others had changed records that it read. It was aborted
+    /// before its commit.
     pub stale_read: u64,
     /// The closure returned an error, or the caller asked for it.
     pub requested: u64,
@@ -87,37 +89,38 @@ pub struct AbortStats {
     pub panic: u64,
     /// The caller dropped the future or the handle.
     pub dropped: u64,
-    /// An interactive transaction was open for longer than the options allow.
+    /// An interactive transaction exceeded a time limit in the options.
     pub expired: u64,
     /// The log failed, or the transaction could not be logged.
     pub log: u64,
 }
 
-/// One worker's scheduler.
+/// The scheduler of one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct WorkerStats {
     /// Transactions in the hot queue.
     pub hot: u64,
-    /// Transactions waiting for storage or their commit.
+    /// Transactions waiting for storage or for their commit.
     pub cold: u64,
-    /// Transactions ready and waiting for room in the hot queue.
+    /// Transactions ready to run that wait for room in the hot queue.
     pub parked: u64,
-    /// Transactions waiting for their callers' own futures.
+    /// Transactions waiting for futures of the caller's code.
     pub foreign: u64,
-    /// Transactions the hot queue takes at the moment.
+    /// The current capacity of the hot queue, in transactions.
     pub width: u64,
-    /// Tasks finished.
+    /// Finished tasks.
     pub finished: u64,
-    /// Times it slept in the kernel.
+    /// Times the worker slept in the kernel.
     pub sleeps: u64,
-    /// Transactions it began that were sent to another worker, which did not come back: a closure blocked its thread.
+    /// Transactions it started that were queued on another worker, because a closure blocked that
+    /// worker's thread.
     pub taken_over: u64,
-    /// Longest time for which it did nothing but run transactions. It looks at everything else every few
-    /// hundred microseconds; if this is far more, a closure has blocked the worker's thread, as
-    /// `std::thread::sleep`, a lock or a long computation does, and others waited for it; or the machine had no
-    /// time for the worker.
+    /// The longest stall: a time during which the worker only ran transactions. A worker normally
+    /// handles its other work every few hundred microseconds. A much longer stall means that a
+    /// closure blocked the thread (`std::thread::sleep`, a lock, a long computation), or that the
+    /// machine did not schedule the worker. Other transactions waited in that time.
     pub longest_stretch: Duration,
 }
 
@@ -126,21 +129,21 @@ pub struct WorkerStats {
 #[serde(default)]
 #[non_exhaustive]
 pub struct SuspensionStats {
-    /// For a cache line.
+    /// Waits for a cache line.
     pub memory: u64,
-    /// For another worker's decision, or to stand back for a few rounds after a conflict.
+    /// Waits for another worker's decision, or for a few rounds after a conflict.
     pub undecided: u64,
-    /// For a block of storage.
+    /// Waits for a block of storage.
     pub storage: u64,
-    /// For a commit to be durable.
+    /// Waits for a commit to become durable.
     pub commit: u64,
-    /// For room in the log.
+    /// Waits for space in the log.
     pub log_space: u64,
-    /// For transactions that were active to be over; the engine's upkeep does.
+    /// Waits of the engine's upkeep for active transactions to end.
     pub grace_period: u64,
-    /// To stand back for a time after many conflicts.
+    /// Timed waits after repeated conflicts.
     pub back_off: u64,
-    /// For a future from outside the engine.
+    /// Waits for a future outside the engine.
     pub foreign: u64,
 }
 
@@ -149,93 +152,96 @@ pub struct SuspensionStats {
 #[serde(default)]
 #[non_exhaustive]
 pub struct LogPositions {
-    /// Where the next commit will be.
+    /// The position of the next commit.
     pub tail: u64,
-    /// Everything before is in memory or on disk without a gap.
+    /// The end of the log that is in memory or on disk without a gap.
     pub buffered: u64,
-    /// Where recovery would start: the newest checkpoint, or 0.
+    /// The position at which recovery would start: that of the newest checkpoint, or 0.
     pub checkpoint: u64,
-    /// Everything before is on disk; [`u64::MAX`] if nothing is logged.
+    /// The end of the log that is on disk; [`u64::MAX`] without a log.
     pub durable: u64,
 }
 
-/// Bytes in use, by kind.
+/// Memory use in bytes, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct MemoryStats {
-    /// Versions of records, and what transactions may still see of changed records on pages.
+    /// Versions of records, and before-images of changed records on pages that transactions may
+    /// still see.
     pub versions: u64,
     /// Index nodes.
     pub index_nodes: u64,
     /// Keys longer than eight bytes.
     pub keys: u64,
-    /// Copies of values that transactions and scans under way were handed.
+    /// Copies of values handed to active transactions and scans.
     pub copies: u64,
     /// Records that are being read from the log.
     pub reads: u64,
     /// Entries of the indirection arrays.
     pub indirection: u64,
-    /// Pages of paged tables, with their frames: those in use, and those that come free are kept for others.
+    /// Pages of paged tables with their frames, in use or kept for reuse.
     pub pages: u64,
-    /// The log's ring, where commits lie until they are on disk.
+    /// The log's ring, which holds commits until they are on disk.
     pub ring: u64,
-    /// What all these may take together; none if there is no bound.
+    /// The limit for the sum of all of these; `None` without a limit.
     pub budget: Option<u64>,
-    /// The whole process, as the operating system counts it (resident set).
+    /// The resident set of the whole process, as reported by the operating system.
     pub resident: u64,
 }
 
-/// The pages of paged tables: where they are, and how often they came and went.
+/// Pages of paged tables: where they are, and how often they were loaded and evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct PageStats {
-    /// Bytes of a page ([`Tuning::page_bytes`](crate::Tuning)); 0 as long as there was no paged table.
+    /// The size of a page in bytes ([`Tuning::page_bytes`](crate::Tuning::page_bytes)); 0 before the first
+    /// paged table exists.
     pub page_bytes: u64,
-    /// Pages that may be in memory now; 0 as long as there was no paged table.
+    /// The current maximum number of pages in memory; 0 before the first paged table exists.
     pub frames: u64,
-    /// Pages that are in memory.
+    /// Pages in memory.
     pub resident: u64,
-    /// Of these, pages with changes that are in no image on disk.
+    /// Pages in memory with changes that are not on disk.
     pub dirty: u64,
-    /// Pages that are not in memory, and of whose records there are versions that somebody may still see.
+    /// Pages that are not in memory, while transactions may still see older versions of their
+    /// records.
     pub orphaned: u64,
-    /// Times that a page was loaded from disk.
+    /// Pages loaded from disk.
     pub faults: u64,
-    /// Times that a page left memory.
+    /// Pages evicted from memory.
     pub evicted: u64,
-    /// Of [`Self::faults`], those of pages that lead to others.
+    /// Loaded inner pages, also counted in [`Self::faults`].
     pub inner_faults: u64,
-    /// Of [`Self::evicted`], those of pages that lead to others.
+    /// Evicted inner pages, also counted in [`Self::evicted`].
     pub inner_evicted: u64,
-    /// Pages that were written to disk.
+    /// Pages written to disk.
     pub written: u64,
-    /// Writes that this took: pages are written several at a time.
+    /// Write operations for these pages; each writes several pages.
     pub writes: u64,
-    /// Bytes on disk of pages that are not in memory, or have not changed since they were, and of images to which the newest checkpoint
-    /// leads.
+    /// Disk space of page images in bytes: of pages not in memory or unchanged in memory, and of
+    /// images referenced by the newest checkpoint.
     pub zone_bytes: u64,
 }
 
-/// How large a table is, as far as that is known without looking at its records.
+/// The approximate size of a table, without visiting its records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct TableSize {
-    /// Its records, about: those that are being written count, and in memory deleted ones do too until they are
-    /// reclaimed. Where nothing was written for a while, it is exact. [`Transaction::count`](crate::Transaction::count)
-    /// counts.
+    /// Approximate number of records. It includes records that are being written and, for tables in
+    /// memory, deleted records until they are reclaimed. Without recent writes it is exact.
+    /// [`Transaction::count`](crate::Transaction::count) returns the exact number.
     pub records: u64,
-    /// Bytes of the nodes of its index: all of which are in memory, or of a paged table the pages that lead to those with its
-    /// records, wherever they are.
+    /// Bytes of the nodes of its index, which are all in memory. For a paged table, bytes of its
+    /// inner pages, in memory or on disk.
     pub index_bytes: u64,
-    /// Levels of its index: so many nodes are looked at to find a key, the page with its record among them if the table is
-    /// paged.
+    /// The height of its index: the number of nodes visited to find a key, including the leaf page
+    /// of a paged table.
     pub index_height: u64,
 }
 
 impl Database {
-    /// How large a table is, about, at once.
+    /// Returns the approximate size of a table immediately.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -257,7 +263,7 @@ impl Database {
         TableSize { records, index_bytes, index_height }
     }
 
-    /// A snapshot of the statistics.
+    /// Returns the statistics of the database.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options};
@@ -367,23 +373,23 @@ fn memory(engine: &Engine) -> MemoryStats {
     }
 }
 
-/// The process's resident set, where the operating system says.
+/// Returns the resident set of the process, if the operating system reports it.
 fn resident_bytes() -> Option<u64> {
     let pages = std::fs::read_to_string("/proc/self/statm").ok()?;
     let resident: u64 = pages.split_whitespace().nth(1)?.parse().ok()?;
-    // SAFETY: asks for a constant of the system.
+    // SAFETY: the call only reads a constant of the system.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     Some(resident * u64::try_from(page_bytes).ok()?)
 }
 
-/// Reads what memory a database has, also after it is closed.
+/// Reads the memory use of a database, also after it is closed.
 #[cfg(braid_simulation)]
 #[derive(Clone, Debug)]
 pub struct MemoryProbe(std::sync::Arc<crate::memory::MemoryCounters>);
 
 #[cfg(braid_simulation)]
 impl MemoryProbe {
-    /// Bytes of versions, nodes and keys that are allocated.
+    /// Returns the allocated bytes of versions, nodes and keys.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.in_use()
@@ -392,7 +398,8 @@ impl MemoryProbe {
 
 #[cfg(braid_simulation)]
 impl Database {
-    /// What memory the database has; to be asked when it is gone.
+    /// Returns a probe of the database's memory use, which is still usable after the database is
+    /// dropped.
     #[must_use]
     pub fn memory_probe(&self) -> MemoryProbe {
         MemoryProbe(self.shared.engine.memory.clone())

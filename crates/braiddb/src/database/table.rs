@@ -1,4 +1,4 @@
-//! Typed table handles, and ranges of typed keys.
+//! Typed table handles and ranges of typed keys.
 
 use std::borrow::Borrow;
 use std::marker::PhantomData;
@@ -8,19 +8,19 @@ use std::sync::Arc;
 use crate::record::{self, ShowKey};
 use crate::types::{Key, TableKey, Value};
 
-/// A table with keys of type `K` and values of type `V`; cheap to clone, and good for as long as
-/// its database is open.
+/// A table with keys of type `K` and values of type `V`. Cloning is cheap. The handle is valid
+/// while its database is open.
 ///
-/// `K` and `V` may be unsized: `Table<str, [u8]>` maps strings to bytes. In tuples, texts and bytes may be borrowed:
-/// records of a `Table<(&str, u64), V>` are looked up by what nobody need own ([`TableKey`]).
+/// `K` and `V` may be unsized: `Table<str, [u8]>` maps strings to bytes. Text and bytes in tuple
+/// keys may be borrowed: lookups in a `Table<(&str, u64), V>` need no owned text ([`TableKey`]).
 pub struct Table<K: ?Sized, V: ?Sized> {
     pub(super) name: Arc<str>,
     pub(super) core: Arc<record::Records>,
     types: Types<K, V>,
 }
 
-/// Types of a handle, which may be taken for types that live less long: keys of one operation may be borrowed for it
-/// (`TableKey`).
+/// The types of a handle. They are covariant in lifetimes, so the keys of one operation may be
+/// borrowed for it (`TableKey`).
 type Types<K, V> = PhantomData<fn() -> (Box<K>, Box<V>)>;
 
 impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
@@ -29,7 +29,7 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
         Self { name: name.into(), core, types: PhantomData }
     }
 
-    /// A handle by the types with which the table was made.
+    /// Creates a handle with the types with which the table was created.
     pub(super) fn of_its_types(name: &str, core: Arc<record::Records>) -> Self {
         core.set_show_key(ShowKey(|bytes| K::Stored::shown(&K::decode_key(bytes).ok()?)));
         Self::new(name, core)
@@ -37,7 +37,7 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
 }
 
 impl<K: ?Sized, V: ?Sized> Table<K, V> {
-    /// The table's name.
+    /// Returns the table's name.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -54,8 +54,8 @@ impl<K: ?Sized, V: ?Sized> Table<K, V> {
 }
 
 impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
-    /// The table with its keys and values as they are stored. What is written must be as the types encode
-    /// it.
+    /// Returns the table with its keys and values in their stored encoding. Written keys and values
+    /// must be valid encodings of the table's types.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -72,7 +72,8 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
         self.with_types()
     }
 
-    /// The same table by keys in which texts and bytes are borrowed ([`TableKey`]); which ones tells the use.
+    /// Returns the same table with keys in which text and bytes are borrowed ([`TableKey`]). The
+    /// compiler infers `B` from the use.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -93,14 +94,14 @@ impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
 }
 
 impl<K: TableKey + ?Sized, V: Value + ?Sized> Table<K, V> {
-    /// The same table by the keys that are stored: a handle that borrows nothing.
+    /// Returns the same table with its stored key type: a handle that borrows nothing.
     pub(super) fn stored(&self) -> Table<K::Stored, V> {
         self.with_types()
     }
 }
 
 impl<K: ?Sized, V: ?Sized> Table<K, V> {
-    /// The same table by other types of the same encoding.
+    /// Returns the same table with other types of the same encoding.
     pub(super) fn with_types<L: ?Sized, W: ?Sized>(&self) -> Table<L, W> {
         Table { name: self.name.clone(), core: self.core.clone(), types: PhantomData }
     }
@@ -131,7 +132,7 @@ impl<K: ?Sized, V: ?Sized> std::fmt::Debug for Table<K, V> {
 /// assert_eq!(bounds, (Bound::Included(&3), Bound::Excluded(&7)));
 /// ```
 pub trait KeyRange<K: ?Sized> {
-    /// Where the range starts and ends.
+    /// Returns the start and the end of the range.
     fn key_bounds(&self) -> (Bound<&K>, Bound<&K>);
 }
 

@@ -1,4 +1,4 @@
-//! How a table is created.
+//! Options for creating a table.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::error::{Error, Misuse, Result};
 use crate::record;
 use crate::transaction::Engine;
 
-/// Records that live shorter would be gone before their writer is told that they are there.
+/// Records with a shorter lifetime would expire before their writer learns of the commit.
 pub(super) const MIN_TTL: Duration = Duration::from_millis(1);
 
-/// How a table is created. Start from `TableOptions::default()`.
+/// Options for creating a table. Start from `TableOptions::default()`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -29,33 +29,45 @@ pub(super) const MIN_TTL: Duration = Duration::from_millis(1);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[non_exhaustive]
 pub struct TableOptions {
-    /// Whether records read from disk stay in memory, as far as [`crate::Options::memory_budget`]
-    /// has room. Default: yes. Without it, records that are rarely read again push nothing out.
+    /// If true, records read from disk stay in memory while [`crate::Options::memory_budget`] has
+    /// room. Default: true. Set it to false if records are rarely read again, so that they evict
+    /// nothing else.
     pub cache_cold: bool,
-    /// Whether the table's records lie on pages, found by a tree of pages, with the latest value of each in
-    /// place; older ones are kept beside, only while a transaction may need them. Default: no.
+    /// If true, the records are stored on pages, in a tree of pages. Each page holds the latest
+    /// value of its records. Older values are kept separately while a transaction may need them.
+    /// Default: false.
     ///
-    /// Pages may leave memory and be read again, as [`Options::memory_budget`](crate::Options::memory_budget) says; in a database in memory
-    /// only all stay. Keys have up to 512 bytes, and so have
-    /// the entries of secondary indexes, which lie on pages too. Values have up to
-    /// [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES), as those of other tables; one of more than 1 KiB lies in pieces on pages of
-    /// its own, and who reads it has all of it in memory. In a database with a log, a checkpoint writes the pages that
-    /// changed since the last one, and lists all.
-    /// With its first paged table a database becomes one of a later format version, which builds before it do not
-    /// open.
+    /// - **Memory:** pages can be evicted to disk and loaded again, according to
+    ///   [`Options::memory_budget`](crate::Options::memory_budget). In a database that exists only
+    ///   in memory, all pages stay.
+    /// - **Keys:** up to 512 bytes. The same limit holds for entries of secondary indexes, which
+    ///   are on pages too.
+    /// - **Values:** up to [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES), as in other tables. A value
+    ///   larger than 1 KiB is stored in pieces on separate pages; a read loads all of it.
+    /// - **Checkpoints:** in a database with a log, a checkpoint writes the pages that changed
+    ///   since the previous one, and lists all pages.
+    /// - **Format:** the first paged table upgrades the database to a later format version, which
+    ///   earlier builds do not open.
     pub paged: bool,
-    /// How long records live after they were last written, from a millisecond on. Then they are there for no read and no
-    /// write, at once; the workers delete them later, which takes an eighth of this time longer, or an hour at most
-    /// ([`Stats::expired_swept`](crate::Stats::expired_swept)). Default: for ever.
+    /// The lifetime of records since their last write, at least one millisecond. An expired record
+    /// is immediately invisible for reads and writes. The workers delete it later, after at most an
+    /// eighth of the lifetime or an hour, whichever is shorter
+    /// ([`Stats::expired_swept`](crate::Stats::expired_swept)). Default: `None`, records do not
+    /// expire.
     ///
-    /// With each record the moment is stored at which it expires, so it is the same after a crash, in a copy and in a
-    /// backup; it takes 8 bytes of what a value may have. [`Transaction::put_with_ttl`](crate::Transaction::put_with_ttl) gives a record another one; each write of a
-    /// record gives it a new one. The time is that of [`Tuning::wall_clock`](crate::Tuning::wall_clock), which a
-    /// transaction looks at once, when it first uses such a table; one whose steps come one by one, and a snapshot, when it begins. So a
-    /// record is alive for a transaction from its beginning to its end, or never. If the clock is put back, time stands
-    /// still until it has caught up, as long as the database is open.
+    /// The expiry time is stored with each record, so it survives a crash, a copy and a backup. It
+    /// takes 8 bytes of the maximum value size. Each write of a record sets a new expiry time;
+    /// [`Transaction::put_with_ttl`](crate::Transaction::put_with_ttl) sets a different lifetime
+    /// for one record.
     ///
-    /// A table keeps the option that it was created with. Earlier builds do not open a database with such a table.
+    /// The time comes from [`Tuning::wall_clock`](crate::Tuning::wall_clock). A transaction reads
+    /// the clock once, when it first uses such a table; interactive transactions and snapshots read
+    /// it when they begin. For one transaction, a record is therefore either visible from start to
+    /// end, or never. If the clock is set back while the database is open, the database's time
+    /// stands still until the clock catches up.
+    ///
+    /// A table keeps the lifetime with which it was created. Earlier builds do not open a database
+    /// with such a table.
     pub ttl: Option<Duration>,
 }
 
@@ -72,7 +84,7 @@ impl TableOptions {
     /// # use braiddb::{Database, Error, Options, Table, TableOptions};
     /// # pollster::block_on(async {
     /// # let db = Database::in_memory(Options::default().workers(1))?;
-    /// // Written once, and hardly ever read.
+    /// // Written once, and rarely read.
     /// let archive = TableOptions::default().cache_cold(false);
     /// let letters: Table<u64, str> = db.create_table_with("letters", archive).await?;
     /// # drop(letters);
@@ -122,7 +134,7 @@ impl TableOptions {
         self
     }
 
-    /// Checks that an engine may have such a table.
+    /// Checks that the engine supports a table with these options.
     ///
     /// # Errors
     /// [`Error::Options`]; [`Misuse::NeedsReadValidation`].
@@ -138,12 +150,12 @@ impl TableOptions {
         Ok(())
     }
 
-    /// How long records live, in milliseconds, if they expire.
+    /// Returns the lifetime of records in milliseconds, if they expire.
     pub(super) fn lifetime_ms(&self) -> Option<u64> {
         self.ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX))
     }
 
-    /// Tells the engine how a table was created.
+    /// Applies the options to the engine's records of the table.
     pub(super) fn apply_to(&self, records: &record::Records, engine: &Engine) {
         records.set_caches(self.cache_cold);
         if let Some(lifetime) = self.lifetime_ms() {

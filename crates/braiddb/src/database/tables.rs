@@ -1,4 +1,4 @@
-//! Making and opening tables without a transaction of one's own.
+//! Creating and opening tables in separate transactions.
 
 use super::Database;
 use super::catalog::TableDescription;
@@ -8,7 +8,7 @@ use super::table_options::TableOptions;
 use crate::types::{TableKey, Value};
 
 impl Database {
-    /// Creates a table, in a transaction of its own.
+    /// Creates a table, in a separate transaction.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -30,7 +30,7 @@ impl Database {
         self.create_table_with(name, TableOptions::default()).await
     }
 
-    /// Creates a table with options, in a transaction of its own.
+    /// Creates a table with options, in a separate transaction.
     ///
     /// ```
     /// use braiddb::{Database, Options, Table, TableOptions};
@@ -44,7 +44,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Transaction::create_table_with`](crate::Transaction::create_table_with) and [`Database::run`].
+    /// As [`Transaction::create_table_with`](crate::Transaction::create_table_with) and
+    /// [`Database::run`].
     pub async fn create_table_with<K, V>(
         &self,
         name: &str,
@@ -58,7 +59,7 @@ impl Database {
         self.run(async move |tx| tx.create_table_with(&name, options).await).await
     }
 
-    /// Opens a table, in a transaction of its own.
+    /// Opens a table, in a separate transaction.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -66,7 +67,7 @@ impl Database {
     /// # let db = Database::in_memory(Options::default().workers(1))?;
     /// db.create_table::<str, u64>("cities").await?;
     /// let cities: Table<str, u64> = db.open_table("cities").await?;
-    /// // By other types than it was made with, it is refused.
+    /// // Opening it with other types fails.
     /// assert!(db.open_table::<u64, u64>("cities").await.is_err());
     /// # _ = cities;
     /// # Ok::<_, Error>(()) }).unwrap();
@@ -83,7 +84,7 @@ impl Database {
         self.run(async move |tx| tx.open_table(&name).await).await
     }
 
-    /// Opens a table, or creates it, in a transaction of its own.
+    /// Opens a table, or creates it if it does not exist, in a separate transaction.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -97,7 +98,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Transaction::open_or_create_table`](crate::Transaction::open_or_create_table) and [`Database::run`].
+    /// As [`Transaction::open_or_create_table`](crate::Transaction::open_or_create_table) and
+    /// [`Database::run`].
     pub async fn open_or_create_table<K, V>(&self, name: &str) -> Result<Table<K, V>>
     where
         K: TableKey + ?Sized + 'static,
@@ -106,7 +108,8 @@ impl Database {
         self.open_or_create_table_with(name, TableOptions::default()).await
     }
 
-    /// Opens a table, or creates it with options, in a transaction of its own; one that is there keeps its own options.
+    /// Opens a table, or creates it with these options if it does not exist, in a separate
+    /// transaction. An existing table keeps its options.
     ///
     /// ```
     /// use std::time::Duration;
@@ -122,7 +125,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Transaction::open_or_create_table_with`](crate::Transaction::open_or_create_table_with) and [`Database::run`].
+    /// As [`Transaction::open_or_create_table_with`](crate::Transaction::open_or_create_table_with)
+    /// and [`Database::run`].
     pub async fn open_or_create_table_with<K, V>(
         &self,
         name: &str,
@@ -136,7 +140,7 @@ impl Database {
         self.run(async move |tx| tx.open_or_create_table_with(&name, options).await).await
     }
 
-    /// The tables there are, in the order of their names.
+    /// Returns all tables, sorted by name.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options};

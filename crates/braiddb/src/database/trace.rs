@@ -1,4 +1,4 @@
-//! What the workers did lately, moment by moment, and in the form that trace viewers read.
+//! Trace of the workers' recent activity, with export for trace viewers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
@@ -7,29 +7,30 @@ use std::time::Duration;
 use super::Database;
 use crate::sched::{Cause, Doing, PollEnd, Slice};
 
-/// What the workers of a database did lately ([`Database::trace`]).
+/// The recent activity of a database's workers ([`Database::trace`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
     slices: Vec<TraceSlice>,
 }
 
-/// What a worker, or the transaction in one of its slots, did or waited for during some time.
+/// One activity or wait of a worker, or of the transaction in one of its slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TraceSlice {
-    /// Number of the worker.
+    /// The number of the worker.
     pub worker: usize,
-    /// The slot, if it is about one: each holds one transaction at a time, or some long work of the engine's own.
+    /// The slot, if the activity belongs to one. A slot holds one transaction at a time, or one
+    /// long job of the engine.
     pub slot: Option<usize>,
-    /// When it began, after the database was opened.
+    /// The start, relative to the opening of the database.
     pub begin: Duration,
-    /// How long it took.
+    /// The duration.
     pub length: Duration,
-    /// What was done.
+    /// The kind of activity.
     pub activity: Activity,
 }
 
-/// What is done during a [`TraceSlice`].
+/// The activity during a [`TraceSlice`].
 ///
 /// ```
 /// use braiddb::trace::{Activity, WaitCause};
@@ -40,22 +41,22 @@ pub struct TraceSlice {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Activity {
-    /// The transaction ran, up to where it had to wait.
+    /// The transaction ran until it had to wait.
     Runs,
-    /// The transaction ran, up to its end.
+    /// The transaction ran until its end.
     Ends,
-    /// The transaction waited for this, and then for its turn.
+    /// The transaction waited for this cause, and then for its turn.
     Waits(Cause),
-    /// The transaction was dropped while it waited, as the database was closed or had failed.
+    /// The transaction was dropped while it waited, because the database was closed or failed.
     Dropped,
-    /// The worker issued transfers, flushed the log, collected garbage, or looked for what there is to do.
+    /// The worker issued transfers, flushed the log, collected garbage, or looked for work.
     Housekeeping,
-    /// The worker slept: none of its transactions could go on.
+    /// The worker slept because none of its transactions could run.
     Sleeps,
 }
 
 impl Activity {
-    /// A word or two for it.
+    /// Returns a short name of the activity.
     ///
     /// ```
     /// use braiddb::trace::{Activity, WaitCause};
@@ -91,9 +92,10 @@ impl Activity {
 }
 
 impl Database {
-    /// What each worker did lately, as far as [`Tuning::trace`](crate::Tuning::trace) has it kept, up to its last turn at
-    /// housekeeping: which slots it polled and what their transactions waited for. May be called at any time, from any
-    /// thread, after [`Database::close`] too.
+    /// Returns the recent activity of each worker, as far as
+    /// [`Tuning::trace`](crate::Tuning::trace) keeps it, up to the worker's last housekeeping.
+    /// The trace shows which slots were polled, and what their transactions waited for. It can be
+    /// called at any time and from any thread, also after [`Database::close`].
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table, Tuning};
@@ -103,7 +105,7 @@ impl Database {
     /// let names: Table<str, u64> = db.run_blocking(async |tx| tx.create_table("names").await)?;
     /// db.run_blocking(async move |tx| tx.put(&names, "ada", &1815).await)?;
     /// db.close()?;
-    /// // To be opened at https://ui.perfetto.dev, or in a browser at chrome://tracing.
+    /// // Open it at https://ui.perfetto.dev, or in Chrome at chrome://tracing.
     /// let mut file = Vec::new();
     /// db.trace().write_chrome(&mut file).expect("a vector takes all");
     /// # assert!(file.len() > 100);
@@ -119,7 +121,7 @@ impl Database {
 }
 
 impl Trace {
-    /// All slices, by worker; those of a worker in the order in which they ended.
+    /// Returns all slices, by worker; the slices of a worker are sorted by their end.
     ///
     /// ```
     /// use braiddb::trace::Activity;
@@ -138,11 +140,11 @@ impl Trace {
         &self.slices
     }
 
-    /// Writes it in the format of Chrome's traces, which Perfetto reads too: a process for each worker, in it a
-    /// thread for the worker itself and one for each slot.
+    /// Writes the trace in the Chrome trace format, which Perfetto also reads. Each worker is a
+    /// process with one thread for the worker itself and one for each slot.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Tuning};
@@ -162,7 +164,7 @@ impl Trace {
         let lanes: BTreeSet<_> =
             self.slices.iter().map(|slice| (slice.worker, slice.slot)).collect();
         let mut named = None;
-        // Names are words of this file: nothing in them is to be escaped.
+        // All names are defined in this file and need no escaping.
         for (worker, slot) in lanes {
             let thread = thread_number(slot);
             let name = slot.map_or("worker".to_owned(), |slot| format!("slot {slot}"));
@@ -187,9 +189,9 @@ impl Trace {
         out.flush()
     }
 
-    /// Adds what one worker noted, and between the polls of a slot what its transaction waited for.
+    /// Adds the recorded slices of one worker, and the waits between the polls of each slot.
     fn add_worker(&mut self, worker: usize, noted: &[Slice]) {
-        // For the slots whose transactions wait: since when, and for what.
+        // For each slot whose transaction waits: start and cause.
         let mut waiting = BTreeMap::new();
         let mut add = |slot: Option<u32>, begin: u64, end: u64, activity| {
             let length = end.saturating_sub(begin);
@@ -226,7 +228,7 @@ impl Trace {
                 }
             }
         }
-        // They still do, or did when the worker last handed on what it noted.
+        // These transactions were still waiting when the worker last published its records.
         let until = noted.last().map_or(0, |last| last.end);
         for (slot, (since, cause)) in waiting {
             add(Some(slot), since, until, Activity::Waits(cause));
@@ -234,12 +236,12 @@ impl Trace {
     }
 }
 
-/// In the traces' format: 0 for the worker itself.
+/// Returns the thread number in the trace; 0 is the worker itself.
 fn thread_number(slot: Option<usize>) -> usize {
     slot.map_or(0, |slot| slot + 1)
 }
 
-/// In microseconds, the unit of the traces' format, exactly.
+/// Formats a time exactly, in microseconds, which is the unit of the trace format.
 fn micros(time: Duration) -> String {
     let nanos = time.as_nanos();
     format!("{}.{:03}", nanos / 1000, nanos % 1000)

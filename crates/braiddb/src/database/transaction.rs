@@ -1,4 +1,4 @@
-//! The transaction as its user sees it: typed operations.
+//! Transactions with typed operations.
 
 use std::ops::Bound;
 
@@ -12,13 +12,14 @@ use crate::sched::{Contained, engine_call, engine_code};
 use crate::transaction::{self, Bounds, Engine, Found, Intent, SeenRecord, unexpired_at};
 use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
 
-/// A transaction under way: a snapshot of the database and the writes made on top of it.
+/// An active transaction: a snapshot of the database, and the transaction's own writes on top.
 ///
-/// Its closure runs on one worker, interleaved with others at every `await`. What it reads is as
-/// of its beginning, plus its own writes; references it is given are valid while it is active.
+/// Its closure runs on one worker, interleaved with other transactions at every `await`. Reads see
+/// the state at the start of the transaction plus its own writes. References returned by reads are
+/// valid while the transaction is active.
 ///
-/// The future of every method may be dropped before it is ready, and the method called again: a read
-/// loses nothing, and a write has happened exactly if its future became ready.
+/// The future of every method may be dropped before it is ready, and the method called again. A
+/// dropped read loses nothing. A write has taken effect exactly if its future became ready.
 #[derive(Debug)]
 pub struct Transaction {
     pub(super) core: transaction::Transaction,
@@ -49,7 +50,7 @@ impl Transaction {
         self.core.engine()
     }
 
-    /// Which attempt this is, counted from 1.
+    /// Returns the number of this attempt, starting at 1.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -73,7 +74,7 @@ impl Transaction {
         self.attempt
     }
 
-    /// The LSN whose past the transaction sees.
+    /// Returns the LSN of the snapshot that the transaction sees.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -97,7 +98,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        // A handle of a table that is not committed may have left its creator's closure.
+        // The handle of an uncommitted table may have left its creator's closure.
         if self.engine().owns(&table.core) && self.core.may_use(&table.core) {
             return Ok(&table.core);
         }
@@ -113,7 +114,7 @@ impl Transaction {
         }
     }
 
-    /// The value of `key`.
+    /// Returns the value of `key`.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -129,8 +130,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// When the stored bytes do not decode, the table belongs to another database, or the key is too long
-    /// for any record to have it.
+    /// An error if the stored bytes do not decode, the table belongs to another database, or the
+    /// key is too long for any record.
     pub async fn get<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<V::Ref<'_>>>
     where
         K: TableKey + ?Sized,
@@ -142,10 +143,12 @@ impl Transaction {
         Ok(found.map(|found| found.decode::<V>()).transpose()?)
     }
 
-    /// A part of the value of `key`: what `part` makes of it. A serializable transaction that only read this
-    /// is not aborted if others change the rest of the record. `part` may be called again when the transaction
-    /// commits, while others wait for it: it is to be short, and always to make the same of the same value. A
-    /// panic in it then counts as another result.
+    /// Returns a part of the value of `key`, computed by `part`. If a serializable transaction
+    /// reads only this part, changes to the rest of the record do not abort it.
+    ///
+    /// `part` may be called again at commit, while other transactions wait for this one. It must be
+    /// fast, and must always return the same result for the same value. If it panics at commit, the
+    /// result counts as changed.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -198,7 +201,7 @@ impl Transaction {
         Ok(Some(seen_part))
     }
 
-    /// Whether `key` has a record.
+    /// Returns whether a record with this key exists.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -213,7 +216,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// When the table belongs to another database, or the key is too long for any record to have it.
+    /// An error if the table belongs to another database, or the key is too long for any record.
     pub async fn contains<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<bool>
     where
         K: TableKey + ?Sized,
@@ -224,8 +227,8 @@ impl Transaction {
         Ok(engine_code(self.core.contains(records, &key)).await?)
     }
 
-    /// The values of many keys, in their order; the look-ups hide each other's cache misses even
-    /// when the worker has nothing else to run (CoroBase §4.6).
+    /// Returns the values of many keys, in the order of the keys. The lookups hide each other's
+    /// cache misses even if the worker has nothing else to run (CoroBase §4.6).
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -263,7 +266,7 @@ impl Transaction {
         values.into_iter().map(|bytes| Ok(bytes.map(V::decode).transpose()?)).collect()
     }
 
-    /// Makes a record.
+    /// Inserts a new record.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -278,7 +281,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::KeyExists`] if there is one; [`Error::Conflict`]; a key or value that is too long.
+    /// [`Error::KeyExists`] if a record with this key exists; [`Error::Conflict`]; an error if the
+    /// key or the value is too long.
     pub async fn insert<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
     where
         K: TableKey + ?Sized,
@@ -289,7 +293,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Makes a record, or gives the one there is a new value.
+    /// Inserts a record, or replaces the value of the existing one.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -305,7 +309,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Conflict`]; a key or value that is too long.
+    /// [`Error::Conflict`]; an error if the key or the value is too long.
     pub async fn put<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
     where
         K: TableKey + ?Sized,
@@ -316,7 +320,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Gives a record a new value.
+    /// Replaces the value of an existing record.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -332,7 +336,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::KeyNotFound`] if there is none; [`Error::Conflict`]; a value that is too long.
+    /// [`Error::KeyNotFound`] if no record with this key exists; [`Error::Conflict`]; an error if
+    /// the value is too long.
     pub async fn update<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
     where
         K: TableKey + ?Sized,
@@ -343,7 +348,7 @@ impl Transaction {
         Ok(())
     }
 
-    /// Deletes a record; `false` if there was none.
+    /// Deletes a record. Returns `false` if no record with this key exists.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -367,7 +372,7 @@ impl Transaction {
         self.write_encoded(table, &encode(key), Intent::Delete).await
     }
 
-    /// The value of a key that is encoded, decoded and owned.
+    /// Returns the decoded, owned value of an encoded key.
     pub(super) async fn get_owned<K, V>(
         &self,
         table: &Table<K, V>,
@@ -397,7 +402,7 @@ impl Transaction {
         Ok(engine_code(self.core.write(self.records(table)?, key, intent)).await?)
     }
 
-    /// The records of a range of keys, in key order.
+    /// Scans the records of a key range, in key order.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -418,7 +423,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// When the table belongs to another database.
+    /// An error if the table belongs to another database.
     pub fn scan<K, V>(&self, table: &Table<K, V>, range: impl KeyRange<K>) -> Result<Scan<'_, K, V>>
     where
         K: TableKey + ?Sized,
@@ -442,7 +447,8 @@ impl Transaction {
         Ok(Scan::new(&self.core, table, low, high))
     }
 
-    /// The records whose keys start with `prefix`, in key order: a text, bytes, or the first parts of a tuple.
+    /// Scans the records whose keys start with `prefix`, in key order. The prefix is text, bytes,
+    /// or the first parts of a tuple.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -459,7 +465,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// When the table belongs to another database.
+    /// An error if the table belongs to another database.
     pub fn scan_prefix<K, V, P>(&self, table: &Table<K, V>, prefix: &P) -> Result<Scan<'_, K, V>>
     where
         K: TableKey + KeyPrefix<P> + ?Sized,
@@ -472,7 +478,7 @@ impl Transaction {
         self.scan_encoded(table, low, high)
     }
 
-    /// The record with the smallest key.
+    /// Returns the record with the smallest key.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -498,7 +504,7 @@ impl Transaction {
         self.scan(table, ..)?.limit(1).into_first().await
     }
 
-    /// The record with the largest key.
+    /// Returns the record with the largest key.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -524,7 +530,7 @@ impl Transaction {
     }
 }
 
-/// A key's encoding.
+/// Encodes a key.
 #[inline(always)]
 pub(super) fn encode<K: TableKey + ?Sized>(key: &K) -> KeyBuffer {
     let mut buffer = KeyBuffer::new();
@@ -532,13 +538,13 @@ pub(super) fn encode<K: TableKey + ?Sized>(key: &K) -> KeyBuffer {
     buffer
 }
 
-/// The encodings of a range of keys.
+/// Encodes a range of keys.
 pub(super) fn encode_range<K: TableKey + ?Sized>(range: &impl KeyRange<K>) -> Bounds {
     let (low, high) = range.key_bounds();
     Bounds { low: low.map(encode), high: high.map(encode) }
 }
 
-/// A key's encoding, if a record of this table can have it.
+/// Encodes a key, if it is valid for records of this table.
 #[inline(always)]
 pub(super) fn encode_for<K: TableKey + ?Sized>(records: &Records, key: &K) -> Result<KeyBuffer> {
     let key = encode(key);
@@ -546,7 +552,7 @@ pub(super) fn encode_for<K: TableKey + ?Sized>(records: &Records, key: &K) -> Re
     Ok(key)
 }
 
-/// Checks that a record of this table can have a key of this encoding.
+/// Checks that an encoded key is valid for records of this table.
 #[inline]
 pub(super) fn check_key(records: &Records, key: &[u8]) -> Result<()> {
     let limit = records.paged().map_or(MAX_KEY_BYTES, PagedTable::max_key_bytes);
@@ -556,7 +562,7 @@ pub(super) fn check_key(records: &Records, key: &[u8]) -> Result<()> {
     }
 }
 
-/// A key's encoding, if a record of some table can have it.
+/// Encodes a key, if it is valid for records of some table.
 pub(super) fn encode_checked<K: TableKey + ?Sized>(key: &K) -> Result<KeyBuffer> {
     let key = encode(key);
     match key.len() <= MAX_KEY_BYTES {
@@ -565,13 +571,14 @@ pub(super) fn encode_checked<K: TableKey + ?Sized>(key: &K) -> Result<KeyBuffer>
     }
 }
 
-/// The encodings that begin with `start`.
+/// Returns the range of encodings that start with `start`.
 pub(super) fn starting_with(start: KeyBuffer) -> Bounds {
     let high = after_prefix(&start);
     Bounds { low: Bound::Included(start), high }
 }
 
-/// The end of the keys that start with `prefix`: the prefix with its last byte below 255 raised.
+/// Returns the exclusive end of the keys that start with `prefix`: the prefix with its last byte
+/// below 255 incremented.
 pub(super) fn after_prefix(prefix: &[u8]) -> Bound<KeyBuffer> {
     let Some(place) = prefix.iter().rposition(|&byte| byte < u8::MAX) else {
         return Bound::Unbounded;

@@ -119,7 +119,7 @@ pub struct Tuning {
     /// Default, `None`: an eighth of the memory budget but at least 32 MiB, or no limit if the
     /// budget is unlimited.
     ///
-    /// Raise it if large transactions fail with [`Error::VersionBytes`](crate::Error) and cannot
+    /// Raise it if large transactions fail with [`MemoryLimit::Versions`](crate::MemoryLimit) and cannot
     /// use [`Database::run_bulk`](crate::Database::run_bulk) instead. Lower it if one transaction
     /// takes too much of the memory budget.
     pub version_bytes: Option<u64>,

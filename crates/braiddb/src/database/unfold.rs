@@ -1,4 +1,4 @@
-//! Streams from an asynchronous step that is repeated until it ends.
+//! A stream built from an asynchronous step.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -8,8 +8,8 @@ use futures_core::Stream;
 use pin_project_lite::pin_project;
 
 pin_project! {
-    /// A stream whose items are what `step` returns, each call with the state that the one before left.
-    /// It ends when `step` returns `None` or leaves no state, and stays ended.
+    /// A stream of the items that `step` returns. Each call receives the state left by the previous
+    /// call. The stream ends when `step` returns `None` or leaves no state, and stays ended.
     pub(super) struct Unfold<S, F, R> {
         state: Option<S>,
         step: F,
@@ -18,7 +18,7 @@ pin_project! {
     }
 }
 
-/// Makes a stream of `step`, which returns an item and the state for the next call.
+/// Creates a stream from `step`, which returns an item and the state for the next call.
 pub(super) fn unfold<T, S, F, R>(state: S, step: F) -> Unfold<S, F, R>
 where
     F: FnMut(S) -> R,

@@ -1,4 +1,5 @@
-//! Loading onto the pages of a paged table alone: what a load costs without transactions, versions and log.
+//! Loading rows onto the pages of a paged table, to measure the cost of a load without
+//! transactions, versions and log.
 
 use std::borrow::Borrow;
 
@@ -9,11 +10,12 @@ use super::transaction::encode_checked;
 use crate::transaction::OperationError;
 use crate::types::{Key, Value};
 
-/// Puts rows onto the pages of a paged table, and nothing else: no transaction, no versions, nothing logged or counted. For
-/// measurements beside bulk operations only: the database is not to be kept.
+/// Writes rows to the pages of a paged table, without a transaction, versions, log or counters. For
+/// measurements only: discard the database afterwards.
 ///
 /// # Errors
-/// [`Misuse::NotPaged`](crate::Misuse); [`Error::Closed`]; as a put of these keys and values; that a page cannot be had.
+/// [`Misuse::NotPaged`](crate::Misuse); [`Error::Closed`]; the errors of a put of these keys and values; an error
+/// if no page is available.
 pub async fn load_onto_pages<K, V, R, ValueOf>(
     database: &Database,
     table: &Table<K, V>,
@@ -30,7 +32,7 @@ where
         return Err(Error::Misuse(Misuse::NotPaged(name.to_string())));
     }
     let done = database.shared.workers.start(move || async move {
-        let pages = records.paged().expect("it is paged, as was seen");
+        let pages = records.paged().expect("the table is paged, as checked above");
         for (key, value) in rows {
             let (key, value) = (encode_checked(&key)?, V::encode(value.borrow())?);
             pages.replay(&key, Some(&value)).await.map_err(OperationError::from)?;

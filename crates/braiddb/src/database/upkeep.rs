@@ -1,4 +1,4 @@
-//! Looking after a database: checkpoints, compaction, checks, backups, a look at the log.
+//! Maintenance of a database: checkpoints, compaction, checks, backups, and inspection of the log.
 
 use std::path::Path;
 
@@ -9,74 +9,74 @@ use crate::log::{BlockKind, LogError, LogFiles, Lsn};
 use crate::sync::oneshot;
 use crate::transaction::Engine;
 
-/// A checkpoint that was written.
+/// A written checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
 #[non_exhaustive]
 pub struct Checkpoint {
-    /// What was committed before this LSN is in it.
+    /// The checkpoint contains all commits before this LSN.
     pub lsn: u64,
-    /// Records it lists, those of the catalog included.
+    /// Records in the checkpoint, including those of the catalog.
     pub records: u64,
-    /// Bytes of its file.
+    /// The size of its file in bytes.
     pub bytes: u64,
 }
 
-/// What a compaction did.
+/// The result of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Compaction {
-    /// Segments of the log that were freed.
+    /// Freed segments of the log.
     pub segments: u64,
-    /// Records that were logged again.
+    /// Live records that were logged again.
     pub moved: u64,
-    /// Bytes of the segments that were freed.
+    /// Bytes of the freed segments.
     pub bytes: u64,
-    /// Bytes that were given back inside the files of pages (`pages-*.zone`).
+    /// Bytes freed inside the page files (`pages-*.zone`).
     pub page_bytes_freed: u64,
-    /// Bytes that pages take on disk, which compaction leaves where they are.
+    /// Bytes of pages on disk, which compaction does not move.
     pub page_bytes: u64,
 }
 
-/// What a check of a database found: in its log, among its records, on the pages that they are on, and in the images of pages
-/// that the newest checkpoint leads to.
+/// The result of a check of the log, the records, the pages in use, and the page images of the
+/// newest checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct CheckReport {
-    /// Blocks of the log, all of them whole, unless one is among the problems.
+    /// Checked blocks of the log. All are intact, unless `problems` names one.
     pub blocks: u64,
-    /// Records that were read, those of the catalog and of paged tables included.
+    /// Checked records, including those of the catalog and of paged tables.
     pub records: u64,
-    /// Pages that the newest checkpoint leads to, all of them whole, unless one is among the problems.
+    /// Checked pages of the newest checkpoint. All are intact, unless `problems` names one.
     pub pages: u64,
-    /// What is wrong and where, a sentence each; empty if all is well.
+    /// The problems found, one sentence each; empty if the database is intact.
     pub problems: Vec<String>,
 }
 
-/// A backup that was made.
+/// A completed backup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Backup {
-    /// What was committed before this LSN is in it, and nothing else.
+    /// The backup contains exactly the commits before this LSN.
     pub lsn: u64,
-    /// Bytes that were copied.
+    /// Copied bytes.
     pub bytes: u64,
-    /// Of these, bytes of pages.
+    /// Copied bytes of pages, also counted in `bytes`.
     pub page_bytes: u64,
 }
 
-/// A block of the log: what one transaction committed, or a part of it, or padding.
+/// A block of the log: a committed transaction, a part of one, or padding.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct LogBlock {
-    /// Its position.
+    /// The position of the block.
     pub lsn: u64,
-    /// Bytes of the block.
+    /// The size of the block in bytes.
     pub bytes: u64,
-    /// `commit`, `part`, `moved` for what compaction logged again, or `skip` for padding.
+    /// `commit`, `part`, `moved` (records logged again by compaction), or `skip` (padding).
     pub kind: &'static str,
-    /// Records in it.
+    /// Records in the block.
     pub records: u64,
-    /// Up to where the log was durable when it was filled.
+    /// The durable end of the log when the block was filled.
     pub durable: u64,
 }
 
@@ -88,7 +88,7 @@ impl From<durability::Checkpoint> for Checkpoint {
 }
 
 impl Database {
-    /// Runs a job of the engine's own on some worker; what came of it.
+    /// Runs a job of the engine on some worker, and returns its result.
     pub(super) async fn on_worker<T, E, F>(
         &self,
         job: impl FnOnce() -> F + Send + 'static,
@@ -102,8 +102,8 @@ impl Database {
         done.await.map_err(|oneshot::Canceled| self.ended())?.map_err(Into::into)
     }
 
-    /// Writes a checkpoint, so that the next opening need not replay the log before it.
-    /// Transactions go on meanwhile. If the future is dropped, the checkpoint is written all the same.
+    /// Writes a checkpoint, so that the next opening does not replay the log before it.
+    /// Transactions continue to run. If the future is dropped, the checkpoint is still written.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -112,29 +112,33 @@ impl Database {
     /// let db = Database::open(&path, Options::default().workers(1))?;
     /// let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
     /// pollster::block_on(db.put(&names, "ada", &7))?;
-    /// // The next opening replays only what comes after it.
+    /// // The next opening replays only the log after it.
     /// assert!(pollster::block_on(db.checkpoint())?.records > 0);
     /// # Ok::<_, Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`BusyWith::Checkpoint`](crate::BusyWith), also of one that the database writes by itself; [`Misuse::NoLog`](crate::Misuse);
-    /// [`Error::Closed`]; [`Error::Failed`]; the device's.
+    /// [`BusyWith::Checkpoint`](crate::BusyWith) while another checkpoint runs, including an automatic one;
+    /// [`Error::Options`] if the database has no log; [`Error::Closed`]; [`Error::Failed`]; errors
+    /// of the device.
     pub async fn checkpoint(&self) -> Result<Checkpoint> {
         self.refuse_if_read_only()?;
         Ok(self.on_worker(durability::checkpoint).await?.into())
     }
 
-    /// Writes a checkpoint, and frees segments of the log that hold little that is alive, logging
-    /// again what is. So does every checkpoint that is due by
-    /// [`Tuning::checkpoint_bytes`](super::Tuning::checkpoint_bytes).
-    /// Transactions go on meanwhile; what they may still see is waited for, bulk operations
-    /// ([`Database::run_bulk`]) to their ends. If the future is dropped, the compaction goes on all the same.
+    /// Writes a checkpoint and frees segments of the log with few live records, after logging these
+    /// records again. Every automatic checkpoint
+    /// ([`Tuning::checkpoint_bytes`](super::Tuning::checkpoint_bytes)) does the same.
+    /// Transactions continue to run. The compaction waits for transactions that may still see the
+    /// freed versions, including running bulk operations ([`Database::run_bulk`]). If the future is
+    /// dropped, the compaction continues.
     ///
-    /// Of paged tables nothing is logged again: the checkpoint leads to images of their pages, so the log before it is
-    /// freed where no record of another table is. Pages are not moved within their files (`pages-*.zone`), so those become
-    /// shorter only where their ends are free; but room that is free between pages is given back to the disk, as holes, where its
-    /// file system can do that, beyond what the images of all pages take: so much the next checkpoint may need.
+    /// Records of paged tables are not logged again, because the checkpoint references images of
+    /// their pages. The log before the checkpoint is freed unless it contains live records of other
+    /// tables. Pages are not moved within their files (`pages-*.zone`), so a file shrinks only if
+    /// its end is free. Free space between pages is returned to the file system as holes, where it
+    /// supports them. The database keeps as much free space as the images of all pages need, for
+    /// the next checkpoint.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -151,7 +155,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::checkpoint`]; [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, which it would wait for.
+    /// As [`Database::checkpoint`]; [`Misuse::WouldBlock`](crate::Misuse) if called within a transaction, because
+    /// it would wait for that transaction.
     pub async fn compact(&self) -> Result<Compaction> {
         refuse_on_worker()?;
         self.refuse_if_read_only()?;
@@ -162,10 +167,15 @@ impl Database {
         Ok(Compaction { segments, moved, bytes, page_bytes_freed, page_bytes })
     }
 
-    /// Gives back what takes room on disk since before the database was opened, and leads to nothing: log of transactions that
-    /// did not commit, such as a bulk operation that was interrupted; log and zones of paged tables that are gone, if the newest
-    /// checkpoint may lead to any, or the log (`are_gone`); each where a checkpoint's file takes less; and what was held back for
-    /// them. Returns whether a checkpoint was written for that.
+    /// Frees disk space that was left before the database was opened:
+    ///
+    /// - the log of uncommitted transactions, such as an interrupted bulk operation
+    /// - the log and the zones of paged tables that no longer exist, if the newest checkpoint or
+    ///   the log (`are_gone`) may reference any
+    /// - the reserve for them
+    ///
+    /// It does so only where the checkpoint's file is smaller than the freed space. Returns whether
+    /// it wrote a checkpoint.
     pub(super) fn give_back_at_opening(&self, replayed: &Replayed, are_gone: bool) -> bool {
         let engine = &self.shared.engine;
         let Some(files) = engine.log.files() else { return false };
@@ -173,7 +183,8 @@ impl Database {
             true => engine.zone_file_bytes() + (replayed.end.0 - replayed.start.0),
             false => replayed.uncommitted_bytes,
         };
-        // Images are to be written of pages only that replay has changed, which is part of what opening took.
+        // The checkpoint writes images only of pages that replay changed; that is part of the cost
+        // of opening.
         let takes = durability::estimate_checkpoint_file(engine).max(files.segment_bytes());
         let compacted = match left > takes {
             true => block_on(self.on_worker(durability::compact_in_turn)).map(|_| true),
@@ -182,16 +193,21 @@ impl Database {
         let shrunk = files.shrink_reserve().map_err(Error::from);
         let given_back = compacted.and_then(|compacted| shrunk.map(|()| compacted));
         given_back.unwrap_or_else(|error| {
-            tracing::warn!("what earlier openings left on disk is not given back yet: {error}");
+            tracing::warn!("cannot free disk space left by earlier openings yet: {error}");
             false
         })
     }
 
-    /// Checks the database: every block of its log, and that every key leads to its own record there,
-    /// whole; and of each secondary index that is attached, that its entries are those of the table's
-    /// records. Of paged tables that their records are found on their pages, in order; what is durable of them
-    /// is in images to which the newest checkpoint leads, all of which are read and checked, and in the log's blocks. Transactions go on meanwhile, and each record is checked as it is when the check comes by;
-    /// no old version is held back. Blocks until it is done.
+    /// Checks the database, and blocks until the check is done. It verifies:
+    ///
+    /// - every block of the log
+    /// - every key: it references its own, intact record
+    /// - every attached secondary index: its entries match the table's records
+    /// - paged tables: the records are on their pages, in order. Their durable state is in page
+    ///   images of the newest checkpoint, which are all read and verified, and in log blocks.
+    ///
+    /// Transactions continue to run. Each record is checked in its current version; the check holds
+    /// no old versions.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -206,12 +222,14 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Misuse::NoLog`](crate::Misuse); [`Misuse::WouldBlock`](crate::Misuse) from within a transaction;
-    /// [`BusyWith::Checkpoint`](crate::BusyWith), also of one that the database writes by itself: ask again; [`Error::Closed`];
-    /// [`Error::Failed`]; [`Error::Outdated`]; what keeps the check from going on. What it finds is in its result.
+    /// Problems found are returned in the report, not as errors. [`Error::Options`] if the database
+    /// has no log; [`Misuse::WouldBlock`](crate::Misuse) if called within a transaction;
+    /// [`BusyWith::Checkpoint`](crate::BusyWith) while a checkpoint runs, including an automatic one: try again
+    /// later; [`Error::Closed`]; [`Error::Failed`]; [`Error::Outdated`]; any error that prevents
+    /// the check from continuing.
     pub fn check(&self) -> Result<CheckReport> {
         refuse_on_worker()?;
-        // Nothing is freed meanwhile.
+        // Blocks checkpoints, so that nothing is freed during the check.
         let engine = &self.shared.engine;
         let _under_way = engine.checkpoints.begin().ok_or(Error::Busy(BusyWith::Checkpoint))?;
         let tables = block_on(self.on_worker(durability::check_tables));
@@ -236,21 +254,24 @@ impl Database {
                 report.records = tables.records;
                 report.problems.extend(tables.problems);
             }
-            // Where a database is only read, a damaged page is taken for one that has been written anew.
+            // In a read-only database, a damaged page is assumed to have been rewritten by the
+            // writer.
             Err(Error::Outdated(_)) if is_damaged => {}
             Err(error) => return Err(error),
         }
         if !report.problems.is_empty() {
-            // What takes it for damage that a segment was used anew is no finding.
+            // Apparent damage because a segment was reused is not a problem.
             files.check_current()?;
         }
         Ok(report)
     }
 
-    /// How many pages the newest checkpoint leads to, all whole; or what is wrong with it.
+    /// Returns the number of pages of the newest checkpoint if all are intact, or a description of
+    /// the problem.
     ///
     /// # Errors
-    /// [`Error::Outdated`] if another process has written a newer one; the operating system's.
+    /// [`Error::Outdated`] if another process has written a newer checkpoint; errors of the
+    /// operating system.
     fn check_checkpoint(&self, files: &LogFiles) -> Result<Result<u64, String>> {
         let Engine { checkpoints, read_only, .. } = &*self.shared.engine;
         if checkpoints.newest_bytes() == 0 {
@@ -266,16 +287,16 @@ impl Database {
                 false => Err(LogError::Outdated { path: files.directory().path().into() }.into()),
             };
         }
-        // What is in a damaged image may be nowhere else.
+        // The contents of a damaged image may exist nowhere else.
         let is_in_memory = !matches!(error, LogError::DamagedPage { .. });
-        let hint = "; while the database is open it has all that was in there: write a checkpoint now, which takes the \
-                    place of this one";
+        let hint = "; the open database still has all its contents: write a checkpoint now, which \
+                    replaces this one";
         Ok(Err(format!("{error}{}", if is_in_memory { hint } else { "" })))
     }
 
-    /// Copies the database into an empty directory, which then opens as one: all that was committed
-    /// before one LSN, and nothing else. Transactions go on meanwhile; blocks until it is done. To
-    /// restore, open the copy, or a copy of it.
+    /// Copies the database into an empty directory, and blocks until the copy is complete. The copy
+    /// contains exactly the commits before one LSN, and opens as a database. Transactions continue
+    /// to run. To restore, open the copy, or a copy of it.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -286,7 +307,7 @@ impl Database {
     /// pollster::block_on(db.put(&names, "ada", &7))?;
     /// let copy = directory.path().join("copy");
     /// db.backup(&copy)?;
-    /// // It opens as a database.
+    /// // The copy opens as a database.
     /// let copied = Database::open(&copy, Options::default().workers(1))?;
     /// let names: Table<str, u64> = pollster::block_on(copied.open_table("names"))?;
     /// assert_eq!(pollster::block_on(copied.get(&names, "ada"))?, Some(7));
@@ -294,14 +315,15 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Misuse::NoLog`](crate::Misuse); [`Misuse::WouldBlock`](crate::Misuse) from within a transaction;
-    /// [`BusyWith::Checkpoint`](crate::BusyWith), as a check; [`Error::Closed`]; [`Error::Failed`]; [`Error::Directory`] if the
-    /// directory is not empty, or lies within the database's; the operating system's.
+    /// [`Error::Options`] if the database has no log; [`Misuse::WouldBlock`](crate::Misuse) if called within a
+    /// transaction; [`BusyWith::Checkpoint`](crate::BusyWith) as for [`Database::check`]; [`Error::Closed`];
+    /// [`Error::Failed`]; [`Error::Io`] if the directory is not empty or lies within the
+    /// database's directory; errors of the operating system.
     pub fn backup(&self, directory: impl AsRef<Path>) -> Result<Backup> {
         refuse_on_worker()?;
         block_on(self.checkpoint())?;
         let engine = &self.shared.engine;
-        // Nothing is freed meanwhile.
+        // Blocks checkpoints, so that nothing is freed during the backup.
         let _under_way = engine.checkpoints.begin().ok_or(Error::Busy(BusyWith::Checkpoint))?;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         let files = engine.log.files().expect("a log with a checkpoint has files");
@@ -315,8 +337,8 @@ impl Database {
         Ok(Backup { lsn: until.0, bytes, page_bytes })
     }
 
-    /// Blocks of the log, `most` at most, from the one at the LSN `from`, which is 0 or the end of
-    /// one that was returned, and where the next one is. Blocks until they are read.
+    /// Reads up to `most` blocks of the log, and returns them with the position of the next block.
+    /// `from` is 0 or the end of a block returned before. Blocks the caller until they are read.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, Table};
@@ -340,21 +362,21 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Misuse::NoLog`](crate::Misuse); [`Misuse::WouldBlock`](crate::Misuse) from within a transaction;
-    /// [`BusyWith::Checkpoint`](crate::BusyWith), as a checkpoint may free what is to be read; [`Error::Closed`];
-    /// [`Error::Failed`]; [`Error::Corrupt`] if there is no whole block.
+    /// [`Error::Options`] if the database has no log; [`Misuse::WouldBlock`](crate::Misuse) if called within a
+    /// transaction; [`BusyWith::Checkpoint`](crate::BusyWith), because a checkpoint may free these blocks;
+    /// [`Error::Closed`]; [`Error::Failed`]; [`Error::Io`] if no intact block is at this position.
     pub fn log_blocks(&self, from: u64, most: usize) -> Result<(Vec<LogBlock>, u64)> {
         refuse_on_worker()?;
         let engine = &self.shared.engine;
         let files = engine.log.readable_files().ok_or(Misuse::NoLog)?;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
-        // Nothing is freed meanwhile.
+        // Blocks checkpoints, so that nothing is freed during the read.
         let _under_way = engine.checkpoints.begin().ok_or(Error::Busy(BusyWith::Checkpoint))?;
         let first = files.first_block(engine.checkpoints.newest());
         let until = engine.log.readable_until();
         let blocks = files.blocks(first.max(Lsn(from)), until, most);
         if blocks.is_err() {
-            // As in a check.
+            // As in a check: a reused segment is not damage.
             files.check_current()?;
         }
         let (blocks, end) = blocks?;

@@ -1,11 +1,12 @@
-//! Handles that keep no database open.
+//! Handles that do not keep a database open.
 
 use std::sync::{Arc, Weak};
 
 use super::{Database, Shared};
 
-/// A handle that does not keep its database open, from [`Database::downgrade`]: for what looks at a database beside its
-/// users, as a page of metrics or a watchdog, and must not put off its closing.
+/// A handle that does not keep its database open, from [`Database::downgrade`]. Use it in code that
+/// only observes the database, such as a metrics page or a watchdog, and must not delay its
+/// closing.
 ///
 /// ```
 /// use braiddb::{Database, Error, Options};
@@ -23,16 +24,16 @@ pub struct WeakDatabase {
 }
 
 impl WeakDatabase {
-    /// A handle of the database, or `None` once all were dropped. A database that [`Database::close`] closed has
-    /// handles still: what is asked of them says [`crate::Error::Closed`].
+    /// Returns a handle of the database, or `None` if all other handles were dropped. After
+    /// [`Database::close`], handles still exist; calls on them fail with [`crate::Error::Closed`].
     ///
-    /// Whoever drops the last handle closes the database and waits until that is done: that may be
-    /// the one who got it here.
+    /// Dropping the last handle closes the database and waits until that is done. The handle
+    /// returned here may become the last one.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options, WeakDatabase};
     ///
-    /// /// How many transactions have committed, of a database that is in use.
+    /// /// Returns the number of committed transactions while the database is in use.
     /// fn committed(db: &WeakDatabase) -> Option<u64> {
     ///     Some(db.upgrade()?.stats().committed)
     /// }
@@ -56,8 +57,8 @@ impl std::fmt::Debug for WeakDatabase {
 }
 
 impl Database {
-    /// A handle that does not keep this database open: [`WeakDatabase::upgrade`] gives a handle that does, while there
-    /// is one elsewhere.
+    /// Returns a handle that does not keep this database open. [`WeakDatabase::upgrade`] converts
+    /// it to a full handle while another one exists.
     ///
     /// ```
     /// use braiddb::{Database, Error, Options};

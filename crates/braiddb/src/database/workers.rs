@@ -1,4 +1,4 @@
-//! The way to a database's workers, for whoever does not keep the database open.
+//! Access to a database's workers without keeping the database open.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::run::send;
 use crate::sched::{self, Failure, Job, JobSender, UntilRecorded};
 use crate::sync::oneshot;
 
-/// The way to a database's workers. Who has it does not keep the database open.
+/// A sender of jobs to a database's workers. It does not keep the database open.
 #[derive(Clone, Debug)]
 pub(super) struct Workers(JobSender);
 
@@ -27,7 +27,8 @@ impl Workers {
         self.0.spawn(job).map_err(|sched::Closed| self.ended())
     }
 
-    /// Begins a job of the engine's own on some worker; where its result will be, unless the workers end before.
+    /// Starts a job of the engine on some worker. Returns a receiver of the result, which stays
+    /// empty if the workers end first.
     pub(super) fn start<T, F>(
         &self,
         job: impl FnOnce() -> F + Send + 'static,
@@ -48,12 +49,12 @@ impl Workers {
         Ok(done)
     }
 
-    /// Why nothing is done any more: the engine failed, or else the database is closed.
+    /// Returns the reason why the workers have ended: the engine failed, or the database is closed.
     pub(super) fn ended(&self) -> Error {
         ended(self.failure())
     }
 
-    /// Whether the engine has failed, and of what.
+    /// Returns the failure state of the engine.
     pub(super) fn failure(&self) -> &Arc<Failure> {
         self.0.failure()
     }

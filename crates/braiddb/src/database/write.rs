@@ -1,4 +1,4 @@
-//! Writes on their way to a worker: encoded, and borrowing nothing.
+//! Encoded writes, which borrow nothing and can be sent to a worker.
 
 use super::error::Result;
 use super::table::Table;
@@ -10,13 +10,14 @@ use crate::types::{KeyBuffer, TableKey, Value};
 pub(super) struct EncodedWrite {
     table: Table<[u8], [u8]>,
     key: KeyBuffer,
-    /// Empty for a deletion.
+    /// The encoded value; empty for a deletion.
     value: Vec<u8>,
     intent: fn(&[u8]) -> Intent<'_>,
 }
 
 impl EncodedWrite {
-    /// An insertion. As those below, it fails if key or value cannot be encoded.
+    /// Encodes an insertion. Like the functions below, it fails if the key or the value cannot be
+    /// encoded.
     pub(super) fn insert<K, V>(table: &Table<K, V>, key: &K, value: &V::Input) -> Result<Self>
     where
         K: TableKey + ?Sized,
@@ -25,7 +26,7 @@ impl EncodedWrite {
         Self::of(table, key, Some(value), |value| Intent::Insert(value))
     }
 
-    /// The write of a record that is there or not.
+    /// Encodes an insertion or update.
     pub(super) fn put<K, V>(table: &Table<K, V>, key: &K, value: &V::Input) -> Result<Self>
     where
         K: TableKey + ?Sized,
@@ -34,7 +35,7 @@ impl EncodedWrite {
         Self::of(table, key, Some(value), |value| Intent::Put(value))
     }
 
-    /// The write of a record that is there.
+    /// Encodes an update of an existing record.
     pub(super) fn update<K, V>(table: &Table<K, V>, key: &K, value: &V::Input) -> Result<Self>
     where
         K: TableKey + ?Sized,
@@ -43,7 +44,7 @@ impl EncodedWrite {
         Self::of(table, key, Some(value), |value| Intent::Update(value))
     }
 
-    /// A deletion.
+    /// Encodes a deletion.
     pub(super) fn delete<K, V>(table: &Table<K, V>, key: &K) -> Result<Self>
     where
         K: TableKey + ?Sized,
@@ -67,7 +68,7 @@ impl EncodedWrite {
         Ok(Self { table: table.encoded(), key, value: value.unwrap_or_default(), intent })
     }
 
-    /// Carries it out; `false` if it was a deletion of a record that does not exist.
+    /// Runs the write. Returns `false` for the deletion of a record that does not exist.
     pub(super) async fn run(&self, transaction: &Transaction) -> Result<bool> {
         let intent = (self.intent)(&self.value);
         transaction.write_encoded(&self.table, &self.key, intent).await

@@ -1,9 +1,10 @@
 //! Log blocks: the header of one committed transaction's records (ELEDA §3.1).
 //!
-//! A block lies at its own LSN, so a header whose `lsn` is not its position is none: stale bytes
-//! are never taken for a block. The checksum covers the headers of the block's records, each with
-//! the record's own checksum, and then the block's header, its own field taken as zero; the body of
-//! a skip block holds no records. `docs/format.md` has the table.
+//! A block is stored at its own LSN. A header whose `lsn` differs from its position is invalid, so
+//! stale bytes are never mistaken for a block. The checksum covers the headers of the block's
+//! records, each with the record's own checksum, and then the block's header, with the checksum
+//! field taken as zero. The body of a skip block contains no records. `docs/format.md` has the
+//! table.
 
 use super::Lsn;
 use super::record::sum_records;
@@ -11,26 +12,28 @@ use crate::types::{OnDisk, U16, U32, U64, on_disk};
 
 /// Blocks start and end at multiples of this.
 pub(crate) const BLOCK_ALIGNMENT: usize = 8;
-/// Bytes of a block's header.
+/// The size of a block header in bytes.
 pub(crate) const HEADER_BYTES: usize = 32;
-/// Blocks up to this size find room whenever the log admits them; a transaction that needs more
-/// is logged in parts. Only a part that holds a single record may be larger.
+/// Maximum size of a common block, in bytes. The log admits common blocks without further checks of
+/// its space. A transaction that needs more is logged in parts. Only a part with a single record
+/// may be larger.
 pub(crate) const COMMON_BLOCK_BYTES: usize = 1 << 20;
-/// No block is larger.
+/// Maximum size of any block, in bytes.
 pub(crate) const LARGE_BLOCK_BYTES: usize = 24 << 20;
 
 on_disk! {
-    /// The first bytes of every block.
+    /// The header at the start of every block.
     pub(crate) struct BlockHeader {
-        /// The block's position.
+        /// The position of the block.
         pub(crate) lsn: U64,
-        /// The position of the transaction's first part; 0 if it has none.
+        /// The position of the transaction's first part; 0 without parts.
         pub(crate) first_part: U64,
-        /// Bytes of the block, this header included.
+        /// The size of the block in bytes, including this header.
         pub(crate) length: U32,
         /// CRC-32C.
         pub(crate) checksum: U32,
-        /// How far before `lsn` the log was known to be durable when the block was filled.
+        /// The distance from `lsn` back to the durable LSN that was known when the block was
+        /// filled.
         pub(crate) durable_distance: U32,
         pub(crate) record_count: U16,
         pub(crate) kind: u8,
@@ -45,16 +48,16 @@ const _: () = assert!(std::mem::offset_of!(BlockHeader, kind) == 30);
 const _: () = assert!(HEADER_BYTES.is_multiple_of(BLOCK_ALIGNMENT));
 const _: () = assert!(COMMON_BLOCK_BYTES / super::record::RECORD_HEADER_BYTES <= u16::MAX as usize);
 
-/// What a block is for.
+/// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
-    /// A transaction committed: these records, and those of its parts if it has any.
+    /// A committed transaction: these records, and those of its parts, if any.
     Commit { first_part: Option<Lsn> },
-    /// Records that count if a commit block names the same first part.
+    /// Records that become valid if a commit block names the same first part.
     Part { first_part: Lsn },
-    /// What compaction logged again: records have the values that they had already.
+    /// Records that compaction logged again, with unchanged values.
     Moved,
-    /// Nothing: padding, or a transaction that failed after it took its place.
+    /// No records: padding, or a transaction that failed after it reserved its block.
     Skip,
 }
 
@@ -91,8 +94,8 @@ impl BlockHeader {
         }
     }
 
-    /// The header at the start of `bytes` if it can be that of a block at `lsn`; says nothing about
-    /// the checksum.
+    /// Returns the header at the start of `bytes`, if it may be that of a block at `lsn`. Does not
+    /// verify the checksum.
     pub(crate) fn plausible(bytes: &[u8], lsn: Lsn) -> Option<(&Self, BlockKind)> {
         let (header, _) = Self::ref_from_prefix(bytes)?;
         let length = header.length.get() as usize;
@@ -117,18 +120,19 @@ impl BlockHeader {
         self.length.get() as usize
     }
 
-    /// Everything before this was durable when the block was filled.
+    /// Returns the durable LSN that was known when the block was filled.
     pub(crate) fn durable(&self) -> Lsn {
         Lsn(self.lsn.get() - u64::from(self.durable_distance.get()))
     }
 
-    /// The checksum of the block with this header, given that of its records' headers.
+    /// Returns the checksum of the block with this header, from the checksum of its records'
+    /// headers.
     pub(crate) fn checksum_after(&self, records_sum: u32) -> u32 {
         let header = Self { checksum: 0.into(), ..*self };
         crc32c::crc32c_append(records_sum, header.as_bytes())
     }
 
-    /// Whether all checksums are right; `block` is the whole block.
+    /// Returns whether all checksums match; `block` is the whole block.
     pub(crate) fn verifies(&self, block: &[u8]) -> bool {
         let body = if self.kind == SKIP { &[][..] } else { &block[HEADER_BYTES..self.bytes()] };
         let records_sum = sum_records(body, self.record_count.get().into());
@@ -136,7 +140,7 @@ impl BlockHeader {
     }
 }
 
-/// Bytes of a block whose records take `records_total` bytes.
+/// Returns the size of a block whose records take `records_total` bytes.
 pub(crate) const fn block_bytes(records_total: usize) -> usize {
     HEADER_BYTES + records_total
 }

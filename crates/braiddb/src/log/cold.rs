@@ -1,4 +1,4 @@
-//! Reading single records from segments: the log as the store of what is not in memory.
+//! Reads of single records from segments: the log as the store of records that are not in memory.
 
 use crate::types::OnDisk;
 use std::sync::{Arc, Weak};
@@ -9,12 +9,12 @@ use super::{LARGE_BLOCK_BYTES, LogError, Lsn, WeakLogFiles};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
 use crate::sched;
 
-/// The durable part of a log, as records at positions. It does not keep the log open: those who
-/// read are transactions, which do.
+/// The durable part of a log, as a store of records at positions. It does not keep the log open;
+/// the reading transactions do.
 #[derive(Clone, Debug)]
 pub(crate) struct ColdStore(Weak<Segments>);
 
-/// A record read from a segment, and checked.
+/// A record read from a segment, with a verified checksum.
 #[derive(Debug)]
 pub(crate) struct ColdRecord {
     memory: AlignedBuffer,
@@ -26,13 +26,13 @@ impl ColdRecord {
         split_record(&self.memory[self.start..]).expect("checked when it was read").0
     }
 
-    /// Bytes of memory that it takes.
+    /// Returns the memory it takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory.len()
     }
 }
 
-/// A stretch of the log that was read at once.
+/// A range of the log that was read in one operation.
 #[derive(Debug)]
 pub(crate) struct ColdSpan {
     memory: AlignedBuffer,
@@ -40,33 +40,33 @@ pub(crate) struct ColdSpan {
 }
 
 impl ColdSpan {
-    /// Bytes of memory that it takes.
+    /// Returns the memory it takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.memory.len()
     }
 
-    /// The record at a position, if a whole one with the right checksum is there.
+    /// Returns the record at a position, if it is complete and its checksum matches.
     pub(crate) fn record(&self, lsn: Lsn) -> Option<RecordView<'_>> {
         let start = lsn.0.checked_sub(self.at.0)?;
         whole_record(self.memory.get(start as usize..)?)
     }
 }
 
-/// The record that `bytes` start with, if all of it is there and its checksum is right.
+/// Returns the record at the start of `bytes`, if it is complete and its checksum matches.
 fn whole_record(bytes: &[u8]) -> Option<RecordView<'_>> {
     let (header, _) = RecordHeader::ref_from_prefix(bytes)?;
     let (record, _) = split_record(bytes)?;
     header.verifies(bytes).then_some(record)
 }
 
-/// The sector that a position is in, and the place in it.
+/// Returns the sector of a position, and the offset in the sector.
 fn sector_of(lsn: Lsn) -> (Lsn, usize) {
     let place = lsn.0 % SECTOR_BYTES as u64;
     (Lsn(lsn.0 - place), place as usize)
 }
 
 impl ColdStore {
-    /// What stands beside the log in its directory.
+    /// Returns the other files in the log's directory.
     pub(crate) fn files(&self) -> WeakLogFiles {
         WeakLogFiles::new(self.0.clone())
     }
@@ -79,10 +79,10 @@ impl ColdStore {
         self.0.upgrade().expect("an active transaction keeps the log open")
     }
 
-    /// The record at a durable position. `bytes` says how much to read at first.
+    /// Reads the record at a durable position. `bytes` is the size of the first read.
     ///
     /// # Errors
-    /// The device's; `Corrupt` if there is no whole record.
+    /// Errors of the device; `Corrupt` if no complete record is there.
     pub(crate) async fn read(&self, lsn: Lsn, bytes: usize) -> Result<ColdRecord, LogError> {
         let ColdSpan { memory, .. } = self.read_span(lsn, lsn, bytes).await?;
         let (_, start) = sector_of(lsn);
@@ -92,11 +92,13 @@ impl ColdStore {
         Ok(ColdRecord { memory, start })
     }
 
-    /// The log from the record at `first` to the one at `last`, all of it, durable and in segments
-    /// that are there; `bytes` says how much of the last to read at first.
+    /// Reads the log from the record at `first` to the record at `last`. The range must be durable,
+    /// and its segments must exist. `bytes` is the assumed size of the last record for the first
+    /// read.
     ///
     /// # Errors
-    /// The device's; `Corrupt` if a segment is missing, or the last is longer than any.
+    /// Errors of the device; `Corrupt` if a segment is missing, or the last record is longer than
+    /// any valid one.
     pub(crate) async fn read_span(
         &self,
         first: Lsn,
@@ -112,7 +114,7 @@ impl ColdStore {
             let (header, _) = header.expect("read at least a header");
             let whole = header.record_bytes();
             if whole > LARGE_BLOCK_BYTES {
-                return Err(self.damaged(last, "a record is longer than any"));
+                return Err(self.damaged(last, "a record is longer than the maximum"));
             }
             if start + whole <= read {
                 return Ok(ColdSpan { memory, at });
@@ -121,34 +123,34 @@ impl ColdStore {
         }
     }
 
-    /// Bytes of a page of paged tables.
+    /// Returns the size of a page of paged tables, in bytes.
     pub(crate) fn page_bytes(&self) -> usize {
         self.segments().identity.page_bytes
     }
 
-    /// Bytes of a segment.
+    /// Returns the size of a segment in bytes.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.segments().segment_bytes()
     }
 
-    /// The log from one position to a later one, both durable, as far as one segment goes.
+    /// Reads the log from one durable position to a later one, up to the end of the segment.
     ///
     /// # Errors
-    /// The device's; `Corrupt` if the segment is missing.
+    /// Errors of the device; `Corrupt` if the segment is missing.
     pub(crate) async fn read_stretch(&self, from: Lsn, to: Lsn) -> Result<ColdSpan, LogError> {
         let (at, _) = sector_of(from);
         let bytes = to.0.saturating_sub(at.0).clamp(1, self.rest_on_disk(at));
         Ok(ColdSpan { memory: self.read_piece(at, bytes as usize).await?, at })
     }
 
-    /// The error that says that what is at `lsn` is not what was written.
+    /// Returns the error for damaged data at `lsn`.
     pub(crate) fn damaged(&self, lsn: Lsn, reason: &str) -> LogError {
         LogError::corrupt(self.segments().place(lsn), lsn, reason)
     }
 
-    /// Bytes from a sector on, and how many of them were read: at least `needed`, and `bytes` where
-    /// they are there. What is beyond `needed` is read ahead; it may be in a segment that is freed
-    /// meanwhile, so nothing that happens there is an error.
+    /// Reads from a sector on, and returns the bytes with their number: at least `needed`, and up
+    /// to `bytes` if available. Everything beyond `needed` is read-ahead. It may lie in a segment
+    /// that is being freed, so failures there are ignored.
     pub(super) async fn read_sectors(
         &self,
         from: Lsn,
@@ -160,7 +162,7 @@ impl ColdStore {
         if done >= bytes {
             return Ok((piece, done));
         }
-        // A record may cross from one segment into the next ones.
+        // A record may extend into the following segments.
         let mut whole = AlignedBuffer::zeroed(bytes);
         whole[..done].copy_from_slice(&piece);
         while done < bytes {
@@ -179,13 +181,13 @@ impl ColdStore {
         Ok((whole, done))
     }
 
-    /// Bytes that can be read from a position on in one segment; at least one, which is then found missing
-    /// if it is not there.
+    /// Returns the bytes that can be read in one segment from a position on. The result is at least
+    /// one, so that a read of a missing segment fails.
     fn rest_on_disk(&self, lsn: Lsn) -> u64 {
         self.segments().rest_on_disk(lsn).max(1)
     }
 
-    /// Bytes of one segment, rounded up to whole sectors.
+    /// Reads bytes of one segment, rounded up to whole sectors.
     async fn read_piece(&self, from: Lsn, bytes: usize) -> Result<AlignedBuffer, LogError> {
         let Some((file, offset)) = self.segments().locate(from) else {
             return Err(self.damaged(from, "a segment that holds records is missing"));

@@ -1,4 +1,5 @@
-//! A hole tracker without a disk: what it costs to reserve, fill and find the prefix.
+//! Benchmark of a hole tracker without a disk: the cost of reserving blocks, filling them and
+//! finding the prefix.
 
 use std::time::{Duration, Instant};
 
@@ -10,40 +11,40 @@ use super::tracker::{AnyTracker, HoleTracker};
 use super::{Lsn, MAX_RING};
 use crate::sync::{Mutex, clock, thread, yield_thread};
 
-/// Blocks a thread fills between two turns at leading.
+/// Blocks that a thread fills between two turns as leader.
 const BLOCKS_A_TURN: u64 = 16;
 
-/// Drives a hole tracker alone: threads reserve and fill blocks in a ring as fast as they can, and
-/// each of them looks for the prefix in turn, which counts as durable at once.
+/// Drives a hole tracker alone. Threads reserve and fill blocks in a ring as fast as possible. Each
+/// thread in turn looks for the prefix, which counts as durable immediately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TrackerDrive {
     /// The tracker.
     pub tracker: HoleTracker,
-    /// Threads that fill blocks; at most 256. Default: 1.
+    /// Number of threads that fill blocks; at most 256. Default: 1.
     pub threads: usize,
-    /// Bytes of a block; rounded up to a multiple of 8, at most 256 KiB. Default: 128.
+    /// Size of a block in bytes; rounded up to a multiple of 8, at most 256 KiB. Default: 128.
     pub block_bytes: u64,
-    /// How long they do. Default: 100 ms.
+    /// Duration of the run. Default: 100 ms.
     pub period: Duration,
 }
 
-/// What came of a drive.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct TrackerDriven {
-    /// Blocks that went through the ring.
+    /// Blocks that passed through the ring.
     pub blocks: u64,
-    /// How long that took.
+    /// Duration of the run.
     pub elapsed: Duration,
-    /// Bytes by which Grasshopper advanced crawling.
+    /// Bytes by which Grasshopper advanced by crawling.
     pub crawled_bytes: u64,
-    /// The same hopping.
+    /// Bytes by which Grasshopper advanced by hopping.
     pub hopped_bytes: u64,
 }
 
 impl TrackerDrive {
-    /// A drive with the defaults.
+    /// Creates a run with the defaults.
     pub fn new(tracker: HoleTracker) -> Self {
         Self { tracker, threads: 1, block_bytes: 128, period: Duration::from_millis(100) }
     }
@@ -68,10 +69,10 @@ impl TrackerDrive {
         Self { period, ..self }
     }
 
-    /// Runs it.
+    /// Runs the benchmark.
     ///
     /// # Errors
-    /// The operating system's, if there is no memory for the ring.
+    /// Errors of the operating system, if it has no memory for the ring.
     pub fn run(self) -> std::io::Result<TrackerDriven> {
         let least = Space::<AnyTracker>::least_ring(self.threads) + self.block_bytes;
         let ring_bytes = least.max(128 << 20).next_power_of_two().min(MAX_RING);
@@ -79,10 +80,10 @@ impl TrackerDrive {
         let space = Space::new(self.threads, ring_bytes, tracker);
         space.start(Lsn::FIRST, Lsn::FIRST);
         let drive = Drive { space, ring: Ring::new(ring_bytes as usize)?, leader: Mutex::new(()) };
-        // Its pages are there before the clock starts.
+        // Touches the ring's pages before the clock starts.
         let page = [0; 4096];
         for at in (0..ring_bytes).step_by(page.len()) {
-            // SAFETY: nobody else has the ring yet.
+            // SAFETY: no other thread has the ring yet.
             unsafe { drive.ring.copy_in(at, &page) };
         }
         let begin = clock::now();
@@ -102,7 +103,7 @@ impl TrackerDrive {
     }
 }
 
-/// What the threads share.
+/// The state shared by the threads.
 struct Drive {
     space: Space<AnyTracker>,
     ring: Ring,
@@ -121,7 +122,7 @@ impl Drive {
                 yield_thread();
             }
             let lsn = self.space.reserve(filler, bytes);
-            // SAFETY: reserved, so this thread's alone until it is filled.
+            // SAFETY: the range is reserved, so only this thread accesses it until it is filled.
             unsafe { self.ring.copy_in(lsn.0, &block) };
             self.space.filled(filler, lsn, bytes, self.space.released());
             if number.is_multiple_of(BLOCKS_A_TURN) {

@@ -1,10 +1,11 @@
-//! Who waits, on any thread, for more of the log to be durable.
+//! Waiters, on any thread, for a later durable LSN.
 //!
-//! Invariant (no wake-up is lost): who waits leaves its waker, says that there is one, and then looks a last time; who
-//! tells of an advance makes it visible, and then looks whether there are wakers. A sequentially consistent fence stands
-//! between the two steps of each, so one sees the other: the waiter sees the advance, or is woken. How many wakers there
-//! are is written under their lock only, so it is never less than there are. A waker is taken out before it is called, without the
-//! lock: it is a user's code.
+//! Invariant: no wake-up is lost. A waiter registers its waker, raises the count of wakers, and
+//! then checks the durable LSN a last time. A notifier makes the advance visible, and then checks
+//! the count of wakers. A sequentially consistent fence separates the two steps of each, so either
+//! the waiter sees the advance, or the notifier sees the waker. The count is written only under the
+//! lock of the wakers, so it is never less than their number. A waker is removed before it is
+//! called, and called without the lock, because it is user code.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,13 +18,14 @@ use crate::sched::{self, Panic};
 use crate::sync::ModelMutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// What those look at who wait.
+/// The state that waiters check.
 #[derive(Debug, Default)]
 pub(crate) struct LogWatch {
     durable: AtomicU64,
-    /// There is nothing to be waited for any more: the database is closing, or its log has failed.
+    /// True if no more of the log will become durable, because the database is closing or its log
+    /// failed.
     ended: AtomicBool,
-    /// How many wakers there are; changed under their lock.
+    /// The number of wakers; changed under their lock.
     waiting: AtomicU64,
     wakers: ModelMutex<Wakers>,
 }
@@ -35,19 +37,19 @@ struct Wakers {
 }
 
 impl LogWatch {
-    /// Says that everything before `durable` is durable.
+    /// Records that everything before `durable` is durable.
     pub(crate) fn advance(&self, durable: Lsn) {
         self.durable.fetch_max(durable.0, Ordering::SeqCst);
         self.wake();
     }
 
-    /// Says that nothing is to be waited for any more.
+    /// Records that the log has ended, and wakes all waiters.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::SeqCst);
         self.wake();
     }
 
-    /// Ready once more than `position` is durable, or there is nothing to be waited for.
+    /// Returns a future that is ready when more than `position` is durable, or the log has ended.
     pub(crate) fn beyond(self: &Arc<Self>, position: Lsn) -> Beyond {
         Beyond { watch: self.clone(), position, number: None }
     }
@@ -57,7 +59,7 @@ impl LogWatch {
     }
 
     fn wake(&self) {
-        // Pairs with the one in `leave`.
+        // Pairs with the fence in `leave`.
         fence(Ordering::SeqCst);
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
@@ -71,14 +73,12 @@ impl LogWatch {
         };
         for waker in due {
             if let Err(Panic { message }) = sched::contain(|| waker.wake()) {
-                tracing::error!(
-                    "a waker panicked, and what it was to wake may wait for ever: {message}"
-                );
+                tracing::error!("a waker panicked, and its task may wait forever: {message}");
             }
         }
     }
 
-    /// Leaves a waker, in the place of an earlier one; its number.
+    /// Registers a waker, in place of an earlier one if given. Returns its number.
     fn leave(&self, number: Option<u64>, position: Lsn, waker: Waker) -> u64 {
         let mut wakers = self.wakers.lock();
         let number = number.unwrap_or_else(|| {
@@ -88,9 +88,9 @@ impl LogWatch {
         let before = wakers.by_number.insert(number, (position, waker));
         self.count(&wakers);
         drop(wakers);
-        // Before the caller's last look; pairs with the one in `wake`.
+        // Before the caller's last check; pairs with the fence in `wake`.
         fence(Ordering::SeqCst);
-        // A user's code, without the lock.
+        // User code, called without the lock.
         drop(before);
         number
     }
@@ -100,7 +100,7 @@ impl LogWatch {
         let taken = wakers.by_number.remove(&number);
         self.count(&wakers);
         drop(wakers);
-        // A user's code, without the lock.
+        // User code, called without the lock.
         drop(taken);
     }
 
@@ -145,7 +145,8 @@ mod model {
 
     use super::*;
 
-    /// One who waits for one advance after another, or the end; loom finds the deadlock if none of them tells him.
+    /// A waiter waits for one advance after another, or for the end. loom reports a deadlock if a
+    /// wake-up is lost.
     #[test]
     fn model_every_watcher_of_the_log_is_woken() {
         loom::model(|| {

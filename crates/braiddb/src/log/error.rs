@@ -1,4 +1,4 @@
-//! Failures of the log and of the files and directories around it.
+//! Errors of the log. Each message states the place of the failure and the remedy.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,31 +16,31 @@ pub enum LogError {
         path = path.display(), place = place(*offset), advice = advice(cause)
     )]
     Io {
-        /// Call that was refused.
+        /// The operation that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Offset in the file, in bytes; 0 if the call has none.
+        /// The byte offset in the file; 0 if the operation has none.
         offset: u64,
-        /// Error of the operating system.
+        /// The error of the operating system.
         cause: Arc<std::io::Error>,
     },
-    /// The log could not be extended. Nothing was written and nothing is lost: the database refuses
-    /// commits that need space and serves reads, and accepts commits when the cause is removed.
+    /// The log could not be extended. Nothing was written, and nothing is lost. Operations that
+    /// need the space fail; reads continue. Writes succeed again once the cause is removed.
     #[error(
         "the log cannot grow: cannot {action} {path}: {cause}; commits are refused until {remedy}",
         path = path.display(), remedy = remedy(cause)
     )]
     CannotGrow {
-        /// Call that was refused.
+        /// The operation that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Error of the operating system.
+        /// The error of the operating system.
         cause: Arc<std::io::Error>,
     },
-    /// The disk has no space for a checkpoint. The previous checkpoint and the log are unchanged:
-    /// nothing is lost, and the database continues.
+    /// A checkpoint could not be written because the disk is full. The previous checkpoint and the
+    /// log are unchanged: nothing is lost, and the database continues to run.
     #[error(
         "a checkpoint cannot be written: cannot {action} {path}{place}: {cause}; it needs about \
          {needed} bytes and {available} are available, so free at least {missing} bytes of other \
@@ -49,21 +49,21 @@ pub enum LogError {
         missing = needed.saturating_sub(*available).max(1)
     )]
     NoRoomForCheckpoint {
-        /// Call that was refused.
+        /// The operation that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,
-        /// Offset in the file, in bytes; 0 if the call has none.
+        /// The byte offset in the file; 0 at its beginning, or if the operation has none.
         offset: u64,
-        /// Approximate size of the checkpoint, in bytes.
+        /// Approximate size of the checkpoint in bytes.
         needed: u64,
-        /// Bytes that the disk has for it, including the reserve and the unfinished checkpoint; the
-        /// user's quota may be smaller.
+        /// Disk space available to the checkpoint in bytes, after its partial file is removed,
+        /// including the reserve. The user's quota may be lower.
         available: u64,
-        /// Error of the operating system.
+        /// The error of the operating system.
         cause: Arc<std::io::Error>,
     },
-    /// Bytes of a file are not those that were written and durable.
+    /// Durable bytes of the log are damaged.
     #[error(
         "{path} is damaged at offset {offset}: {reason}; restore this file, or the database, from \
          a backup",
@@ -72,12 +72,12 @@ pub enum LogError {
     Corrupt {
         /// The damaged file.
         path: PathBuf,
-        /// Offset of the damage, in bytes.
+        /// The byte offset in the file.
         offset: u64,
-        /// The damage.
+        /// A description of the damage.
         reason: String,
     },
-    /// The bytes of a page of a paged table are not those that were written.
+    /// A page of a paged table is damaged.
     #[error(
         "a page of a paged table in {path} is damaged at offset {offset}: {reason}; close the \
          database and open it again, which recovers pages that were logged since the newest \
@@ -87,18 +87,18 @@ pub enum LogError {
     DamagedPage {
         /// The damaged file.
         path: PathBuf,
-        /// Offset of the damage, in bytes.
+        /// The byte offset in the file.
         offset: u64,
-        /// The damage.
+        /// A description of the damage.
         reason: String,
     },
-    /// A piece of a value that spans several pages of a paged table is missing.
+    /// A large value of a paged table is incomplete.
     #[error(
         "a value of {bytes} bytes in a paged table is incomplete because one of its pages lacks \
          its piece; close the database and open it again, which recovers the value"
     )]
     ValueNotWhole {
-        /// Length of the value, in bytes.
+        /// The size of the value in bytes.
         bytes: usize,
     },
     /// The directory does not hold a database.
@@ -109,7 +109,7 @@ pub enum LogError {
     NotADatabase {
         /// The directory.
         path: PathBuf,
-        /// Difference from a directory of a database.
+        /// A description of the missing part.
         reason: String,
     },
     /// The directory cannot take a backup.
@@ -121,7 +121,7 @@ pub enum LogError {
     BackupTarget {
         /// The directory.
         path: PathBuf,
-        /// Reason for the refusal.
+        /// The reason.
         reason: String,
     },
     /// A newer version of the engine wrote the database.
@@ -131,14 +131,14 @@ pub enum LogError {
         path = path.display()
     )]
     WrongVersion {
-        /// File that records the version.
+        /// The file with the version number.
         path: PathBuf,
-        /// Format version of the file.
+        /// The version found.
         found: u32,
-        /// Newest format version that this engine reads.
+        /// The newest version that this engine reads.
         expected: u32,
     },
-    /// The database is already open, in this process or another.
+    /// The database is already open, in this process or another one.
     #[error(
         "the database in {path} is already open, in this process or another; close it there first",
         path = path.display()
@@ -147,8 +147,8 @@ pub enum LogError {
         /// The directory.
         path: PathBuf,
     },
-    /// A writer has freed or reused a file that a read-only database needs. Everything that was
-    /// read is right.
+    /// Data of a database that was opened read-only no longer exists, because compaction in the
+    /// writing process freed it. Earlier reads returned correct data.
     #[error(
         "the process that writes to the database has freed or reused {path} since this process \
          opened the database read-only; open it again, which shows a newer state",
@@ -161,21 +161,21 @@ pub enum LogError {
     /// A log segment or log ring cannot have this size.
     #[error("{what} cannot have {bytes} bytes; the size must be {limit}")]
     Size {
-        /// The log segment or log ring.
+        /// The object with this size.
         what: &'static str,
-        /// Requested size.
+        /// The requested size in bytes.
         bytes: u64,
-        /// Sizes that are allowed.
+        /// The allowed sizes.
         limit: String,
     },
 }
 
-/// Offset of a failed call, for a message.
+/// Describes the position of a failure in a file, if known.
 fn place(offset: u64) -> String {
     if offset == 0 { String::new() } else { format!(" at offset {offset}") }
 }
 
-/// Remedy for a call that the operating system refused.
+/// Returns the remedy for an error of the operating system.
 fn advice(cause: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match cause.kind() {
@@ -197,7 +197,7 @@ fn advice(cause: &std::io::Error) -> &'static str {
     }
 }
 
-/// Condition under which a log that could not be extended can grow again.
+/// Returns the condition under which the log can be extended again.
 fn remedy(cause: &std::io::Error) -> &'static str {
     use std::io::ErrorKind;
     match cause.kind() {
@@ -216,13 +216,13 @@ fn remedy(cause: &std::io::Error) -> &'static str {
     }
 }
 
-/// Returns `true` if the disk or the user's quota is full.
+/// Returns whether the error reports a full disk or an exhausted quota.
 pub(super) fn says_full(cause: &std::io::Error) -> bool {
     matches!(cause.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
 }
 
 impl LogError {
-    /// Creates the error of a log that could not be extended.
+    /// Creates the error for a log that could not be extended.
     pub(super) fn cannot_grow(reason: Self) -> Self {
         match reason {
             Self::Io { action, path, cause, .. } => Self::CannotGrow { action, path, cause },
@@ -230,8 +230,7 @@ impl LogError {
         }
     }
 
-    /// Creates the error of a checkpoint of `needed` bytes if the disk is full; otherwise returns
-    /// this error.
+    /// Creates the error for a checkpoint of `needed` bytes, if the cause is a full disk.
     pub(crate) fn no_room_for_checkpoint(&self, needed: u64, available: u64) -> Self {
         match self {
             Self::Io { action, path, offset, cause } if says_full(cause) => {
@@ -243,7 +242,7 @@ impl LogError {
         }
     }
 
-    /// Returns `true` if the disk or the user's quota was full.
+    /// Returns whether the disk is full, or the user's quota is exhausted.
     ///
     /// ```
     /// use braiddb::Error;
@@ -265,7 +264,7 @@ impl LogError {
         }
     }
 
-    /// Returns `true` if a file other than a page file is damaged.
+    /// Returns whether the error reports damaged data.
     pub(crate) fn is_corrupt(&self) -> bool {
         matches!(self, Self::Corrupt { .. })
     }

@@ -1,23 +1,26 @@
-//! How far the log reaches on disk, and who may fill how much of that.
+//! Extent of the log on disk, and admission of blocks by purpose.
 //!
-//! A block is admitted only into segments that are there, with all their space: so a disk that runs
-//! full refuses commits before they are decided, and no decided commit ever waits for room. What is at
-//! the end of the last segment is left to those who make room: changes stop first, deletions later,
-//! the engine's own upkeep last. Past that a segment has to be made, or while there is only the first, its
-//! file made larger. A block that is not admitted
-//! *demands* one; the worker whose turn it is to prepare space makes it, or *refuses*, and who demanded
-//! it is told.
+//! A block is admitted only into segments that exist with all their space. A full disk therefore
+//! rejects commits before they are decided, and a decided commit never waits for space. The end of
+//! the last segment is reserved for operations that free space: changes stop first, deletions
+//! later, and the engine's own upkeep last. Beyond that, a new segment is needed, or a longer file
+//! while only the first segment exists. A block that is not admitted *demands* an extension. The
+//! worker whose turn it is to prepare space makes the extension or *refuses* it, and reports the
+//! refusal to the demanding transaction.
 //!
-//! Invariants: a limit only grows; a limit is raised only once the segments below it are there,
-//! durably named, and their headers say, durably, that their files reach up to it. A demand that is made is met or refused: a worker that prepares space looks at
-//! demands after it has given up the right to prepare, and a worker that demands tries to get that right
-//! afterwards.
+//! Invariants:
 //!
-//! A small log has small blocks, and keeps little at its end: both are a share of what there is of the
-//! first segment, and grow with it. So a worker may admit a block while another has admitted a larger one
-//! and the first does not know of such blocks yet. What that takes is there: blocks become larger by no more
-//! than a worker's share of what is added to the log at the same time, and who has seen the larger limit has
-//! seen that blocks are larger.
+//! - A limit only grows. It is raised only after the segments below it exist under durable names,
+//!   and their durable headers cover the files up to the limit.
+//! - Every demand is met or refused. A worker that prepares space checks the demands after it has
+//!   released the right to prepare, and a worker that demands tries to acquire that right
+//!   afterwards.
+//!
+//! A small log has small blocks and reserves little at its end. Both are a share of the first
+//! segment's current size, and grow with it. A worker may therefore admit a block under the old
+//! block size while another worker has admitted a larger one. The space suffices for both: the
+//! maximum block size grows by at most one worker's share of the bytes added at the same time, and
+//! a worker that has seen the larger limit has also seen the larger block size.
 
 use std::sync::Arc;
 
@@ -26,14 +29,14 @@ use super::{LogError, Lsn};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// What a block is logged for; each may fill more of the log than the one before.
+/// The purpose of a block. Each purpose may fill more of the log than the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Purpose {
     /// A transaction that writes a value.
     Change,
     /// A transaction that only deletes.
     Deletion,
-    /// The engine's own: copies of compaction, empty blocks.
+    /// The engine's own blocks: copies by compaction, and empty blocks.
     Upkeep,
 }
 
@@ -41,62 +44,63 @@ impl Purpose {
     const ALL: [Self; 3] = [Self::Change, Self::Deletion, Self::Upkeep];
 }
 
-/// What the padding of flushes may take, at most two sectors for each of the few in flight.
+/// Maximum padding of flushes in bytes: two sectors for each of the few flushes in flight.
 pub(super) const PADDING_BYTES: u64 = 64 << 10;
-/// A block of so many bytes is never a large one.
+/// A block up to this size in bytes is never a large one.
 pub(super) const MIN_COMMON_BYTES: u64 = 16 << 10;
 const ALIGNMENT: u64 = BLOCK_ALIGNMENT as u64;
 
-/// What is left to deletions and upkeep together: an eighth of a segment, and this at least and at most.
+/// Bounds of the space reserved for deletions and upkeep together, which is an eighth of a segment.
 const KEPT_FOR_DELETIONS: std::ops::RangeInclusive<u64> = 64 << 10..=8 << 20;
-/// Of that, what is left to upkeep: a third.
+/// Divisor for the part of that space which is reserved for upkeep.
 const UPKEEP_SHARE: u64 = 3;
 
-/// The part of the log that is on disk ahead of what is filled.
+/// The part of the log that exists on disk ahead of the filled part.
 #[derive(Debug)]
 pub(super) struct Extent {
-    /// By purpose: blocks for it end before this.
+    /// For each purpose: blocks must end at or before this limit.
     limits: [AtomicU64; 3],
-    /// By purpose: the limit that a transaction waits for.
+    /// For each purpose: the limit that a transaction waits for.
     demands: [AtomicU64; 3],
-    /// By purpose: how often a demand was refused.
+    /// For each purpose: the number of refused demands.
     refusals: [AtomicU64; 3],
     newest_refusal: Mutex<Option<Arc<LogError>>>,
-    /// Bytes of a segment; 0 if the log is not on disk.
+    /// The size of a segment in bytes; 0 if the log is not on disk.
     segment_bytes: u64,
     workers: u64,
-    /// What there is of the first segment, all of it once there are others; as of the last extension for
-    /// changes.
+    /// The size of the first segment's file at the last extension for changes. It is a whole
+    /// segment once others exist.
     first_bytes: AtomicU64,
     /// Blocks of more bytes are large ones.
     common_bytes: AtomicU64,
-    /// Counts extensions and refusals, so that workers see that there was one.
+    /// Counts extensions and refusals, so that workers notice each one.
     events: AtomicU64,
-    /// The newest demand for changes was refused.
+    /// True if the newest demand for changes was refused.
     short: AtomicBool,
-    /// A segment that nobody demanded could not be made; none is tried until something has changed.
+    /// True if an extension without demand failed. None is tried again until the situation has
+    /// changed.
     stalled: AtomicBool,
 }
 
-/// An extension that is to be made.
+/// An extension that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DueExtension {
     pub(super) purpose: Purpose,
-    /// A transaction waits for it.
+    /// True if a transaction waits for it.
     pub(super) demanded: bool,
 }
 
 impl Extent {
-    /// That of a log which takes any block: one that is not on disk.
+    /// Creates the extent of a log that is not on disk, and so admits any block.
     pub(super) fn unbounded() -> Self {
         let unbounded = Self { segment_bytes: 0, ..Self::new(0, 0) };
-        // Relaxed: nobody else has it yet.
+        // Relaxed: no other thread has it yet.
         unbounded.common_bytes.store(COMMON_BLOCK_BYTES as u64, Ordering::Relaxed);
         unbounded.raise(u64::MAX, Purpose::Change);
         unbounded
     }
 
-    /// That of a log in segments of `segment_bytes`, nothing of it on disk yet.
+    /// Creates the extent of a log in segments of `segment_bytes`, without any on disk.
     pub(super) fn new(segment_bytes: u64, workers: usize) -> Self {
         Self {
             limits: Default::default(),
@@ -113,72 +117,73 @@ impl Extent {
         }
     }
 
-    /// Blocks for a purpose end at it or before.
+    /// Returns the limit for a purpose: its blocks end at or before it.
     #[inline]
     pub(super) fn limit(&self, purpose: Purpose) -> u64 {
-        // Acquire pairs with the Release in `raise`: the segments are there, and what is read of
-        // `common_bytes` afterwards is not less than what the limit was raised with.
+        // Acquire pairs with the Release in `raise`: the segments exist, and a later read of
+        // `common_bytes` returns at least the value at the time of the raise.
         self.limits[purpose as usize].load(Ordering::Acquire)
     }
 
-    /// Bytes beyond which a block is a large one. Who compares with a limit reads that first.
+    /// Returns the maximum size of a common block. A caller must read it before it compares with a
+    /// limit.
     #[inline]
     pub(super) fn common_bytes(&self) -> u64 {
         // Relaxed: see `limit`; it only grows.
         self.common_bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether a block for a purpose may end at `end`.
+    /// Returns whether a block for a purpose may end at `end`.
     fn allows(&self, end: u64, purpose: Purpose) -> bool {
         end <= self.limit(purpose)
     }
 
-    /// How far the log is on disk.
+    /// Returns the end of the log on disk.
     pub(super) fn end(&self) -> Lsn {
         Lsn(self.limit(Purpose::Upkeep))
     }
 
-    /// What extensions and refusals there were, as a number that changes with each.
+    /// Returns a number that changes with each extension and each refusal.
     pub(super) fn events(&self) -> u64 {
         // Acquire pairs with the Release in `note_event`.
         self.events.load(Ordering::Acquire)
     }
 
-    /// How often a demand for a purpose was refused.
+    /// Returns the number of refused demands for a purpose.
     pub(super) fn refusals(&self, purpose: Purpose) -> u64 {
-        // SeqCst: looked at between raising a waiter's flag and waiting.
+        // SeqCst: read between raising a waiter's flag and waiting.
         self.refusals[purpose as usize].load(Ordering::SeqCst)
     }
 
-    /// Why the newest demand was refused.
+    /// Returns the reason of the newest refusal.
     pub(super) fn newest_refusal(&self) -> Option<Arc<LogError>> {
         self.newest_refusal.lock().clone()
     }
 
-    /// Whether the newest demand for changes was refused.
+    /// Returns whether the newest demand for changes was refused.
     pub(super) fn is_short(&self) -> bool {
-        // Relaxed: a hint to those who make room.
+        // Relaxed: a hint for upkeep that frees space.
         self.short.load(Ordering::Relaxed)
     }
 
-    /// Whether a segment that nobody demanded was not made, as there is hardly room.
+    /// Returns whether an extension without demand was skipped, because the disk is nearly full.
     pub(super) fn is_stalled(&self) -> bool {
-        // Relaxed: a hint to those who make room.
+        // Relaxed: a hint for upkeep that frees space.
         self.stalled.load(Ordering::Relaxed)
     }
 
-    /// Bytes that are left to deletions and upkeep.
+    /// Returns the bytes reserved for deletions and upkeep.
     pub(super) fn kept_for_deletions(&self) -> u64 {
         self.kept(Purpose::Change)
     }
 
-    /// Bytes that are left to other purposes at the end.
+    /// Returns the bytes at the end that are reserved for other purposes.
     fn kept(&self, purpose: Purpose) -> u64 {
         if self.segment_bytes == 0 {
             return 0;
         }
         let (least, most) = KEPT_FOR_DELETIONS.into_inner();
-        // Relaxed: written by the worker that prepares space; to others a statistic.
+        // Relaxed: written by the worker that prepares space; a statistic for others.
         let kept = (self.first_bytes.load(Ordering::Relaxed) / 8).clamp(least, most);
         match purpose {
             Purpose::Change => kept,
@@ -187,23 +192,23 @@ impl Extent {
         }
     }
 
-    /// What is between the last block of a log that runs full and the end of its last segment, at most:
-    /// what workers may have admitted and not reserved, and padding.
+    /// Returns the maximum unused space at the end of a full log: blocks that workers have admitted
+    /// but not reserved, and padding.
     pub(super) fn slack(&self) -> u64 {
         (self.workers + 1) * self.common_bytes() + PADDING_BYTES
     }
 
-    /// Asks for segments in which a block for a purpose may end at `end`.
+    /// Demands an extension in which a block for a purpose can end at `end`.
     pub(super) fn demand(&self, end: u64, purpose: Purpose) {
         // Relaxed: ordered by the fence.
         self.demands[purpose as usize].fetch_max(end, Ordering::Relaxed);
-        // Pairs with the fence in `PreparedSpace::finish`: if a worker prepares when this thread then
-        // begins to, that one finds the demand in `due` afterwards.
+        // Pairs with the fence in `PreparedSpace::finish`: if another worker is preparing space
+        // when this thread then tries to, that worker finds the demand in `due` afterwards.
         fence(Ordering::SeqCst);
     }
 
-    /// What extension is to be made, if any: for what is demanded, or so that `ahead` bytes after the
-    /// tail are there.
+    /// Returns the extension that is due, if any: to meet a demand, or so that `ahead` bytes exist
+    /// after the tail.
     pub(super) fn due(&self, tail: Lsn, ahead: u64) -> Option<DueExtension> {
         let demanded = |purpose: &Purpose| {
             // Relaxed: ordered by the fence in `PreparedSpace::finish`, see `demand`.
@@ -218,30 +223,33 @@ impl Extent {
         let first_bytes = self.first_bytes.load(Ordering::Relaxed);
         let ahead =
             if first_bytes < self.segment_bytes { ahead.min(first_bytes / 8) } else { ahead };
-        // A log in which hardly anything is needs nothing ahead: what closing logs to it, however many
-        // workers there are, must not make it grow. Who needs more than there is demands it.
+        // A nearly empty log needs no space ahead of the tail. The blocks logged when a database
+        // closes must not make the log grow, even with many workers. A transaction that needs more
+        // space demands it.
         let little = if first_bytes < self.segment_bytes { first_bytes / 8 } else { 0 };
-        // Relaxed, of `stalled`: what is put off is tried again when it is demanded, at the latest.
+        // Relaxed, for `stalled`: a skipped extension is tried again on demand at the latest.
         let due = tail.0 > little.max(Lsn::FIRST.0)
             && !self.allows(tail.0 + self.slack() + ahead, purpose)
             && !self.stalled.load(Ordering::Relaxed);
         due.then_some(DueExtension { purpose, demanded: false })
     }
 
-    /// Takes a new end of the log on disk into use, which was made for a purpose: what is made for
-    /// deletions or upkeep is not there for changes.
+    /// Starts using a new end of the log on disk, which was made for a purpose. Changes cannot use
+    /// space that was made for deletions or upkeep.
     pub(super) fn extend(&self, end: Lsn, purpose: Purpose) {
         self.grow_shares(end, purpose);
         self.raise(end.0, purpose);
         self.resume();
-        // Relaxed: only the worker that prepares space writes it; to others a hint, see `is_short`.
+        // Relaxed: written only by the worker that prepares space; a hint for others, see
+        // `is_short`.
         if purpose == Purpose::Change && self.short.swap(false, Ordering::Relaxed) {
-            tracing::info!("the log can grow again: commits go on");
+            tracing::info!("the log can grow again: commits continue");
         }
         self.note_event();
     }
 
-    /// Lets all purposes use what was made for some of them; whether that changed anything.
+    /// Lets all purposes use space that was made for some of them. Returns whether that changed
+    /// anything.
     pub(super) fn share(&self) -> bool {
         let end = self.end();
         self.grow_shares(end, Purpose::Change);
@@ -252,8 +260,8 @@ impl Extent {
         shared
     }
 
-    /// Lets blocks be as large, and as much be kept, as is due to a log that is on disk up to `end`; before
-    /// its limits are raised.
+    /// Raises the block size and the reserved space to the shares of a log that extends to `end`.
+    /// Called before its limits are raised.
     fn grow_shares(&self, end: Lsn, purpose: Purpose) {
         let before = self.end().0;
         if purpose != Purpose::Change && before > 0 {
@@ -269,7 +277,7 @@ impl Extent {
             common = common.min(end.0.saturating_sub(before) / (self.workers + 1));
         }
         let common = common.max(MIN_COMMON_BYTES) / ALIGNMENT * ALIGNMENT;
-        // Relaxed: whoever sees the limits that are raised next sees it.
+        // Relaxed: a thread that sees the limits raised next sees this value too.
         self.first_bytes.store(first_bytes, Ordering::Relaxed);
         self.common_bytes.fetch_max(common, Ordering::Relaxed);
     }
@@ -278,14 +286,14 @@ impl Extent {
         let mut raised = false;
         for purpose in Purpose::ALL.into_iter().filter(|other| *other >= purpose) {
             let limit = end.saturating_sub(self.kept(purpose));
-            // AcqRel, of which the Release pairs with the Acquire in `limit`. Only the worker that prepares
+            // AcqRel: its Release pairs with the Acquire in `limit`. Only the worker that prepares
             // space raises limits.
             raised |= self.limits[purpose as usize].fetch_max(limit, Ordering::AcqRel) < limit;
         }
         raised
     }
 
-    /// Refuses what is demanded for a purpose, and for those that may use less.
+    /// Refuses the demands for a purpose, and for purposes that may use less.
     pub(super) fn refuse(&self, purpose: Purpose, error: LogError) {
         // Relaxed: as in `extend`.
         if !self.short.swap(true, Ordering::Relaxed) {
@@ -293,8 +301,8 @@ impl Extent {
         }
         *self.newest_refusal.lock() = Some(Arc::new(error));
         for purpose in Purpose::ALL.into_iter().filter(|other| *other <= purpose) {
-            // Relaxed: a demand made before this is refused; a demand that is lost
-            // here is as good as made before.
+            // Relaxed: demands made before this store are refused. A concurrent demand that is
+            // overwritten here counts as made before.
             self.demands[purpose as usize].store(0, Ordering::Relaxed);
             // SeqCst: see `refusals`.
             self.refusals[purpose as usize].fetch_add(1, Ordering::SeqCst);
@@ -302,13 +310,13 @@ impl Extent {
         self.note_event();
     }
 
-    /// Puts off what nobody demands.
+    /// Suspends extensions without demand.
     pub(super) fn stall(&self) {
         // Relaxed: see `due`.
         self.stalled.store(true, Ordering::Relaxed);
     }
 
-    /// There may be room again.
+    /// Resumes extensions without demand: space may be available again.
     pub(super) fn resume(&self) {
         // Relaxed: see `due`.
         self.stalled.store(false, Ordering::Relaxed);
@@ -320,8 +328,8 @@ impl Extent {
     }
 }
 
-/// Bytes beyond which a block is large, in a log of segments of `segment_bytes`: small segments have
-/// small blocks, so that few of them are needed ahead of what is filled.
+/// Returns the maximum size of a common block in a log with segments of `segment_bytes`. Small
+/// segments have small blocks, so that few segments are needed ahead of the filled part.
 pub(super) fn common_block_bytes(segment_bytes: u64) -> u64 {
     let most = COMMON_BLOCK_BYTES as u64;
     (segment_bytes / 16).clamp(MIN_COMMON_BYTES, most) / ALIGNMENT * ALIGNMENT

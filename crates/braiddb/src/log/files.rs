@@ -1,4 +1,4 @@
-//! The database's directory, for what stands beside the log in it.
+//! Access to the log's directory for the database's other files.
 
 use std::ops::Range;
 use std::path::Path;
@@ -15,7 +15,8 @@ use crate::sync::atomic::{Ordering, fence};
 const BLOCKS_AT_ONCE: usize = 4096;
 const COPY_BYTES: usize = 1 << 20;
 
-/// Copies those of a file's bytes that are in `range` and makes the copy durable; returns how many there were.
+/// Copies the bytes in `range` from one file to another, and makes the copy durable. Returns the
+/// number of copied bytes.
 pub(super) fn copy(from: &File, to: &File, range: Range<u64>) -> Result<u64, LogError> {
     let done = copy_part(from, to, range)?;
     to.sync().map_err(|error| LogError::io("sync", to.path(), 0, error))?;
@@ -39,14 +40,15 @@ fn copy_part(from: &File, to: &File, range: Range<u64>) -> Result<u64, LogError>
     Ok(done - range.start)
 }
 
-/// A copy of the directory that is being made.
+/// A copy of the directory in progress.
 pub(crate) struct DirectoryCopy<'c>(&'c Directory);
 
 impl DirectoryCopy<'_> {
-    /// Copies parts of a file to the same places of one with this name, and makes it durable; returns how many bytes these are.
+    /// Copies parts of a file to the same offsets of a file with the same name, and makes them
+    /// durable. Returns the number of copied bytes.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(crate) fn file(
         &self,
         from: &File,
@@ -67,7 +69,7 @@ impl DirectoryCopy<'_> {
 #[derive(Clone, Debug)]
 pub(crate) struct LogFiles(Arc<Segments>);
 
-/// The same, which does not keep the log open.
+/// A weak handle, which does not keep the log open.
 #[derive(Clone, Debug)]
 pub(crate) struct WeakLogFiles(Weak<Segments>);
 
@@ -76,13 +78,13 @@ impl WeakLogFiles {
         Self(segments)
     }
 
-    /// The directory, as long as the log is open.
+    /// Returns the directory while the log is open.
     pub(crate) fn get(&self) -> Option<LogFiles> {
         self.0.upgrade().map(LogFiles)
     }
 }
 
-/// While it lives, what is held back of the disk may be lent.
+/// A loan of the disk reserve; the reserve may be used while this value exists.
 #[derive(Debug)]
 pub(crate) struct ReserveLoan(Arc<Segments>);
 
@@ -101,61 +103,64 @@ impl LogFiles {
         &self.0
     }
 
-    /// Lets records of paged tables be logged: `braid.meta` says so durably when this returns. With blocking
-    /// calls, once in a database's life.
+    /// Allows records of paged tables in the log: when this returns, `braid.meta` durably has the
+    /// required version. Uses blocking calls, once in a database's life.
     ///
     /// # Errors
-    /// The operating system's; then it may be tried again.
+    /// Errors of the operating system; the call may be repeated.
     pub(crate) fn allow_paged(&self) -> Result<(), LogError> {
         self.0.allow_paged()
     }
 
-    /// Lets compaction log in blocks of a kind of its own, likewise; to be called before the log's tail is read from
-    /// which on it is to do so ([`Log::logs_moved`](super::Log::logs_moved)).
+    /// Allows compaction to log in blocks of a separate kind, like [`Self::allow_paged`]. Call this
+    /// before reading the log's tail from which compaction uses them
+    /// ([`Log::logs_moved`](super::Log::logs_moved)).
     ///
     /// # Errors
-    /// The operating system's; then it may be tried again.
+    /// Errors of the operating system; the call may be repeated.
     pub(crate) fn allow_moved(&self) -> Result<(), LogError> {
         self.0.allow_moved()?;
-        // Pairs with the one in `Log::logs_moved`.
+        // Pairs with the fence in `Log::logs_moved`.
         fence(Ordering::SeqCst);
         Ok(())
     }
 
-    /// Lets checkpoints have places of pages, likewise.
+    /// Allows positions of pages in checkpoints, like [`Self::allow_paged`].
     ///
     /// # Errors
-    /// The operating system's; then it may be tried again.
+    /// Errors of the operating system; the call may be repeated.
     pub(crate) fn allow_leaves(&self) -> Result<(), LogError> {
         self.0.allow_leaves()
     }
 
-    /// Whether compaction does so, by the database's version.
+    /// Returns whether the database's version allows moved blocks.
     pub(crate) fn allows_moved(&self) -> bool {
         self.0.allows_moved()
     }
 
-    /// That the record at `lsn` is of a paged table, in a database that has none by its version.
+    /// Returns an error if the database's version does not allow the record of a paged table at
+    /// `lsn`.
     pub(crate) fn unexpected_paged(&self, lsn: Lsn) -> Option<LogError> {
-        let reason = "a record of a paged table is here, and braid.meta says that there are none";
+        let reason = "the log has a record of a paged table here, but braid.meta has a version \
+                      without paged tables";
         let error = || LogError::corrupt(self.0.place(lsn), lsn, reason.to_owned());
         (!self.allows_paged()).then(error)
     }
 
-    /// Whether the database may have paged tables, by its version.
+    /// Returns whether the database's version allows paged tables.
     pub(crate) fn allows_paged(&self) -> bool {
         self.0.allows_paged()
     }
 
-    /// Which database this is.
+    /// Returns the database id.
     pub(crate) fn database(&self) -> [u8; 16] {
         self.0.identity.database
     }
 
-    /// The names in the directory, sorted.
+    /// Returns the names in the directory, sorted.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(crate) fn list(&self) -> Result<Vec<String>, LogError> {
         Ok(self.0.directory.list()?)
     }
@@ -163,28 +168,28 @@ impl LogFiles {
     /// Opens a file of the directory.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(crate) fn open(&self, name: &str, mode: OpenMode) -> Result<File, LogError> {
         Ok(self.0.directory.open_file(name, mode)?)
     }
 
-    /// Makes a file without a name, which is gone when it is closed; elsewhere than in the directory.
+    /// Creates an unnamed temporary file outside the directory. It disappears when it is closed.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(crate) fn open_scratch(&self) -> Result<File, LogError> {
         Ok(self.0.directory.open_scratch()?)
     }
 
-    /// Whether nothing in the directory may be changed.
+    /// Returns whether the directory must not be changed.
     pub(crate) fn is_read_only(&self) -> bool {
         self.0.read_only
     }
 
-    /// Gives a file another name, taking it from the file that has it.
+    /// Renames a file, and replaces the file with the new name, if any.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(crate) fn rename(&self, from: &str, to: &str) -> Result<(), LogError> {
         Ok(self.0.directory.rename(from, to)?)
     }
@@ -192,22 +197,23 @@ impl LogFiles {
     /// Removes a file.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(crate) fn remove(&self, name: &str) -> Result<(), LogError> {
         Ok(self.0.directory.remove(name)?)
     }
 
-    /// The directory as a file, whose sync makes the names in it durable.
+    /// Returns the directory as a file, whose sync makes the names in it durable.
     pub(crate) fn directory(&self) -> &Arc<File> {
         self.0.directory.handle()
     }
 
-    /// Copies the log up to `until`, which is durable, the file `checkpoint`, and what `others` copies into an empty
-    /// directory, with blocking calls: it then holds a database. Nothing is freed meanwhile. Returns
-    /// the bytes copied.
+    /// Copies the database into an empty directory, with blocking calls: the durable log up to
+    /// `until`, the file `checkpoint`, and the files that `others` copies. Nothing may be freed in
+    /// between. Returns the number of copied bytes.
     ///
     /// # Errors
-    /// The operating system's; `Locked`; `BackupTarget` if the directory is not empty, or lies in the database's.
+    /// Errors of the operating system; `Locked`; `BackupTarget` if the directory is not empty, or
+    /// lies within the database's directory.
     pub(crate) fn copy_to(
         &self,
         directory: &Path,
@@ -223,7 +229,7 @@ impl LogFiles {
             return refuse("it is a file");
         }
         let (absolute, own) = (std::path::absolute(directory), self.0.directory.path());
-        // As far as it is there, it is looked through links.
+        // Resolves symbolic links in the existing part of the path.
         let there = absolute.ok().and_then(|absolute| {
             absolute.ancestors().find_map(|ancestor| ancestor.canonicalize().ok())
         });
@@ -239,16 +245,16 @@ impl LogFiles {
         bytes += copy(&source, &target.open_file(checkpoint, OpenMode::Emptied)?, 0..u64::MAX)?;
         bytes += others(&DirectoryCopy(&target))?;
         target.sync()?;
-        // Last: with it, the directory holds a database.
+        // Written last: with it, the directory contains a database.
         self.0.identity.write(&target, self.0.version())?;
         Ok(bytes)
     }
 
-    /// The blocks from `from` on, where one starts, to `until`, which is durable: at most `most`, and
-    /// the position after them.
+    /// Returns up to `most` blocks from `from`, where a block starts, to `until`, which is durable,
+    /// and the position after them.
     ///
     /// # Errors
-    /// The operating system's; `Corrupt` at the first position without a whole block.
+    /// Errors of the operating system; `Corrupt` at the first position without an intact block.
     pub(crate) fn blocks(
         &self,
         from: Lsn,
@@ -259,7 +265,7 @@ impl LogFiles {
         let (mut at, mut blocks) = (from, Vec::new());
         while at < until && blocks.len() < most {
             let Some(block) = window.block(at)? else {
-                let reason = "no whole block is here, but the log goes on";
+                let reason = "no intact block is here, but the log continues";
                 return Err(LogError::corrupt(self.0.place(at), at, reason));
             };
             at = block.end;
@@ -268,18 +274,19 @@ impl LogFiles {
         Ok((blocks, at))
     }
 
-    /// Whether the log is there from its start.
+    /// Returns whether the log exists from its start.
     pub(crate) fn are_whole(&self) -> bool {
         self.0.check_from(Lsn::FIRST).is_ok()
     }
 
-    /// The first block of the log that is there from `checkpoint` on, or of all of it.
+    /// Returns the first existing block at or after `checkpoint`, or of the whole log if it exists
+    /// from its start.
     pub(crate) fn first_block(&self, checkpoint: Lsn) -> Lsn {
         if self.are_whole() { Lsn::FIRST } else { checkpoint.max(Lsn::FIRST) }
     }
 
-    /// Checks every block of the log, from its start, or if that was freed from `checkpoint` on, to
-    /// `until`, which is durable, with blocking calls; returns how many there are.
+    /// Checks every block of the log up to `until`, which is durable, with blocking calls. Starts
+    /// at the log's start, or at `checkpoint` if the start was freed. Returns the number of blocks.
     ///
     /// # Errors
     /// As [`Self::blocks`].
@@ -292,88 +299,88 @@ impl LogFiles {
         Ok(count)
     }
 
-    /// Lends a checkpoint or compaction the space that is held back for them; whether there was any.
+    /// Lends the disk reserve to a checkpoint or a compaction. Returns whether a reserve existed.
     pub(crate) fn lend_reserve(&self) -> bool {
         self.0.lend_reserve()
     }
 
-    /// Bytes that the disk has for a checkpoint, with what is held back.
+    /// Returns the disk space available to a checkpoint in bytes, including the reserve.
     pub(crate) fn room_for_checkpoint(&self) -> u64 {
         self.0.directory.available_bytes().saturating_add(self.0.reserve.held())
     }
 
-    /// Holds it back, unless it is lent: then that is done when the loan ends. If there is no room for it, it is tried again
-    /// when the log is to be extended.
+    /// Creates the disk reserve again. If it is lent, this happens when the loan ends. If the disk
+    /// has no space, it is tried again at the next extension of the log.
     pub(crate) fn hold_reserve(&self) {
         _ = self.0.hold_reserve();
         self.0.extent.resume();
     }
 
-    /// Gives up what was held back before the database was opened, if that is more than should be.
+    /// Shrinks a reserve from before the opening, if it exceeds the required size.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(crate) fn shrink_reserve(&self) -> Result<(), LogError> {
         self.0.shrink_reserve(1)
     }
 
-    /// Gives up what is held back, if it is far more than the checkpoints to come ask for by now. If that cannot be done, the
-    /// next one tries again.
+    /// Removes the reserve if it far exceeds the requirements of the next checkpoints. If that
+    /// fails, the next call tries again.
     pub(crate) fn give_up_excess_reserve(&self) {
         if let Err(error) = self.0.shrink_reserve(A_LITTLE_MORE) {
-            tracing::debug!("more is held back than should be: {error}");
+            tracing::debug!("cannot shrink the disk reserve: {error}");
         }
     }
 
-    /// Holds that space back again once the result is dropped.
+    /// Returns a guard that creates the reserve again when it is dropped.
     pub(crate) fn end_loan_when_dropped(&self) -> ReserveLoan {
         ReserveLoan(self.0.clone())
     }
 
-    /// Bytes of one segment of the log.
+    /// Returns the size of a segment in bytes.
     pub(crate) fn segment_bytes(&self) -> u64 {
         self.0.segment_bytes()
     }
 
-    /// Bytes of log that the disk can hold: in files that are there, and in what is free.
+    /// Returns the bytes of log that the disk can hold: in existing files and in free space.
     pub(crate) fn possible_bytes(&self) -> u64 {
         let files =
             self.0.files_on_disk() + self.0.directory.available_bytes() / self.0.file_bytes();
         files.saturating_mul(self.0.segment_bytes())
     }
 
-    /// Bytes of all segments.
+    /// Returns the size of all segments in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.0.count() as u64 * self.0.segment_bytes()
     }
 
-    /// The segment that a position is in.
+    /// Returns the segment of a position.
     pub(crate) fn segment_of(&self, lsn: Lsn) -> u64 {
         self.0.index(lsn)
     }
 
-    /// Whether the segment of a position is there.
+    /// Returns whether the segment of a position exists.
     pub(crate) fn has(&self, lsn: Lsn) -> bool {
         self.0.locate(lsn).is_some()
     }
 
-    /// Frees a segment that nothing leads to; its file is kept to become a new segment, unless one is
-    /// already and the log takes `most` files. `false` if somebody holds it who may, and it stays; `tail` is where the log
-    /// ends now.
+    /// Frees an unreferenced segment. Its file is kept for reuse, unless a spare file exists
+    /// already and the log has `most` files. Returns `false` if the segment is held and stays.
+    /// `tail` is the current end of the log.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(crate) fn free_segment(&self, index: u64, tail: Lsn, most: u64) -> Result<bool, LogError> {
         self.0.free(index, tail, most)
     }
 
-    /// Removes one of the files that were kept to become new segments; `false` if there is none.
+    /// Removes one spare segment file. Returns `false` if none exists.
     pub(crate) fn remove_spare(&self) -> bool {
         self.0.remove_spare()
     }
 
-    /// The first sector of a file of this database, of its version of the format: its kind, where in the log it
-    /// belongs, and numbers of its own.
+    /// Returns the first sector of a file of this database in its format version: the file's kind,
+    /// its position in the log, and numbers specific to the kind.
     pub(crate) fn header_sector(
         &self,
         magic: [u8; 8],
@@ -383,7 +390,7 @@ impl LogFiles {
         self.0.identity.sector_of(self.0.version(), magic, lsn.0, own)
     }
 
-    /// That the log ends at `end`, though it was durable up to `durable`.
+    /// Returns the error for a log that ends at `end`, although it was durable up to `durable`.
     pub(crate) fn cut_short(&self, end: Lsn, durable: Lsn) -> LogError {
         let reason = format!(
             "no valid block is here, but the log was durable up to {durable} when the newest \
@@ -392,10 +399,10 @@ impl LogFiles {
         LogError::corrupt(self.0.place(end), end, reason)
     }
 
-    /// Reads and checks such a sector; returns the file's own numbers.
+    /// Reads and checks such a sector. Returns the numbers specific to the file's kind.
     ///
     /// # Errors
-    /// The operating system's; `Corrupt`, `WrongVersion`.
+    /// Errors of the operating system; `Corrupt`, `WrongVersion`.
     pub(crate) fn read_header_sector(
         &self,
         file: &File,

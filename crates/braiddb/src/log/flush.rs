@@ -1,12 +1,13 @@
-//! Bringing the log to disk: any worker that has a turn may lead a flush (ELEDA §4).
+//! Flushing of the log to disk: any worker that has a turn may lead a flush (ELEDA §4).
 //!
-//! A flush pads the tail to a sector with a skip block, which makes its end a block boundary; once
-//! everything before that end is filled, the range goes out in direct, synced writes from the ring.
-//! Durable advances over complete flushes in order, so it is always such an end: no durable sector
-//! is ever written again, and an LSN is durable if and only if it is below.
+//! A flush pads the tail to a sector with a skip block, so that its end is a block boundary. Once
+//! everything before that end is filled, the range is written from the ring in direct, synced
+//! writes. The durable LSN advances over complete flushes in order, so it is always such an end. No
+//! durable sector is ever written again, and an LSN is durable if and only if it is below the
+//! durable LSN.
 //!
-//! Nobody waits here. What cannot go on is carried on by a later turn; `leader` says whose, and why
-//! it comes.
+//! No worker waits here. A flush that cannot proceed is continued by a later turn; `leader` lists
+//! which worker takes it, and why its turn is certain.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -28,15 +29,15 @@ use crate::sched;
 use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Marks the operations of the engine's housekeeping, of which the log's are.
+/// Token of operations of the engine's housekeeping, which include those of the log.
 pub(crate) const LOG_TOKEN: u64 = sched::HOUSEKEEPING_TOKEN;
-/// Marks the operations that prepare space.
+/// Token of operations that prepare space.
 pub(super) const PREPARE_TOKEN: u64 = LOG_TOKEN | 1 << 62;
 
-/// The largest single write.
+/// Maximum size of a single write, in bytes.
 const WRITE_BYTES: u64 = 1 << 20;
 
-/// The part of a log that is on disk.
+/// The on-disk part of a log.
 #[derive(Debug)]
 pub(super) struct Disk {
     pub(super) ring: Arc<Ring>,
@@ -47,39 +48,38 @@ pub(super) struct Disk {
     pub(super) counters: Counters,
 }
 
-/// One worker's share of flushing.
+/// The flush state of one worker.
 #[derive(Debug, Default)]
 pub(crate) struct FlushState {
     outstanding: usize,
     preparation: Option<Preparation>,
     seen_durable: Lsn,
     seen_poison: bool,
-    /// What it has seen of [`Extent::events`](super::extent::Extent::events).
+    /// The last seen value of [`Extent::events`](super::extent::Extent::events).
     seen_events: u64,
 }
 
 impl FlushState {
-    /// Operations of the log's on this worker's device.
+    /// Returns the number of the log's operations on this worker's device.
     pub(crate) fn outstanding(&self) -> usize {
         self.outstanding
     }
 }
 
-/// What a turn of flushing found.
+/// The result of one flush turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FlushTurn {
-    /// The worker's device has operations of the log, whose completion will wake it.
+    /// The worker's device has operations of the log, whose completion will wake the worker.
     pub(crate) in_flight: bool,
-    /// Since the worker's last turn more became durable, or the log failed, was extended, or could
-    /// not be: waiters are to look.
+    /// Since the worker's last turn, more became durable, or the log failed, was extended, or could
+    /// not be extended. Waiters must check their conditions.
     pub(crate) advanced: bool,
-    /// The log failed, was extended, or could not be: since that need not have come with a
-    /// completion, the caller is to wake other workers whose transactions wait.
+    /// The log failed, was extended, or could not be extended, possibly without a completion. The
+    /// caller must wake other workers whose transactions wait.
     pub(crate) news: bool,
-    /// A segment came into use.
+    /// A new segment came into use.
     pub(crate) extended: bool,
-    /// Something is to be flushed and only waits for another worker's next few instructions: the
-    /// turn is to be repeated soon.
+    /// A flush waits only for a few instructions of another worker. The turn must be repeated soon.
     pub(crate) pending: bool,
 }
 
@@ -95,16 +95,17 @@ impl Disk {
         }
     }
 
-    /// Starts at a sector, where everything before is durable.
+    /// Starts at a sector boundary, before which everything is durable.
     pub(super) fn start(&self, lsn: Lsn) {
         assert!(lsn.0.is_multiple_of(SECTOR_BYTES as u64), "flushes start at sectors");
         self.leader.start(lsn);
-        // Relaxed: the threads that will look are started later.
+        // Relaxed: the threads that will read it are started later.
         self.started.store(lsn.0, Ordering::Relaxed);
         self.segments.start_prepared(lsn);
         self.segments.adopt_reserve();
-        // What is to be held back is known once tables are: the first change demands it. Where it cannot be had, the log has
-        // room for those who make some.
+        // The size of the disk reserve is known only after the tables are loaded, so the first
+        // change demands space for changes. If that space is not available, deletions and upkeep
+        // can still use the log.
         self.segments.extent.extend(self.segments.end(), Purpose::Deletion);
         self.segments.extent.stall();
     }
@@ -132,7 +133,7 @@ impl Disk {
         let mut pending = false;
         if self.poison.get().is_none() {
             self.prepare(space, flush, device);
-            // After preparing: a flush that waited for it is carried on here.
+            // Runs after the preparation: a flush that waited for it is continued here.
             if self.leader.is_due(space, &self.segments.prepared, wanted) {
                 pending = self.flush(space, padder, flush, device);
             }
@@ -163,7 +164,7 @@ impl Disk {
         flush.outstanding += device.outstanding() - before;
     }
 
-    /// Starts a flush if one can start; `true` if it is to be tried again soon.
+    /// Starts a flush if possible. Returns `true` if the attempt must be repeated soon.
     fn flush(
         &self,
         space: &Space<LogTracker>,
@@ -188,7 +189,8 @@ impl Disk {
         }
     }
 
-    /// Ends the tail at a sector, by a skip block if it does not end there. The leader's.
+    /// Ends the tail at a sector boundary, with a skip block if necessary. Only the leader calls
+    /// it.
     fn pad(&self, space: &Space<LogTracker>, padder: usize) -> Lsn {
         let sector = SECTOR_BYTES as u64;
         let (lsn, padding) = space.reserve_padding(padder, sector, HEADER_BYTES as u64);
@@ -198,7 +200,7 @@ impl Disk {
         Lsn(lsn.0 + bytes)
     }
 
-    /// The writes that bring `[from, to)` to disk.
+    /// Returns the writes that store `[from, to)` on disk.
     fn writes(&self, from: Lsn, to: Lsn) -> Vec<Operation> {
         assert!(from < to && to.0 - from.0 <= self.ring.bytes() as u64);
         let mapping: Arc<dyn Any + Send + Sync> = self.ring.clone();
@@ -219,7 +221,7 @@ impl Disk {
         writes
     }
 
-    /// Takes the completion of one of the log's operations.
+    /// Handles the completion of one of the log's operations.
     pub(super) fn complete(
         &self,
         space: &Space<LogTracker>,

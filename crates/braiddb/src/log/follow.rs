@@ -1,7 +1,8 @@
-//! Reading the durable log, block by block, as a task among others, while it grows.
+//! Asynchronous reader of the durable log, block by block, while the log grows.
 //!
-//! Like the reader of a recovery (`reader`), but without blocking calls, and up to a position that its caller knows to be
-//! durable: where no whole block is before that, the log is damaged, or its segment was freed and used anew.
+//! It resembles the recovery reader (`reader`), but makes no blocking calls, and reads only up to a
+//! position that its caller knows to be durable. If no intact block is found before that position,
+//! the log is damaged, or its segment was freed and reused.
 
 use std::sync::Arc;
 
@@ -10,15 +11,16 @@ use super::reader::Block;
 use super::{ColdStore, LogError, Lsn};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
 
-/// Bytes read at a time, where there are so many.
+/// Bytes per read, if available.
 const READ_BYTES: usize = 1 << 20;
 
-/// Finds durable blocks at positions, through a window on the log: a mebibyte, or a block if that is larger.
+/// Finds durable blocks at positions, through a window of one mebibyte, or of one block if that is
+/// larger.
 #[derive(Debug)]
 pub(crate) struct BlockFollower {
     store: ColdStore,
     window: Arc<AlignedBuffer>,
-    /// Where the window starts, and how much of it was read.
+    /// The start of the window, and the number of bytes read into it.
     at: Lsn,
     read: usize,
 }
@@ -29,37 +31,37 @@ impl BlockFollower {
         Self { store, window, at: Lsn::ZERO, read: 0 }
     }
 
-    /// The block from `lsn` to `end`, which was met before.
+    /// Reads again the block from `lsn` to `end`, which was read before.
     ///
     /// # Errors
     /// As [`Self::block`].
     pub(crate) async fn block_again(&mut self, (lsn, end): (Lsn, Lsn)) -> Result<Block, LogError> {
         let start = self.find(lsn, (end.0 - lsn.0) as usize, end).await?;
-        let missing = || self.store.damaged(lsn, "a block that was here is not here any more");
+        let missing = || self.store.damaged(lsn, "the block read here before no longer exists");
         Block::parse(&self.window, start, lsn).ok_or_else(missing)
     }
 
-    /// The block at `lsn`; the log is durable up to `until`, which is behind that block.
+    /// Reads the block at `lsn`. The log is durable up to `until`, which lies after that block.
     ///
     /// # Errors
-    /// The device's; `Corrupt` if no whole block is there, or its segment is not.
+    /// Errors of the device; `Corrupt` if no intact block is there, or its segment does not exist.
     pub(crate) async fn block(&mut self, lsn: Lsn, until: Lsn) -> Result<Block, LogError> {
         let start = self.find(lsn, HEADER_BYTES, until).await?;
         let header = BlockHeader::plausible(&self.window[start..], lsn);
         let bytes = header.map(|(header, _)| header.bytes());
-        let missing = "no whole block is here, but the log goes on";
+        let missing = "no intact block is here, but the log continues";
         let bytes = bytes.filter(|bytes| lsn.0 + *bytes as u64 <= until.0);
         let bytes = bytes.ok_or_else(|| self.store.damaged(lsn, missing))?;
         let start = self.find(lsn, bytes, until).await?;
         Block::parse(&self.window, start, lsn).ok_or_else(|| self.store.damaged(lsn, missing))
     }
 
-    /// Gives the window's memory up.
+    /// Frees the window's memory.
     pub(crate) fn forget(&mut self) {
         *self = Self::new(self.store.clone());
     }
 
-    /// Where `bytes` from `lsn` on are in the window.
+    /// Returns the offset in the window of `bytes` from `lsn`.
     async fn find(&mut self, lsn: Lsn, bytes: usize, until: Lsn) -> Result<usize, LogError> {
         let end = self.at.0 + self.read as u64;
         if lsn < self.at || lsn.0 + bytes as u64 > end {
@@ -76,11 +78,11 @@ impl BlockFollower {
 }
 
 impl ColdStore {
-    /// The checksum of the block at `lsn`, before which the log is durable; `None` if none starts there. Its header only is
-    /// looked at.
+    /// Returns the checksum of the block at `lsn`, or `None` if no block starts there. Everything
+    /// before `lsn` is durable. Reads only the block's header.
     ///
     /// # Errors
-    /// The device's; `Corrupt` if the segment is not there.
+    /// Errors of the device; `Corrupt` if the segment does not exist.
     pub(crate) async fn block_sum(&self, lsn: Lsn) -> Result<Option<u32>, LogError> {
         if !lsn.0.is_multiple_of(BLOCK_ALIGNMENT as u64) {
             return Ok(None);

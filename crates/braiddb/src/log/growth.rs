@@ -1,14 +1,16 @@
-//! The last file, as far as it is there: a small log has a small one.
+//! Growth of the first segment's file: a small log has a small file.
 //!
-//! The file of a database's first segment is made with [`FIRST_BYTES`] of log and made twice as long whenever
-//! the log needs more, until it is a whole segment; all others are made whole. So what a database takes on
-//! disk is in proportion to what was logged, and a log of many segments is as if there were no such thing.
-//! A file is made longer as a segment is made: before any block is admitted there, with its space, durably.
+//! The file of a database's first segment starts with [`FIRST_BYTES`] of log, and doubles whenever
+//! the log needs more, until it is a whole segment. All other segments are created with their full
+//! size. The disk space of a database is thus proportional to the logged data, while a log of many
+//! segments is unaffected. A file is extended like a segment is created: durably and with its
+//! space, before any block is admitted there.
 //!
-//! Invariant: a file is at least as long as its header says, whatever crashes, and no block is admitted past
-//! that. So the length is durable before the header says it, and the header before the log goes on there. A
-//! crash between the two leaves a file that is longer than its header says: what is more of it means nothing,
-//! and counts as not there. A file that is shorter was cut short, which is an error.
+//! Invariant: across every crash, a file is at least as long as its header states, and no block is
+//! admitted beyond that length. The length is therefore durable before the header states it, and
+//! the header is durable before the log continues there. A crash between these steps leaves a file
+//! longer than its header states; the excess is ignored. A file shorter than its header states was
+//! truncated, which is an error.
 
 use std::sync::Arc;
 
@@ -17,49 +19,50 @@ use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, File};
 use crate::sync::atomic::Ordering;
 
-/// Bytes of log in the file of a database's first segment when it is made.
+/// Bytes of log in a new first segment's file.
 pub(super) const FIRST_BYTES: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 256 << 10 };
 
 impl Segments {
-    /// Where the last file ends.
+    /// Returns the end of the last file.
     pub(super) fn end(&self) -> Lsn {
-        // Acquire pairs with the Release in `set_end`: the file is as long.
+        // Acquire pairs with the Release in `set_end`: the file has this length.
         Lsn(self.end.load(Ordering::Acquire))
     }
 
-    /// Says where the last file ends. Called by the worker that prepares, or before there are workers.
+    /// Sets the end of the last file. Called by the worker that prepares space, or before the
+    /// workers start.
     pub(super) fn set_end(&self, end: Lsn) {
         // Release pairs with the Acquire in `end`.
         self.end.store(end.0, Ordering::Release);
     }
 
-    /// Bytes of log in the file of a segment that is made.
+    /// Returns the bytes of log in the file of a new segment.
     pub(super) fn bytes_when_made(&self, index: u64) -> u64 {
         if index == 0 { FIRST_BYTES.min(self.segment_bytes()) } else { self.segment_bytes() }
     }
 
-    /// Bytes from the end of the last file to the end of its segment.
+    /// Returns the bytes from the end of the last file to the end of its segment.
     pub(super) fn missing_bytes(&self) -> u64 {
         let end = self.end();
         end.0.next_multiple_of(self.segment_bytes()) - end.0
     }
 
-    /// Bytes of log that are on disk from a position to the end of its segment.
+    /// Returns the bytes of log on disk from a position to the end of its segment.
     pub(super) fn rest_on_disk(&self, lsn: Lsn) -> u64 {
         self.rest(lsn).min(self.end().0.saturating_sub(lsn.0))
     }
 
-    /// Where the first file, which is not a whole segment, is to end next.
+    /// Returns the next end of the first file while it is not a whole segment.
     fn longer(&self) -> Lsn {
         Lsn((2 * self.end().0).min(self.segment_bytes()))
     }
 
-    /// The header of the first segment when its file has `end` bytes of log, durably.
+    /// Returns the header of the first segment for a file that durably has `end` bytes of log.
     pub(super) fn header_of_length(&self, end: Lsn) -> AlignedBuffer {
         self.identity.segment_header(self.start(0), end.0)
     }
 
-    /// Bytes of disk that the next extension takes.
+    /// Returns the disk space of the next extension in bytes.
     pub(super) fn next_bytes(&self) -> u64 {
         match self.missing_bytes() {
             0 => self.file_bytes(),
@@ -67,17 +70,18 @@ impl Segments {
         }
     }
 
-    /// Makes the first file longer, which is not a whole segment; not yet durably. Where it ends then.
+    /// Extends the first file, which is not a whole segment. The extension is not durable yet.
+    /// Returns the file and its new end.
     ///
     /// # Errors
-    /// The operating system's; the file is at least as long as its header says then.
+    /// Errors of the operating system; the file is then at least as long as its header states.
     pub(super) fn lengthen(&self) -> Result<(Arc<File>, Lsn), LogError> {
         let (last, file) = self.last().expect("the last segment is never freed");
         assert_eq!(last, 0, "files of later segments are made whole");
         let to = self.longer();
         let length = |end: Lsn| HEADER_BYTES + end.0;
         if let Err(error) = file.allocate(length(to)) {
-            // What was allocated of it, if anything, is given back; nothing of the log is there.
+            // Frees a partial allocation, which contains no log.
             _ = file.truncate(length(self.end()));
             let error = self.cannot_grow_by(to.0 - self.end().0, error);
             return Err(LogError::io("extend", file.path(), length(self.end()), error));
@@ -85,7 +89,7 @@ impl Segments {
         Ok((file, to))
     }
 
-    /// Makes the log reach at least to `end` on disk, with blocking calls.
+    /// Extends the log on disk at least to `end`, with blocking calls.
     pub(super) fn extend_now(&self, end: Lsn) -> Result<(), LogError> {
         while self.end() < end {
             if self.missing_bytes() == 0 {

@@ -1,9 +1,9 @@
-//! What a database says about itself in its first sectors: `braid.meta`, and the header of every
-//! log segment. `docs/format.md` has the tables.
+//! Identity of a database in its first sectors: `braid.meta`, and the header of every log segment.
+//! `docs/format.md` has the tables.
 //!
-//! Invariants: `braid.meta` is written last when a database is made, so a directory holds a database
-//! if and only if it holds that file. The version that it says is raised, durably, before anything is logged
-//! that programs which know only the one before would take for something else.
+//! Invariants: `braid.meta` is written last when a database is created, so a directory contains a
+//! database if and only if it contains that file. Its version is raised, durably, before anything
+//! is logged that programs of the previous version would misread.
 
 use crate::types::{OnDisk, U32, U64, on_disk};
 use std::ops::RangeInclusive;
@@ -13,62 +13,63 @@ use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
 use crate::planted::{Bug, is_planted};
 
-/// The version of the format that every database begins with, and that segments say.
+/// The initial format version of every database, and the version in all segments.
 pub(super) const FIRST_VERSION: u32 = 1;
-/// The version that `braid.meta` says, and checkpoints that are written from then on, once there may be records of
-/// paged tables in the log. Who does not know them would take the first for the end of the log.
+/// The version in `braid.meta` and in later checkpoints once the log may contain records of paged
+/// tables. An older program would mistake the first such record for the end of the log.
 pub(super) const PAGED_VERSION: u32 = 2;
-/// The version that both say once what compaction logs again is in blocks of a kind of its own, which who does not know
-/// it would take for the end of the log.
+/// The version in both once compaction logs blocks of a separate kind. An older program would
+/// mistake these for the end of the log.
 pub(super) const MOVED_VERSION: u32 = 3;
-/// The version that both say once a checkpoint has places of pages, which who does not know them would use again.
+/// The version in both once a checkpoint contains positions of pages. An older program would reuse
+/// these pages.
 pub(super) const LEAVES_VERSION: u32 = 4;
-/// Bytes of pages, of databases that do not say.
+/// The page size of databases that do not store one, in bytes.
 pub(crate) const DEFAULT_PAGE_BYTES: usize = 4096;
-/// Those that pages may have, if they are a power of two.
+/// The range of page sizes in bytes; the size must be a power of two.
 pub(crate) const PAGE_BYTES: RangeInclusive<usize> = 4096..=64 << 10;
 
-/// Whether pages of tables may have so many bytes.
+/// Returns whether this page size is valid for tables.
 pub(crate) fn is_table_page_size(bytes: usize) -> bool {
     PAGE_BYTES.contains(&bytes) && bytes.is_power_of_two()
 }
 
 pub(super) const META_NAME: &str = "braid.meta";
-/// Space that is held back for when the disk is full.
+/// The file that reserves disk space for use when the disk is full.
 pub(super) const RESERVE_NAME: &str = "braid.reserve";
-/// What a file is called until it is complete.
+/// Suffix of a file's name until the file is complete.
 pub(crate) const UNFINISHED: &str = ".new";
 const META_MAGIC: [u8; 8] = *b"BRAIDDB\0";
 const SEGMENT_MAGIC: [u8; 8] = *b"BRAIDWAL";
 const MIN_SEGMENT: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 64 << 10 };
 
-/// Numbers that each kind of file has of its own.
+/// Number of fields that each kind of file defines itself.
 pub(crate) const OWN_NUMBERS: usize = 6;
 
-/// Which database this is, and what was fixed when it was made.
+/// The id of the database, and the values fixed at its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Random; tells this database's files from another's.
+    /// Random; distinguishes this database's files from another's.
     pub(crate) database: [u8; 16],
     pub(crate) segment_bytes: u64,
-    /// Bytes of a page of paged tables: fixed when `braid.meta` first says that there may be some, or another version
-    /// than the first.
+    /// The page size of paged tables, in bytes. It is fixed when `braid.meta` first gets a version
+    /// other than the first.
     pub(crate) page_bytes: usize,
 }
 
 on_disk! {
-    /// The first bytes of `braid.meta` and of every segment; zeros follow, to the end of the sector.
+    /// The first bytes of `braid.meta` and of every segment. Zeros fill the rest of the sector.
     pub(crate) struct FileHeader {
         pub(crate) magic: [u8; 8],
         pub(crate) version: U32,
-        /// CRC-32C of the sector, this field taken as zero.
+        /// CRC-32C of the sector, with this field taken as zero.
         pub(crate) checksum: U32,
         pub(crate) database: [u8; 16],
         pub(crate) segment_bytes: U64,
-        /// The LSN of a segment's first byte after this sector, or that of a checkpoint; 0 in
-        /// `braid.meta`.
+        /// For a segment, the LSN of the first byte after this sector. For a checkpoint, its LSN.
+        /// For `braid.meta`, 0.
         pub(crate) start: U64,
-        /// Numbers that each kind of file uses as it likes.
+        /// Numbers that each kind of file defines itself.
         pub(crate) own: [U64; OWN_NUMBERS],
     }
 }
@@ -90,7 +91,7 @@ impl Identity {
         Ok(Self { database, segment_bytes, page_bytes })
     }
 
-    /// The first sector of a file.
+    /// Returns the first sector of a file.
     pub(super) fn sector_of(
         &self,
         version: u32,
@@ -114,18 +115,20 @@ impl Identity {
         sector
     }
 
-    /// The first sector of the segment that starts at `start`, whose file durably has `bytes` of log.
+    /// Returns the first sector of the segment that starts at `start`, whose file durably has
+    /// `bytes` of log.
     pub(super) fn segment_header(&self, start: Lsn, bytes: u64) -> AlignedBuffer {
         assert!(bytes > 0 && bytes <= self.segment_bytes, "a segment has {bytes} bytes of log");
         assert!(bytes.is_multiple_of(SECTOR_BYTES as u64), "a file ends at a sector");
         self.sector_of(FIRST_VERSION, SEGMENT_MAGIC, start.0, [bytes, 0, 0, 0, 0, 0])
     }
 
-    /// Reads and checks the first sector of a segment: where it starts, and the bytes of log that its
-    /// file durably has.
+    /// Reads and checks the first sector of a segment. Returns its start, and the durable bytes of
+    /// log in its file.
     ///
     /// # Errors
-    /// The operating system's; `WrongVersion`; `Corrupt`, also if the file is shorter than it says.
+    /// Errors of the operating system; `WrongVersion`; `Corrupt`, also if the file is shorter than
+    /// stated.
     pub(super) fn read_segment_header(&self, file: &File) -> Result<(Lsn, u64), LogError> {
         let header = read_header(file, SEGMENT_MAGIC)?;
         self.check_owner(&header, file)?;
@@ -134,33 +137,37 @@ impl Identity {
             return Err(damaged(file.path(), "no segment of this database starts where it does"));
         }
         let bytes = match header.own[0].get() {
-            // Files that do not say it were made whole.
+            // Files without a stated size were created with their full size.
             0 => self.segment_bytes,
             said => said,
         };
         if bytes > self.segment_bytes || !bytes.is_multiple_of(SECTOR_BYTES as u64) {
-            return Err(damaged(file.path(), "no file of this database is as long as it says"));
+            return Err(damaged(
+                file.path(),
+                "the header states a file length that is not possible in this database",
+            ));
         }
         let length = file.length();
         let length = length.map_err(|error| LogError::io("look at", file.path(), 0, error))?;
         let least = SECTOR_BYTES as u64 + bytes;
         if length < least {
             let reason = format!(
-                "this file was cut short: it has {length} bytes, and had {least} or more, as its \
-                 header says"
+                "this file was cut short: it has {length} bytes, but its header states {least} or \
+                 more"
             );
             return Err(LogError::Corrupt { path: file.path().into(), offset: length, reason });
         }
         Ok((start, bytes))
     }
 
-    /// Whether the first sector of a segment's file, which this is, says that it is the segment that starts at `start`.
+    /// Returns whether `sector`, the first of a segment's file, belongs to the segment that starts
+    /// at `start`.
     pub(super) fn is_header_of(&self, mut sector: AlignedBuffer, path: &Path, start: Lsn) -> bool {
         let header = parse_header(&mut sector, path, SEGMENT_MAGIC);
         header.is_ok_and(|header| header.database == self.database && header.start.get() == start.0)
     }
 
-    /// Checks that a file is this database's, and starts at `start`.
+    /// Checks that a file belongs to this database and starts at `start`.
     pub(super) fn check(
         &self,
         header: &FileHeader,
@@ -169,7 +176,10 @@ impl Identity {
     ) -> Result<(), LogError> {
         self.check_owner(header, file)?;
         if header.start.get() != start.0 {
-            return Err(damaged(file.path(), "its start is not what its name says"));
+            return Err(damaged(
+                file.path(),
+                "the start position in its header does not match its name",
+            ));
         }
         Ok(())
     }
@@ -185,8 +195,8 @@ impl Identity {
         Err(damaged(file.path(), wrong))
     }
 
-    /// Reads `braid.meta`: which database this is, and of which version. Pages are to have `page_bytes` unless it says
-    /// what they have.
+    /// Reads `braid.meta`, and returns the database's identity and version. Pages have `page_bytes`
+    /// if the file does not state a size.
     pub(super) fn read(directory: &Directory, page_bytes: usize) -> Result<(Self, u32), LogError> {
         let file = directory.open_file(META_NAME, OpenMode::Existing)?;
         let header = read_header(&file, META_MAGIC)?;
@@ -201,12 +211,12 @@ impl Identity {
             && is_table_page_size(page_bytes)
             && header.start.get() == 0;
         if !makes_sense {
-            return Err(damaged(file.path(), "its fields make no sense"));
+            return Err(damaged(file.path(), "its fields are not valid"));
         }
         Ok((Self { database, segment_bytes, page_bytes }, version))
     }
 
-    /// Writes `braid.meta`, durably: the directory now holds a database, of this version.
+    /// Writes `braid.meta` durably. The directory then contains a database of this version.
     pub(super) fn write(&self, directory: &Directory, version: u32) -> Result<(), LogError> {
         let unfinished = format!("{META_NAME}{UNFINISHED}");
         let file = directory.open_file(&unfinished, OpenMode::Emptied)?;

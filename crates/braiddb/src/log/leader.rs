@@ -1,15 +1,15 @@
-//! Which part of the log is flushed next, and when a flush is over: decided by one worker at a time,
-//! the leader, under a lock that is never waited for before a flush.
+//! Flush leader: decides which part of the log is flushed next, and when a flush is complete. One
+//! worker at a time leads, under a lock that is never waited for before a flush.
 //!
-//! What is not done now is done by a worker that is certain to take a turn:
+//! An action that is not possible now is done by a worker that is certain to take a turn:
 //!
-//! | a flush does not go on, because | who carries it on |
+//! | reason why a flush does not proceed | worker that continues it |
 //! |---|---|
 //! | another worker holds the lock | the caller, which repeats its turn |
 //! | a block before its end is being filled | the caller; a worker that fills a block does not suspend |
 //! | its space is being prepared | the worker that prepares, at the end (`prepared`) |
-//! | its space is not prepared, by nobody | the caller, whose next turn prepares |
-//! | as many flushes as may be are under way, or too little has gathered | the worker whose completion ends one: it wakes every worker with transactions that wait for the log, and each of those takes a turn |
+//! | its space is not prepared, and no worker is doing so | the caller, whose next turn prepares |
+//! | the maximum number of flushes is in flight, or too few bytes have gathered | the worker whose completion ends a flush: it wakes every worker with transactions that wait for the log, and each of those takes a turn |
 
 use std::collections::VecDeque;
 
@@ -20,35 +20,35 @@ use super::tracker::Tracker;
 use crate::sync::ModelMutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Flushes under way at a time.
+/// Maximum number of flushes in flight.
 const MAX_FLIGHTS: usize = 2;
-/// So much goes to disk even if nobody asks.
+/// This many bytes are flushed even without a waiter.
 const EAGER_BYTES: u64 = 1 << 20;
 
-/// One flush under way.
+/// One flush in flight.
 #[derive(Debug)]
 struct Flight {
     number: u64,
     from: Lsn,
     to: Lsn,
-    /// Writes not yet complete.
+    /// Incomplete writes.
     writes: usize,
 }
 
-/// What the flush leader holds.
+/// The state of the flush leader.
 ///
-/// Invariants: `durable <= flights in order <= submitted <= target <= tail`; all but the tail are
-/// multiples of a sector.
+/// Invariants: `durable <= flights in order <= submitted <= target <= tail`; all except the tail
+/// are multiples of a sector.
 #[derive(Debug)]
 struct State {
     submitted: Lsn,
-    /// The end of the next flush, padded already, not yet submitted.
+    /// The end of the next flush: already padded, not yet submitted.
     target: Option<Lsn>,
     flights: VecDeque<Flight>,
     flights_made: u64,
 }
 
-/// A flush to be submitted.
+/// A flush to submit.
 #[derive(Debug)]
 pub(super) struct Flush<W> {
     pub(super) number: u64,
@@ -56,24 +56,25 @@ pub(super) struct Flush<W> {
     pub(super) writes: Vec<W>,
 }
 
-/// What a worker that would lead a flush is to do.
+/// The next step of a worker that would lead a flush.
 #[derive(Debug)]
 pub(super) enum Step<W> {
-    /// Nothing; another worker carries on what is left.
+    /// No action; another worker continues the remaining work.
     Rest,
-    /// To repeat its turn soon.
+    /// Repeat the turn soon.
     Repeat,
-    /// To submit the writes.
+    /// Submit the writes.
     Submit(Flush<W>),
 }
 
-/// The state of flushing.
+/// The flush state of the log.
 #[derive(Debug)]
 pub(super) struct Leader {
     state: ModelMutex<State>,
-    /// A copy, to look at without the lock.
+    /// A copy that is read without the lock.
     submitted: AtomicU64,
-    /// While one flush is under way, the next waits for this much: small ones share.
+    /// While one flush is in flight, the next one waits for this many bytes, so that small ones are
+    /// combined.
     flush_unit: u64,
 }
 
@@ -84,22 +85,22 @@ impl Leader {
         Self { state: ModelMutex::new(state), submitted: AtomicU64::new(Lsn::FIRST.0), flush_unit }
     }
 
-    /// Starts where everything before is durable; before there are workers.
+    /// Starts at an LSN before which everything is durable; called before the workers start.
     pub(super) fn start(&self, lsn: Lsn) {
         self.state.lock().submitted = lsn;
-        // Release as in `next`; the workers that will look are started later.
+        // Release as in `next`; the workers that will read it are started later.
         self.submitted.store(lsn.0, Ordering::Release);
     }
 
-    /// Everything before is on its way to disk, or there; an earlier answer may be late.
+    /// Returns the LSN before which everything was submitted to disk. The value may be outdated.
     pub(super) fn submitted(&self) -> Lsn {
         // Acquire pairs with the Release in `next`: a tail read afterwards is not before this.
         Lsn(self.submitted.load(Ordering::Acquire))
     }
 
-    /// Whether something is to be flushed; `wanted` says that transactions of the caller's wait.
-    /// They committed, or saw committed, what the tail read here is past, so nothing they wait for
-    /// is missed: what a late `submitted` leaves out is submitted already.
+    /// Returns whether a flush is due. `wanted` states that transactions of the caller wait. Their
+    /// own commits, and the commits they saw, are below the tail read here, so everything they wait
+    /// for is included: the part that an outdated `submitted` omits is already submitted.
     pub(super) fn is_due<T: Tracker>(
         &self,
         space: &Space<T>,
@@ -111,8 +112,8 @@ impl Leader {
         (wanted && unsubmitted > 0) || unsubmitted >= EAGER_BYTES || prepared.is_announced()
     }
 
-    /// Leads a flush if one can start. `pad` ends the tail at a sector and returns its end; `writes`
-    /// makes the writes of a range.
+    /// Leads a flush if one can start. `pad` ends the tail at a sector boundary and returns its
+    /// end; `writes` creates the writes of a range.
     pub(super) fn next<T: Tracker, W>(
         &self,
         space: &Space<T>,
@@ -158,10 +159,10 @@ impl Leader {
         Step::Submit(Flush { number, bytes: target.0 - from.0, writes })
     }
 
-    /// Takes the completion of a write of flush `number`; `check` is called with where the flush
-    /// starts, under the lock, and says whether the log is in order. Durable advances over complete
-    /// flushes in order, and stands still once anything has failed: what was acknowledged stays
-    /// true, and nothing else is.
+    /// Handles the completion of a write of flush `number`. `check` is called under the lock with
+    /// the start of the flush, and returns whether the log is intact. The durable LSN advances over
+    /// complete flushes in order, and stops after any failure. Acknowledged commits thus stay
+    /// durable, and no others are acknowledged.
     pub(super) fn complete<T: Tracker>(
         &self,
         space: &Space<T>,

@@ -1,5 +1,5 @@
-//! Whether a directory holds a database or may become one: looked at before anything in it is
-//! touched, so that a database is never made among files of another program.
+//! Check whether a directory contains a database or may become one. It runs before anything in the
+//! directory is changed, so that a database is never created among files of another program.
 
 use std::path::Path;
 
@@ -7,11 +7,11 @@ use super::LogError;
 use super::identity::{META_NAME, RESERVE_NAME, UNFINISHED};
 use crate::io::LOCK_NAME;
 
-/// How the names of checkpoints' files begin and end.
+/// Start and end of the names of checkpoint files.
 pub(crate) const CHECKPOINT_NAME: &str = "checkpoint";
 pub(crate) const CHECKPOINT_SUFFIX: &str = ".ckpt";
 
-/// Whether a file of this name is one of a database's own, complete or not.
+/// Returns whether this is the name of a database's file, complete or not.
 pub(super) fn is_own(name: &str) -> bool {
     let name = name.strip_suffix(UNFINISHED).unwrap_or(name);
     [LOCK_NAME, META_NAME, RESERVE_NAME, CHECKPOINT_NAME].contains(&name)
@@ -19,15 +19,15 @@ pub(super) fn is_own(name: &str) -> bool {
         || (name.starts_with(CHECKPOINT_NAME) && name.ends_with(CHECKPOINT_SUFFIX))
 }
 
-/// Refuses a place that holds no database and may not become one: a file, a directory that is
-/// missing or has no `braid.meta` if none is to be made, a directory with other files.
+/// Rejects a path that contains no database and may not become one: a file; a directory with other
+/// files; or, if no database may be created, a directory that is missing or has no `braid.meta`.
 ///
 /// # Errors
-/// `NotADatabase`; the operating system's.
+/// `NotADatabase`; errors of the operating system.
 pub(super) fn check(path: &Path, create: bool) -> Result<(), LogError> {
     let refuse = |reason: String| Err(LogError::NotADatabase { path: path.to_owned(), reason });
     let failed = |error| LogError::io("list", path, 0, error);
-    // What may not be looked at is not taken for missing.
+    // A file that cannot be accessed must not be treated as missing.
     let is_there =
         |path: &Path| path.try_exists().map_err(|error| LogError::io("look at", path, 0, error));
     let exists = is_there(path)?;

@@ -1,10 +1,11 @@
-//! The write-ahead log: one, central, filled by all workers at once, flushed by the worker that has a turn
-//! (ELEDA), and the clock of the engine: a commit's position is its place in the order of all.
+//! Write-ahead log: one central log, filled by all workers concurrently, and flushed by any worker
+//! that has a turn (ELEDA). It is also the engine's clock: the position of a commit is its place in
+//! the commit order.
 //!
-//! A commit reserves by one `fetch_add` on the tail, copies its records into the ring while others
-//! fill theirs, and is durable once the contiguous prefix up to it has been written. Invariants:
-//! `durable <= buffered <= tail`; durable only ever is the end of a padded flush; blocks are never
-//! changed once filled, nor sectors once durable.
+//! A commit reserves space with one `fetch_add` on the tail, and copies its records into the ring
+//! while others fill theirs. It is durable once the contiguous prefix up to it has been written.
+//! Invariants: `durable <= buffered <= tail`; `durable` is always the end of a padded flush; blocks
+//! never change once filled, and sectors never change once durable.
 
 mod block;
 mod cold;
@@ -84,29 +85,29 @@ use crate::sync::atomic::{Ordering, fence};
 
 /// The clock's step for a commit that is not logged.
 const TICK: u64 = 8;
-/// Blocks tell distances within the ring in 32 bits.
+/// Maximum ring size: blocks store distances within the ring in 32 bits.
 pub(crate) const MAX_RING: u64 = 2 << 30;
 
-/// How to open a log.
+/// Options for opening a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LogOptions {
     /// The database's directory.
     pub(crate) directory: PathBuf,
-    /// The simulated disk that is used instead of the directory, if one is.
+    /// A simulated disk to use instead of the directory.
     pub(crate) disk: Option<SimulatedDisk>,
     pub(crate) workers: usize,
-    /// Bytes of the ring in memory; rounded up to a power of two that holds what the workers may
-    /// have in flight.
+    /// The size of the ring in memory, in bytes. It is rounded up to a power of two that covers the
+    /// workers' blocks in flight.
     pub(crate) ring_bytes: u64,
-    /// Bytes of log in a segment, if the database is made now.
+    /// The size of a segment in bytes, for a new database.
     pub(crate) segment_bytes: Option<u64>,
-    /// Bytes of a page of paged tables, if the database has none yet.
+    /// The page size of paged tables in bytes, if the database has not fixed one yet.
     pub(crate) page_bytes: usize,
-    /// Whether a database is made if there is none.
+    /// True to create the database if it does not exist.
     pub(crate) create: bool,
     #[cfg(feature = "experiment")]
     pub(crate) tracker: HoleTracker,
-    /// While one flush is under way, the next gathers this many bytes.
+    /// While one flush is in flight, the next one gathers this many bytes.
     pub(crate) flush_unit: u64,
     /// See [`crate::Tuning::log_room_bytes`].
     #[cfg(braid_simulation)]
@@ -114,7 +115,7 @@ pub(crate) struct LogOptions {
 }
 
 impl LogOptions {
-    /// The defaults.
+    /// Creates the default options.
     pub(crate) fn new(directory: impl Into<PathBuf>, workers: usize) -> Self {
         Self {
             directory: directory.into(),
@@ -133,28 +134,29 @@ impl LogOptions {
     }
 }
 
-/// Bytes of a segment of a new database, where so many are free on the disk: of a small disk only a part is held back that way.
+/// Returns the segment size of a new database on a disk with `available` free bytes. On a small
+/// disk, segments reserve only a part of the space.
 fn usual_segment_bytes(available: u64) -> u64 {
     (available / 64).min(64 << 20).next_power_of_two().max(4 << 20)
 }
 
-/// Bytes of the least ring for so many workers; a power of two is taken that has as many.
+/// Returns the minimum ring size for this number of workers. The ring uses the next power of two.
 pub(crate) fn least_ring(workers: usize) -> u64 {
     Space::<LogTracker>::least_ring(workers)
 }
 
-/// The log.
+/// The write-ahead log.
 #[derive(Debug)]
 pub(crate) struct Log {
     space: Space<LogTracker>,
     workers: usize,
     disk: Option<Box<Disk>>,
-    /// What was read, of a log that is not written.
+    /// The source of a read-only log.
     source: Option<Box<Source>>,
 }
 
 impl Log {
-    /// A log that is only a clock: nothing is written, everything counts as durable.
+    /// Creates a log that is only a clock: nothing is written, and everything counts as durable.
     pub(crate) fn volatile(workers: usize) -> Self {
         let clock_only = usual_tracker(workers + 1);
         let space = Space::new(workers, MAX_RING, clock_only);
@@ -162,12 +164,12 @@ impl Log {
         Self { space, workers, disk: None, source: None }
     }
 
-    /// Opens a database's log, or makes one, and locks the directory. Everything must be read from
-    /// the reader, and then [`Log::resume_at`] its end, before anything is reserved.
+    /// Opens or creates a database's log, and locks the directory. The caller must read the reader
+    /// to its end and call [`Log::resume_at`] with that end before it reserves anything.
     ///
     /// # Errors
-    /// `Locked` if it is open already; `NotADatabase` if there is none and none is to be made;
-    /// `Corrupt`, `WrongVersion`; the operating system's.
+    /// `Locked` if it is already open; `NotADatabase` if none exists and none may be created;
+    /// `Corrupt`, `WrongVersion`; errors of the operating system.
     pub(crate) fn open(options: LogOptions) -> Result<(Self, LogReader), LogError> {
         let LogOptions { directory, disk, workers, ring_bytes, create, .. } = options;
         let ring_bytes = ring_bytes.max(least_ring(workers)).next_power_of_two();
@@ -212,11 +214,11 @@ impl Log {
         ))
     }
 
-    /// Lets the log go on after what the reader read; nothing may be reserved before. A volatile
-    /// log takes any LSN, to go on after a log that was read.
+    /// Continues the log after the end found by the reader. Nothing may be reserved before. A
+    /// volatile log accepts any LSN, to continue after a log that was read.
     ///
     /// # Errors
-    /// The operating system's, while the end of the log is put in order.
+    /// Errors of the operating system while the end of the log is repaired.
     pub(crate) fn resume_at(&self, end: Lsn) -> Result<(), LogError> {
         let Some(disk) = &self.disk else {
             if let Some(source) = &self.source {
@@ -234,58 +236,59 @@ impl Log {
         Ok(())
     }
 
-    /// The segments, which are written or only read.
+    /// Returns the segments of a log that is written or read-only.
     fn segments(&self) -> Option<&Arc<Segments>> {
         let written = self.disk.as_ref().map(|disk| &disk.segments);
         written.or_else(|| self.source.as_ref().map(|source| &source.segments))
     }
 
-    /// The directory of a log that is written; `None` for a volatile log.
+    /// Returns the directory of a log that is written; `None` for a volatile log.
     pub(crate) fn files(&self) -> Option<LogFiles> {
         self.disk.as_ref().map(|disk| LogFiles::new(disk.segments.clone()))
     }
 
-    /// Bytes of memory that the log's ring takes.
+    /// Returns the memory of the log's ring in bytes.
     pub(crate) fn ring_bytes(&self) -> u64 {
         self.disk.as_ref().map_or(0, |disk| disk.ring.bytes() as u64)
     }
 
-    /// The durable log as a store of records; `None` for a volatile log.
+    /// Returns the durable log as a store of records; `None` for a volatile log.
     pub(crate) fn cold_store(&self) -> Option<ColdStore> {
         self.segments().map(ColdStore::new)
     }
 
-    /// Which database this is; `None` for a volatile log.
+    /// Returns the identity of the database; `None` for a volatile log.
     #[cfg(test)]
     fn identity(&self) -> Option<identity::Identity> {
         self.disk.as_ref().map(|disk| disk.segments.identity)
     }
 
-    /// Where the next block will be: the time.
+    /// Returns the position of the next block, which is the current time.
     #[inline]
     pub(crate) fn tail(&self) -> Lsn {
         self.space.tail()
     }
 
-    /// Everything before is on disk.
+    /// Returns the LSN before which everything is on disk.
     #[inline]
     pub(crate) fn durable(&self) -> Lsn {
         self.space.released()
     }
 
-    /// Everything before is in the ring or on disk. May step back for a moment: marks are bounds.
+    /// Returns the LSN before which everything is in the ring or on disk. It may briefly decrease,
+    /// because marks are bounds.
     pub(crate) fn buffered(&self) -> Lsn {
         self.space.buffered()
     }
 
-    /// Advances the clock for a commit that is not logged; its LSN.
+    /// Advances the clock for a commit that is not logged, and returns its LSN.
     #[inline]
     pub(crate) fn advance_clock(&self) -> Lsn {
         self.space.advance_clock(TICK)
     }
 
-    /// Appends an empty block, if there is room for one: later begin stamps are then different from
-    /// earlier ones, also where nobody commits.
+    /// Appends an empty block if space is available. Later begin stamps then differ from earlier
+    /// ones, even without commits.
     pub(crate) fn append_empty_block(&self, worker: usize) {
         if self.disk.is_none() {
             self.advance_clock();
@@ -294,26 +297,26 @@ impl Log {
         }
     }
 
-    /// Whether a block of `block_bytes` may be reserved now. The worker that is told so reserves
-    /// it before it suspends or asks again for a block of another size.
+    /// Returns whether a block of `block_bytes` may be reserved now. After `true`, the worker must
+    /// reserve it before it suspends or asks for a block of another size.
     #[inline]
     pub(crate) fn admits(&self, block_bytes: usize, purpose: Purpose) -> bool {
         self.space.admits(block_bytes as u64, purpose)
     }
 
-    /// Asks for the log to be extended, if that is why a block is not admitted. It is, or is refused,
-    /// in the turns that follow.
+    /// Demands an extension of the log, if the lack of space is the reason why a block is not
+    /// admitted. The following turns make or refuse it.
     pub(crate) fn demand(&self, block_bytes: usize, purpose: Purpose) {
         self.space.demand_extent(block_bytes as u64, purpose);
     }
 
-    /// How often blocks for a purpose were refused, as the log could not be extended.
+    /// Returns how many blocks for a purpose were refused because the log could not be extended.
     pub(crate) fn refusals(&self, purpose: Purpose) -> u64 {
         self.disk.as_ref().map_or(0, |disk| disk.segments.extent.refusals(purpose))
     }
 
-    /// Why the log could not be extended for a block that was not refused when [`Self::refusals`] was
-    /// `seen`, if it could not be.
+    /// Returns the reason why the log could not be extended for a block, if it was refused since
+    /// [`Self::refusals`] was `seen`.
     pub(crate) fn refused(
         &self,
         block_bytes: usize,
@@ -326,19 +329,19 @@ impl Log {
         refused.then(|| extent.newest_refusal().expect("set before it is counted"))
     }
 
-    /// Whether the log could not be extended for the last transaction that needed it: room is to be
-    /// made.
+    /// Returns whether the log could not be extended for the last transaction that needed it, so
+    /// that upkeep must free space.
     pub(crate) fn is_short(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.segments.extent.is_short())
     }
 
-    /// Whether the log was not extended ahead of need, as there is hardly room on the disk.
+    /// Returns whether the log was not extended ahead of need because the disk is nearly full.
     pub(crate) fn is_stalled(&self) -> bool {
         self.disk.as_ref().is_some_and(|disk| disk.segments.extent.is_stalled())
     }
 
-    /// Where there is hardly room for the log to grow: the bytes of log after which upkeep should look
-    /// for some again.
+    /// On a nearly full disk, returns the bytes of log after which upkeep should try again to free
+    /// space.
     pub(crate) fn upkeep_step(&self) -> Option<u64> {
         let segments = &self.disk.as_ref()?.segments;
         if segments.extent.is_short() {
@@ -348,12 +351,13 @@ impl Log {
         segments.extent.is_stalled().then_some(step)
     }
 
-    /// Bytes that upkeep may yet log before it has made room.
+    /// Returns the bytes that upkeep may still log before it has freed space.
     pub(crate) fn room_for_upkeep(&self) -> u64 {
         self.disk.as_ref().map_or(u64::MAX, |disk| disk.segments.room_for_upkeep(self.tail()))
     }
 
-    /// Bytes that can be logged once the log is extended for the next time, at most, before it is extended again.
+    /// Returns the maximum number of bytes that can be logged between the next extension of the log
+    /// and the one after it.
     pub(crate) fn bytes_before_next_extension(&self) -> u64 {
         self.disk.as_ref().map_or(0, |disk| {
             let there = disk.segments.extent.end().0.saturating_sub(self.tail().0);
@@ -361,22 +365,23 @@ impl Log {
         })
     }
 
-    /// Lets the log be extended ahead of need: until then it is for what a transaction waits for only.
+    /// Allows extensions ahead of need. Until then, only a waiting transaction extends the log.
     pub(crate) fn begin_to_grow(&self) {
         if let Some(disk) = &self.disk {
             disk.segments.extent.resume();
         }
     }
 
-    /// Says how many bytes the next checkpoint will take, about, and how many more the one after it: room
-    /// for both is held back on the disk, where there is some.
+    /// Sets the approximate size of the next checkpoint, and the additional size of the one after
+    /// it, in bytes. Space for both is reserved on disk, if available.
     pub(crate) fn expect_checkpoints(&self, next: u64, after: u64) {
         if let Some(disk) = &self.disk {
             disk.segments.reserve.expect_checkpoints(next, after);
         }
     }
 
-    /// Bytes beyond which a block is large, and admitted one at a time. It grows with a log that is small.
+    /// Returns the maximum size of a common block in bytes. Larger blocks are admitted one at a
+    /// time. The limit grows with a small log.
     pub(crate) fn common_block_bytes(&self) -> usize {
         self.space.common_bytes() as usize
     }
@@ -386,27 +391,30 @@ impl Log {
     pub(crate) fn reserve(&self, worker: usize, block_bytes: usize) -> Reservation<'_> {
         assert!(worker < self.workers, "worker {worker} is one of {}", self.workers);
         assert!(block_bytes.is_multiple_of(block::BLOCK_ALIGNMENT), "blocks are aligned");
-        let disk = self.disk.as_ref().expect("nothing is logged to a volatile log");
+        let disk = self.disk.as_ref().expect("a volatile log has no blocks");
         let lsn = self.space.reserve(worker, block_bytes as u64);
         Reservation::new(&disk.ring, &self.space, worker, lsn, block_bytes)
     }
 
-    /// Whether what compaction logs again, in a block whose LSN is drawn, is to be told from what transactions
-    /// commit. If not, the LSN is before every tail that is read after [`LogFiles::allow_moved`] has returned.
+    /// Returns whether compaction must mark records in a block whose LSN is already drawn as moved.
+    /// If it returns `false`, the LSN is before every tail that is read after
+    /// [`LogFiles::allow_moved`] has returned.
     pub(crate) fn logs_moved(&self) -> bool {
-        // Between drawing the LSN and looking at the version; pairs with the one in `allow_moved`, which is between
-        // the version and the tail. So this sees the version, or the tail is behind the LSN.
+        // The fence is between drawing the LSN and reading the version. It pairs with the fence in
+        // `allow_moved`, which is between the version and the tail. Either this thread sees the new
+        // version, or the tail is after the LSN.
         fence(Ordering::SeqCst);
         self.disk.as_ref().is_some_and(|disk| disk.segments.allows_moved())
     }
 
-    /// Why nothing can be committed any more, if so.
+    /// Returns the reason why nothing can be committed any more, if the log failed.
     #[inline]
     pub(crate) fn poisoned(&self) -> Option<Arc<LogError>> {
         self.disk.as_ref()?.poisoned().cloned()
     }
 
-    /// A worker's turn at flushing: prepares space, and flushes if `wanted` or much has gathered.
+    /// Takes a worker's flush turn: prepares space, and flushes if `wanted` or if much has
+    /// gathered.
     pub(crate) fn turn(
         &self,
         flush: &mut FlushState,
@@ -417,14 +425,14 @@ impl Log {
         disk.turn(&self.space, self.workers, flush, device, wanted)
     }
 
-    /// Takes the completion of an operation that `turn` submitted with the same state.
+    /// Handles the completion of an operation that `turn` submitted with the same state.
     pub(crate) fn complete(&self, flush: &mut FlushState, completion: Completion) {
         let disk = self.disk.as_ref().expect("a volatile log submits nothing");
         disk.complete(&self.space, flush, completion);
     }
 
-    /// Gives up the files and the directory, when nothing is read or written any more: the directory is
-    /// free then. What was kept for the log to come is removed, if the engine is in order.
+    /// Closes the files and releases the directory when nothing is read or written any more.
+    /// Removes spare files and the reserve if the engine has not failed.
     pub(crate) fn release(&self, in_order: bool) {
         if let Some(source) = &self.source {
             source.segments.release();
@@ -436,7 +444,7 @@ impl Log {
         disk.segments.release();
     }
 
-    /// What was counted since the log was opened.
+    /// Returns the counters since the log was opened.
     pub(crate) fn stats(&self) -> LogStats {
         #[cfg(feature = "experiment")]
         let advances = self.space.tracker.advances();
@@ -462,7 +470,7 @@ impl Log {
     }
 }
 
-/// The tracker of a log for which no other was chosen.
+/// Returns the default tracker of a log.
 fn usual_tracker(fillers: usize) -> LogTracker {
     #[cfg(feature = "experiment")]
     return LogTracker::new(HoleTracker::default(), fillers, 0);

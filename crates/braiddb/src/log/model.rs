@@ -1,5 +1,6 @@
-//! Every interleaving of reserving, filling and finding the prefix: what a flush would take is
-//! filled, completely and visibly; nobody reserves room that is still needed.
+//! loom model of reserving, filling and finding the prefix, in every interleaving. A flush takes
+//! only ranges that are filled, completely and visibly, and no thread reserves space that is still
+//! needed.
 
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,16 +16,17 @@ use super::tracker::{
     BitmapScan, ConsolidationArray, GlobalLock, Grasshopper, InFlightMarks, Tracker,
 };
 
-/// A log whose blocks are cells: loom objects to a cell read while, or not visibly after, it is
-/// written.
+/// A log whose blocks are cells. loom reports a cell that is read while it is written, or before
+/// the write is visible.
 struct Model<T> {
     space: Space<T>,
     cells: Vec<UnsafeCell<u64>>,
 }
 
-// SAFETY: loom checks every access to the cells, which is the point; the space is shared as the log shares it.
+// SAFETY: loom checks every access to the cells, which is the purpose; the space is shared as the
+// log shares it.
 unsafe impl<T> Sync for Model<T> {}
-// SAFETY: it owns its space and its cells, of which loom checks every access by whatever thread.
+// SAFETY: it owns its space and its cells, and loom checks every access to them by any thread.
 unsafe impl<T> Send for Model<T> {}
 
 const BLOCK: u64 = 8;
@@ -55,7 +57,7 @@ impl<T: Tracker> Model<T> {
         self.fill(worker, lsn);
     }
 
-    /// Reads all that is buffered.
+    /// Reads everything that is buffered.
     fn check(&self) -> Lsn {
         let buffered = self.space.buffered();
         for place in 0..Self::place(buffered) {
@@ -67,7 +69,7 @@ impl<T: Tracker> Model<T> {
     }
 }
 
-/// What a flusher finds while two workers commit; how often it found some commits and not all.
+/// Runs a flusher while two workers commit. Counts how often it found some commits and not all.
 fn prefix_has_no_holes<T: Tracker + 'static>(
     tracker: fn() -> T,
     commits: [usize; 2],
@@ -87,8 +89,8 @@ fn prefix_has_no_holes<T: Tracker + 'static>(
                 thread::spawn(move || (0..commits).for_each(|_| log.commit(worker)))
             })
             .collect();
-        // Spawned last, so that it runs last at first: loom explores reads ahead of a write more
-        // thoroughly when it has seen them after it.
+        // Spawned last, so that it first runs last: loom explores reads ahead of a write more
+        // thoroughly when it has seen them after the write.
         let flusher = {
             let (log, seen) = (log.clone(), seen.clone());
             thread::spawn(move || {
@@ -104,8 +106,8 @@ fn prefix_has_no_holes<T: Tracker + 'static>(
     assert!(parts_seen.load(Relaxed) > 0, "the prefix was looked at while it grew");
 }
 
-// Three switches at unfortunate moments are enough for any of the races of marks; the others have
-// more places to switch at, and states.
+// Three preemptions suffice for any race of marks. The other trackers have more preemption points,
+// and more states.
 
 #[test]
 fn model_marks() {
@@ -157,7 +159,7 @@ fn model_padding_takes_its_place_among_commits() {
         };
         let (lsn, bytes) = log.space.reserve_padding(1, 2 * BLOCK, BLOCK);
         if let Some(bytes) = bytes {
-            // A padding of two blocks' size fills both cells.
+            // A padding with the size of two blocks fills both cells.
             for place in (0..bytes).step_by(BLOCK as usize) {
                 let at = Lsn(lsn.0 + place);
                 // SAFETY: loom checks.

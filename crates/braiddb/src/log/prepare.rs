@@ -1,13 +1,14 @@
-//! Space made ready ahead of the log: segments created, the first of a small log made longer, and zero-written, so that a flush
-//! overwrites blocks the file system has already committed to, which is a third faster. A file that
-//! was a segment before has such blocks already. While flushes are so large that this no longer
-//! matters, space is only created: zeros would take half of the disk.
+//! Preparation of space ahead of the log. Segments are created, the first file of a small log is
+//! extended, and both are filled with zeros. A flush then overwrites allocated blocks of the file
+//! system, which is a third faster. The file of a reused segment already has such blocks. While
+//! flushes are so large that this does not matter, space is only allocated: writing zeros would
+//! take half of the disk bandwidth.
 //!
-//! One worker at a time does this, by asynchronous operations issued from its turns. What fails before
-//! a segment has its name leaves nothing behind, and no block of the log was to be there yet: it is
-//! refused to those who wait for it, and tried again when it is asked for again. What fails later
-//! fails the log. Invariant: zeros go only past the end of the
-//! prepared space, log writes only below.
+//! One worker at a time does this, with asynchronous operations issued from its turns. If a step
+//! fails before the segment has its name, nothing of it remains. No log block was to be written
+//! there yet, so the demands for it are refused, and the next demand tries again. A later failure
+//! fails the log. Invariant: zeros are written only beyond the end of the prepared space, and log
+//! blocks only below it.
 
 use std::sync::Arc;
 
@@ -20,26 +21,26 @@ use crate::io::{
 };
 use crate::sync::OnceLock;
 
-/// By how much less is made ready where logs and segments are small.
+/// Divisor of the prepared space for simulations, where logs and segments are small.
 const LESS: u64 = if cfg!(braid_simulation) { 32 } else { 1 };
-/// Zeros are written in pieces of this when the log waits for them.
+/// Size of a write of zeros when the log waits for it, in bytes.
 const PIECE_BYTES: u64 = (1 << 20) / LESS;
-/// Else a piece of this at a time, so that a flush never finds many before it at the disk; and so much
-/// between two syncs.
+/// Size of a write of zeros otherwise, so that a flush never queues behind many of them. Also the
+/// amount between two syncs.
 const SMALL_PIECE_BYTES: u64 = (128 << 10) / LESS;
 const STEP_BYTES: u64 = (4 << 20) / LESS;
-/// How far ahead of the tail space is made ready; less until the log has grown by as much.
+/// Bytes prepared ahead of the tail; less until the log has grown by this much.
 const AHEAD_BYTES: u64 = (16 << 20) / LESS;
-/// Where this much waits to be flushed, flushes are large.
+/// With this many bytes waiting for a flush, flushes are large.
 const LARGE_BACKLOG: u64 = (1 << 20) / LESS;
-/// No segment is made before it is asked for where so many would not fit on the disk.
+/// If fewer than this many segments fit on the disk, segments are created only on demand.
 const TIGHT_SEGMENTS: u64 = 4;
 
-/// One step of preparation, in the hands of one worker.
+/// One preparation step, owned by one worker.
 #[derive(Debug)]
 pub(super) struct Preparation {
     stage: Stage,
-    /// Operations of this stage under way.
+    /// Operations of this stage in flight.
     outstanding: usize,
     failed: Option<LogError>,
 }
@@ -48,33 +49,33 @@ pub(super) struct Preparation {
 enum Stage {
     /// The header of a segment is being written; durably, if its file was another segment before.
     Header { index: u64, segment: SegmentFile, due: DueExtension },
-    /// A new file is being made durable: its length, and its header, which says it.
+    /// A new file is being made durable: its length, and the header that states it.
     File { index: u64, segment: SegmentFile, due: DueExtension },
     /// The name of a new file is being made durable.
     Name { index: u64, segment: SegmentFile, due: DueExtension },
-    /// The last file, which ends at `to` now, is being made durable at that length.
+    /// The new length of the last file, which ends at `to`, is being made durable.
     Length { to: Lsn, file: Arc<File>, due: DueExtension },
-    /// Its header is being written durably, which says so.
+    /// The header that states this length is being written durably.
     LengthInHeader { to: Lsn, file: Arc<File>, due: DueExtension },
-    /// Zeros up to `at` are being written, to be followed by those up to `to`.
+    /// Zeros up to `at` are being written; zeros up to `to` follow.
     Zeros { at: Lsn, to: Lsn, file: Arc<File> },
     /// Zeros up to `to` are being made durable.
     Sync { to: Lsn, file: Arc<File> },
 }
 
-/// What the log is extended by.
+/// An extension of the log.
 enum Addition {
-    /// A file, to become the next segment.
+    /// A file that becomes the next segment.
     Segment(SegmentFile),
-    /// What the last file was made longer by; where it ends now.
+    /// A longer last file, with its new end.
     Length(Arc<File>, Lsn),
 }
 
-/// What is to be prepared next.
+/// The next preparation step.
 enum Step {
-    /// The log is to be extended.
+    /// Extend the log.
     Extend(DueExtension),
-    /// What is there past the prepared space is to be prepared.
+    /// Prepare the existing space beyond the prepared part.
     MakeReady,
 }
 
@@ -83,7 +84,7 @@ impl Preparation {
         Some(Self { stage, outstanding, failed: None })
     }
 
-    /// Takes the completion of one of its operations.
+    /// Handles the completion of one of its operations.
     pub(super) fn complete(&mut self, completion: Completion) {
         assert!(self.outstanding > 0, "completions are of operations under way");
         self.outstanding -= 1;
@@ -101,9 +102,9 @@ impl Preparation {
 }
 
 impl Segments {
-    /// Carries the preparation on as far as it goes without waiting; whether anything was made
-    /// ready. `started` is where this run of the log began, and everything before `submitted` is on
-    /// its way to disk.
+    /// Continues the preparation as far as possible without waiting. Returns whether space became
+    /// ready. `started` is where this run of the log began; everything before `submitted` was
+    /// submitted to disk.
     pub(super) fn prepare(
         &self,
         state: &mut Option<Preparation>,
@@ -120,7 +121,7 @@ impl Segments {
                     if !self.prepared.begin(|| self.next_step(tail, ahead).is_some()) {
                         return Ok(prepared);
                     }
-                    // Another look: the last preparer may have done it meanwhile.
+                    // A second check: the previous preparer may have done it in between.
                     *state = match self.next_step(tail, ahead) {
                         Some(Step::Extend(due)) => self.extend(due, device),
                         Some(Step::MakeReady) => self.begin_ready(device, submitted, tail),
@@ -148,13 +149,14 @@ impl Segments {
         let prepared = self.prepared.end();
         let unready = prepared.0 < tail.0 + ahead && prepared < self.extent.end();
         match self.extent.due(tail, ahead) {
-            // Flushes may wait for what is not ready, and nobody for what is not demanded.
+            // Flushes may wait for unprepared space, but no transaction waits for an extension
+            // without demand.
             Some(due) if due.demanded || !unready => Some(Step::Extend(due)),
             _ => unready.then_some(Step::MakeReady),
         }
     }
 
-    /// Starts to extend the log; `None` if that is done, or cannot be.
+    /// Starts an extension of the log. Returns `None` if it is already complete, or failed.
     fn extend(&self, due: DueExtension, device: &mut dyn Device) -> Option<Preparation> {
         match self.addition(due) {
             Ok(Some(Addition::Length(file, to))) => {
@@ -178,11 +180,12 @@ impl Segments {
         }
     }
 
-    /// What the log is to be extended by; `None` if nothing is needed, or nothing is to be made yet.
+    /// Returns the extension to make; `None` if none is necessary, or none may be made yet.
     fn addition(&self, due: DueExtension) -> Result<Option<Addition>, LogError> {
         let upkeep = due.purpose == Purpose::Upkeep;
         if !upkeep {
-            // First, so that the log never takes the room that leads out of a full disk.
+            // The reserve comes first, so that the log never takes the space needed to recover from
+            // a full disk.
             self.hold_reserve()?;
             if self.extent.share() {
                 return Ok(None);
@@ -206,12 +209,12 @@ impl Segments {
         }
     }
 
-    /// Whether the disk is nearly full.
+    /// Returns whether the disk is nearly full.
     pub(super) fn is_disk_tight(&self) -> bool {
         self.directory.available_bytes() / self.next_bytes() < TIGHT_SEGMENTS
     }
 
-    /// Refuses an extension that cannot be made; one that nobody waits for is put off.
+    /// Refuses an extension that failed. An extension without demand is postponed.
     fn refuse(&self, due: DueExtension, error: LogError) {
         if due.demanded {
             self.extent.refuse(due.purpose, LogError::cannot_grow(error));
@@ -220,17 +223,17 @@ impl Segments {
         }
     }
 
-    /// Gives up a step that failed.
+    /// Abandons a failed step.
     ///
     /// # Errors
-    /// The failure, if the log cannot go on after it.
+    /// The failure, if the log cannot continue after it.
     fn give_up(&self, stage: Stage, error: LogError) -> Result<(), LogError> {
         let (Stage::Header { index, segment, due } | Stage::File { index, segment, due }) = stage
         else {
             return Err(error);
         };
         if segment.written {
-            // Nobody knows which segment its header says that it is.
+            // It is unknown which segment the file's header names.
             let name = segment.name();
             drop(segment);
             if self.directory.remove(&name).is_err() {
@@ -244,7 +247,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Starts to make more of what is there ready.
+    /// Starts to prepare more of the existing space.
     fn begin_ready(
         &self,
         device: &mut dyn Device,
@@ -258,7 +261,7 @@ impl Segments {
             self.set_prepared(Lsn(from.0 + AHEAD_BYTES.min(rest)));
             return None;
         }
-        // Little in all, but at once, when the log is already waiting.
+        // If the log already waits, prepares a small amount immediately.
         let waits = from.0 < tail.0 + PIECE_BYTES;
         let (step, piece) =
             if waits { (PIECE_BYTES, PIECE_BYTES) } else { (STEP_BYTES, SMALL_PIECE_BYTES) };
@@ -266,7 +269,7 @@ impl Segments {
         self.write_zeros(device, file, from, to, piece)
     }
 
-    /// Starts to write zeros from `at` on, a piece, on the way to `to`.
+    /// Starts to write one piece of zeros at `at`, on the way to `to`.
     fn write_zeros(
         &self,
         device: &mut dyn Device,
@@ -339,16 +342,16 @@ impl Segments {
     }
 }
 
-/// What a turn of preparation achieved.
+/// The result of a preparation turn.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Prepared {
     /// Segments that came into use.
     pub(super) segments: u64,
-    /// Of these, ones whose file was another segment's before.
+    /// Segments among these with a reused file.
     pub(super) reused: u64,
 }
 
-/// `bytes` zeros, at most a piece, in memory all preparations share.
+/// Returns `bytes` zeros, at most one piece, in memory shared by all preparations.
 fn zeros(bytes: u64) -> WriteSource {
     static ZEROS: OnceLock<Arc<AlignedBuffer>> = OnceLock::new();
     assert!(bytes <= PIECE_BYTES && bytes.is_multiple_of(SECTOR_BYTES as u64));

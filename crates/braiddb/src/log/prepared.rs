@@ -1,60 +1,61 @@
-//! How far space for the log is prepared, and the handover between the worker that prepares it and the
+//! The end of the prepared space, and the handover between the worker that prepares space and the
 //! flush that needs it.
 //!
-//! Invariant (no flush is forgotten): a flush that needs more than what is prepared is announced,
-//! and then its leader looks whether a worker prepares; that worker says that it has ended, and
-//! then looks whether a flush is announced. A sequentially consistent fence stands between the two
-//! steps of each, so one sees the other: the leader sees that nobody prepares and repeats its turn,
-//! which prepares; or who prepared sees the flush and carries it on. Neither relies on a tail or on
-//! an extent it read before.
+//! Invariant: no flush is forgotten. The flush leader announces a flush that needs unprepared
+//! space, and then checks whether a worker prepares. That worker records its end, and then checks
+//! for an announced flush. A sequentially consistent fence separates the two steps of each, so one
+//! sees the other. Either the leader sees that no worker prepares, and repeats its turn, which
+//! prepares; or the preparing worker sees the flush and continues it. Neither relies on a tail or
+//! an extent that it read before.
 
 use super::Lsn;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// The extent of the prepared space, and whether a flush waits for more of it.
+/// The end of the prepared space, and whether a flush waits for more.
 #[derive(Debug, Default)]
 pub(super) struct PreparedSpace {
     end: AtomicU64,
-    /// A worker prepares space past `end`; it alone advances `end`.
+    /// True while a worker prepares space beyond `end`; only that worker advances `end`.
     preparing: AtomicBool,
-    /// A flush is padded and not submitted.
+    /// True while a flush is padded and not submitted.
     announced: AtomicBool,
 }
 
-/// Whether a flush finds its space.
+/// The state of the space that a flush needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Found {
-    /// All of it.
+    /// All of it is prepared.
     Prepared,
-    /// Not yet; the worker that prepares will look at the announced flush when done.
+    /// Not prepared yet; the preparing worker will check for the announced flush at its end.
     UnderPreparation,
-    /// Not yet, and nobody prepares: the caller is to.
+    /// Not prepared, and no worker is preparing: the caller must.
     Missing,
 }
 
 impl PreparedSpace {
-    /// Up to where space is prepared.
+    /// Returns the end of the prepared space.
     pub(super) fn end(&self) -> Lsn {
-        // Acquire pairs with the Release of `advance`: the files are there.
+        // Acquire pairs with the Release of `advance`: the files exist.
         Lsn(self.end.load(Ordering::Acquire))
     }
 
-    /// Says that space is prepared up to `end`. Called by the worker that prepares, or before there
-    /// are workers.
+    /// Sets the end of the prepared space. Called by the preparing worker, or before the workers
+    /// start.
     pub(super) fn advance(&self, end: Lsn) {
         // Release pairs with the Acquire in `end`.
         self.end.store(end.0, Ordering::Release);
     }
 
-    /// Begins to prepare, unless another worker does or none is due.
+    /// Begins a preparation, unless another worker is preparing or none is due.
     pub(super) fn begin(&self, is_due: impl FnOnce() -> bool) -> bool {
-        // Acquire pairs with the Release of `finish`: `end` is what the last one made it. Relaxed on failure: nothing
-        // is concluded but that another worker prepares, or did until now.
+        // Acquire pairs with the Release of `finish`: `end` has the value set by the previous
+        // preparer. Relaxed on failure: it implies only that another worker prepares, or did until
+        // now.
         let (taken, not_taken) = (Ordering::Acquire, Ordering::Relaxed);
         is_due() && self.preparing.compare_exchange(false, true, taken, not_taken).is_ok()
     }
 
-    /// Ends preparing. The caller looks at `is_announced` afterwards.
+    /// Ends a preparation. The caller must check `is_announced` afterwards.
     pub(super) fn finish(&self) {
         // Release pairs with the Acquire in `begin`.
         self.preparing.store(false, Ordering::Release);
@@ -68,26 +69,28 @@ impl PreparedSpace {
         self.announced.store(true, Ordering::Relaxed);
     }
 
-    /// Takes the announcement back: the flush is submitted. Under the leader's lock, as `announce`.
+    /// Withdraws the announcement: the flush is submitted. Called under the leader's lock, as
+    /// `announce`.
     pub(super) fn withdraw(&self) {
-        // Relaxed: a worker that still sees it looks for a flush and finds none.
+        // Relaxed: a worker that still sees the announcement looks for a flush and finds none.
         self.announced.store(false, Ordering::Relaxed);
     }
 
-    /// Whether a flush is announced.
+    /// Returns whether a flush is announced.
     pub(super) fn is_announced(&self) -> bool {
         // Relaxed: after `finish`, ordered by its fence; at other times a hint.
         self.announced.load(Ordering::Relaxed)
     }
 
-    /// Whether the announced flush finds space up to `target`.
+    /// Returns the state of the space up to `target` for the announced flush.
     pub(super) fn find(&self, target: Lsn) -> Found {
         if self.end() >= target {
             return Found::Prepared;
         }
         // Pairs with the fence in `finish`.
         fence(Ordering::SeqCst);
-        // Acquire pairs with the Release of `finish`: if it has ended, its extent is seen below.
+        // Acquire pairs with the Release of `finish`: if the preparation has ended, its extent is
+        // seen below.
         if self.preparing.load(Ordering::Acquire) {
             return Found::UnderPreparation;
         }

@@ -1,22 +1,23 @@
-//! A log that is only read, while another process may write to it.
+//! A read-only log, while another process may write to it.
 //!
-//! Nothing is locked against that process, and nothing on disk is changed. What it may do meanwhile, and why
-//! nothing wrong is read:
+//! The reader locks nothing against that process, and changes nothing on disk. The table lists the
+//! writer's actions, and why every read is still correct:
 //!
-//! | it | the reader |
+//! | action of the writer | the reader |
 //! |---|---|
-//! | appends blocks | reads those that are whole where it comes to the end: a prefix of all commits |
-//! | appended a block after its place was read, and then others that were read | looks at the place once more before it calls that damage |
-//! | makes new segments | reads as far as those reach that it found |
-//! | removes the file of a segment that was freed | goes on reading it, as long as it has it open |
-//! | makes such a file another segment | sees that by the file's header, which is written before anything else in it; each read is followed by a look at the header |
-//! | writes a checkpoint, removes the older one | reads the one that it has open, and the log from there on |
+//! | appends blocks | reads the blocks that are complete when it reaches the end: a prefix of all commits |
+//! | appends a block after the reader read that position, and then blocks that the reader reads | reads the position once more before it reports damage |
+//! | creates new segments | reads only the segments that it found |
+//! | removes the file of a freed segment | continues to read it while the file is open |
+//! | reuses such a file for another segment | detects it by the file's header, which is written before anything else in the file; a check of the header follows each read |
+//! | writes a checkpoint, removes the older one | reads the checkpoint that it has open, and the log from there |
 //!
-//! A reader's files are locked shared (`io::descriptors`), and a file that is so locked is not made another segment, but
-//! removed; so a reader loses a segment only if it cannot keep its file open, or if the file system has no locks.
+//! The reader holds a shared lock on its files (`io::descriptors`). A writer removes a locked file
+//! instead of reusing it. A reader therefore loses a segment only if it cannot keep its file open,
+//! or if the file system has no locks.
 //!
-//! Invariant: what is returned from a segment's file was read before its header said that it is another one. As that
-//! header is durable before the log goes on in the file, it is what was written to this segment.
+//! Invariant: data returned from a segment's file was read before its header named another segment.
+//! The header is durable before the log continues in the file, so the data belongs to this segment.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,17 +31,17 @@ use crate::io::{AlignedBuffer, Directory, File, LOCK_NAME, OpenMode, SECTOR_BYTE
 use crate::sched;
 use crate::sync::OnceLock;
 
-/// What a log that is only read comes from.
+/// The source of a read-only log.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) segments: Arc<Segments>,
-    /// Where it was found to end.
+    /// The end that was found.
     end: OnceLock<Lsn>,
 }
 
 impl Source {
     pub(super) fn end(&self) -> Lsn {
-        *self.end.get().expect("nothing is asked before all is read")
+        *self.end.get().expect("the log is resumed only after it was read")
     }
 
     pub(super) fn set_end(&self, end: Lsn) {
@@ -48,16 +49,17 @@ impl Source {
     }
 }
 
-/// What a directory's files say that they are; if two are equal, no segment was made, freed or used anew in between, and
-/// no checkpoint written.
+/// The contents of all file headers in a directory. If two states are equal, no segment was
+/// created, freed or reused in between, and no checkpoint was written.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DirectoryState(Vec<(String, Option<Vec<u8>>)>);
 
 impl DirectoryState {
-    /// What it is now, as far as it can be read.
+    /// Reads the current state, as far as it can be read.
     pub(crate) fn read(options: &LogOptions) -> Result<Self, LogError> {
         let directory = open_directory(options)?;
-        // Not the lock: files are opened locked here, and a writer that opens the database does not wait for it.
+        // Excludes the lock file: files are opened with a lock here, and a writer that opens the
+        // database does not wait for that lock.
         let is_read = |name: &String| location::is_own(name) && name != LOCK_NAME;
         let names = directory.list()?.into_iter().filter(is_read);
         let header = |name: &str| {
@@ -81,12 +83,13 @@ fn open_directory(options: &LogOptions) -> Result<Directory, LogError> {
 }
 
 impl Log {
-    /// Opens a database's log, to be only read; nothing is written, created or locked. Everything must be read from
-    /// the reader, and then [`Log::resume_at`] its end. Afterwards the log is only a clock.
+    /// Opens a database's log read-only, without writing, creating or locking anything. The caller
+    /// must read the reader to its end and then call [`Log::resume_at`] with that end. Afterwards
+    /// the log is only a clock.
     ///
     /// # Errors
-    /// `NotADatabase`; `Corrupt`, `WrongVersion`; the operating system's. While another process writes, any of these may
-    /// be due to that: see [`DirectoryState`].
+    /// `NotADatabase`; `Corrupt`, `WrongVersion`; errors of the operating system. Any of these may
+    /// be caused by another process that writes: see [`DirectoryState`].
     pub(crate) fn open_read_only(options: &LogOptions) -> Result<(Self, LogReader), LogError> {
         let segments = Arc::new(Segments::open_read_only(open_directory(options)?)?);
         let reader = LogReader::new(segments.clone());
@@ -94,22 +97,23 @@ impl Log {
         Ok((Self { source, ..Self::volatile(options.workers) }, reader))
     }
 
-    /// The directory of the log, which is written or only read; `None` if there is neither.
+    /// Returns the directory of a log that is written or read-only; `None` for a volatile log.
     pub(crate) fn readable_files(&self) -> Option<LogFiles> {
         self.segments().map(|segments| LogFiles::new(segments.clone()))
     }
 
-    /// Everything before is on disk, and was there when the log was opened if it is only read.
+    /// Returns the LSN before which everything is on disk. For a read-only log, this is the state
+    /// at its opening.
     pub(crate) fn readable_until(&self) -> Lsn {
         self.source.as_ref().map_or_else(|| self.durable(), |source| source.end())
     }
 }
 
 impl LogFiles {
-    /// Checks that every segment's file is still that of the segment, if the log is only read.
+    /// Checks, for a read-only log, that every segment's file still belongs to the segment.
     ///
     /// # Errors
-    /// `Outdated`; the operating system's.
+    /// `Outdated`; errors of the operating system.
     pub(crate) fn check_current(&self) -> Result<(), LogError> {
         let segments = self.segments();
         if !segments.read_only {
@@ -127,10 +131,11 @@ impl LogFiles {
 }
 
 impl Segments {
-    /// Checks, after a read from the file of the segment that `lsn` is in, that it was still that segment's.
+    /// Checks, after a read from the file of the segment at `lsn`, that the file still belonged to
+    /// that segment.
     ///
     /// # Errors
-    /// `Outdated`; the device's.
+    /// `Outdated`; errors of the device.
     pub(super) async fn check_current(&self, file: &Arc<File>, lsn: Lsn) -> Result<(), LogError> {
         if !self.read_only {
             return Ok(());
@@ -154,7 +159,8 @@ impl Segments {
         }
     }
 
-    /// That a file could not be read: if the log is only read, it may be gone, or another file be in its place.
+    /// Returns the error for a file that could not be read. In a read-only log, the file may be
+    /// removed or replaced.
     pub(super) fn unreadable(&self, path: &Path, offset: u64, error: std::io::Error) -> LogError {
         use std::io::ErrorKind::{NotFound, Other};
         if self.read_only && matches!(error.kind(), NotFound | Other) {

@@ -1,8 +1,8 @@
-//! Reading the log back, block by block, from its start.
+//! Recovery reader of the log, block by block, from its start.
 //!
-//! The log ends at the first position without a block: what says whether it may end there is in
-//! `tail`. Blocks share the large reads they were found in; the reader moves on while others
-//! replay them.
+//! The log ends at the first position without a block; `tail` decides whether it may end there.
+//! Blocks share the memory of the large reads that they were found in, so the reader advances while
+//! others replay them.
 
 use std::sync::Arc;
 
@@ -15,25 +15,25 @@ use crate::io::{AlignedBuffer, SECTOR_BYTES};
 
 const READ_BYTES: usize = 1 << 20;
 
-/// A block read back; its records have been checked.
+/// A block that was read; its records have been checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
-    /// Its position.
+    /// The position of the block.
     pub(crate) lsn: Lsn,
     /// The position after it.
     pub(crate) end: Lsn,
     pub(crate) kind: BlockKind,
-    /// Everything before this was durable when the block was written.
+    /// The durable LSN at the time the block was written.
     pub(crate) durable: Lsn,
-    /// Its checksum.
+    /// The checksum of the block.
     pub(crate) sum: u32,
     memory: Arc<AlignedBuffer>,
     body: std::ops::Range<usize>,
 }
 
 impl Block {
-    /// The block at `lsn`, which starts at `start` of a memory that holds all of it, if it is whole and its checksum is
-    /// right.
+    /// Returns the block at `lsn`, which starts at `start` in `memory`, if it is complete and its
+    /// checksum matches.
     pub(super) fn parse(memory: &Arc<AlignedBuffer>, start: usize, lsn: Lsn) -> Option<Self> {
         let (header, kind) = BlockHeader::plausible(&memory[start..], lsn)?;
         if !header.verifies(&memory[start..]) {
@@ -51,7 +51,7 @@ impl Block {
         })
     }
 
-    /// Its records and their positions, in the order they were written.
+    /// Returns the records and their positions, in the order of the writes.
     pub(crate) fn records(&self) -> impl Iterator<Item = (Lsn, RecordView<'_>)> {
         let whole = &self.memory[self.body.clone()];
         let mut rest = whole;
@@ -78,11 +78,11 @@ pub(super) struct Window {
 impl Window {
     pub(super) fn new(segments: Arc<Segments>) -> Self {
         let memory = Arc::new(AlignedBuffer::zeroed(SECTOR_BYTES));
-        // Nothing is at the last LSN, so the window covers nothing yet.
+        // No block is at the last LSN, so the window is empty.
         Self { segments, memory, at: Lsn::MAX }
     }
 
-    /// The window's bytes from a position on, at least `bytes` of them.
+    /// Returns the window's bytes from a position on, at least `bytes` of them.
     fn from(&mut self, lsn: Lsn, bytes: usize) -> Result<usize, LogError> {
         let end = self.at.0.saturating_add(self.memory.len() as u64);
         if lsn < self.at || lsn.0 + bytes as u64 > end {
@@ -96,12 +96,12 @@ impl Window {
         Ok((lsn.0 - self.at.0) as usize)
     }
 
-    /// Reads anew what is looked at next.
+    /// Discards the window, so that the next access reads from disk again.
     fn forget(&mut self) {
         self.at = Lsn::MAX;
     }
 
-    /// The block at a position, if a whole one with the right checksum is there.
+    /// Returns the block at a position, if it is complete and its checksum matches.
     pub(super) fn block(&mut self, lsn: Lsn) -> Result<Option<Block>, LogError> {
         let start = self.from(lsn, HEADER_BYTES)?;
         let Some((header, _)) = BlockHeader::plausible(&self.memory[start..], lsn) else {
@@ -113,7 +113,7 @@ impl Window {
     }
 }
 
-/// Reads a log from its start to its end. While it lives, the directory stays locked.
+/// Reads a log from its start to its end. The directory stays locked while the reader exists.
 #[derive(Debug)]
 pub(crate) struct LogReader {
     segments: Arc<Segments>,
@@ -129,15 +129,16 @@ impl LogReader {
         Self { segments, window, position: Lsn::FIRST, begun: false, ended: false }
     }
 
-    /// Skips what is before `lsn`, where a block starts, or the log ends.
+    /// Skips everything before `lsn`, where a block starts or the log ends.
     pub(crate) fn start_at(&mut self, lsn: Lsn) {
         self.position = lsn;
     }
 
-    /// Reads what this has read once more, from one block up to, not including, another, and gives each to `look`.
+    /// Reads again from one block up to, but not including, another one, and passes each block to
+    /// `look`.
     ///
     /// # Errors
-    /// `Corrupt` if a block is there no more; the device's.
+    /// `Corrupt` if a block no longer exists; errors of the device.
     pub(crate) fn read_again(
         &self,
         from: Lsn,
@@ -147,7 +148,7 @@ impl LogReader {
         let (mut window, mut position) = (Window::new(self.segments.clone()), from);
         while position < until {
             let Some(block) = window.block(position)? else {
-                let reason = "a block that was there is read again, and is there no more";
+                let reason = "a block that was read before no longer exists";
                 return Err(LogError::corrupt(self.segments.place(position), position, reason));
             };
             position = block.end;
@@ -156,15 +157,15 @@ impl LogReader {
         Ok(())
     }
 
-    /// Where the space ends in which blocks can be.
+    /// Returns the end of the space that may contain blocks.
     pub(crate) fn space_end(&self) -> Lsn {
         self.segments.end()
     }
 
-    /// The next block; `None` at the end of the log.
+    /// Returns the next block; `None` at the end of the log.
     ///
     /// # Errors
-    /// `Corrupt` where the log is damaged before a position that was durable; the device's.
+    /// `Corrupt` if the log is damaged before a position that was durable; errors of the device.
     pub(crate) fn next_block(&mut self) -> Result<Option<Block>, LogError> {
         if self.ended {
             return Ok(None);
@@ -174,15 +175,16 @@ impl LogReader {
         }
         if let Some(block) = self.block_here()? {
             if block.kind == BlockKind::Moved && !self.segments.allows_moved() {
-                let reason = "a block of what compaction moved is here, and braid.meta says that there are none";
+                let reason = "the log has a moved block here, but braid.meta has a version without \
+                              moved blocks";
                 let place = self.segments.place(block.lsn);
                 return Err(LogError::corrupt(place, block.lsn, reason));
             }
             return Ok(Some(block));
         }
         let tail = match tail::examine(&self.segments, self.position) {
-            // Blocks that were written since are no sign of damage if what was missing was written, too: whoever filled
-            // them saw it durable.
+            // Blocks written since are no sign of damage if the missing block was written too: the
+            // thread that filled them saw it durable.
             Err(damage @ LogError::Corrupt { .. }) if self.segments.read_only => {
                 return self.block_written_since()?.map(Some).ok_or(damage);
             }
@@ -193,7 +195,7 @@ impl LogReader {
         Ok(None)
     }
 
-    /// The block at the position, which is passed then.
+    /// Returns the block at the current position and moves past it.
     fn block_here(&mut self) -> Result<Option<Block>, LogError> {
         if self.segments.fresh {
             return Ok(None);
@@ -205,7 +207,7 @@ impl LogReader {
         if self.segments.read_only { self.block_written_since() } else { Ok(None) }
     }
 
-    /// The same, if it was not there when the position was read last.
+    /// Returns the block if it was not there at the last read of this position.
     fn block_written_since(&mut self) -> Result<Option<Block>, LogError> {
         self.window.forget();
         let block = self.window.block(self.position)?;
@@ -215,7 +217,7 @@ impl LogReader {
         Ok(block)
     }
 
-    /// The position after the last block read.
+    /// Returns the position after the last block read.
     pub(crate) fn end(&self) -> Lsn {
         self.position
     }

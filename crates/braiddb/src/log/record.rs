@@ -1,4 +1,4 @@
-//! Records inside a block: what one committed write did to one record.
+//! Records inside a block: the effect of one committed write on one record.
 //!
 //! Invariant: a record starts and ends at a multiple of 8, padded with zeros.
 
@@ -6,11 +6,11 @@ use super::block::BLOCK_ALIGNMENT;
 use crate::rid::{Rid, TableId};
 use crate::types::{OnDisk, U16, U32, U64, on_disk};
 
-/// Bytes of a record's header.
+/// The size of a record header in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 24;
 
 on_disk! {
-    /// The first bytes of every record; key and value follow.
+    /// The header at the start of every record; key and value follow.
     pub(crate) struct RecordHeader {
         pub(crate) rid: U64,
         pub(crate) table: U32,
@@ -19,7 +19,7 @@ on_disk! {
         pub(crate) kind: u8,
         /// Zero.
         pub(crate) reserved: u8,
-        /// CRC-32C of the record, this field taken as zero and the padding left out.
+        /// CRC-32C of the record, with this field taken as zero and without the padding.
         pub(crate) checksum: U32,
     }
 }
@@ -28,7 +28,7 @@ const _: () = assert!(size_of::<RecordHeader>() == RECORD_HEADER_BYTES);
 const _: () = assert!(RECORD_HEADER_BYTES.is_multiple_of(BLOCK_ALIGNMENT));
 
 impl RecordHeader {
-    /// The header of a record, its checksum included.
+    /// Creates the header of a record, including its checksum.
     pub(crate) fn new(
         table: TableId,
         kind: RecordKind,
@@ -50,12 +50,13 @@ impl RecordHeader {
         header
     }
 
-    /// Bytes of the record, padding included.
+    /// Returns the size of the record in bytes, including padding.
     pub(crate) fn record_bytes(&self) -> usize {
         record_bytes(self.key_bytes.get().into(), self.value_bytes.get() as usize)
     }
 
-    /// Whether the checksum is right; `record` starts with this header and holds all of it.
+    /// Returns whether the checksum matches; `record` starts with this header and contains the
+    /// whole record.
     pub(crate) fn verifies(&self, record: &[u8]) -> bool {
         let header = Self { checksum: 0.into(), ..*self };
         let end = RECORD_HEADER_BYTES
@@ -66,24 +67,26 @@ impl RecordHeader {
     }
 }
 
-/// What a write did.
+/// The kind of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
-    /// Made a record: key and value are logged.
+    /// A new record: key and value are logged.
     Insert = 1,
-    /// Gave a record a new value.
+    /// A new value of an existing record.
     Update = 2,
-    /// Deleted a record.
+    /// The deletion of a record.
     Delete = 3,
-    /// Gave the key of a paged table this value, whether it had a record or not. Its record id is 0.
+    /// A new value for a key of a paged table, with or without an existing record. The record id is
+    /// 0.
     PutByKey = 6,
-    /// Deleted the record of a key of a paged table, if it had one. Its record id is 0.
+    /// The deletion of the record of a key of a paged table, if it exists. The record id is 0.
     DeleteByKey = 7,
 }
 
 impl RecordKind {
-    /// Whether its record is one of a paged table. Databases of the first version of the format have none.
+    /// Returns whether the record belongs to a paged table. Databases of the first format version
+    /// have none.
     pub(crate) fn is_by_key(self) -> bool {
         matches!(self, Self::PutByKey | Self::DeleteByKey)
     }
@@ -100,12 +103,12 @@ impl RecordKind {
     }
 }
 
-/// Bytes of the log that a record with such a key and value takes.
+/// Returns the bytes of log for a record with a key and a value of these sizes.
 pub(crate) const fn record_bytes(key_bytes: usize, value_bytes: usize) -> usize {
     RECORD_HEADER_BYTES + (key_bytes + value_bytes).next_multiple_of(BLOCK_ALIGNMENT)
 }
 
-/// A record read back from the log.
+/// A record read from the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordView<'b> {
     pub(crate) table: TableId,
@@ -115,8 +118,8 @@ pub(crate) struct RecordView<'b> {
     pub(crate) value: &'b [u8],
 }
 
-/// The checksum of the headers of so many records, which fill `body`; `None` if they do not, or
-/// one of them is damaged.
+/// Returns the checksum of the headers of `records` records, which must fill `body`. Returns `None`
+/// if they do not, or one of them is damaged.
 pub(crate) fn sum_records(body: &[u8], records: usize) -> Option<u32> {
     let (mut rest, mut sum) = (body, 0);
     for _ in 0..records {
@@ -131,7 +134,7 @@ pub(crate) fn sum_records(body: &[u8], records: usize) -> Option<u32> {
     rest.is_empty().then_some(sum)
 }
 
-/// Splits the first record off the bytes; `None` if they do not start with a record.
+/// Splits the first record from the bytes; `None` if they do not start with a record.
 pub(crate) fn split_record(bytes: &[u8]) -> Option<(RecordView<'_>, &[u8])> {
     let (header, rest) = RecordHeader::ref_from_prefix(bytes)?;
     let (key_bytes, value_bytes) =

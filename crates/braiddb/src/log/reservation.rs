@@ -1,7 +1,8 @@
-//! A reserved block being filled, in place in the ring.
+//! A reserved block that is filled in place in the ring.
 //!
-//! Invariant: the bytes `[lsn, lsn + bytes)` of the ring belong to the reservation alone until it
-//! is finished. One that is dropped unfinished becomes a skip block: the log never has a hole.
+//! Invariant: only the reservation accesses the bytes `[lsn, lsn + bytes)` of the ring until it is
+//! finished. A reservation that is dropped unfinished becomes a skip block, so the log never has a
+//! hole.
 
 use super::Lsn;
 use super::block::{BLOCK_ALIGNMENT, BlockHeader, BlockKind, HEADER_BYTES};
@@ -12,7 +13,7 @@ use super::tracker::LogTracker;
 use crate::rid::{Rid, TableId};
 use crate::types::OnDisk;
 
-/// Room for one block.
+/// Space for one block.
 #[derive(Debug)]
 #[must_use = "dropped, it becomes a skip block"]
 pub(crate) struct Reservation<'l> {
@@ -21,10 +22,10 @@ pub(crate) struct Reservation<'l> {
     filler: usize,
     lsn: u64,
     bytes: usize,
-    /// Bytes filled, the header included.
+    /// Filled bytes, including the header.
     filled: usize,
     records: usize,
-    /// The checksum of the records' headers so far.
+    /// The checksum of the headers of the records so far.
     records_sum: u32,
 }
 
@@ -49,12 +50,12 @@ impl<'l> Reservation<'l> {
         }
     }
 
-    /// Where the block is: the transaction's commit LSN.
+    /// Returns the position of the block, which is the transaction's commit LSN.
     pub(crate) fn lsn(&self) -> Lsn {
         Lsn(self.lsn)
     }
 
-    /// Adds a record; returns its position.
+    /// Adds a record and returns its position.
     #[inline]
     pub(crate) fn append(
         &mut self,
@@ -70,11 +71,11 @@ impl<'l> Reservation<'l> {
         let at = self.lsn + self.filled as u64;
         let key_at = at + RECORD_HEADER_BYTES as u64;
         let value_at = key_at + key.len() as u64;
-        // SAFETY: within the reserved bytes, asserted above, which are this reservation's alone.
+        // SAFETY: within the reserved bytes, asserted above, which only this reservation accesses.
         unsafe {
             self.ring.copy_in(at, header.as_bytes());
             if !(key.len() + value.len()).is_multiple_of(BLOCK_ALIGNMENT) {
-                // The padding, and bytes that key and value overwrite.
+                // Zeros for the padding; key and value overwrite the bytes before it.
                 self.ring.copy_in(at + bytes as u64 - BLOCK_ALIGNMENT as u64, &[0; 8]);
             }
             self.ring.copy_in(key_at, key);
@@ -86,13 +87,12 @@ impl<'l> Reservation<'l> {
         Lsn(at)
     }
 
-    /// Ends the block as a commit; `first_part` is where the transaction's parts start, if it has
-    /// any.
+    /// Ends the block as a commit; `first_part` is the start of the transaction's parts, if any.
     pub(crate) fn finish_commit(mut self, first_part: Option<Lsn>) {
         self.finish(BlockKind::Commit { first_part });
     }
 
-    /// Ends the block as one of records that were logged before, and have not changed.
+    /// Ends the block as one of records that were logged before and have not changed.
     pub(crate) fn finish_moved(mut self) {
         self.finish(BlockKind::Moved);
     }
@@ -103,7 +103,7 @@ impl<'l> Reservation<'l> {
         self.finish(BlockKind::Part { first_part });
     }
 
-    /// Ends the block as a skip block, which holds no records.
+    /// Ends the block as a skip block, which contains no records.
     pub(crate) fn finish_skip(self) {
         drop(self);
     }
@@ -118,7 +118,7 @@ impl<'l> Reservation<'l> {
         let mut header = BlockHeader::new(self.lsn(), self.bytes, durable, records, kind);
         let records_sum = if skip { 0 } else { self.records_sum };
         header.checksum = header.checksum_after(records_sum).into();
-        // SAFETY: within the reserved bytes, which are this reservation's alone.
+        // SAFETY: within the reserved bytes, which only this reservation accesses.
         unsafe { self.ring.copy_in(self.lsn, header.as_bytes()) };
         self.filled = 0;
         self.space.filled(self.filler, self.lsn(), self.bytes as u64, durable);

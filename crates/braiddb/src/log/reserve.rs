@@ -1,15 +1,18 @@
-//! The reserve: disk space that is held back, as a file without meaning, for what leads out of a
+//! The disk reserve: space held by a file without contents, for the operations that recover from a
 //! full disk.
 //!
-//! It has room for the next checkpoint, as large as that is estimated to be, and for what the one after it
-//! takes beyond the room that the next one makes: otherwise there would be none for that. Once the log has
-//! several segments, it has room for one more, or for several small ones, which compaction may fill with copies
-//! before it frees others. The log is extended for transactions only while the reserve is whole; a checkpoint or
-//! compaction that finds no room is lent it, and gives it back when it has made room, or is over. What is held
-//! back beyond need is given up after a checkpoint, when the log is extended, and at opening.
+//! The reserve covers the estimated size of the next checkpoint, and the part of the following one
+//! that the next one does not free. Once the log has several segments, the reserve also covers
+//! another segment, or several small ones. Compaction can fill it with copies before it frees other
+//! segments.
 //!
-//! Invariants: `whole` is said only of a file that has at least the bytes asked for, all allocated;
-//! what is lent is taken back by nobody else.
+//! The log is extended for transactions only while the reserve is complete. A checkpoint or
+//! compaction that finds no space borrows the reserve. It restores the reserve when it has freed
+//! space, or when it ends. Excess reserve is released after a checkpoint, when the log is extended,
+//! and at opening.
+//!
+//! Invariants: `whole` is true only if the file has at least the required bytes, all allocated. A
+//! borrowed reserve is restored only by its borrower.
 
 use super::error::says_full;
 use super::identity::RESERVE_NAME;
@@ -19,60 +22,61 @@ use crate::io::{File, OpenMode, SECTOR_BYTES};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Segments from which on a segment is held back for compaction: where there are fewer, it has
-/// nothing to gain.
+/// Minimum number of segments for which a segment is reserved for compaction. With fewer segments,
+/// compaction cannot free space.
 const MIN_SEGMENTS: usize = 4;
 
-/// Up to so many times what should be held back is kept: the rest is needed again before long.
+/// An excess up to this factor is kept, because it will soon be needed again.
 pub(super) const A_LITTLE_MORE: u64 = 2;
 
 /// The state of the reserve.
 #[derive(Debug, Default)]
 pub(super) struct Reserve {
     file: Mutex<Option<File>>,
-    /// Bytes that are held back.
+    /// Reserved bytes.
     held: AtomicU64,
-    /// Bytes that the next checkpoint will take, about.
+    /// Approximate size of the next checkpoint in bytes.
     next_checkpoint: AtomicU64,
-    /// Bytes that the one after it will take, without those that the next one makes room for.
+    /// The size of the following checkpoint in bytes, without the space freed by the next one.
     checkpoint_after: AtomicU64,
     whole: AtomicBool,
-    /// A checkpoint or compaction uses it.
+    /// True while a checkpoint or compaction uses the reserve.
     lent: AtomicBool,
 }
 
 impl Reserve {
-    /// Bytes that are held back.
+    /// Returns the reserved bytes.
     pub(super) fn held(&self) -> u64 {
         // Relaxed: changed under the lock of the file, read as a statistic.
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Closes the file, and leaves it where it is.
+    /// Closes the file without removing it.
     pub(super) fn forget(&self) {
         self.file.lock().take();
     }
 
-    /// Takes down what the next checkpoint will take, about, and how much more the one after it.
+    /// Records the approximate size of the next checkpoint, and the additional size of the one
+    /// after it.
     pub(super) fn expect_checkpoints(&self, next: u64, after: u64) {
         // Relaxed: estimates.
         self.next_checkpoint.store(next, Ordering::Relaxed);
         self.checkpoint_after.store(after, Ordering::Relaxed);
     }
 
-    /// Bytes that the next checkpoint will take, about.
+    /// Returns the approximate size of the next checkpoint in bytes.
     pub(super) fn next_checkpoint(&self) -> u64 {
         // Relaxed: an estimate.
         self.next_checkpoint.load(Ordering::Relaxed)
     }
 
-    /// What is to be held back for checkpoints.
+    /// Returns the bytes to reserve for checkpoints.
     fn for_checkpoints(&self) -> u64 {
         // Relaxed: an estimate.
         self.next_checkpoint() + self.checkpoint_after.load(Ordering::Relaxed)
     }
 
-    /// Whether all is held back that should be, as far as was last tried.
+    /// Returns whether the reserve was complete at the last attempt.
     pub(super) fn is_whole(&self) -> bool {
         // Relaxed: a hint.
         self.whole.load(Ordering::Relaxed)
@@ -80,7 +84,8 @@ impl Reserve {
 }
 
 impl Segments {
-    /// How many segments are held back: of so many, three quarters of one or more are left to copies.
+    /// Returns the number of segments to reserve. Three quarters of their space is available to
+    /// copies.
     fn segments_for_copies(&self) -> u64 {
         (self.extent.slack() + self.segment_bytes() / 4 * 3).div_ceil(self.segment_bytes())
     }
@@ -91,14 +96,16 @@ impl Segments {
             .next_multiple_of(SECTOR_BYTES as u64)
     }
 
-    /// Holds back what should be, for an extension of the log.
+    /// Completes the reserve, before an extension of the log.
     ///
     /// # Errors
-    /// If there is no room, or it is lent; what was held back before is then held back still.
+    /// An error if the disk has no space, or the reserve is lent. The previous reserve is then
+    /// kept.
     pub(super) fn hold_reserve(&self) -> Result<(), LogError> {
-        // Looked at under the lock under which it is lent: what is lent just now is taken back by nobody else.
+        // Checked under the lock of the loan: only the borrower may restore a lent reserve.
         let mut file = self.reserve.file.lock();
-        // Relaxed: written under the lock, but for the end of a loan; the lender's next attempt, at the latest, sees that.
+        // Relaxed: written under the lock, except at the end of a loan, which the next attempt sees
+        // at the latest.
         if self.reserve.lent.load(Ordering::Relaxed) {
             let path = self.directory.path().join(RESERVE_NAME);
             let full = std::io::ErrorKind::StorageFull.into();
@@ -107,16 +114,16 @@ impl Segments {
         self.hold_back(&mut file)
     }
 
-    /// Holds back what should be, for whom it was lent to.
+    /// Completes the reserve again, on behalf of the borrower.
     ///
     /// # Errors
-    /// If there is no room; what was held back before is then held back still.
+    /// An error if the disk has no space. The previous reserve is then kept.
     pub(super) fn take_reserve_back(&self) -> Result<(), LogError> {
         self.hold_back(&mut self.reserve.file.lock())
     }
 
-    /// Takes over what an earlier opening held back, if it has its room on the disk. Otherwise nothing is held back, until
-    /// that is tried for the next time.
+    /// Takes over the reserve of an earlier opening, if its disk space is allocated. Otherwise the
+    /// reserve is empty until the next attempt to complete it.
     pub(super) fn adopt_reserve(&self) {
         let mut file = self.reserve.file.lock();
         match self.open_earlier_reserve() {
@@ -125,30 +132,31 @@ impl Segments {
                 // Relaxed: as in `hold_back`.
                 self.reserve.held.store(bytes, Ordering::Relaxed);
             }
-            Err(error) => tracing::debug!("nothing is held back yet: {error}"),
+            Err(error) => tracing::debug!("cannot take over the disk reserve yet: {error}"),
         }
     }
 
     fn open_earlier_reserve(&self) -> Result<(File, u64), LogError> {
         let file = self.directory.open_file(RESERVE_NAME, OpenMode::Existing)?;
-        let fail = |error| LogError::io("take over space in", file.path(), 0, error);
+        let fail = |error| LogError::io("take over the reserve in", file.path(), 0, error);
         let bytes = file.length().map_err(fail)?;
         if bytes > 0 {
-            // A copy of a database may have a file here that takes no room.
+            // In a copy of a database, this file may have no allocated space.
             file.allocate(bytes).map_err(fail)?;
         }
         Ok((file, bytes))
     }
 
-    /// Gives up what is held back beyond what should be, if it is more than so many `times` that.
+    /// Shrinks the reserve to the required size, if it exceeds that size by more than the factor
+    /// `times`.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Errors of the operating system.
     pub(super) fn shrink_reserve(&self, times: u64) -> Result<(), LogError> {
         let file = self.reserve.file.lock();
         let (Some(file), target) = (&*file, self.reserve_target()) else { return Ok(()) };
         if self.reserve.held() / times > target {
-            let fail = |error| LogError::io("give space back in", file.path(), 0, error);
+            let fail = |error| LogError::io("shrink the reserve in", file.path(), 0, error);
             file.truncate(target).map_err(fail)?;
             // Relaxed: as in `hold_back`.
             self.reserve.held.store(target, Ordering::Relaxed);
@@ -165,27 +173,26 @@ impl Segments {
 
     fn hold_back(&self, file: &mut Option<File>) -> Result<(), LogError> {
         let (target, held) = (self.reserve_target(), self.reserve.held());
-        // Relaxed, here and below: written under the lock of the file, but for the end of a loan; to those who read them
-        // without it, hints and statistics.
+        // Relaxed, here and below: written under the lock of the file, except at the end of a loan.
+        // Readers without the lock use them as hints and statistics.
         if held < target || held / A_LITTLE_MORE > target {
             self.reserve.whole.store(false, Ordering::Relaxed);
             let file = self.open_reserve(file)?;
             let resize = || match held > target {
                 true => file.truncate(target),
                 false => file.allocate(target).inspect_err(|_| {
-                    // What was allocated of it, if anything, is given back, or is at least counted
-                    // by nobody.
+                    // Frees a partial allocation. If that fails, the excess is not counted.
                     _ = file.truncate(held);
                 }),
             };
             let mut resized = resize();
-            // Files that are kept for the log to come are of no use to it while this is not whole.
+            // Spare segment files are useless while the reserve is incomplete.
             while resized.as_ref().is_err_and(says_full) && self.remove_spare() {
                 resized = resize();
             }
             resized.map_err(|error| {
                 let error = self.cannot_grow_by(target.saturating_sub(held), error);
-                LogError::io("hold space back in", file.path(), 0, error)
+                LogError::io("extend the reserve in", file.path(), 0, error)
             })?;
             // Relaxed, here and below: as above.
             self.reserve.held.store(target, Ordering::Relaxed);
@@ -195,8 +202,8 @@ impl Segments {
         Ok(())
     }
 
-    /// Lends what was held back to those who make room, until they take it back or end the loan;
-    /// whether there was anything.
+    /// Lends the reserve to an operation that frees space, until it restores the reserve or ends
+    /// the loan. Returns whether there was a reserve.
     pub(super) fn lend_reserve(&self) -> bool {
         let file = self.reserve.file.lock();
         // Relaxed, here and below: as in `take_reserve_back`.
@@ -204,17 +211,17 @@ impl Segments {
         self.reserve.lent.store(true, Ordering::Relaxed);
         let (Some(file), true) = (&*file, self.reserve.held() > 0) else { return false };
         if let Err(error) = file.truncate(0) {
-            tracing::warn!("cannot give up {}: {error}", file.path().display());
+            tracing::warn!("cannot release {}: {error}", file.path().display());
             return false;
         }
         // Relaxed: as in `take_reserve_back`.
         self.reserve.held.store(0, Ordering::Relaxed);
-        tracing::info!("the disk is full: the space in {} is used", file.path().display());
+        tracing::info!("the disk is full: the reserve in {} is used", file.path().display());
         true
     }
 
-    /// Ends the loan of what was held back, whether it can be taken back or not: then it is tried again
-    /// when the log is to be extended.
+    /// Ends the loan, whether the reserve can be restored or not. If not, the next extension of the
+    /// log tries again.
     pub(super) fn end_loan(&self) {
         if self.take_reserve_back().is_err() {
             // Relaxed: see `hold_reserve`.
@@ -223,11 +230,12 @@ impl Segments {
         self.extent.resume();
     }
 
-    /// Bytes that upkeep may yet log, the reserve included, a checkpoint's room left out.
+    /// Returns the bytes that upkeep may still log, including the reserve but without the space for
+    /// a checkpoint.
     pub(super) fn room_for_upkeep(&self, tail: Lsn) -> u64 {
         let free = self.directory.available_bytes().saturating_add(self.reserve.held());
         let free = free.saturating_sub(self.reserve.next_checkpoint());
-        // First the last file is made whole.
+        // The last file is completed first.
         let missing = self.missing_bytes();
         let more = free.checked_sub(missing).map_or(0, |free| {
             let segments = free / self.file_bytes() + self.spares.count() as u64;
@@ -237,7 +245,7 @@ impl Segments {
         end.saturating_sub(tail.0 + self.extent.slack())
     }
 
-    /// Bytes of a segment's file.
+    /// Returns the size of a segment's file in bytes.
     pub(super) fn file_bytes(&self) -> u64 {
         HEADER_BYTES + self.segment_bytes()
     }

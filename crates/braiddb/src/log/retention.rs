@@ -1,9 +1,10 @@
-//! What of the log is kept although neither recovery nor any record needs it: those who read it later hold it.
+//! Retention of log for later readers, although neither recovery nor any record needs it.
 //!
-//! Invariants: a segment is freed only under the lock of the holds, and only if no hold needs it that is within its limit; a
-//! hold is taken, under the same lock, only if every segment from there on is there. So what is held can be read, until the
-//! hold is lost: that happens only when something of it is freed, as the log has gone on for more than the hold may keep;
-//! it is noted under the same lock, before the segment is anything else, and its owner finds out.
+//! Invariants: a segment is freed only under the lock of the holds, and only if no hold within its
+//! limit needs it. A hold is taken under the same lock, and only if every segment from its position
+//! on exists. The held log can therefore be read until the hold is lost. A hold is lost only when a
+//! segment of it is freed because the log has grown past its limit. This is recorded under the same
+//! lock, before the segment is reused, and its owner finds out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use super::{LogFiles, Lsn};
 use crate::planted::{Bug, is_planted};
 use crate::sync::Mutex;
 
-/// Who holds the log, and from where on.
+/// The active holds of the log.
 #[derive(Debug, Default)]
 pub(super) struct Retention(Mutex<Holds>);
 
@@ -26,42 +27,42 @@ struct Holds {
 /// The part of the log that one holder needs.
 #[derive(Clone, Copy, Debug)]
 struct HeldRange {
-    /// The log from the segment of this position on is needed.
+    /// The log is needed from the segment of this position on.
     from: Lsn,
-    /// Bytes of log, from there to its tail, beyond which it may be freed.
+    /// Maximum bytes of log from there to the tail; beyond that it may be freed.
     most: u64,
-    /// Something of it was.
+    /// True if a part of it was freed.
     lost: bool,
 }
 
-/// The log from a position on; held until this is dropped, or lost.
+/// A hold on the log from a position on, until it is dropped or lost.
 #[derive(Debug)]
 pub(crate) struct LogHold {
     retention: Arc<Retention>,
     number: u64,
 }
 
-/// The log was freed before a position that lies behind the one asked for.
+/// The error for a position before the oldest existing log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogFreed {
-    /// From where on the log is there.
+    /// The start of the existing log.
     pub(crate) oldest: Lsn,
 }
 
 impl LogHold {
-    /// From where on the log is held, if it still is.
+    /// Returns the start of the held log, if the hold is not lost.
     pub(crate) fn from(&self) -> Option<Lsn> {
         let held = self.retention.0.lock().held[&self.number];
         (!held.lost).then_some(held.from)
     }
 
-    /// How many bytes of log may be held, from where it is held on.
+    /// Sets the maximum bytes of log to hold.
     pub(crate) fn set_most(&self, most: u64) {
         let mut holds = self.retention.0.lock();
         holds.held.get_mut(&self.number).expect("held until it is dropped").most = most;
     }
 
-    /// Needs what is before `from` no more.
+    /// Releases everything before `from`.
     pub(crate) fn advance(&self, from: Lsn) {
         let mut holds = self.retention.0.lock();
         let held = holds.held.get_mut(&self.number).expect("held until it is dropped");
@@ -76,7 +77,8 @@ impl Drop for LogHold {
 }
 
 impl Holds {
-    /// The least position from which on the log is needed, and may be held; `tail` is where it ends now.
+    /// Returns the lowest position that a hold within its limit needs; `tail` is the current end of
+    /// the log.
     fn oldest(&self, tail: Lsn) -> Lsn {
         let is_within = |held: &&HeldRange| tail.0.saturating_sub(held.from.0) <= held.most;
         if is_planted(Bug::FreedHeldSegment) {
@@ -88,8 +90,8 @@ impl Holds {
 }
 
 impl Segments {
-    /// Takes a segment out of use, if nobody holds it who may; `tail` is where the log ends now. Those lose their holds
-    /// who need it, and hold more than they may.
+    /// Takes a segment out of use, unless a hold within its limit needs it. Holds beyond their
+    /// limit that need it are lost. `tail` is the current end of the log.
     pub(super) fn retire_unheld(&self, index: u64, tail: Lsn) -> Option<SegmentFile> {
         let mut holds = self.retention.0.lock();
         if index >= self.index(holds.oldest(tail)) {
@@ -103,10 +105,10 @@ impl Segments {
 }
 
 impl LogFiles {
-    /// Holds the log from `from` on, at most `most` bytes of it, all of which must be there.
+    /// Holds the log from `from` on, up to `most` bytes. All of it must exist.
     ///
     /// # Errors
-    /// If it is not.
+    /// An error if it does not.
     pub(crate) fn hold(&self, from: Lsn, most: u64) -> Result<LogHold, LogFreed> {
         let segments = self.segments();
         let mut holds = segments.retention.0.lock();
@@ -120,13 +122,13 @@ impl LogFiles {
         Ok(LogHold { retention: segments.retention.clone(), number })
     }
 
-    /// From where on all of the log is there.
+    /// Returns the position from which the whole log exists.
     pub(crate) fn oldest(&self) -> Lsn {
         self.segments().contiguous_from()
     }
 
-    /// The segments whose every position is before `lsn`, and which nobody holds who may; `tail` is where the log ends
-    /// now.
+    /// Returns the segments that lie completely before `lsn` and that no hold within its limit
+    /// needs. `tail` is the current end of the log.
     pub(crate) fn unheld_before(&self, lsn: Lsn, tail: Lsn) -> Vec<u64> {
         let segments = self.segments();
         let oldest = segments.retention.0.lock().oldest(tail);

@@ -1,23 +1,25 @@
-//! The log's tail in memory: a ring of bytes, mapped once, in which LSN `l` lies at `l mod size`.
+//! The log's tail in memory: a ring of bytes, mapped once, in which LSN `l` is stored at `l mod
+//! size`.
 //!
-//! Who may touch which bytes is decided outside: a reservation alone touches the bytes it reserved
-//! until it is finished; from then until they are durable nobody changes them, and the device
-//! reads them; admission lets nobody reserve them again before.
+//! Other modules control the access to its bytes. Only the reservation accesses the bytes it
+//! reserved until it is finished. From then until they are durable, no thread changes them, and the
+//! device reads them. Admission ensures that they are not reserved again before.
 
 use std::ptr::NonNull;
 
 use super::Lsn;
 
-/// An anonymous mapping, zeroed, page-aligned, of a power of two bytes.
+/// An anonymous mapping of a power of two bytes, zeroed and page-aligned.
 #[derive(Debug)]
 pub(super) struct Ring {
     pointer: NonNull<u8>,
     bytes: usize,
 }
 
-// SAFETY: the ring is memory; the module says who touches which part of it.
+// SAFETY: the ring is plain memory; the module comment states which thread accesses which part.
 unsafe impl Send for Ring {}
-// SAFETY: a shared ring gives out addresses only; who copies to it has those bytes to itself (`copy_in`).
+// SAFETY: a shared ring returns only addresses; a thread that copies to it has exclusive access to
+// those bytes (`copy_in`).
 unsafe impl Sync for Ring {}
 
 impl Ring {
@@ -25,7 +27,7 @@ impl Ring {
         assert!(bytes.is_power_of_two(), "positions wrap by masking");
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a new anonymous mapping touches nothing that exists.
+        // SAFETY: a new anonymous mapping affects no existing memory.
         let pointer = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if pointer == libc::MAP_FAILED {
             return Err(std::io::Error::last_os_error());
@@ -42,25 +44,25 @@ impl Ring {
         lsn as usize & (self.bytes - 1)
     }
 
-    /// The address of a position's byte.
+    /// Returns the address of a position's byte.
     pub(super) fn at(&self, lsn: Lsn) -> *const u8 {
-        // SAFETY: masked to the mapping.
+        // SAFETY: the mask keeps the offset within the mapping.
         unsafe { self.pointer.as_ptr().add(self.offset(lsn.0)) }
     }
 
-    /// Copies bytes to a position, around the end if need be.
+    /// Copies bytes to a position, wrapping around the end if necessary.
     ///
     /// # Safety
-    /// The caller has these bytes of the ring to itself.
+    /// The caller has exclusive access to these bytes of the ring.
     #[inline]
     pub(super) unsafe fn copy_in(&self, lsn: u64, bytes: &[u8]) {
         let offset = self.offset(lsn);
         if bytes.len() > self.bytes - offset {
-            // SAFETY: the caller has the bytes to itself, as it promised.
+            // SAFETY: the caller has exclusive access to the bytes, as it promised.
             return unsafe { self.copy_around(offset, bytes) };
         }
-        // The length stays visible to the compiler, which turns short copies into moves.
-        // SAFETY: ends within the mapping; the caller has the bytes to itself.
+        // The length stays visible to the compiler, which turns short copies into moves. SAFETY:
+        // ends within the mapping; the caller has exclusive access to the bytes.
         unsafe {
             let to = self.pointer.as_ptr().add(offset);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -74,7 +76,7 @@ impl Ring {
         let (first, rest) = bytes.split_at(self.bytes - offset);
         assert!(rest.len() <= offset, "no block is as long as the ring");
         let start = self.pointer.as_ptr();
-        // SAFETY: within the mapping; the caller has the bytes to itself.
+        // SAFETY: within the mapping; the caller has exclusive access to the bytes.
         unsafe {
             std::ptr::copy_nonoverlapping(first.as_ptr(), start.add(offset), first.len());
             std::ptr::copy_nonoverlapping(rest.as_ptr(), start, rest.len());
@@ -84,7 +86,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: mapped in `new`, and nothing refers to it any more.
+        // SAFETY: mapped in `new`, and no reference to it remains.
         unsafe { libc::munmap(self.pointer.as_ptr().cast(), self.bytes) };
     }
 }

@@ -1,16 +1,20 @@
-//! Segment files: where each LSN is on disk.
+//! Segment files: the location of each LSN on disk.
 //!
-//! A segment is a header sector and `segment_bytes` of log; LSN `l` is in segment
-//! `l / segment_bytes`, at file offset `4096 + l mod segment_bytes`. Invariants: from the newest
-//! checkpoint on the segments are contiguous, older ones are there if anything leads to them; a
-//! file has its final name, that of the first segment it is, only once it has a header, which says
-//! what segment it is now; in prepared space every segment exists durably, and nothing but log writes
-//! touch it; it is within the extent. What was not logged yet is zero, or is what the file held as an
-//! earlier segment, in which no block is at its own LSN.
+//! A segment is a header sector and `segment_bytes` of log. LSN `l` is in segment `l /
+//! segment_bytes`, at file offset `4096 + l mod segment_bytes`. Invariants:
 //!
-//! The file of the first segment may be shorter than a segment while it is the last (`growth`): the log is on
-//! disk up to there. Every header says how much of the log its file durably has, so a file that was cut short
-//! is told from one that has not grown yet.
+//! - From the newest checkpoint on the segments are contiguous. Older ones exist while something
+//!   references them.
+//! - A file has its final name only once it has a header. It is named after the first segment it
+//!   stored; the header names its current segment.
+//! - In prepared space, which lies within the extent, every segment exists durably, and only log
+//!   writes access it.
+//! - Space that was not logged yet is zero, or has the contents of an earlier segment of the file,
+//!   in which no block is at its own LSN.
+//!
+//! The file of the first segment may be shorter than a segment while it is the last one (`growth`);
+//! the log on disk ends there. Every header states how much of the log its file durably contains.
+//! This distinguishes a truncated file from one that has not grown yet.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,13 +42,13 @@ use crate::sync::{Mutex, RwLock};
 pub(super) const HEADER_BYTES: u64 = SECTOR_BYTES as u64;
 const LOOK_BYTES: usize = 1 << 20;
 
-/// A segment's file.
+/// The file of a segment.
 #[derive(Clone, Debug)]
 pub(super) struct SegmentFile {
     pub(super) file: Arc<File>,
-    /// Where the segment started by which the file is called, the first that it was.
+    /// The start of the first segment that the file stored, which its name contains.
     called: Lsn,
-    /// All of it was written before, in an earlier life.
+    /// True if all of it was written before, as an earlier segment.
     pub(super) written: bool,
 }
 
@@ -58,12 +62,12 @@ impl SegmentFile {
     }
 }
 
-/// What the file is called that is first the segment that starts at `start`.
+/// Returns the name of a file that first stores the segment that starts at `start`.
 fn name_of(start: Lsn) -> String {
     format!("wal-{:016x}.seg", start.0)
 }
 
-/// What the files among `names` that hold segments are called by.
+/// Returns the start positions in the names of segment files among `names`.
 fn starts_of(names: &[String]) -> Vec<u64> {
     let start = |name: &String| {
         let start = name.strip_prefix("wal-")?.strip_suffix(".seg")?;
@@ -77,32 +81,33 @@ fn starts_of(names: &[String]) -> Vec<u64> {
 pub(super) struct Segments {
     pub(super) directory: Directory,
     pub(super) identity: Identity,
-    /// The version of the format that `braid.meta` says, durably.
+    /// The durable format version in `braid.meta`.
     version: AtomicU32,
     raising_version: Mutex<()>,
     files: RwLock<BTreeMap<u64, SegmentFile>>,
-    /// Where the last of them ends, as a position.
+    /// The end of the last segment, as a position.
     pub(super) end: AtomicU64,
     pub(super) spares: Spares,
     pub(super) prepared: PreparedSpace,
     pub(super) reserve: Reserve,
     pub(super) extent: Arc<Extent>,
     pub(super) retention: Arc<Retention>,
-    /// Segments freed since the log was opened.
+    /// Number of segments freed since the log was opened.
     pub(super) freed: SharedCounter,
-    /// How many there were when they were released.
+    /// Number of segments when they were released.
     released: AtomicU64,
-    /// What the reader found at the end of the log.
+    /// The end of the log, as found by the reader.
     pub(super) tail: Mutex<Option<Tail>>,
-    /// Made just now: nothing to read.
+    /// True if they were just created, so that no log must be read.
     pub(super) fresh: bool,
-    /// Opened to be read only: another process may write to them, and free them (`read_only`).
+    /// True if opened read-only: another process may write to them, and free them (`read_only`).
     pub(super) read_only: bool,
 }
 
 impl Segments {
-    /// Opens a directory's segments, or makes a database in it. `extent` makes the log's extent, from
-    /// the bytes of a segment. Segments and pages have those bytes if a database is made, and pages if it has none.
+    /// Opens the segments of a directory, or creates a database in it. `extent` creates the log's
+    /// extent for a segment size. The segment size is used for a new database, and the page size if
+    /// the database has not fixed one.
     pub(super) fn open(
         directory: Directory,
         (segment_bytes, page_bytes): (u64, usize),
@@ -135,7 +140,7 @@ impl Segments {
         Ok(segments)
     }
 
-    /// No segments yet.
+    /// Creates an empty set of segments.
     fn new(
         directory: Directory,
         (identity, version): (Identity, u32),
@@ -163,7 +168,7 @@ impl Segments {
         }
     }
 
-    /// Opens the segments of a directory that is only read.
+    /// Opens the segments of a read-only directory.
     pub(super) fn open_read_only(directory: Directory) -> Result<Self, LogError> {
         let starts = starts_of(&directory.list()?);
         let identity = Identity::read(&directory, DEFAULT_PAGE_BYTES)?;
@@ -172,40 +177,40 @@ impl Segments {
         Ok(segments)
     }
 
-    /// The version of the format that `braid.meta` says.
+    /// Returns the format version in `braid.meta`.
     pub(super) fn version(&self) -> u32 {
-        // Acquire pairs with the Release in `raise_version`: the file says so, durably.
+        // Acquire pairs with the Release in `raise_version`: the file durably has this version.
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether records of paged tables may be in the log.
+    /// Returns whether the log may contain records of paged tables.
     pub(super) fn allows_paged(&self) -> bool {
         self.version() >= PAGED_VERSION
     }
 
-    /// Whether moved blocks may be in the log.
+    /// Returns whether the log may contain moved blocks.
     pub(super) fn allows_moved(&self) -> bool {
         self.version() >= MOVED_VERSION
     }
 
-    /// Makes the database one whose log may have records of paged tables, durably, with blocking calls: once in
-    /// its life.
+    /// Raises the version durably, so that the log may contain records of paged tables. Uses
+    /// blocking calls, once in the database's life.
     pub(super) fn allow_paged(&self) -> Result<(), LogError> {
         self.raise_version(PAGED_VERSION)
     }
 
-    /// Makes the database one whose log may have moved blocks, in the same way.
+    /// Raises the version in the same way, so that the log may contain moved blocks.
     pub(super) fn allow_moved(&self) -> Result<(), LogError> {
         self.raise_version(MOVED_VERSION)
     }
 
-    /// Lets checkpoints have places of pages.
+    /// Raises the version in the same way, so that checkpoints may contain positions of pages.
     pub(super) fn allow_leaves(&self) -> Result<(), LogError> {
         self.raise_version(LEAVES_VERSION)
     }
 
     fn raise_version(&self, version: u32) -> Result<(), LogError> {
-        // Programs that know earlier versions only would take pages for the usual ones.
+        // Programs that know only earlier versions would assume the default page size.
         let is_usual = self.identity.page_bytes == DEFAULT_PAGE_BYTES;
         let version = if is_usual { version } else { version.max(LEAVES_VERSION) };
         if self.version() >= version {
@@ -220,7 +225,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Opens the files that are there, each as what its header says.
+    /// Opens the existing files, each as the segment that its header names.
     fn open_files(&self, names: &[u64]) -> Result<(), LogError> {
         let mut files = self.files.write();
         let mut lengths = BTreeMap::new();
@@ -232,7 +237,7 @@ impl Segments {
                 return Err(LogError::Corrupt {
                     path: file.path().into(),
                     offset: 0,
-                    reason: format!("it says that it is the same segment as {}", other.name()),
+                    reason: format!("its header names the same segment as {}", other.name()),
                 });
             }
             lengths.insert(index, bytes);
@@ -245,8 +250,8 @@ impl Segments {
         if let Some((index, bytes)) = short {
             let path = files[index].file.path().into();
             let reason =
-                "by its header this file ends here, within its segment: only that of the first \
-                          segment may, and only while there is no other"
+                "its header states that this file ends here, within its segment, which only the \
+                 file of the first segment may do while no other exists"
                     .into();
             return Err(LogError::Corrupt { path, offset: HEADER_BYTES + bytes, reason });
         }
@@ -259,7 +264,7 @@ impl Segments {
         LogError::Corrupt { path: self.directory.path().join(self.name(index)), offset: 0, reason }
     }
 
-    /// Checks that no segment is missing from the one of `lsn` on; compaction frees older ones.
+    /// Checks that no segment is missing from the one of `lsn` on. Compaction frees older ones.
     pub(super) fn check_from(&self, lsn: Lsn) -> Result<(), LogError> {
         let files = self.files.read();
         let last = files.last_key_value().map_or(0, |(index, _)| *index);
@@ -268,7 +273,7 @@ impl Segments {
             .map_or(Ok(()), |index| Err(self.missing(index)))
     }
 
-    /// From where on no segment is missing.
+    /// Returns the position from which no segment is missing.
     pub(super) fn contiguous_from(&self) -> Lsn {
         let files = self.files.read();
         let mut first = files.last_key_value().map_or(0, |(index, _)| *index);
@@ -278,19 +283,19 @@ impl Segments {
         self.start(first).max(Lsn::FIRST)
     }
 
-    /// The segments whose every position is before `lsn`.
+    /// Returns the segments that lie completely before `lsn`.
     pub(super) fn whole_before(&self, lsn: Lsn) -> Vec<u64> {
         let end = self.index(lsn);
         self.files.read().range(..end).map(|(index, _)| *index).collect()
     }
 
-    /// How many there are.
+    /// Returns the number of segments.
     pub(super) fn count(&self) -> usize {
         // Relaxed: a statistic.
         self.files.read().len() + self.released.load(Ordering::Relaxed) as usize
     }
 
-    /// Their files.
+    /// Returns the current files of the segments.
     pub(super) fn files_now(&self) -> Vec<(u64, Arc<File>)> {
         let files = self.files.read();
         files.iter().map(|(index, segment)| (*index, segment.file.clone())).collect()
@@ -302,24 +307,24 @@ impl Segments {
         // Relaxed: a statistic.
         self.released.store(files.len() as u64, Ordering::Relaxed);
         files.clear();
-        // Nothing of the directory is this database's any more.
+        // The directory no longer belongs to this database.
         self.spares.forget();
         self.reserve.forget();
         self.directory.unlock();
     }
 
-    /// Files of all segments, and those kept to become new ones.
+    /// Returns the number of segment files and spare files.
     pub(super) fn files_on_disk(&self) -> u64 {
         (self.count() + self.spares.count()) as u64
     }
 
-    /// Their bytes.
+    /// Returns the size of these files in bytes.
     pub(super) fn disk_bytes(&self) -> u64 {
         (self.files_on_disk() * self.file_bytes()).saturating_sub(self.missing_bytes())
     }
 
-    /// Copies the segments up to `until`, and zeros after it, into another directory; returns the
-    /// bytes copied.
+    /// Copies the segments up to `until`, followed by zeros, into another directory. Returns the
+    /// number of copied bytes.
     pub(super) fn copy_to(&self, target: &Directory, until: Lsn) -> Result<u64, LogError> {
         let (mut bytes, end) = (0, self.end());
         for (index, file) in self.files_now() {
@@ -328,8 +333,9 @@ impl Segments {
                 break;
             }
             let copied = target.open_file(&self.name(index), OpenMode::Emptied)?;
-            // As long as it is here: the log, which may be small, goes on in the copy as it would here. The
-            // header that is here may say more by now.
+            // The copy gets the current length of the file, because the log, which may be small,
+            // continues in the copy as it would here. The current header may state a larger size by
+            // now.
             let length = (end.0 - start.0).min(self.segment_bytes());
             let header = self.identity.segment_header(start, length);
             copied
@@ -342,14 +348,14 @@ impl Segments {
         Ok(bytes)
     }
 
-    /// Takes a segment out of use; its file is the caller's.
+    /// Takes a segment out of use and returns its file.
     pub(super) fn retire(&self, index: u64) -> SegmentFile {
         self.freed.add(1);
         self.files.write().remove(&index).expect("a segment is freed once")
     }
 
-    /// Removes the segment that an interrupted creation left; segments with a log in them are
-    /// not touched, they belong to a database that lost its `braid.meta`.
+    /// Removes the segment left by an interrupted creation. A segment that contains log is not
+    /// removed: it belongs to a database that lost its `braid.meta`.
     fn discard_leftovers(&self, starts: &[u64]) -> Result<(), LogError> {
         let Some(_) = starts.first() else { return Ok(()) };
         if starts != [0] || !self.is_empty(0)? {
@@ -362,7 +368,7 @@ impl Segments {
         Ok(self.directory.remove(&self.name(0))?)
     }
 
-    /// Whether nothing was ever logged to a segment.
+    /// Returns whether nothing was ever logged to a segment.
     fn is_empty(&self, index: u64) -> Result<bool, LogError> {
         let file = self.directory.open_file(&self.name(index), OpenMode::Existing)?;
         let failed = |error| LogError::io("read", file.path(), 0, error);
@@ -384,12 +390,12 @@ impl Segments {
         self.identity.segment_bytes
     }
 
-    /// The LSN of a segment's first byte.
+    /// Returns the LSN of a segment's first byte.
     pub(super) fn start(&self, index: u64) -> Lsn {
         Lsn(index * self.segment_bytes())
     }
 
-    /// The segment an LSN is in.
+    /// Returns the segment of an LSN.
     pub(super) fn index(&self, lsn: Lsn) -> u64 {
         lsn.0 / self.segment_bytes()
     }
@@ -402,7 +408,7 @@ impl Segments {
         self.name(index) + UNFINISHED
     }
 
-    /// File and offset of an LSN, for messages.
+    /// Returns the file and the offset of an LSN, for messages.
     pub(super) fn place(&self, lsn: Lsn) -> (PathBuf, u64) {
         let index = self.index(lsn);
         let name =
@@ -410,39 +416,39 @@ impl Segments {
         (self.directory.path().join(name), HEADER_BYTES + lsn.0 % self.segment_bytes())
     }
 
-    /// File and offset of an LSN, if its segment exists.
+    /// Returns the file and the offset of an LSN, if its segment exists.
     pub(super) fn locate(&self, lsn: Lsn) -> Option<(Arc<File>, u64)> {
         let file = self.files.read().get(&self.index(lsn))?.file.clone();
         Some((file, HEADER_BYTES + lsn.0 % self.segment_bytes()))
     }
 
-    /// Whether the segment of an LSN was written before it came into use.
+    /// Returns whether the segment of an LSN was written before it came into use.
     pub(super) fn was_written(&self, lsn: Lsn) -> bool {
         self.files.read().get(&self.index(lsn)).is_some_and(|segment| segment.written)
     }
 
-    /// Bytes from an LSN to the end of its segment.
+    /// Returns the bytes from an LSN to the end of its segment.
     pub(super) fn rest(&self, lsn: Lsn) -> u64 {
         self.segment_bytes() - lsn.0 % self.segment_bytes()
     }
 
-    /// Says that the log goes on at `lsn`, and no space is prepared yet. At the start of a segment there may be
-    /// nothing before: compaction has freed it.
+    /// Continues the log at `lsn`, without prepared space. If `lsn` is the start of a segment, the
+    /// previous one may not exist because compaction has freed it.
     pub(super) fn start_prepared(&self, lsn: Lsn) {
         assert!(lsn <= self.end(), "the log goes on where its files are");
         self.prepared.advance(lsn);
     }
 
-    /// Says that space is prepared up to `end`.
+    /// Sets the end of the prepared space.
     pub(super) fn set_prepared(&self, end: Lsn) {
         assert!(self.locate(Lsn(end.0 - 1)).is_some(), "prepared space has its file");
         self.prepared.advance(end);
     }
 
-    /// A new file for a segment, under its unfinished name, its space allocated.
+    /// Creates a file for a segment under its unfinished name, with its space allocated.
     ///
     /// # Errors
-    /// The operating system's; no file is left then, as far as it can be removed.
+    /// Errors of the operating system; the file is then removed if possible.
     pub(super) fn create_file(&self, index: u64) -> Result<SegmentFile, LogError> {
         let file = self.directory.open_file(&self.unfinished_name(index), OpenMode::Emptied)?;
         let bytes = HEADER_BYTES + self.bytes_when_made(index);
@@ -456,7 +462,8 @@ impl Segments {
         Ok(SegmentFile::new(file, self.start(index)))
     }
 
-    /// That a file could not be made so many bytes longer; of a full disk also how many bytes that is, and how many there are.
+    /// Returns the error for a file that could not be extended by `wanted` bytes. For a full disk
+    /// it states this number and the available bytes.
     pub(super) fn cannot_grow_by(&self, wanted: u64, cause: std::io::Error) -> std::io::Error {
         let free = self.directory.available_bytes();
         if !says_full(&cause) || free == u64::MAX {
@@ -466,17 +473,17 @@ impl Segments {
         std::io::Error::new(kind, format!("{cause}: {wanted} bytes are wanted, {free} are free"))
     }
 
-    /// Removes the file of a segment that could not be finished.
+    /// Removes the file of a segment that could not be completed.
     pub(super) fn remove_unfinished(&self, index: u64) {
         if let Err(error) = self.directory.remove(&self.unfinished_name(index)) {
             tracing::warn!(
-                "an unfinished file is left until the database is opened again: {error}"
+                "cannot remove an unfinished file; the next opening removes it: {error}"
             );
         }
     }
 
-    /// Gives the file of a new segment, which is durable, its header and its length, its name; the directory
-    /// is to be synced next.
+    /// Gives the durable file of a new segment its final name. The caller must then sync the
+    /// directory.
     pub(super) fn name_file(
         &self,
         index: u64,
@@ -486,7 +493,7 @@ impl Segments {
         Ok(SegmentFile::new(file, self.start(index)))
     }
 
-    /// Takes a segment, whose name is durable, into use.
+    /// Adds a segment whose name is durable.
     pub(super) fn add_file(&self, index: u64, segment: SegmentFile) {
         assert_eq!(self.missing_bytes(), 0, "the segment before is whole");
         let before = self.files.write().insert(index, segment);
@@ -494,13 +501,14 @@ impl Segments {
         self.set_end(Lsn(self.start(index).0 + self.bytes_when_made(index)));
     }
 
-    /// The last segment, and its file; `None` before there is one, and once they were released.
+    /// Returns the last segment and its file; `None` before the first segment exists, and after the
+    /// release.
     pub(super) fn last(&self) -> Option<(u64, Arc<File>)> {
         let files = self.files.read();
         files.last_key_value().map(|(index, segment)| (*index, segment.file.clone()))
     }
 
-    /// Makes a segment, with blocking calls.
+    /// Creates a segment, with blocking calls.
     pub(super) fn create_now(&self, index: u64) -> Result<(), LogError> {
         let unfinished = self.create_file(index)?;
         let file = &unfinished.file;
@@ -513,7 +521,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Reads the log from a sector on; past its end, or that of a file, it is zero.
+    /// Reads the log from a sector on. Beyond its end, or the end of a file, it reads zeros.
     pub(super) fn read(&self, lsn: Lsn, buffer: &mut AlignedBuffer) -> Result<(), LogError> {
         assert!(lsn.0.is_multiple_of(HEADER_BYTES), "reads start at sectors");
         let mut done = 0;
@@ -531,7 +539,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Makes what was written to the segments of `[from, to)` durable, with blocking calls.
+    /// Makes the data written to the segments of `[from, to)` durable, with blocking calls.
     pub(super) fn sync_from(&self, from: Lsn, to: Lsn) -> Result<(), LogError> {
         for index in self.index(from)..=self.index(to) {
             if let Some((file, _)) = self.locate(self.start(index)) {
@@ -542,7 +550,7 @@ impl Segments {
         Ok(())
     }
 
-    /// Writes to existing segments, durably, with blocking calls.
+    /// Writes durably to existing segments, with blocking calls.
     pub(super) fn write(&self, lsn: Lsn, bytes: &AlignedBuffer) -> Result<(), LogError> {
         let mut done = 0;
         while done < bytes.len() {

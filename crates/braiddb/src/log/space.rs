@@ -1,13 +1,14 @@
-//! Log space: the tail, and who may reserve how much of it.
+//! Log space: the tail, and the admission of reservations.
 //!
-//! Admission comes before reservation, so that nobody ever waits between reserving and filling.
-//! A worker asks [`Space::admits`] and then reserves without suspending, so it has at most one
-//! block admitted and not reserved. Invariant: `tail <= released + ring`. It holds as a block is
-//! admitted only if it fits beside one largest common block of every worker and, while a worker
-//! holds the large latch or waits for it, one largest block of all. The padding of flushes, at
-//! most two sectors for each of the few flushes in flight, has [`PADDING_BYTES`]. In the same way the
-//! tail stays within the extent of the log on disk, as far as it is for the block's purpose (`extent`), which
-//! also says what blocks are common: in a small log only small ones.
+//! Admission precedes reservation, so that no worker waits between reserving and filling. A worker
+//! calls [`Space::admits`] and then reserves without suspending, so it has at most one block that
+//! is admitted and not reserved. Invariant: `tail <= released + ring`. It holds because a block is
+//! admitted only if it fits together with the largest common block of every worker and, while a
+//! worker holds the large latch or waits for it, with the largest block of all. The padding of
+//! flushes, at most two sectors for each of the few flushes in flight, has [`PADDING_BYTES`].
+//!
+//! In the same way the tail stays within the extent of the log on disk for the block's purpose
+//! (`extent`). The extent also defines the size of common blocks, which is small in a small log.
 
 use crossbeam_utils::CachePadded;
 
@@ -23,33 +24,33 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 pub(super) struct Space<T> {
     tail: CachePadded<AtomicU64>,
-    /// Everything before is durable, and its room in the ring free.
+    /// Everything before is durable, and its space in the ring is free.
     released: CachePadded<AtomicU64>,
     large: CachePadded<Large>,
     pub(super) tracker: T,
     ring_bytes: u64,
-    /// How much of the ring admission may give away.
+    /// The part of the ring that admission may assign, in bytes.
     admitted_bytes: u64,
     workers: u64,
-    /// The largest block that is not a large one, however far the log reaches on disk.
+    /// Maximum size of a common block for any extent of the log on disk.
     common_bytes: u64,
     extent: Arc<Extent>,
 }
 
-/// The one large block that may be admitted and not reserved.
+/// The single large block that may be admitted and not reserved.
 #[derive(Debug)]
 struct Large {
-    /// The thread that has it admitted; 0 if none.
+    /// The thread that has admitted it; 0 if none.
     owner: AtomicU64,
-    /// While the tail is below this, common blocks leave room for one that waits.
+    /// While the tail is below this, common blocks leave space for a waiting large block.
     waits_until: AtomicU64,
 }
 
-/// A number, not 0, that no other living thread has.
+/// Returns a nonzero number that no other living thread has.
 fn this_thread() -> u64 {
     #[cfg(not(loom))]
     thread_local!(static PLACE: u8 = const { 0 });
-    // The threads of a model are one of the system's.
+    // The threads of a model run on one thread of the system.
     #[cfg(loom)]
     loom::thread_local!(static PLACE: u8 = 0);
     PLACE.with(|place| std::ptr::from_ref(place) as u64)
@@ -77,26 +78,26 @@ impl<T: Tracker> Space<T> {
         }
     }
 
-    /// Lets no more than `bytes` of the ring be in use, beside what is kept for the workers' largest
-    /// blocks, padding, and a large block.
+    /// Limits the used part of the ring to `bytes`, in addition to the space for the workers'
+    /// largest blocks, padding, and a large block.
     #[cfg(braid_simulation)]
     pub(super) fn with_room(self, bytes: u64) -> Self {
         let kept = self.workers * self.common_bytes + PADDING_BYTES;
         Self { admitted_bytes: bytes.saturating_add(kept).min(self.ring_bytes), ..self }
     }
 
-    /// The same, of a log whose blocks are to be within an extent, which says what blocks are large ones: those
-    /// of more than `common_bytes` always are.
+    /// Bounds the blocks by an extent, which also defines the size of common blocks. Blocks of more
+    /// than `common_bytes` are always large.
     pub(super) fn within(self, extent: Arc<Extent>, common_bytes: u64) -> Self {
         Self { extent, common_bytes, ..self }
     }
 
-    /// Bytes beyond which a block is a large one. It only grows.
+    /// Returns the maximum size of a common block. It only grows.
     pub(super) fn common_bytes(&self) -> u64 {
         self.extent.common_bytes()
     }
 
-    /// The least ring in which an empty log admits any block.
+    /// Returns the smallest ring in which an empty log admits any block.
     pub(super) fn least_ring(workers: usize) -> u64 {
         let common = COMMON_BLOCK_BYTES as u64;
         (workers as u64 + 1) * common + LARGE_BLOCK_BYTES as u64 + PADDING_BYTES
@@ -110,22 +111,22 @@ impl<T: Tracker> Space<T> {
 
     #[inline]
     pub(super) fn released(&self) -> Lsn {
-        // Acquire pairs with the Release of `release`: a worker that reuses the room comes after the
-        // writes that read it.
+        // Acquire pairs with the Release of `release`: a worker that reuses the space comes after
+        // the writes that read it.
         Lsn(self.released.load(Ordering::Acquire))
     }
 
-    /// Says that everything before `lsn` is durable.
+    /// Records that everything before `lsn` is durable.
     pub(super) fn release(&self, lsn: Lsn) {
         // Relaxed: only advanced under the flush lock.
-        assert!(self.released.load(Ordering::Relaxed) <= lsn.0, "durable never goes back");
-        // Release pairs with the Acquire in `released`. That a waiter sees this, or else this
-        // thread's later look at the waiting workers sees the waiter, is due to the fences between
+        assert!(self.released.load(Ordering::Relaxed) <= lsn.0, "the durable LSN never decreases");
+        // Release pairs with the Acquire in `released`. The fences in between ensure that a waiter
+        // sees this, or this thread's later check of the waiting workers sees the waiter
         // (`WaitingWorkers`).
         self.released.store(lsn.0, Ordering::Release);
     }
 
-    /// Starts the log at `tail`; before anybody reserves.
+    /// Starts the log at `tail`, before the first reservation.
     pub(super) fn start(&self, tail: Lsn, released: Lsn) {
         // Release: the threads that will reserve are started after this.
         self.tracker.start(tail.0);
@@ -133,31 +134,33 @@ impl<T: Tracker> Space<T> {
         self.tail.store(tail.0, Ordering::Release);
     }
 
-    /// Advances the clock without reserving anything.
+    /// Advances the clock without a reservation.
     #[inline]
     pub(super) fn advance_clock(&self, step: u64) -> Lsn {
         // SeqCst as in `reserve`.
         Lsn(self.tail.fetch_add(step, Ordering::SeqCst))
     }
 
-    /// Whether a block of `bytes` may be reserved now. A large one that is admitted must be
-    /// reserved next.
+    /// Returns whether a block of `bytes` may be reserved now. An admitted large block must be the
+    /// thread's next reservation.
     #[inline]
     pub(super) fn admits(&self, bytes: u64, purpose: Purpose) -> bool {
-        // In this order: see `Extent::limit`.
+        // Read in this order: see `Extent::limit`.
         let limit = self.extent.limit(purpose);
         let common = self.extent.common_bytes();
-        // Acquire pairs with the Release of the latch: seen free, the tail below has the block it
-        // was taken for. Seen free too early, while it is taken, it costs one block at most, which
-        // is provided for: this worker's next addition to the tail acquires the owner's below.
+        // Acquire pairs with the Release of the latch: if it is seen free, the tail below includes
+        // the block that the latch was taken for. If it is seen free too early, while it is taken,
+        // it costs one block at most, for which space is provided: this worker's next addition to
+        // the tail acquires the owner's addition below.
         let owner = self.large.owner.load(Ordering::Acquire);
         let owned = owner != 0;
-        // A block that this thread has admitted as a large one is one, whatever is large by now.
+        // A block that this thread admitted as a large one stays large, even if the limit has grown
+        // since.
         if bytes > common || (owned && owner == this_thread()) {
             return self.admits_large(bytes, purpose);
         }
         let tail = self.tail().0;
-        // Relaxed: only keeps large blocks from starving.
+        // Relaxed: only prevents starvation of large blocks.
         let awaited = tail < self.large.waits_until.load(Ordering::Relaxed);
         let large = |taken| if taken { LARGE_BLOCK_BYTES as u64 } else { 0 };
         self.fits(tail, bytes + large(owned || awaited))
@@ -169,26 +172,27 @@ impl<T: Tracker> Space<T> {
             <= self.released().0.saturating_add(self.admitted_bytes)
     }
 
-    /// Where the log may end once a block of `bytes` is reserved, with all that others have admitted: of
-    /// `common` bytes each.
+    /// Returns the possible end of the log after a block of `bytes` is reserved together with all
+    /// admitted blocks of others, each of `common` bytes.
     fn bound(&self, tail: u64, bytes: u64, common: u64) -> u64 {
         tail + bytes + self.workers * common + PADDING_BYTES
     }
 
-    /// Where the extent would have to end for a block of `bytes`, large blocks of others aside, if it
-    /// does not.
+    /// Returns the end that the extent needs for a block of `bytes`, ignoring large blocks of
+    /// others, if it does not reach that far.
     fn missing_extent(&self, bytes: u64, purpose: Purpose) -> Option<u64> {
         let limit = self.extent.limit(purpose);
         let end = self.bound(self.tail().0, bytes, self.extent.common_bytes());
         (end > limit).then_some(end)
     }
 
-    /// Whether the extent of the log, large blocks of others aside, has room for a block of `bytes`.
+    /// Returns whether the extent has space for a block of `bytes`, ignoring large blocks of
+    /// others.
     pub(super) fn is_within_extent(&self, bytes: u64, purpose: Purpose) -> bool {
         self.missing_extent(bytes, purpose).is_none()
     }
 
-    /// Demands that the extent be made to have it, if it does not.
+    /// Demands an extension for the block, if the extent has no space for it.
     pub(super) fn demand_extent(&self, bytes: u64, purpose: Purpose) {
         if let Some(end) = self.missing_extent(bytes, purpose) {
             self.extent.demand(end, purpose);
@@ -199,27 +203,28 @@ impl<T: Tracker> Space<T> {
     fn admits_large(&self, bytes: u64, purpose: Purpose) -> bool {
         assert!(bytes <= LARGE_BLOCK_BYTES as u64, "a record's size is checked when it is written");
         let (owner, me) = (&self.large.owner, this_thread());
-        // AcqRel pairs with itself and the loads in `admits`. Asked again by its owner, the latch
-        // is there already. On failure Acquire is more than it takes: the word is this thread's own, or
-        // nothing is read by it.
+        // AcqRel pairs with itself and the loads in `admits`. If the owner asks again, it already
+        // has the latch. On failure Acquire is stronger than necessary: the word belongs to this
+        // thread, or nothing is read through it.
         let latched = owner.compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire);
         if latched.is_err_and(|other| other != me) {
             return false;
         }
-        // In this order, and before the tail: see `Extent::limit`.
+        // Read in this order, and before the tail: see `Extent::limit`.
         let limit = self.extent.limit(purpose);
         let common = self.extent.common_bytes();
-        // An addition, not a load: reservations before it are counted, those after it acquire the
-        // latch, and so leave room for this block from the worker's next admission on.
+        // An addition, not a load: it counts earlier reservations, and later ones acquire the
+        // latch. The workers therefore leave space for this block from their next admission on.
         let tail = self.tail.fetch_add(0, Ordering::SeqCst);
         let (fits, within) = (self.fits(tail, bytes), self.bound(tail, bytes, common) <= limit);
         if !fits {
-            // For one ring's length room is left for it, so that common blocks do not starve it. Relaxed: as in
-            // `admits`.
+            // Other blocks leave space for it during one ring's length, so that common blocks do
+            // not starve it. Relaxed: as in `admits`.
             self.large.waits_until.store(tail + self.ring_bytes, Ordering::Relaxed);
         }
         if !(fits && within) {
-            // Unlatched, as nobody knows whether it will come back. Release pairs with the Acquire of who latches next.
+            // Releases the latch, because the thread may never retry. Release pairs with the
+            // Acquire of the next owner.
             owner.store(0, Ordering::Release);
         }
         fits && within
@@ -235,21 +240,21 @@ impl<T: Tracker> Space<T> {
         Lsn(lsn)
     }
 
-    /// Gives back the latch by which this thread admitted the block that it has reserved, if it has it: what
-    /// was large then need not be any more.
+    /// Releases the latch if this thread admitted its reserved block with it. By now, the block may
+    /// no longer count as large.
     fn give_latch_back(&self) {
         let Large { owner, waits_until } = &*self.large;
-        // Relaxed: whether it is this thread's only this thread changes.
+        // Relaxed: only this thread sets or clears its own number.
         if owner.load(Ordering::Relaxed) == this_thread() {
             // Relaxed: as in `admits`.
             waits_until.store(0, Ordering::Relaxed);
-            // Release pairs with the Acquire in `admits`: the tail has this block.
+            // Release pairs with the Acquire in `admits`: the tail includes this block.
             owner.store(0, Ordering::Release);
         }
     }
 
-    /// Reserves up to a multiple of `sector`, by a block of at least `least` bytes: the block and
-    /// its length, or `None` if the tail is there already.
+    /// Reserves up to a multiple of `sector`, with a block of at least `least` bytes. Returns the
+    /// block and its length, or `None` if the tail is already there.
     pub(super) fn reserve_padding(
         &self,
         filler: usize,
@@ -263,7 +268,7 @@ impl<T: Tracker> Space<T> {
         self.tracker.begin(filler, tail);
         loop {
             let bytes = (tail + least).next_multiple_of(sector) - tail;
-            // SeqCst as in `reserve`. Relaxed on failure: any tail will do to try again with.
+            // SeqCst as in `reserve`. Relaxed on failure: the retry may use any tail.
             let order = (Ordering::SeqCst, Ordering::Relaxed);
             match self.tail.compare_exchange_weak(tail, tail + bytes, order.0, order.1) {
                 Ok(_) => return (Lsn(tail), Some(bytes)),
@@ -273,13 +278,13 @@ impl<T: Tracker> Space<T> {
         }
     }
 
-    /// Ends a filler's block: it is filled.
+    /// Marks a filler's block as filled.
     #[inline]
     pub(super) fn filled(&self, filler: usize, lsn: Lsn, bytes: u64, durable: Lsn) {
         self.tracker.end(filler, lsn.0..lsn.0 + bytes, durable.0);
     }
 
-    /// Up to where every block is filled.
+    /// Returns the position up to which every block is filled.
     pub(super) fn buffered(&self) -> Lsn {
         let tail = self.tail().0;
         Lsn(self.tracker.prefix(tail))

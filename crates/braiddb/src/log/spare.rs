@@ -1,18 +1,19 @@
-//! Files of freed segments, kept to become new ones: a flush into space that was written before
-//! costs the file system nothing.
+//! Spare files: the files of freed segments, kept for reuse as new ones. A flush into space that
+//! was written before causes no work in the file system.
 //!
-//! Such a file becomes another segment when its header says so, which is one durable write of what disks
-//! write as a whole. Its name stays, so no flush has to wait for the file system's journal.
+//! A spare file becomes another segment when its header is rewritten by one durable write of a
+//! sector, which disks write atomically. Its name stays, so no flush has to wait for the file
+//! system's journal.
 //!
-//! Invariant: a spare's header, and all else in it, is that of the segment it was. So what a crash brings
-//! back is that segment, to which nothing leads.
+//! Invariant: a spare's header and contents are those of its former segment. If a crash restores
+//! it, it is that segment, which nothing references.
 
 use crate::sync::Mutex;
 
 use super::segment::{SegmentFile, Segments};
 use super::{LogError, Lsn};
 
-/// The files that are kept.
+/// The spare files.
 #[derive(Debug, Default)]
 pub(super) struct Spares(Mutex<Vec<SegmentFile>>);
 
@@ -21,21 +22,21 @@ impl Spares {
         self.0.lock().len()
     }
 
-    /// Closes their files, and leaves them where they are.
+    /// Closes the files without removing them.
     pub(super) fn forget(&self) {
         self.0.lock().clear();
     }
 
-    /// One of them, to become a segment once it has its header.
+    /// Takes a spare file, which becomes a segment once it has its header.
     pub(super) fn take(&self) -> Option<SegmentFile> {
         self.0.lock().pop()
     }
 }
 
 impl Segments {
-    /// Frees a segment that nothing leads to; its file is kept unless one is already and the log
-    /// takes `most` files, or its space is needed for the reserve. `false` if somebody holds it; `tail` is where the log ends
-    /// now.
+    /// Frees an unreferenced segment. Its file is kept, unless a spare file exists already and the
+    /// log has `most` files, or the reserve needs its space. Returns `false` if the segment is
+    /// held; `tail` is the current end of the log.
     pub(super) fn free(&self, index: u64, tail: Lsn, most: u64) -> Result<bool, LogError> {
         let Some(mut segment) = self.retire_unheld(index, tail) else { return Ok(false) };
         let enough = self.spares.count() > 0 && self.files_on_disk() >= most;
@@ -43,7 +44,7 @@ impl Segments {
             let name = segment.name();
             drop(segment);
             self.directory.remove(&name)?;
-            // If it cannot be taken back yet, that is tried again when the log is to be extended.
+            // If the reserve cannot be restored yet, the next extension of the log tries again.
             _ = self.take_reserve_back();
         } else {
             segment.written = true;
@@ -53,8 +54,8 @@ impl Segments {
         Ok(true)
     }
 
-    /// One of the files that are kept, to become another segment. Those that are being read as what they were, of a
-    /// database that is open to be read only, are removed instead: who has them open goes on reading them.
+    /// Takes a spare file for another segment. Files that a read-only database still reads as their
+    /// former segments are removed instead; readers with an open descriptor can continue.
     pub(super) fn take_unread_spare(&self) -> Option<SegmentFile> {
         loop {
             let spare = self.spares.take()?;
@@ -67,11 +68,11 @@ impl Segments {
 
     fn remove_file_of(&self, spare: &SegmentFile) {
         if let Err(error) = self.directory.remove(&spare.name()) {
-            tracing::warn!("a file of no use is left until the log is compacted: {error}");
+            tracing::warn!("cannot remove an unused file; the next compaction removes it: {error}");
         }
     }
 
-    /// Removes one of the files that are kept; `false` if there is none.
+    /// Removes one spare file. Returns `false` if none exists.
     pub(super) fn remove_spare(&self) -> bool {
         let spare = self.spares.take();
         if let Some(spare) = &spare {
@@ -80,7 +81,7 @@ impl Segments {
         spare.is_some()
     }
 
-    /// Removes all of them.
+    /// Removes all spare files.
     pub(super) fn remove_spares(&self) {
         while self.remove_spare() {}
     }

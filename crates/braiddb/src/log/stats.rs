@@ -1,8 +1,8 @@
-//! What the log counts.
+//! Statistics of the log.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// A number that only grows.
+/// A counter that only grows.
 #[derive(Debug, Default)]
 pub(super) struct SharedCounter(AtomicU64);
 
@@ -18,7 +18,7 @@ impl SharedCounter {
     }
 }
 
-/// Counts since the log was opened.
+/// Counters since the log was opened.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     pub(super) flushes: SharedCounter,
@@ -33,34 +33,34 @@ pub(super) struct Counters {
 #[serde(default)]
 #[non_exhaustive]
 pub struct LogStats {
-    /// Groups of commits brought to disk.
+    /// Groups of commits written to disk.
     pub flushes: u64,
-    /// Bytes written by them.
+    /// Bytes written by flushes.
     pub bytes_written: u64,
-    /// Of these, bytes that only fill a sector.
+    /// Padding bytes among these, which only fill sectors.
     pub padding_bytes: u64,
-    /// Segment files made ahead of need.
+    /// Segment files created ahead of need.
     pub segments_created: u64,
-    /// Of these, files that were another segment's before.
+    /// Files among these that were another segment before.
     pub segments_reused: u64,
-    /// Segment files that compaction freed.
+    /// Segment files freed by compaction.
     pub segments_freed: u64,
-    /// Bytes that the segment files take now, with those kept to become new segments.
+    /// Size of all segment files and spare files in bytes.
     pub disk_bytes: u64,
-    /// Bytes of disk that are held back for checkpoints and compaction when the disk is full.
+    /// Disk space reserved for checkpoints and compaction on a full disk, in bytes.
     pub reserve_bytes: u64,
-    /// How often commits were refused because the log could not be extended.
+    /// Number of times that commits were refused because the log could not be extended.
     pub extensions_refused: u64,
-    /// Files that the databases of this process hold open now; a database has a file a segment, and
-    /// those not used lately are closed where the operating system's limit is low.
+    /// Files that all databases of this process have open. A database has one file per segment.
+    /// Files without recent use are closed if the operating system's limit is low.
     pub files_open: u64,
-    /// How often such a file was opened again.
+    /// Number of times that such a file was reopened.
     pub files_reopened: u64,
     #[cfg(feature = "experiment")]
-    /// Bytes by which [`HoleTracker::Grasshopper`](crate::HoleTracker) advanced crawling.
+    /// Bytes by which [`HoleTracker::Grasshopper`](crate::HoleTracker) advanced by crawling.
     pub crawled_bytes: u64,
     #[cfg(feature = "experiment")]
-    /// The same hopping.
+    /// Bytes by which it advanced by hopping.
     pub hopped_bytes: u64,
 }
 

@@ -1,22 +1,22 @@
-//! The end of the log: whether it may end where its blocks do, and how it goes on from there.
+//! The end of the log: whether it may end after its last block, and how it continues.
 //!
 //! At the first position `p` without a valid block:
 //!
-//! | what follows `p` | verdict |
+//! | contents after `p` | verdict |
 //! |---|---|
-//! | nothing, or what a file held as an earlier segment | the log ends at `p` |
-//! | bytes, no valid block at a sector | a flush torn by a crash; nobody was told it was durable |
-//! | valid blocks, none knows of a durable position past `p` | flushes under way at a crash |
-//! | a valid block written when the log was durable past `p` | durable bytes are gone: corruption |
+//! | nothing, or contents of an earlier segment of the file | the log ends at `p` |
+//! | bytes, no valid block at a sector | a flush torn by a crash; it was never acknowledged as durable |
+//! | valid blocks, none of which knows a durable position past `p` | flushes in flight at a crash |
+//! | a valid block written when the log was durable past `p` | durable bytes are missing: corruption |
 //!
-//! Every flush starts with a block at a sector, and every block says how far the log was durable
-//! when it was filled, so blocks are looked for at sectors and followed from there.
+//! Every flush starts with a block at a sector, and every block states the durable LSN when it was
+//! filled. The search therefore looks for blocks at sectors, and follows them from there.
 //!
-//! To go on, sectors after `p` are zeroed up to the last in which some word names its own LSN: a
-//! stale block could otherwise be met by a later reader, at the LSN it claims, right after new
-//! ones. (Blocks of an earlier segment in the same file claim other LSNs.) Then a skip block fills
-//! the sector of `p`. Nothing acknowledged is in that sector, or its flush would be complete and end
-//! at a sector.
+//! Before the log continues, sectors after `p` are zeroed, up to the last one in which some word
+//! names its own LSN. Otherwise a later reader could find a stale block at the LSN it claims,
+//! directly after new ones. (Blocks of an earlier segment in the same file claim other LSNs.) Then
+//! a skip block fills the sector of `p`. That sector contains nothing acknowledged; otherwise its
+//! flush would be complete and end at a sector.
 
 use crate::types::OnDisk;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::planted::{Bug, is_planted};
 const SECTOR: u64 = SECTOR_BYTES as u64;
 const READ_BYTES: u64 = 1 << 20;
 
-/// What was found at the end of a log.
+/// The end of a log, as found on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tail {
     /// The position after the last block.
@@ -40,7 +40,7 @@ pub(super) struct Tail {
     pub(super) stale_until: Lsn,
 }
 
-/// Looks at everything after `end`, where no block is.
+/// Examines everything after `end`, where no block is.
 pub(super) fn examine(segments: &Arc<Segments>, end: Lsn) -> Result<Tail, LogError> {
     let mut tail = Tail { end, stale_until: end };
     if segments.fresh {
@@ -50,7 +50,7 @@ pub(super) fn examine(segments: &Arc<Segments>, end: Lsn) -> Result<Tail, LogErr
     let mut window = Window::new(segments.clone());
     let mut buffer = AlignedBuffer::zeroed(READ_BYTES as usize);
     let mut base = Lsn(end.0 / SECTOR * SECTOR);
-    // Blocks are not looked for before this; what is before was seen.
+    // Blocks are not searched before this position, which was already examined.
     let mut look_from = Lsn(end.0 + 1);
     while base < last {
         segments.read(base, &mut buffer)?;
@@ -69,8 +69,8 @@ pub(super) fn examine(segments: &Arc<Segments>, end: Lsn) -> Result<Tail, LogErr
     Ok(tail)
 }
 
-/// Follows blocks from `at` on; fails if one of them knows that the log was durable past `end`,
-/// else returns where they end.
+/// Follows blocks from `at` on and returns their end. Fails if one of them knows that the log was
+/// durable past `end`.
 fn follow(segments: &Segments, window: &mut Window, at: Lsn, end: Lsn) -> Result<Lsn, LogError> {
     let mut at = at;
     while let Some(block) = window.block(at)? {
@@ -87,14 +87,14 @@ fn follow(segments: &Segments, window: &mut Window, at: Lsn, end: Lsn) -> Result
     Ok(Lsn(at.0.max(1)))
 }
 
-/// Whether a block could begin in a sector that is at `at`, from `end` on, where there is none.
+/// Returns whether a block could begin in the sector at `at`, at or after `end`, where no block is.
 fn names_itself(sector: &[u8], at: Lsn, end: Lsn) -> bool {
     let words =
         sector.as_chunks::<BLOCK_ALIGNMENT>().0.iter().map(|word| u64::from_le_bytes(*word));
     words.zip((at.0..).step_by(BLOCK_ALIGNMENT)).any(|(word, lsn)| word == lsn && lsn >= end.0)
 }
 
-/// Makes the log end at a sector, with no block after it; where new blocks go.
+/// Makes the log end at a sector, with no block after it. Returns the start of new blocks.
 pub(super) fn close(segments: &Segments, tail: Tail) -> Result<Lsn, LogError> {
     let Tail { end, stale_until } = tail;
     let end = if is_planted(Bug::WrongTail) { Lsn(end.0 / SECTOR * SECTOR) } else { end };
@@ -113,9 +113,9 @@ pub(super) fn close(segments: &Segments, tail: Tail) -> Result<Lsn, LogError> {
             stale_until.0 - end.0
         );
     }
-    // What was read may have been written and never synced; from now on it counts as durable.
+    // The blocks read may have been written and never synced; from now on they count as durable.
     segments.sync_from(Lsn(end.0.saturating_sub(MAX_RING)), end)?;
-    // Zeros first: until the end is padded, these bytes are past the end.
+    // Zeros come first: until the end is padded, these bytes are past the end.
     let mut at = Lsn(end.0.next_multiple_of(SECTOR));
     while at < stale_until {
         let zeros = AlignedBuffer::zeroed((stale_until.0 - at.0).min(READ_BYTES) as usize);

@@ -1,17 +1,17 @@
-//! Which workers have transactions that wait for the log, so that the worker that advances it wakes those
-//! and no others.
+//! Flags of the workers with transactions that wait for the log. The worker that advances the log
+//! wakes only those workers.
 //!
-//! Invariant (no waiter is forgotten): a worker raises its flag and then looks at the log a last
-//! time before its transaction waits; a worker that advanced the log, or saw it fail, looks at the
-//! flags afterwards. A sequentially consistent fence stands between the two steps of each, so one
-//! sees the other: the waiter sees the advance and does not wait, or its worker is woken, whose turn
-//! then looks at the log.
+//! Invariant: no waiter is forgotten. A worker raises its flag, and then checks the log a last time
+//! before its transaction waits. A worker that advanced the log, or saw it fail, checks the flags
+//! afterwards. A sequentially consistent fence separates the two steps of each, so one sees the
+//! other: the waiter sees the advance and does not wait, or its worker is woken and its turn checks
+//! the log.
 
 use crossbeam_utils::CachePadded;
 
 use crate::sync::atomic::{AtomicBool, Ordering, fence};
 
-/// A flag for each worker, written by that worker alone.
+/// A flag for each worker, written only by that worker.
 #[derive(Debug)]
 pub(crate) struct WaitingWorkers(Box<[CachePadded<AtomicBool>]>);
 
@@ -20,16 +20,16 @@ impl WaitingWorkers {
         Self((0..workers).map(|_| CachePadded::new(AtomicBool::new(false))).collect())
     }
 
-    /// How many workers there are.
+    /// Returns the number of workers.
     pub(crate) fn workers(&self) -> usize {
         self.0.len()
     }
 
-    /// Says that transactions of `worker` wait. Its caller looks at the log again afterwards.
+    /// Records that transactions of `worker` wait. The caller must check the log again afterwards.
     pub(crate) fn raise(&self, worker: usize) {
         let flag = &self.0[worker];
-        // Relaxed: only this worker writes it. Where the flag was raised before, so was the fence
-        // passed, and it stands between the flag and this look at the log too.
+        // Relaxed: only this worker writes it. If the flag was already raised, the earlier fence
+        // also stands between the flag and this check of the log.
         if !flag.load(Ordering::Relaxed) {
             // Relaxed: ordered by the fence, which pairs with the one in `others`.
             flag.store(true, Ordering::Relaxed);
@@ -37,16 +37,17 @@ impl WaitingWorkers {
         }
     }
 
-    /// Says that no transaction of `worker` waits.
+    /// Records that no transaction of `worker` waits.
     pub(crate) fn lower(&self, worker: usize) {
         let flag = &self.0[worker];
-        // Relaxed, both: only this worker writes it, and one that is woken for nothing takes a turn.
+        // Relaxed, both: only this worker writes it, and a worker that is woken without need only
+        // takes a turn.
         if flag.load(Ordering::Relaxed) {
             flag.store(false, Ordering::Relaxed);
         }
     }
 
-    /// After the log advanced or failed: the workers, other than `me`, that are to be woken.
+    /// Returns the workers other than `me` to wake, after the log advanced or failed.
     pub(crate) fn others(&self, me: usize) -> impl Iterator<Item = usize> + '_ {
         // Pairs with the fence in `raise`.
         fence(Ordering::SeqCst);
@@ -74,7 +75,7 @@ mod model {
     }
 
     /// One worker's transactions wait for one LSN after another, while the other worker advances
-    /// the durable LSN; loom finds the deadlock if an advance is neither seen nor told.
+    /// the durable LSN. loom reports a deadlock if an advance is neither seen nor signalled.
     #[test]
     fn model_every_waiter_for_the_log_is_woken() {
         loom::model(|| {
@@ -87,7 +88,7 @@ mod model {
                 let shared = shared.clone();
                 thread::spawn(move || {
                     for lsn in 1..=2 {
-                        // Release, as the log's own store at the least.
+                        // Release, at least as strong as the log's own store.
                         shared.durable.store(lsn, Ordering::Release);
                         if shared.waiting.others(LEADER).next().is_some() {
                             shared.doorbell.notify();
@@ -103,7 +104,7 @@ mod model {
                         shared.doorbell.wait();
                     }
                 }
-                // As its worker's turn, once nobody waits.
+                // As the worker does in its turn when no transaction waits.
                 shared.waiting.lower(WAITER);
             }
             leader.join().unwrap();

@@ -1,7 +1,8 @@
-//! Every interleaving of committing, flushing, preparing space and waiting, on two workers that sleep
-//! whenever they may: a worker whose transactions wait for a commit to be durable is woken once it
-//! is. The space, the flush leader, the prepared space and the flags of waiting workers are the
-//! log's own; of a worker and its device there is only what drives them.
+//! loom model of committing, flushing, preparing space and waiting, in every interleaving of two
+//! workers that sleep whenever possible. A worker whose transactions wait for a commit to become
+//! durable is woken once it is. The space, the flush leader, the prepared space and the flags of
+//! waiting workers are the log's own code; only the drivers of a worker and its device are
+//! modelled.
 
 use loom::sync::{Arc, Notify};
 use loom::thread;
@@ -15,19 +16,19 @@ use crate::sync::yield_thread;
 
 const WORKERS: usize = 2;
 const BLOCK: u64 = 8;
-/// What a flush ends at a multiple of.
+/// The alignment of a flush's end.
 const SECTOR: u64 = 2 * BLOCK;
 
-/// What is modelled.
+/// A modelled case.
 #[derive(Clone, Copy)]
 struct Case {
-    /// How many blocks each worker commits.
+    /// Number of blocks that each worker commits.
     commits: [usize; WORKERS],
     flush_unit: u64,
-    /// What one step of preparation makes ready: where it is less than a flush takes, the worker
-    /// that prepares may have to go on for a tail that it did not see.
+    /// Bytes prepared in one step. If this is less than a flush, the preparing worker may have to
+    /// continue for a tail that it did not see.
     step: u64,
-    /// Switches between the workers at any moment.
+    /// Maximum number of preemptions.
     switches: usize,
 }
 
@@ -53,7 +54,7 @@ impl Log {
         Self { space, leader, prepared, waiting: WaitingWorkers::new(WORKERS), doorbells, step }
     }
 
-    /// As the log's own, with a block that has no bytes.
+    /// Like the log's own function, with a block without bytes.
     fn pad(&self) -> Lsn {
         let (lsn, padding) = self.space.reserve_padding(WORKERS, SECTOR, BLOCK);
         let Some(bytes) = padding else { return lsn };
@@ -62,7 +63,7 @@ impl Log {
     }
 }
 
-/// A step of preparation.
+/// A preparation step.
 #[derive(Clone, Copy, PartialEq)]
 enum Preparation {
     UnderWay,
@@ -73,7 +74,7 @@ struct Worker {
     log: Arc<Log>,
     number: usize,
     seen_durable: Lsn,
-    /// Flushes whose write is under way on this worker's device.
+    /// Flushes with a write in flight on this worker's device.
     flights: Vec<u64>,
     preparation: Option<Preparation>,
     completed: bool,
@@ -107,7 +108,7 @@ impl Worker {
         log.waiting.lower(self.number);
     }
 
-    /// Does what a worker without transactions does, until it would sleep until it is woken.
+    /// Runs a worker without transactions until it would sleep.
     fn end(&mut self) {
         loop {
             let repeat = self.turn(false);
@@ -118,7 +119,7 @@ impl Worker {
         }
     }
 
-    /// A turn of housekeeping; whether it is to be repeated.
+    /// Runs a turn of housekeeping. Returns whether it must be repeated.
     fn turn(&mut self, wanted: bool) -> bool {
         self.prepare();
         let Log { space, leader, prepared, waiting, doorbells, .. } = &*self.log;
@@ -160,7 +161,7 @@ impl Worker {
         }
     }
 
-    /// Everything that is under way on this worker's device completes; whether there was anything.
+    /// Completes all operations in flight on this worker's device. Returns whether there were any.
     fn complete(&mut self) -> bool {
         let preparing = self.preparation == Some(Preparation::UnderWay);
         if self.flights.is_empty() && !preparing {
@@ -177,7 +178,7 @@ impl Worker {
     }
 }
 
-/// Commits, and then does what is left to do.
+/// Commits, and then finishes the remaining work.
 fn work(log: Arc<Log>, number: usize, commits: usize) {
     let mut worker = Worker::new(log, number);
     (0..commits).for_each(|_| worker.commit());

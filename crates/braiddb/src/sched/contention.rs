@@ -1,23 +1,25 @@
-//! The bound that contention sets to the hot width: additive increase, multiplicative decrease.
+//! Bound on the hot width under contention: additive increase, multiplicative decrease.
 //!
-//! Tasks that a worker interleaves hide each other's cache misses, but those that write the same records make
-//! each other's attempts fail, and what a failed attempt did was done in vain. The tuner would find that by
-//! throughput alone, within seconds; this bound comes down within a few dozen attempts. Invariants:
+//! Interleaved tasks on a worker hide each other's cache misses. Tasks that write the same records,
+//! however, make each other's attempts fail, and the work of a failed attempt is lost. The tuner
+//! would detect this from throughput alone, but only within seconds; this bound decreases within a
+//! few dozen attempts. Invariants:
 //!
-//! - It is at least 1, so whoever may run at a width of 1 may run: it keeps nobody waiting for himself.
-//! - It depends on counts of attempts only, not on time: a simulation goes the same way each time.
-//! - Where few attempts fail it comes to be, and stays, at [`MOST`], which is no bound at all.
+//! - The bound is at least 1, so a task that can run at width 1 always runs.
+//! - It depends only on counts of attempts, not on time, so a simulation is deterministic.
+//! - While few attempts fail, it rises to [`MOST`] and stays there, which means no bound.
 
-/// Attempts, failed ones among them, after which the bound is looked at.
+/// Number of attempts, including failed ones, between two evaluations of the bound.
 const WINDOW: u64 = 64;
-/// Of so many attempts one may fail before the bound comes down.
+/// The bound decreases if more than one attempt in this many failed.
 const TOO_MANY: u64 = 8;
-/// Of so many attempts one may fail, and the bound may still go up.
+/// The bound may increase if at most one attempt in this many failed.
 const FEW: u64 = 16;
-/// Where there is no bound.
+/// The value that means no bound.
 pub(super) const MOST: usize = 64;
-/// Calm windows before the bound goes up by one to a width at which too many had failed are at most so many:
-/// after each such rise that came to nothing twice as many, after each other one half as many.
+/// Maximum number of calm windows before the bound increases by one to a width at which too many
+/// attempts had failed. The number doubles after each such increase that failed, and halves after
+/// each other one.
 const MAX_PAUSE: u32 = 256;
 
 /// Bounds the width of one worker.
@@ -26,12 +28,12 @@ pub(super) struct Contention {
     bound: usize,
     finished: u64,
     failed: u64,
-    /// Windows since the bound changed in which few attempts failed.
+    /// Windows with few failures since the last change of the bound.
     calm: u32,
     rest: u32,
-    /// The last width at which too many failed.
+    /// The last width at which too many attempts failed.
     too_wide: usize,
-    /// Whether the last change was a rise to that width, or beyond.
+    /// True if the last change was an increase to that width or beyond.
     tried: bool,
 }
 
@@ -41,13 +43,13 @@ impl Contention {
         Self { bound, finished: 0, failed: 0, calm: 0, rest: 1, too_wide, tried: false }
     }
 
-    /// The greatest width to use now.
+    /// Returns the maximum width to use now.
     pub(super) fn bound(&self) -> usize {
         self.bound
     }
 
-    /// Counts tasks that finished, and attempts of tasks that failed and are made again; `width` is the one
-    /// that was used.
+    /// Counts finished tasks, and failed attempts that are retried; `width` is the width that was
+    /// used.
     #[inline]
     pub(super) fn count(&mut self, finished: u64, failed: u64, width: usize) {
         self.finished += finished;
@@ -84,8 +86,8 @@ impl Contention {
 mod tests {
     use super::*;
 
-    /// Lets `turns` turns pass in which of 64 attempts, at a width, as many fail as `failing` says. Returns
-    /// the sum of the widths that were used.
+    /// Runs `turns` turns. `failing` returns how many of 64 attempts fail at a width. Returns the
+    /// sum of the widths that were used.
     fn pass(
         contention: &mut Contention,
         turns: u64,
@@ -102,7 +104,7 @@ mod tests {
         widths
     }
 
-    /// Of those that write one record, one gets on at a time.
+    /// If all tasks write one record, one of them succeeds at a time.
     fn one_record(width: usize) -> u64 {
         64 - 64 / width as u64
     }
@@ -145,7 +147,7 @@ mod tests {
         let mut contention = Contention::new();
         pass(&mut contention, 10_000, 24, |_| 64 / TOO_MANY);
         assert_eq!(contention.bound(), MOST);
-        // Turns in which nothing was attempted say nothing.
+        // Turns without attempts have no effect.
         contention.count(0, 0, 24);
         assert_eq!(contention.bound(), MOST);
     }

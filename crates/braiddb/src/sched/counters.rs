@@ -1,20 +1,20 @@
-//! Statistics of one writer: the worker that owns them counts, anyone may read.
+//! Statistics of one worker: only the owner counts, any thread may read.
 
 use super::local::Cause;
 use crate::sync::statistic::{AtomicU64, Ordering};
 
-/// One statistic of one worker. An increment is a load and a store, not an atomic
+/// A statistic of one worker. An increment is a load and a store instead of an atomic
 /// read-modify-write, because only the owner writes.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerCounter(AtomicU64);
 
 impl WorkerCounter {
-    /// Adds; only the owning worker does.
+    /// Adds to the counter. Called only by the owning worker.
     pub(crate) fn add(&self, count: u64) {
         self.set(self.get() + count);
     }
 
-    /// Replaces; only the owning worker does.
+    /// Sets the counter. Called only by the owning worker.
     pub(crate) fn set(&self, value: u64) {
         // Relaxed: a statistic, ordered with nothing.
         self.0.store(value, Ordering::Relaxed);
@@ -26,17 +26,17 @@ impl WorkerCounter {
     }
 }
 
-/// What a worker's scheduler did, and how full its queues are.
+/// Counters and queue lengths of a worker's scheduler.
 #[derive(Debug, Default)]
 pub(crate) struct SchedulerCounters {
     pub(crate) tasks_finished: WorkerCounter,
-    /// Panics in destructors of users' values that changed nobody's outcome.
+    /// Panics in destructors of users' values that changed no result.
     pub(crate) destructor_panics: WorkerCounter,
     pub(crate) suspensions: [WorkerCounter; Cause::COUNT],
     pub(crate) sleeps: WorkerCounter,
-    /// Jobs taken over from workers that did not come back from a task.
+    /// Jobs taken over from blocked workers.
     pub(crate) taken_over: WorkerCounter,
-    /// Longest time from one turn of housekeeping to the next, sleep left out, in nanoseconds.
+    /// Longest time between two turns of housekeeping, excluding sleep, in nanoseconds.
     pub(crate) longest_stretch: WorkerCounter,
     /// Tasks in the hot queue.
     pub(crate) hot: WorkerCounter,
@@ -46,6 +46,6 @@ pub(crate) struct SchedulerCounters {
     pub(crate) foreign: WorkerCounter,
     /// Tasks resumed and waiting for room in the hot queue.
     pub(crate) parked: WorkerCounter,
-    /// Tasks the hot queue takes at the moment.
+    /// Current capacity of the hot queue.
     pub(crate) width: WorkerCounter,
 }

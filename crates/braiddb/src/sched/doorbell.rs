@@ -1,18 +1,19 @@
-//! How a worker sleeps without missing a message: the signal that announces messages, the order in
-//! which it is lowered, looked past and slept on.
+//! Sleep of a worker without lost messages: the signal that announces messages, and the order of
+//! lowering the signal, looking for messages, and sleeping.
 //!
 //! A message is anything another thread wants a worker to see: an entry of one of its queues, the
-//! order to stop, or a word that many look at, as the durable LSN. Its sender first makes it
-//! visible and then rings. Invariants:
+//! order to stop, or a shared word such as the durable LSN. Its sender first makes it visible and
+//! then rings. Invariants:
 //!
 //! - The signal is lowered in one place only, the beginning of [`turn`], *before* the turn looks at
-//!   everything that a ring may announce. So a sender that rings after that look, or unseen by it, leaves
-//!   the signal raised. Between turns a worker may react to the signal but never lowers it.
-//! - Every sleep is preceded by such a turn, with nothing but [`Doorbell::begin_sleep`] between its
-//!   looks and the sleep.
-//! - The sender raises the signal and then looks whether the worker sleeps; the worker says that it
-//!   sleeps and then looks at the signal. A sequentially consistent fence stands between the two
-//!   steps of each, so at least one of them sees the other: the worker stays awake, or is notified.
+//!   everything that a ring may announce. If a sender rings after that look, or its message is not
+//!   seen, the signal stays raised. Between turns a worker may react to the signal but never lowers
+//!   it.
+//! - Every sleep is preceded by such a turn, with only [`Doorbell::begin_sleep`] between its looks
+//!   and the sleep.
+//! - The sender raises the signal and then checks whether the worker sleeps. The worker records
+//!   that it sleeps and then checks the signal. A sequentially consistent fence separates the two
+//!   steps of each, so at least one sees the other: the worker stays awake, or is notified.
 
 use crossbeam_utils::CachePadded;
 
@@ -27,11 +28,13 @@ pub(super) struct Doorbell {
 }
 
 impl Doorbell {
-    /// After a message was made visible: whether the worker must be notified in the kernel.
+    /// Rings after a message was made visible. Returns whether the worker must be notified in the
+    /// kernel.
     #[must_use = "a worker that sleeps is to be notified"]
     pub(super) fn ring(&self) -> bool {
-        // AcqRel pairs with itself in `lower`: who lowers the signal sees the message. An
-        // exchange, not a store, so that it continues what another sender's ring released.
+        // AcqRel pairs with itself in `lower`: the thread that lowers the signal sees the message.
+        // An exchange, not a store, so that it continues the release sequence of another sender's
+        // ring.
         self.signal.swap(true, Ordering::AcqRel);
         // Pairs with the fence in `begin_sleep`.
         fence(Ordering::SeqCst);
@@ -39,26 +42,26 @@ impl Doorbell {
         self.sleeping.load(Ordering::Relaxed)
     }
 
-    /// Whether a sender rang since the last turn began; cheap enough for every round.
+    /// Returns whether a sender rang since the last turn began. Cheap enough for every round.
     #[inline(always)]
     pub(super) fn is_rung(&self) -> bool {
         // Relaxed: a hint; `lower` acquires.
         self.signal.load(Ordering::Relaxed)
     }
 
-    /// Before everything that a ring announces is looked at.
+    /// Called before the worker looks at everything that a ring announces.
     fn lower(&self) {
         // AcqRel pairs with itself in `ring`.
         self.signal.swap(false, Ordering::AcqRel);
     }
 
-    /// Whether the worker has said that it sleeps.
+    /// Returns whether the worker has recorded that it sleeps.
     pub(super) fn is_asleep(&self) -> bool {
-        // Relaxed: where it matters, a fence orders it.
+        // Relaxed: ordered by a fence where necessary.
         self.sleeping.load(Ordering::Relaxed)
     }
 
-    /// Whether the worker may sleep now; if not, a sender rang since its last turn began.
+    /// Returns whether the worker may sleep now. If not, a sender rang since its last turn began.
     pub(super) fn begin_sleep(&self) -> bool {
         // Relaxed, both: ordered by the fence, which pairs with the one in `ring`.
         self.sleeping.store(true, Ordering::Relaxed);
@@ -71,39 +74,40 @@ impl Doorbell {
     }
 
     pub(super) fn end_sleep(&self) {
-        // Relaxed: a sender that still sees the worker asleep notifies it once too often.
+        // Relaxed: a sender that still sees the worker asleep only sends an unnecessary
+        // notification.
         self.sleeping.store(false, Ordering::Relaxed);
     }
 }
 
-/// What a worker does after a turn in which no task was ready.
+/// The next action of a worker after a turn in which no task was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next<E> {
-    /// Goes on: there is something to do.
+    /// Continue: work is available.
     Run,
-    /// Sleeps, if nobody has rung.
+    /// Sleep, unless a sender has rung.
     Sleep,
-    /// Ends its rounds.
+    /// End the rounds.
     Exit(E),
 }
 
-/// A worker, as far as its sleep goes.
+/// The sleep-related functions of a worker.
 pub(super) trait Sleeper {
-    /// Why the worker's rounds end.
+    /// The reason why the worker's rounds end.
     type Exit;
 
     fn doorbell(&self) -> &Doorbell;
 
-    /// Looks at everything that a ring may announce. `idle` says that no task is ready.
+    /// Looks at everything that a ring may announce. `idle` is true if no task is ready.
     fn look(&mut self, idle: bool);
 
-    /// After `look` found no task ready: takes in what it brought, and says what to do.
+    /// Called after `look` found no task ready: takes the new work, and returns the next action.
     fn next(&mut self) -> Next<Self::Exit>;
 
-    /// Sleeps until it is notified, or wakes by itself.
+    /// Sleeps until a notification or a deadline of the worker.
     fn sleep(&mut self);
 
-    /// It said that it sleeps, and no longer does.
+    /// Called when the worker no longer sleeps, after it recorded that it sleeps.
     fn awake(&mut self) {}
 }
 
@@ -118,7 +122,7 @@ pub(super) fn turn<S: Sleeper>(sleeper: &mut S, idle: bool) {
     sleeper.look(idle);
 }
 
-/// Takes a turn while no task is ready, and sleeps if that changes nothing.
+/// Takes a turn while no task is ready, and sleeps if the turn finds no work.
 pub(super) fn idle<S: Sleeper>(sleeper: &mut S) -> Option<S::Exit> {
     turn(sleeper, true);
     match sleeper.next() {
@@ -130,7 +134,7 @@ pub(super) fn idle<S: Sleeper>(sleeper: &mut S) -> Option<S::Exit> {
         sleeper.sleep();
         sleeper.doorbell().end_sleep();
     }
-    // Others may have seen it asleep, also if it did not sleep after all.
+    // Other threads may have seen it asleep, even if it did not sleep.
     sleeper.awake();
     None
 }
@@ -143,8 +147,8 @@ mod model {
     use super::*;
     use crate::sync::atomic::AtomicU64;
 
-    /// What senders and the worker share: a queue that rounds look at too, while the signal is
-    /// raised, and a word that only turns look at.
+    /// The state shared by senders and the worker: a queue that rounds also check while the signal
+    /// is raised, and a word that only turns check.
     struct Shared {
         doorbell: Doorbell,
         queue: AtomicU64,
@@ -191,7 +195,8 @@ mod model {
         }
 
         fn next(&mut self) -> Next<()> {
-            // As the worker's admission, which sees more than the turn did, and lowers nothing.
+            // Like the worker's admission, which sees messages after the turn, and never lowers the
+            // signal.
             if self.shared.doorbell.is_rung() {
                 self.collect();
             }
@@ -223,7 +228,7 @@ mod model {
             if hot_turn {
                 turn(&mut worker, false);
             }
-            // Loom finds the deadlock if a message is missed and the worker sleeps for ever.
+            // loom reports a deadlock if a message is lost and the worker sleeps forever.
             while idle(&mut worker).is_none() {}
             assert!(worker.is_done());
             senders.into_iter().for_each(|sender| sender.join().unwrap());

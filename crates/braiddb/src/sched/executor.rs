@@ -1,4 +1,4 @@
-//! The executor: starts workers, hands them jobs, stops them.
+//! The executor: starts workers, sends them jobs, stops them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -18,16 +18,16 @@ use crate::sync::statistic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{self, Mutex, affinity, channel, clock, oneshot};
 
-/// A task on its way: runs on the worker, and returns the future that is the task.
+/// A task in transit: the closure runs on the worker and returns the task's future.
 pub(crate) type Job = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
-/// What is sent to one worker alone.
+/// A message for one specific worker.
 pub(super) enum Message {
     Job(Job),
     Source(Box<dyn ErasedSource>),
 }
 
-/// How the workers are set up.
+/// Options of the workers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExecutorOptions {
     pub(crate) workers: usize,
@@ -36,12 +36,12 @@ pub(crate) struct ExecutorOptions {
     pub(crate) hot_width: Width,
     pub(crate) cold_width: usize,
     pub(crate) max_open: usize,
-    /// Reads of storage that one worker has under way at most.
+    /// Maximum number of concurrent storage reads on one worker.
     pub(crate) read_depth: usize,
-    /// Slices of each worker's time that are kept; none if zero.
+    /// Number of trace slices kept for each worker; none if zero.
     pub(crate) trace: usize,
-    /// Chooses by chance, from this seed, whether tasks suspend where they need not, and in which
-    /// order they run.
+    /// Seed for random decisions: whether tasks suspend at optional points, and in which order they
+    /// run.
     pub(crate) seed: Option<u64>,
 }
 
@@ -57,12 +57,12 @@ pub(crate) struct Executor {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// The way to the workers, which it does not keep from ending.
+/// A sender to the workers that does not keep them alive.
 #[derive(Clone)]
 pub(crate) struct JobSender {
     pub(super) group: Arc<WorkerGroup>,
     next: Arc<AtomicUsize>,
-    /// The simulated disk of a run that is to go the same way each time.
+    /// The simulated disk of a deterministic run.
     disk: Option<SimulatedDisk>,
 }
 
@@ -79,40 +79,40 @@ impl JobSender {
         }
     }
 
-    /// Runs a job on some worker that comes back from its tasks.
+    /// Runs a job on some worker that is not blocked.
     pub(crate) fn spawn(&self, job: Job) -> Result<(), Closed> {
-        // Relaxed: which worker it is does not matter.
+        // Relaxed: the choice of the worker does not matter.
         let number = self.next.fetch_add(1, Ordering::Relaxed) % self.group.mailboxes.len();
         self.settle();
         self.group.send_job(number, job)
     }
 
-    /// Whether the workers have failed, and of what.
+    /// Returns the failure state of the workers.
     pub(crate) fn failure(&self) -> &Arc<Failure> {
         &self.group.failure
     }
 }
 
-/// Waits for a typed source to be done.
+/// Waits for a typed source to finish.
 #[derive(Debug)]
 pub(crate) struct SourceHandle(oneshot::Receiver<()>);
 
 impl SourceHandle {
-    /// Waits until its last task is over.
+    /// Waits until its last task has ended.
     ///
     /// # Errors
-    /// When the workers were stopped, or failed, first.
+    /// An error if the workers were stopped or failed first.
     pub(crate) async fn done(self) -> Result<(), Closed> {
         self.0.await.map_err(|oneshot::Canceled| Closed)
     }
 }
 
 impl Executor {
-    /// Starts the workers. `make_device` and `make_driver` are called on each worker's thread; the last
-    /// worker to end calls `on_end`, when nothing of the workers' is left.
+    /// Starts the workers. `make_device` and `make_driver` are called on each worker's thread. The
+    /// last worker to end calls `on_end`, when no state of the workers is left.
     ///
     /// # Errors
-    /// The first failure to start a thread or make a device.
+    /// The first failure to start a thread or to create a device.
     pub(crate) fn start<D: Driver + 'static>(
         options: ExecutorOptions,
         failure: Arc<Failure>,
@@ -150,18 +150,19 @@ impl Executor {
             executor.threads.lock().push(thread);
         }
         drop(ready);
-        // A worker that could not start says why; those that did start are stopped by the drop.
+        // A worker that could not start reports the reason; dropping the executor stops those that
+        // did.
         for _ in 0..options.workers {
             started.recv().map_err(|_| std::io::Error::other("a worker did not start"))??;
         }
         Ok(executor)
     }
 
-    /// From now on other threads reach the worker only while it sleeps and nothing is under way on
-    /// `disk`.
+    /// From now on, other threads reach the worker only while it sleeps and no operation is in
+    /// flight on `disk`.
     pub(crate) fn settle_by(&mut self, disk: SimulatedDisk) {
         if sync::takes_part() {
-            // The schedule decides then who does what when.
+            // The controlled schedule then decides the order of all actions.
             return;
         }
         assert!(
@@ -171,12 +172,12 @@ impl Executor {
         self.jobs.disk = Some(disk);
     }
 
-    /// The way to them.
+    /// Returns the sender to the workers.
     pub(crate) fn jobs(&self) -> &JobSender {
         &self.jobs
     }
 
-    /// Runs a typed source, which is made there, on one worker to its end.
+    /// Runs a typed source on one worker to its end. The source is created there.
     pub(crate) fn run_source<S: Source>(
         &self,
         worker: usize,
@@ -193,19 +194,19 @@ impl Executor {
         &self.counters
     }
 
-    /// What each worker did lately; nothing unless that is kept.
+    /// Returns the recent activity of each worker; empty without tracing.
     pub(crate) fn traces(&self) -> &[Arc<WorkerTrace>] {
         &self.traces
     }
 
-    /// Lets the workers finish what they have, and waits for their end.
+    /// Lets the workers finish their tasks, and waits for their end.
     pub(crate) fn stop(&self) {
         self.jobs.settle();
         self.jobs.group.stop();
-        // Held until all are joined: whoever else stops them waits as long.
+        // Held until all are joined, so that concurrent callers wait too.
         let mut threads = self.threads.lock();
         for thread in threads.drain(..) {
-            // What a worker panicked of is recorded as the engine's failure.
+            // A worker's panic is recorded as the engine's failure.
             _ = thread.join();
         }
     }
@@ -214,8 +215,8 @@ impl Executor {
 impl Drop for Executor {
     fn drop(&mut self) {
         if local::on_worker() {
-            // A worker cannot wait for itself, nor for one that may be waiting for it. All that
-            // the workers need they hold; the last one to end does what is left to do.
+            // A worker cannot wait for itself, nor for a worker that may be waiting for it. The
+            // workers own everything they need; the last one to end does the remaining work.
             self.jobs.group.stop();
         } else {
             self.stop();
@@ -228,7 +229,7 @@ impl Drop for Executor {
 pub(crate) struct WorkerHandles(Vec<Arc<Mailbox>>);
 
 impl WorkerHandles {
-    /// The handle of one worker.
+    /// Returns the handle of one worker.
     pub(crate) fn get(&self, worker: usize) -> WorkerHandle {
         WorkerHandle(self.0[worker].clone())
     }

@@ -1,5 +1,5 @@
-//! What the workers of one executor share, from the first to the last of them: whether they take
-//! messages, how they stop, how they fail, and what the last one to leave does.
+//! State shared by the workers of one executor: whether they accept messages, how they stop, how
+//! they fail, and the last actions of the last worker.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -11,14 +11,15 @@ use super::panics::{Failure, contain, message_of};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, RwLock};
 
-/// What is done when the last worker has left.
+/// Called when the last worker has left.
 pub(super) type OnEnd = Box<dyn FnOnce() + Send>;
 
 /// The workers of one executor.
 ///
-/// Invariant: a message that was sent is taken by a worker, run or dropped: senders hold `open`
-/// shared while they send, and a worker leaves only after it has seen its queues empty with `open` false. A job may be
-/// taken over by another worker, which puts it into its own queue between its tasks, when it has not left.
+/// Invariant: every sent message is taken by a worker, and run or dropped. Senders hold `open`
+/// shared while they send, and a worker leaves only after it has seen its queues empty with `open`
+/// false. Another worker may take over a job: it puts the job into its own queue between its tasks,
+/// before it leaves.
 pub(super) struct WorkerGroup {
     pub(super) mailboxes: Vec<Arc<Mailbox>>,
     pub(super) failure: Arc<Failure>,
@@ -49,7 +50,7 @@ impl WorkerGroup {
         Ok(())
     }
 
-    /// Sends a job to a worker, or to the first one after it that comes back from its tasks.
+    /// Sends a job to a worker, or to the first one after it that is not blocked.
     pub(super) fn send_job(&self, worker: usize, job: Job) -> Result<(), Closed> {
         let open = self.open.read();
         if !*open {
@@ -65,12 +66,12 @@ impl WorkerGroup {
         Ok(())
     }
 
-    /// From here on no message is taken.
+    /// From here on, no message is accepted.
     pub(super) fn close(&self) {
         *self.open.write() = false;
     }
 
-    /// Tells the workers to end when they have finished what they have.
+    /// Orders the workers to end when they have finished their tasks.
     pub(super) fn stop(&self) {
         self.close();
         for mailbox in &self.mailboxes {
@@ -80,16 +81,17 @@ impl WorkerGroup {
         }
     }
 
-    /// The engine has panicked on this thread: records it, and tells all workers to end at once.
+    /// Records that the engine has panicked on this thread, and orders all workers to end
+    /// immediately.
     pub(super) fn fail(&self, local: &WorkerLocal, panic: Box<dyn Any + Send>) {
         self.fail_with(local, &message_of(panic));
     }
 
     pub(super) fn fail_with(&self, local: &WorkerLocal, message: &str) {
         if self.failure.record(message) {
-            tracing::error!("the engine has failed, and stops: {message}");
+            tracing::error!("the engine failed and stops: {message}");
         }
-        // Its panic is recorded: what panics from here on is a user's.
+        // The engine's panic is recorded: later panics belong to users.
         local.engine_panicked.set(false);
         self.close();
         for mailbox in &self.mailboxes {
@@ -99,19 +101,20 @@ impl WorkerGroup {
         local.wake_callers_after_failure();
     }
 
-    /// A worker has left, and holds nothing of the engine's any more.
+    /// Called when a worker has left, and holds no state of the engine any more.
     pub(super) fn leave(&self) {
-        // AcqRel: the last one sees what all others did.
+        // AcqRel: the last worker sees the writes of all others.
         if self.present.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
-        // Those that came after their worker had left: their wakers may hold the mailbox they lie in.
+        // Resumptions that arrived after their worker had left: their wakers may keep the mailbox
+        // that contains them alive.
         self.mailboxes.iter().for_each(|mailbox| mailbox.drop_resumptions());
         let on_end = self.on_end.lock().take();
         if let Some(on_end) = on_end
             && let Err(panic) = contain(on_end)
         {
-            // No worker is left to be stopped.
+            // No worker is left to stop.
             self.failure.record(&panic.message);
         }
     }

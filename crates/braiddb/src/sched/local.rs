@@ -1,4 +1,4 @@
-//! What a worker's thread and the tasks on it tell each other.
+//! Thread-local state through which a worker and its tasks communicate.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -12,40 +12,41 @@ use super::panics::Failure;
 use super::storage::Transfers;
 use super::waiter::Waiter;
 
-/// Steps that a task takes at most before its worker looks for new arrivals: each is an operation,
-/// a cache line it may have to wait for, or as much work, about a tenth of a microsecond. Alone on
-/// its worker it is interrupted some ten thousand times a second; beside others it has its turn
-/// more often, and short.
+/// Maximum number of steps of a task before its worker checks for new arrivals. A step is an
+/// operation, a possible wait for a cache line, or a similar amount of work: about a tenth of a
+/// microsecond. A task that is alone on its worker is interrupted about ten thousand times per
+/// second. With other tasks, its turns are shorter and more frequent.
 pub(super) const STEPS_ALONE: u32 = 256;
 pub(super) const STEPS_BESIDE_OTHERS: u32 = 32;
 
-/// Why a transaction, or other task of a worker, suspended.
+/// The reason why a transaction, or another task of a worker, suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A cache line it asked for is on the way.
+    /// A cache line is being loaded.
     Memory,
-    /// Another worker is about to decide what it wants to know, or it stands back for a few rounds after a conflict.
+    /// Another worker is about to make a decision, or the task waits for a few rounds after a
+    /// conflict.
     Undecided,
-    /// A block of storage is on the way.
+    /// A block of storage is being transferred.
     Storage,
-    /// Its commit is not durable yet.
+    /// The commit is not durable yet.
     Commit,
-    /// The log has no room for its commit yet.
+    /// The log has no space for the commit yet.
     LogSpace,
-    /// Transactions that were active are not over yet.
+    /// Transactions that were active have not ended yet.
     GracePeriod,
-    /// It stands back after many conflicts, until a moment.
+    /// The task waits for a time after repeated conflicts.
     BackOff,
-    /// It awaits a future from outside the engine.
+    /// The task awaits a future from outside the engine.
     Foreign,
 }
 
 impl Cause {
     pub(crate) const COUNT: usize = 8;
 
-    /// Whether a task suspended for it is polled again soon without being resumed.
+    /// Returns whether a task suspended for this cause is polled again soon without being resumed.
     pub(super) fn is_hot(self) -> bool {
         matches!(self, Cause::Memory | Cause::Undecided)
     }
@@ -58,40 +59,40 @@ pub(crate) struct SlotId {
     pub(super) index: u32,
 }
 
-/// The state that tasks of a worker reach through the thread.
+/// The state of a worker that its tasks access through the thread.
 #[derive(Debug)]
 pub(super) struct WorkerLocal {
     pub(super) worker: u32,
-    /// Whether a task that touches memory should suspend: others are there to run meanwhile.
+    /// True if a task that accesses memory should suspend, because other tasks can run.
     pub(super) interleave: Cell<bool>,
-    /// Steps that a task may take from one suspension to the next.
+    /// Steps that a task may take between two suspensions.
     pub(super) slice: Cell<u32>,
-    /// Steps that are left to the task that is being polled.
+    /// Remaining steps of the task that is being polled.
     pub(super) steps_left: Cell<u32>,
-    /// Whether the task that is being polled does the engine's upkeep.
+    /// True if the task that is being polled does upkeep of the engine.
     pub(super) urgent: Cell<bool>,
-    /// Attempts of tasks that failed since the last turn, and are made again.
+    /// Failed attempts of tasks since the last turn, which are retried.
     pub(super) failed_attempts: Cell<u64>,
-    /// Why the task that is being polled suspends.
+    /// The cause for which the task that is being polled suspends.
     pub(super) cause: Cell<Cause>,
     /// The slot that is being polled.
     slot: Cell<u32>,
-    /// Where that slot's waker is; only compared.
+    /// The address of that slot's waker; only compared.
     waker: Cell<*const Waker>,
-    /// For each slot, how much its task waits for that the engine will bring about (`waiter.rs`).
+    /// For each slot, the number of events of the engine that its task waits for (`waiter.rs`).
     waits: RefCell<Vec<u32>>,
     pub(super) mailbox: Arc<Mailbox>,
-    /// Who was resumed by this worker's own tasks or housekeeping.
+    /// Waiters resumed by this worker's own tasks or housekeeping.
     pub(super) resumed: RefCell<Vec<Waiter>>,
-    /// The tasks' reads and writes of storage.
+    /// The storage reads and writes of the tasks.
     pub(super) transfers: Transfers,
     pub(super) counters: Arc<SchedulerCounters>,
     pub(super) failure: Arc<Failure>,
-    /// Whether a panic has come out of the engine's code on this thread.
+    /// True if the engine's code has panicked on this thread.
     pub(super) engine_panicked: Cell<bool>,
-    /// What is dropped once that panic is recorded; see `UntilRecorded`.
+    /// Values to drop once that panic is recorded; see `UntilRecorded`.
     pub(super) until_recorded: RefCell<Vec<Box<dyn Any>>>,
-    /// Who is told of polls.
+    /// Observers of polls.
     pub(super) observers: Observers,
 }
 
@@ -125,24 +126,24 @@ impl WorkerLocal {
         }
     }
 
-    /// The task in a slot is about to be polled with the slot's own waker.
+    /// Called before the task in a slot is polled with the slot's own waker.
     #[inline(always)]
     pub(super) fn begin_poll(&self, slot: u32, waker: &Waker) {
         self.slot.set(slot);
         self.waker.set(waker);
         self.steps_left.set(self.slice.get());
-        // A future that says nothing waits for something foreign.
+        // A future that sets no cause waits for something foreign.
         self.cause.set(Cause::Foreign);
     }
 
-    /// How tasks suspend that are polled from here on.
+    /// Sets how tasks suspend that are polled from here on.
     pub(super) fn set_interleaved(&self, interleave: bool) {
         self.interleave.set(interleave);
         self.slice.set(if interleave { STEPS_BESIDE_OTHERS } else { STEPS_ALONE });
     }
 
-    /// Counts steps of the task that is being polled; whether it is to suspend, so that its worker
-    /// looks at what has come meanwhile.
+    /// Counts steps of the task that is being polled. Returns whether it must suspend, so that its
+    /// worker can check for new arrivals.
     #[inline(always)]
     pub(super) fn take_steps(&self, steps: u32) -> bool {
         let left = self.steps_left.get().saturating_sub(steps);
@@ -150,24 +151,24 @@ impl WorkerLocal {
         left == 0
     }
 
-    /// Steps that the task took at its last poll before it suspended.
+    /// Returns the steps of the task in its last poll before it suspended.
     pub(super) fn steps_taken(&self) -> u32 {
         self.slice.get().saturating_sub(self.steps_left.get())
     }
 
-    /// The slot that is being polled.
+    /// Returns the slot that is being polled.
     pub(super) fn current_slot(&self) -> SlotId {
         SlotId { worker: self.worker, index: self.slot.get() }
     }
 
-    /// Whether `context` is the one the worker polls the task with, rather than one of an executor
-    /// inside the task. A clone of the slot's waker counts as foreign, which costs more and is right.
+    /// Returns whether `context` is that of the worker's own poll, rather than that of an executor
+    /// inside the task. A clone of the slot's waker counts as foreign, which is slower but correct.
     #[inline(always)]
     pub(super) fn polls_task(&self, context: &Context<'_>) -> bool {
         std::ptr::eq(context.waker(), self.waker.get())
     }
 
-    /// The task in a slot waits for one thing more that the engine will bring about.
+    /// Counts an event of the engine that the task in a slot waits for.
     pub(super) fn count_wait(&self, slot: u32) {
         let (mut waits, slot) = (self.waits.borrow_mut(), slot as usize);
         if waits.len() <= slot {
@@ -180,20 +181,20 @@ impl WorkerLocal {
         self.waits.borrow_mut()[slot as usize] -= 1;
     }
 
-    /// Whether the task in a slot waits for something that the engine will bring about.
+    /// Returns whether the task in a slot waits for an event of the engine.
     pub(super) fn has_waits(&self, slot: u32) -> bool {
         self.waits.borrow().get(slot as usize).is_some_and(|waits| *waits > 0)
     }
 
-    /// Keeps the room of an emptied list of resumed waiters for those to come.
+    /// Keeps the memory of an emptied list of resumed waiters for later use.
     pub(super) fn give_back(&self, mut emptied: Vec<Waiter>) {
         let mut resumed = self.resumed.borrow_mut();
         std::mem::swap(&mut *resumed, &mut emptied);
         resumed.append(&mut emptied);
     }
 
-    /// Part of the task that is being polled suspends. Of several parts one that wants to be polled
-    /// again soon decides: the others are resumed besides.
+    /// Suspends a part of the task that is being polled. If any of several parts wants to be polled
+    /// again soon, its cause takes precedence, because the other parts are resumed separately.
     #[inline(always)]
     pub(super) fn suspend(&self, cause: Cause) {
         if !self.cause.get().is_hot() {
@@ -206,7 +207,7 @@ thread_local! {
     static LOCAL: Cell<*const WorkerLocal> = const { Cell::new(std::ptr::null()) };
 }
 
-/// Makes `local` the state of this thread for as long as the returned guard lives.
+/// Makes `local` the state of this thread while the returned guard exists.
 pub(super) fn enter(local: &WorkerLocal) -> EnteredWorker<'_> {
     let before = LOCAL.replace(local);
     assert!(before.is_null(), "a thread is one worker");
@@ -222,7 +223,7 @@ impl Drop for EnteredWorker<'_> {
     }
 }
 
-/// This thread's worker state, if it is a worker.
+/// Calls `look` with this thread's worker state, if it is a worker.
 #[inline(always)]
 pub(super) fn local<R>(look: impl FnOnce(Option<&WorkerLocal>) -> R) -> R {
     // SAFETY: the pointer is null or was set by `enter`, whose guard borrows the state and clears
@@ -230,7 +231,7 @@ pub(super) fn local<R>(look: impl FnOnce(Option<&WorkerLocal>) -> R) -> R {
     look(unsafe { LOCAL.get().as_ref() })
 }
 
-/// Whether this thread is a worker.
+/// Returns whether this thread is a worker.
 pub(crate) fn on_worker() -> bool {
     local(|local| local.is_some())
 }

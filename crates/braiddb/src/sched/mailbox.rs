@@ -1,22 +1,24 @@
-//! How other threads reach a worker: new jobs, wake-ups, the order to stop; and who wakes whom.
+//! Messages from other threads to a worker: new jobs, wake-ups and the order to stop, with their
+//! senders.
 //!
-//! Every message to a worker that may sleep is made visible first and rung for then (`doorbell.rs`
-//! says why none is missed):
+//! A message to a worker that may sleep is first made visible, and then announced by a ring
+//! (`doorbell.rs` explains why none is lost):
 //!
-//! | message | sender, who rings | where a turn of the worker finds it |
+//! | message | sender, which rings | where a turn of the worker finds it |
 //! |---|---|---|
-//! | a job, for whatever worker | [`Executor`](super::Executor), any thread | `jobs`, its own or another's that does not come back (`watch.rs`) |
-//! | a source, or a job of this worker alone | [`Executor`](super::Executor), any thread; the worker | `messages` |
-//! | a task may go on | its waker, any thread | `wakes` |
-//! | what a task waits for remotely has happened (`waiter.rs`) | the worker that brought it about, maybe its own | `resumed` |
+//! | a job, for any worker | [`Executor`](super::Executor), any thread | `jobs`, its own or those of a blocked worker (`takeover.rs`) |
+//! | a source, or a job for this worker only | [`Executor`](super::Executor), any thread; the worker | `messages` |
+//! | a task may continue | its waker, any thread | `wakes` |
+//! | the event of a remote wait has happened (`waiter.rs`) | the worker that caused it, possibly this one | `resumed` |
 //! | the database is closing | `Executor::stop` | `stop` |
-//! | the engine has failed | the worker that panicked | the failure that all workers share |
-//! | the durable LSN advanced, or the log failed | the worker that saw to it, at its next turn | the log |
+//! | the engine has failed | the worker that panicked | the failure shared by all workers |
+//! | the durable LSN advanced, or the log failed | the worker that advanced it, at its next turn | the log |
 //!
-//! What a worker's own tasks and housekeeping resume by itself needs no ring: it is in the worker's own list of resumed waiters,
-//! which is emptied after every turn and before every sleep. A completion of the worker's own device
-//! ends its sleep by itself. What nobody announces, as the end of the last transaction that an old
-//! version waits for, is looked for again after a bounded time ([`Turn::deadline`](super::Turn)).
+//! Resumptions by a worker's own tasks and housekeeping need no ring: they are in the worker's own
+//! list of resumed waiters, which is emptied after every turn and before every sleep. A completion
+//! of the worker's own device also ends its sleep. Some events are not announced, for example the
+//! end of the last transaction that an old version waits for. The worker checks for these after a
+//! bounded time ([`Turn::deadline`](super::Turn)).
 
 use std::sync::Arc;
 use std::task::Wake;
@@ -30,13 +32,13 @@ use crate::io::Notify;
 use crate::sync::atomic::AtomicBool;
 use crate::sync::{OnceLock, SegQueue};
 
-/// A worker's end that other threads reach.
+/// The part of a worker that other threads access.
 pub(super) struct Mailbox {
     pub(super) doorbell: Doorbell,
     pub(super) pulse: Pulse,
-    /// Jobs that were sent to this worker, and which another may take over.
+    /// Jobs sent to this worker, which another worker may take over.
     pub(super) jobs: SegQueue<Job>,
-    /// What is for this worker alone.
+    /// Messages for this worker only.
     pub(super) messages: SegQueue<Message>,
     pub(super) wakes: SegQueue<u32>,
     pub(super) resumed: SegQueue<Resumption>,
@@ -64,19 +66,20 @@ impl Mailbox {
         }
     }
 
-    /// Tells how to wake the worker's device; once, before the worker first sleeps.
+    /// Sets the notifier that wakes the worker's device; called once, before the worker first
+    /// sleeps.
     pub(super) fn set_notifier(&self, notifier: Arc<dyn Notify>) {
         assert!(self.notifier.set(notifier).is_ok(), "a worker has one device");
     }
 
-    /// Drops what is there for tasks that are gone.
+    /// Drops resumptions of tasks that no longer exist.
     pub(super) fn drop_resumptions(&self) {
         while let Some(resumption) = self.resumed.pop() {
             drop_contained(resumption);
         }
     }
 
-    /// Makes the worker look at its queues.
+    /// Makes the worker check its queues.
     pub(super) fn ring(&self) {
         if self.doorbell.ring()
             && let Some(notifier) = self.notifier.get()
@@ -91,20 +94,20 @@ impl Mailbox {
 pub(crate) struct WorkerHandle(pub(super) Arc<Mailbox>);
 
 impl WorkerHandle {
-    /// Makes the worker take a turn soon, from sleep if need be.
+    /// Makes the worker take a turn soon, and wakes it if it sleeps.
     pub(crate) fn wake(&self) {
         self.0.ring();
     }
 
-    /// Gives the worker a job of its own. To be called on its own thread only, between its tasks: it has not
-    /// stopped then, so the job will run.
+    /// Sends the worker a job for itself. Call it only on the worker's thread, between its tasks:
+    /// the worker has not stopped then, so the job will run.
     pub(crate) fn give(&self, job: Job) {
         self.0.messages.push(Message::Job(job));
         self.0.ring();
     }
 }
 
-/// Resumes a slot from any thread; outlives the worker without harm.
+/// Resumes a slot from any thread; it may outlive the worker.
 pub(super) struct SlotWaker {
     mailbox: Arc<Mailbox>,
     index: u32,

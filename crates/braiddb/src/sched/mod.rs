@@ -1,8 +1,10 @@
-//! The executor: one thread a worker, each braiding many tasks (MosaicDB §4 and §5, CoroBase §4).
+//! The executor: one thread per worker, each of which interleaves many tasks (MosaicDB §4 and §5,
+//! CoroBase §4).
 //!
-//! A task that would wait suspends instead and says why: hot causes (a cache miss, a state another
-//! worker is about to decide) leave it in the hot queue, to be polled again within microseconds;
-//! cold causes (storage, commit, a foreign future) take it out until it is resumed.
+//! Instead of waiting, a task suspends with a cause. Hot causes (a cache miss, a state that another
+//! worker is about to decide) leave it in the hot queue, to be polled again within microseconds.
+//! Cold causes (storage, commit, a foreign future) remove it from the hot queue until it is
+//! resumed.
 
 mod contention;
 mod counters;

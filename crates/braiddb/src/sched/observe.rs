@@ -1,9 +1,10 @@
-//! Who is told of each poll of a task, if somebody wants to be.
+//! Observers of task polls.
 //!
-//! Nobody else pays for it: a worker looks at one flag before and after each poll, which says as well whether it is traced.
+//! They cost nothing without an observer: a worker checks one flag before and after each poll,
+//! which also covers tracing.
 //!
-//! Invariant: a slot's observer is listed from when its task is observed until what that returned is dropped, which the task
-//! owns.
+//! Invariant: a slot's observer is registered from the call of `observe` until the task drops the
+//! returned guard, which it owns.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -11,18 +12,18 @@ use std::rc::Rc;
 
 use super::local::local;
 
-/// Is told of the polls of a task.
+/// Receives the polls of a task.
 pub(crate) trait Observer {
-    /// The task is about to be polled.
+    /// Called before the task is polled.
     fn before_poll(&self);
-    /// The task was polled, and is not over.
+    /// Called after the task was polled without ending.
     fn after_poll(&self);
 }
 
 /// The observers of a worker's tasks.
 #[derive(Default)]
 pub(super) struct Observers {
-    /// Whether polls are to be told of, or noted by the worker's tracer.
+    /// True if polls have an observer, or the worker's tracer records them.
     any: Cell<bool>,
     is_traced: Cell<bool>,
     by_slot: RefCell<Vec<Option<Rc<dyn Observer>>>>,
@@ -35,19 +36,20 @@ impl std::fmt::Debug for Observers {
 }
 
 impl Observers {
-    /// Says whether the worker notes its polls itself.
+    /// Sets whether the worker traces its polls.
     pub(super) fn set_traced(&self, is_traced: bool) {
         self.is_traced.set(is_traced);
         self.any.set(is_traced);
     }
 
-    /// Whether something is to be done before and after polls.
+    /// Returns whether polls are observed or traced.
     #[inline(always)]
     pub(super) fn any(&self) -> bool {
         self.any.get()
     }
 
-    /// That of a slot's task. Not called with the list borrowed: it is the program's code, and may do anything.
+    /// Returns the observer of a slot's task. The caller must not hold a borrow of the list during
+    /// its call, because it is code of the program and may do anything.
     pub(super) fn of(&self, slot: u32) -> Option<Rc<dyn Observer>> {
         self.by_slot.borrow().get(slot as usize).cloned().flatten()
     }
@@ -63,7 +65,7 @@ impl Observers {
     }
 }
 
-/// A task that is observed, as long as it owns this.
+/// An observed task, while it owns this guard.
 #[derive(Debug)]
 pub(crate) struct Observed {
     slot: u32,
@@ -71,7 +73,8 @@ pub(crate) struct Observed {
     local: PhantomData<*const ()>,
 }
 
-/// Tells `observer` of all polls of the task that is being polled, this one among them. On a worker only.
+/// Registers `observer` for all polls of the task that is being polled, including the current one.
+/// On a worker only.
 #[cold]
 pub(crate) fn observe(observer: Rc<dyn Observer>) -> Observed {
     let slot = local(|local| {

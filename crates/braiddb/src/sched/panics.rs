@@ -1,21 +1,21 @@
-//! Panics: whose they are, and what follows.
+//! Panics: classification into user panics and engine panics, and their consequences.
 //!
-//! A user's code on a worker (closures, futures, iterators, destructors, wakers) runs inside
-//! [`contain`], each piece by itself, so a panic in it becomes a value and concerns one transaction or
-//! source. Every other panic on a worker is a broken invariant of the engine's own: what is in memory is
-//! not to be trusted any more, so the engine stops for all, once, with the panic's message
+//! User code on a worker (closures, futures, iterators, destructors, wakers) runs inside
+//! [`contain`], each piece separately. A panic in it becomes a value and affects one transaction or
+//! source. Every other panic on a worker is a broken invariant of the engine. The state in memory
+//! cannot be trusted any more, so the engine stops for all users, once, with the panic's message
 //! ([`Failure`]).
 //!
-//! The engine's code also runs *below* a user's, as when a closure awaits `tx.get`, and a panic in it
-//! unwinds through the user's frames before it meets a [`contain`]. Each such entry holds a [`FailOnPanic`]
-//! for as long as the engine's code runs: it is forgotten on return, so its destructor runs only when
-//! a panic comes out of the engine's code, which it marks. It costs nothing otherwise. A suspended
-//! future of the engine's that is dropped because the user's code around it panicked holds none; its
-//! destructor is the engine's code, and has one of its own ([`EngineFuture`]).
+//! Engine code also runs *below* user code, for example when a closure awaits `tx.get`. A panic in
+//! it unwinds through the user's frames before it reaches a [`contain`]. Each such entry holds a
+//! [`FailOnPanic`] while the engine code runs. It is forgotten on return, so its destructor runs
+//! only when a panic leaves the engine code, and marks that panic. It has no other cost. If user
+//! code panics around a suspended future of the engine, the future is dropped without a guard. Its
+//! destructor is engine code, and has a separate guard ([`EngineFuture`]).
 //!
-//! So a panic that unwinds through a frame of the engine's, other than below `contain`, is the engine's;
-//! and what only the engine owns (transactions, replies) sees `panicking` in its
-//! destructor only then. It must not run the engine's code any more: it is leaked
+//! A panic that unwinds through a frame of the engine, except below `contain`, is therefore the
+//! engine's. Values that only the engine owns (transactions, replies) see `panicking` in their
+//! destructors only in this case. They must not run engine code any more: they are leaked
 //! ([`Failure::has_begun`]), or kept until the failure is recorded ([`UntilRecorded`]).
 
 use std::any::Any;
@@ -30,7 +30,7 @@ use super::local::{WorkerLocal, local};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{OnceLock, thread};
 
-/// Whether the engine of one database has failed, and of what.
+/// The failure state of one database's engine.
 #[derive(Default)]
 pub(crate) struct Failure {
     begun: AtomicBool,
@@ -46,26 +46,28 @@ impl std::fmt::Debug for Failure {
 }
 
 impl Failure {
-    /// Whether the engine has panicked: nothing is to be acknowledged any more. The message may follow
-    /// a moment later.
+    /// Returns whether the engine has panicked. If so, nothing may be acknowledged any more. The
+    /// message may follow a moment later.
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
         // Acquire pairs with the Release in `begin`.
         self.begun.load(Ordering::Acquire)
     }
 
-    /// Of what the engine failed, if it did. A caller whose reply was dropped with a worker finds it here.
+    /// Returns the message of the failure, if any. A caller whose reply was dropped with a worker
+    /// finds the reason here.
     pub(crate) fn message(&self) -> Option<&Arc<str>> {
         self.message.get()
     }
 
-    /// Has `callback` called once a failure is recorded: for those who wait on threads that are none of the workers'. A
-    /// worker that does not come back from a user's code would keep the last one from leaving.
+    /// Registers a callback that runs once a failure is recorded, for waiters on threads other than
+    /// the workers. They cannot wait for the last worker to leave, which a worker blocked in user
+    /// code would prevent.
     pub(crate) fn on_failure(&self, callback: impl Fn() + Send + Sync + 'static) {
         _ = self.callback.set(Box::new(callback));
     }
 
-    /// Calls what is to be called once a failure is recorded.
+    /// Runs the callback for a recorded failure.
     pub(super) fn run_callback(&self) {
         if let Some(callback) = self.callback.get() {
             callback();
@@ -77,27 +79,29 @@ impl Failure {
         self.begun.store(true, Ordering::Release);
     }
 
-    /// Records the first failure; `false` if there was one.
+    /// Records the first failure. Returns `false` if one was already recorded.
     pub(super) fn record(&self, message: &str) -> bool {
         self.begin();
         self.message.set(message.into()).is_ok()
     }
 }
 
-/// A panic in a user's code.
+/// A panic in user code.
 #[derive(Clone, Debug)]
 pub(crate) struct Panic {
     pub(crate) message: String,
 }
 
-/// Runs a user's code. A panic in it comes back as a value; one of the engine's code below it goes on.
+/// Runs user code, and returns a panic in it as a value. A panic of engine code below it continues
+/// to unwind.
 pub(crate) fn contain<T>(code: impl FnOnce() -> T) -> Result<T, Panic> {
-    // What the code shares with the engine is in order whenever it can panic: the engine's code runs
-    // to its end, or marks its panic.
+    // The state shared by the code and the engine is consistent whenever the code can panic: engine
+    // code runs to its end, or marks its panic.
     catch_unwind(AssertUnwindSafe(code)).map_err(contained)
 }
 
-// Neither this nor the other cold parts below are inlined: what they are of is compiled for each closure.
+// Cold parts here and below are not inlined, because the functions around them are compiled for
+// each closure.
 #[cold]
 #[inline(never)]
 fn contained(payload: Box<dyn Any + Send>) -> Panic {
@@ -107,8 +111,8 @@ fn contained(payload: Box<dyn Any + Send>) -> Panic {
     Panic { message: message_of(payload) }
 }
 
-/// Drops a user's value. Nothing depends on whether its destructor panics: that is counted, and told
-/// in the program's trace.
+/// Drops a user's value. A panic in its destructor changes no result: it is counted and logged
+/// through `tracing`.
 pub(crate) fn drop_contained<T>(value: T) {
     if std::mem::needs_drop::<T>() {
         contain_destructor(|| drop(value));
@@ -133,8 +137,8 @@ fn report_destructor(panic: &Panic) {
     });
 }
 
-/// The text of a panic. Its payload is the user's too, so its destructor is contained, and a panic of
-/// that one is left undropped.
+/// Returns the text of a panic. The payload belongs to the user too, so its destructor is
+/// contained; the payload of a second panic is leaked.
 pub(super) fn message_of(payload: Box<dyn Any + Send>) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     let text = text
@@ -146,7 +150,7 @@ pub(super) fn message_of(payload: Box<dyn Any + Send>) -> String {
     text
 }
 
-/// A user's value that may outlive what the user's code returned: its destructor is contained.
+/// A user's value that may outlive the result of the user's code. Its destructor is contained.
 #[derive(Debug)]
 pub(crate) struct Contained<T>(Option<T>);
 
@@ -182,8 +186,8 @@ impl<T> Drop for Contained<T> {
     }
 }
 
-/// A user's future: each poll is contained, and so is its destructor, which runs as soon as the future
-/// is ready.
+/// A user's future. Each poll is contained, and so is its destructor, which runs as soon as the
+/// future is ready.
 pub(crate) struct ContainedFuture<'f, F>(Pin<&'f mut Option<F>>);
 
 impl<'f, F: Future> ContainedFuture<'f, F> {
@@ -224,7 +228,7 @@ impl<F> Drop for ContainedFuture<'_, F> {
     }
 }
 
-/// Held while the engine's code runs below a user's; see the head of this file.
+/// Held while engine code runs below user code; see the head of this file.
 #[must_use = "to be disarmed on return"]
 struct FailOnPanic(());
 
@@ -234,7 +238,7 @@ impl FailOnPanic {
         Self(())
     }
 
-    /// The engine's code has returned.
+    /// The engine code has returned.
     #[inline(always)]
     fn disarm(self) {
         std::mem::forget(self);
@@ -253,7 +257,7 @@ impl Drop for FailOnPanic {
     }
 }
 
-/// Runs the engine's code that a user's calls without awaiting it: a panic in it is the engine's.
+/// Runs engine code that user code calls without awaiting it. A panic in it is the engine's.
 #[inline(always)]
 pub(crate) fn engine_call<T>(call: impl FnOnce() -> T) -> T {
     let fail_on_panic = FailOnPanic::new();
@@ -262,11 +266,11 @@ pub(crate) fn engine_call<T>(call: impl FnOnce() -> T) -> T {
     value
 }
 
-/// The engine's part of what a user's future awaits: a panic in it, or in its destructor when it is dropped
-/// before it is over, is the engine's.
+/// The engine's part of a future that user code awaits. A panic in it is the engine's; so is a
+/// panic in its destructor if it is dropped before it is ready.
 pub(crate) struct EngineFuture<F>(ManuallyDrop<F>);
 
-/// Marks a future as the engine's, for a user's code to await.
+/// Marks a future as the engine's, for user code to await.
 #[inline(always)]
 pub(crate) fn engine_code<F: Future>(future: F) -> EngineFuture<F> {
     EngineFuture(ManuallyDrop::new(future))
@@ -277,8 +281,8 @@ impl<F: Future> Future for EngineFuture<F> {
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the only field is pinned with the whole: it is never moved out, is dropped in place, and
-        // there is no other way to it.
+        // SAFETY: the only field is pinned with the whole: it is never moved out, is dropped in
+        // place, and cannot be accessed otherwise.
         let future = unsafe { self.map_unchecked_mut(|this| &mut *this.0) };
         engine_call(|| future.poll(context))
     }
@@ -287,19 +291,19 @@ impl<F: Future> Future for EngineFuture<F> {
 impl<F> Drop for EngineFuture<F> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: dropped once, here, where it is.
+        // SAFETY: dropped once, here, in place.
         engine_call(|| unsafe { ManuallyDrop::drop(&mut self.0) });
     }
 }
 
-/// Whether the engine's code has panicked on this worker.
+/// Returns whether engine code has panicked on this worker.
 pub(crate) fn engine_panicked() -> bool {
     local(|local| local.is_some_and(|local| local.engine_panicked.get()))
 }
 
-/// Something whose drop wakes a caller that waits, as that of the sender of a reply does. If it is dropped
-/// while the engine's panic unwinds, it is kept until the failure is recorded, so that a caller
-/// that is woken finds it.
+/// A value that wakes a waiting caller when it is dropped, such as the sender of a reply. If it is dropped while
+/// the engine's panic unwinds, it is kept until the failure is recorded, so that the woken caller
+/// finds the failure.
 #[derive(Debug)]
 pub(crate) struct UntilRecorded<T: 'static>(Option<T>);
 
@@ -336,14 +340,14 @@ impl<T: 'static> Drop for UntilRecorded<T> {
                 None => drop_contained(value),
             });
         } else {
-            // It may run the waker of a caller that waits.
+            // The drop may run the waker of a waiting caller.
             drop_contained(value);
         }
     }
 }
 
 impl WorkerLocal {
-    /// After a failure was recorded: wakes the callers that wait for what the panic unwound.
+    /// After a failure was recorded, wakes the callers that wait for values unwound by the panic.
     pub(super) fn wake_callers_after_failure(&self) {
         loop {
             let kept = self.until_recorded.take();
@@ -355,8 +359,8 @@ impl WorkerLocal {
     }
 }
 
-/// Goes on only if the engine of this worker has not failed: after that nothing is acknowledged, and
-/// what waits here is dropped by its worker.
+/// Returns only if the engine of this worker has not failed. After a failure nothing is
+/// acknowledged, and the worker drops the tasks that wait here.
 pub(crate) async fn hold_after_failure() {
     if local(|local| local.is_some_and(|local| local.failure.has_begun())) {
         std::future::pending::<()>().await;

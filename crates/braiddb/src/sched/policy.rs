@@ -1,51 +1,54 @@
-//! How a worker chooses what to run next: the four policies of MosaicDB §4, behind one decision.
+//! Scheduling policies of a worker: the four of MosaicDB §4, behind one decision.
 
-/// How a worker schedules its transactions.
+/// The scheduling policy of a worker's transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Policy {
-    /// One transaction at a time, from its beginning to its end.
+    /// One transaction at a time, from start to end.
     #[cfg(feature = "experiment")]
     Sequential,
-    /// A batch at a time: none is admitted before the whole batch has concluded (MosaicDB §4.2).
+    /// One batch at a time: no transaction is admitted before the whole batch has ended (MosaicDB
+    /// §4.2).
     #[cfg(feature = "experiment")]
     Batch,
-    /// A fixed number of slots; a transaction that ends leaves its slot to the next (MosaicDB §4.3).
+    /// A fixed number of slots; when a transaction ends, the next one takes its slot (MosaicDB
+    /// §4.3).
     #[cfg(feature = "experiment")]
     Pipeline,
-    /// A short queue of transactions that use memory beside a long one of those that wait
+    /// A short queue of transactions that use memory, and a long queue of transactions that wait
     /// (MosaicDB §4.3, Algorithm 1).
     #[default]
     DualQueue,
 }
 
-/// How many transactions a worker interleaves to hide cache misses.
+/// The number of transactions that a worker interleaves to hide cache misses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Width {
-    /// As many as the worker finds best while it runs.
+    /// The worker determines the best number while it runs.
     #[default]
     Auto,
-    /// Always this many.
+    /// Always this number.
     Fixed(usize),
 }
 
-/// Long tasks beside which jobs that come are begun at once, by the policy that does so.
+/// Maximum number of long tasks that do not delay the start of new jobs, for the policy that starts
+/// jobs immediately.
 const MAX_LONG_ENTRIES: usize = 256;
 
-/// How full a worker's queues are; tasks that wait for foreign futures do not count.
+/// The lengths of a worker's queues, without tasks that wait for foreign futures.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Load {
     pub(super) hot: usize,
     pub(super) cold: usize,
     pub(super) staged: usize,
-    /// Of the hot and the staged ones, those that have run for long.
+    /// Hot and staged tasks that have run for long.
     pub(super) long: usize,
 }
 
 impl Policy {
-    /// Whether a new task may start.
+    /// Returns whether a new task may start.
     pub(super) fn admits(self, load: Load, width: usize, cold_width: usize) -> bool {
         #[cfg(feature = "experiment")]
         let running = load.hot + load.cold + load.staged;
@@ -58,9 +61,9 @@ impl Policy {
         }
     }
 
-    /// Whether a job from another thread may start where [`Policy::admits`] says that none may: it is
-    /// not to wait for the end of long ones, which may take seconds. The other policies are defined
-    /// by whom they let wait.
+    /// Returns whether a job from another thread may start although [`Policy::admits`] returns
+    /// false. The job must not wait for the end of long tasks, which may take seconds. This applies
+    /// to one policy; the others define which tasks wait.
     pub(super) fn admits_beside_long(self, load: Load, width: usize, cold_width: usize) -> bool {
         let short = (load.hot + load.staged).saturating_sub(load.long.min(MAX_LONG_ENTRIES));
         self == Policy::DualQueue && short < width && load.cold < cold_width
@@ -72,12 +75,12 @@ impl Policy {
         self != Policy::Batch || batch_open
     }
 
-    /// Whether a resumed task may join the hot queue.
+    /// Returns whether a resumed task may join the hot queue.
     pub(super) fn takes_back(self, load: Load, width: usize) -> bool {
         match self {
             #[cfg(feature = "experiment")]
             Policy::Sequential | Policy::Batch | Policy::Pipeline => true,
-            // As jobs, those that were resumed do not wait for the end of long ones.
+            // Like new jobs, resumed tasks do not wait for the end of long tasks.
             Policy::DualQueue => load.hot.saturating_sub(load.long.min(MAX_LONG_ENTRIES)) < width,
         }
     }

@@ -1,8 +1,9 @@
-//! A worker's slots and the queues they stand in.
+//! The slots of a worker, and the queues that contain them.
 //!
-//! Invariant: every slot is free, or in exactly one of: the hot queue, the staging area, waiting;
-//! `cold`, `apart` and `foreign` count the waiting ones by what they wait for (`apart`: the end of others, or a moment); `long` the tasks that do
-//! not wait and took [`LONG_STEPS`] or more since they last did.
+//! Invariant: every slot is free, or in exactly one of: the hot queue, the staging area, waiting.
+//! `cold`, `apart` and `foreign` count the waiting tasks by their cause (`apart`: the end of other
+//! transactions, or a time). `long` counts the tasks that do not wait and have taken [`LONG_STEPS`]
+//! or more since their last wait.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,13 +17,13 @@ use super::slot::{Slot, Task, TaskState};
 use super::suspend::prefetch;
 use super::waiter::Resumed;
 
-/// How many staged tasks ahead a task's memory is asked for: it has waited long enough to have left
-/// the nearer caches.
+/// Number of staged tasks ahead of which a task's memory is prefetched. After its wait, the memory
+/// is no longer in the near caches.
 const UNSTAGE_AHEAD: usize = 3;
-/// Bytes of a slot that are asked for.
+/// Prefetched bytes of a slot.
 const PREFETCHED_BYTES: usize = 1024;
 const CACHE_LINE_BYTES: usize = 64;
-/// Steps after which a task counts as long: jobs that come are begun beside it.
+/// Steps after which a task counts as long, so that new jobs are started beyond the width.
 const LONG_STEPS: u32 = STEPS_ALONE;
 
 fn prefetch_slot<F>(slot: &Slot<F>) {
@@ -52,20 +53,20 @@ impl<F: Future<Output = ()>> Queues<F> {
         Self { slots, free, hot, staged, cold: 0, foreign: 0, apart: 0, long: 0, mailbox }
     }
 
-    /// The same slots and queues for typed tasks of another type.
+    /// Returns the same slots and queues for typed tasks of another type.
     pub(super) fn convert<G: Future<Output = ()>>(self) -> Queues<G> {
         let slots = self.slots.into_iter().map(|slot| Box::new(slot.convert())).collect();
         let Self { free, hot, staged, cold, foreign, apart, long, mailbox, .. } = self;
         Queues { slots, free, hot, staged, cold, foreign, apart, long, mailbox }
     }
 
-    /// Tasks that have not ended.
+    /// Returns the number of tasks that have not ended.
     pub(super) fn open(&self) -> usize {
         self.slots.len() - self.free.len()
     }
 
-    /// Open tasks that use the engine, or wait for what the engine itself will bring about. The others
-    /// wait for what may in turn wait for a task that is still to begin.
+    /// Returns the number of open tasks that use the engine or wait for events of the engine. The
+    /// other tasks may in turn wait for a task that has yet to start.
     pub(super) fn running(&self) -> usize {
         self.open() - self.foreign - self.apart
     }
@@ -75,7 +76,7 @@ impl<F: Future<Output = ()>> Queues<F> {
         Load { hot, cold, staged, long: self.long }
     }
 
-    /// Gives a task a slot, which the caller puts into the hot queue.
+    /// Puts a task into a slot, which the caller adds to the hot queue.
     #[inline(always)]
     pub(super) fn fill(&mut self, make: impl FnOnce() -> Task<F>) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
@@ -87,7 +88,7 @@ impl<F: Future<Output = ()>> Queues<F> {
         index
     }
 
-    /// Whether a slot holds a typed source's task.
+    /// Returns whether a slot contains a typed source's task.
     pub(super) fn is_typed(&self, index: u32) -> bool {
         self.slots[index as usize].is_typed()
     }
@@ -113,7 +114,7 @@ impl<F: Future<Output = ()>> Queues<F> {
         self.long -= usize::from(steps >= LONG_STEPS);
     }
 
-    /// Takes out the task that stands at `position` of the hot queue, which ended.
+    /// Removes the task at `position` of the hot queue, which ended.
     pub(super) fn finish(&mut self, position: usize) {
         let index = self.hot.swap_remove(position);
         self.forget_steps(index);
@@ -121,15 +122,16 @@ impl<F: Future<Output = ()>> Queues<F> {
         self.free.push(index);
     }
 
-    /// The task at `position` of the hot queue waits for something cold. `cause` is what its futures said in
-    /// its last poll; they may have been given up in the same poll.
+    /// Moves the task at `position` of the hot queue to the waiting ones. `cause` was set by its
+    /// futures in its last poll; they may have been dropped in the same poll.
     pub(super) fn wait(&mut self, position: usize, cause: Cause, local: &WorkerLocal) {
         let index = self.hot.swap_remove(position);
         self.forget_steps(index);
         let has_waits = local.has_waits(index);
         let cause = match (has_waits, cause) {
             (false, _) => Cause::Foreign,
-            // Only a part of it was polled, which waits for nothing; others wait, for transfers mostly.
+            // Only a part of the task was polled, which waits for nothing. Other parts wait, mostly
+            // for transfers.
             (true, Cause::Foreign) => Cause::Storage,
             (true, cause) => cause,
         };
@@ -139,8 +141,9 @@ impl<F: Future<Output = ()>> Queues<F> {
         *self.waiting(cause) += 1;
     }
 
-    /// A part of a task has been woken, for what it waited for. If that was the last that the task waited for of the
-    /// engine's, it waits for something foreign from now on: whether the part's waker wakes the task is up to a user.
+    /// Called when a part of a task has been woken. If this was the task's last wait for the
+    /// engine, it now waits for something foreign: user code decides whether the part's waker wakes
+    /// the task.
     fn count_as_foreign(&mut self, index: u32, local: &WorkerLocal) {
         let slot = &mut self.slots[index as usize];
         if let TaskState::Waiting(cause) = slot.state
@@ -152,7 +155,7 @@ impl<F: Future<Output = ()>> Queues<F> {
         }
     }
 
-    /// What a task, or a part of one, waited for has happened.
+    /// Handles the event that a task, or a part of one, waited for.
     pub(super) fn go_on(&mut self, resumed: Resumed, local: &WorkerLocal) {
         match resumed {
             Resumed::Task(index) => self.stage(index),
@@ -160,7 +163,7 @@ impl<F: Future<Output = ()>> Queues<F> {
         }
     }
 
-    /// The task at `position` of the hot queue goes behind those that are staged.
+    /// Moves the task at `position` of the hot queue behind the staged ones.
     pub(super) fn move_behind_staged(&mut self, position: usize) {
         let index = self.hot.swap_remove(position);
         self.slots[index as usize].state = TaskState::Staged;
@@ -175,7 +178,7 @@ impl<F: Future<Output = ()>> Queues<F> {
         }
     }
 
-    /// A task may go on: stages it, unless it was not waiting (a late or spurious wake-up).
+    /// Stages a task that may continue, unless it was not waiting (a late or spurious wake-up).
     pub(super) fn stage(&mut self, index: u32) {
         let Some(slot) = self.slots.get_mut(index as usize) else { return };
         if let TaskState::Waiting(cause) = slot.state {
@@ -195,11 +198,12 @@ impl<F: Future<Output = ()>> Queues<F> {
         }
     }
 
-    /// Drops every task that waits for something foreign alone, did when this was called last, and waited for nothing of
-    /// the engine's in between; how many of them were a typed source's. Between rounds only.
+    /// Drops every task that waits only for something foreign, did so at the previous call, and did
+    /// not wait for the engine in between. Returns the number of dropped tasks of a typed source.
+    /// Called between rounds only.
     ///
-    /// One look is not enough: a part of a task that has been woken may be on its way through a user's executor, on
-    /// another thread.
+    /// One check is not enough: a user's executor on another thread may be about to poll a part of
+    /// a task that has been woken.
     pub(super) fn drop_foreign(
         &mut self,
         local: &WorkerLocal,
@@ -233,7 +237,8 @@ impl<F: Future<Output = ()>> Queues<F> {
         typed
     }
 
-    /// Drops all tasks, after the engine has failed: they tell those who wait for them. Each is told of before.
+    /// Drops all tasks after the engine has failed, which notifies their waiters. Calls `dropped`
+    /// for each task before its drop.
     pub(super) fn drop_all(&mut self, mut dropped: impl FnMut(u32)) {
         for (index, slot) in self.slots.iter_mut().enumerate() {
             if !slot.is_free() {

@@ -1,14 +1,15 @@
-//! The async runtime of a transaction's caller, entered while its closure is polled: so timers, channels
-//! and spawned tasks of tokio work inside transactions. Other runtimes need nothing of the kind.
+//! The async runtime of a transaction's caller, entered while its closure is polled. Timers,
+//! channels and spawned tasks of tokio therefore work inside transactions. Other runtimes do not
+//! need this.
 //!
-//! Entering a runtime takes a reference count that all its threads share, so a worker stays in the one
-//! it entered last, until a task of another runtime is polled, or it sleeps or ends. Without the
-//! feature `tokio`, and for callers outside of a runtime, nothing is done.
+//! Entering a runtime takes a reference count shared by all its threads. A worker therefore stays
+//! in the runtime it entered last, until it polls a task of another runtime, sleeps or ends.
+//! Without the feature `tokio`, and for callers outside a runtime, this module does nothing.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// The runtime that was current where a request was made, if one was.
+/// The runtime that was current at the place of a request, if any.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallerRuntime {
     #[cfg(all(feature = "tokio", not(loom)))]
@@ -16,7 +17,7 @@ pub(crate) struct CallerRuntime {
 }
 
 impl CallerRuntime {
-    /// The runtime that is current on this thread.
+    /// Returns the current runtime of this thread.
     pub(crate) fn current() -> Self {
         Self {
             #[cfg(all(feature = "tokio", not(loom)))]
@@ -24,7 +25,7 @@ impl CallerRuntime {
         }
     }
 
-    /// The same future, polled within the runtime; on a worker only.
+    /// Returns the same future, polled within the runtime; on a worker only.
     pub(crate) fn run<'r, F: Future>(&'r self, future: Pin<&'r mut F>) -> WithinRuntime<'r, F> {
         WithinRuntime { runtime: self, future }
     }
@@ -55,7 +56,7 @@ impl<F: Future> Future for WithinRuntime<'_, F> {
     }
 }
 
-/// Leaves the runtime that this worker is in: it is about to sleep, or to end.
+/// Leaves the runtime that this worker is in, before it sleeps or ends.
 pub(super) fn leave() {
     #[cfg(all(feature = "tokio", not(loom)))]
     entered::leave();
@@ -69,7 +70,7 @@ mod entered {
 
     use super::super::panics::drop_contained;
 
-    /// The runtime a worker is in. Fields are dropped in order.
+    /// The runtime that a worker is in. Fields are dropped in order.
     struct EnteredRuntime {
         /// Borrows `handle`.
         guard: EnterGuard<'static>,
@@ -95,7 +96,7 @@ mod entered {
     fn change(handle: &Handle) {
         leave();
         let handle = Box::new(handle.clone());
-        // SAFETY: the handle is boxed, so it stays where it is, and dropped after its guard.
+        // SAFETY: the handle is boxed, so its address is stable, and dropped after its guard.
         let guard =
             unsafe { std::mem::transmute::<EnterGuard<'_>, EnterGuard<'static>>(handle.enter()) };
         ENTERED.set(Some(EnteredRuntime { guard, handle }));
@@ -103,7 +104,7 @@ mod entered {
 
     pub(super) fn leave() {
         if let Some(EnteredRuntime { guard, handle }) = ENTERED.take() {
-            // Panics if a user's future holds a guard of its own across a suspension, which tokio
+            // Panics if a user's future holds a separate guard across a suspension, which tokio
             // forbids.
             drop_contained(guard);
             drop(handle);

@@ -1,4 +1,4 @@
-//! Slots: where tasks live, pinned, from their start to their end.
+//! Slots: the pinned memory of tasks, from their start to their end.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -7,13 +7,13 @@ use std::task::{Context, Poll, Waker};
 use super::local::Cause;
 use super::mailbox::{Mailbox, SlotWaker};
 
-/// A task that came as a closure.
+/// A task that was sent as a closure.
 pub(super) type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
 
-/// The task type of a worker that no typed source feeds.
+/// The task type of a worker without a typed source.
 pub(super) type NoTask = std::future::Pending<()>;
 
-/// What a slot holds.
+/// The contents of a slot.
 pub(super) enum Task<F> {
     Empty,
     /// A typed source's future, in place.
@@ -21,7 +21,7 @@ pub(super) enum Task<F> {
     Boxed(BoxedTask),
 }
 
-/// Where a slot's task stands.
+/// The state of a slot's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TaskState {
     /// No task.
@@ -34,17 +34,17 @@ pub(super) enum TaskState {
     Staged,
 }
 
-/// A place for one task.
+/// Space for one task.
 pub(super) struct Slot<F> {
     task: Task<F>,
     pub(super) state: TaskState,
     pub(super) waker: Waker,
-    /// Steps its task took since it began, or last waited for something cold.
+    /// Steps of its task since its start or its last cold wait.
     pub(super) steps: u32,
-    /// Whether, when it came to wait last, nothing was counted that the engine would bring about.
+    /// True if no wait for the engine was counted at the start of its last wait.
     pub(super) waited_foreign: bool,
-    /// Whether it waited for something foreign alone when a worker that is to stop last looked, and since then for
-    /// nothing of the engine's.
+    /// True if it waited only for something foreign when a stopping worker last checked, and has
+    /// not waited for the engine since.
     pub(super) was_foreign_at_last_look: bool,
 }
 
@@ -61,8 +61,9 @@ impl<F: Future<Output = ()>> Slot<F> {
         }
     }
 
-    /// Whether its task waits, or did last, and has been woken and has done nothing since: a task may wake itself each
-    /// time. What it waits for is foreign, if nothing is counted that the engine will bring about.
+    /// Returns whether its task waits, or has been woken from its last wait and done nothing since
+    /// (a task may wake itself each time). If no wait for the engine is counted, it waits for
+    /// something foreign.
     pub(super) fn is_at_rest(&self) -> bool {
         match self.state {
             TaskState::Free => false,
@@ -71,16 +72,17 @@ impl<F: Future<Output = ()>> Slot<F> {
         }
     }
 
-    /// Puts a task in, made where it is to stay. The slot is boxed, and a task is dropped where it lies:
-    /// that pins it.
+    /// Stores a task, which is created in place. The slot is boxed, and a task is dropped in place:
+    /// both together pin it.
     #[inline(always)]
     pub(super) fn fill(&mut self, make: impl FnOnce() -> Task<F>) {
         assert!(matches!(self.task, Task::Empty), "a slot holds one task");
         assert_eq!(self.state, TaskState::Free);
         (self.state, self.steps) = (TaskState::Hot, 0);
         (self.waited_foreign, self.was_foreign_at_last_look) = (false, false);
-        // SAFETY: in bounds and aligned, as a field of `self`; what is there, `Empty`, needs no drop.
-        // Assigned instead, the task would be made elsewhere and copied, in case its making panics.
+        // SAFETY: in bounds and aligned, as a field of `self`; the current value, `Empty`, needs no
+        // drop. An assignment would create the task elsewhere and copy it, in case its creation
+        // panics.
         unsafe { std::ptr::from_mut(&mut self.task).write(make()) };
     }
 
@@ -92,7 +94,7 @@ impl<F: Future<Output = ()>> Slot<F> {
         matches!(self.task, Task::Typed(_))
     }
 
-    /// Drops the task, done or not.
+    /// Drops the task, ready or not.
     pub(super) fn empty(&mut self) {
         self.task = Task::Empty;
         self.state = TaskState::Free;
@@ -103,7 +105,7 @@ impl<F: Future<Output = ()>> Slot<F> {
     pub(super) fn poll(&mut self) -> Poll<()> {
         let mut cx = Context::from_waker(&self.waker);
         match &mut self.task {
-            // SAFETY: the slot lives in a box that is never moved out of while it holds a typed
+            // SAFETY: the slot is in a box that is never moved out of while it contains a typed
             // task (`convert` asserts that), and `empty` drops the task in place.
             Task::Typed(future) => unsafe { Pin::new_unchecked(future) }.poll(&mut cx),
             Task::Boxed(future) => future.as_mut().poll(&mut cx),
@@ -111,7 +113,7 @@ impl<F: Future<Output = ()>> Slot<F> {
         }
     }
 
-    /// The same slot for typed tasks of another type.
+    /// Returns the same slot for typed tasks of another type.
     pub(super) fn convert<G>(self) -> Slot<G> {
         let task = match self.task {
             Task::Empty => Task::Empty,

@@ -1,26 +1,26 @@
-//! Typed sources: streams of tasks of one type, whose futures live unboxed in their slots.
+//! Typed sources: streams of tasks of one type, whose futures are stored unboxed in their slots.
 
 use super::panics::{UntilRecorded, drop_contained};
 use super::slot::NoTask;
 use super::worker::{Exit, Worker};
 use crate::sync::oneshot;
 
-/// Where tasks come from, one after another, without a box each.
+/// A source of tasks, one after another, without a box for each.
 pub(crate) trait Source: 'static {
-    /// What one task is made of.
+    /// The input of one task.
     type Input;
-    /// The future of one task; it lives in a slot, unboxed.
+    /// The future of one task, stored unboxed in a slot.
     type Task: Future<Output = ()>;
 
-    /// What the next task is made of, or `None` when there are no more. Called on the worker's thread.
+    /// Returns the input of the next task, or `None` after the last. Called on the worker's thread.
     fn next(&mut self) -> Option<Self::Input>;
 
-    /// Makes a task, in the place where it is to stay: its future is large, what it is made of small. It
-    /// does nothing else, and does not panic.
+    /// Creates a task in its final memory: its future is large, its input small. It has no other
+    /// effects, and does not panic.
     fn make(&self, input: Self::Input) -> Self::Task;
 }
 
-/// A source of two closures: one draws what tasks are made of, the other makes them.
+/// A source of two closures: one returns the inputs of tasks, the other creates the tasks.
 pub(crate) struct FromFn<N, M>(pub(crate) N, pub(crate) M);
 
 impl<N, M, I, T> Source for FromFn<N, M>
@@ -42,7 +42,7 @@ where
     }
 }
 
-/// The source that has nothing.
+/// A source without tasks.
 pub(super) struct NoSource;
 
 impl Source for NoSource {
@@ -58,12 +58,12 @@ impl Source for NoSource {
     }
 }
 
-/// A typed source on its way to a worker, its type erased.
+/// A type-erased typed source in transit to a worker.
 pub(super) trait ErasedSource: Send {
     fn run(self: Box<Self>, worker: &mut Worker<'_>);
 }
 
-/// What makes a source on its worker, and where its end is reported.
+/// Creates a source on its worker, and reports its end.
 pub(super) struct Sending<M> {
     pub(super) make: M,
     pub(super) done: UntilRecorded<oneshot::Sender<()>>,
@@ -73,7 +73,7 @@ impl<S: Source, M: FnOnce() -> S + Send> ErasedSource for Sending<M> {
     fn run(self: Box<Self>, worker: &mut Worker<'_>) {
         let Self { make, done } = *self;
         if worker.run(make()) == Exit::SourceDone {
-            // Nobody may be waiting for it.
+            // The receiver may be dropped already.
             drop_contained(done.into_inner().send(()));
         }
     }

@@ -1,17 +1,18 @@
-//! How long a worker did nothing but run transactions: what blocks its thread shows there.
+//! Measurement of stalls: the time that a worker only ran transactions. A blocked thread shows up
+//! here.
 
 use std::time::{Duration, Instant};
 
 use super::counters::SchedulerCounters;
 
-/// So long a stretch is worth telling. Usual ones are a few hundred microseconds.
+/// A stall of this length is logged. Normal ones take a few hundred microseconds.
 const LONG: Duration = Duration::from_millis(500);
 
-/// The time from one turn of housekeeping to the next, sleep left out.
+/// The time from one turn of housekeeping to the next, excluding sleep.
 #[derive(Debug)]
 pub(super) struct Stretch {
     began: Instant,
-    /// Whether a long one was told.
+    /// True if a long stall was logged.
     told: bool,
 }
 
@@ -20,12 +21,12 @@ impl Stretch {
         Self { began: now, told: false }
     }
 
-    /// The worker wakes up.
+    /// Starts the measurement when the worker wakes up.
     pub(super) fn begin(&mut self, now: Instant) {
         self.began = now;
     }
 
-    /// A turn begins: takes down how long it was since the last one.
+    /// Ends the measurement when a turn begins, and records its length.
     pub(super) fn end(&mut self, now: Instant, counters: &SchedulerCounters) {
         let stretch = now.saturating_duration_since(std::mem::replace(&mut self.began, now));
         let nanos = u64::try_from(stretch.as_nanos()).unwrap_or(u64::MAX);
@@ -36,8 +37,8 @@ impl Stretch {
         if stretch >= LONG && !std::mem::replace(&mut self.told, true) {
             tracing::warn!(
                 ?stretch,
-                "a worker did nothing but run transactions for so long: a closure blocks its thread, and all \
-                 that wait for this worker with it, or the machine had no time for it; told once"
+                "a worker stalled: a closure blocks its thread and every transaction that waits \
+                 for it, or the machine did not schedule it; logged once"
             );
         }
     }

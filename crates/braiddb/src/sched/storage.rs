@@ -1,14 +1,15 @@
-//! Reads and writes of storage inside tasks (MosaicDB §4.1).
+//! Storage reads and writes inside tasks (MosaicDB §4.1).
 //!
-//! A task's transfer is queued with its worker, which submits it to its device and resumes the task's
-//! slot when it completes. At most so many are under way at a time; those beyond wait in order
-//! without being issued, those of the engine's upkeep first. Invariants: a ticket is in use from the
-//! first poll of its transfer to the later of the transfer's completion and the drop of its future; a
-//! transfer whose future is gone still owns its buffer and file until it completes.
+//! A task's transfer is queued with its worker. The worker submits it to its device, and resumes
+//! the task's slot when it completes. The number of transfers in flight is limited; the others wait
+//! in order without being issued, with those of the engine's upkeep first. Invariants: a ticket is
+//! in use from the first poll of its transfer until both the transfer has completed and its future
+//! is dropped. A transfer whose future was dropped still owns its buffer and file until it
+//! completes.
 //!
-//! A transfer may run *detached*: it finishes even if every operation that waits for it is dropped. It is begun with a
-//! callback, which gets its result and which the worker runs between its tasks. A worker that is to stop waits for these.
-//! If the engine fails, callbacks that have not run are leaked.
+//! A *detached* transfer finishes even if every operation that waits for it is dropped. It has a
+//! callback for its result, which the worker runs between its tasks. A worker that must stop waits
+//! for detached transfers. If the engine fails, callbacks that have not run are leaked.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -22,11 +23,10 @@ use super::panics::engine_call;
 use super::waiter::Waiter;
 use crate::io::{AlignedBuffer, Completion, Device, File, MappedPointer, Operation, WriteSource};
 
-/// Marks the tokens of housekeeping's operations among those of a worker's device; the others are
-/// tasks' transfers.
+/// Marks the device tokens of housekeeping operations; the others belong to tasks' transfers.
 pub(crate) const HOUSEKEEPING_TOKEN: u64 = 1 << 63;
 
-/// Where a transfer stands.
+/// The state of a transfer.
 #[derive(Debug)]
 enum Ticket {
     Free,
@@ -38,18 +38,18 @@ enum Ticket {
     Issued {
         completion: OnCompletion,
     },
-    /// Its future is gone.
+    /// The future was dropped.
     Abandoned,
     Done(Done),
 }
 
-/// How many bytes were moved, and a read's buffer.
+/// The number of transferred bytes, and a read's buffer.
 type Done = (io::Result<usize>, Option<AlignedBuffer>);
 
-/// Gets the result of a detached transfer, on the worker.
+/// Receives the result of a detached transfer, on the worker.
 pub(super) type CompletionCallback = Box<dyn FnOnce(Done)>;
 
-/// What happens when a transfer has completed.
+/// The action after a transfer has completed.
 enum OnCompletion {
     WakeTask { waiter: Waiter, urgent: bool },
     Callback { callback: CompletionCallback, is_ordinary: bool },
@@ -64,11 +64,12 @@ impl std::fmt::Debug for OnCompletion {
     }
 }
 
-/// A worker's transfers for its tasks.
+/// The transfers of a worker's tasks.
 #[derive(Debug)]
 pub(super) struct Transfers {
     state: RefCell<TransfersState>,
-    /// Whether there may be detached transfers that have completed and whose callbacks have not run: looked at in every round.
+    /// True if detached transfers may have completed without their callbacks having run; checked in
+    /// every round.
     has_completed: Cell<bool>,
 }
 
@@ -76,11 +77,11 @@ pub(super) struct Transfers {
 struct TransfersState {
     tickets: Vec<Ticket>,
     free: Vec<usize>,
-    /// Tickets to be issued, in order; those of futures that are gone are freed when met.
+    /// Tickets to issue, in order. Tickets of dropped futures are freed when they are reached.
     queue: VecDeque<usize>,
     issued: usize,
     most: usize,
-    /// Transfers that are not urgent and that tasks wait for, or detached reads, which a task waits for too.
+    /// Transfers that are not urgent and that tasks wait for, including detached reads.
     ordinary: usize,
     /// Detached transfers that have not completed, or whose callbacks have not run.
     detached: usize,
@@ -101,7 +102,7 @@ impl std::fmt::Debug for Completed {
 }
 
 impl Transfers {
-    /// At most `most` are under way at a time.
+    /// Limits the transfers in flight to `most`.
     pub(super) fn new(most: usize) -> Self {
         let (tickets, free, queue, completed) = Default::default();
         let (issued, ordinary, detached, most) = (0, 0, 0, most.max(1));
@@ -110,30 +111,31 @@ impl Transfers {
         Self { state: RefCell::new(state), has_completed: Cell::new(false) }
     }
 
-    /// Whether a completion is that of a task's transfer.
+    /// Returns whether a completion belongs to a task's transfer.
     pub(super) fn owns(completion: &Completion) -> bool {
         completion.token & HOUSEKEEPING_TOKEN == 0
     }
 
-    /// Transfers issued, and those that wait to be.
+    /// Returns the number of issued and queued transfers.
     #[cfg(all(test, not(loom)))]
     pub(super) fn open(&self) -> usize {
         let state = self.state.borrow();
         state.issued + state.queue.len()
     }
 
-    /// Transfers that transactions wait for, detached page loads among them, without those of the engine's upkeep.
+    /// Returns the number of transfers that transactions wait for, including detached page loads,
+    /// and excluding the engine's upkeep.
     fn ordinary(&self) -> usize {
         self.state.borrow().ordinary
     }
 
-    /// How many wait that could be issued now.
+    /// Returns the number of queued transfers that could be issued now.
     pub(super) fn due(&self) -> usize {
         let state = self.state.borrow();
         state.queue.len().min(state.most - state.issued)
     }
 
-    /// Submits what is due.
+    /// Submits the transfers that are due.
     pub(super) fn issue(&self, device: &mut dyn Device) {
         let state = &mut *self.state.borrow_mut();
         while state.issued < state.most
@@ -151,7 +153,7 @@ impl Transfers {
         }
     }
 
-    /// Takes the completion of a transfer; returns the task that is to be resumed.
+    /// Handles the completion of a transfer. Returns the task to resume.
     pub(super) fn complete(&self, completion: Completion) -> Option<Waiter> {
         let state = &mut *self.state.borrow_mut();
         let number = completion.token as usize;
@@ -197,8 +199,8 @@ impl Transfers {
         }
     }
 
-    /// After the engine has failed: callbacks that have not run are leaked, for what they would give back to the engine is
-    /// not to be trusted.
+    /// Leaks callbacks that have not run, after the engine has failed: they would return state to
+    /// the engine that cannot be trusted.
     pub(super) fn leak(&self) {
         let state = &mut *self.state.borrow_mut();
         std::mem::forget(std::mem::take(&mut state.completed));
@@ -211,7 +213,7 @@ impl Transfers {
         }
     }
 
-    /// Whether there are detached transfers whose callbacks have not run.
+    /// Returns whether detached transfers exist whose callbacks have not run.
     pub(super) fn has_detached(&self) -> bool {
         self.state.borrow().detached > 0
     }
@@ -238,7 +240,7 @@ impl Transfers {
         number
     }
 
-    /// What came of a transfer, if it is over.
+    /// Returns the result of a transfer, if it has ended.
     fn take(&self, number: usize) -> Option<Done> {
         let state = &mut *self.state.borrow_mut();
         match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
@@ -253,14 +255,15 @@ impl Transfers {
         }
     }
 
-    /// Whether it is who is being polled with `context` now that waits for a transfer which is under way.
+    /// Returns whether the future polled with `context` is the registered waiter of a transfer in
+    /// flight.
     fn is_awaited(&self, number: usize, local: &WorkerLocal, context: &Context<'_>) -> bool {
         let state = &mut *self.state.borrow_mut();
         state.waiter(number).is_polled(local, context)
     }
 
-    /// Lets another wait for a transfer which is under way; returns who waited before. Both may be users' wakers, whose
-    /// code may do anything: they are neither made nor dropped here.
+    /// Registers another waiter for a transfer in flight, and returns the previous one. Both may be
+    /// users' wakers, whose code may do anything, so they are neither created nor dropped here.
     fn replace_waiter(&self, number: usize, waiter: Waiter) -> Waiter {
         std::mem::replace(self.state.borrow_mut().waiter(number), waiter)
     }
@@ -296,27 +299,28 @@ impl TransfersState {
     }
 }
 
-/// Transfers of this worker's tasks that are under way or wait to be.
+/// Returns the number of queued and running transfers of this worker's tasks.
 ///
 /// # Panics
-/// Off the workers.
+/// Outside a worker.
 #[cfg(all(test, not(loom)))]
 pub(super) fn transfers() -> usize {
     local(|local| local.expect("transfers are a worker's").transfers.open())
 }
 
-/// Transfers that this worker's transactions wait for, without those of the engine's [`upkeep`](super::upkeep).
+/// Returns the number of transfers that this worker's transactions wait for, excluding the engine's
+/// [`upkeep`](super::upkeep).
 ///
 /// # Panics
-/// Off the workers.
+/// Outside a worker.
 pub(crate) fn ordinary_transfers() -> usize {
     local(|local| local.expect("transfers are a worker's").transfers.ordinary())
 }
 
-/// Reads into `buffer` from `offset` of a file; gives the buffer back with the bytes read.
+/// Reads from `offset` of a file into `buffer`. Returns the buffer and the number of bytes read.
 ///
 /// # Panics
-/// Off the workers.
+/// Outside a worker.
 pub(crate) async fn read(
     file: Arc<File>,
     offset: u64,
@@ -326,21 +330,21 @@ pub(crate) async fn read(
     (result, buffer.expect("reads give their buffer back"))
 }
 
-/// Writes all of `buffer` at `offset` of a file; it is durable after the next [`sync`].
+/// Writes all of `buffer` at `offset` of a file. The data is durable after the next [`sync`].
 ///
 /// # Panics
-/// Off the workers.
+/// Outside a worker.
 pub(crate) async fn write(file: Arc<File>, offset: u64, buffer: AlignedBuffer) -> io::Result<()> {
     let source = WriteSource::Buffer(buffer);
     let (result, _) = Transfer::new(Operation::Write { file, offset, source, sync: false }).await;
     result.map(drop)
 }
 
-/// Begins a detached read into `buffer` from `offset` of a file. When that is done, this worker calls `then`, between its
-/// tasks, with how many bytes were read, and with the buffer.
+/// Starts a detached read from `offset` of a file into `buffer`. When it has completed, this worker
+/// calls `then`, between its tasks, with the number of bytes read and the buffer.
 ///
 /// # Panics
-/// Off the workers.
+/// Outside a worker.
 #[cfg_attr(loom, expect(dead_code, reason = "models have no files"))]
 pub(crate) fn read_then(
     file: Arc<File>,
@@ -353,11 +357,11 @@ pub(crate) fn read_then(
     });
 }
 
-/// Begins a detached write of all bytes of `mapping`, which stay until that is done, at `offset` of a file. `then` is
-/// called as in [`read_then`].
+/// Starts a detached write of all bytes of `mapping`, which must stay until it has completed, at
+/// `offset` of a file. `then` is called as in [`read_then`].
 ///
 /// # Panics
-/// Off the workers.
+/// Outside a worker.
 #[cfg_attr(loom, expect(dead_code, reason = "models have no files"))]
 pub(crate) fn write_then<M: AsRef<[u8]> + Send + Sync + 'static>(
     file: Arc<File>,
@@ -383,15 +387,15 @@ fn begin_detached(operation: Operation, callback: impl FnOnce(Done) + 'static) {
     });
 }
 
-/// Makes what was written to a file durable.
+/// Makes earlier writes to a file durable.
 ///
 /// # Panics
-/// Off the workers.
+/// Outside a worker.
 pub(crate) async fn sync(file: Arc<File>) -> io::Result<()> {
     Transfer::new(Operation::Sync { file }).await.0.map(drop)
 }
 
-/// A transfer from or to storage, to be awaited on a worker.
+/// A transfer from or to storage, to await on a worker.
 #[derive(Debug)]
 #[must_use = "a transfer happens when it is awaited"]
 struct Transfer {

@@ -1,6 +1,7 @@
-//! How tasks suspend, and how those that wait are resumed.
+//! Suspension and resumption of tasks.
 //!
-//! Shared state may change at every suspension: what was read before it is to be validated after.
+//! Shared state may change at every suspension: values that were read before must be validated
+//! after it.
 
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
@@ -9,11 +10,11 @@ use super::local::{Cause, WorkerLocal, local};
 use super::waiter::wake_polled;
 use crate::sync::yield_thread;
 
-/// Asks for the cache line at `pointer`; the address need not be valid.
+/// Prefetches the cache line at `pointer`; the address need not be valid.
 #[inline(always)]
 pub(crate) fn prefetch<T>(pointer: *const T) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch of any address has no effect that a program could see.
+    // SAFETY: a prefetch of any address has no effect visible to a program.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch(pointer.cast(), _MM_HINT_T0);
@@ -22,8 +23,8 @@ pub(crate) fn prefetch<T>(pointer: *const T) {
     let _ = pointer;
 }
 
-/// Asks for the cache line at `pointer` and lets others run until it is there. When nobody else is
-/// there to run, it only counts a step, and every so many lets the worker look for new arrivals.
+/// Prefetches the cache line at `pointer`, and lets other tasks run until it is loaded. If no other
+/// task can run, it only counts a step, and regularly lets the worker check for new arrivals.
 #[inline(always)]
 pub(crate) fn touch<T>(pointer: *const T) -> Suspend {
     let suspend = suspend_memory();
@@ -33,23 +34,24 @@ pub(crate) fn touch<T>(pointer: *const T) -> Suspend {
     suspend
 }
 
-/// Lets others run until cache lines that were just asked for are there. As [`touch`] when nobody else
-/// is there to run.
+/// Lets other tasks run until the cache lines prefetched before are loaded. Works like [`touch`] if
+/// no other task can run.
 #[inline(always)]
 pub(crate) fn suspend_memory() -> Suspend {
     let suspend = |local: &WorkerLocal| local.interleave.get() || local.take_steps(1);
     Suspend { cause: Cause::Memory, done: !local(|local| local.is_some_and(suspend)) }
 }
 
-/// Counts steps that may have touched no memory that is expected to be cold, and every so many lets
-/// others run: whatever a transaction does, nobody waits for long for its worker.
+/// Counts steps that may not have accessed cold memory, and regularly lets other tasks run. No task
+/// thus waits long for its worker, independent of what a transaction does.
 #[inline(always)]
 pub(crate) fn count_steps(steps: u32) -> Suspend {
     let suspend = |local: &WorkerLocal| local.take_steps(steps);
     Suspend { cause: Cause::Memory, done: !local(|local| local.is_some_and(suspend)) }
 }
 
-/// A future of the engine's whose polls are not inlined: what is compiled for each closure has but a call of it.
+/// A future of the engine whose polls are not inlined, so that the code generated for each closure
+/// contains only a call.
 #[derive(Debug)]
 pub(crate) struct Outlined<'f, F>(Pin<&'f mut F>);
 
@@ -66,8 +68,9 @@ impl<F: Future> Future for Outlined<'_, F> {
     }
 }
 
-/// Runs long work of the engine's own. It does not suspend for memory, or it would go on by one cache
-/// line a round, but yields by itself; and its transfers are issued before those of transactions.
+/// Runs a long job of the engine. It does not suspend for memory, because it would then advance by
+/// one cache line per round; instead it yields explicitly. Its transfers are issued before those of
+/// transactions.
 pub(crate) async fn upkeep<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     std::future::poll_fn(|context| {
@@ -88,12 +91,12 @@ pub(crate) async fn upkeep<F: Future>(future: F) -> F::Output {
     .await
 }
 
-/// Whether what is being polled is long work of the engine's own.
+/// Returns whether the code being polled is a long job of the engine.
 pub(crate) fn is_upkeep() -> bool {
     local(|local| local.is_some_and(|local| local.urgent.get()))
 }
 
-/// Counts an attempt of the task that is being polled as made in vain, and to be made again.
+/// Counts a failed attempt of the task that is being polled, which will be retried.
 pub(crate) fn count_failed_attempt() {
     local(|local| {
         let local = local.expect("only a worker's tasks make attempts");
@@ -101,17 +104,17 @@ pub(crate) fn count_failed_attempt() {
     });
 }
 
-/// Attempts that tasks of this worker made in vain since it last had a turn.
+/// Returns the failed attempts of this worker's tasks since its last turn.
 pub(crate) fn failed_attempts() -> u64 {
     local(|local| local.map_or(0, |local| local.failed_attempts.get()))
 }
 
-/// For what the part of a task has suspended that was just polled.
+/// Returns the cause for which the part of a task that was just polled has suspended.
 pub(crate) fn suspended_for() -> Cause {
     local(|local| local.map_or(Cause::Foreign, |local| local.cause.get()))
 }
 
-/// Lets others run, and comes back soon. Off the workers, gives way to other threads.
+/// Lets other tasks run, and returns soon. Outside a worker, yields to other threads.
 pub(crate) fn yield_now(cause: Cause) -> Suspend {
     assert!(cause.is_hot(), "{cause:?} takes being resumed");
     let done = local(|local| local.is_none());
@@ -121,9 +124,9 @@ pub(crate) fn yield_now(cause: Cause) -> Suspend {
     Suspend { cause, done }
 }
 
-/// Waits, out of the hot queue, until [`resume`](super::resume) is given the
-/// [`current_waiter`](super::current_waiter), which the caller has left where it will be found. May
-/// return earlier: the caller checks what it waits for, again and again.
+/// Waits outside the hot queue until [`resume`](super::resume) is called with the
+/// [`current_waiter`](super::current_waiter), which the caller must have published. May return
+/// earlier, so the caller must check its condition in a loop.
 pub(crate) fn park(cause: Cause) -> Suspend {
     assert!(!cause.is_hot(), "{cause:?} is not waited for");
     Suspend { cause, done: false }
@@ -150,8 +153,8 @@ impl Future for Suspend {
             let local = local.expect("only a worker's tasks suspend");
             local.suspend(self.cause);
             if self.cause.is_hot() && !local.polls_task(context) {
-                // The worker polls the whole task again, but the executor inside it polls this part
-                // only if it is woken.
+                // The worker polls the whole task again, but an executor inside the task polls this
+                // part only if it is woken.
                 wake_polled(context);
             }
         });
@@ -162,7 +165,7 @@ impl Future for Suspend {
 /// Runs a future that waits for nothing to its end, without suspensions.
 ///
 /// # Panics
-/// If it waits all the same.
+/// If the future waits.
 pub(crate) fn run_now<T>(future: impl Future<Output = T>) -> T {
     let before = local(|local| {
         local.map(|local| (local.interleave.replace(false), local.steps_left.replace(u32::MAX)))
@@ -181,8 +184,8 @@ pub(crate) fn run_now<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Several futures of one task, run side by side so that they hide each other's cache misses even
-/// when the worker has no other task (CoroBase §4.6, multi-get).
+/// Several futures of one task, interleaved so that they hide each other's cache misses even if the
+/// worker has no other task (CoroBase §4.6, multi-get).
 #[derive(Debug)]
 pub(crate) struct Interleaved<F: Future> {
     running: Vec<Pin<Box<F>>>,
@@ -191,7 +194,7 @@ pub(crate) struct Interleaved<F: Future> {
 }
 
 impl<F: Future> Interleaved<F> {
-    /// To be awaited; yields the results in the order of the futures.
+    /// Creates a future that returns the results in the order of the futures.
     pub(crate) fn new(futures: impl IntoIterator<Item = F>) -> Self {
         let running: Vec<_> = futures.into_iter().map(Box::pin).collect();
         let places = (0..running.len()).collect();
@@ -199,7 +202,7 @@ impl<F: Future> Interleaved<F> {
         Self { running, places, finished }
     }
 
-    /// Polls each once.
+    /// Polls each future once.
     fn round(&mut self, context: &mut Context<'_>) {
         let mut place = 0;
         while place < self.running.len() {
@@ -228,10 +231,11 @@ where
         });
         loop {
             let again = local(|local| {
-                // Each round says anew whether one of them wants to be polled again soon.
+                // Each round determines again whether a future wants to be polled soon.
                 local.inspect(|local| local.cause.set(Cause::Foreign));
                 this.round(context);
-                // The worker is to look for new arrivals now and then, though nobody else is there to run.
+                // The worker must check for new arrivals from time to time, even if no other task
+                // can run.
                 local.is_some_and(|local| {
                     local.cause.get().is_hot() && !local.take_steps(this.running.len() as u32)
                 })
@@ -244,8 +248,8 @@ where
         local(|local| {
             if let (Some(local), Some((others, cause))) = (local, before) {
                 local.interleave.set(others);
-                // What another part of the task said before counts as well. If that is nothing, it is as if it
-                // waited for something foreign, which what is waited for here is not.
+                // The cause set by another part of the task counts as well. Without one, the task
+                // would appear to wait for something foreign, although these futures do not.
                 if cause != Cause::Foreign {
                     local.suspend(cause);
                 }

@@ -1,14 +1,17 @@
-//! Workers look after one another: jobs that were sent to a worker which does not come back from a task, since a closure
-//! blocks its thread, are taken over by another worker.
+//! Takeover of jobs from blocked workers. If a closure blocks a worker's thread, another worker
+//! takes over the jobs that were sent to it.
 //!
-//! Each worker looks after the next one, in a circle, and past those that do not come back after the next but one: every
-//! [`WINDOW`] it looks whether that one took a turn. Tasks that have begun stay: they are bound to their thread.
+//! Each worker watches the next one in a circle, and past blocked ones also the next but one: every
+//! [`WINDOW`] it checks whether that worker took a turn. Tasks that have started stay, because they
+//! are bound to their thread.
 //!
-//! Invariant: while a worker runs tasks, the one before it is awake, or sleeps for a window at most. Who goes to
-//! sleep for longer says so and then sees that the next one sleeps; who no longer sleeps says so, and notifies the one before it
-//! if that sleeps for longer, before it runs a task. (Not if it runs none: else each would wake another for ever.) A sequentially consistent fence stands between the two steps of each, so at least one sees the other.
-//! A worker that took turns since it was last looked at counts as awake: else one that is woken often would
-//! notify the other each time.
+//! Invariant: while a worker runs tasks, the previous worker is awake, or sleeps for a window at
+//! most. Before a longer sleep, a worker records that and then checks that the next one sleeps. A
+//! worker that wakes records that, and notifies the previous one if that sleeps for longer, before
+//! it runs a task. (It does not if it runs none; otherwise the workers would wake each other
+//! forever.) A sequentially consistent fence separates the two steps of each, so at least one sees
+//! the other. A worker that took turns since the last check counts as awake. Otherwise a frequently
+//! woken worker would notify the previous one each time.
 
 use std::time::{Duration, Instant};
 
@@ -18,25 +21,26 @@ use super::doorbell::Doorbell;
 use super::group::WorkerGroup;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
-/// How long a worker may do without a turn until others take over what was sent to it. Usual are a few hundred
-/// microseconds.
+/// Maximum time without a turn before other workers take over a worker's jobs. Normally, turns are
+/// a few hundred microseconds apart.
 pub(super) const WINDOW: Duration = Duration::from_millis(10);
 
-/// What others see of a worker.
+/// The state of a worker that others check.
 #[derive(Debug, Default)]
 pub(super) struct Pulse {
-    /// Turns taken, and sleeps that ended; only the worker counts.
+    /// Number of turns taken and sleeps ended; only the worker counts.
     turns: CachePadded<AtomicU64>,
-    /// Whether it looks at the next one within a window though it sleeps; only the worker writes.
+    /// True if it checks the next worker within a window although it sleeps; only the worker
+    /// writes.
     watches: AtomicBool,
-    /// It was found not to come back; it says itself when it has.
+    /// True if it was found blocked; the worker itself clears this when it takes a turn again.
     is_overdue: AtomicBool,
 }
 
 impl Pulse {
-    /// The worker takes a turn, or has slept.
+    /// Counts a turn or the end of a sleep.
     pub(super) fn count(&self) {
-        // Relaxed, both: only the worker counts, and others compare only what they saw.
+        // Relaxed, both: only the worker counts, and others only compare the values they saw.
         self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         // Relaxed, both: a hint to senders.
         if self.is_overdue.load(Ordering::Relaxed) {
@@ -44,47 +48,49 @@ impl Pulse {
         }
     }
 
-    /// Whether jobs are better sent to another worker.
+    /// Returns whether jobs should be sent to another worker.
     pub(super) fn is_overdue(&self) -> bool {
         // Relaxed: a hint.
         self.is_overdue.load(Ordering::Relaxed)
     }
 
     fn turns(&self) -> u64 {
-        // Relaxed: compared with what was seen before.
+        // Relaxed: compared with an earlier value.
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// The worker has told by its doorbell that it sleeps: whether it is to wake within a window, to look after the
-    /// next one, of which it saw so many turns last.
+    /// Called after the doorbell has recorded that the worker sleeps. Returns whether it must wake
+    /// within a window to check the next worker, whose turns it last saw as `seen`.
     fn begin_sleep(&self, next: (&Doorbell, &Pulse), seen: u64) -> bool {
-        // The doorbell's fence is between what it told and this look; it pairs with the one in `is_unwatched`.
+        // The doorbell's fence is between that record and this check; it pairs with the one in
+        // `is_unwatched`.
         let watches = !next.0.is_asleep() || next.1.turns() != seen;
-        // Relaxed: if another sees this late, it notifies the worker once too often.
+        // Relaxed: if another worker sees this late, it only sends an unnecessary notification.
         self.watches.store(watches, Ordering::Relaxed);
         watches
     }
 
-    /// The worker is awake; its doorbell does not say so yet.
+    /// Called when the worker is awake, before its doorbell records that.
     fn end_sleep(&self) {
-        // Relaxed: ordered before the next sleep's look by the doorbell's fence.
+        // Relaxed: ordered before the next sleep's check by the doorbell's fence.
         self.watches.store(false, Ordering::Relaxed);
     }
 }
 
-/// Whether a worker whose doorbell says that it is awake has to wake the one before it.
+/// Returns whether a worker whose doorbell is recorded as awake must wake the previous one.
 fn is_unwatched(by: (&Doorbell, &Pulse)) -> bool {
-    // Between what the worker told and these looks; pairs with the doorbell's in `begin_sleep`.
+    // Between the worker's record and these checks; pairs with the doorbell's fence in
+    // `begin_sleep`.
     fence(Ordering::SeqCst);
     // Relaxed: ordered by the fence.
     by.0.is_asleep() && !by.1.watches.load(Ordering::Relaxed)
 }
 
-/// What a worker knows of those it looks after.
+/// A worker's knowledge of the workers it watches.
 #[derive(Debug)]
 pub(super) struct Watch {
     worker: usize,
-    /// Turns of each worker, as last seen.
+    /// The turns of each worker, as last seen.
     seen: Vec<u64>,
     look_at: Instant,
 }
@@ -94,13 +100,13 @@ impl Watch {
         Self { worker, seen: vec![0; workers], look_at: now + WINDOW }
     }
 
-    /// The others, from the next one on.
+    /// Iterates over the others, from the next one on.
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (worker, workers) = (self.worker, self.seen.len());
         (1..workers).map(move |distance| (worker + distance) % workers)
     }
 
-    /// In a turn: counts it, and takes over what was sent to workers that do not come back. How many jobs it took.
+    /// Counts a turn, and takes over the jobs of blocked workers. Returns the number of jobs taken.
     pub(super) fn look(&mut self, group: &WorkerGroup, now: Instant) -> u64 {
         let mine = &group.mailboxes[self.worker];
         mine.pulse.count();
@@ -119,7 +125,7 @@ impl Watch {
             // Relaxed: a hint to senders.
             mailbox.pulse.is_overdue.store(true, Ordering::Relaxed);
             while let Some(job) = mailbox.jobs.pop() {
-                // This worker has not ended, and looks at its jobs before it does.
+                // This worker has not ended, and checks its jobs before it does.
                 mine.jobs.push(job);
                 taken += 1;
             }
@@ -127,8 +133,9 @@ impl Watch {
         taken
     }
 
-    /// When the worker is to stop: takes over what other workers have not begun, for one of them may wait for it, and not come back
-    /// before. Nothing is sent any more then. How many jobs it took.
+    /// Takes over all jobs that other workers have not started, when the worker must stop. A
+    /// blocked task may wait for one of these jobs. No job is sent any more at this time. Returns
+    /// the number of jobs taken.
     pub(super) fn take_all(&self, group: &WorkerGroup) -> u64 {
         let mine = &group.mailboxes[self.worker];
         let mut taken = 0;
@@ -139,13 +146,14 @@ impl Watch {
             }
         }
         if taken > 0 {
-            // It is not to sleep before it has looked at them.
+            // It must not sleep before it has checked them.
             mine.ring();
         }
         taken
     }
 
-    /// The worker has told that it sleeps: when it is to wake to look after another, if it is to.
+    /// Called after the worker recorded that it sleeps. Returns when it must wake to check another
+    /// worker, if necessary.
     pub(super) fn begin_sleep(&self, group: &WorkerGroup) -> Option<Instant> {
         let next = self.others().next()?;
         let (mine, other) = (&group.mailboxes[self.worker], &group.mailboxes[next]);
@@ -153,13 +161,14 @@ impl Watch {
         mine.pulse.begin_sleep(next, self.seen[self.others().next()?]).then_some(self.look_at)
     }
 
-    /// The worker is about to tell that it is awake.
+    /// Called before the worker records that it is awake.
     pub(super) fn end_sleep(&self, group: &WorkerGroup) {
         group.mailboxes[self.worker].pulse.end_sleep();
         group.mailboxes[self.worker].pulse.count();
     }
 
-    /// The worker has told that it is awake, and is about to run a task: sees to it that it is looked after.
+    /// Called after the worker recorded that it is awake, before it runs a task. Ensures that
+    /// another worker watches it.
     pub(super) fn be_watched(&self, group: &WorkerGroup) {
         let Some(before) = self.others().last() else { return };
         let mailbox = &group.mailboxes[before];
@@ -188,7 +197,8 @@ mod model {
         }
     }
 
-    /// One worker sleeps twice while the next one wakes: it sleeps for a window at most, or is notified.
+    /// One worker sleeps twice while the next one wakes: it sleeps for a window at most, or is
+    /// notified.
     #[test]
     fn model_who_is_awake_is_watched() {
         loom::model(|| {
@@ -202,7 +212,7 @@ mod model {
                         return;
                     }
                     if !before.pulse.begin_sleep(next.both(), 0) {
-                        // Loom finds the deadlock if nobody notifies it.
+                        // loom reports a deadlock if the notification is lost.
                         kernel.wait();
                         return;
                     }

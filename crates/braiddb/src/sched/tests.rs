@@ -1,5 +1,5 @@
-//! The executor against a device that only sleeps: every policy runs every task, wake-ups from
-//! other threads are not lost, panics stay alone, idle workers sleep.
+//! The executor on a device that only sleeps: every policy runs every task, wake-ups from other
+//! threads are not lost, panics are contained, idle workers sleep.
 
 mod arrivals;
 mod closing;
@@ -153,7 +153,7 @@ impl Source for Walks {
     }
 }
 
-/// A task that waits for another one's decision must not keep it out of the only place.
+/// A task that waits for another one's decision must not keep that one out of the only place.
 #[test]
 fn undecided_tasks_make_room_for_who_decides() {
     with_limit(PART_SECONDS, |_| {
@@ -193,7 +193,7 @@ fn sources_run_beside_jobs_and_come_back() {
         for policy in POLICIES {
             let executor = start(1, policy, Width::Auto);
             let sum = Arc::new(AtomicU64::new(0));
-            // A job that is open across the source's whole life.
+            // A job that is open during the source's whole life.
             let (sender, receiver) = oneshot::channel::<()>();
             let (reply, waited) = oneshot::channel();
             let job: Job = Box::new(move || {
@@ -217,7 +217,7 @@ fn sources_run_beside_jobs_and_come_back() {
     });
 }
 
-/// Tasks that end at their first poll do not keep others from theirs.
+/// Tasks that end at their first poll do not prevent others from being polled.
 #[test]
 fn short_tasks_starve_nobody() {
     with_limit(PART_SECONDS, |_| {
@@ -272,7 +272,7 @@ thread_local! {
     static WAITING: RefCell<Option<Waiter>> = const { RefCell::new(None) };
 }
 
-/// A task that waits until it is resumed, and then replies.
+/// Starts a task that waits until it is resumed, and then replies.
 fn spawn_parked(executor: &Executor) -> oneshot::Receiver<()> {
     let (reply, result) = oneshot::channel();
     let job: Job = Box::new(move || {
@@ -309,7 +309,7 @@ fn parked_tasks_are_resumed_by_their_own_worker() {
     });
 }
 
-/// Users' code is contained within tasks, so a panic out of a task is the engine's.
+/// User code is contained within tasks, so a panic out of a task is the engine's.
 #[test]
 fn a_panic_out_of_a_task_ends_all_workers_and_tells_all_who_wait() {
     with_limit(PART_SECONDS, |_| {
@@ -384,7 +384,7 @@ fn foreign_waits_do_not_outlive_the_executor() {
     });
 }
 
-/// A task that waits for one of those that are dropped because the executor stops.
+/// A task waits for one that is dropped because the executor stops.
 #[test]
 fn what_waits_for_a_task_that_is_dropped_at_the_end_goes_on() {
     with_limit(PART_SECONDS, |_| {
@@ -417,7 +417,8 @@ fn what_waits_for_a_task_that_is_dropped_at_the_end_goes_on() {
     });
 }
 
-/// Not a test of correctness: what a suspension costs. `cargo test --release -- --ignored --nocapture suspension_costs`
+/// Measures the cost of a suspension; not a test of correctness. `cargo test --release -- --ignored
+/// --nocapture suspension_costs`
 #[test]
 #[ignore = "a measurement"]
 fn suspension_costs() {

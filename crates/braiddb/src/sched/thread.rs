@@ -15,7 +15,7 @@ use super::worker::Worker;
 use crate::io::Device;
 use crate::sync::channel::Sender;
 
-/// What a worker's thread is given.
+/// The parameters of a worker's thread.
 pub(super) struct WorkerThread<'c> {
     pub(super) number: usize,
     pub(super) group: &'c Arc<WorkerGroup>,
@@ -25,8 +25,8 @@ pub(super) struct WorkerThread<'c> {
 }
 
 impl WorkerThread<'_> {
-    /// Says through `ready` whether the worker could start, and runs it until it is told to stop or the
-    /// engine has failed.
+    /// Reports through `ready` whether the worker could start, and runs it until it must stop or
+    /// the engine has failed.
     pub(super) fn main<D: Driver + 'static>(
         self,
         ready: &Sender<std::io::Result<()>>,
@@ -75,13 +75,14 @@ impl WorkerThread<'_> {
         let Worker { device, driver, mut waiting_sources, .. } = worker;
         waiting_sources.drain(..).for_each(drop_contained);
         if group.failure.message().is_none() {
-            // The device may still have the driver's operations under way.
+            // The device may still have operations of the driver in flight.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop((device, driver)))) {
                 group.fail(&local, panic);
             }
             return;
         }
-        // Nobody sends any more, so what is here is all that came: its senders see that it is dropped.
+        // No more messages are sent, so the queues are complete; their senders notice that they are
+        // dropped.
         group.close();
         let mailbox = &group.mailboxes[number];
         while let Some(message) = mailbox.messages.pop() {
@@ -90,10 +91,10 @@ impl WorkerThread<'_> {
         while let Some(job) = mailbox.jobs.pop() {
             drop_contained(job);
         }
-        // The kernel may still use the memory of operations under way: the device waits for them.
-        // What they lead to is not taken notice of.
+        // The kernel may still use the memory of operations in flight, so the device waits for
+        // them. Their results are ignored.
         drop_contained(device);
-        // What it holds of the engine is not to be trusted, so it is not given back: it is leaked.
+        // The driver's state of the engine cannot be trusted, so it is leaked instead of dropped.
         std::mem::forget(driver);
         _ = contain(|| local.wake_callers_after_failure());
         local.transfers.leak();

@@ -1,8 +1,8 @@
-//! What a worker did lately, moment by moment: which slot it polled and why that poll ended, its turns at housekeeping,
-//! its sleep.
+//! Trace of a worker's recent activity: polls of slots with the reason for their end, turns of
+//! housekeeping, and sleep.
 //!
-//! A worker notes slices of its time for itself and hands them on at each turn, so that tracing takes no lock and shares no
-//! cache line at a poll. Of those handed on the latest are kept.
+//! A worker first records slices of its time locally and publishes them at each turn. A poll
+//! therefore takes no lock and shares no cache line. Only the latest published slices are kept.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,23 +11,23 @@ use std::time::Instant;
 use super::local::Cause;
 use crate::sync::{Mutex, clock};
 
-/// Slices that a worker notes before it hands them on, though it has no turn.
+/// Maximum number of slices that a worker records before it publishes them, even without a turn.
 const MAX_NOTED: usize = 1024;
 
-/// What a worker did for a while.
+/// The activity of a worker in a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Doing {
-    /// Polled the task in a slot, until it suspended or was over.
+    /// Polled the task in a slot, until it suspended or ended.
     Poll { slot: u32, end: PollEnd },
-    /// Dropped the task in a slot, which waited.
+    /// Dropped the waiting task in a slot.
     Drop { slot: u32 },
-    /// A turn at housekeeping.
+    /// Took a turn of housekeeping.
     Turn,
-    /// Slept in the kernel, until something came or completed.
+    /// Slept in the kernel until a message or a completion.
     Sleep,
 }
 
-/// Why a poll ended.
+/// The reason for the end of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PollEnd {
     Suspended(Cause),
@@ -37,34 +37,34 @@ pub(crate) enum PollEnd {
 /// A slice of a worker's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slice {
-    /// When it began and ended, in nanoseconds since the workers were started.
+    /// Start and end, in nanoseconds since the workers were started.
     pub(crate) begin: u64,
     pub(crate) end: u64,
     pub(crate) doing: Doing,
 }
 
-/// The latest slices of one worker, which anybody may read.
+/// The latest slices of one worker, which any thread may read.
 #[derive(Debug)]
 pub(crate) struct WorkerTrace {
-    /// When the workers were started.
+    /// The time when the workers were started.
     origin: Instant,
-    /// How many are kept.
+    /// Maximum number of slices kept.
     capacity: usize,
     latest: Mutex<VecDeque<Slice>>,
 }
 
 impl WorkerTrace {
-    /// Keeps so many of the slices that are noted from `origin` on.
+    /// Keeps up to `capacity` slices, with times relative to `origin`.
     pub(super) fn new(origin: Instant, capacity: usize) -> Self {
         Self { origin, capacity, latest: Mutex::default() }
     }
 
-    /// The slices that were handed on lately, the earliest first.
+    /// Returns the latest published slices, the earliest first.
     pub(crate) fn latest(&self) -> Vec<Slice> {
         self.latest.lock().iter().copied().collect()
     }
 
-    /// Takes all of `noted`, in place of the earliest.
+    /// Adds all of `noted`, in place of the earliest slices.
     fn keep(&self, noted: &mut Vec<Slice>) {
         let mut latest = self.latest.lock();
         let superfluous = (latest.len() + noted.len()).saturating_sub(self.capacity);
@@ -77,7 +77,7 @@ impl WorkerTrace {
 /// A worker's own end of its trace.
 #[derive(Debug)]
 pub(super) struct Tracer {
-    /// Not handed on yet.
+    /// Slices that are not published yet.
     noted: Vec<Slice>,
     trace: Arc<WorkerTrace>,
 }
@@ -87,7 +87,7 @@ impl Tracer {
         Self { noted: Vec::new(), trace }
     }
 
-    /// From `begin` to now the worker did this.
+    /// Records that the worker did this from `begin` to now.
     #[cold]
     pub(super) fn note(&mut self, begin: Instant, doing: Doing) {
         let nanos = |moment: Instant| {
@@ -101,13 +101,13 @@ impl Tracer {
         }
     }
 
-    /// Lets others see what was noted.
+    /// Publishes the recorded slices.
     pub(super) fn hand_on(&mut self) {
         self.trace.keep(&mut self.noted);
     }
 }
 
-/// What was noted when the engine failed is what is asked for most.
+/// The slices before an engine failure are the most useful ones.
 impl Drop for Tracer {
     fn drop(&mut self) {
         self.hand_on();
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_slice_is_as_long_as_is_said_of_it() {
-        // `Tuning::trace` tells users.
+        // `Tuning::trace` documents this size.
         assert_eq!(size_of::<Slice>(), 24);
     }
 }

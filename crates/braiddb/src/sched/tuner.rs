@@ -1,46 +1,47 @@
-//! The hot width that tunes itself: hill climbing on measured throughput.
+//! Self-tuning of the hot width: hill climbing on measured throughput.
 //!
-//! In a steady state the width rests and now and then a probe compares it with a neighbour, or
-//! with no interleaving at all: the chosen width, the other, the chosen one again, each for a
-//! window, so that a drift of the machine's speed does not pass for a difference of widths; and so
-//! on, until one of them has been the better one often enough. A better width is taken at once and
-//! probed from again; while nothing better is found, probes become rarer.
+//! In a steady state the width rests. From time to time a probe compares it with a neighbour, or
+//! with no interleaving: it measures the chosen width, the other, and the chosen one again, each
+//! for a window, so that a drift of the machine's speed is not mistaken for a difference of widths.
+//! The probe repeats this until one of them has been better often enough. A better width is adopted
+//! immediately and probed from again. While no better width is found, probes become rarer.
 
 use std::time::{Duration, Instant};
 
 /// Widths that are tried.
 const WIDTHS: [usize; 12] = [1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48];
 const START: usize = 6;
-/// A probe is over once a width was better so many times oftener than not, or worse: a window alone
-/// says little where tasks take very different times.
+/// A probe ends once a width's balance of better and worse windows reaches one of these bounds. A
+/// single window is not significant if the durations of tasks differ widely.
 const WON: i32 = 3;
 const LOST: i32 = -2;
-/// Shortest window that counts as a measurement, and the tasks that must finish in it.
+/// The minimum length of a window, and the minimum number of tasks that finish in it.
 const WINDOW: Duration = Duration::from_millis(2);
 const WINDOW_TASKS: u64 = 128;
-/// Tasks that finish between a change of the width and the next window: narrowing lets those that are in flight
-/// end without others in their places, so a window that counted them would flatter the smaller width, and the next
-/// one would be short of them.
+/// Number of tasks that finish between a change of the width and the next window. After a
+/// reduction, the tasks in flight end without replacement. A window that counted them would favour
+/// the smaller width, and the next window would lack them.
 const SETTLING_TASKS: u64 = 64;
-/// A greater width is better if its throughput is at least this much higher; a smaller one if it is
-/// higher at all: of equals, the one with the shorter latency.
+/// Minimum gain in throughput for a greater width. A smaller width needs only a higher throughput:
+/// of equal widths, it has the shorter latency.
 const GAIN: f64 = 1.02;
 /// Windows between probes: at first, and at most.
 const FIRST_REST: u32 = 4;
 const MAX_PAUSE: u32 = 128;
-/// Throughput that changes by this factor while the width rests means other work: look again.
+/// A change of throughput by this factor while the width rests indicates another workload and
+/// starts a new probe.
 const SHIFT: f64 = 1.3;
 
-/// What the current window measures.
+/// The subject of the current window.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Phase {
-    /// Resting at the chosen width; this many windows are left.
+    /// Rest at the chosen width; this many windows remain.
     Rest(u32),
-    /// A probe's first half: the chosen width.
+    /// First part of a probe: the chosen width.
     Before,
-    /// A probe's middle: the width at this place of [`WIDTHS`].
+    /// Middle part of a probe: the width at this index of [`WIDTHS`].
     Probe { place: usize, before: f64, score: i32 },
-    /// A probe's second half: the chosen width again.
+    /// Last part of a probe: the chosen width again.
     After { place: usize, before: f64, probe: f64, score: i32 },
 }
 
@@ -52,12 +53,12 @@ pub(super) struct Tuner {
     rest: u32,
     /// Throughput of the last window at the chosen width.
     resting_rate: f64,
-    /// Which candidate the next probe tries.
+    /// The candidate that the next probe tries.
     next: usize,
     window_start: Instant,
     window_tasks: u64,
     starved: bool,
-    /// What is left of [`SETTLING_TASKS`].
+    /// Remaining tasks of [`SETTLING_TASKS`].
     settling: u64,
 }
 
@@ -76,7 +77,7 @@ impl Tuner {
         }
     }
 
-    /// The width to use now.
+    /// Returns the width to use now.
     pub(super) fn width(&self) -> usize {
         match self.phase {
             Phase::Probe { place, .. } => WIDTHS[place],
@@ -84,12 +85,13 @@ impl Tuner {
         }
     }
 
-    /// There were fewer tasks than the width takes: what this window measures says nothing.
+    /// Discards the window: fewer tasks than the width were available, so its measurement is
+    /// meaningless.
     pub(super) fn discard_window(&mut self) {
         self.starved = true;
     }
 
-    /// Counts finished tasks; at the end of a window, decides.
+    /// Counts finished tasks, and decides at the end of a window.
     pub(super) fn advance(&mut self, finished: u64, now: Instant) {
         if self.settling > 0 {
             self.settling = self.settling.saturating_sub(finished);
@@ -149,8 +151,8 @@ impl Tuner {
         rate > self.resting_rate * SHIFT || rate * SHIFT < self.resting_rate
     }
 
-    /// A neighbour of the chosen width, or a far one: the slope between 2 and 12 may be too flat
-    /// to walk where 1 is best of all.
+    /// Returns a neighbour of the chosen width, or a distant one: if 1 is the best width, the slope
+    /// between 2 and 12 may be too flat for hill climbing.
     fn candidate(&mut self) -> usize {
         let last = WIDTHS.len() - 1;
         let far = if self.chosen == 0 { START } else { 0 };
@@ -170,7 +172,7 @@ mod tests {
     use super::*;
     use crate::sync::clock;
 
-    /// Runs the tuner against a machine whose tasks take `cost` nanoseconds at a width.
+    /// Runs the tuner on a simulated machine whose tasks take `cost` nanoseconds at a width.
     fn settle(cost: impl Fn(usize) -> f64) -> usize {
         let mut now = clock::now();
         let mut tuner = Tuner::new(now);
@@ -193,7 +195,7 @@ mod tests {
 
     #[test]
     fn memory_bound_work_is_interleaved_widely() {
-        // Latency hidden up to 24 in flight, then the caches overflow.
+        // Latency is hidden up to 24 tasks in flight, then the caches overflow.
         let cost = |width: usize| 14_000.0 / width.min(24) as f64 + 20.0 * width.max(24) as f64;
         assert!((20..=32).contains(&settle(cost)));
     }
@@ -231,9 +233,10 @@ mod tests {
         let mut tuner = Tuner::new(now);
         let (best, mut width) = (tuner.width(), tuner.width());
         for _ in 0..50_000 {
-            // One in a hundred more than a smaller one makes, in windows of some 300 tasks.
+            // One percent more than a smaller width, in windows of about 300 tasks.
             now += Duration::from_nanos(if tuner.width() == best { 198_000 } else { 200_000 });
-            // Those that one is narrower by than the other end, or are to be begun first.
+            // After a reduction, the excess tasks end first; after an increase, the missing ones
+            // start first.
             let finished = 30 + width - tuner.width().min(width + 30);
             width = tuner.width();
             tuner.advance(finished as u64, now);

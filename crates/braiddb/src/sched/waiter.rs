@@ -1,15 +1,16 @@
-//! Which task is to be resumed when what a task waits for has happened.
+//! Waiters: the tasks to resume when an event has happened.
 //!
-//! A task's future is polled with the waker of its slot, or, where the task runs an executor of its
-//! own inside (`join_all`, `FuturesUnordered`, `select`), parts of it are polled with wakers of that
-//! executor, which polls a part again only if that waker was woken. So a part that waits hands over the
-//! waker it was polled with, unless it is the slot's own: then the slot's number is enough, and costs
+//! A task's future is polled with the waker of its slot. If the task runs an inner executor
+//! (`join_all`, `FuturesUnordered`, `select`), its parts are polled with wakers of that executor,
+//! which polls a part again only if that waker was woken. A waiting part therefore registers the
+//! waker it was polled with. If that is the slot's own waker, the slot's number suffices, and costs
 //! no reference count.
 //!
-//! A worker counts for each slot what its task waits for that the engine will bring about: each [`Waiter`] but those of
-//! [`current_foreign_waiter`], and each registration of [`wait_remotely`], from when it is made to when its worker has
-//! resumed the task or woken the part, or it is given up. A task that waits, and for which nothing is counted, waits for
-//! something foreign, whatever the engine's futures said when it was polled last.
+//! A worker counts for each slot the events of the engine that its task waits for: each [`Waiter`]
+//! except those of [`current_foreign_waiter`], and each registration of [`wait_remotely`]. An event
+//! counts from the creation of its waiter until its worker has resumed the task or woken the part,
+//! or the waiter is dropped. A waiting task without counted events waits for something foreign,
+//! whatever cause the engine's futures set at the last poll.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -23,23 +24,23 @@ use crate::sync::yield_thread;
 
 /// A task, or a part of one, that waits on a worker.
 ///
-/// A resumption that comes late finds the slot's next task, which takes it for the spurious wake-up that
-/// every waiting task must expect.
+/// A late resumption reaches the slot's next task, which treats it as a spurious wake-up, as every
+/// waiting task must.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     slot: SlotId,
-    /// What another executor polls inside the task; the whole task, if none.
+    /// The part polled by another executor inside the task; `None` for the whole task.
     part: Option<PartWaker>,
-    /// Whether it counts among what its slot waits for.
+    /// True if it counts among the waits of its slot.
     counts: bool,
 }
 
-/// The waker of an executor inside a task: a user's code, whose panics are contained.
+/// The waker of an executor inside a task. It is user code, so its panics are contained.
 #[derive(Debug)]
 pub(crate) struct PartWaker(Contained<Waker>);
 
 impl PartWaker {
-    /// `None` if the waker panics instead of being cloned.
+    /// Returns `None` if cloning the waker panics.
     fn of(context: &Context<'_>) -> Option<Self> {
         let cloned = log_panic(contain(|| context.waker().clone()))?;
         Some(Self(Contained::new(cloned)))
@@ -50,20 +51,20 @@ impl PartWaker {
     }
 }
 
-/// Wakes what is being polled with `context`, so that its executor polls it again.
+/// Wakes the future that is being polled with `context`, so that its executor polls it again.
 pub(super) fn wake_polled(context: &Context<'_>) {
     log_panic(contain(|| context.waker().wake_by_ref()));
 }
 
 fn log_panic<T>(result: Result<T, Panic>) -> Option<T> {
     let log = |Panic { message }: &Panic| {
-        tracing::error!("a waker panicked, and what it was to wake may wait for ever: {message}");
+        tracing::error!("a waker panicked, and its task may wait forever: {message}");
     };
     result.inspect_err(log).ok()
 }
 
 impl Waiter {
-    /// Who is being polled with `context` now.
+    /// Returns the waiter for the future that is being polled with `context`.
     pub(super) fn polled(local: &WorkerLocal, context: &Context<'_>) -> Self {
         let mut waiter = Self::uncounted(local, context);
         waiter.counts = true;
@@ -76,8 +77,8 @@ impl Waiter {
         Self { slot: local.current_slot(), part, counts: false }
     }
 
-    /// Whether it is who is being polled with `context` now: the same future may be polled by another
-    /// executor each time, and only the last one counts.
+    /// Returns whether it is the waiter for the future that is being polled with `context`. A
+    /// future may be polled by another executor each time, and only the last one counts.
     pub(super) fn is_polled(&self, local: &WorkerLocal, context: &Context<'_>) -> bool {
         self.slot == local.current_slot()
             && match &self.part {
@@ -86,7 +87,8 @@ impl Waiter {
             }
     }
 
-    /// On its worker, when what it waits for has happened: wakes it if it is a part. It is no longer counted then.
+    /// Called on its worker when its event has happened: wakes it if it is a part. It is no longer
+    /// counted then.
     #[inline]
     pub(super) fn go_on(mut self) -> Resumed {
         let (slot, part) = (self.slot.index, self.part.take());
@@ -97,7 +99,7 @@ impl Waiter {
     }
 }
 
-/// Given up, if it has not gone on.
+/// Stops waiting, unless it was resumed.
 impl Drop for Waiter {
     #[inline]
     fn drop(&mut self) {
@@ -107,10 +109,10 @@ impl Drop for Waiter {
     }
 }
 
-/// Whom a waiter was.
+/// The target of a resumption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Resumed {
-    /// The task in a slot, which is to be staged.
+    /// The task in a slot, which must be staged.
     Task(u32),
     /// A part of it, which has been woken.
     Part(u32),
@@ -128,20 +130,20 @@ impl Resumed {
     }
 }
 
-/// Uncounts a wait of this worker. What is dropped with the state that a worker's tasks reach through their thread counts
-/// no more: that thread is no worker then.
+/// Removes a wait of this worker from the count. A waiter that is dropped together with the
+/// worker's thread state no longer counts: that thread is no worker then.
 fn uncount_wait(slot: u32) {
     local(|local| local.into_iter().for_each(|local| local.uncount_wait(slot)));
 }
 
-/// A task, or a part of one, that any thread can let go on.
+/// A task, or a part of one, that any thread can resume.
 #[derive(Debug)]
 pub(crate) struct RemoteWaiter {
     mailbox: Arc<Mailbox>,
     resumption: Resumption,
 }
 
-/// What a [`RemoteWaiter`] tells its worker.
+/// The message of a [`RemoteWaiter`] to its worker.
 #[derive(Debug)]
 pub(super) struct Resumption {
     slot: u32,
@@ -150,8 +152,9 @@ pub(super) struct Resumption {
 }
 
 impl RemoteWaiter {
-    /// Lets it look again at what it waits for. Its own worker resumes the task or wakes the part, at once if it sleeps: a
-    /// part's waker is a user's code, and the caller may have a lock.
+    /// Lets the waiter check its condition again. Its own worker resumes the task or wakes the
+    /// part, immediately if the worker sleeps. This thread does not call the part's waker, which is
+    /// user code, because the caller may hold a lock.
     pub(crate) fn wake(self) {
         let Self { mailbox, resumption } = self;
         mailbox.resumed.push(resumption);
@@ -168,8 +171,9 @@ impl Resumption {
     }
 }
 
-/// That a task waits for what [`wait_remotely`] does. Counted until the first of its two handles is dropped: its future's,
-/// or the one made when the worker is told that it may go on. Both are on the same worker.
+/// The registration of a wait in [`wait_remotely`]. It counts until the first of its two handles is
+/// dropped: that of its future, or the one created when the worker learns that it may continue.
+/// Both are on the same worker.
 struct Registration {
     slot: u32,
     over: Arc<AtomicBool>,
@@ -188,7 +192,7 @@ impl Registration {
 
 impl Registration {
     fn end(&self) {
-        // Relaxed: looked at by its own worker alone.
+        // Relaxed: accessed only by its own worker.
         if !self.over.swap(true, Ordering::Relaxed) {
             uncount_wait(self.slot);
         }
@@ -203,9 +207,10 @@ impl Drop for Registration {
     }
 }
 
-/// Waits until `look` finds something. What it is given it leaves, in one stretch with finding nothing, where it will
-/// be found and woken by whoever brings something about, on any thread. It may look for nothing. Off the workers
-/// there is nobody to be woken: it looks again and again.
+/// Waits until `look` returns a result. `look` receives a waiter. If it finds no result, it must
+/// publish the waiter in the same atomic step, so that any thread that causes the event finds and
+/// wakes it. Spurious calls of `look` are possible. Outside a worker no waiter exists, so `look` is
+/// called repeatedly.
 pub(crate) async fn wait_remotely<T>(
     cause: Cause,
     mut look: impl FnMut(Option<RemoteWaiter>) -> Option<T>,
@@ -234,18 +239,19 @@ pub(crate) async fn wait_remotely<T>(
     .await
 }
 
-/// The task, or the part of one, that awaits this, to wait for what the engine will bring about.
+/// Returns the waiter of the task, or of the part of one, that awaits this, for an event of the
+/// engine.
 ///
 /// # Panics
-/// Off the workers.
+/// Outside a worker.
 pub(crate) async fn current_waiter() -> Waiter {
     waiter_by(Waiter::polled).await
 }
 
-/// The same, to wait for what is up to others than the engine.
+/// Returns the same waiter, for an event outside the engine.
 ///
 /// # Panics
-/// Off the workers.
+/// Outside a worker.
 pub(crate) async fn current_foreign_waiter() -> Waiter {
     waiter_by(Waiter::uncounted).await
 }
@@ -257,10 +263,10 @@ async fn waiter_by(make: fn(&WorkerLocal, &Context<'_>) -> Waiter) -> Waiter {
     .await
 }
 
-/// Lets what waits on this thread's worker go on.
+/// Resumes a waiter on this thread's worker.
 ///
 /// # Panics
-/// On another thread than that of the waiter's worker.
+/// On a thread other than that of the waiter's worker.
 pub(crate) fn resume(waiter: Waiter) {
     local(|local| {
         let local = local.expect("a worker resumes its own tasks");

@@ -1,4 +1,4 @@
-//! The worker loop: polls tasks, admits new ones, takes turns at housekeeping, sleeps.
+//! The worker loop: polls tasks, admits new ones, takes turns of housekeeping, sleeps.
 
 mod ending;
 mod turns;
@@ -32,31 +32,33 @@ use super::tuner::Tuner;
 use crate::io::{Completion, Device};
 use crate::sync::{clock, yield_thread};
 
-/// Tasks that ended or wait for their commit, and rounds over the hot queue, after which housekeeping
-/// has a turn.
+/// Tasks that ended or wait for their commit, and rounds over the hot queue, after which
+/// housekeeping takes a turn.
 const TASKS_PER_TURN: u64 = 32;
 const ROUNDS_PER_TURN: u32 = 64;
-/// Rounds after which it has one while commits wait for the log: a round may take tens of microseconds.
+/// Rounds after which housekeeping takes a turn while commits wait for the log; a round may take
+/// tens of microseconds.
 const ROUNDS_PER_FLUSH: u32 = 8;
-/// Steps after which it has one in any case: rounds of a task that never waits are long.
+/// Steps after which housekeeping takes a turn in any case; rounds of a task that never waits are
+/// long.
 const STEPS_PER_TURN: u32 = 4 * STEPS_ALONE;
-/// Transfers that are issued at once; fewer wait for the next turn.
+/// Transfers that are issued together; fewer wait for the next turn.
 const TRANSFERS_AT_ONCE: usize = 8;
 
-/// Why a run of rounds ended.
+/// The reason why a run of rounds ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Exit {
-    /// The source is exhausted and its tasks are over.
+    /// The source is exhausted and its tasks have ended.
     SourceDone,
-    /// The worker is told to stop, and has no task left, or none of the source.
+    /// The worker must stop, and has no task left, or none of the source.
     Stopped,
-    /// The engine has failed, and nothing is left of the worker's tasks.
+    /// The engine has failed, and no task of the worker is left.
     Failed,
-    /// A typed source came.
+    /// A typed source arrived.
     SourceCame,
 }
 
-/// One worker: everything of it that does not depend on the type of its source.
+/// One worker: the state that does not depend on the type of its source.
 pub(super) struct Worker<'w> {
     pub(super) local: &'w WorkerLocal,
     pub(super) group: Arc<WorkerGroup>,
@@ -68,7 +70,8 @@ pub(super) struct Worker<'w> {
     tuner: Tuner,
     stretch: Stretch,
     watch: Watch,
-    /// Whether the worker before this one was seen to look after it since it last said that it sleeps.
+    /// True if the previous worker was seen to watch this one since it last recorded that it
+    /// sleeps.
     is_watched: bool,
     contention: Contention,
     pub(super) waiting_sources: VecDeque<Box<dyn ErasedSource>>,
@@ -80,11 +83,12 @@ pub(super) struct Worker<'w> {
     rounds_since_turn: u32,
     steps_since_turn: u32,
     turn: Turn,
-    /// When what waits for something foreign is dropped next, once the worker is to stop.
+    /// The next time at which tasks that wait for something foreign are dropped, once the worker
+    /// must stop.
     drop_foreign_at: Option<Instant>,
-    /// What chance decides, if it does.
+    /// The source of random decisions, if enabled.
     chance: Option<fastrand::Rng>,
-    /// Notes what the worker does, if that is kept.
+    /// Records the worker's activity, if enabled.
     tracer: Option<Tracer>,
 }
 
@@ -129,7 +133,7 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Runs until told to stop, or until the engine has failed.
+    /// Runs until the worker must stop, or the engine has failed.
     pub(super) fn main(&mut self) {
         while self.run(NoSource) == Exit::SourceCame {
             if let Some(source) = self.waiting_sources.pop_front() {
@@ -145,9 +149,9 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Starts what is due and takes what has completed, until nothing is left that could be
-    /// started: a completion may be that of a transfer whose task is gone, and then nobody but this
-    /// worker sees that it made room for the next one.
+    /// Starts the transfers that are due and handles completions, until none can be started. A
+    /// completion may belong to a transfer whose task is gone; then only this worker notices that
+    /// the next transfer can start.
     fn poll_device(&mut self) {
         let Self { local, device, driver, .. } = self;
         loop {
@@ -164,8 +168,8 @@ impl<'w> Worker<'w> {
         device.wait(timeout, &mut |completion| deliver(local, &mut **driver, completion));
     }
 
-    /// Runs a source to its end, beside the boxed tasks; without a source, until one comes or the
-    /// worker is told to stop.
+    /// Runs a source to its end, together with the boxed tasks. Without a source, runs until one
+    /// arrives or the worker must stop.
     pub(super) fn run<S: Source>(&mut self, source: S) -> Exit {
         let Some(queues) = self.queues.take() else { return Exit::Failed };
         let queues = queues.convert();
@@ -173,7 +177,7 @@ impl<'w> Worker<'w> {
         let (exhausted, cut_short) = (!typed, false);
         let mut run =
             Run { worker: self, queues, source, exhausted, cut_short, typed_open: 0, typed };
-        // Users' code contains its own panics, within their tasks: this one is the engine's.
+        // User code contains its own panics, within its tasks: this one is the engine's.
         let exit = std::panic::catch_unwind(AssertUnwindSafe(|| run.rounds()));
         let exit = exit.unwrap_or_else(|panic| {
             run.worker.group.fail(run.worker.local, panic);
@@ -190,7 +194,7 @@ impl<'w> Worker<'w> {
         exit
     }
 
-    /// Whether housekeeping is to have a turn, though tasks are ready.
+    /// Returns whether housekeeping must take a turn although tasks are ready.
     fn turn_due(&self) -> bool {
         let flush = self.turn.waits || self.commits_since_turn > 0;
         let rounds = if flush { ROUNDS_PER_FLUSH } else { ROUNDS_PER_TURN };
@@ -199,7 +203,7 @@ impl<'w> Worker<'w> {
             || self.steps_since_turn >= STEPS_PER_TURN
     }
 
-    /// Before a poll of which something is to be told: when it began, if that is noted.
+    /// Called before an observed or traced poll. Returns its start if it is traced.
     #[cold]
     fn begin_poll(&self, slot: u32) -> Option<Instant> {
         if let Some(observer) = self.local.observers.of(slot) {
@@ -208,20 +212,20 @@ impl<'w> Worker<'w> {
         self.begin_slice()
     }
 
-    /// When the slice of time begins that is to be noted, if that is done.
+    /// Returns the start of a slice, if slices are recorded.
     #[inline(always)]
     fn begin_slice(&self) -> Option<Instant> {
         self.tracer.as_ref().map(|_| clock::now())
     }
 
-    /// Notes what the worker did since `begin`, if that is done.
+    /// Records the worker's activity since `begin`, if slices are recorded.
     fn end_slice(&mut self, begin: Option<Instant>, doing: Doing) {
         if let (Some(tracer), Some(begin)) = (&mut self.tracer, begin) {
             tracer.note(begin, doing);
         }
     }
 
-    /// After such a poll, or one that came to be such a one.
+    /// Called after an observed or traced poll, also if observing or tracing began during the poll.
     #[cold]
     fn end_poll(&mut self, begin: Option<Instant>, slot: u32, polled: Poll<()>) {
         if let Some(observer) = self.local.observers.of(slot) {
@@ -234,20 +238,20 @@ impl<'w> Worker<'w> {
         self.end_slice(begin, Doing::Poll { slot, end });
     }
 
-    /// Whether nothing is to be begun that was sent to this worker.
+    /// Returns whether no message of this worker can start a task.
     #[inline(always)]
     fn has_no_messages(&self) -> bool {
         self.mailbox.messages.is_empty() && self.mailbox.jobs.is_empty()
     }
 
-    /// What was sent to this worker, or to any, and is to be begun next.
+    /// Returns the next job to start, sent to this worker or to any worker.
     #[inline(always)]
     fn next_job(&mut self) -> Option<BoxedTask> {
-        // Looked at first: that is cheaper than to find nothing.
+        // Checked first, because the check is cheaper than an empty queue access.
         if self.has_no_messages() { None } else { self.take_job() }
     }
 
-    // Not inlined: there is a worker loop for each type of source.
+    // Not inlined: each type of source has a separate worker loop.
     #[inline(never)]
     fn take_job(&mut self) -> Option<BoxedTask> {
         let mailbox = &self.mailbox;
@@ -280,7 +284,7 @@ impl<'w> Worker<'w> {
     }
 }
 
-/// Notes of slots that their tasks are dropped, if that is done.
+/// Records that tasks of slots are dropped, if enabled.
 fn dropping(tracer: &mut Option<Tracer>) -> impl FnMut(u32) {
     move |slot| {
         if let Some(tracer) = tracer {
@@ -289,7 +293,7 @@ fn dropping(tracer: &mut Option<Tracer>) -> impl FnMut(u32) {
     }
 }
 
-/// Hands a completion to whom it belongs: a task's transfer, or housekeeping.
+/// Passes a completion to its owner: a task's transfer, or housekeeping.
 fn deliver(local: &WorkerLocal, driver: &mut dyn Driver, completion: Completion) {
     if !Transfers::owns(&completion) {
         driver.complete(completion);
@@ -304,17 +308,17 @@ struct Run<'r, 'w, S: Source> {
     queues: Queues<S::Task>,
     source: S,
     exhausted: bool,
-    /// The worker was told to stop before the source was exhausted.
+    /// True if the worker had to stop before the source was exhausted.
     cut_short: bool,
     /// Tasks of the source that have not ended.
     typed_open: usize,
     typed: bool,
 }
 
-/// A task that is to begin.
+/// A task to start.
 enum NextTask<I> {
     Job(BoxedTask),
-    /// One of the source's, which makes it of this.
+    /// A task that the source creates from this input.
     Typed(I),
 }
 
@@ -343,8 +347,8 @@ impl<S: Source> Run<'_, '_, S> {
         }
     }
 
-    /// Issues the tasks' transfers, several at a time: each call into the kernel, and each signal to
-    /// the device, costs as much as a transaction.
+    /// Issues the tasks' transfers, several at a time: each call into the kernel, and each signal
+    /// to the device, costs as much as a transaction.
     fn transfer(&mut self) {
         if self.worker.local.transfers.due() >= TRANSFERS_AT_ONCE {
             self.worker.poll_device();
@@ -352,7 +356,7 @@ impl<S: Source> Run<'_, '_, S> {
     }
 
     /// Polls each task of the hot queue once. A task that takes the place of one that ended has its
-    /// turn in the next round: else short tasks in one place would starve those in the others.
+    /// turn in the next round. Otherwise short tasks in one place would starve those in the others.
     fn round(&mut self) {
         let mut position = 0;
         if let Some(chance) = &mut self.worker.chance {
@@ -375,7 +379,7 @@ impl<S: Source> Run<'_, '_, S> {
                     let (cause, steps) = (local.cause.get(), local.steps_taken());
                     self.worker.counters.suspensions[cause as usize].add(1);
                     self.worker.steps_since_turn += steps;
-                    // The suspension is as much work as a step.
+                    // The suspension costs as much as a step.
                     self.queues.count_steps(position, 1 + steps);
                     match cause {
                         Cause::Memory => true,
@@ -388,9 +392,9 @@ impl<S: Source> Run<'_, '_, S> {
         }
     }
 
-    /// The task at `position` leaves the hot queue, and the next one takes its place there: the
+    /// Removes the task at `position` from the hot queue, and moves the next one to its place. The
     /// others keep their order, so that each has the same time for its cache lines to arrive.
-    /// `false` if there is no next one.
+    /// Returns `false` if no task follows.
     fn leave(&mut self, position: usize, leave: impl FnOnce(&mut Self)) -> bool {
         let last = self.queues.hot.len() - 1;
         leave(self);
@@ -402,14 +406,14 @@ impl<S: Source> Run<'_, '_, S> {
         replaced
     }
 
-    /// The task at `position` waits for another transaction's decision: makes room for that one.
+    /// Makes room for another transaction, whose decision the task at `position` waits for.
     fn move_behind_staged(&mut self, position: usize) -> bool {
         if !self.queues.staged.is_empty() {
-            // The one who decides may be staged for want of this task's place.
+            // The deciding transaction may be staged because this task occupies its place.
             return self.leave(position, |run| run.queues.move_behind_staged(position));
         }
         if self.queues.hot.len() == 1 {
-            // Or need this core.
+            // Or it may need this core.
             yield_thread();
         }
         true
@@ -464,10 +468,10 @@ impl<S: Source> Run<'_, '_, S> {
         self.worker.local.set_interleaved(self.queues.hot.len() > 1);
     }
 
-    /// The next task: a job, or one of the source's if that `may_be_typed`. Jobs wait only for tasks
-    /// that run, which end or come to wait for others themselves; never for tasks that wait for
-    /// something outside the engine, which may be such a job. A source's tasks may be many: all that
-    /// are open count.
+    /// Returns the next task: a job, or one of the source if `may_be_typed`. Jobs wait only for
+    /// running tasks, which end or start to wait themselves. They never wait for tasks that wait
+    /// for something outside the engine, which may be such a job. A source may have many tasks, so
+    /// all its open tasks count.
     fn next_task(&mut self, may_be_typed: bool) -> Option<NextTask<S::Input>> {
         let most = self.worker.options.max_open;
         if self.queues.running() < most
@@ -490,8 +494,8 @@ impl<S: Source> Run<'_, '_, S> {
         }
     }
 
-    /// Runs the callbacks of detached transfers that have completed, and stages tasks that were resumed, on this thread or from
-    /// others.
+    /// Runs the callbacks of completed detached transfers, and stages tasks that were resumed by
+    /// this thread or others.
     #[inline(always)]
     fn collect_resumed(&mut self) {
         self.worker.local.transfers.run_callbacks();
@@ -503,11 +507,11 @@ impl<S: Source> Run<'_, '_, S> {
         }
     }
 
-    // Neither is inlined: there is a worker loop for each type of source.
+    // Neither is inlined: each type of source has a separate worker loop.
     #[inline(never)]
     fn stage_resumed(&mut self) {
         while !self.worker.local.resumed.borrow().is_empty() {
-            // Taken out: a waker of a part is a user's code, and may do anything.
+            // Taken out: the waker of a part is user code, and may do anything.
             let mut resumed = self.worker.local.resumed.take();
             for waiter in resumed.drain(..) {
                 self.queues.go_on(waiter.go_on(), self.worker.local);

@@ -1,4 +1,4 @@
-//! Encoded keys, on the stack while they are short.
+//! Buffer for encoded keys, on the stack while they are short.
 
 use smallvec::SmallVec;
 
@@ -21,7 +21,7 @@ const INLINE_BYTES: usize = 32;
 pub struct KeyBuffer(SmallVec<[u8; INLINE_BYTES]>);
 
 impl KeyBuffer {
-    /// An empty buffer.
+    /// Creates an empty buffer.
     pub fn new() -> Self {
         Self::default()
     }
@@ -38,7 +38,7 @@ impl KeyBuffer {
         self.0.extend_from_slice(bytes);
     }
 
-    /// Appends an array, which to an empty buffer is a plain store.
+    /// Appends an array. For an empty buffer this is a plain store.
     #[inline(always)]
     pub fn extend_from_array<const N: usize>(&mut self, bytes: [u8; N]) {
         const { assert!(N <= INLINE_BYTES) };
@@ -55,7 +55,7 @@ impl KeyBuffer {
         self.0.clear();
     }
 
-    /// The inner small vector, for layers that fill it themselves.
+    /// Returns the inner small vector, for layers that fill it themselves.
     pub(crate) fn inner_mut(&mut self) -> &mut SmallVec<[u8; INLINE_BYTES]> {
         &mut self.0
     }

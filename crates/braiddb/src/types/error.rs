@@ -1,6 +1,6 @@
 //! Errors of encoding and decoding.
 
-/// Stored bytes are not an encoding of the type that they are read as.
+/// Stored bytes are not a valid encoding of the requested type.
 ///
 /// ```
 /// use braiddb::DecodeError;
@@ -14,7 +14,7 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// Creates the error; `expected` completes the sentence "the bytes are not …".
+    /// Creates an error for bytes that do not encode `expected`.
     pub fn new(expected: impl Into<String>) -> Self {
         Self { expected: expected.into() }
     }
@@ -34,7 +34,7 @@ pub struct EncodeError {
 }
 
 impl EncodeError {
-    /// Creates the error with a reason.
+    /// Creates an error with the reason why the value has no encoding.
     pub fn new(reason: impl Into<String>) -> Self {
         Self { reason: reason.into() }
     }

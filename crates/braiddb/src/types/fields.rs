@@ -1,25 +1,28 @@
-//! The fields of structs in formats that name them: which of them each record has, and whether a type can do with those.
+//! The fields of structs in formats that store field names: the fields of each record, and whether
+//! a type can read records with these fields.
 
 use std::fmt::Write as _;
 
 use super::schema::{FirstRequest, Schema, first_request, not_this_type};
 use super::shape::{Refusal, Structure, read_fields, structures_within};
 
-/// Of structs with more fields, or with longer names, the catalog has the name alone.
+/// For structs with more fields, or with longer names, the catalog contains only the name.
 const MAX_FIELDS: usize = 256;
 const MAX_LENGTH: usize = 8_192;
 
-/// Where more values than these would be made up to see what the structs within a type need, those are not looked at.
+/// Maximum number of sample values to determine the required fields of nested structs. If more are
+/// needed, nested structs are not examined.
 const MAX_VALUES: usize = 1_000_000;
 
-/// The type as a table's description has it: its name, of a struct the names of its fields, those with `?` that
-/// it can do without, and then the same of the structs within: `article {name, pieces?, maker?} maker {name, town?}`.
+/// Describes the type for the catalog: its name, for a struct the names of its fields (optional
+/// ones with `?`), and then the same for nested structs: `article {name, pieces?, maker?} maker
+/// {name, town?}`.
 pub(super) fn describe_fields<T: Schema>(is_human_readable: bool) -> String {
     let mut description = T::name();
     match first_request::<T>() {
         FirstRequest::Fields(fields) => match marked::<T>(&[], fields, is_human_readable) {
             Some(fields) => _ = write!(description, " {fields}"),
-            // Without those of the type itself there are none.
+            // Without the fields of the type itself, nested structs are not described.
             None => return description,
         },
         FirstRequest::Cases(_) => {}
@@ -37,7 +40,7 @@ pub(super) fn describe_fields<T: Schema>(is_human_readable: bool) -> String {
     description
 }
 
-/// The structs within the type that descriptions have.
+/// Returns the nested structs that descriptions contain.
 fn described_within<T: Schema>(is_human_readable: bool) -> Vec<Structure> {
     let (mut structures, values) = structures_within::<T>(is_human_readable);
     let readings = structures.iter().map(|structure| structure.fields.len() + 1).sum::<usize>();
@@ -49,20 +52,21 @@ fn described_within<T: Schema>(is_human_readable: bool) -> Vec<Structure> {
     structures
 }
 
-/// The fields of a struct in braces, those with `?` that it can do without; nothing if their names cannot be written so.
+/// Returns the fields of a struct in braces, with `?` after optional ones. Returns nothing if their
+/// names cannot be written this way.
 fn marked<T: Schema>(
     path: &[usize],
     fields: &'static [&'static str],
     is_human_readable: bool,
 ) -> Option<String> {
     let is_long = fields.iter().map(|field| field.len() + 3).sum::<usize>() > MAX_LENGTH;
-    // Names that could not be told apart in a list.
+    // Names that would be ambiguous in a list.
     let is_odd = fields.iter().any(|field| field.is_empty() || field.contains([',', '?', '}']));
     if is_long || is_odd || fields.len() > MAX_FIELDS {
         return None;
     }
     let mut needed = Vec::new();
-    // Whether the others are not needed either cannot be told if a value is refused.
+    // If a value is rejected, it is unknown whether the other fields are optional.
     let are_all = loop {
         match read_fields::<T>(path, &needed, is_human_readable) {
             Err(Refusal::MissingField(field)) if !needed.contains(&field) => needed.push(field),
@@ -77,11 +81,12 @@ fn marked<T: Schema>(
     Some(format!("{{{}}}", fields.join(", ")))
 }
 
-/// Whether records can be read as `T` whose table was created, or last opened, with what [`describe_fields`] called
-/// `stored`. Tables that are older than the fields in descriptions have the name alone, or not those of the structs within.
+/// Checks whether `T` can read records of a table with the description `stored`, written by
+/// [`describe_fields`] when the table was created or last opened. Descriptions of older tables
+/// contain only the name, or no nested structs.
 ///
 /// # Errors
-/// What to do.
+/// A message with the remedy.
 pub(super) fn reads_fields<T: Schema>(stored: &str, is_human_readable: bool) -> Result<(), String> {
     let listed = stored.strip_prefix(&*T::name()).and_then(lists);
     let listed = listed.ok_or_else(|| not_this_type::<T>(stored))?;
@@ -95,7 +100,7 @@ pub(super) fn reads_fields<T: Schema>(stored: &str, is_human_readable: bool) -> 
                 FirstRequest::Fields(fields) => Some((&[][..], fields)),
                 _ => None,
             },
-            // What is there no more is not read.
+            // A removed struct is no longer read.
             _ => within.iter().find(|structure| structure.place == place).map(at),
         };
         if let Some((path, fields)) = path_and_fields {
@@ -112,8 +117,8 @@ fn at(structure: &Structure) -> (&[usize], &'static [&'static str]) {
     (&structure.path, structure.fields)
 }
 
-/// The places in a description, and the fields of each: of ` {a, b?} c {d}`, what is in the braces. The type itself has
-/// the empty place.
+/// Returns the paths in a description, and the fields of each: for ` {a, b?} c {d}`, the text in
+/// the braces. The type itself has the empty path.
 fn lists(mut description: &str) -> Option<Vec<(&str, &str)>> {
     let mut lists = Vec::new();
     while !description.is_empty() {
@@ -125,17 +130,17 @@ fn lists(mut description: &str) -> Option<Vec<(&str, &str)>> {
     Some(lists)
 }
 
-/// Whether a struct with these fields reads what has those that are `stored`.
+/// Checks whether a struct reads records with the `stored` fields.
 ///
 /// # Errors
-/// What to do.
+/// A message with the remedy.
 fn reads_one(
     place: &str,
     stored: &[&str],
     fields: &[&str],
     read: impl Fn(&[&str]) -> Result<(), Refusal>,
 ) -> Result<(), String> {
-    // What a record may lack it lacks, and what it may have that is not known it has.
+    // The sample record omits all optional fields and contains all unknown ones.
     let given = stored.iter().filter_map(|field| match field.strip_suffix('?') {
         Some(field) => Some(field).filter(|field| !fields.contains(field)),
         None => Some(*field),
@@ -147,17 +152,18 @@ fn reads_one(
         _ => format!("{place}.{field}"),
     };
     match read(&given) {
-        // A type by hand may call its fields as it likes.
+        // A hand-written implementation may use any field names.
         Err(Refusal::MissingField(field)) if !is_lacking(field) => Ok(()),
         Err(Refusal::MissingField(field)) if stored.contains(&&*format!("{field}?")) => {
             Err(format!(
-                "records may lack the field `{}`, which was optional: leave it its `#[serde(default)]`, or its `Option`",
+                "records may lack the field `{}`, which was optional: keep its `#[serde(default)]` \
+                 or its `Option`",
                 whole(field)
             ))
         }
         Err(Refusal::MissingField(field)) => Err(format!(
-            "field `{}` is new and has no `#[serde(default)]`: records stored before it cannot be read; give it a \
-             default",
+            "field `{}` is new and has no `#[serde(default)]`: records stored before it cannot be \
+             read; give it a default",
             whole(field)
         )),
         Err(Refusal::UnknownField(field)) => Err(format!(

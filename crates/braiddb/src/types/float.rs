@@ -15,7 +15,7 @@ macro_rules! floats {
 
             #[inline]
             fn encode(&self, out: &mut KeyBuffer) {
-                // Numbers with a sign compare the other way round, and are before all others.
+                // Numbers with a sign compare in reverse, and before all others.
                 let bits = self.to_bits();
                 let sign = 1 << (<$bits>::BITS - 1);
                 let ordered = if bits & sign == 0 { bits | sign } else { !bits };

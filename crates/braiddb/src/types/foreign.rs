@@ -1,10 +1,10 @@
-//! Keys of types of other crates, each behind a feature of the crate's name.
+//! Keys of types from other crates, each behind a feature with the crate's name.
 
 use super::buffer::KeyBuffer;
 use super::error::DecodeError;
 use super::key::{Key, decode_whole};
 
-/// A key that is stored as another one.
+/// Implements a key that is stored as another one.
 macro_rules! stored_as {
     ($($key:ty as $stored:ty, $name:literal, $to:expr, $from:expr;)*) => {$(
         impl Key for $key {
@@ -41,7 +41,7 @@ stored_as! {
     uuid::Uuid as [u8; 16], "uuid", |uuid| *uuid.as_bytes(), |bytes| Some(uuid::Uuid::from_bytes(bytes));
 }
 
-// To the nanosecond, and a leap second as such.
+// Precise to the nanosecond; leap seconds are preserved.
 #[cfg(feature = "chrono")]
 stored_as! {
     chrono::DateTime<chrono::Utc> as (i64, u32), "time stamp in UTC",

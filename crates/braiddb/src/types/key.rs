@@ -1,8 +1,8 @@
 //! Keys: encodings whose byte order is the order of the keys.
 //!
-//! A key that stands alone, or last in a tuple, is encoded plainly. In any other place of a tuple a
-//! part of variable length must tell where it ends without disturbing the order: its zero bytes
-//! become `00 FF`, and `00 00` ends it.
+//! A single key, or the last part of a tuple, is encoded plainly. A part of variable length in any
+//! other place of a tuple must mark its end without changing the order: its zero bytes become `00
+//! FF`, and `00 00` ends it.
 
 use super::buffer::KeyBuffer;
 use super::error::DecodeError;
@@ -10,7 +10,8 @@ use super::error::DecodeError;
 const ESCAPED_ZERO: u8 = 0xff;
 const END: u8 = 0;
 
-/// A type that can be a table's key. Enums and structs derive it ([`derive(Key)`](derive@crate::Key)).
+/// A type that can be a table's key. Enums and structs derive it
+/// ([`derive(Key)`](derive@crate::Key)).
 ///
 /// ```
 /// use braiddb::{Key, KeyBuffer};
@@ -24,12 +25,12 @@ const END: u8 = 0;
 /// assert!(encode(&("b".into(), -7)) < encode(&("b".into(), 7)));
 /// ```
 ///
-/// A type of the program's own, by hand:
+/// A hand-written implementation:
 ///
 /// ```
 /// use braiddb::{DecodeError, Key, KeyBuffer};
 ///
-/// /// A temperature in tenths of a degree, stored as a number that never is negative.
+/// /// A temperature in tenths of a degree, stored as a nonnegative number.
 /// #[derive(Clone, Copy, Debug, PartialEq)]
 /// struct Celsius(i16);
 ///
@@ -72,7 +73,7 @@ const END: u8 = 0;
 /// assert_eq!(Celsius::shown(&Celsius(125)).as_deref(), Some("12.5 °C"));
 /// assert_eq!(<(Celsius, u64)>::type_name(), format!("({}, u64)", Celsius::type_name()));
 ///
-/// // All of its bytes are needed to tell its end, so it is the same as a part of a tuple.
+/// // The encoding has a fixed length, so it is the same as a part of a tuple.
 /// let mut part = KeyBuffer::new();
 /// Celsius(7).encode_part(&mut part);
 /// assert_eq!(part, encode(Celsius(7)));
@@ -86,37 +87,37 @@ const END: u8 = 0;
     note = "for an enum or a struct of your own: `#[derive(braiddb::Key)]` with `#[key(name = \"...\")]`"
 )]
 pub trait Key: 'static {
-    /// What a stored key decodes to.
+    /// The decoded type of a stored key.
     type Owned: Send + 'static;
 
-    /// The name by which the catalog knows the type; it never changes.
+    /// Returns the name of the type in the catalog, which must never change.
     fn type_name() -> String;
 
-    /// Appends the encoding. The encodings of two keys compare as the keys do.
+    /// Appends the encoding. The encodings of two keys must compare like the keys.
     fn encode(&self, out: &mut KeyBuffer);
 
-    /// The key that `bytes` encode.
+    /// Decodes the key from `bytes`.
     ///
     /// # Errors
-    /// When they encode none.
+    /// An error if the bytes encode no key.
     fn decode(bytes: &[u8]) -> Result<Self::Owned, DecodeError>;
 
-    /// A key as errors show it to people, [`Contended`](crate::Contended) for one: `7`, `("a", 7)`. As provided, they show
-    /// its bytes.
+    /// Formats a key for people in errors such as [`Contended`](crate::Contended): `7`, `("a", 7)`.
+    /// By default, errors show the bytes of the key.
     fn shown(key: &Self::Owned) -> Option<String> {
         _ = key;
         None
     }
 
-    /// Appends the encoding for a place before the last of a tuple, from which its end can be told.
+    /// Appends the encoding for a place before the last of a tuple, which must mark its own end.
     fn encode_part(&self, out: &mut KeyBuffer) {
         self.encode(out);
     }
 
-    /// Takes a part from the front of `bytes`, and returns it with the rest.
+    /// Decodes a part at the start of `bytes`, and returns it with the remaining bytes.
     ///
     /// # Errors
-    /// When `bytes` do not start with a part.
+    /// An error if `bytes` do not start with a part.
     fn decode_part(bytes: &[u8]) -> Result<(Self::Owned, &[u8]), DecodeError>;
 }
 
@@ -144,7 +145,7 @@ fn escape(bytes: &[u8], out: &mut KeyBuffer) {
     out.extend_from_slice(&[0, END]);
 }
 
-/// Appends what the parts of all byte strings start with that start with `bytes`.
+/// Appends the common prefix of the encoded parts of all byte strings that start with `bytes`.
 pub(crate) fn escape_start(bytes: &[u8], out: &mut KeyBuffer) {
     for &byte in bytes {
         out.push(byte);
@@ -237,7 +238,7 @@ impl Key for str {
     }
 }
 
-/// Owned keys are encoded as the borrowed type they come from.
+/// Encodes owned keys like their borrowed type.
 macro_rules! as_borrowed {
     ($($owned:ty => $borrowed:ty),*) => {$(
         impl Key for $owned {

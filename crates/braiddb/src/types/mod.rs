@@ -1,4 +1,4 @@
-//! Typed keys and values: how Rust's types become the bytes that tables hold.
+//! Typed keys and values: the mapping between Rust types and the bytes in tables.
 
 mod buffer;
 mod error;

@@ -1,10 +1,10 @@
-//! Structures on disk: little-endian numbers and bytes, without alignment and without padding.
+//! On-disk structures: little-endian numbers and bytes, without alignment and without padding.
 
 use bytemuck::{Pod, Zeroable};
 
 /// A structure that can be written to disk and read in place.
 pub(crate) trait OnDisk: Pod {
-    /// Returns the bytes of the structure as they are on disk.
+    /// Returns the bytes of the structure in their on-disk form.
     fn as_bytes(&self) -> &[u8] {
         bytemuck::bytes_of(self)
     }
@@ -16,7 +16,7 @@ pub(crate) trait OnDisk: Pod {
     }
 }
 
-/// Makes a structure of fields that are themselves [`OnDisk`] types, byte arrays or `u8`.
+/// Defines a structure whose fields are [`OnDisk`] types, byte arrays or `u8`.
 macro_rules! on_disk {
     ($(#[$attribute:meta])* $access:vis struct $name:ident {
         $($(#[$field_attribute:meta])* $field_access:vis $field:ident: $kind:ty,)*

@@ -1,10 +1,11 @@
-//! Starts of keys: of a text, of bytes, and of tuples.
+//! Key prefixes: of text, of bytes, and of tuples.
 
 use super::buffer::KeyBuffer;
 use super::key::escape_start;
 use super::table_key::KeyPart;
 
-/// A type of keys of which a `P` may be the start: for texts and bytes a shorter one, for tuples their first parts.
+/// A key type that can start with a `P`: for text and bytes a shorter one, for tuples their first
+/// parts.
 ///
 /// ```
 /// use braiddb::{Database, Error, Options, Table};
@@ -41,10 +42,11 @@ use super::table_key::KeyPart;
     note = "keys that are texts or bytes start with `str` or `[u8]`; tuples with tuples of their first parts, as `&(7,)`"
 )]
 pub trait KeyPrefix<P: ?Sized> {
-    /// Appends what the encodings of all keys begin with that start with `prefix`, and of no others.
+    /// Appends the bytes with which the encodings of exactly the keys that start with `prefix`
+    /// begin.
     fn encode_prefix(prefix: &P, out: &mut KeyBuffer);
 
-    /// The same for keys in a place before the last of a tuple.
+    /// Appends the same for keys in a place before the last of a tuple.
     fn encode_part_prefix(prefix: &P, out: &mut KeyBuffer) {
         Self::encode_prefix(prefix, out);
     }

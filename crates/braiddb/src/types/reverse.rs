@@ -6,8 +6,8 @@ use super::buffer::KeyBuffer;
 use super::error::DecodeError;
 use super::key::Key;
 
-/// The order of `K`, from the last to the first, also as a part of a tuple: a
-/// `Table<(u64, Reverse<u64>), _>` lists the newest events of each user first.
+/// The descending order of `K`, also as a part of a tuple: a `Table<(u64, Reverse<u64>), _>` lists
+/// the newest events of each user first.
 impl<K: Key> Key for Reverse<K> {
     type Owned = Reverse<K::Owned>;
 
@@ -15,8 +15,8 @@ impl<K: Key> Key for Reverse<K> {
         format!("Reverse<{}>", K::type_name())
     }
 
-    /// The bytes of a part, complemented. A part, even where it is the last: of two keys one of which the
-    /// other starts with, the longer one is to come first, and only a part tells where it ends.
+    /// Encodes the complemented bytes of a part, even in the last place. If one key is a prefix of
+    /// another, the longer one must come first, and only a part marks its end.
     fn encode(&self, out: &mut KeyBuffer) {
         let start = out.len();
         self.0.encode_part(out);

@@ -1,5 +1,5 @@
-//! Names, versions and fields of the types that programs store by serde: what the catalog compares, so that a type
-//! that changed is noticed when its table is opened.
+//! Names, versions and fields of stored serde types. The catalog compares them, so that a changed
+//! type is detected when its table is opened.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -11,8 +11,8 @@ use serde::de::{DeserializeOwned, Deserializer, Error as _, Visitor, value::Erro
 use super::error::DecodeError;
 use super::shape::shape_of;
 
-/// A type of values with a name of its own in the catalog, so that the type can be renamed and moved, and with a
-/// version, so that it can change.
+/// A value type with a fixed name in the catalog, so that the type can be renamed and moved, and
+/// with a version, so that it can change.
 ///
 /// ```
 /// use braiddb::Schema;
@@ -29,11 +29,13 @@ use super::shape::shape_of;
 /// }
 /// ```
 ///
-/// The guide's section "Types that change" shows what a second version looks like. Versions are those of whole values: if
-/// what is in a `Vec`, an `Option`, a tuple or a map is to change one day, store a type of your own around it.
+/// The guide's page on changing types shows a second version. Versions apply to whole values. If
+/// the contents of a `Vec`, an `Option`, a tuple or a map may change one day, store a separate type
+/// that contains it.
 ///
-/// To see what the type is like, the engine reads it from values that mean nothing when a table of it is created or
-/// opened, and drops what comes of them. It may refuse them: then what it reads after them is not compared.
+/// When a table of the type is created or opened, the engine determines the type's structure by
+/// deserializing meaningless sample values, and drops the results. The type may reject them; the
+/// parts after a rejected value are not compared.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no name for the catalog",
     label = "no schema",
@@ -41,18 +43,18 @@ use super::shape::shape_of;
     note = "`{Self}` must be `Serialize`, `DeserializeOwned` and `Send` too"
 )]
 pub trait Schema: Serialize + DeserializeOwned + Send + 'static {
-    /// What the catalog calls the type. It never changes, whatever the type is called in Rust.
+    /// The type's name in the catalog. It never changes, even if the Rust type is renamed.
     const NAME: &'static str;
 
-    /// Which form of the type this is: to be raised when fields or cases come, go, or change their order, name or type,
-    /// in this type or in one within it. Only [`Postcard`](super::Postcard) looks at it: formats that name their fields
-    /// go by the names.
+    /// The version of the type. Raise it when fields or variants are added, removed, or change
+    /// their order, name or type, in this type or in a nested one. Only
+    /// [`Postcard`](super::Postcard) uses it; formats that store field names compare the names.
     const VERSION: u32 = 1;
 
     /// The oldest version that [`Schema::upgrade`] reads.
     const OLDEST: u32 = Self::VERSION;
 
-    /// The value of an older version, from its encoding by postcard.
+    /// Decodes a value of an older version from its postcard encoding.
     ///
     /// ```
     /// use braiddb::{DecodeError, Schema};
@@ -86,7 +88,7 @@ pub trait Schema: Serialize + DeserializeOwned + Send + 'static {
     /// ```
     ///
     /// # Errors
-    /// When the bytes encode none.
+    /// An error if the bytes encode no such value.
     fn upgrade(version: u32, bytes: &[u8]) -> Result<Self, DecodeError> {
         _ = bytes;
         let name = Self::name();
@@ -95,7 +97,8 @@ pub trait Schema: Serialize + DeserializeOwned + Send + 'static {
         )))
     }
 
-    /// The name with those of the types that it is made of: [`Schema::NAME`], but for generic types.
+    /// Returns the name including those of contained types: [`Schema::NAME`], except for generic
+    /// types.
     ///
     /// ```
     /// use braiddb::Schema;
@@ -108,8 +111,8 @@ pub trait Schema: Serialize + DeserializeOwned + Send + 'static {
     }
 }
 
-/// The type as a table's description has it: its name, its version if it is not the first, and the names of its
-/// fields or cases, as far as they can be told from outside: `account v2 {owner, cents, limit}`.
+/// Describes the type for the catalog: its name, its version if it is not the first, and the names
+/// of its fields or variants, if they can be determined: `account v2 {owner, cents, limit}`.
 pub(super) fn describe<T: Schema>() -> String {
     let mut description = T::name();
     if T::VERSION != 1 {
@@ -121,12 +124,13 @@ pub(super) fn describe<T: Schema>() -> String {
     description
 }
 
-/// A shape that is longer stands in the catalog as its checksum.
+/// A longer description of the structure is stored as its checksum.
 const MAX_SHAPE: usize = 300;
 
-/// The same in depth, as new tables have it: `account v2 {owner: str, cents: i64, limit: i64}`, `meters = u64`. If that
-/// is long, what [`describe`] says, and a checksum: `account v2 {owner, cents, limit} #1f2e3d4c`. If it is long and not known
-/// to its end, what [`describe`] says.
+/// Describes the type with nested types, for new tables: `account v2 {owner: str, cents: i64,
+/// limit: i64}`, `meters = u64`. If that is too long, returns the result of [`describe`] and a
+/// checksum: `account v2 {owner, cents, limit} #1f2e3d4c`. If it is too long and not completely
+/// known, returns the result of [`describe`].
 pub(super) fn describe_in_depth<T: Schema>() -> String {
     let (outline, shape) = (describe::<T>(), shape_of::<T>());
     let full = full_description::<T>(&shape);
@@ -140,7 +144,7 @@ pub(super) fn describe_in_depth<T: Schema>() -> String {
 fn full_description<T: Schema>(shape: &str) -> String {
     let (name, version) = (T::name(), T::VERSION);
     let version = if version == 1 { String::new() } else { format!(" v{version}") };
-    // The name says it all.
+    // The name is a complete description.
     if shape == "?" || shape == name.replace("Set<", "Vec<") {
         return name + &version;
     }
@@ -156,24 +160,24 @@ fn hashed(outline: &str, shape: &str) -> String {
     format!("{outline} #{:08x}", crc32c::crc32c(shape.as_bytes()))
 }
 
-/// Whether records can be read as `T` whose table was created, or last opened, with what [`describe`] or
-/// [`describe_in_depth`] called `stored`.
+/// Checks whether `T` can read records of a table with the description `stored`, written by
+/// [`describe`] or [`describe_in_depth`] when the table was created or last opened.
 ///
 /// # Errors
-/// What to do.
+/// A message with the remedy.
 pub(super) fn reads<T: Schema>(stored: &str) -> Result<(), String> {
     let name = T::name();
     let Some(version) = version_of(stored, &name) else {
         return Err(not_this_type::<T>(stored));
     };
     if version > T::VERSION {
-        return Err(format!("a newer program wrote version {version} of {name}: use that one"));
+        return Err(format!("a newer program wrote version {version} of {name}: use that program"));
     }
     if version == T::VERSION {
         return match is_same::<T>(stored) {
             true => Ok(()),
             false if is_made_of_others::<T>() => {
-                Err(format!("what is in it has changed: {OWN_TYPE}"))
+                Err(format!("its contents have changed: {OWN_TYPE}"))
             }
             false => Err(format!(
                 "{name} has changed: raise its `Schema::VERSION`, and read the old form in `Schema::upgrade`"
@@ -182,18 +186,19 @@ pub(super) fn reads<T: Schema>(stored: &str) -> Result<(), String> {
     }
     if version < T::OLDEST {
         return Err(format!(
-            "read version {version} of {name} in `Schema::upgrade`, and say so by `Schema::OLDEST`"
+            "read version {version} of {name} in `Schema::upgrade`, and set `Schema::OLDEST` to it"
         ));
     }
     Ok(())
 }
 
-const OWN_TYPE: &str = "open it with the types it was created with: a type in a list, a tuple or a map cannot change by \
-                        itself; store a type of your own around it, with a `Schema`, whose version can be raised";
+const OWN_TYPE: &str = "open it with the types it was created with: a type in a list, a tuple or a \
+                        map cannot change alone; store a type of your own around it, with a \
+                        `Schema` whose version can be raised";
 
-/// What to do with a table of another type.
+/// Returns the remedy for a table of another type.
 pub(super) fn not_this_type<T: Schema>(stored: &str) -> String {
-    // Of a type that is made of others the names begin alike.
+    // Names of container types start alike.
     let advice = match is_made_of_others::<T>() && stored.starts_with(T::NAME) {
         true => OWN_TYPE,
         false => "open it with the types it was created with",
@@ -201,12 +206,12 @@ pub(super) fn not_this_type<T: Schema>(stored: &str) -> String {
     advice.to_owned()
 }
 
-/// Whether it is one of the types here that are made of others.
+/// Returns whether it is one of the container types defined here.
 fn is_made_of_others<T: Schema>() -> bool {
     T::name() != T::NAME && T::NAME.ends_with(['<', '('])
 }
 
-/// Whether `stored` describes `T` as it is, as far as both are known.
+/// Returns whether `stored` describes the current `T`, as far as both are known.
 fn is_same<T: Schema>(stored: &str) -> bool {
     let outline = describe::<T>();
     if stored == outline {
@@ -219,7 +224,7 @@ fn is_same<T: Schema>(stored: &str) -> bool {
     }
 }
 
-/// Whether two descriptions are the same where both are known.
+/// Returns whether two descriptions are equal where both are known.
 fn agree(one: &str, other: &str) -> bool {
     let (mut one, mut other) = (one, other);
     loop {
@@ -235,7 +240,7 @@ fn agree(one: &str, other: &str) -> bool {
     }
 }
 
-/// What follows the part that a description begins with.
+/// Returns the text after the first part of a description.
 fn after_part(description: &str) -> &str {
     let mut depth = 0_usize;
     for (at, character) in description.char_indices() {
@@ -249,7 +254,8 @@ fn after_part(description: &str) -> &str {
     ""
 }
 
-/// The version of the type that [`describe`] or [`describe_in_depth`] called `stored`, if that is this one by its name.
+/// Returns the version in the description `stored`, written by [`describe`] or
+/// [`describe_in_depth`], if it has the name of this type.
 fn version_of(stored: &str, name: &str) -> Option<u32> {
     let rest = stored.strip_prefix(name)?;
     if rest.is_empty() || [" {", " = ", " #"].iter().any(|start| rest.starts_with(start)) {
@@ -258,32 +264,32 @@ fn version_of(stored: &str, name: &str) -> Option<u32> {
     rest.strip_prefix(" v")?.split(' ').next()?.parse().ok()
 }
 
-/// Whether `T` can be read from a format that does not say what comes next.
+/// Returns whether `T` can be read from a format that is not self-describing.
 pub(super) fn is_not_self_describing<T: Schema>() -> bool {
     !matches!(first_request::<T>(), FirstRequest::Anything)
 }
 
-/// What a type asks for first when it is read.
+/// The first request of a type when it is deserialized.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FirstRequest {
     /// These fields.
     Fields(&'static [&'static str]),
-    /// One of these cases.
+    /// One of these variants.
     Cases(&'static [&'static str]),
-    /// Whatever comes.
+    /// Any value.
     Anything,
-    /// Something else.
+    /// Any other request.
     Other,
 }
 
 pub(super) fn first_request<T: Schema>() -> FirstRequest {
     let mut asked = FirstRequest::Other;
-    // It fails: what is asked for is noted, and there is nothing to give.
+    // It always fails: the request is recorded, and no value is available.
     _ = T::deserialize(RequestProbe(&mut asked));
     asked
 }
 
-/// Notes what a type asks for, and gives nothing.
+/// Records the request of a type, and provides no value.
 struct RequestProbe<'a>(&'a mut FirstRequest);
 
 fn nothing<T>() -> Result<T, NoValue> {
@@ -326,7 +332,7 @@ impl<'de> Deserializer<'de> for RequestProbe<'_> {
         nothing()
     }
 
-    /// What is within has the same encoding.
+    /// The inner value has the same encoding.
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -364,7 +370,7 @@ plain! {
     i8 => "i8", i16 => "i16", i32 => "i32", i64 => "i64", i128 => "i128",
 }
 
-/// A box is what is in it.
+/// A box is described like its contents.
 impl<T: Schema> Schema for Box<T> {
     const NAME: &'static str = T::NAME;
     const VERSION: u32 = T::VERSION;

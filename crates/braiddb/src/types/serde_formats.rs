@@ -1,4 +1,5 @@
-//! Values of serde's types, in postcard's format, which is small and fast, or in formats that name their fields.
+//! Values of serde types, in the format of postcard, which is small and fast, or in formats that
+//! store field names.
 
 use std::marker::PhantomData;
 
@@ -8,18 +9,19 @@ use super::fields::{describe_fields, reads_fields};
 use super::schema::{Schema, describe, describe_in_depth, is_not_self_describing, reads};
 use super::value::{EncodedValue, Value};
 
-/// A serde type as a value in postcard's format: compact, specified, the same on every machine, and the
-/// fastest. Each value begins with the [version](Schema::VERSION) of its type.
+/// A serde type as a value in postcard's format: compact, specified, equal on every machine, and
+/// the fastest. Each value begins with the [version](Schema::VERSION) of its type.
 ///
-/// Opening a table fails with words that say what to do if the type has changed since and its version is the same: if
-/// fields of structs, elements of tuples or cases of enums have come, gone, or changed their order, name or type, at
-/// whatever depth. Not noticed are:
+/// If the type has changed without a new version, opening the table fails with a message that
+/// contains the remedy. It detects fields of structs, elements of tuples and variants of enums that
+/// were added, removed, or changed in order, name or type, at any depth. It does not detect
+/// changes:
 ///
-/// - what follows a value that cannot be made up, because the type refuses all that are tried; if the type is large, then
-///   all that is within its own fields or cases;
-/// - what is read as before and means something else;
-/// - what is within the type's own fields or cases, and was changed when its table had not been opened yet by a version of
-///   this library that looks there.
+/// - after a value that the engine cannot create, because the type rejects all samples; in a large
+///   type, everything nested within its own fields or variants
+/// - that keep the encoding but change its meaning
+/// - nested within the type's own fields or variants, if they were made before the first opening of
+///   the table by a library version that checks nested types
 #[derive(Debug)]
 pub struct Postcard<T>(PhantomData<fn() -> T>);
 
@@ -29,7 +31,8 @@ const JSON: &str = "json ";
 #[cfg(feature = "messagepack")]
 const MESSAGEPACK: &str = "messagepack ";
 
-/// What all formats share: a value of `T` is written by reference, read and kept as itself.
+/// The common part of all formats: a value of `T` is written by reference, and read as an owned
+/// `T`.
 macro_rules! serde_value {
     () => {
         type Input = T;
@@ -45,7 +48,7 @@ macro_rules! serde_value {
             value
         }
 
-        /// What was written in an older form of the type is compared as it would be written today.
+        /// A value stored in an older version of the type is compared in its current encoding.
         fn is_same(encoded: &[u8], stored: &[u8]) -> Result<bool, EncodeError> {
             if encoded == stored {
                 return Ok(true);
@@ -65,13 +68,13 @@ impl<T: Schema> Value for Postcard<T> {
         format!("{POSTCARD}{}", describe_in_depth::<T>())
     }
 
-    /// Untagged enums and those tagged within are written and could not be read.
+    /// Untagged and internally tagged enums could be written but not read.
     fn check() -> Result<(), EncodeError> {
         match is_not_self_describing::<T>() {
             true => Ok(()),
             false => Err(EncodeError::new(format!(
-                "postcard's format does not say which case of {} a value is: store it as Json or MessagePack, or \
-                 without serde's attributes for tags",
+                "postcard cannot determine the variant of {}: store it as Json or MessagePack, \
+                 or without serde's attributes for tags",
                 T::name()
             ))),
         }
@@ -110,11 +113,13 @@ fn older<T: Schema>(version: u32, bytes: &[u8]) -> Result<T, DecodeError> {
     )))
 }
 
-/// A serde type as a value in JSON: larger and slower than [`Postcard`], readable by anything, and fields may come
-/// (with `#[serde(default)]`) and go. Opening a table fails with words that say what to do if a field of the struct that is
-/// stored, or of one within it, must be there, and is not in all records.
+/// A serde type as a value in JSON. It is larger and slower than [`Postcard`], readable by other
+/// programs, and fields may be added (with `#[serde(default)]`) and removed. Opening a table fails
+/// with a message that contains the remedy if some records lack a required field of the stored
+/// struct or of a nested one.
 ///
-/// What JSON cannot hold, it does not keep: numbers that are not finite become `null`, and keys of maps are texts.
+/// JSON cannot represent all values: non-finite numbers become `null`, and keys of maps become
+/// strings.
 #[cfg(feature = "json")]
 #[derive(Debug)]
 pub struct Json<T>(PhantomData<fn() -> T>);
@@ -142,8 +147,9 @@ impl<T: Schema> Value for Json<T> {
     }
 }
 
-/// A serde type as a value in MessagePack, with the names of its fields: between [`Postcard`] and `Json` in size and
-/// speed; fields may come (with `#[serde(default)]`) and go, and are compared at opening as those of `Json` are.
+/// A serde type as a value in MessagePack, with the names of its fields. Its size and speed are
+/// between those of [`Postcard`] and `Json`. Fields may be added (with `#[serde(default)]`) and
+/// removed, and are checked at opening like those of `Json`.
 #[cfg(feature = "messagepack")]
 #[derive(Debug)]
 pub struct MessagePack<T>(PhantomData<fn() -> T>);

@@ -1,9 +1,10 @@
-//! What a serde type asks for when it is read, in depth: its fields, their types, theirs in turn, and the cases of enums.
+//! The structure of a serde type: its fields, their types, nested types, and the variants of enums,
+//! as requested during deserialization.
 //!
-//! The type is read again and again, each time from values that mean nothing, until each case of each enum has been
-//! seen. Where a type refuses such a value another one is tried; where it refuses all, what is behind stays unknown: `?`.
-//! All of it is the same each time, for the text is on disk. So the values to try, their order and the limits stay as
-//! they are, too.
+//! The type is deserialized repeatedly from meaningless sample values, until each variant of each
+//! enum has been seen. If a type rejects a value, another one is tried. If it rejects all, the rest
+//! stays unknown: `?`. The result is deterministic, because the description is stored on disk. The
+//! sample values, their order and the limits must therefore not change.
 
 mod path;
 
@@ -16,7 +17,7 @@ use serde::de::{DeserializeOwned, DeserializeSeed, Error, Visitor};
 
 use path::{Given, Parts, Place};
 
-/// How many values are given at most to see one type, how often it is read, and how deep it may be.
+/// Limits for one type: the number of sample values, the number of passes, and the depth.
 const MAX_STEPS: usize = 100_000;
 const MAX_PASSES: usize = 10_000;
 const MAX_DEPTH: usize = 48;
@@ -24,19 +25,20 @@ const MAX_DEPTH: usize = 48;
 /// Longer tuples stay unknown.
 const MAX_PARTS: usize = 4_096;
 
-/// How often a case of an enum may fail: the first time it may lack a value of the enum itself, which another case has.
+/// Number of times that a variant of an enum may fail. The first failure may be caused by a missing
+/// value of the enum itself, which another variant provides.
 const MAX_STRIKES: u8 = 2;
 
 const ROOT: usize = 0;
 
-/// Why a type was not read to its end.
+/// The reason why a type was not read completely.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Refusal {
-    /// This field must be there.
+    /// This field is required.
     MissingField(&'static str),
-    /// This field must not be there.
+    /// This field is not allowed.
     UnknownField(String),
-    /// Anything else, such as a value that is refused.
+    /// Any other reason, such as a rejected value.
     Other,
 }
 
@@ -62,18 +64,19 @@ impl Error for Refusal {
     }
 }
 
-/// The type as a text: `{owner: str, cents: i64}`, `{Circle(u32), Square {side: u32}}`, `Vec<(u64, str)>`. Names
-/// of types are not in it. `^1` is, within a type, the type itself, `^2` the one around it, and `?` is not known.
+/// Describes the structure of the type: `{owner: str, cents: i64}`, `{Circle(u32), Square {side:
+/// u32}}`, `Vec<(u64, str)>`. It contains no names of types. Within a type, `^1` is the type itself
+/// and `^2` the enclosing one; `?` is unknown.
 pub(super) fn shape_of<T: DeserializeOwned>() -> String {
     let mut tracer = Tracer::default();
     _ = tracer.trace::<T>();
     tracer.text(ROOT)
 }
 
-/// Reads a struct, the type itself or one within it, from a map with these fields only.
+/// Reads a struct, the type itself or a nested one, from a map with only these fields.
 ///
 /// # Errors
-/// Why it cannot be read.
+/// The reason why it cannot be read.
 #[cfg(any(feature = "json", feature = "messagepack"))]
 pub(super) fn read_fields<T: DeserializeOwned>(
     path: &[usize],
@@ -85,18 +88,19 @@ pub(super) fn read_fields<T: DeserializeOwned>(
     Tracer { is_human_readable, given, ..Tracer::default() }.trace::<T>()
 }
 
-/// A struct, the type itself or one within it.
+/// A struct: the type itself or a nested one.
 #[cfg(any(feature = "json", feature = "messagepack"))]
 #[derive(Debug)]
 pub(super) struct Structure {
-    /// Where it is: names of fields and cases, `[]` for what is in a list or a map, `[1]` for the second part of a tuple.
+    /// Its path: names of fields and variants, `[]` for the contents of a list or a map, `[1]` for
+    /// the second part of a tuple.
     pub(super) place: String,
-    /// The same as [`read_fields`] has it.
+    /// The path in the form used by [`read_fields`].
     pub(super) path: Vec<usize>,
     pub(super) fields: &'static [&'static str],
 }
 
-/// The structs within the type, and how many values it took to see them.
+/// Returns the nested structs of the type, and the number of sample values used to find them.
 #[cfg(any(feature = "json", feature = "messagepack"))]
 pub(super) fn structures_within<T: DeserializeOwned>(
     is_human_readable: bool,
@@ -108,17 +112,17 @@ pub(super) fn structures_within<T: DeserializeOwned>(
     (found, tracer.steps)
 }
 
-/// A type with a name, as this run of the program knows it: the name, and that of its visitor, which says of what types
-/// it is made if it is generic.
+/// A named type in this run of the program: its name, and that of its visitor, which identifies the
+/// type arguments of a generic type.
 type Identity = (&'static str, &'static str);
 
 #[derive(Clone, Copy, Default)]
 enum Kind {
     #[default]
     Unseen,
-    /// One of so many values to try.
+    /// A plain value, with the number of samples to try.
     Plain(&'static str, u8),
-    /// The type that is so many levels up.
+    /// The type this many levels up.
     Around(usize),
     Option,
     List,
@@ -128,9 +132,9 @@ enum Kind {
     Enum(&'static [&'static str]),
 }
 
-/// The fields that one struct gets, in a map.
+/// The fields that one struct receives, in a map.
 struct Fields {
-    /// Which part the struct is, of which part, and so on, from the type itself.
+    /// The index of each part on the path from the type itself to the struct.
     path: Vec<usize>,
     names: Vec<String>,
 }
@@ -139,32 +143,33 @@ struct Fields {
 struct Node {
     kind: Kind,
     parts: Vec<usize>,
-    /// How many steps of the path to the struct that gets fields lead here, if they do.
+    /// The number of steps already taken on the path to the struct that receives fields, if this
+    /// node is on it.
     steps_of_path: Option<usize>,
-    /// Whether all has been seen that is to be seen within.
+    /// True if everything within has been seen.
     is_done: bool,
-    /// How many values were refused; of what may be empty, whether it is left empty.
+    /// Number of rejected values. For a container that may be empty, nonzero if it is left empty.
     refused: u8,
-    /// How often it failed as a case of an enum.
+    /// Number of failures as a variant of an enum.
     strikes: u8,
 }
 
 #[derive(Default)]
 struct Tracer {
     nodes: Vec<Node>,
-    /// The types with names that are being read.
+    /// The named types that are being read.
     around: Vec<Identity>,
-    /// Of enums, the first case that could be read.
+    /// For each enum, the first variant that could be read.
     readable: HashMap<Identity, usize>,
     steps: usize,
     depth: usize,
-    /// The plain value that was given last.
+    /// The plain value that was provided last.
     last: Option<usize>,
-    /// Whether the next pass is going to try something else where this one failed.
+    /// True if the next pass will try another value where this one failed.
     goes_on: bool,
     is_human_readable: bool,
     given: Option<Fields>,
-    /// What came of reading the struct that gets them, in this pass.
+    /// The result for the struct that receives fields, in this pass.
     came_of_given: Option<Result<(), Refusal>>,
 }
 
@@ -175,7 +180,7 @@ impl Tracer {
         for _ in 0..MAX_PASSES {
             (self.depth, self.last, self.goes_on) = (0, None, false);
             self.around.clear();
-            // The program's code, for which values that mean nothing may be too much.
+            // Code of the program, which may panic on meaningless values.
             let read = contain(|| self.read(Some(ROOT), PhantomData::<T>).map(drop));
             match self.came_of_given.take() {
                 Some(Err(Refusal::Other)) if self.goes_on => continue,
@@ -189,7 +194,7 @@ impl Tracer {
                 Err(refusal) => return Err(refusal),
             }
         }
-        // What was to get fields was not met.
+        // The struct that should receive fields was not reached.
         if self.nodes[ROOT].is_done && self.given.is_none() { Ok(()) } else { Err(Refusal::Other) }
     }
 
@@ -213,7 +218,7 @@ impl Tracer {
         self.nodes[node].parts[part]
     }
 
-    /// Reads what is at a node; without one, any value of the type.
+    /// Reads the value at a node; without a node, any value of the type.
     fn read<'de, S>(&mut self, node: Option<usize>, seed: S) -> Result<S::Value, Refusal>
     where
         S: DeserializeSeed<'de>,
@@ -224,7 +229,7 @@ impl Tracer {
         let read = at_the_top(node, read);
         match (&read, node) {
             (Err(refusal), _) => _ = self.is_open(refusal),
-            // It asked for nothing.
+            // It requested nothing.
             (Ok(_), Some(node)) if matches!(self.nodes[node].kind, Kind::Unseen) => {
                 self.nodes[node].is_done = true;
             }
@@ -233,8 +238,8 @@ impl Tracer {
         read
     }
 
-    /// Whether it is for those around what failed to try something else: first other values take the place of the one
-    /// that was given last.
+    /// Returns whether the enclosing types must try something else after a failure. First, other
+    /// samples replace the plain value that was provided last.
     fn is_open(&mut self, refusal: &Refusal) -> bool {
         if self.goes_on || *refusal != Refusal::Other || self.steps > MAX_STEPS {
             return false;
@@ -243,14 +248,14 @@ impl Tracer {
             && let Node { kind: Kind::Plain(_, values), refused, .. } = &mut self.nodes[last]
             && *refused < *values
         {
-            // After the last value the first comes again: that it was not.
+            // After the last sample the first one is used again, so this value was not the cause.
             *refused += 1;
             self.goes_on = *refused < *values;
         }
         !self.goes_on
     }
 
-    /// Notes what came of reading what has parts.
+    /// Records the result of reading a value with parts.
     fn finish<V>(&mut self, node: usize, read: Result<V, Refusal>) -> Result<V, Refusal> {
         let may_be_empty = matches!(self.nodes[node].kind, Kind::Option | Kind::List | Kind::Map);
         if let Err(refusal) = &read
@@ -274,7 +279,8 @@ impl Tracer {
         read
     }
 
-    /// Reads a type with a name. One that is being read is not looked at again: any value will do.
+    /// Reads a named type. If it is already being read, it is not examined again, and any value
+    /// suffices.
     fn named<V>(
         &mut self,
         identity: Identity,
@@ -297,7 +303,7 @@ impl Tracer {
         value
     }
 
-    /// Reads so many parts, one after another.
+    /// Reads a number of parts, one after another.
     fn parts<'de, V: Visitor<'de>>(
         &mut self,
         node: Option<usize>,
@@ -318,7 +324,7 @@ impl Tracer {
         self.finish(node, read)
     }
 
-    /// Reads a struct: from a list of all its fields, or from a map of those that it is to get.
+    /// Reads a struct: from a list of all its fields, or from a map of the fields to provide.
     fn fields<'de, V: Visitor<'de>>(
         &mut self,
         node: Option<usize>,
@@ -339,7 +345,8 @@ impl Tracer {
         read
     }
 
-    /// The case of an enum to be read next: one that has more to see, or else one that can be read.
+    /// Returns the variant of an enum to read next: one with unseen parts, or else one that can be
+    /// read.
     fn case(&mut self, node: usize, cases: usize, readable: Option<usize>) -> usize {
         let parts: Vec<usize> = (0..cases).map(|case| self.part(node, case)).collect();
         let strikes = |case: &usize| self.nodes[parts[*case]].strikes;
@@ -348,7 +355,7 @@ impl Tracer {
         (0..cases).filter(is_open).min_by_key(strikes).or(readable).unwrap_or(0)
     }
 
-    /// Notes the structs within what is at a node.
+    /// Records the structs within a node.
     #[cfg(any(feature = "json", feature = "messagepack"))]
     fn structures(
         &self,
@@ -372,7 +379,7 @@ impl Tracer {
                 Kind::Struct(names) | Kind::Enum(names) => names.get(index).map(|name| named(name)),
                 Kind::Option => Some(place.clone()),
                 Kind::Tuple(_) => Some(format!("{place}[{index}]")),
-                // Of a map the values: its keys are texts.
+                // In a map, only the values: its keys are text.
                 Kind::Map if index == 0 => None,
                 Kind::List | Kind::Map => Some(format!("{place}[]")),
                 Kind::Unseen | Kind::Plain(..) | Kind::Around(_) => None,
@@ -423,23 +430,23 @@ impl Tracer {
     }
 }
 
-/// Runs the program's code; nothing if it panics.
+/// Runs code of the program. Returns `None` if it panics.
 fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(code))
         .map_err(|payload| {
-            // Its destructor is the program's, too.
+            // The destructor is code of the program too.
             let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
             dropped.unwrap_or_else(std::mem::forget);
         })
         .ok()
 }
 
-/// Which fields are missing or unknown is of interest at the top only.
+/// Missing and unknown fields matter only at the top level.
 fn at_the_top<V>(node: Option<usize>, read: Result<V, Refusal>) -> Result<V, Refusal> {
     if node == Some(ROOT) { read } else { read.map_err(|_| Refusal::Other) }
 }
 
-/// A case of an enum and what is in it.
+/// Returns the path of a part within a variant of an enum.
 fn with_case(case: &str, part: &str) -> String {
     match part.chars().next() {
         _ if part == "()" => case.to_owned(),

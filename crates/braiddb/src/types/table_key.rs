@@ -1,12 +1,13 @@
-//! What keys of tables are given as: keys, and tuples some of whose texts and bytes are borrowed.
+//! Key types accepted by table operations: keys, and tuples whose text and byte parts are borrowed.
 
 use super::buffer::KeyBuffer;
 use super::error::DecodeError;
 use super::key::Key;
 
-/// A type by which the records of a table are asked for: every [`Key`], and tuples of up to four parts in which `&str`
-/// stands for a text and `&[u8]` for bytes, so that nobody need own a text to look something up by it. What is stored is
-/// the same: a table that was made with keys of type `(String, u64)` is one of `(&str, u64)` too.
+/// A type that identifies records of a table: every [`Key`], and tuples of up to four parts with
+/// `&str` for text and `&[u8]` for bytes. Lookups by such tuples need no owned text. The stored
+/// keys are the same: a table created with keys of type `(String, u64)` can also be opened with
+/// `(&str, u64)`.
 ///
 /// ```
 /// use braiddb::{Database, Error, Options, Table};
@@ -31,9 +32,11 @@ use super::key::Key;
 /// # Ok::<_, Error>(()) }).unwrap();
 /// ```
 ///
-/// Where keys are taken from the program's own code rather than looked up, in [`Database::stage_table`](crate::Database::stage_table), its loads, and the
-/// functions that give an index its keys ([`IndexKeys::push_borrowed`](crate::IndexKeys::push_borrowed) but for these), they
-/// are owned. A handle with keys that are owned gives one with keys that are borrowed: [`Table::borrowed`](crate::Table::borrowed).
+/// Operations that store keys from the program need owned keys:
+/// [`Database::stage_table`](crate::Database::stage_table), its loads, and index functions (except
+/// [`IndexKeys::push_borrowed`](crate::IndexKeys::push_borrowed)).
+/// [`Table::borrowed`](crate::Table::borrowed) converts a handle with owned keys to one with
+/// borrowed keys.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a table's key",
     label = "not a key",
@@ -42,13 +45,13 @@ use super::key::Key;
     note = "for an enum or a struct of your own: `#[derive(braiddb::Key)]` with `#[key(name = \"...\")]`"
 )]
 pub trait TableKey: Sealed {
-    /// The keys that are stored.
+    /// The type of the stored keys.
     type Stored: Key<Owned = Self::Decoded> + ?Sized;
 
-    /// What a stored key decodes to.
+    /// The decoded type of a stored key.
     type Decoded: Send + 'static;
 
-    /// Appends the encoding, which is that of the stored key.
+    /// Appends the encoding, which equals that of the stored key.
     #[doc(hidden)]
     fn encode_key(&self, out: &mut KeyBuffer);
 
@@ -56,13 +59,13 @@ pub trait TableKey: Sealed {
     #[doc(hidden)]
     fn encode_key_part(&self, out: &mut KeyBuffer);
 
-    /// The name by which the catalog knows the stored keys.
+    /// Returns the name of the stored key type in the catalog.
     #[doc(hidden)]
     fn key_type_name() -> String {
         Self::Stored::type_name()
     }
 
-    /// The stored key that `bytes` encode.
+    /// Decodes the stored key from `bytes`.
     #[doc(hidden)]
     #[inline(always)]
     fn decode_key(bytes: &[u8]) -> Result<Self::Decoded, DecodeError> {
@@ -70,7 +73,7 @@ pub trait TableKey: Sealed {
     }
 }
 
-/// Keeps other types from being table keys: what they encode must be what the stored keys' type decodes.
+/// Prevents other types from being table keys: their encoding must decode as the stored key type.
 pub trait Sealed {}
 
 impl<K: Key + ?Sized> Sealed for K {}
@@ -90,7 +93,7 @@ impl<K: Key + ?Sized> TableKey for K {
     }
 }
 
-/// A part of a tuple by which records are asked for: a key, or a borrowed text, or borrowed bytes.
+/// A part of a lookup tuple: a key, borrowed text, or borrowed bytes.
 pub trait KeyPart {
     /// Appends the encoding for a place before the last.
     fn encode_before(&self, out: &mut KeyBuffer);
@@ -129,9 +132,9 @@ macro_rules! borrowed_parts {
 
 borrowed_parts!(str, [u8]);
 
-/// Implementations for all tuples of so many parts each of which is a key, `&str` or `&[u8]`, but for those of keys
-/// only, which are keys themselves. One for parts of any of the three kinds would, as the compiler sees it, be a
-/// second one for these.
+/// Implements the trait for all tuples of a length whose parts are keys, `&str` or `&[u8]`, except
+/// those of keys only, which are keys themselves. An implementation generic over all three kinds of
+/// parts would overlap with these for the compiler.
 macro_rules! borrowed_tuples {
     // The last part.
     (@ $kind:ident [$($key:ident)*] [$($done:tt)*] ($name:ident $place:tt)) => {

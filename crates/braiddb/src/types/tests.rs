@@ -1,4 +1,5 @@
-//! Encodings keep order, come back as they were, and take any bytes without a panic.
+//! Encodings preserve order, decode to the original value, and reject arbitrary bytes without a
+//! panic.
 
 use std::cmp::Reverse;
 use std::fmt::Debug;
@@ -13,7 +14,7 @@ fn encode<K: Key + ?Sized>(key: &K) -> KeyBuffer {
     buffer
 }
 
-/// Two keys compare as their encodings do, and decode to themselves.
+/// Two keys compare like their encodings, and decode to themselves.
 fn check<K: Key<Owned = K> + Ord + Debug>(a: &K, b: &K) {
     let (left, right) = (encode(a), encode(b));
     assert_eq!(a.cmp(b), left[..].cmp(&right[..]), "{a:?} {b:?}");
@@ -86,7 +87,7 @@ proptest! {
         check(&Reverse(Reverse(a.0)), &Reverse(Reverse(b.0)));
     }
 
-    /// What begins with a prefix is exactly what its encoding begins.
+    /// A key starts with a prefix if and only if its encoding starts with the encoded prefix.
     #[test]
     fn prefixes_of_keys_are_those_of_their_encodings(
         a in (bytes(), any::<Option<u8>>(), bytes()), b in (bytes(), any::<Option<u8>>(), bytes()), start in bytes(),
@@ -107,7 +108,8 @@ proptest! {
         assert_eq!(begins(&part, out), a.0.starts_with(&start));
     }
 
-    /// Tuples with borrowed parts are encoded as the tuples that own them, in every place.
+    /// Tuples with borrowed parts have the same encoding as tuples with owned parts, in every
+    /// place.
     #[test]
     fn borrowed_tuples_are_those_that_are_stored(a in bytes(), b in ".{0,3}", c in any::<i16>(), d in bytes()) {
         let (a, b, d) = (&*a, &*b, &*d);

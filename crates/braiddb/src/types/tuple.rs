@@ -1,4 +1,4 @@
-//! Tuples of keys: part by part, the last one plainly.
+//! Tuples of keys: encoded part by part, the last one plainly.
 
 use super::buffer::KeyBuffer;
 use super::error::DecodeError;

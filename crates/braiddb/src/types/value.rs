@@ -1,11 +1,11 @@
-//! Values: bytes, text, and what is stored as it is.
+//! Values: bytes, text, and the traits for other types.
 
 use super::error::{DecodeError, EncodeError};
 
-/// Bytes an encoded value holds without an allocation.
+/// Maximum size of an encoded value without an allocation, in bytes.
 const INLINE_BYTES: usize = 16;
 
-/// An encoded value: borrowed where the value is bytes already.
+/// An encoded value. It borrows the value if that consists of bytes already.
 ///
 /// ```
 /// use braiddb::EncodedValue;
@@ -21,14 +21,14 @@ pub struct EncodedValue<'a>(Encoded<'a>);
 enum Encoded<'a> {
     /// The value's own bytes.
     Borrowed(&'a [u8]),
-    /// Bytes of a small value, and how many of them count; at most all.
+    /// The bytes of a small value, and their number.
     Inline([u8; INLINE_BYTES], u8),
-    /// Bytes made for the occasion.
+    /// Newly encoded bytes.
     Owned(Vec<u8>),
 }
 
 impl EncodedValue<'_> {
-    /// A copy of `bytes`, in which 16 bytes or less take no memory of their own.
+    /// Copies `bytes`. Up to 16 bytes need no allocation.
     #[inline]
     pub fn small(bytes: &[u8]) -> Self {
         if bytes.len() > INLINE_BYTES {
@@ -77,12 +77,12 @@ impl std::ops::Deref for EncodedValue<'_> {
 /// # Ok::<_, Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// A type of the program's own, by hand, which reads what an older one wrote:
+/// A hand-written implementation, which also reads the encoding of an older version:
 ///
 /// ```
 /// use braiddb::{DecodeError, EncodeError, EncodedValue, Value};
 ///
-/// /// A color in three bytes; it had one more, of no meaning, once.
+/// /// A color in three bytes; an older version had an unused fourth byte.
 /// struct Color;
 ///
 /// impl Value for Color {
@@ -136,31 +136,32 @@ impl std::ops::Deref for EncodedValue<'_> {
     note = "`&str` is written to a table of `str`; `Json` and `MessagePack` are features of the crate"
 )]
 pub trait Value: 'static {
-    /// What is written, by reference.
+    /// The type that writes take, by reference.
     type Input: ?Sized;
-    /// What a read gives: for bytes and text a reference into the database, for others the value.
+    /// The type that reads return: for bytes and text a reference into the database, for others the
+    /// value.
     type Ref<'a>;
     /// A read value that outlives its transaction.
     type Owned: Send + 'static;
 
-    /// The name by which the catalog knows the type; it never changes.
+    /// Returns the name of the type in the catalog, which must never change.
     fn type_name() -> String;
 
-    /// Whether values of this type can be read once they are written; asked when a table is created or opened. As
-    /// provided, they can.
+    /// Checks that written values of this type can be read again. Called when a table is created or
+    /// opened. The default always succeeds.
     ///
     /// # Errors
-    /// Why not, and what to do.
+    /// An error with the reason and the remedy.
     fn check() -> Result<(), EncodeError> {
         Ok(())
     }
 
-    /// Whether this type reads the values of a table that was created, or last opened, with the type that the
-    /// catalog calls `stored`. If it does, the catalog calls it by this type's name from then on. As provided, a type
-    /// reads what has its own name.
+    /// Checks whether this type reads the values of a table whose value type in the catalog is
+    /// `stored`, from its creation or its last opening. If so, the catalog uses this type's name
+    /// from then on. By default, a type reads only values with its own name.
     ///
     /// # Errors
-    /// What to do, for whoever reads the error.
+    /// A message with the remedy for the user.
     fn reads(stored: &str) -> Result<(), String> {
         match stored == Self::type_name() {
             true => Ok(()),
@@ -168,31 +169,32 @@ pub trait Value: 'static {
         }
     }
 
-    /// The bytes to be stored.
+    /// Encodes a value for storage.
     ///
     /// # Errors
-    /// When the value has no encoding.
+    /// An error if the value has no encoding.
     fn encode(input: &Self::Input) -> Result<EncodedValue<'_>, EncodeError>;
 
-    /// The value that `bytes` encode.
+    /// Decodes the value from `bytes`.
     ///
     /// # Errors
-    /// When they encode none.
+    /// An error if the bytes encode no value.
     fn decode(bytes: &[u8]) -> Result<Self::Ref<'_>, DecodeError>;
 
-    /// Whether `stored` bytes encode the value that `encoded` was just made of, for whoever replaces one value by
-    /// another: as provided, if the bytes are the same. A type whose equal values have several encodings, such as one
-    /// that still reads an older form, says more by itself.
+    /// Returns whether the `stored` bytes encode the same value as `encoded`, which was just
+    /// encoded. Used by compare-and-set. By default, it compares the bytes. Override it if equal
+    /// values can have several encodings, for example if the type still reads an older one.
     ///
     /// # Errors
-    /// When what is stored cannot be compared.
+    /// An error if the stored bytes cannot be compared.
     fn is_same(encoded: &[u8], stored: &[u8]) -> Result<bool, EncodeError> {
         Ok(encoded == stored)
     }
 
-    /// The value that `bytes` encode, which may be gone when this returns; `keep` gives a copy of them
-    /// that stays for as long as the value may be used. The engine reads by this. As provided, it decodes
-    /// the copy; types whose `Ref` borrows nothing decode `bytes` and spare it:
+    /// Decodes the value from `bytes`, which may be invalid after the return. `keep` copies them to
+    /// memory that stays valid as long as the value may be used. The engine reads values through
+    /// this function. By default, it decodes the copy. Types whose `Ref` borrows nothing should
+    /// decode `bytes` directly and avoid the copy:
     ///
     /// ```
     /// # use braiddb::{DecodeError, EncodeError, EncodedValue, Value};
@@ -234,11 +236,11 @@ pub trait Value: 'static {
         Self::decode(keep())
     }
 
-    /// Makes a read value independent of its transaction.
+    /// Converts a read value to one that outlives its transaction.
     fn into_owned(value: Self::Ref<'_>) -> Self::Owned;
 }
 
-/// Bytes and text, borrowed and owned, differ in what is written and in nothing else.
+/// Implementations for bytes and text, borrowed and owned, which differ only in the written type.
 macro_rules! slices {
     ($($kind:ty, $input:ty, $owned:ty, $name:literal, $bytes:expr, $decode:expr;)*) => {$(
         impl Value for $kind {

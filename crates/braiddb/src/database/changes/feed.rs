@@ -1,7 +1,8 @@
-//! What a feed does between two things that it gives: it has workers read the log, and waits where that ends.
+//! Progress of a feed between two items: log reading on workers, and waits at the log tail.
 //!
-//! It runs wherever it is polled, and keeps the database open no more than for a moment. Between two pieces of work
-//! nothing of it is on a worker: where it waits for the log, its waker is among those that are called when more is durable.
+//! The feed runs on the executor that polls it, and keeps the database open only for short moments.
+//! Between two jobs, no part of it is on a worker. When it waits for the log, its waker is
+//! registered with the wakers of durability.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,11 +20,11 @@ use crate::log::{LogHold, LogWatch, Lsn};
 use crate::sync::Mutex;
 use crate::transaction::WorkerTransactions;
 
-/// Where a feed is that was given nothing more than was.
+/// The resume point of a feed after its last returned item, moved past commits to other tables.
 pub(super) type Progress = Arc<Mutex<Option<ChangeToken>>>;
 
-/// The database, which the feed does not keep open, not for a moment: who drops its last handle finds it closed
-/// afterwards, and no poll of a feed closes it.
+/// The database handle of a feed. It never keeps the database open: dropping the last user handle
+/// closes the database, and a poll of the feed never does.
 #[derive(Debug)]
 pub(super) struct Source {
     workers: Workers,
@@ -35,7 +36,8 @@ impl Source {
         Self { workers: db.shared.workers.clone(), watch: db.shared.engine.watch.clone() }
     }
 
-    /// An error of a step of the snapshot's transaction, which nobody ends but the end of the database.
+    /// Converts an error of a step of the snapshot's transaction. Only closing the database ends
+    /// this transaction.
     fn unless_ended(&self, error: Error) -> Error {
         match error {
             Error::TransactionEnded(TransactionEnd::Finished) => self.workers.ended(),
@@ -44,7 +46,7 @@ impl Source {
     }
 }
 
-/// A feed that has begun.
+/// A feed that has started.
 #[derive(Debug)]
 pub(super) struct Feed {
     pub(super) source: Source,
@@ -53,45 +55,46 @@ pub(super) struct Feed {
     pub(super) wanted: Wanted,
     pub(super) progress: Progress,
     pub(super) stage: Stage,
-    /// Found, and not given yet.
+    /// Transactions found but not yet returned.
     pub(super) ready: VecDeque<ChangeTransaction>,
 }
 
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// A snapshot is to be taken.
+    /// The next step takes a snapshot.
     BeforeSnapshot,
     Snapshot(Box<SnapshotScan>),
-    /// The log is to be followed. If it is not known what tables there were, that is to be found out; so many attempts at
-    /// it were made in vain.
+    /// The next step follows the log. If the tables are unknown, they must be found out first;
+    /// `attempts` counts the failed attempts.
     BeforeLog {
         tables: Option<KnownTables>,
         attempts: u32,
     },
-    /// `more` is durable than was followed, or else up to `position` it was. Once all is given that was found, a feed goes on
-    /// at `token`, if it has followed anything.
+    /// `more` is true if the log is durable beyond the followed part. Otherwise it was durable up
+    /// to `position`. When every found transaction was returned, the feed resumes at `token`, if it
+    /// has followed anything.
     Log {
         follower: Box<Follower>,
         token: Option<ChangeToken>,
         more: bool,
         position: Lsn,
     },
-    /// Work is under way: if its future is given up, or fails, so is the feed.
+    /// A job is running. If its future is dropped or fails, the feed ends.
     Elsewhere,
 }
 
 impl Stage {
-    /// Of a feed that begins with the log.
+    /// The first stage of a feed that starts with the log.
     pub(super) fn before_log() -> Self {
         Self::BeforeLog { tables: None, attempts: 0 }
     }
 }
 
 impl Feed {
-    /// The next transaction, or piece of a snapshot.
+    /// Returns the next transaction, or the next piece of a snapshot.
     ///
     /// # Errors
-    /// Why there is none: the feed is over then. Only [`Error::Overloaded`] says that it may be asked again.
+    /// The error that ended the feed. Only after [`Error::Overloaded`] may the caller try again.
     pub(super) async fn next(&mut self) -> Result<ChangeTransaction> {
         loop {
             if let Some(transaction) = self.ready.pop_front() {
@@ -117,13 +120,14 @@ impl Feed {
                     }
                     self.follow(follower).await?
                 }
-                Stage::Elsewhere => unreachable!("a feed that failed is over"),
+                Stage::Elsewhere => unreachable!("a failed feed has ended"),
             };
         }
     }
 
-    /// Finds out what tables there were, unless that is known. A worker that has no room for a transaction is no reason to
-    /// lose what was committed since the feed began: another one is asked, a little later.
+    /// Determines which tables exist, unless that is known. If a worker has no room for a
+    /// transaction, another worker is tried a little later: the commits since the start of the feed
+    /// must not be lost.
     async fn begin_log(&self, tables: Option<KnownTables>, attempts: u32) -> Result<Stage> {
         let (token, hold, wanted) = (self.token, self.hold.clone(), self.wanted.clone());
         let begin = async move || {
@@ -154,7 +158,7 @@ impl Feed {
         };
         let (found, follower) = self.on_worker(follow).await?;
         let Found { transactions, token, position, more } = found;
-        // What was found is in memory.
+        // Everything found so far is in memory, so the log before it may be freed.
         self.hold.advance(token.resume);
         self.ready.extend(transactions);
         Ok(Stage::Log { follower, token: Some(token), more, position })
@@ -163,7 +167,7 @@ impl Feed {
     async fn take_snapshot(&mut self) -> Result<Stage> {
         let begun = SnapshotScan::begin(&self.source.workers, &self.wanted).await;
         let scan = begun.map_err(|error| self.source.unless_ended(error))?;
-        // The log is held from before the snapshot on.
+        // The log is held from a point before the snapshot.
         self.token = self.token.given_before(scan.lsn());
         Ok(Stage::Snapshot(Box::new(scan)))
     }
@@ -174,13 +178,13 @@ impl Feed {
         let token = is_over.then_some(self.token);
         self.ready.push_back(ChangeTransaction { commit_lsn, snapshot: true, changes, token });
         Ok(match is_over {
-            // What the snapshot keeps is let go with its last piece.
+            // Drops the scan, which releases the snapshot after its last piece.
             true => Stage::BeforeLog { tables: Some(scan.into_tables()), attempts: 0 },
             false => Stage::Snapshot(scan),
         })
     }
 
-    /// Has some worker do something.
+    /// Runs a job on some worker.
     async fn on_worker<T, F>(&self, job: impl FnOnce() -> F + Send + 'static) -> Result<T>
     where
         T: Send + 'static,

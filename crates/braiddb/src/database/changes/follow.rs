@@ -1,8 +1,9 @@
-//! Following the log: from its blocks to the transactions of a feed. On a worker, as a task among the transactions.
+//! Log follower: turns blocks of the log into the transactions of a feed. It runs on a worker, as a
+//! task among the transactions.
 //!
-//! Blocks are met in the order of the log, which is that of commits. The parts of a large transaction are passed over
-//! when they are met, and they alone are read again with their commit: so what is kept in memory is one transaction, however
-//! many are being logged at once, where the parts of the others are, and a window of the log.
+//! It reads blocks in log order, which is commit order. It skips the parts of a large transaction
+//! when it first meets them, and reads only these again at the transaction's commit. Memory thus
+//! holds one transaction, the positions of the parts of open transactions, and a window of the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,46 +23,46 @@ use crate::rid::CATALOG;
 use crate::sched::{self, Cause};
 use crate::transaction::{Engine, OperationError, WorkerTransactions};
 
-/// Bytes of keys and values, about, after which what was found is given.
+/// Approximate bytes of keys and values after which the found transactions are returned.
 const GIVEN_BYTES: usize = 1 << 20;
-/// Bytes of log that are passed at a time.
+/// Bytes of log that are followed in one call.
 const PASSED_BYTES: u64 = 16 << 20;
-/// Blocks between two turns of others.
+/// Blocks read before the task yields to others.
 const TURN: usize = 64;
 
-/// How far a feed has followed the log, and what it knows by then.
+/// The position of a feed in the log, and its state at that position.
 #[derive(Debug)]
 pub(super) struct Follower {
     blocks: BlockFollower,
-    /// Reads parts again, which are elsewhere.
+    /// Reads parts again, at other positions of the log.
     parts: BlockFollower,
     hold: Arc<LogHold>,
-    /// Where the feed began.
+    /// Where the feed started.
     token: ChangeToken,
-    /// The last block that was met, and its checksum.
+    /// The last block read, and its checksum.
     met: Option<(Lsn, u32)>,
-    /// Where the next block starts.
+    /// The start of the next block.
     position: Lsn,
-    /// No block was read yet, from where the feed began.
+    /// True until the first block after the start of the feed is read.
     first: bool,
     open: OpenParts,
     tables: KnownTables,
     wanted: Wanted,
 }
 
-/// What following the log for a while has found.
+/// The result of following the log for a while.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) transactions: Vec<ChangeTransaction>,
-    /// Where a feed goes on that was given all of them.
+    /// The resume point of a feed that has returned all found transactions.
     pub(super) token: ChangeToken,
-    /// Up to where the log was followed; more may be durable.
+    /// The end of the followed log; more may be durable.
     pub(super) position: Lsn,
-    /// Whether more was durable already.
+    /// True if more of the log was already durable.
     pub(super) more: bool,
 }
 
-/// A record of a transaction, until it is known what tables there are after it.
+/// A record of a transaction, kept until the transaction's changes to tables are known.
 struct Pending {
     table: u32,
     kind: ChangeKind,
@@ -70,7 +71,7 @@ struct Pending {
 }
 
 impl Follower {
-    /// One that begins where a token says, with the log from there on held.
+    /// Creates a follower that starts at a token, with the log held from there.
     pub(super) fn new(
         engine: &Engine,
         token: ChangeToken,
@@ -78,7 +79,7 @@ impl Follower {
         wanted: Wanted,
     ) -> Self {
         let resume = token.resume;
-        let store = engine.log.cold_store().expect("a log of which something is held");
+        let store = engine.log.cold_store().expect("a held log has files");
         Self {
             blocks: BlockFollower::new(store.clone()),
             parts: BlockFollower::new(store),
@@ -93,17 +94,19 @@ impl Follower {
         }
     }
 
-    /// Gives the follower the tables there were when all was given that is given.
+    /// Sets the tables that existed at the follower's position.
     pub(super) fn set_tables(&mut self, tables: KnownTables) {
         self.tables = tables;
     }
 
-    /// Finds out which tables there were then: from those there are now, by what the catalog's changes since then did.
+    /// Determines which tables existed at the follower's position. It starts from the current
+    /// tables and undoes the later changes of the catalog.
     ///
     /// # Errors
-    /// As [`Self::follow`]; [`TokenError::OtherLog`]; [`Error::Overloaded`], after which it may be called again.
+    /// As [`Self::follow`]; [`TokenError::OtherLog`]; [`Error::Overloaded`], after which the caller
+    /// may try again.
     pub(super) async fn find_tables(&mut self) -> Result<()> {
-        // A row of the catalog that is on disk only is read whoever else reads.
+        // Upkeep: a catalog row that is only on disk is read even under overload.
         let read = sched::upkeep(read_on_worker(async |tx| tx.tables().await));
         let (tables, now) = read.await?;
         let worker = WorkerTransactions::current();
@@ -141,10 +144,10 @@ impl Follower {
         Ok(())
     }
 
-    /// Follows the log as far as it is durable, or for a while.
+    /// Follows the log up to its durable end, or for a bounded amount.
     ///
     /// # Errors
-    /// [`ChangesError::LogGone`](crate::ChangesError); the log's; when the catalog does not decode.
+    /// [`ChangesError::LogGone`](crate::ChangesError); errors of the log; an error if a catalog row does not decode.
     pub(super) async fn follow(&mut self) -> Result<Found> {
         let worker = WorkerTransactions::current();
         let engine = worker.engine();
@@ -175,7 +178,8 @@ impl Follower {
                 }
                 BlockKind::Moved | BlockKind::Skip => {}
             }
-            // After the block, which may be the commit of what is forgotten else.
+            // Runs after the block was handled: the block may commit a transaction that would be
+            // forgotten otherwise.
             self.open.settle(self.position, || sample(engine));
             count += 1;
             if count.is_multiple_of(TURN) {
@@ -189,7 +193,7 @@ impl Follower {
             return Err(error.into());
         }
         if self.position >= engine.log.durable() {
-            // It may be long until there is more.
+            // The next block may take long to arrive, so the buffer is freed.
             self.blocks.forget();
         }
         self.parts.forget();
@@ -197,7 +201,7 @@ impl Follower {
         Ok(Found { transactions, token: self.token(), position, more })
     }
 
-    /// Where a feed goes on that was given what was met.
+    /// Returns the resume point after all blocks read so far.
     fn token(&self) -> ChangeToken {
         let resume = self.open.needed_from(self.position);
         match self.met {
@@ -208,12 +212,12 @@ impl Follower {
         }
     }
 
-    /// The next block, which is passed then.
+    /// Returns the next block and moves past it.
     async fn next_block(&mut self, until: Lsn) -> Result<Block> {
         self.refuse_if_over()?;
         let block = self.blocks.block(self.position, until).await;
         let block = match self.hold.from() {
-            // What was read may be another segment by now.
+            // The segment may have been reused since it was read.
             None => return Err(self.gone()),
             Some(_) => block.map_err(|error| match self.first {
                 true if error.is_corrupt() => {
@@ -226,9 +230,9 @@ impl Follower {
         Ok(block)
     }
 
-    /// Whether anybody waits for what is found.
+    /// Fails if the feed no longer exists.
     fn refuse_if_over(&self) -> Result<()> {
-        // The feed has the other handle of the hold.
+        // The feed owns the other handle of the hold.
         let is_alone = Arc::strong_count(&self.hold) == 1;
         let stopping = WorkerTransactions::current().engine().checkpoints.stopping();
         if is_alone || stopping { Err(Error::Closed) } else { Ok(()) }
@@ -236,11 +240,11 @@ impl Follower {
 
     fn gone(&self) -> Error {
         let files = WorkerTransactions::current().engine().log.files();
-        let oldest = files.expect("a log of which something is held").oldest();
+        let oldest = files.expect("a held log has files").oldest();
         Error::Changes(ChangesError::LogGone { oldest: oldest.0 })
     }
 
-    /// What a transaction did to the tables of the feed; `None` if nothing.
+    /// Returns the changes of a transaction to the feed's tables; `None` without any.
     async fn transaction(
         &mut self,
         commit: &Block,
@@ -283,8 +287,8 @@ impl Follower {
         is_wanted.then(|| Change::of_table(name, id, kind))
     }
 
-    /// What a transaction wrote to the catalog, and the records of tables that may be the feed's; `parts` says where its
-    /// first part is, and which of its parts were met.
+    /// Collects the catalog rows of a transaction, and its records of tables that may belong to the
+    /// feed. `parts` contains the position of the first part, and the parts met so far.
     async fn collect(
         &mut self,
         commit: &Block,
@@ -293,7 +297,8 @@ impl Follower {
         let (mut rows, mut records) = (CatalogRows::default(), Vec::new());
         if let Some((first, parts)) = parts {
             if parts.first().is_none_or(|(start, _)| *start != first) {
-                // No token of this log begins amid the parts of what it has still to give.
+                // A valid token of this log never lies between the parts of a transaction that it
+                // has yet to return.
                 return Err(TokenError::OtherLog { token: self.token.given.0 }.into());
             }
             for (number, part) in parts.into_iter().enumerate() {
@@ -325,7 +330,7 @@ impl Follower {
                 rows.add(kind, key, value)?;
                 continue;
             }
-            // A table's row is logged before what its creator writes to it.
+            // A table's row is logged before its creator's writes to the table.
             let is_wanted = match self.tables.get(table.0) {
                 Some(known) => self.wanted.has(known.id, &known.name),
                 None => rows.has_made(table.0),
@@ -345,13 +350,13 @@ impl Follower {
     }
 }
 
-/// Adds what a block has of the catalog.
+/// Adds the catalog rows of a block.
 fn add_rows(block: &Block, rows: &mut CatalogRows) -> Result<()> {
     let mut of_catalog = block.records().filter(|(_, record)| record.table == CATALOG);
     Ok(of_catalog.try_for_each(|(_, record)| rows.add(record.kind, record.key, record.value))?)
 }
 
-/// What is known now of the transactions that are being logged in parts.
+/// Returns the current state of transactions that are being logged in parts.
 pub(super) fn sample(engine: &Engine) -> Sample {
     let mut tail = Lsn::ZERO;
     let bound = engine.checkpoints.replay_from(|| {
@@ -361,7 +366,7 @@ pub(super) fn sample(engine: &Engine) -> Sample {
     Sample { tail, bound }
 }
 
-/// When a record expires, and the user's value of it.
+/// Splits a stored value into its expiry time and the user's value.
 fn value_of(
     table: &KnownTable,
     kind: &ChangeKind,
@@ -373,8 +378,8 @@ fn value_of(
     }
     if stored.len() < EXPIRY_BYTES {
         let store = WorkerTransactions::current().engine().log.cold_store();
-        let reason = "a record of a table whose records expire does not say when";
-        let damaged = store.expect("a log that was read").damaged(lsn, reason);
+        let reason = "a record of an expiring table has no expiry time";
+        let damaged = store.expect("a log that was read has files").damaged(lsn, reason);
         return Err(OperationError::storage(damaged).into());
     }
     let expiry = split_expiry(&stored).0;
@@ -382,7 +387,7 @@ fn value_of(
     Ok((Some(moment(expiry)), stored))
 }
 
-/// Bytes of memory that a change takes, about.
+/// Returns the approximate memory use of a change, in bytes.
 fn bytes_of(change: &Change) -> usize {
     size_of::<Change>() + change.key.len() + change.value.len()
 }

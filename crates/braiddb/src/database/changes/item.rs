@@ -1,4 +1,4 @@
-//! What a feed gives: transactions, and what each of them changed.
+//! Items of a change feed: transactions and their changes.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -7,25 +7,25 @@ use super::token::ChangeToken;
 use crate::database::Result;
 use crate::types::{TableKey, Value};
 
-/// A committed transaction, or of a feed that begins with a snapshot a piece of that.
+/// A committed transaction. In a feed that starts with a snapshot, also a piece of the snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChangeTransaction {
-    /// Where in the log the transaction committed; of a piece of a snapshot, the LSN of the snapshot
+    /// The position of the commit in the log. For a piece of a snapshot, the LSN of the snapshot
     /// ([`Snapshot::lsn`](crate::Snapshot::lsn)).
     pub commit_lsn: u64,
-    /// Whether this is a piece of the snapshot that a feed began with: all its changes are insertions of records, and creations of
-    /// tables.
+    /// True for a piece of the snapshot that a feed starts with. All of its changes are insertions
+    /// of records and creations of tables.
     pub snapshot: bool,
-    /// What it did to the tables of the feed: what concerns tables as such first, then records, in the order in which they
-    /// were written.
+    /// The changes to the feed's tables. Changes of tables themselves come first, then the changes
+    /// of records, in the order of the writes.
     pub changes: Vec<Change>,
-    /// Where a feed goes on that has this and all before. None in the pieces of a snapshot but the last: who has only
-    /// some of them has to begin again.
+    /// The resume point after this item and all items before it. `None` in every piece of a
+    /// snapshot except the last: an incomplete snapshot cannot be resumed.
     pub token: Option<ChangeToken>,
 }
 
-/// What a transaction did to one record, or to a table as such.
+/// A change of one record, or of a table itself.
 ///
 /// ```
 /// use braiddb::changes::ChangesFrom;
@@ -50,22 +50,25 @@ pub struct ChangeTransaction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
-    /// The table, by the name that it had when the transaction committed; if that gave it another name, by the one
-    /// before.
+    /// The name of the table when the transaction committed. If the transaction renamed the table,
+    /// the previous name.
     pub table: Arc<str>,
-    /// The table's number, which it keeps ([`TableDescription::id`](crate::tables::TableDescription::id)).
+    /// The table's number, which never changes
+    /// ([`TableDescription::id`](crate::TableDescription::id)).
     pub table_id: u32,
-    /// What was done.
+    /// The kind of change.
     pub kind: ChangeKind,
-    /// The record's key, as its type encodes it ([`Change::key_as`]); empty for a table.
+    /// The record's key in its stored encoding ([`Change::key_as`]); empty for a table.
     pub key: Vec<u8>,
-    /// The record's value afterwards, as its type encodes it ([`Change::value_as`]); empty for a deletion and a table.
+    /// The record's new value in its stored encoding ([`Change::value_as`]); empty for a deletion
+    /// and for a table.
     pub value: Vec<u8>,
-    /// When the record expires, in a table whose records do ([`TableOptions::ttl`](crate::TableOptions::ttl)).
+    /// The time at which the record expires, if the table's records expire
+    /// ([`TableOptions::ttl`](crate::TableOptions::ttl)).
     pub expires_at: Option<SystemTime>,
 }
 
-/// What was done to a record or a table.
+/// The kind of a change to a record or a table.
 ///
 /// ```
 /// use braiddb::changes::ChangeKind;
@@ -76,33 +79,36 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ChangeKind {
-    /// The record was made: there was none of this key.
+    /// The record was created; no record had this key.
     Insert,
-    /// The record has another value; also one that had expired, and was not swept yet.
+    /// The record has a new value. The old record may have expired without being deleted yet.
     Update,
-    /// The record has this value, whether it was there before or not: so paged tables log it
-    /// ([`TableOptions::paged`](crate::TableOptions::paged)).
+    /// The record has this value, and may have existed before. Paged tables log all their writes
+    /// this way ([`TableOptions::paged`](crate::TableOptions::paged)).
     Put,
-    /// There is no record of this key any more. There need not have been one, in a paged table, or where the same transaction
-    /// had made it. Records that expire are deleted when they are swept.
+    /// The record was deleted. In a paged table, or if the same transaction created it, the record
+    /// may not have existed before. Expired records are reported as deleted when the workers delete
+    /// them.
     Delete,
     /// The table was created.
     TableCreated,
-    /// The table was published, with records of which the feed gave none: it was filled as a staged one
-    /// ([`StagedTable`](crate::StagedTable)). Read them, in a [`Snapshot`](crate::Snapshot) or by a feed that begins with one;
-    /// changes since are among those that follow.
+    /// The table was published with records that the feed did not return, because it was filled as
+    /// a staged table ([`StagedTable`](crate::StagedTable)). Read them with a
+    /// [`Snapshot`](crate::Snapshot) or a feed that starts with one. Later changes follow in this
+    /// feed.
     TablePublished,
-    /// The table was dropped, with all its records; of their deletion the feed gives nothing.
+    /// The table was dropped with all its records. The feed does not return the deletions of the
+    /// records.
     TableDropped,
-    /// The table has another name from here on.
+    /// The table has another name from this commit on.
     TableRenamed {
-        /// Its new name.
+        /// The new name.
         to: Arc<str>,
     },
 }
 
 impl ChangeKind {
-    /// Its name, such as `insert` or `table_created`.
+    /// Returns the name of the kind, such as `insert` or `table_created`.
     ///
     /// ```
     /// use braiddb::changes::ChangeKind;
@@ -124,7 +130,7 @@ impl ChangeKind {
         }
     }
 
-    /// Whether the record has [`Change::value`] afterwards.
+    /// Returns whether a change of this kind has a [`Change::value`].
     ///
     /// ```
     /// use braiddb::changes::ChangeKind;
@@ -139,12 +145,12 @@ impl ChangeKind {
 }
 
 impl Change {
-    /// What concerns a table as such.
+    /// Creates a change of a table itself.
     pub(super) fn of_table(table: Arc<str>, table_id: u32, kind: ChangeKind) -> Self {
         Self { table, table_id, kind, key: Vec::new(), value: Vec::new(), expires_at: None }
     }
 
-    /// The record's key, which must be of this type.
+    /// Decodes the record's key as this type.
     ///
     /// ```
     /// # use braiddb::changes::ChangesFrom;
@@ -167,7 +173,7 @@ impl Change {
         Ok(K::decode_key(&self.key)?)
     }
 
-    /// The record's value, which must be of this type.
+    /// Decodes the record's value as this type.
     ///
     /// ```
     /// # use braiddb::changes::ChangesFrom;
@@ -180,7 +186,7 @@ impl Change {
     /// db.put(&orders, &7, "nails").await?;
     /// let transaction = changes.next().await?.expect("a feed ends with an error");
     /// assert_eq!(transaction.changes[0].value_as::<str>()?, "nails");
-    /// // Of another type than the table's.
+    /// // Decoding as another type than the table's fails.
     /// assert!(matches!(transaction.changes[0].value_as::<u64>(), Err(Error::Decode(_))));
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```

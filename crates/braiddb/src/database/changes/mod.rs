@@ -1,14 +1,14 @@
-//! Change feeds: what is committed, transaction by transaction, in the order of commits (`docs/changes.md`).
+//! Change feeds: committed transactions in commit order (`docs/changes.md`).
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
-//! | `feed` | the feed as its user polls it |
-//! | `follow` | on a worker: from the log's blocks to transactions |
-//! | `tables` | which number is which table, at a place in the log |
-//! | `parts` | from where on the log is needed |
-//! | `snapshot` | the records that a feed may begin with |
-//! | `slots` | what keeps the log for a feed that is not there |
-//! | `item`, `token`, `wanted` | what is given, where to go on, of which tables |
+//! | `feed` | the feed, as its user polls it |
+//! | `follow` | the log follower on a worker: from log blocks to transactions |
+//! | `tables` | the tables that exist at a position of the log |
+//! | `parts` | the start of the log that is still needed |
+//! | `snapshot` | the records that a feed may start with |
+//! | `slots` | named positions that hold the log for absent feeds |
+//! | `item`, `token`, `wanted` | returned items, resume points, and the selection of tables |
 
 mod feed;
 mod follow;
@@ -39,20 +39,20 @@ use super::unfold::unfold;
 use crate::log::{LogFiles, LogFreed, LogHold, Lsn};
 use crate::transaction::Engine;
 
-/// Bytes of log that a feed without a slot holds at most, unless told otherwise.
+/// Default limit of the log that a feed without a slot holds, in bytes.
 const HELD_BYTES: u64 = 1 << 30;
 
-/// Where a change feed begins.
+/// The start of a change feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChangesFrom {
-    /// With what is committed after [`Database::changes`] was called.
+    /// Starts with the first commit after the call of [`Database::changes`].
     Now,
-    /// After what the token says was given.
+    /// Resumes after the transactions covered by the token.
     Token(ChangeToken),
-    /// With all records there are, and then what is committed after.
+    /// Starts with all existing records, followed by all later commits.
     Snapshot,
-    /// Where the slot of this name is ([`Database::create_change_slot`]).
+    /// Starts at the position of the slot of this name ([`Database::create_change_slot`]).
     Slot(String),
 }
 
@@ -64,12 +64,12 @@ impl From<ChangeToken> for ChangesFrom {
 
 type Transactions = Pin<Box<dyn Stream<Item = Result<ChangeTransaction>> + Send>>;
 
-/// A change feed: a stream of transactions. It ends with an error, after which nothing comes: [`Error::Closed`] when the
-/// database is closed. Only after [`Error::Overloaded`] it goes on, when it is asked again: there was no room for the snapshot
-/// that it is to begin with.
+/// A change feed: a stream of transactions. An error ends the stream; closing the database ends it
+/// with [`Error::Closed`]. [`Error::Overloaded`] is the exception: memory did not suffice for the
+/// initial snapshot, and the stream continues when polled again.
 ///
-/// It can be polled on any executor. What waits for the next item may be given up at any moment, and nothing is lost or given
-/// twice by it.
+/// Any executor can poll it. Dropping a future that waits for the next item is safe at any time: no
+/// item is lost or repeated.
 ///
 /// ```
 /// use braiddb::changes::ChangesFrom;
@@ -84,7 +84,7 @@ type Transactions = Pin<Box<dyn Stream<Item = Result<ChangeTransaction>> + Send>
 /// let transaction = changes.next().await?.expect("a feed ends with an error");
 /// assert_eq!(transaction.changes.len(), 1);
 ///
-/// // Where the next feed is to go on, whatever this one was given last.
+/// // The resume point for the next feed.
 /// let token = changes.token().expect("something was given");
 /// db.put(&cities, "Ljubljana", &285_604).await?;
 /// let mut changes = db.changes(ChangesFrom::Token(token));
@@ -92,7 +92,7 @@ type Transactions = Pin<Box<dyn Stream<Item = Result<ChangeTransaction>> + Send>
 /// assert_eq!(transaction.changes[0].key_as::<str>()?, "Ljubljana");
 /// # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
 /// ```
-#[must_use = "a feed gives nothing unless it is polled"]
+#[must_use = "a feed does nothing unless it is polled"]
 pub struct Changes {
     source: State,
     progress: Progress,
@@ -106,15 +106,17 @@ enum State {
 }
 
 impl Database {
-    /// What is committed from some point on, as a stream of whole transactions in the order of their commits, each given
-    /// once it is durable, whatever [`Durability`](crate::Durability) says.
+    /// Returns a change feed: a stream of whole transactions in commit order, starting at `from`.
+    /// Each transaction is returned once it is durable, with every setting of
+    /// [`Durability`](crate::Durability).
     ///
-    /// The feed holds the log that it has still to read, up to [`Changes::hold_at_most`], as long as it lives. To go on
-    /// later, also in another process, keep the [`ChangeToken`] of what was done, and let a slot hold the log
+    /// While it exists, the feed holds the log that it has yet to read, up to
+    /// [`Changes::hold_at_most`]. To resume later, also in another process, store the
+    /// [`ChangeToken`] of the processed transactions, and create a slot that holds the log
     /// ([`Database::create_change_slot`]).
     ///
-    /// With its first feed or slot a database becomes one of format version 3, which earlier builds do not open: this writes
-    /// and syncs a small file, once.
+    /// The first feed or slot upgrades a database to format version 3, which earlier builds do not
+    /// open. The upgrade writes and syncs one small file.
     ///
     /// ```
     /// use braiddb::changes::{ChangeKind, ChangesFrom};
@@ -133,7 +135,7 @@ impl Database {
     /// assert_eq!(change.key_as::<str>()?, "Maribor");
     /// assert_eq!(change.value_as::<u64>()?, 96_211);
     ///
-    /// // Later, also after a restart.
+    /// // Resumes later, also after a restart.
     /// let token = transaction.token.expect("every commit has one").to_string();
     /// db.delete(&cities, "Maribor").await?;
     /// let mut changes = db.changes(ChangesFrom::Token(token.parse()?));
@@ -143,9 +145,15 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Of the stream: [`ChangesError::LogGone`](crate::ChangesError) if what it needs of the log was freed; [`ChangesError::Token`](crate::ChangesError);
-    /// [`ChangesError::SlotNotFound`](crate::ChangesError); [`Misuse::NoLog`](crate::Misuse), and for a snapshot as
-    /// [`Database::snapshot`], [`Error::Overloaded`] among it, which does not end the stream; [`Misuse::ReadOnlyDatabase`](crate::Misuse); [`Error::Closed`]; [`Error::Failed`]; [`Error::Io`]; [`Error::Corrupt`].
+    /// The stream returns these errors:
+    ///
+    /// - [`ChangesError::LogGone`](crate::ChangesError) if the log that it needs was freed
+    /// - [`ChangesError::Token`](crate::ChangesError) if the token is not valid for this database
+    /// - [`ChangesError::SlotNotFound`](crate::ChangesError)
+    /// - [`Error::Options`] if the database has no log
+    /// - for a snapshot, the errors of [`Database::snapshot`]; [`Error::Overloaded`] does not end
+    ///   the stream
+    /// - [`Misuse::ReadOnlyDatabase`](crate::Misuse), [`Error::Closed`], [`Error::Failed`], [`Error::Io`]
     pub fn changes(&self, from: ChangesFrom) -> Changes {
         let progress = Progress::default();
         let source = match self.begin_feed(&from, progress.clone()) {
@@ -180,13 +188,13 @@ impl Database {
         })
     }
 
-    /// The token of a slot, and the log held from there on, as much of it as the slot holds at least.
+    /// Returns the token of a slot, and a hold on the log from there, of at least the slot's size.
     fn begin_at_slot(&self, name: &str, files: &LogFiles) -> Result<(ChangeToken, LogHold)> {
         let (engine, slots) = (&self.shared.engine, &self.shared.slots);
         loop {
             let (token, most) = slots.start(name, files)?;
             match begin_at(engine, files, token, most.max(HELD_BYTES)) {
-                // It was advanced in between, and what it does not need any more is gone.
+                // The slot was advanced in between, and the log that it no longer needs was freed.
                 Err(Error::Changes(ChangesError::LogGone { .. }))
                     if slots.start(name, files)?.0 != token => {}
                 begun => return begun,
@@ -194,7 +202,7 @@ impl Database {
         }
     }
 
-    /// The files of a log that can be followed from now on.
+    /// Returns the log files, prepared for change feeds.
     fn followed_log(&self) -> Result<LogFiles> {
         self.refuse_if_read_only()?;
         let engine = &self.shared.engine;
@@ -205,11 +213,12 @@ impl Database {
     }
 }
 
-/// A token of this moment, and the log held from there on.
+/// Returns a token of the current position, and a hold on the log from there.
 fn begin_now(engine: &Engine, files: &LogFiles, most: u64) -> (ChangeToken, LogHold) {
     loop {
         let follow_from = follow::sample(engine);
-        // If transactions that were being logged in parts are over since, where they began may be freed.
+        // If transactions that were being logged in parts have ended since, the log at their start
+        // may already be freed.
         if let Ok(hold) = files.hold(follow_from.bound, most) {
             let (database, resume) = (files.database(), follow_from.bound);
             let token = ChangeToken { database, resume, given: resume, sum: 0 };
@@ -218,7 +227,7 @@ fn begin_now(engine: &Engine, files: &LogFiles, most: u64) -> (ChangeToken, LogH
     }
 }
 
-/// The token, if it is good for this database, and the log held from there on.
+/// Returns the token if it is valid for this database, and a hold on the log from there.
 fn begin_at(
     engine: &Engine,
     files: &LogFiles,
@@ -244,8 +253,8 @@ fn check_token(engine: &Engine, files: &LogFiles, token: &ChangeToken) -> Result
 }
 
 impl Changes {
-    /// Only the changes of these tables, by name or by handle; to be called before the feed is polled. Of a table that there is
-    /// not, there are none until there is.
+    /// Restricts the feed to these tables, by name or by handle. Call this before the first poll. A
+    /// table that does not exist yet has changes only after its creation.
     ///
     /// ```
     /// # use braiddb::changes::ChangesFrom;
@@ -270,8 +279,9 @@ impl Changes {
         self
     }
 
-    /// Bytes of log that the feed holds at most, from what it has to read next to the end; to be called before the feed is polled. Default:
-    /// a gibibyte. A feed that is behind by more, and whose log is freed, ends with [`ChangesError::LogGone`](crate::ChangesError).
+    /// Sets the maximum size of the log that the feed holds, in bytes, from its next read position
+    /// to the log tail. Call this before the first poll. Default: one gibibyte. A feed that falls
+    /// further behind ends with [`ChangesError::LogGone`](crate::ChangesError) once the log is freed.
     ///
     /// ```
     /// # use braiddb::changes::ChangesFrom;
@@ -292,9 +302,10 @@ impl Changes {
         self
     }
 
-    /// The next transaction. After the error with which the feed ends, `None`; after [`Error::Overloaded`] it goes on.
+    /// Returns the next transaction. Returns `None` after the error that ended the feed. After
+    /// [`Error::Overloaded`] the feed can be polled again.
     ///
-    /// If the future is dropped, nothing is lost: the next call gives what this one would have given.
+    /// Dropping the future loses nothing: the next call returns the same item.
     ///
     /// ```
     /// # use braiddb::changes::ChangesFrom;
@@ -319,9 +330,10 @@ impl Changes {
         std::future::poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await.transpose()
     }
 
-    /// Where a feed goes on that has what this one has given. While this one waits, that moves on past what it need not
-    /// give: so that a slot can be advanced also where hardly anything is committed to the tables of the feed. `None` until
-    /// something was given, or was waited for; and within a snapshot.
+    /// Returns the resume point after all items returned so far. While the feed waits, the resume
+    /// point moves past commits to other tables. A slot can therefore be advanced even if the
+    /// feed's tables rarely change. Returns `None` within a snapshot, and before the feed has
+    /// returned an item or waited for one.
     ///
     /// ```
     /// # use braiddb::changes::ChangesFrom;
@@ -335,7 +347,7 @@ impl Changes {
     /// db.put(&orders, &7, "nails").await?;
     /// changes.next().await?;
     /// let token = changes.token().expect("something was given");
-    /// // Where this one goes on, another one does.
+    /// // Another feed continues from the same point.
     /// let more = db.changes(ChangesFrom::Token(token)).tables([&orders]);
     /// # drop(more);
     /// # Ok::<_, Error>(()) }).unwrap();
@@ -368,12 +380,12 @@ impl Stream for Changes {
     }
 }
 
-/// The feed as a stream, which ends with its first error that is not [`Error::Overloaded`].
+/// Returns the feed as a stream that ends with its first error except [`Error::Overloaded`].
 fn run(feed: Feed) -> Transactions {
     Box::pin(unfold(feed, async |mut feed: Feed| {
         match feed.next().await {
             Ok(transaction) => Some((Ok(transaction), Some(feed))),
-            // It is where it was.
+            // The feed keeps its position.
             Err(Error::Overloaded) => Some((Err(Error::Overloaded), Some(feed))),
             Err(error) => Some((Err(error), None)),
         }

@@ -1,25 +1,28 @@
-//! From where on the log is needed for what was not given yet: large transactions are logged in parts, which precede their
-//! commit among others.
+//! The start of the log that a feed still needs. Large transactions are logged in parts, which
+//! precede their commit and are mixed with other transactions.
 //!
-//! A part is *open* from when it is met to when its commit is. Parts whose transaction was aborted, or ended with its
-//! process, would be open for ever. So every now and then it is asked which transactions are being logged in parts;
-//! once all that was logged by then has been met, what is open and older than their first parts will never commit.
+//! A part is *open* from the moment it is read until its commit is read. The commit never comes if
+//! the transaction was aborted or its process ended. From time to time, the feed therefore samples
+//! which transactions are being logged in parts. Once it has read everything logged before the
+//! sample, open parts older than the first parts in the sample will never commit.
 
 use std::collections::BTreeMap;
 
 use crate::log::Lsn;
 
-/// The parts of transactions that have not committed, as far as the log was followed.
+/// The parts of uncommitted transactions, up to the followed position.
 #[derive(Debug)]
 pub(super) struct OpenParts {
-    /// Where the log began to be followed: what began before is over, as far as it is to be given.
+    /// The start of the followed log. Transactions that started before it have ended, as far as the
+    /// feed needs them.
     from: Lsn,
-    /// By their first parts; where each part starts and ends.
+    /// Start and end of each part, by the first part of its transaction.
     open: BTreeMap<Lsn, Vec<(Lsn, Lsn)>>,
     sample: Option<Sample>,
 }
 
-/// Taken at one moment: no transaction that commits at `tail` or later has a part before `bound`.
+/// A sample at one moment: no transaction that commits at `tail` or later has a part before
+/// `bound`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
     pub(super) tail: Lsn,
@@ -27,36 +30,37 @@ pub(super) struct Sample {
 }
 
 impl OpenParts {
-    /// Of a log that is followed from there on, where a token says so.
+    /// Creates the state of a feed that follows the log from `from`, the position in its token.
     pub(super) fn new(from: Lsn) -> Self {
         Self { from, open: BTreeMap::new(), sample: None }
     }
 
-    /// A part of the transaction whose first one is there, which starts and ends there.
+    /// Adds a part with its start and end. The transaction's first part is at `first`.
     pub(super) fn meet_part(&mut self, first: Lsn, part: (Lsn, Lsn)) {
-        // A later part of one that was aborted. What is before is perhaps not held.
+        // A later part of an aborted transaction; the log before `from` may not be held.
         if first >= self.from {
             self.open.entry(first).or_default().push(part);
         }
     }
 
-    /// Where the parts are of a transaction that commits, which were met; in their order.
+    /// Removes and returns the parts of a committing transaction that were read, in log order.
     pub(super) fn meet_commit(&mut self, first: Lsn) -> Vec<(Lsn, Lsn)> {
         self.open.remove(&first).unwrap_or_default()
     }
 
-    /// What is before this was given, or never will be; `position` is how far the log was followed.
+    /// Returns the start of the needed log. Everything before it was returned, or never will be.
+    /// `position` is the end of the followed log.
     pub(super) fn needed_from(&self, position: Lsn) -> Lsn {
         self.open.first_key_value().map_or(position, |(first, _)| position.min(*first))
     }
 
-    /// Forgets what will never commit; `position` is how far the log was followed. If something is open, and nothing
-    /// was asked for it yet, `sample` is asked.
+    /// Forgets parts that will never commit. `position` is the end of the followed log. Takes a
+    /// `sample` if parts are open and none is pending.
     pub(super) fn settle(&mut self, position: Lsn, sample: impl FnOnce() -> Sample) {
         self.forget_over(position);
         if self.sample.is_none() && !self.open.is_empty() {
             self.sample = Some(sample());
-            // At the end of the log it may be long until there is more.
+            // At the log tail the next block may take long, so the check runs again immediately.
             self.forget_over(position);
         }
     }
@@ -88,14 +92,14 @@ mod tests {
         assert_eq!(open.meet_commit(Lsn(40)), [part(40), part(48)]);
         assert_eq!(open.meet_commit(Lsn(30)), []);
         assert_eq!(open.needed_from(Lsn(100)), Lsn(60));
-        // Only that of 80 may commit from 120 on; that of 60 may before.
+        // Only the transaction at 80 may commit at 120 or later; the one at 60 commits before.
         open.settle(Lsn(100), || Sample { tail: Lsn(120), bound: Lsn(80) });
         open.settle(Lsn(112), || panic!("asked already"));
         assert_eq!(open.needed_from(Lsn(112)), Lsn(60));
         open.settle(Lsn(120), || Sample { tail: Lsn(130), bound: Lsn(130) });
         assert_eq!(open.needed_from(Lsn(120)), Lsn(80));
         open.settle(Lsn(136), || panic!("nothing is open any more"));
-        // At the end of the log it is known at once.
+        // At the end of the log the sample takes effect immediately.
         open.meet_part(Lsn(140), part(140));
         open.settle(Lsn(148), || Sample { tail: Lsn(148), bound: Lsn(148) });
         assert_eq!(open.needed_from(Lsn(148)), Lsn(148));

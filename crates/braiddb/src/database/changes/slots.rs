@@ -1,8 +1,10 @@
-//! Slots: by name, from where on the log is held for a feed that is not there, or goes on after a restart.
+//! Slots: named positions from which the log is held for a feed that is absent or resumes after a
+//! restart.
 //!
-//! A slot is a row of the engine's own table `braid.slots` (`docs/format.md`), and, as long as the database is open, a hold of the
-//! log. Invariant: the log is held from no later than the row says that is durable, and no row is later than one of a
-//! token that its user gave: so after a crash what the row says is there.
+//! A slot is a row of the internal table `braid.slots` (`docs/format.md`). While the database is
+//! open, it also holds the log. Invariant: the held log starts no later than the durable row's
+//! position, and no row is later than a token that the user passed. After a crash, the log from the
+//! row's position on is therefore present.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,53 +21,54 @@ use crate::transaction::WorkerTransactions;
 const TABLE: &str = "braid.slots";
 const MAX_NAME_BYTES: usize = 512;
 
-/// A slot, as [`Database::change_slots`] lists it.
+/// A slot, as listed by [`Database::change_slots`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChangeSlot {
-    /// Its name.
+    /// The slot's name.
     pub name: String,
-    /// Where a feed of it begins.
+    /// The position at which a feed of this slot starts.
     pub token: ChangeToken,
-    /// Bytes of log that it holds at most.
+    /// The maximum size of the log that it holds, in bytes.
     pub max_bytes: u64,
-    /// Bytes of log from where it is to the end.
+    /// The size of the log from its position to the log tail, in bytes.
     pub behind_bytes: u64,
-    /// Whether some of the log was freed that it needs: it would have held more than [`ChangeSlot::max_bytes`]. A feed of
-    /// it fails with [`ChangesError::LogGone`](crate::ChangesError).
+    /// True if log that it needs was freed because it would have held more than
+    /// [`ChangeSlot::max_bytes`]. A feed of this slot fails with [`ChangesError::LogGone`](crate::ChangesError).
     pub lost: bool,
 }
 
 /// The slots of an open database.
 ///
-/// What commits makes and drops a slot; it is entered and removed here when that is durable, by tasks of their own, in any
-/// order. A slot is here in the end if, and only if, its row is.
+/// Committed transactions create and drop slots. Separate tasks add and remove them here once that
+/// is durable, in any order. When all tasks have run, a slot is here if and only if its row exists.
 #[derive(Debug, Default)]
 pub(in crate::database) struct Slots(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
     by_name: BTreeMap<String, Slot>,
-    /// Numbers of slots of which one of two things is still to come: that it is entered, after it was removed; or
-    /// removed, after another took its place.
+    /// Numbers of slots with one pending step: added after it was removed, or removed after another
+    /// slot took its name.
     half_gone: BTreeSet<u64>,
-    /// By their numbers, slots that are being created, and how far they were advanced meanwhile: their rows can be seen
-    /// before they are durable.
+    /// Slots that are being created, by number, with the advances made so far. Their rows are
+    /// visible before they are durable.
     pending: BTreeMap<u64, SlotRow>,
-    /// By name, those of them that callers already know of, as their rows are durable: the tasks that enter them have not
-    /// done so yet.
+    /// Slots in creation that callers already know because their rows are durable, by name. The
+    /// tasks that add them have not run yet.
     published: BTreeMap<String, u64>,
 }
 
 impl State {
-    /// The row of a slot that callers can know of.
+    /// Returns the row of a slot that callers can know.
     fn row(&self, name: &str) -> Option<&SlotRow> {
         let published = self.published.get(name).filter(|number| !self.half_gone.contains(number));
         let pending = published.and_then(|number| self.pending.get(number));
         pending.or_else(|| self.by_name.get(name).map(|slot| &slot.row))
     }
 
-    /// Notes that the creation of a slot is over, successful or not; returns its row, if it was under way.
+    /// Ends the creation of a slot, with or without success. Returns its row if the creation was
+    /// pending.
     fn creation_finished(&mut self, number: u64) -> Option<SlotRow> {
         self.published.retain(|_, published| *published != number);
         self.pending.remove(&number)
@@ -75,9 +78,10 @@ impl State {
 #[derive(Debug)]
 struct Slot {
     row: SlotRow,
-    /// When its creation committed; of two with one name, the first was dropped by then.
+    /// The LSN of its creation. If two slots have one name, the older one was dropped before this
+    /// LSN.
     created: Lsn,
-    /// None if what it needs was gone when the database was opened.
+    /// `None` if the log that it needs was gone when the database was opened.
     hold: Option<LogHold>,
 }
 
@@ -88,7 +92,7 @@ impl Slot {
     }
 }
 
-/// A slot that is being created, until this is dropped.
+/// A slot that is being created; dropping this value ends the creation.
 struct PendingSlot<'s> {
     slots: &'s Slots,
     number: u64,
@@ -100,15 +104,15 @@ impl Drop for PendingSlot<'_> {
     }
 }
 
-/// What is stored of a slot: five numbers, little-endian.
+/// The stored row of a slot: five numbers, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SlotRow {
-    /// Random: tells it from later ones of its name.
+    /// A random number that distinguishes the slot from later ones of its name.
     number: u64,
     resume: Lsn,
     given: Lsn,
     max_bytes: u64,
-    /// As a token has it.
+    /// The checksum, as in a token.
     sum: u32,
 }
 
@@ -134,7 +138,7 @@ impl SlotRow {
         Ok(Self { number, resume: Lsn(resume), given: Lsn(given), max_bytes, sum })
     }
 
-    /// With what a token gave besides.
+    /// Returns the row advanced to the token.
     fn advanced(self, token: &ChangeToken) -> Self {
         let further = self.token(token.database).further(token);
         let ChangeToken { resume, given, sum, .. } = further;
@@ -147,7 +151,7 @@ impl SlotRow {
 }
 
 impl Slots {
-    /// Where the slot of a name is, and how many bytes it holds at most.
+    /// Returns the position of the slot of this name, and its maximum size in bytes.
     pub(super) fn start(&self, name: &str, files: &LogFiles) -> Result<(ChangeToken, u64)> {
         let state = self.0.lock();
         let row = state
@@ -156,20 +160,20 @@ impl Slots {
         Ok((row.token(files.database()), row.max_bytes))
     }
 
-    /// Whether some of what it needs was freed. Not of one that is being entered.
+    /// Returns whether log that the slot needs was freed; `false` while the slot is being created.
     fn is_lost(&self, name: &str, number: u64) -> bool {
         let state = self.0.lock();
         let slot = state.by_name.get(name).filter(|slot| slot.row.number == number);
         slot.is_some_and(|slot| slot.hold.as_ref().is_none_or(|hold| hold.from().is_none()))
     }
 
-    /// Notes that a slot is being created, which is entered before the result is dropped, or never.
+    /// Starts the creation of a slot. The slot is added before the result is dropped, or never.
     fn begin_creation(&self, row: SlotRow) -> PendingSlot<'_> {
         self.0.lock().pending.insert(row.number, row);
         PendingSlot { slots: self, number: row.number }
     }
 
-    /// Enters a slot whose creation is durable.
+    /// Adds a slot whose creation is durable.
     fn enter(&self, name: String, mut slot: Slot) {
         let state = &mut *self.0.lock();
         if let Some(row) = state.creation_finished(slot.row.number) {
@@ -185,7 +189,7 @@ impl Slots {
         state.half_gone.extend(gone);
     }
 
-    /// Before a caller gets to know of a slot, whose row is durable: from then on it is there for all.
+    /// Makes a slot visible to all callers before its caller learns of it. Its row is durable.
     fn publish(&self, name: &str, number: u64) {
         let state = &mut *self.0.lock();
         if state.pending.contains_key(&number) {
@@ -193,7 +197,7 @@ impl Slots {
         }
     }
 
-    /// Moves a slot on, whose row is durable.
+    /// Advances a slot whose row is durable.
     fn advance(&self, name: &str, row: &SlotRow) {
         let state = &mut *self.0.lock();
         if let Some(pending) = state.pending.get_mut(&row.number) {
@@ -221,13 +225,15 @@ impl Slots {
 }
 
 impl Database {
-    /// Makes a slot: from this moment on, the log is held for feeds that begin with it ([`ChangesFrom::Slot`](super::ChangesFrom)), also when
-    /// none is there and after a restart, until the slot is advanced or dropped; its token. It holds `max_bytes` of log at
-    /// most. Once it would be more, and the log is to be compacted, the slot is lost: the log is freed, and feeds of the
-    /// slot fail with [`ChangesError::LogGone`](crate::ChangesError).
+    /// Creates a slot and returns its token. From now on, the slot holds the log for feeds that
+    /// start from it ([`ChangesFrom::Slot`](super::ChangesFrom)), until it is advanced or dropped.
+    /// It does so without an active feed and across restarts.
     ///
-    /// If the future is dropped, the slot is made all the same. With its first feed or slot a database becomes one of format
-    /// version 3 ([`Database::changes`]).
+    /// `max_bytes` limits the held log. If a slot exceeds it when the log is compacted, the slot is
+    /// lost: the log is freed, and feeds of the slot fail with [`ChangesError::LogGone`](crate::ChangesError).
+    ///
+    /// If the future is dropped, the slot is still created. The first feed or slot upgrades a
+    /// database to format version 3 ([`Database::changes`]).
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
@@ -242,15 +248,14 @@ impl Database {
     ///
     /// let mut changes = db.changes(ChangesFrom::Slot("search".to_owned()));
     /// let transaction = changes.next().await?.expect("a feed ends with an error");
-    /// // Once what was made of it is safe:
+    /// // Once the results are stored safely:
     /// db.advance_change_slot("search", &transaction.token.expect("every commit has one")).await?;
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///
     /// # Errors
-    /// [`ChangesError::SlotExists`](crate::ChangesError); [`Misuse::NoLog`](crate::Misuse);
-    /// [`Misuse::SlotName`](crate::Misuse); as
-    /// [`Database::run`].
+    /// [`ChangesError::SlotExists`](crate::ChangesError); [`Error::Options`] if the database has no log, or the name is
+    /// empty or longer than 512 bytes; the errors of [`Database::run`].
     pub async fn create_change_slot(&self, name: &str, max_bytes: u64) -> Result<ChangeToken> {
         if !(1..=MAX_NAME_BYTES).contains(&name.len()) {
             return Err(Misuse::SlotName(name.to_owned()).into());
@@ -260,8 +265,9 @@ impl Database {
         self.on_worker(async move || create(&slots, &files, name, max_bytes).await).await
     }
 
-    /// Notes that what a token says was given is done with: the slot needs the log from there on only. A slot does not go
-    /// back. If the future is dropped, the slot is advanced all the same.
+    /// Advances a slot to a token, after the changes up to the token were processed. The slot then
+    /// needs the log only from there. A slot never moves backwards. If the future is dropped, the
+    /// slot is still advanced.
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
@@ -275,7 +281,7 @@ impl Database {
     /// let mut changes = db.changes(ChangesFrom::Slot("search".to_owned()));
     /// db.put(&cities, "Maribor", &96_211).await?;
     /// let transaction = changes.next().await?.expect("a feed ends with an error");
-    /// // What it changed is in the search index, durably.
+    /// // The changes are durably in the search index now.
     /// let token = transaction.token.expect("every commit has one");
     /// db.advance_change_slot("search", &token).await?;
     /// assert_eq!(db.change_slots().await?[0].token, token);
@@ -283,8 +289,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`ChangesError::SlotNotFound`](crate::ChangesError); [`ChangesError::Token`](crate::ChangesError); [`ChangesError::LogGone`](crate::ChangesError) if the slot is lost; as
-    /// [`Database::run`].
+    /// [`ChangesError::SlotNotFound`](crate::ChangesError); [`ChangesError::Token`](crate::ChangesError); [`ChangesError::LogGone`](crate::ChangesError) if the slot is
+    /// lost; the errors of [`Database::run`].
     pub async fn advance_change_slot(&self, name: &str, token: &ChangeToken) -> Result<()> {
         let files = self.followed_log()?;
         check_token(&self.shared.engine, &files, token)?;
@@ -292,7 +298,8 @@ impl Database {
         self.on_worker(async move || advance(&slots, &files, &name, &token).await).await
     }
 
-    /// Drops a slot: the log is held for it no more. If the future is dropped, the slot is dropped all the same.
+    /// Drops a slot, which releases its hold on the log. If the future is dropped, the slot is
+    /// still dropped.
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
@@ -310,14 +317,14 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`ChangesError::SlotNotFound`](crate::ChangesError); as [`Database::run`].
+    /// [`ChangesError::SlotNotFound`](crate::ChangesError); the errors of [`Database::run`].
     pub async fn drop_change_slot(&self, name: &str) -> Result<()> {
         self.refuse_if_read_only()?;
         let (slots, name) = (self.shared.slots.clone(), name.to_owned());
         self.on_worker(async move || drop_slot(&slots, name).await).await
     }
 
-    /// The slots there are, in the order of their names.
+    /// Returns all slots, sorted by name.
     ///
     /// ```
     /// use braiddb::changes::ChangesFrom;
@@ -353,10 +360,11 @@ impl Database {
         Ok(described.collect())
     }
 
-    /// Holds the log for the slots there are; when the database is opened, before anything is freed.
+    /// Holds the log for all stored slots. It runs when the database is opened, before anything is
+    /// freed.
     pub(in crate::database) async fn load_slots(&self) -> Result<()> {
         let engine = &self.shared.engine;
-        // With its first slot the database became one whose log tells what was moved.
+        // A database with slots has a log of format version 3, which records moved blocks.
         let Some(files) = engine.log.files().filter(LogFiles::allows_moved) else {
             return Ok(());
         };
@@ -365,7 +373,7 @@ impl Database {
             let hold = files.hold(row.resume, row.max_bytes).ok();
             if hold.is_none() {
                 tracing::warn!(
-                    "the slot {name:?} is lost: it holds no more than {} bytes",
+                    "the slot {name:?} is lost: it needs more than its limit of {} bytes of log",
                     row.max_bytes
                 );
             }
@@ -394,7 +402,7 @@ async fn create(
     };
     let _pending = slots.begin_creation(row);
     let (there, lsn) = commit_on_worker(insert).await?;
-    // Where nothing was written, what was read was committed before.
+    // If nothing was written, the row read was committed before this LSN.
     let lsn = if there.is_none() { lsn } else { Lsn(lsn.0 - 1) };
     worker.wait_durable(lsn).await?;
     if let Some(number) = there {
@@ -424,8 +432,8 @@ async fn advance(
         Ok((advanced, advanced != row))
     };
     let ((row, wrote), lsn) = commit_on_worker(advance).await?;
-    // Before what it no longer needs may be freed: after a crash the row is there. Where nothing was written, what was
-    // read was committed before.
+    // Waits before the slot's older log may be freed, so that the row survives a crash. If nothing
+    // was written, the row read was committed before this LSN.
     let lsn = if wrote { lsn } else { Lsn(lsn.0 - 1) };
     WorkerTransactions::current().wait_durable(lsn).await?;
     slots.advance(name, &row);
@@ -445,7 +453,7 @@ async fn drop_slot(slots: &Arc<Slots>, name: String) -> Result<()> {
 }
 
 impl Transaction {
-    /// The table of slots; made if there is none.
+    /// Opens the table of slots, or creates it.
     async fn slots_table(&self) -> Result<Table<str, [u8]>> {
         match self.describe_any(TABLE).await? {
             Some(found) => Ok(self.handle(&found)),
@@ -486,8 +494,8 @@ mod tests {
         SlotRow { resume: Lsn(to), given: Lsn(to), ..slot(number, 0).row }
     }
 
-    /// What becomes durable is entered in any order: slots of one name that are made, advanced and dropped one after
-    /// another, the last of which may stay.
+    /// Durable changes are applied in any order. Slots of one name are created, advanced and
+    /// dropped one after another; the last one may stay.
     #[test]
     fn a_slot_is_there_in_the_end_if_its_row_is_and_where_that_is() {
         with_limit(PART_SECONDS, |_| {
@@ -541,7 +549,8 @@ mod tests {
         });
     }
 
-    /// Whoever was told that a slot is there can follow it, also if the task that makes it has not entered it yet.
+    /// A caller that knows of a slot can follow it, even if the task that creates it has not added
+    /// it yet.
     #[test]
     fn a_slot_that_is_being_created_is_there_for_all_once_somebody_was_told_of_it() {
         with_limit(PART_SECONDS, |_| {
@@ -558,7 +567,7 @@ mod tests {
             slots.enter("s".to_owned(), slot(2, 20));
             drop(pending);
             assert_eq!(number(&slots), None);
-            // Advanced by somebody.
+            // Another caller advances it.
             let pending = slots.begin_creation(slot(3, 30).row);
             slots.advance("s", &advanced_to(3, 40));
             assert_eq!(number(&slots), Some(3));
@@ -575,7 +584,7 @@ mod tests {
         });
     }
 
-    /// One whose creation fails is forgotten.
+    /// A slot whose creation fails is forgotten.
     #[test]
     fn a_slot_that_is_not_made_after_all_leaves_nothing() {
         with_limit(PART_SECONDS, |_| {

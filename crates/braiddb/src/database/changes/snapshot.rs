@@ -1,4 +1,4 @@
-//! The snapshot that a feed may begin with: all records of its tables, some at a time.
+//! The initial snapshot of a feed: all records of its tables, returned in pieces.
 
 use std::collections::VecDeque;
 use std::ops::Bound;
@@ -16,23 +16,23 @@ use crate::sched::{self, engine_code};
 use crate::transaction::{Bounds, WorkerTransactions};
 use crate::types::KeyBuffer;
 
-/// Bytes of keys and values, about, in one piece; more if one record has more.
+/// Approximate bytes of keys and values in one piece; more if a single record is larger.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// A snapshot being read.
+/// A snapshot that is being read.
 #[derive(Debug)]
 pub(super) struct SnapshotScan {
     transaction: InteractiveTransaction,
     lsn: Lsn,
     tables: KnownTables,
-    /// Those that were not read to their ends.
+    /// Tables that are not completely read.
     left: VecDeque<KnownTable>,
-    /// The last record that was read of the first of them.
+    /// The last record read of the first table in `left`.
     last: Option<KeyBuffer>,
     begun: bool,
 }
 
-/// Some records of a table, and the last of them if there may be more.
+/// Some records of a table, and the last key if more may follow.
 type Some = (Vec<Change>, Option<KeyBuffer>);
 
 impl SnapshotScan {
@@ -43,7 +43,7 @@ impl SnapshotScan {
     pub(super) async fn begin(workers: &Workers, wanted: &Wanted) -> Result<Self> {
         let (transaction, lsn) = workers.begin_unlimited().await?;
         let tables = async move |tx: &Transaction| {
-            // Whatever the database's durability is, nothing is given that a crash may take back.
+            // With every durability setting, the feed returns only changes that survive a crash.
             WorkerTransactions::current().wait_durable(Lsn(lsn.0 - 1)).await?;
             sched::upkeep(tx.tables()).await
         };
@@ -54,13 +54,13 @@ impl SnapshotScan {
         Ok(Self { transaction, lsn, tables, left, last: None, begun: false })
     }
 
-    /// What was committed before this is in it.
+    /// Returns the snapshot's LSN: it contains all commits before this LSN.
     pub(super) fn lsn(&self) -> Lsn {
         self.lsn
     }
 
-    /// The next piece, which is not to be asked for after the last. Only where there are no tables it is without
-    /// changes, and the only one.
+    /// Returns the next piece. Do not call it after the last piece. If the snapshot has no tables,
+    /// the only piece is empty.
     ///
     /// # Errors
     /// As [`InteractiveTransaction::step`].
@@ -73,7 +73,8 @@ impl SnapshotScan {
         };
         let after = self.last.take();
         let step = async move |tx: &Transaction| match read_some(tx, &table, after.clone()).await {
-            // Reads are shed. This one is in the place of many, and is not to begin anew.
+            // The engine sheds reads under overload. This read replaces many others and must not
+            // restart, so it retries as upkeep.
             Err(Error::Overloaded) => sched::upkeep(read_some(tx, &table, after)).await,
             read => read,
         };
@@ -86,18 +87,19 @@ impl SnapshotScan {
         Ok(changes)
     }
 
-    /// The tables there are in the snapshot.
+    /// Returns the tables that exist in the snapshot.
     pub(super) fn into_tables(self) -> KnownTables {
         self.tables
     }
 
-    /// Whether the last piece was given.
+    /// Returns whether the last piece was returned.
     pub(super) fn is_over(&self) -> bool {
         self.begun && self.left.is_empty()
     }
 }
 
-/// The records of a table after a key, some of them; if there are more, one at least comes after them.
+/// Reads some records of a table after a key. If more records follow, the result contains at least
+/// one.
 async fn read_some(tx: &Transaction, table: &KnownTable, after: Option<KeyBuffer>) -> Result<Some> {
     let records = tx.engine().table(TableId(table.id));
     let now = tx.core().time_for(&records);

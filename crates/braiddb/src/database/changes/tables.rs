@@ -1,9 +1,10 @@
-//! Which tables there are at a place in the log, by what the catalog's records say: the log has numbers of tables only.
+//! The tables that exist at a position in the log, derived from the catalog's records. The log
+//! itself contains only table numbers.
 //!
-//! A feed that begins anywhere takes the tables that there are now, and takes back what the catalog's changes between
-//! there and now did, newest first. So each of these changes must tell what was there before: a table that was dropped is
-//! listed as such, with its name, in the same transaction; one that got another name is inserted by that and deleted by
-//! the old one.
+//! A feed that starts in the past takes the current tables and undoes the catalog's later changes,
+//! newest first. Each change must therefore contain the previous state. Dropping a table lists it
+//! as dropped, with its name, in the same transaction. Renaming a table inserts the new name and
+//! deletes the old one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,12 +14,12 @@ use crate::database::drop::DroppedTable;
 use crate::log::RecordKind;
 use crate::types::DecodeError;
 
-/// A table, as a feed knows it.
+/// A table, as known to a feed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KnownTable {
     pub(super) id: u32,
     pub(super) name: Arc<str>,
-    /// Its values begin with the moment at which their records expire.
+    /// If true, values start with the expiry time of their record.
     pub(super) expires: bool,
 }
 
@@ -32,32 +33,32 @@ impl From<&TableDescription> for KnownTable {
     }
 }
 
-/// What a transaction did to a table as such.
+/// A change of a table itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TableEvent {
     Created(KnownTable),
     Published(KnownTable),
     Dropped(KnownTable),
-    /// The table, by its old name, and its new one.
+    /// The table with its old name, and its new name.
     Renamed(KnownTable, Arc<str>),
 }
 
-/// The rows of the catalog that one transaction wrote.
+/// The catalog rows written by one transaction.
 #[derive(Debug, Default)]
 pub(super) struct CatalogRows {
     inserted: Vec<KnownTable>,
-    /// Names.
+    /// Table names.
     deleted: Vec<String>,
     dropped: Vec<DroppedTable>,
-    /// Numbers of tables that are no longer listed as dropped, or staged.
+    /// Numbers of tables that are no longer listed as dropped or staged.
     unlisted: BTreeSet<u32>,
 }
 
 impl CatalogRows {
-    /// Takes a record of the catalog's.
+    /// Adds a record of the catalog.
     ///
     /// # Errors
-    /// When it does not decode.
+    /// An error if it does not decode.
     pub(super) fn add(
         &mut self,
         kind: RecordKind,
@@ -73,7 +74,7 @@ impl CatalogRows {
             return Ok(());
         }
         match Row::decode(key, value)? {
-            // An update is of its types only.
+            // An update changes only the types.
             Row::Table(table) if kind == RecordKind::Insert && !is_reserved(&table.name) => {
                 self.inserted.push(KnownTable::from(&table));
             }
@@ -83,12 +84,12 @@ impl CatalogRows {
         Ok(())
     }
 
-    /// Whether the transaction made this table, as far as its records were taken.
+    /// Returns whether the transaction created this table, according to the records added so far.
     pub(super) fn has_made(&self, id: u32) -> bool {
         self.inserted.iter().any(|table| table.id == id)
     }
 
-    /// What the transaction did.
+    /// Returns the transaction's changes of tables.
     pub(super) fn into_events(self) -> Vec<TableEvent> {
         let Self { mut inserted, deleted, dropped, unlisted } = self;
         let mut events = Vec::new();
@@ -98,7 +99,7 @@ impl CatalogRows {
             {
                 events.push(TableEvent::Dropped(KnownTable { id, name: name.into(), expires }));
             } else if let Some(KnownTable { id, name: to, expires }) = inserted.pop() {
-                // A renaming is a transaction of its own.
+                // A rename is always a separate transaction.
                 let table = KnownTable { id, name: name.into(), expires };
                 events.push(TableEvent::Renamed(table, to));
             }
@@ -111,7 +112,7 @@ impl CatalogRows {
     }
 }
 
-/// The tables there are, by their numbers; those that have a name, and are not the engine's own.
+/// The existing user tables, by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct KnownTables(BTreeMap<u32, KnownTable>);
 
@@ -189,16 +190,16 @@ mod tests {
         let delete = |key: &[u8]| (Delete, key.to_vec(), Vec::new());
         let all = [
             events(&[insert(1, "a", false), insert(2, "b", true)]),
-            // Its values' type.
+            // An update of the value type.
             events(&[(Update, row(1, "a", false).0, row(1, "a", false).1)]),
             events(&[insert(1, "c", false), delete(b"a")]),
-            // One is staged, listed anew, and published.
+            // A table is staged, its row is rewritten, and it is published.
             events(&[listed(Insert, 3, "s", true)]),
             events(&[listed(Update, 3, "s", true)]),
             events(&[insert(3, "s", true), delete(&listed(Insert, 3, "s", true).1)]),
             events(&[delete(b"b"), listed(Insert, 2, "b", true)]),
             events(&[delete(&listed(Insert, 2, "b", true).1)]),
-            // The engine's own.
+            // Internal tables of the engine.
             events(&[insert(4, "braid.slots", false)]),
         ];
         let expected = [
@@ -209,7 +210,7 @@ mod tests {
             TableEvent::Dropped(known(2, "b", true)),
         ];
         assert_eq!(all.concat(), expected);
-        // Forward and back again.
+        // Applies the events, and undoes them.
         let mut tables = KnownTables::default();
         let mut states = Vec::new();
         for event in &expected {

@@ -1,13 +1,13 @@
-//! Where a feed goes on: what its user keeps.
+//! Change token: the resume point of a feed, stored by its user.
 //!
 //! | offset | bytes | field |
 //! |---:|---:|---|
-//! | 0 | 1 | 2: the version of this layout |
+//! | 0 | 1 | layout version: 2 |
 //! | 1 | 16 | database id |
-//! | 17 | 8 | from where on the log is read, little-endian |
-//! | 25 | 8 | what was committed up to this LSN was given, little-endian |
-//! | 33 | 4 | checksum of the block at that LSN, little-endian; 0 if none is known |
-//! | 37 | 4 | CRC-32C of what is before, little-endian |
+//! | 17 | 8 | LSN from which the log is read, little-endian |
+//! | 25 | 8 | LSN up to which all commits were returned, little-endian |
+//! | 33 | 4 | checksum of the block at that LSN, little-endian; 0 if unknown |
+//! | 37 | 4 | CRC-32C of the preceding bytes, little-endian |
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,12 +19,12 @@ use crate::transaction::{OperationError, WorkerTransactions};
 const VERSION: u8 = 2;
 const SUMMED_BYTES: usize = 37;
 
-/// Where a change feed goes on. It is kept as bytes or as text, beside what was made of the changes, best in one transaction
-/// with it.
+/// The resume point of a change feed. Store it as bytes or as text together with the processed
+/// changes, best in one transaction.
 ///
-/// It holds two LSNs: the last commit that was given, and from where on the log is to be read for what follows. The
-/// latter may be earlier, for a large transaction is logged in parts that precede its commit, among others. With the former
-/// goes the checksum of what is there in the log, which tells that log from another that has the same LSNs.
+/// It contains two LSNs: the last returned commit, and the position from which the log must be
+/// read. The latter may be earlier, because the parts of a large transaction precede its commit. A
+/// checksum of the log block at the last commit detects a different log with the same LSNs.
 ///
 /// ```
 /// use braiddb::changes::{ChangeToken, ChangesFrom, TokenError};
@@ -49,15 +49,15 @@ const SUMMED_BYTES: usize = 37;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChangeToken {
     pub(super) database: [u8; 16],
-    /// Where a block starts, from which on the log is to be read.
+    /// The start of a block, from which the log must be read.
     pub(super) resume: Lsn,
-    /// What was committed at an LSN up to this one was given.
+    /// All commits up to this LSN were returned.
     pub(super) given: Lsn,
-    /// The checksum of the block that starts there; 0 if that is not known.
+    /// The checksum of the block that starts at `given`; 0 if unknown.
     pub(super) sum: u32,
 }
 
-/// A change token cannot be used with this database.
+/// The reason why a token is not usable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -67,45 +67,47 @@ pub enum TokenError {
     /// The token was created by another database.
     #[error("the change token belongs to another database; use it with that database")]
     OtherDatabase,
-    /// The log ends before the token's LSN, for example because the database was restored from an
-    /// older backup.
+    /// The log ends before the token. The database may have been restored from a backup that is
+    /// older than the token.
     #[error(
         "the change token is for LSN {token}, but the log ends at {end}; begin with a snapshot if \
          the database was restored from an older backup"
     )]
     AheadOfLog {
-        /// LSN of the token.
+        /// The LSN in the token.
         token: u64,
-        /// LSN of the end of the log.
+        /// The end of the log.
         end: u64,
     },
-    /// No block of the log begins at the token's LSN: the database was restored from an older backup
-    /// and has written since, or the log is damaged, which a check finds.
+    /// No block of the log starts at the token's position. The database may have been restored from
+    /// an older backup and written since. Otherwise the log is damaged there; a check of the
+    /// database can confirm this.
     #[error(
         "no block of the log begins at LSN {token} of the change token; begin with a snapshot if \
          the database was restored from an older backup, otherwise check the database for damage"
     )]
     NotInLog {
-        /// LSN of the token.
+        /// The LSN in the token.
         token: u64,
     },
-    /// The log has another block at the token's LSN: the database was restored from an older backup
-    /// and has written since.
+    /// The log has a different block at the position of the last returned commit. The database was
+    /// restored from a backup that is older than the token, and was written since.
     #[error(
         "the log at LSN {token} is not the one that the change token was created from, because the \
          database was restored from an older backup; begin with a snapshot"
     )]
     OtherLog {
-        /// LSN of the token.
+        /// The LSN in the token.
         token: u64,
     },
 }
 
 impl ChangeToken {
-    /// Bytes of an encoded token.
+    /// The size of an encoded token, in bytes.
     pub const BYTES: usize = SUMMED_BYTES + 4;
 
-    /// The last commit that was given, or a later LSN up to which everything was.
+    /// Returns the LSN of the last returned commit, or a later LSN up to which everything was
+    /// returned.
     ///
     /// ```
     /// # use braiddb::changes::ChangesFrom;
@@ -126,7 +128,7 @@ impl ChangeToken {
         self.given.0
     }
 
-    /// From where on the log is needed.
+    /// Returns the LSN from which the log is needed.
     ///
     /// ```
     /// # use braiddb::changes::ChangesFrom;
@@ -143,12 +145,12 @@ impl ChangeToken {
         self.resume.0
     }
 
-    /// With everything before an LSN given, at which something begins.
+    /// Returns the token with everything before `lsn` returned. A block starts at `lsn`.
     pub(super) fn given_before(self, lsn: Lsn) -> Self {
         Self { given: Lsn(lsn.0 - 1), sum: 0, ..self }
     }
 
-    /// With the later of what was given, and of from where on the log is needed.
+    /// Returns a token with the later returned LSN and the later log position of the two.
     pub(super) fn further(self, other: &Self) -> Self {
         let (given, sum) = match other.given > self.given {
             true => (other.given, other.sum),
@@ -157,7 +159,7 @@ impl ChangeToken {
         Self { resume: self.resume.max(other.resume), given, sum, ..self }
     }
 
-    /// The token as bytes.
+    /// Returns the token as bytes.
     ///
     /// ```
     /// # use braiddb::changes::ChangeToken;
@@ -184,7 +186,7 @@ impl ChangeToken {
         bytes
     }
 
-    /// The token from its bytes.
+    /// Decodes a token from its bytes.
     ///
     /// ```
     /// # use braiddb::changes::{ChangeToken, TokenError};
@@ -218,19 +220,19 @@ impl ChangeToken {
     }
 }
 
-/// Holds what a token says was given last against what the log has there, which is durable. Where the log was freed since, nobody can
-/// tell. On a worker.
+/// Compares the token's last commit with the durable log at that position. It cannot detect a
+/// difference if that part of the log was freed. Runs on a worker.
 ///
 /// # Errors
-/// [`TokenError::OtherLog`]; the log's.
+/// [`TokenError::OtherLog`]; errors of the log.
 pub(super) async fn check_in_log(files: &LogFiles, token: &ChangeToken) -> Result<()> {
     let worker = WorkerTransactions::current();
     worker.wait_durable(token.given).await?;
     let log = &worker.engine().log;
     let Ok(_held) = files.hold(token.given, u64::MAX) else { return Ok(()) };
-    let store = log.cold_store().expect("a log that has files");
+    let store = log.cold_store().expect("a followed log has files");
     let sum = async |lsn| store.block_sum(lsn).await.map_err(OperationError::storage);
-    // Without a checksum, at least something begins there, or right after.
+    // The token has no checksum, so a block must at least start there or directly after.
     let next = Lsn(token.given.0 + 1);
     let is_right = match token.sum {
         0 => {
@@ -249,7 +251,7 @@ impl fmt::Display for ChangeToken {
 
 impl fmt::Debug for ChangeToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ChangeToken(from {}, given up to {})", self.resume, self.given)
+        write!(f, "ChangeToken(from {}, returned up to {})", self.resume, self.given)
     }
 }
 

@@ -1,9 +1,9 @@
-//! Which tables a feed is of.
+//! The selection of tables in a feed.
 
 use crate::database::Table;
 
-/// A table that a feed is to give: by its name, whichever table has that when something is committed; or by a handle, whatever
-/// its name is then.
+/// A table selected for a feed. A name selects the table that has this name at the time of a
+/// commit. A handle selects its table under any name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FeedTable(Kind);
 
@@ -48,7 +48,7 @@ impl<K: ?Sized, V: ?Sized> From<&Table<K, V>> for FeedTable {
 pub(super) struct Wanted(Option<Vec<FeedTable>>);
 
 impl Wanted {
-    /// Of no table.
+    /// Selects no table.
     pub(super) fn none() -> Self {
         Self(Some(Vec::new()))
     }
@@ -57,7 +57,7 @@ impl Wanted {
         self.0.get_or_insert_default().push(table);
     }
 
-    /// Whether a table is among them; if none were named, all are.
+    /// Returns whether a table is selected. Without a selection, all tables are.
     pub(super) fn has(&self, id: u32, name: &str) -> bool {
         let is = |table: &FeedTable| match &table.0 {
             Kind::Name(wanted) => wanted == name,

@@ -1,21 +1,22 @@
-//! Much at once: loads, and changes to very many records.
+//! Large jobs: loading tables, and changing or deleting very many records.
 //!
-//! A transaction keeps what it wrote in memory until it has committed, so one that writes millions of records is refused, or takes
-//! more memory than there is. What there is instead depends on the table:
+//! A transaction keeps its writes in memory until it commits. A transaction of millions of records
+//! therefore fails at the memory limit. Choose the method for the table instead:
 //!
-//! | what is to be done | how |
+//! | task | method |
 //! |---|---|
 //! | fill a new table, all or nothing | [`Database::stage_table`](crate::Database::stage_table) |
 //! | fill or change a paged table, all or nothing, while others read it | [`Database::run_bulk`](crate::Database::run_bulk) |
 //! | change a table in memory, in steps that others may see | a transaction for every thousand records |
 //! | delete a range, in one transaction | [`Database::delete_range`](crate::Database::delete_range) |
-//! | delete everything, in as many transactions as it takes | [`Database::clear`](crate::Database::clear) |
+//! | delete all records, in as many transactions as necessary | [`Database::clear`](crate::Database::clear) |
 //!
-//! # A new table
+//! # Fill a new table
 //!
-//! A staged table is filled by many transactions on all workers while nobody finds it by its name, and is published by one. If the
-//! program is interrupted before, nothing of it is there, and its space is given back at the next opening. Rows are best given in
-//! the order of their keys:
+//! Many transactions on all workers fill a staged table. Other users of the database cannot open it
+//! yet. One last transaction publishes it. If the program stops before that, the next opening
+//! removes the staged table and frees its space. Loading is fastest when the rows arrive in key
+//! order:
 //!
 //! ```
 //! use braiddb::{Database, Error, Options};
@@ -32,15 +33,18 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! There must be no table of that name. To replace one, stage its successor under another name, publish it, drop the old table, and
-//! [rename](crate::Database::rename_table) the new one. Who has a handle of the old one is told that it is gone
-//! ([`Error::TableNotFound`](crate::Error::TableNotFound)), and opens the new one.
+//! A table of that name must not exist. To replace a table, stage the new one under another name,
+//! publish it, drop the old table, and [rename](crate::Database::rename_table) the new one.
+//! Operations on a handle of the old table then fail with
+//! [`Error::TableNotFound`](crate::Error::TableNotFound); open the new table instead.
 //!
-//! # A paged table
+//! # Change a paged table
 //!
-//! [`Database::run_bulk`](crate::Database::run_bulk) is a transaction of any size: what it writes to
-//! [paged](crate::TableOptions::paged) tables takes no memory for versions. Others read these tables meanwhile, as of
-//! their own beginning; whoever writes them is run again until it is over. All of it is there in the end, or nothing, also after a crash.
+//! [`Database::run_bulk`](crate::Database::run_bulk) runs one transaction of any size. Its writes
+//! to [paged](crate::TableOptions::paged) tables need no memory for versions. Other transactions
+//! can read these tables at the same time; they see the state at their own start. Transactions that
+//! write these tables are retried until the bulk transaction ends. The bulk transaction is atomic,
+//! also across a crash.
 //!
 //! ```
 //! use braiddb::{Database, Error, Options, Table, TableOptions};
@@ -58,7 +62,7 @@
 //! })
 //! .await?;
 //!
-//! // Every price goes up.
+//! // Raises every price.
 //! let table = prices.clone();
 //! let changed = db.run_bulk(&prices, async move |tx| {
 //!     let (mut scan, mut changed) = (tx.scan(&table, ..)?, 0);
@@ -74,14 +78,16 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! The closure runs once, so an error of the engine's ends it, and the caller decides whether to begin again. While it runs, a
-//! serializable transaction that has read the table and writes cannot commit after it, and is run again.
+//! The engine runs the closure once. If it fails with an error of the engine, the caller decides
+//! whether to repeat it. A serializable transaction that read the table while the bulk transaction
+//! ran cannot commit writes after it, and is retried.
 //!
-//! # A table in memory, step by step
+//! # Change a table in memory in steps
 //!
-//! Where others may see some records changed and others not yet, a transaction for every thousand of them is simple, and
-//! takes little memory. Each goes on after the last key of the one before. So that an interruption does no harm, a record must show
-//! whether it was changed already: here by the currency.
+//! This method fits if other transactions may see some records changed and others not yet. One
+//! transaction for every thousand records is simple and needs little memory. Each transaction
+//! continues after the last key of the previous one. Each record must show whether it was changed
+//! already, so that an interrupted job can be repeated. In this example, the currency shows it.
 //!
 //! ```
 //! use std::ops::Bound;
@@ -90,7 +96,7 @@
 //!
 //! const STEP: u64 = 1000;
 //!
-//! /// Changes at most `STEP` records after a key; where the next step begins, if there is one.
+//! /// Changes up to `STEP` records after a key. Returns the key where the next step starts.
 //! async fn step(db: &Database, prices: &Table<u64, str>, after: Option<u64>) -> Result<Option<u64>, Error> {
 //!     db.run_on(prices, async move |tx, prices| {
 //!         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
@@ -121,7 +127,7 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! # Deleting
+//! # Delete
 //!
 //! ```
 //! use braiddb::{Database, Error, Options, Table};
@@ -132,9 +138,9 @@
 //! for day in 0..10 {
 //!     db.put(&events, &(day, 1), "an event").await?;
 //! }
-//! // What is older than a week, in one transaction.
+//! // Deletes everything older than a week, in one transaction.
 //! assert_eq!(db.delete_range(&events, ..(3, 0)).await?, 3);
-//! // All that is left, in as many as it takes.
+//! // Deletes the rest, in as many transactions as necessary.
 //! db.clear(&events).await?;
 //! assert_eq!(db.len(&events).await?, 0);
 //! # Ok::<_, Error>(()) }).unwrap();

@@ -1,14 +1,15 @@
-//! Following what is committed.
+//! Change feed: following committed transactions.
 //!
-//! [`Database::changes`](crate::Database::changes) is a stream of whole transactions, in the order of their commits, each once it
-//! is durable: for an index elsewhere, a cache, a queue, a copy in another system. Where it begins,
-//! [`ChangesFrom`](crate::changes::ChangesFrom) says.
+//! [`Database::changes`](crate::Database::changes) is a stream of whole transactions in commit
+//! order. It returns each transaction when the transaction is durable. Use it to keep an external
+//! index, a cache, a queue or a copy in another system up to date.
+//! [`ChangesFrom`](crate::ChangesFrom) selects where the feed starts.
 //!
-//! # A copy in memory
+//! # Keep a copy in memory
 //!
-//! A feed from [`Snapshot`](crate::changes::ChangesFrom::Snapshot) gives all records first, and then what was committed after: nothing is
-//! missed between the two, and nothing comes twice. All changes are puts and deletes by key, so a copy follows the table by
-//! doing the same:
+//! A feed from [`Snapshot`](crate::ChangesFrom::Snapshot) returns all existing records first, and
+//! then every later commit. It misses no change and repeats none. Every change to records is a put
+//! or a delete by key, so a copy applies the same operations:
 //!
 //! ```
 //! use std::collections::BTreeMap;
@@ -39,7 +40,7 @@
 //! db.put(&table, "nails", &250).await?;
 //!
 //! let (mut prices, mut changes) = (Prices::default(), db.changes(ChangesFrom::Snapshot).tables([&table]));
-//! // The last piece of the snapshot is the first that has a token.
+//! // The last item of the snapshot is the first that has a token.
 //! loop {
 //!     let piece = changes.next().await?.expect("a feed ends with an error");
 //!     prices.apply(&piece)?;
@@ -54,24 +55,27 @@
 //!     tx.put(table, "screws", &300).await
 //! })
 //! .await?;
-//! // What one transaction did comes together.
+//! // All changes of one transaction arrive together.
 //! prices.apply(&changes.next().await?.expect("a feed ends with an error"))?;
 //! assert_eq!(prices.0.into_iter().collect::<Vec<_>>(), [("screws".to_owned(), 300)]);
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! What concerns tables as such, their creation, say, has kinds of its own, for which this copy has no use. One that is filled before
-//! it is published ([`StagedTable`](crate::StagedTable)) comes as [`TablePublished`](crate::changes::ChangeKind::TablePublished), without its
-//! records.
+//! Changes to tables themselves, for example their creation, have their own kinds. This copy
+//! ignores them. A table that is filled before it is published
+//! ([`StagedTable`](crate::StagedTable)) arrives as
+//! [`TablePublished`](crate::ChangeKind::TablePublished), without its records.
 //!
-//! A service runs such a loop in a task of its own. It ends with [`Error::Closed`](crate::Error::Closed) when the database is closed.
+//! A service runs such a loop in a separate task. The loop ends with
+//! [`Error::Closed`](crate::Error::Closed) when the database closes.
 //!
-//! # Going on after a restart
+//! # Resume after a restart
 //!
-//! Each transaction has a [token](crate::changes::ChangeToken), which says where a feed goes on that has been given that transaction
-//! and all before. Keep it with what was made of the transaction, and the two agree whenever the program was interrupted. A
-//! slot keeps the log meanwhile ([`Database::create_change_slot`](crate::Database::create_change_slot)); it is advanced when what was made
-//! of the changes is safe, and then the log before may be freed:
+//! Each transaction has a [token](crate::ChangeToken). A feed that starts from a token returns the
+//! transactions after that one. Store the token together with the result of the transaction, so
+//! that the two agree whenever the program stops. A slot keeps the log that the feed still needs
+//! ([`Database::create_change_slot`](crate::Database::create_change_slot)). Advance the slot when
+//! the results are safe; the engine may then free the older log:
 //!
 //! ```
 //! use std::path::{Path, PathBuf};
@@ -82,18 +86,18 @@
 //!
 //! const SLOT: &str = "mailer";
 //!
-//! /// What another system keeps: how far it is, and what it has.
+//! /// The state of the other system: its position in the feed, and its data.
 //! struct Mailer {
 //!     file: PathBuf,
 //! }
 //!
 //! impl Mailer {
-//!     /// Where it is, if it has begun.
+//!     /// The position in the feed; `None` before the first transaction.
 //!     fn token(&self) -> Option<ChangeToken> {
 //!         fs::read_to_string(&self.file).ok()?.lines().next()?.parse().ok()
 //!     }
 //!
-//!     /// Keeps the token and what came with it, both or neither.
+//!     /// Stores the token and its changes atomically.
 //!     fn keep(&self, token: &ChangeToken, orders: &[u64]) -> io::Result<()> {
 //!         let unfinished = self.file.with_extension("unfinished");
 //!         fs::write(&unfinished, format!("{token}\n{orders:?}\n"))?;
@@ -101,7 +105,7 @@
 //!     }
 //! }
 //!
-//! /// Mails the next orders that were committed.
+//! /// Mails the orders of the next committed transaction.
 //! async fn mail_next(db: &Database, mailer: &Mailer) -> Result<Vec<u64>, Box<dyn std::error::Error>> {
 //!     let from = match mailer.token() {
 //!         Some(token) => ChangesFrom::Token(token),
@@ -113,7 +117,7 @@
 //!     let orders = changes.map(|change| change.key_as::<u64>()).collect::<Result<Vec<_>, _>>()?;
 //!     let token = transaction.token.expect("only pieces of a snapshot have none");
 //!     mailer.keep(&token, &orders)?;
-//!     // If this is not reached, the slot holds more of the log than it need, and nothing else is amiss.
+//!     // If the program stops before this line, the slot only keeps more log than necessary.
 //!     db.advance_change_slot(SLOT, &token).await?;
 //!     Ok(orders)
 //! }
@@ -123,7 +127,7 @@
 //! # let directory: &Path = directory.path();
 //! let db = Database::open(directory.join("db"), Options::default().workers(1))?;
 //! let orders = db.create_table::<u64, str>("orders").await?;
-//! // Once: from now on the log is kept for it, a gigabyte of it at most.
+//! // Done once: from now on the slot keeps the log, up to one gigabyte.
 //! db.create_change_slot(SLOT, 1 << 30).await?;
 //! let mailer = Mailer { file: directory.join("mailer") };
 //! db.put(&orders, &1, "nails").await?;
@@ -136,9 +140,12 @@
 //! # Ok::<_, Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 //!
-//! (A service keeps one feed, and does not begin anew for each transaction as this does.) What is sent to a system that cannot keep
-//! a token with it may be sent twice after a crash: that system must be able to tell, by the order's number, say.
+//! A service keeps one feed open; this example opens one per transaction only to be short. A target
+//! that cannot store a token with the data may receive a transaction twice after a crash. The
+//! target must then recognize duplicates, for example by an order number.
 //!
-//! While the tables of a feed are quiet, nothing comes that has a token. [`Changes::token`](crate::changes::Changes::token), looked at while the
-//! feed waits, moves on past what is committed to other tables, and advances the slot as well. A slot that falls behind by more than it
-//! may hold is lost, and its feed fails with [`ChangesError::LogGone`](crate::ChangesError): drop it, and begin with a snapshot again.
+//! While the tables of a feed do not change, the feed returns no new tokens. Read
+//! [`Changes::token`](crate::Changes::token) while the feed waits: it moves past the commits of
+//! other tables, and so can advance the slot too. The engine discards a slot that falls behind by
+//! more than its limit. The feed then fails with [`ChangesError::LogGone`](crate::ChangesError): drop
+//! the slot and start again from a snapshot.

@@ -1,11 +1,17 @@
-//! Types that change.
+//! Changing the type of stored values.
 //!
-//! A serde type that is stored has a [`Schema`](crate::Schema): a name that stays when the type is renamed or moved. When
-//! a type that is stored as [`Postcard`](crate::Postcard) changes, opening the table fails and says so, until the type says
-//! which version it is now and how the older one is read. A change is a field that comes, goes, moves or has another
-//! name or type, in the type or in any within it, and so it is with elements of tuples and cases of enums. Types that
-//! refuse whatever values the engine makes up to see what they are like are compared as far as those go. Records are
-//! written anew when your program writes them; those of both versions live side by side.
+//! A stored serde type has a [`Schema`](crate::Schema). Its name stays the same when the type is
+//! renamed or moved in the code. If a type stored as [`Postcard`](crate::Postcard) changes, opening
+//! the table fails with an error that describes the difference. Opening succeeds again once the
+//! type declares its new version and how to read the older one.
+//!
+//! These are changes: a field is added, removed, moved, renamed or has another type, in the type
+//! itself or in a nested type. The same holds for elements of tuples and variants of enums. The
+//! engine finds the shape of a type by deserializing sample values. A type that rejects all samples
+//! is compared only as far as the engine could read it.
+//!
+//! Records are rewritten only when the program writes them. Records of both versions can exist in
+//! one table.
 //!
 //! ```
 //! use braiddb::{Database, DecodeError, Error, Options, Postcard, Schema, Table};
@@ -48,14 +54,15 @@
 //! let accounts: Table<u64, Postcard<Account>> = db.open_table("accounts").await?;
 //! let ada = db.get(&accounts, &7).await?.unwrap();
 //! assert_eq!((ada.cents, ada.limit), (250, 0));
-//! // A program of before the change is refused from now on.
+//! // From now on, the program from before the change cannot open the table.
 //! assert!(db.open_table::<u64, Postcard<AccountV1>>("accounts").await.is_err());
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! With the features `json` and `messagepack`, `Json` and `MessagePack` name the fields in each record: there a new field needs
-//! `#[serde(default)]` and no version, at the price of larger records. Of the struct that is stored, and of those
-//! within it, opening the table tells a field that has no default and is not in all records:
+//! With the features `json` and `messagepack`, `Json` and `MessagePack` store the field names in
+//! each record. A new field then needs `#[serde(default)]` and no new version, but records are
+//! larger. Opening the table reports a field that has no default and is missing from some records.
+//! This check covers the stored struct and its nested structs:
 //!
 //! ```
 //! # #[cfg(feature = "json")]
@@ -110,4 +117,4 @@
 //! # fn main() {}
 //! ```
 //!
-//! Key types have names too, and no versions: a table with other keys is another table.
+//! Key types have names too, but no versions. A table with another key type is another table.

@@ -1,7 +1,8 @@
-//! Transactions as closures.
+//! Transaction closures and how they use tables.
 //!
-//! A transaction is a closure that may run more than once, on a thread of the database. It must own the values that it uses.
-//! [`Database::run_on`](crate::Database::run_on) clones the tables for the closure, which is cheap:
+//! A transaction is a closure that may run more than once, on a thread of the database. The closure
+//! must therefore own the values it uses. [`Database::run_on`](crate::Database::run_on) clones the
+//! given tables for the closure, which is cheap:
 //!
 //! ```
 //! # use braiddb::{Database, Error, Options, Table};
@@ -20,7 +21,8 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! An `async move` closure captures other values. A struct with the database and its tables needs one clone:
+//! For other values, use an `async move` closure. It is convenient to put the database and a group
+//! of tables into one struct, which one clone copies:
 //!
 //! ```
 //! use braiddb::{Database, Error, Options, Table};
@@ -61,32 +63,13 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! Inside the closure, clone a value that an operation consumes (`article.clone()` above): after a conflict the closure runs
-//! again and needs the value again.
+//! A closure that borrows a table (`&Table`) does not compile. The compiler reports "borrowed data
+//! escapes" or "does not live long enough". Use `run_on`, or clone the table before the closure.
 //!
-//! # Compiler errors
+//! A read of text or bytes returns a value borrowed from the transaction. If the closure returns
+//! such a value, the compiler reports "lifetime may not live long enough". Convert it with
+//! `.to_owned()`: `tx.get(&names, &1).await?.map(str::to_owned)`.
+//! [`Database::get`](crate::Database::get) returns an owned value directly.
 //!
-//! - "borrowed data escapes", "does not live long enough": the closure borrows a table. Use `run_on`, or clone the table before
-//!   the closure.
-//! - "lifetime may not live long enough": the closure returns text or bytes that a read borrows from the transaction. Make them
-//!   owned: `tx.get(&names, &1).await?.map(str::to_owned)`. [`Database::get`](crate::Database::get) returns owned values.
-//!
-//! # Options and results
-//!
-//! [`Database::transaction`](crate::Database::transaction) returns a builder that sets the isolation level, the number of
-//! attempts, or read-only. It also reports the attempts and the commit LSN:
-//!
-//! ```
-//! # use braiddb::{Database, Error, Isolation, Options, Table};
-//! # pollster::block_on(async {
-//! # let db = Database::in_memory(Options::default().workers(1))?;
-//! # let stock: Table<str, u64> = db.open_or_create_table("stock").await?;
-//! let outcome = db
-//!     .transaction()
-//!     .isolation(Isolation::Snapshot)
-//!     .max_attempts(5)
-//!     .run(async move |tx| tx.put(&stock, "nails", &2).await)
-//!     .await?;
-//! println!("committed at {} after {} attempts", outcome.commit_lsn, outcome.attempts);
-//! # Ok::<_, Error>(()) }).unwrap();
-//! ```
+//! Clone values inside the closure (`article.clone()` above) if the closure consumes them. After a
+//! conflict the closure runs again and needs the original value.

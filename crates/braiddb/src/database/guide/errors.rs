@@ -1,13 +1,14 @@
-//! Your own error types.
+//! Errors in closures, and the errors that a service handles.
 //!
-//! [`Database::run`](crate::Database::run) runs closures whose error is [`Error`](crate::Error).
-//! [`Database::try_run`](crate::Database::try_run) accepts any error type `E: From<Error>`; `?` works in both. An error of the
-//! closure aborts the transaction, and the caller receives it unchanged. The transaction does not run again.
+//! [`Database::run`](crate::Database::run) takes closures whose error is [`Error`](crate::Error).
+//! [`Database::try_run`](crate::Database::try_run) takes closures with any error type that
+//! [`Error`](crate::Error) converts into; `?` works in both. An error of the closure aborts the
+//! transaction and is returned unchanged. The transaction is not retried.
 //!
-//! - The compiler reports "`?` couldn't convert the error to `braiddb::Error`", or "expected `braiddb::Error`, found
-//!   `anyhow::Error`": use `try_run` instead of `run`.
-//! - The compiler reports "type annotations needed" in `try_run`: name the error type in the closure, with
-//!   `Ok::<_, TransferError>(..)` or `anyhow::Ok(..)`.
+//! | the compiler reports | remedy |
+//! |---|---|
+//! | "`?` couldn't convert the error to `braiddb::Error`", or "expected `braiddb::Error`, found `anyhow::Error`" | use `try_run` instead of `run` |
+//! | "type annotations needed" in `try_run` | name the error type: `Ok::<_, TransferError>(..)` or `anyhow::Ok(..)` |
 //!
 //! ```
 //! use braiddb::{Database, Options, Table};
@@ -47,16 +48,10 @@
 //! # Ok::<_, TransferError>(()) }).unwrap();
 //! ```
 //!
-//! [`Error::kind`](crate::Error::kind) groups the errors of the engine by what the program can do:
+//! A service should handle three errors of the engine separately:
 //!
-//! | [`ErrorKind`](crate::ErrorKind) | errors | remedy |
-//! |---|---|---|
-//! | `Retry` | `Conflict`, `NotSerializable`, `Busy`, `Overloaded` | run the transaction again later; after many attempts the load on the same records is too high |
-//! | `Call` | `KeyExists`, `TableNotFound`, `Misuse` and others | correct the call or its input |
-//! | `Data` | `Corrupt`, `Decode` | open the database again, or restore it from a backup |
-//! | `Machine` | `DiskFull`, `MemoryFull`, `Io` | free space or memory, or correct the machine |
-//! | `Unknown` | `CommitUnknown` | open the database again, and read what the transaction wrote before you repeat it |
-//! | `Ended` | `TransactionEnded`, `Outdated`, `Closed`, `Failed` | begin another transaction, or open the database again |
-//!
-//! Only a transaction that ended with [`Error::CommitUnknown`](crate::Error::CommitUnknown) or
-//! [`Error::Failed`](crate::Error::Failed) may be in the database after the next opening.
+//! - [`Error::Conflict`](crate::Error::Conflict) and
+//!   [`Error::NotSerializable`](crate::Error::NotSerializable) are returned after many attempts.
+//!   Too many transactions use the same records; try again later.
+//! - [`Error::CommitUnknown`](crate::Error::CommitUnknown) means that the disk failed during the
+//!   commit. The transaction may be present after the next opening; check before you repeat it.

@@ -1,11 +1,13 @@
-//! tokio, and other executors; cancellation.
+//! Tokio and other executors; cancellation and deadlines.
 //!
-//! # tokio, and other executors
+//! # Tokio and other executors
 //!
-//! Futures of Braid need no runtime: any executor polls them. Where a closure awaits something of tokio's (a
-//! timer, a channel, a client), Braid enters the runtime that called `run` while it polls the closure. A
-//! closure that waits for something outside keeps its transaction open, and what it wrote locked against other
-//! writers: wait before the transaction, or after it, where you can.
+//! Futures of Braid need no runtime: any executor can poll them. A closure may await something of
+//! tokio (a timer, a channel, a client). Braid polls the closure inside the tokio runtime that
+//! called `run`.
+//!
+//! A closure that waits for an external event keeps its transaction open, and its writes stay
+//! locked against other writers. If possible, wait before or after the transaction.
 //!
 //! ```
 //! use std::time::Duration;
@@ -16,7 +18,7 @@
 //! async fn main() -> Result<(), Error> {
 //!     let db = Database::in_memory(Options::default().workers(1))?;
 //!     let visits: Table<str, u64> = db.create_table("visits").await?;
-//!     // Many at once, from tasks of tokio's; each awaits its own commit, and holds no thread meanwhile.
+//!     // Many tokio tasks run transactions concurrently. Waiting for a commit blocks no thread.
 //!     let mut tasks = tokio::task::JoinSet::new();
 //!     for _ in 0..10 {
 //!         let (db, visits) = (db.clone(), visits.clone());
@@ -28,7 +30,7 @@
 //!     while let Some(done) = tasks.join_next().await {
 //!         done.expect("it does not panic")?;
 //!     }
-//!     // What is of tokio's works within a transaction too.
+//!     // Features of tokio work inside a transaction too.
 //!     let count = db
 //!         .run(async move |tx| {
 //!             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -36,23 +38,25 @@
 //!         })
 //!         .await?;
 //!     assert_eq!(count, Some(10));
-//!     // Waits for what is under way: off the threads on which tokio runs its tasks.
+//!     // Waits for running transactions, so call it outside of tokio's worker threads.
 //!     tokio::task::spawn_blocking(move || db.close()).await.expect("it does not panic")
 //! }
 //! ```
 //!
-//! A closure that *blocks* (`std::thread::sleep`, a blocking client, long computation) stops its worker, and
-//! everything that worker has begun. Do that before the transaction, or on a thread for it. What was sent to the worker
-//! and has not begun is taken over by another one within some 20 ms ([`WorkerStats::taken_over`](crate::stats::WorkerStats)).
-//! The longest time for which a worker did nothing else is in its statistics
-//! ([`WorkerStats::longest_stretch`](crate::stats::WorkerStats)), and `tracing` warns of half a second, once.
+//! A closure that *blocks* (`std::thread::sleep`, a blocking client, a long computation) stops its
+//! worker and every transaction on that worker. Do such work before the transaction, or on a
+//! separate thread. Another worker takes over the transactions that were queued there but not
+//! started, within about 20 ms ([`WorkerStats::taken_over`](crate::WorkerStats)). The worker's
+//! longest uninterrupted stall is in its statistics
+//! ([`WorkerStats::longest_stretch`](crate::WorkerStats)). `tracing` logs one warning if a stall
+//! exceeds half a second.
 //!
-//! # Cancellation
+//! # Cancellation and deadlines
 //!
-//! A future that is dropped before it is ready aborts its transaction, unless the commit was decided already: the
-//! caller who no longer waits cannot know which. `tokio::time::timeout(limit, db.run(...))` is how a request gets a
-//! deadline; whoever must know what became of it writes a record of its own in the transaction (a request's number, say),
-//! and looks for it.
+//! Dropping a future before it is ready aborts its transaction, unless the commit was already
+//! decided. The caller cannot find out which of the two happened. For a deadline, use
+//! `tokio::time::timeout(limit, db.run(...))`. If the caller must know the result, write a record
+//! in the same transaction (for example under a request number) and look for it later.
 //!
 //! ```
 //! use std::time::Duration;
@@ -64,12 +68,12 @@
 //! struct Bank {
 //!     db: Database,
 //!     balances: Table<u64, u64>,
-//!     /// The requests that were carried out, by their numbers.
+//!     /// The requests that were executed, by request number.
 //!     paid: Table<u64, u64>,
 //! }
 //!
 //! impl Bank {
-//!     /// Pays in, once, however often a request is sent; `false` if it was carried out before.
+//!     /// Pays in once per request number. Returns `false` if the request was executed before.
 //!     async fn pay_in(&self, request: u64, account: u64, cents: u64) -> Result<bool, Error> {
 //!         let bank = self.clone();
 //!         self.db
@@ -91,12 +95,12 @@
 //!     let db = Database::in_memory(Options::default().workers(1))?;
 //!     let balances = db.create_table("balances").await?;
 //!     let bank = Bank { paid: db.create_table("paid").await?, balances, db };
-//!     // Whether this one was in time or not, the next one knows.
+//!     // The first attempt may have met its deadline or not; the second one finds out.
 //!     _ = timeout(Duration::from_micros(1), bank.pay_in(1, 7, 100)).await;
 //!     bank.pay_in(1, 7, 100).await?;
 //!     assert_eq!(bank.db.get(&bank.balances, &7).await?, Some(100));
 //!
-//!     // What is given up before it ends has not happened.
+//!     // A transaction dropped before it ends has no effect.
 //!     let within = bank.clone();
 //!     let given_up = bank.db.run(async move |tx| {
 //!         tx.put(&within.balances, &7, &0).await?;

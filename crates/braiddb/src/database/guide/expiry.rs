@@ -1,10 +1,11 @@
-//! Records that expire.
+//! Records that expire: sessions, caches and locks.
 //!
-//! A table that is created with a lifetime ([`TableOptions::ttl`](crate::TableOptions::ttl)) is for sessions, caches and locks:
-//! records are unseen from the moment on at which they expire, and the workers delete them later. Every write of a record gives it
-//! a new moment; [`Transaction::put_with_ttl`](crate::Transaction::put_with_ttl) one of its own.
+//! Create a table with a lifetime ([`TableOptions::ttl`](crate::TableOptions::ttl)). An expired
+//! record is invisible from the moment it expires; the workers delete it later. Every write of a
+//! record restarts its lifetime. [`Transaction::put_with_ttl`](crate::Transaction::put_with_ttl)
+//! sets a different lifetime for one record.
 //!
-//! A session that lives for half an hour after it was last used is written anew at each use:
+//! A session that ends half an hour after its last use is rewritten at each use:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -32,7 +33,7 @@
 //!         self.db.put(&self.users, session, &user).await
 //!     }
 //!
-//!     /// Whose session it is; it lives on from now. `None` if there is none any more.
+//!     /// Returns the user and restarts the lifetime; `None` if the session expired.
 //!     async fn user(&self, session: &str) -> Result<Option<u64>, Error> {
 //!         let session = session.to_owned();
 //!         self.db
@@ -48,7 +49,7 @@
 //! }
 //!
 //! # pollster::block_on(async {
-//! // A test advances its own clock and does not wait.
+//! // A test advances its own clock instead of waiting.
 //! let minutes = Arc::new(AtomicU64::new(30_000_000));
 //! let shown = minutes.clone();
 //! let clock = WallClock::new(move || UNIX_EPOCH + Duration::from_mins(shown.load(Ordering::SeqCst)));
@@ -65,15 +66,15 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! A lock that is not given back in time is free again by itself. Of two who try to take it at once, one has it: transactions
-//! are serializable.
+//! A lock that is not released in time expires. If two transactions try to take it at the same
+//! time, only one succeeds, because transactions are serializable.
 //!
 //! ```
 //! use std::time::{Duration, SystemTime};
 //!
 //! use braiddb::{Database, Error, Options, Table, TableOptions};
 //!
-//! /// Takes a lock for so long; `None` if somebody else has it, and until when it is taken otherwise.
+//! /// Takes a lock for the given time. Returns its end, or `None` if another owner has it.
 //! async fn take(db: &Database, locks: &Table<str, u64>, name: &str, by: u64, time: Duration) -> Result<Option<SystemTime>, Error> {
 //!     let name = name.to_owned();
 //!     db.run_on(locks, async move |tx, locks| {
@@ -91,14 +92,20 @@
 //! let locks = db.create_table_with("locks", TableOptions::default().ttl(Duration::from_mins(1))).await?;
 //! assert!(take(&db, &locks, "nightly report", 1, Duration::from_hours(1)).await?.is_some());
 //! assert_eq!(take(&db, &locks, "nightly report", 2, Duration::from_hours(1)).await?, None);
-//! // Who has it may have it for longer, or give it back.
+//! // The owner may extend the lock or release it.
 //! assert!(take(&db, &locks, "nightly report", 1, Duration::from_hours(2)).await?.is_some());
 //! db.delete(&locks, "nightly report").await?;
 //! assert!(take(&db, &locks, "nightly report", 2, Duration::from_hours(1)).await?.is_some());
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! A transaction has one time from its beginning to its end, so a record does not expire under it. A table keeps the lifetime that it
-//! was created with, and one that was created without has none. Secondary indexes find no record that has expired, and a
-//! unique one lets its key be taken. Records that were swept come in a change feed as deletions. Before a backup,
-//! [`Database::sweep_expired`](crate::Database::sweep_expired) deletes at once what nobody can see.
+//! Details:
+//!
+//! - A transaction uses one point in time from start to end, so a record does not expire while a
+//!   transaction uses it.
+//! - A table keeps the lifetime it was created with. A table created without a lifetime has none.
+//! - Secondary indexes do not return expired records. A unique index allows the key of an expired
+//!   record to be reused.
+//! - A change feed reports expired records as deletions when the workers delete them.
+//! - [`Database::sweep_expired`](crate::Database::sweep_expired) deletes all expired records
+//!   immediately, for example before a backup.

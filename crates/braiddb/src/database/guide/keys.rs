@@ -1,8 +1,9 @@
-//! Keys of your own types.
+//! Using your own types as keys.
 //!
-//! Tuples need nothing: `Table<(u64, String), V>` is ordered by the number, then by the text; as `Table<(u64, &str), V>` it
-//! is asked by borrowed texts ([`TableKey`](crate::TableKey)). Enums and
-//! structs of your own derive [`Key`](derive@crate::Key), with a name that never changes, for the catalog has it:
+//! Tuples are keys without further work. A `Table<(u64, String), V>` is ordered by the number, then
+//! by the text. Opened as `Table<(u64, &str), V>`, it accepts borrowed text for lookups
+//! ([`TableKey`](crate::TableKey)). Enums and structs derive [`Key`](derive@crate::Key). The
+//! catalog stores the name of the key type, so this name must never change:
 //!
 //! ```
 //! use braiddb::{Database, Error, Key, Options, Table};
@@ -24,20 +25,25 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! Variants compare in the order in which they are written, and more of them may be added at the end. Numbers after `=`,
-//! as Rust has them, leave room between variants, and let one go without moving those after it. The fields of a variant
-//! must not change, and nobody can tell if they do; [what is stored, and what may change](derive@crate::Key) says all of it.
-//! Before you turn a tuple into a struct: tables are of the one or the other, and only tuples are scanned by their first
-//! parts and looked up by borrowed ones. What `derive` cannot do, generic types above all, implements the
-//! [trait](trait@crate::Key) by hand: it encodes its parts in the order in which they are to compare. What a table relies on
-//! then is for a test of yours: `keeps_the_contract` here fits any type.
+//! Variants compare in declaration order, and new variants may be added at the end. Explicit
+//! discriminants (`= 10`) leave room between variants and allow a variant to be removed without
+//! moving later ones. The fields of a variant must not change, and the engine cannot detect if they
+//! do. See [what is stored, and what may change](derive@crate::Key).
+//!
+//! A table has either tuple keys or struct keys, and the two cannot be exchanged. Only tuples
+//! support scans by their first parts and lookups by borrowed parts.
+//!
+//! `derive` does not support every type; for example, it does not support generic types. For these,
+//! implement the [trait](trait@crate::Key) by hand: encode the parts in the order in which they
+//! compare. Test that the implementation fulfils the contract of the trait; `keeps_the_contract`
+//! below fits any type.
 //!
 //! ```
 //! use std::marker::PhantomData;
 //!
 //! use braiddb::{Database, DecodeError, Error, Key, KeyBuffer, Options, Table};
 //!
-//! /// The number of a `T`, which no number of anything else is taken for.
+//! /// The number of a `T`. The type distinguishes it from numbers of other things.
 //! struct Id<T>(u64, PhantomData<fn() -> T>);
 //!
 //! impl<T: 'static> Key for Id<T> {
@@ -61,14 +67,14 @@
 //!     }
 //! }
 //!
-//! /// `keys` are all different, and in their order; none is encoded by `wrong`.
+//! /// `keys` must be distinct and sorted; `wrong` must be the encoding of no key.
 //! fn keeps_the_contract<K: Key>(keys: &[K], same: fn(&K, &K::Owned) -> bool, wrong: &[u8]) {
 //!     let whole = |key: &K| {
 //!         let mut bytes = KeyBuffer::new();
 //!         key.encode(&mut bytes);
 //!         bytes
 //!     };
-//!     // As in a tuple, where something follows.
+//!     // Tests the key as the first part of a tuple, with bytes after it.
 //!     let before = |key: &K, next: u8| {
 //!         let mut bytes = KeyBuffer::new();
 //!         key.encode_part(&mut bytes);
@@ -80,12 +86,12 @@
 //!         assert!(before(&pair[0], 255) < before(&pair[1], 0), "whatever follows");
 //!     }
 //!     for key in keys {
-//!         assert!(K::decode(&whole(key)).is_ok_and(|found| same(key, &found)), "and are decoded");
+//!         assert!(K::decode(&whole(key)).is_ok_and(|found| same(key, &found)), "every key must decode");
 //!         let part = before(key, 7);
 //!         let (found, rest) = K::decode_part(&part).unwrap();
-//!         assert!(same(key, &found) && rest == [7], "a part takes its own bytes");
+//!         assert!(same(key, &found) && rest == [7], "a part consumes only its own bytes");
 //!     }
-//!     assert!(K::decode(wrong).is_err(), "what is no key is told");
+//!     assert!(K::decode(wrong).is_err(), "bytes that encode no key are rejected");
 //! }
 //!
 //! struct Article;

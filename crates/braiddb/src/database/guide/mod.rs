@@ -1,20 +1,20 @@
-//! How to write what services need. Every example is compiled and run by the tests.
+//! How-to guides for services. The tests compile and run every example.
 //!
-//! | page | what it shows |
+//! | page | content |
 //! |---|---|
 //! | [`closures`] | transactions as closures, and the tables that they use |
-//! | [`errors`] | errors of your own, and those of the engine that a service handles |
-//! | [`results`] | pages of results; reads and writes in one call |
-//! | [`keys`] | keys of your own types |
-//! | [`changing_types`] | values whose types change |
+//! | [`errors`] | errors in closures, and the engine errors that a service handles |
+//! | [`results`] | pages of results; conditional writes in one call |
+//! | [`keys`] | your own types as keys |
+//! | [`changing_types`] | changing the type of stored values |
 //! | [`executors`] | tokio and other executors; cancellation and deadlines |
 //! | [`sessions`] | transactions that span requests |
-//! | [`snapshots`] | one state of the database for reports and exports |
+//! | [`snapshots`] | one consistent state of the database for reports and exports |
 //! | [`read_only`] | reading a database that a service has open |
-//! | [`change_feed`] | following what is committed: copies, other systems, after a restart |
+//! | [`change_feed`] | following commits: copies, other systems, resuming after a restart |
 //! | [`expiry`] | records that expire: sessions, caches, locks |
-//! | [`bulk`] | loads, and changes to very many records |
-//! | [`operation`] | watching a database, and shutting it down |
+//! | [`bulk`] | loading tables, and changing or deleting very many records |
+//! | [`operation`] | monitoring a database, and shutting it down |
 
 pub mod bulk;
 pub mod change_feed;

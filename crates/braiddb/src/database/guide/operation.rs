@@ -1,10 +1,10 @@
-//! Watching a database, and shutting it down.
+//! Monitoring a database, and shutting it down.
 //!
-//! # Watching a database
+//! # Monitoring
 //!
-//! [`Database::stats`](crate::Database::stats) counts what happened and how full everything is. A database is open in one
-//! process at a time; so that others can watch it, the program writes the figures to a file now and then, and
-//! `braid top --from FILE` shows them on a live screen:
+//! [`Database::stats`](crate::Database::stats) returns counters and fill levels. Only one process
+//! can have a database open for writing. To let other processes monitor it, the program writes the
+//! figures to a file regularly. `braid top --from FILE` then shows them on a live screen:
 //!
 //! ```
 //! use std::path::Path;
@@ -12,7 +12,7 @@
 //!
 //! use braiddb::{Database, Error, Options};
 //!
-//! /// To be called every second, say, by a thread or a task of the program.
+//! /// Call this every second, for example from a thread or a task.
 //! fn write_statistics(db: &Database, file: &Path) -> io::Result<()> {
 //!     let unfinished = file.with_extension("unfinished");
 //!     fs::write(&unfinished, serde_json::to_vec(&db.stats())?)?;
@@ -31,6 +31,6 @@
 //!
 //! # Shutting down
 //!
-//! [`Database::close`](crate::Database::close) refuses new transactions, lets those that run come to their end,
-//! writes what is left, and gives the directory free. If nobody calls it, dropping the last handle does the same
-//! without telling what failed; a process that is killed loses nothing that was acknowledged.
+//! [`Database::close`](crate::Database::close) refuses new transactions, waits for the running
+//! ones, writes the remaining data, and releases the directory. Dropping the last handle does the
+//! same, but reports no errors. If the process is killed, every acknowledged commit is kept.

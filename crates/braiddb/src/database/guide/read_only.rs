@@ -1,17 +1,18 @@
 //! Reading a database that a service has open.
 //!
-//! [`Options::read_only`](crate::Options::read_only) opens a database in another process, for a report or an export, without
-//! disturbing the service. The report sees the database as of one moment: everything that was committed when it opened the
-//! database. Open it again to see later commits:
+//! [`Options::read_only`](crate::Options::read_only) opens the database in another
+//! process, for a report or an export. It does not disturb the service and writes nothing to the
+//! directory. It shows every commit up to the moment of opening. To see later commits, open the
+//! database again:
 //!
 //! ```
 //! use std::path::Path;
 //!
 //! use braiddb::{Database, Error, Options, Table};
 //!
-//! /// What all orders come to, in a database that another process may have open.
+//! /// Returns the total of all orders. Another process may have the database open.
 //! fn total(directory: &Path) -> Result<u64, Error> {
-//!     // A report needs little memory, and no more than one thread.
+//!     // A report needs little memory and only one thread.
 //!     let options = Options::default().read_only(true).workers(1).memory_budget(64 << 20);
 //!     let db = Database::open(directory, options)?;
 //!     let orders: Table<u64, u64> = db.run_blocking(async |tx| tx.open_table("orders").await)?;
@@ -36,9 +37,12 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! Calls that would change the database fail with [`Misuse::ReadOnlyDatabase`](crate::Misuse): writes,
-//! `create_table`, and `open_or_create_table` of a missing table. A program that opens the database in both ways uses
-//! `open_table`. It gets [`Error::TableNotFound`](crate::Error::TableNotFound) if the service has not created the table yet:
+//! Every operation that would change the database fails with
+//! [`Misuse::ReadOnlyDatabase`](crate::Misuse). This includes writes,
+//! `create_table`, and `open_or_create_table` for a table that does not exist. A program that works
+//! in both modes opens its tables with `open_table`. It must expect
+//! [`Error::TableNotFound`](crate::Error::TableNotFound) if the service has not created the table
+//! yet:
 //!
 //! ```
 //! use braiddb::{Database, Error, Misuse, Options, Table};
@@ -59,12 +63,15 @@
 //! # Ok::<_, Error>(()) }).unwrap();
 //! ```
 //!
-//! A change feed, a backup and a checkpoint need the database opened for writing. A report that runs within the service's own
-//! process is better served by a [snapshot](super::snapshots), which costs no second opening.
+//! A change feed, a backup and a checkpoint require a database that is open for writing. For a
+//! report inside the service's process, use a [snapshot](super::snapshots), which avoids a second
+//! opening.
 //!
-//! Opening reads the last checkpoint and the log since; [`Database::checkpoint`](crate::Database::checkpoint)
-//! in the service, now and then, keeps that short. If the service's compaction removes what is still to be read, and the file could
-//! not be kept open, a read fails with [`Error::Outdated`](crate::Error::Outdated): open the database again.
+//! Opening reads the last checkpoint and the log after it. Call
+//! [`Database::checkpoint`](crate::Database::checkpoint) in the service regularly to keep this
+//! short. Compaction in the service may remove a file that the reader still needs. If the reader
+//! could not keep that file open, a read fails with [`Error::Outdated`](crate::Error::Outdated):
+//! open the database again.
 //!
 //! # What a read-only database does
 //!

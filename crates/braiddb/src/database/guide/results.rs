@@ -1,9 +1,9 @@
-//! Pages of results, and conditional writes without a transaction of your own.
+//! Pages of results, and conditional writes in one call.
 //!
 //! # Pages of results
 //!
-//! A page is a scan with a limit, from just behind the last key of the page before. It holds nothing between
-//! requests, and sees what was committed in between.
+//! A page is a scan with a limit that starts just after the last key of the previous page. The scan
+//! holds no resources between requests, and sees commits made in between.
 //!
 //! ```
 //! use std::ops::Bound;
@@ -43,8 +43,10 @@
 //!
 //! # Conditional writes
 //!
-//! [`Database::fetch_update`](crate::Database::fetch_update), [`compare_and_set`](crate::Database::compare_and_set) and
-//! [`update_with`](crate::Database::update_with) read and write in one call and one transaction, as
-//! [`Transaction`](crate::Transaction) does within a larger one. [`scan`](crate::Database::scan),
-//! [`first`](crate::Database::first), [`count`](crate::Database::count) and
-//! [`delete_range`](crate::Database::delete_range) are of several records.
+//! [`Database::fetch_update`](crate::Database::fetch_update),
+//! [`compare_and_set`](crate::Database::compare_and_set) and
+//! [`update_with`](crate::Database::update_with) read and write one record in one call, as one
+//! transaction. [`Transaction`](crate::Transaction) has the same methods for use within a larger
+//! transaction. [`scan`](crate::Database::scan), [`first`](crate::Database::first),
+//! [`count`](crate::Database::count) and [`delete_range`](crate::Database::delete_range) work on
+//! several records.

@@ -1,7 +1,8 @@
-//! Snapshots.
+//! Snapshots: one consistent state for long reads.
 //!
-//! [`Database::snapshot`](crate::Database::snapshot) is for what reads for long, or in several places, and must see one
-//! state: a report, an export, a check. It costs one older version of each record that is changed while it is held.
+//! [`Database::snapshot`](crate::Database::snapshot) fits reads that take long, or that run in
+//! several places, and must all see the same state: a report, an export, a check. While a snapshot
+//! is held, the engine keeps one older version of each record that changes.
 //!
 //! ```
 //! use braiddb::{Database, Error, Options, Table};

@@ -1,15 +1,15 @@
-//! Creating indexes, and attaching them.
+//! Creating and attaching indexes.
 //!
 //! | step of a creation | committed |
 //! |---|---|
-//! | 1. the table of its entries, and a row in the catalog | stage *building* |
-//! | 2. the index is listed with its table: from here on, writes of transactions that begin later make entries | the row once more |
-//! | 3. transactions that began before are waited for | |
-//! | 4. the entries of all records are made, as far as they are missing | a few records at a time |
-//! | 5. transactions that begin later may read it | stage *ready* |
+//! | 1. create the table of its entries, and a catalog row | stage *building* |
+//! | 2. list the index with its table: transactions that begin later write entries | the row once more |
+//! | 3. wait for the transactions that began earlier | |
+//! | 4. add the missing entries of all records | a few records at a time |
+//! | 5. allow later transactions to read the index | stage *ready* |
 //!
-//! After a crash, or if the future is dropped, what is built stays, and attaching the index goes on from
-//! step 2.
+//! After a crash, or if the future is dropped, the entries built so far stay. Attaching the index
+//! then continues with step 2.
 
 use std::sync::Arc;
 
@@ -28,22 +28,23 @@ use crate::sched::engine_code;
 use crate::transaction::{Engine, Intent, Isolation, WorkerTransactions};
 use crate::types::{Key, KeyBuffer, TableKey, Value};
 
-/// Records whose entries are made in one transaction, at most.
+/// Maximum number of records indexed in one transaction.
 const FILLED_AT_ONCE: u64 = 256;
 
 impl Database {
-    /// Attaches an index of a table, or creates it if there is none of this name. `extract` is called with
-    /// each value that is written, and gives the record's keys in the index: none, one or many. It may be
-    /// called more than once, gives the same keys for the same value, and does nothing else; if it panics,
-    /// the write fails with [`Error::Panicked`] and has not happened.
+    /// Attaches an index of a table, or creates it if no index of the table has this name.
+    /// `extract` receives each written value and pushes the index keys of the record: none, one or
+    /// several. The engine may call it more than once. It must push the same keys for the same
+    /// value and have no other effects. If it panics, the write fails with [`Error::Panicked`] and
+    /// has no effect.
     ///
-    /// To be called at each opening before the table is written: until then, writes to it fail with
-    /// [`IndexError::Detached`](crate::IndexError).
+    /// Attach the index after each opening, before the first write to the table. Until then, writes
+    /// to the table fail with [`IndexError::Detached`](crate::IndexError).
     ///
-    /// An index is created while transactions go on. Those that are active when this begins are waited
-    /// for, so an interactive transaction that is open holds it up. If the future is dropped, what was
-    /// built stays, and the next call goes on. Until the database is closed or the index is dropped, the
-    /// first function that was given stays.
+    /// Transactions run while an index is created. The creation waits for the transactions that
+    /// were active at its start, so an open interactive transaction delays it. If the future is
+    /// dropped, the entries built so far stay, and the next call continues. The first function
+    /// passed stays in use until the database is closed or the index is dropped.
     ///
     /// ```
     /// use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -66,11 +67,12 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`IndexError::Mismatch`](crate::IndexError) if it was created with other options or another type of keys;
-    /// [`IndexError::DuplicateKey`](crate::IndexError) if it is to be unique and two records have the same key: then there is no
-    /// index; [`BusyWith::TableChange`](crate::BusyWith) while an index of the table is created or dropped; [`Misuse::TableName`](crate::Misuse);
-    /// [`Error::Panicked`] if `extract` did; [`Error::Decode`]; [`Misuse::WouldBlock`](crate::Misuse) from within a transaction,
-    /// which building it would wait for; as [`Database::run`].
+    /// [`IndexError::Mismatch`](crate::IndexError) if it was created with other options or another key type;
+    /// [`IndexError::DuplicateKey`](crate::IndexError) if it is unique and two records have the same key, in which case no
+    /// index is created; [`BusyWith::TableChange`](crate::BusyWith) while an index of the table is created or dropped;
+    /// [`Misuse::TableName`](crate::Misuse); [`Error::Panicked`] if `extract` panicked; [`Error::Decode`];
+    /// [`Misuse::WouldBlock`](crate::Misuse) if called within a transaction, because building the index would wait
+    /// for that transaction; the errors of [`Database::run`].
     pub async fn index<S, K, V, F>(
         &self,
         table: &Table<K, V>,
@@ -87,7 +89,7 @@ impl Database {
         self.index_watched(table, name, options, extract, |_| {}).await
     }
 
-    /// As [`Database::index`], telling how far it is while the index is built.
+    /// Works like [`Database::index`], and reports progress while the index is built.
     ///
     /// ```
     /// use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -174,7 +176,7 @@ impl Database {
             if row.stage != IndexStage::Dropping {
                 break row;
             }
-            // When the database was opened it had been dropped already.
+            // The index was already dropped when the database was opened.
             changing = self.remove_index(&row, changing).await?;
         };
         let (listed, row) = self.list_index(table, row, code).await?;
@@ -186,14 +188,16 @@ impl Database {
                 }
                 built => built?,
             },
-            // Whoever built it gave up once the row was committed, before transactions could read it.
+            // An earlier builder was dropped after it committed the row, but before transactions
+            // could read the index.
             _ if !listed.is_built() => listed.make_usable(self.put_row(&row).await?),
             _ => {}
         }
         Ok(listed)
     }
 
-    /// Makes the index's row in the catalog if there is none. One that is there may be dropped just now.
+    /// Creates the catalog row of the index, unless it exists. The existing index may be in the
+    /// middle of a drop.
     async fn declare_index(
         &self,
         table: &Arc<record::Records>,
@@ -211,8 +215,9 @@ impl Database {
         .await
     }
 
-    /// Lists an index with its table, and commits: so every transaction that begins later sees it listed.
-    /// Returns its row too, which may say *ready* by now: by the last commit of one who gave up building it.
+    /// Lists an index with its table and commits, so that every later transaction sees it listed.
+    /// Returns the index's current row. The row's stage may be *ready* already, through the last
+    /// commit of a builder that was dropped.
     pub(super) async fn list_index(
         &self,
         table: &Arc<record::Records>,
@@ -221,7 +226,7 @@ impl Database {
     ) -> Result<(Arc<Secondary>, IndexDescription)> {
         let there = table.secondary(&row.name);
         let index = there.unwrap_or_else(|| self.shared.engine.secondary(&row));
-        // Before it is listed, or writers could meet it detached.
+        // Attaches the function before listing the index, so that no writer meets it detached.
         index.attach(code);
         let listed = table.list_secondary(index);
         if row.stage != IndexStage::Building {
@@ -231,7 +236,7 @@ impl Database {
         Ok((listed, row))
     }
 
-    /// Makes all entries that are missing, and lets the index be read.
+    /// Adds all missing entries, and then allows reads of the index.
     async fn build_index(
         &self,
         table: &Arc<record::Records>,
@@ -246,7 +251,7 @@ impl Database {
         loop {
             watch(IndexProgress { records, total: table.rids().handed_out().max(records) });
             let (table, index, from) = (table.clone(), index.clone(), after.clone());
-            // What it reads need not be certified: see `fill_index`.
+            // Snapshot isolation suffices, because its reads need no validation: see `fill_index`.
             let filled = self.transaction().isolation(Isolation::Snapshot).run(async move |tx| {
                 let fill = tx.core().fill_index(&table, &index, from.clone(), most);
                 Ok::<_, Error>(engine_code(fill).await?)
@@ -271,7 +276,7 @@ impl Database {
         Ok(())
     }
 
-    /// The indexes there are, in the order of their tables' numbers and their names.
+    /// Returns all indexes, sorted by table number and name.
     ///
     /// ```
     /// use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -287,7 +292,7 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::run`]; when the catalog does not decode.
+    /// As [`Database::run`]; an error if a catalog row does not decode.
     pub async fn indexes(&self) -> Result<Vec<IndexDescription>> {
         self.run(async |tx| tx.index_rows().await).await
     }
@@ -298,7 +303,7 @@ impl Database {
         Ok(Lsn(put.commit_lsn))
     }
 
-    /// Waits until the transactions that are active now are over.
+    /// Waits until all currently active transactions have ended.
     async fn wait_for_grace_period(&self) -> Result<()> {
         let is_over = self
             .on_worker(async || WorkerTransactions::current().wait_for_grace_period().await)
@@ -308,8 +313,8 @@ impl Database {
 }
 
 impl IndexDescription {
-    /// Lists an index of the catalog with its table, when the database is opened, and all paged tables have been
-    /// listed.
+    /// Lists a catalog index with its table when the database is opened. All paged tables are
+    /// already registered.
     pub(in crate::database) fn list(&self, engine: &Engine) {
         let table = engine.table(TableId(self.table_id));
         table.set_name(&self.table);
@@ -318,7 +323,7 @@ impl IndexDescription {
 }
 
 impl Engine {
-    /// An index that the catalog lists.
+    /// Creates the engine's object for an index in the catalog.
     fn secondary(&self, row: &IndexDescription) -> Arc<Secondary> {
         let entries = self.table(TableId(row.id));
         entries.set_name(&format!("{}.{}", row.table, row.name));
@@ -369,35 +374,36 @@ impl Transaction {
         if !self.core().may_use(table) {
             return Err(Error::TableNotFound(wanted.table.clone()));
         }
-        // It would outlive a staged table that is discarded.
+        // The index would outlive a staged table that is discarded.
         if self.is_listed_as_dropped(wanted.table_id).await? {
             return Err(Misuse::IndexOnStagedTable(wanted.table.clone()).into());
         }
         let (catalog, key) = (self.catalog(), row_key(wanted.table_id, &wanted.name));
         let row = |id: TableId| (key, IndexDescription { id: id.0, ..wanted.clone() }.encode());
-        // So that neither is bound by memory where the other is not.
+        // The entries are paged if the table is, so that both have the same memory bounds.
         let paged = table.paged().is_some();
         let created = self.core().create_table(&catalog, row, paged);
         let entries = engine_code(created).await?;
         Ok(IndexDescription { id: entries.id.0, ..wanted.clone() })
     }
 
-    /// Changes the row of an index. It must be this index's still: whoever changes it may have been given
-    /// up, and another may have dropped the index since, or created one of the same name.
+    /// Updates the row of an index. The row must still belong to this index: the operation may have
+    /// been abandoned, and another one may have dropped the index or created one of the same name.
     pub(super) async fn put_row(&self, row: &IndexDescription) -> Result<()> {
         let now = self.row_before(row, row.stage).await?;
-        // Its table may have been renamed meanwhile.
+        // The table may have been renamed since.
         self.update_row(&IndexDescription { table: now.table, ..row.clone() }).await
     }
 
-    /// Writes the row of an index that is not being dropped once more, as it is now, and returns it.
+    /// Rewrites the current row of an index, unless it is being dropped, and returns it.
     async fn put_row_as_it_is(&self, row: &IndexDescription) -> Result<IndexDescription> {
         let now = self.row_before(row, IndexStage::Ready).await?;
         self.update_row(&now).await?;
         Ok(now)
     }
 
-    /// The row of an index as it is now, if it is this index's still, and not past `last`.
+    /// Returns the current row of an index, if it belongs to this index and its stage is not past
+    /// `last`.
     async fn row_before(
         &self,
         row: &IndexDescription,

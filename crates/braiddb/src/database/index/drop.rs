@@ -1,7 +1,11 @@
-//! Dropping indexes, as tables are dropped: the row says *dropping*, nobody reads the index any more; when those are over
-//! who may have, it is taken off the list, so that no entries are written any more; when those are over who may
-//! have had the list, its entries are deleted, and then the row. All that is done on a worker, so that it
-//! goes on if the caller gives up.
+//! Dropping indexes, in these steps:
+//!
+//! 1. Set the stage in its row to *dropping*, so that no new transaction reads the index.
+//! 2. Wait for the transactions that may read it, and remove it from the table's list, so that no
+//!    new transaction writes entries.
+//! 3. Wait for the transactions that may use the old list, and delete the entries and then the row.
+//!
+//! All steps run on a worker, so they continue if the caller's future is dropped.
 
 use std::sync::Arc;
 
@@ -15,11 +19,11 @@ use crate::transaction::{WorkerTransactions, clear_dropped};
 use crate::types::{TableKey, Value};
 
 impl Database {
-    /// Drops an index: it need not be attached. Its entries are deleted while transactions go on; those
-    /// that are active when this begins are waited for.
+    /// Drops an index, which need not be attached. Its entries are deleted while transactions run.
+    /// The call waits for the transactions that are active at its start.
     ///
-    /// If the future is dropped, the index is dropped all the same. If the database is closed meanwhile, or
-    /// the process ends, the entries left are deleted when it is opened the next time.
+    /// If the future is dropped, the index is still dropped. If the database closes or the process
+    /// ends first, the next opening deletes the remaining entries.
     ///
     /// ```
     /// use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -34,8 +38,9 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`IndexError::NotFound`](crate::IndexError); [`BusyWith::TableChange`](crate::BusyWith) while an index of the table is created or dropped;
-    /// [`Misuse::WouldBlock`](crate::Misuse) from within a transaction, which it would wait for; as [`Database::run`].
+    /// [`IndexError::NotFound`](crate::IndexError); [`BusyWith::TableChange`](crate::BusyWith) while an index of the table is created or
+    /// dropped; [`Misuse::WouldBlock`](crate::Misuse) if called within a transaction, because it would wait for
+    /// that transaction; the errors of [`Database::run`].
     pub async fn drop_index<K, V>(&self, table: &Table<K, V>, name: &str) -> Result<()>
     where
         K: TableKey + ?Sized,
@@ -50,8 +55,9 @@ impl Database {
         self.on_worker(async move || drop_index(&table, table_name, name).await).await
     }
 
-    /// Removes an index whose table's indexes only the caller may change. That right is returned; if the
-    /// future is dropped, it is held until the index is removed.
+    /// Removes an index. The caller passes the exclusive right to change the table's indexes, and
+    /// gets it back as the result. If the future is dropped, the right is held until the index is
+    /// removed.
     pub(super) async fn remove_index(
         &self,
         index: &IndexDescription,
@@ -79,21 +85,22 @@ async fn drop_index(table: &Arc<Records>, table_name: String, name: String) -> R
 async fn remove_index(table: &Records, index: &IndexDescription) -> Result<()> {
     let row = IndexDescription { stage: IndexStage::Dropping, ..index.clone() };
     match commit_on_worker(async |tx| tx.put_row(&row).await).await {
-        // It had been dropped before the database was opened, and its deletion came to its end just now.
+        // The index was dropped before the database was opened, and its deletion has just finished.
         Err(Error::Index(IndexError::NotFound { .. })) => return Ok(()),
         put => _ = put?,
     }
     let worker = WorkerTransactions::current();
     if let Some(listed) = table.secondary(&row.name) {
         listed.mark_dropped();
-        // Entries are written for as long as anybody may be certified by what the index told.
+        // Writers add entries while any transaction may still be validated against reads of the
+        // index.
         if !worker.wait_for_grace_period().await? {
-            // The database is closing, and the rest is left to the next opening; so below.
+            // The database is closing, so the next opening deletes the rest. The same holds below.
             return Ok(());
         }
         table.unlist_secondary(&listed);
     }
-    // So every transaction that begins later sees that it is not listed.
+    // Every transaction that begins later sees that the index is not listed.
     match commit_on_worker(async |tx| tx.put_row(&row).await).await {
         Err(Error::Index(IndexError::NotFound { .. })) => return Ok(()),
         put => _ = put?,

@@ -1,5 +1,5 @@
-//! Secondary indexes as their user sees them: created while writes go on, attached again at each opening,
-//! dropped. `docs/indexes.md` has what they are, and why they are right.
+//! Secondary indexes for users: created while writes continue, attached after each opening,
+//! dropped. `docs/indexes.md` explains their design and correctness.
 
 mod create;
 mod drop;
@@ -19,8 +19,8 @@ use super::table::Table;
 use crate::record::{IndexCode, Secondary, ShowKey};
 use crate::types::{DecodeError, Key, KeyBuffer, TableKey, Value};
 
-/// A secondary index with keys of type `S`, of a table with keys of type `K` and values of type `V`; cheap
-/// to clone, and good for as long as its database is open and the index is not dropped.
+/// A secondary index with keys of type `S` on a table with keys of type `K` and values of type `V`.
+/// Cloning is cheap. It is valid until its database is closed or the index is dropped.
 ///
 /// ```
 /// use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -41,8 +41,8 @@ pub struct Index<S: ?Sized, K: ?Sized, V: ?Sized> {
 }
 
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> Index<S, K, V> {
-    /// The same index by keys in which texts and bytes are borrowed, as [`Table::borrowed`]; for an example see
-    /// [`IndexKeys::push_borrowed`].
+    /// Returns the same index with keys in which text and bytes are borrowed, like
+    /// [`Table::borrowed`]; for an example see [`IndexKeys::push_borrowed`].
     pub fn borrowed<B>(&self) -> Index<B, K, V>
     where
         B: TableKey<Stored = S::Stored> + ?Sized,
@@ -56,7 +56,7 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> Index<S, K, 
 }
 
 impl<S: ?Sized, K: ?Sized, V: ?Sized> Index<S, K, V> {
-    /// The index's name.
+    /// Returns the index's name.
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -73,7 +73,7 @@ impl<S: ?Sized, K: ?Sized, V: ?Sized> Index<S, K, V> {
         self.core.name()
     }
 
-    /// The table that it is of.
+    /// Returns the table of the index.
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -104,22 +104,22 @@ impl<S: ?Sized, K: ?Sized, V: ?Sized> std::fmt::Debug for Index<S, K, V> {
     }
 }
 
-/// How an index is created. Start from `IndexOptions::default()`.
+/// Options for creating an index. Start from `IndexOptions::default()`.
 ///
 /// ```
 /// use braiddb::IndexOptions;
 ///
-/// // The second form of the function that gives the keys.
+/// // The second version of the key function.
 /// let options = IndexOptions::default().unique(true).version(1);
 /// assert_eq!((options.unique, options.version), (true, 1));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[non_exhaustive]
 pub struct IndexOptions {
-    /// Whether no two records may have the same key. Default: no.
+    /// If true, no two records may have the same key. Default: false.
     pub unique: bool,
-    /// Which version of the function gives the keys: to be raised whenever it gives other keys for the
-    /// same value than before. An index of another version is not attached. Default: 0.
+    /// The version of the key function. Raise it when the function returns other keys for the same
+    /// value than before. An index of another version cannot be attached. Default: 0.
     pub version: u32,
 }
 
@@ -151,7 +151,7 @@ impl IndexOptions {
     /// # pollster::block_on(async {
     /// # let db = Database::in_memory(Options::default().workers(1))?;
     /// # let names: Table<u64, str> = db.create_table("names").await?;
-    /// // Version 0 of the function gave names as they are.
+    /// // Version 0 of the function did not convert names to lower case.
     /// let lower = IndexOptions::default().version(1);
     /// let by_name = db
     ///     .index(&names, "by_name", lower, |name: &str, keys| keys.push(&name.to_lowercase()))
@@ -166,7 +166,7 @@ impl IndexOptions {
     }
 }
 
-/// Takes the keys of one record.
+/// Collects the index keys of one record.
 ///
 /// ```
 /// use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -174,7 +174,7 @@ impl IndexOptions {
 /// # pollster::block_on(async {
 /// let db = Database::in_memory(Options::default().workers(1))?;
 /// let names: Table<u64, str> = db.create_table("names").await?;
-/// // As many keys as a name has words.
+/// // One key for each word of a name.
 /// let by_word = db
 ///     .index(&names, "by_word", IndexOptions::default(), |name: &str, keys| {
 ///         name.split(' ').for_each(|word| keys.push(word));
@@ -191,7 +191,7 @@ pub struct IndexKeys<'k, S: ?Sized> {
 }
 
 impl<S: Key + ?Sized> IndexKeys<'_, S> {
-    /// Adds a key; one that was added before counts once.
+    /// Adds a key. Adding the same key again has no effect.
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table};
@@ -215,7 +215,8 @@ impl<S: Key + ?Sized> IndexKeys<'_, S> {
         self.push_borrowed(key);
     }
 
-    /// Adds a key that is a tuple in which texts or bytes are borrowed, from the value, say ([`TableKey`]).
+    /// Adds a tuple key whose text or byte parts are borrowed, for example from the value
+    /// ([`TableKey`]).
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexKeys, IndexOptions, Options, Table};
@@ -248,18 +249,18 @@ impl<S: ?Sized> std::fmt::Debug for IndexKeys<'_, S> {
     }
 }
 
-/// How far the building of an index is, as [`Database::index_watched`](super::Database::index_watched)
-/// tells.
+/// Progress of an index build, as reported by
+/// [`Database::index_watched`](super::Database::index_watched).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct IndexProgress {
-    /// Records that were looked at.
+    /// Records processed so far.
     pub records: u64,
-    /// How many there are, about.
+    /// Approximate number of records in the table.
     pub total: u64,
 }
 
-/// What gives an index its keys, as the engine calls it.
+/// Wraps the key function for the engine.
 fn erase<S, V, F>(extract: F) -> IndexCode
 where
     S: Key + ?Sized,
@@ -277,7 +278,7 @@ where
     IndexCode { extract, split: split::<S>, show_key }
 }
 
-/// Bytes of the index's key at the start of an entry's.
+/// Returns the length of the index key at the start of an entry's key, in bytes.
 fn split<S: Key + ?Sized>(entry: &[u8]) -> Result<usize, DecodeError> {
     let (_, rest) = S::decode_part(entry)?;
     let part_bytes = entry.len().checked_sub(rest.len());

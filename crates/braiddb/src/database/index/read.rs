@@ -11,8 +11,8 @@ use crate::sched::engine_code;
 use crate::transaction::{self, Bounds, Direction, Hit};
 use crate::types::{Key, KeyBuffer, KeyPrefix, TableKey, Value};
 
-/// A scan of an index: the index's key, the record's key and its value, in the order of the index's keys,
-/// and of the records' keys where those are equal. A record that has several keys in the range is met under
+/// A scan of an index. It returns the index key, the record's key and its value, sorted by index
+/// key and then by record key. A record with several index keys in the range is returned once for
 /// each.
 ///
 /// ```
@@ -44,7 +44,8 @@ pub struct IndexScan<'tx, S: ?Sized, K: ?Sized, V: ?Sized> {
     types: PhantomData<fn(&S, &K, &V)>,
 }
 
-/// A scan of the entries of an index: the index's key and the record's key. Records are not read.
+/// A scan of the entries of an index. It returns the index key and the record's key, and does not
+/// read the records.
 ///
 /// ```
 /// use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -73,7 +74,7 @@ pub struct IndexScan<'tx, S: ?Sized, K: ?Sized, V: ?Sized> {
 pub struct IndexEntries<'tx, S: ?Sized, K: ?Sized>(IndexScan<'tx, S, K, ()>);
 
 impl Transaction {
-    /// The records that have a key in a range in an index.
+    /// Scans the records with an index key in a range.
     ///
     /// ```
     /// use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -102,8 +103,9 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`IndexError::NotFound`](crate::IndexError) if the index was dropped; [`Error::Conflict`](crate::Error) if the transaction began
-    /// before the index was built, to be tried again; when the table belongs to another database.
+    /// [`IndexError::NotFound`](crate::IndexError) if the index was dropped; [`Error::Conflict`] if the transaction
+    /// began before the index was built, and must be retried; an error if the table belongs to
+    /// another database.
     pub fn scan_by<S, K, V>(
         &self,
         index: &Index<S, K, V>,
@@ -118,7 +120,7 @@ impl Transaction {
         Ok(IndexScan { core, types: PhantomData })
     }
 
-    /// The records that have a key in an index that starts with `prefix`.
+    /// Scans the records with an index key that starts with `prefix`.
     ///
     /// ```
     /// use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -160,8 +162,8 @@ impl Transaction {
         Ok(IndexScan { core, types: PhantomData })
     }
 
-    /// The keys of a range in an index, with the keys of their records; what else the records hold is
-    /// neither read nor certified.
+    /// Scans the index keys of a range and the keys of their records. Other contents of the records
+    /// are neither read nor validated.
     ///
     /// ```
     /// use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -198,7 +200,7 @@ impl Transaction {
         Ok(IndexEntries(IndexScan { core, types: PhantomData }))
     }
 
-    /// The record that has a key in a unique index: its own key and its value.
+    /// Returns the key and the value of the record with this key in a unique index.
     ///
     /// ```
     /// use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -220,7 +222,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`IndexError::NotUnique`](crate::IndexError); as [`Transaction::scan_by`] and [`Transaction::get`].
+    /// [`IndexError::NotUnique`](crate::IndexError); the errors of [`Transaction::scan_by`] and [`Transaction::get`].
     pub async fn get_by<S, K, V>(
         &self,
         index: &Index<S, K, V>,
@@ -260,8 +262,8 @@ impl Transaction {
 }
 
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V> {
-    /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
-    /// [`Misuse::ScanBegun`](crate::Misuse).
+    /// Reverses the order: from the largest key to the smallest. Call this before the first `next`;
+    /// otherwise the next call fails with [`Error::Options`].
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -287,7 +289,7 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
         self
     }
 
-    /// At most `count` records.
+    /// Limits the scan to `count` records.
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -316,11 +318,11 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
         self
     }
 
-    /// The next record: the index's key, its own key and its value; `None` after the last. The value is
-    /// good until the next call.
+    /// Returns the next record as index key, record key and value; `None` after the last. The value
+    /// is valid until the next call.
     ///
-    /// Dropping the future loses no record: the next call gives the one that this would have given. So does
-    /// an error, and the record it is about is tried again.
+    /// Dropping the future or receiving an error loses no record: the next call returns the same
+    /// record or tries it again.
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -355,8 +357,8 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
 }
 
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
-    /// From the largest key to the smallest instead; to be called before the first `next`: one that comes later says so, as
-    /// [`Misuse::ScanBegun`](crate::Misuse).
+    /// Reverses the order: from the largest key to the smallest. Call this before the first `next`;
+    /// otherwise the next call fails with [`Error::Options`].
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -378,7 +380,7 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
         Self(self.0.rev())
     }
 
-    /// At most `count` entries.
+    /// Limits the scan to `count` entries.
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -406,8 +408,8 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
         Self(self.0.limit(count))
     }
 
-    /// The next entry: the index's key and the record's; `None` after the last. Dropping the future, or an
-    /// error, loses none.
+    /// Returns the next entry as index key and record key; `None` after the last. Dropping the
+    /// future or receiving an error loses no entry.
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -428,7 +430,8 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// # Errors
     /// As [`Scan::next`](crate::Scan::next).
     pub async fn next(&mut self) -> Result<Option<(S::Decoded, K::Decoded)>> {
-        // Records are not read: their values are empty, as the unit's encoding is.
+        // The scan does not read records, so their values are empty, like the encoding of the unit
+        // type.
         Ok(self.0.next().await?.map(|(key, primary, ())| (key, primary)))
     }
 }
@@ -445,15 +448,15 @@ impl<S: ?Sized, K: ?Sized> std::fmt::Debug for IndexEntries<'_, S, K> {
     }
 }
 
-/// A key as the first part of a tuple.
+/// Encodes a key as the first part of a tuple.
 fn part_of<S: TableKey + ?Sized>(key: &S) -> KeyBuffer {
     let mut part = KeyBuffer::new();
     key.encode_key_part(&mut part);
     part
 }
 
-/// Between which entries those of a range of keys are. Entries of one key start with its part, and no
-/// part is the start of another.
+/// Returns the bounds of the entries for a range of index keys. The entries of one key start with
+/// its encoded part, and no encoded part is a prefix of another.
 fn bounds_of<S: TableKey + ?Sized>(range: &impl KeyRange<S>) -> Bounds {
     let (low, high) = range.key_bounds();
     let low = match low {
@@ -461,7 +464,7 @@ fn bounds_of<S: TableKey + ?Sized>(range: &impl KeyRange<S>) -> Bounds {
         Bound::Included(key) => Bound::Included(part_of(key)),
         Bound::Excluded(key) => match after_prefix(&part_of(key)) {
             Bound::Excluded(next) => Bound::Included(next),
-            // No entry comes after it.
+            // No entry follows.
             _ => Bound::Excluded(last_possible()),
         },
     };
@@ -473,7 +476,7 @@ fn bounds_of<S: TableKey + ?Sized>(range: &impl KeyRange<S>) -> Bounds {
     Bounds { low, high }
 }
 
-/// A key that is larger than any other a table takes.
+/// Returns a key that is larger than any key a table accepts.
 fn last_possible() -> KeyBuffer {
     let mut key = KeyBuffer::new();
     key.extend_from_slice(&[u8::MAX; crate::index::MAX_KEY_BYTES]);

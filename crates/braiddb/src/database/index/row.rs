@@ -1,11 +1,16 @@
-//! Indexes in the catalog.
+//! Catalog rows of indexes.
 //!
-//! Key: `braid.index.`, the number of the table as ten decimal digits, a full stop, the index's name. Value,
-//! little-endian: the number of the table of its entries `u32`; its stage, a byte: 1 while it is built, 2
-//! when it may be read, 3 while it is dropped; 1 if it is unique, or 0; its version `u32`; the number of the
-//! table that it is of `u32`; that table's name and the type of the index's keys, each as a length `u16` and
-//! UTF-8 bytes; and a byte 2. A build that knows no indexes takes that byte for damage, and so opens no
-//! database that has some.
+//! Key: `braid.index.`, the table number as ten decimal digits, a full stop, and the index name.
+//! Value, little-endian:
+//!
+//! - number of the entry table, `u32`
+//! - stage, one byte: 1 building, 2 ready, 3 dropping
+//! - one byte: 1 if unique, 0 otherwise
+//! - version, `u32`
+//! - number of the indexed table, `u32`
+//! - the name of that table and the type of the index keys, each as a length `u16` and UTF-8 bytes
+//! - one byte with the value 2. A build without support for indexes reports it as damage and so
+//!   refuses to open the database
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -18,62 +23,63 @@ use crate::types::{DecodeError, KeyBuffer};
 const PREFIX: &str = "braid.index.";
 const LAST: u8 = 2;
 
-/// What an index is at; it goes from each to a later one only.
+/// The stage of an index. It only moves forward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum IndexStage {
-    /// It is being built, or that was broken off: [`Database::index`](crate::Database::index) goes on.
+    /// The index is being built, or its build was interrupted;
+    /// [`Database::index`](crate::Database::index) continues it.
     Building,
-    /// It may be read.
+    /// The index can be read.
     Ready,
-    /// It was dropped, and its entries are being deleted.
+    /// The index was dropped, and its entries are being deleted.
     Dropping,
 }
 
-/// An index, as the catalog lists it.
+/// An index, as listed in the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct IndexDescription {
-    /// Its name, unique among the table's.
+    /// The index's name, unique within its table.
     pub name: String,
-    /// The name of the table that it is of.
+    /// The name of the indexed table.
     pub table: String,
-    /// The number of the table of its entries, unique for the life of the database.
+    /// The number of the entry table, unique for the life of the database.
     pub id: u32,
-    /// Whether no two records may have the same key in it.
+    /// True if no two records may have the same key.
     pub unique: bool,
-    /// The version of what gives it its keys.
+    /// The version of the key function.
     pub version: u32,
-    /// The type of its keys.
+    /// The type of the index keys.
     pub key_type: String,
-    /// What it is at.
+    /// The stage of the index.
     pub stage: IndexStage,
     #[serde(skip)]
     pub(in crate::database) table_id: u32,
 }
 
-/// The catalog's key of an index.
+/// Returns the catalog key of an index.
 pub(super) fn row_key(table_id: u32, name: &str) -> Vec<u8> {
     format!("{PREFIX}{table_id:010}.{name}").into_bytes()
 }
 
-/// Whether a key of the catalog is an index's.
+/// Returns whether a catalog key belongs to an index.
 pub(in crate::database) fn is_row_key(key: &[u8]) -> bool {
     key.starts_with(PREFIX.as_bytes())
 }
 
-/// Between which keys of the catalog all indexes are.
+/// Returns the bounds of all index rows in the catalog.
 pub(super) fn row_bounds() -> (Bound<KeyBuffer>, Bound<KeyBuffer>) {
     let (mut low, mut high) = (KeyBuffer::new(), KeyBuffer::new());
     low.extend_from_slice(PREFIX.as_bytes());
-    // The character after the full stop.
+    // `/` is the character after the full stop.
     high.extend_from_slice(b"braid.index/");
     (Bound::Included(low), Bound::Excluded(high))
 }
 
 impl IndexDescription {
-    /// The table of its entries, and its row.
+    /// Returns the entry table, and the row.
     pub(in crate::database) fn catalog_row(&self, engine: &Engine) -> (Arc<Records>, CatalogRow) {
         let catalog = engine.table(CATALOG);
         let key = row_key(self.table_id, &self.name);
@@ -139,7 +145,7 @@ impl IndexDescription {
         })
     }
 
-    /// What must be the same whenever the index is attached.
+    /// Describes the properties that must match whenever the index is attached.
     pub(super) fn definition(&self) -> String {
         let unique = if self.unique { "unique" } else { "not unique" };
         format!("{unique}, version {}, keys of type {}", self.version, self.key_type)

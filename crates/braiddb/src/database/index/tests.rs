@@ -1,4 +1,4 @@
-//! Indexes across crashes: from each, the index that is attached again is what the table is.
+//! Indexes across crashes: after each crash, the attached index matches its table.
 
 use crate::database::Tuning;
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ type Records = Table<u64, u64>;
 type Digits = Index<u64, u64, u64>;
 
 const RECORDS: u64 = 60;
-/// Crashes that are looked at, of one history, at most.
+/// Maximum number of crashes tested per history.
 const MAX_CRASHES: usize = 40;
 
 fn options() -> Options {
@@ -37,7 +37,7 @@ fn attach(db: &Database, table: &Records, unique: bool) -> Result<Digits, Error>
     crate::database::block_on(db.index(table, "digits", options, digits))
 }
 
-/// Whether the table of a history is paged.
+/// Returns whether the table of a history is paged.
 fn is_paged(seed: u64) -> bool {
     seed / 2 % 2 == 1
 }
@@ -49,7 +49,7 @@ fn open_table(db: &Database, seed: u64) -> Records {
     db.run_blocking(open).unwrap()
 }
 
-/// Writes a few records in one transaction, which may be refused.
+/// Writes a few records in one transaction, which may fail.
 fn write(db: &Database, table: &Records, random: &mut fastrand::Rng) {
     let some: Vec<_> = (0..random.u64(1..4))
         .map(|_| (random.u64(0..RECORDS), random.u64(0..4) > 0, random.u64(1..5000)))
@@ -58,7 +58,7 @@ fn write(db: &Database, table: &Records, random: &mut fastrand::Rng) {
     let done = db.run_blocking(async move |tx| {
         for (key, puts, value) in &some {
             match puts {
-                // Values that few others have.
+                // Few records share these values.
                 true => tx.put(&table, key, &(value * RECORDS + key)).await?,
                 false => _ = tx.delete(&table, key).await?,
             }
@@ -91,8 +91,8 @@ fn check(db: &Database, table: &Records, index: &Digits, unique: bool) {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
-/// A database's whole history with an index: created beside writes, written, dropped, while `dropping` is
-/// set, and created again.
+/// Runs the history of a database with an index: creates it during writes, writes, drops it (while
+/// `dropping` is set), and creates it again.
 fn history(disk: &SimulatedDisk, seed: u64, unique: bool, dropping: &Mutex<bool>) {
     let db = Database::open_simulated(disk, options(), seed).unwrap();
     let mut random = fastrand::Rng::with_seed(seed);
@@ -129,19 +129,19 @@ fn history(disk: &SimulatedDisk, seed: u64, unique: bool, dropping: &Mutex<bool>
     db.close().unwrap();
 }
 
-/// What a crash left: it is opened, the index is attached or created again, and held against the table,
-/// before and after more is written. Returns what the index was at.
+/// Opens a database after a crash, attaches or creates the index, and compares it with the table
+/// before and after more writes. Returns the stage of the index found.
 fn reopen(disk: &SimulatedDisk, seed: u64, number: u64, unique: bool) -> Option<IndexStage> {
     let db = Database::open_simulated(disk, options(), seed * 1000 + number).unwrap();
     let mut random = fastrand::Rng::with_seed(seed * 1000 + number);
-    // Of the kind that it was created as.
+    // Opens the kind of table that was created.
     let table = open_table(&db, seed);
     let before = crate::database::block_on(db.indexes()).unwrap();
     assert!(before.len() <= 1);
     let index = loop {
         match attach(&db, &table, unique) {
             Ok(index) => break index,
-            // What was dropped is being deleted.
+            // The dropped index is being deleted.
             Err(Error::Busy(BusyWith::TableChange { .. })) => write(&db, &table, &mut random),
             Err(other) => panic!("{other:?}"),
         }
@@ -169,7 +169,7 @@ fn an_index_is_what_its_table_is_after_every_crash() {
             let mut random = fastrand::Rng::with_seed(seed);
             disk.watch(move |moment| {
                 let (mut found, dropped) = (found.lock(), *dropped.lock());
-                // Dropping takes few operations.
+                // A drop takes few operations.
                 let one_in = if dropped { 2 } else { 40 };
                 if found.len() < MAX_CRASHES && random.u32(0..one_in) == 0 {
                     let disk = moment.crash(random.u64(..), &mut CrashCounts::default());
@@ -187,7 +187,7 @@ fn an_index_is_what_its_table_is_after_every_crash() {
                     None => "none",
                     Some(IndexStage::Building) => "building",
                     Some(IndexStage::Ready) => "ready",
-                    // Mostly it is over before anybody looks.
+                    // The drop usually finishes before the test looks.
                     Some(IndexStage::Dropping) => continue,
                 });
             }
@@ -204,7 +204,7 @@ fn a_creation_goes_on_when_one_that_was_given_up_makes_the_index_ready_meanwhile
         let table = open_table(&db, 0);
         attach(&db, &table, false).unwrap();
         let ready = crate::database::block_on(db.indexes()).unwrap().remove(0);
-        // As the second creation read it, before the last commit of the first.
+        // The row as the second creation read it, before the last commit of the first.
         let read = IndexDescription { stage: IndexStage::Building, ..ready.clone() };
         let code = erase::<u64, u64, _>(digits);
         let (_, row) = crate::database::block_on(db.list_index(&table.core, read, code)).unwrap();

@@ -1,4 +1,5 @@
-//! Change feeds where it shows from within only: what they keep, and that they are told of a failure.
+//! Internal tests of change feeds: the resources that they hold, and their error after an engine
+//! failure.
 
 use std::pin::pin;
 use std::sync::mpsc::channel;
@@ -9,14 +10,14 @@ use pollster::block_on;
 use super::super::{ChangeTransaction, Changes, ChangesFrom, Database, Error, Options, Table};
 use crate::common::{Watched, with_limit};
 
-/// Longest a test may take, in seconds.
+/// Time limit of a test, in seconds.
 const LIMIT: u64 = 600;
 
 fn next(changes: &mut Changes) -> ChangeTransaction {
     block_on(changes.next()).unwrap().expect("a feed ends with an error")
 }
 
-/// What a snapshot keeps is let go with its last piece, also if the feed is not polled any more.
+/// A feed releases its snapshot after the last piece, even if it is not polled again.
 #[test]
 fn a_snapshot_is_over_with_its_last_piece() {
     with_limit(LIMIT, |_| {
@@ -32,14 +33,14 @@ fn a_snapshot_is_over_with_its_last_piece() {
     });
 }
 
-/// Also while another worker does not come back from a user's code.
+/// The feed also receives the error while another worker is blocked in a user's code.
 #[test]
 fn a_feed_that_waits_is_told_that_the_engine_failed() {
     with_limit(LIMIT, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), Options::default().workers(2)).unwrap().watched();
         let mut changes = db.changes(ChangesFrom::Now);
-        // Once it has a token it has followed the log to its end, and waits there.
+        // Once it has a token, it has followed the log to its end and waits there.
         let mut context = Context::from_waker(Waker::noop());
         let mut poll = |changes: &mut Changes| {
             assert!(pin!(changes.next()).as_mut().poll(&mut context).is_pending());

@@ -1,4 +1,5 @@
-//! Records that expire, on a disk that crashes at any moment: what had expired stays so, what had not is there.
+//! Expiring records on a disk that crashes at any moment: expired records stay invisible, and all
+//! others are present.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,16 +13,16 @@ use crate::io::{CrashCounts, SimulatedDisk};
 use crate::sync::Mutex;
 use crate::transaction::WallClock;
 
-/// Longest a test may take, in seconds.
+/// Time limit of a test, in seconds.
 const LIMIT: u64 = 600;
-/// Workers sweep by themselves an eighth of this later, of real time.
+/// The workers sweep after an additional eighth of this, in real time.
 const TTL: u64 = 8 * 3_600_000;
-/// Records written one after the other, each a tenth of a lifetime after the last.
+/// Records, each written a tenth of a lifetime after the previous one.
 const RECORDS: u64 = 40;
-/// Of the moments at which the disk may crash, every so many is looked at.
+/// The test examines every `EVERY`-th possible moment of a crash.
 const EVERY: u64 = 2;
 
-/// What the test knows at a moment.
+/// The expected state at a moment.
 #[derive(Clone, Default)]
 struct Known {
     now: Arc<AtomicU64>,
@@ -90,7 +91,8 @@ fn a_crash_brings_nothing_back_that_had_expired_and_loses_nothing_that_had_not()
                 let time = Arc::new(AtomicU64::new(now));
                 let (db, table) = open(&disk, &time, paged);
                 let found = keys(&db, &table);
-                // The clock shows 1 more than a multiple: what is ten records old has expired.
+                // The clock is one more than a multiple of the interval, so the record written ten
+                // intervals ago has expired.
                 let first = (now / (TTL / 10)).saturating_sub(9);
                 let (alive, more) = (first..acknowledged, first..=acknowledged);
                 let expected = [alive.collect::<Vec<_>>(), more.collect()];
@@ -104,8 +106,8 @@ fn a_crash_brings_nothing_back_that_had_expired_and_loses_nothing_that_had_not()
     });
 }
 
-/// A transaction has written a record when a sweep passes that cannot see it yet: once it has committed, it is known that
-/// there is something to be swept.
+/// A transaction writes a record, and a sweep passes before its commit and cannot see the record.
+/// After the commit, the record must be due for a sweep.
 #[test]
 fn what_is_committed_after_a_sweep_has_passed_is_due_when_it_expires() {
     with_limit(LIMIT, |_| {

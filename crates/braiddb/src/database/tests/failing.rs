@@ -1,5 +1,6 @@
-//! Panics planted in the engine's own code: it stops for all, everyone who waits is told why, nothing is
-//! acknowledged any more, and the database opens again with all that was.
+//! Panics planted in the engine's own code. The engine stops for all users, every waiter receives
+//! the reason, no commit is acknowledged any more, and the database opens again with all
+//! acknowledged commits.
 
 use crate::database::Tuning;
 use crate::database::error::BusyWith;
@@ -18,7 +19,7 @@ use crate::transaction::PanicPoint;
 
 type Records = Table<u64, u64>;
 
-/// Far more than a test takes, on a loaded machine.
+/// A time limit far above the duration of a test on a loaded machine.
 const LIMIT_SECONDS: u64 = 120;
 
 fn options() -> Options {
@@ -32,7 +33,7 @@ fn is_failed<T: std::fmt::Debug>(result: Result<T>, message: &str) {
     }
 }
 
-/// Does something again and again until it fails; of what.
+/// Repeats an operation until it fails, and returns the error.
 fn until_failed(
     db: &Database,
     mut act: impl FnMut(&Database) -> Result<()> + Send + 'static,
@@ -48,14 +49,14 @@ fn until_failed(
     })
 }
 
-/// Callers of every kind, at work or waiting.
+/// Callers of every kind, running or waiting.
 struct Callers {
     working: Vec<(&'static str, JoinHandle<Error>)>,
-    /// The last put that was acknowledged.
+    /// The last acknowledged put.
     acknowledged: Arc<AtomicU64>,
     drawn: Arc<AtomicU64>,
     replied: Arc<AtomicU64>,
-    /// Whether who does upkeep compacts, too.
+    /// True if the upkeep caller also compacts.
     compacts: Arc<AtomicBool>,
 }
 
@@ -73,7 +74,7 @@ impl Callers {
         callers.roll_back(db, table);
         callers.abort(db, table);
         let working = &mut callers.working;
-        // One after the other: only one can be under way.
+        // One after the other: only one can run at a time.
         let compacts = callers.compacts.clone();
         let keep_up = move |db: &Database| {
             if compacts.load(Ordering::SeqCst) {
@@ -152,7 +153,7 @@ impl Callers {
         self.working.push(("an abort", until_failed(db, abort)));
     }
 
-    /// A source without an end, some of whose transactions wait for ever.
+    /// Runs an endless source. Some of its transactions wait forever.
     fn source(&mut self, db: &Database, table: &Records) {
         let (table, drawn, replied) = (table.clone(), self.drawn.clone(), self.replied.clone());
         let inputs = std::iter::from_fn(move || Some(drawn.fetch_add(1, Ordering::SeqCst)));
@@ -172,7 +173,7 @@ impl Callers {
         self.working.push(("a source", waits));
     }
 
-    /// All of them were told; returns what was acknowledged.
+    /// Asserts that all callers received the error. Returns the last acknowledged put.
     fn are_told(self, message: &str) -> u64 {
         for (what, thread) in self.working {
             match thread.join().unwrap() {
@@ -187,7 +188,7 @@ impl Callers {
     }
 }
 
-/// Every call on a database that has failed says so.
+/// Asserts that every call on a failed database returns the failure.
 fn says_so(db: &Database, table: &Records, directory: &Path, message: &str) {
     let put = table.clone();
     is_failed(db.run_blocking(async move |tx| tx.put(&put, &1, &1).await), message);
@@ -219,12 +220,12 @@ fn fails_for_all(point: PanicPoint) {
             std::thread::yield_now();
         }
         db.shared.engine.planted_panic.plant(point);
-        // Not earlier: a compaction under way would wait for the transactions that stay open.
+        // Set only now: an earlier compaction would wait for the transactions that stay open.
         callers.compacts.store(true, Ordering::SeqCst);
         let message = format!("planted in {point:?}");
         let acknowledged = callers.are_told(&message);
         says_so(&db, &table, directory.path(), &message);
-        // The directory is free, and what was acknowledged is in it.
+        // The directory is released and contains everything acknowledged.
         let again = Database::open(directory.path(), options()).unwrap().watched();
         assert_eq!(again.check().unwrap().problems, Vec::<String>::new());
         let records: Records = block_on(again.open_table("records")).unwrap();
@@ -247,7 +248,7 @@ fn a_panic_in_the_engine_stops_it_for_all() {
     });
 }
 
-/// The last thing that a worker does can fail too: whoever closes is told, also from several threads.
+/// The last step of a worker can fail too: `close` reports it, also to several threads.
 #[test]
 fn a_panic_while_closing_is_told_by_close() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -288,7 +289,7 @@ fn a_database_in_memory_fails_for_all_too() {
     }
 }
 
-/// A value whose destructor panics, and counts.
+/// A value whose destructor panics and counts its calls.
 struct Bomb(Arc<AtomicU64>);
 
 impl Drop for Bomb {
@@ -298,7 +299,8 @@ impl Drop for Bomb {
     }
 }
 
-/// What the failing transaction and others captured panics when it is dropped on the way.
+/// Values captured by the failing transaction and others panic when they are dropped during the
+/// failure.
 #[test]
 fn destructors_that_panic_while_the_engine_fails() {
     for point in [PanicPoint::Read, PanicPoint::Commit, PanicPoint::Turn] {
@@ -323,7 +325,7 @@ fn destructors_that_panic_while_the_engine_fails() {
                 [third],
                 async |_tx, _input: &Bomb| std::future::pending::<Result<()>>().await,
                 |input, result| {
-                    // Its own panic would hide why the source ended.
+                    // A second panic would hide the reason why the source ended.
                     _ = std::panic::catch_unwind(AssertUnwindSafe(|| drop(input)));
                     result.map(drop)
                 },
@@ -350,7 +352,8 @@ fn destructors_that_panic_while_the_engine_fails() {
     }
 }
 
-/// A closure may catch what comes out of `get`: its transaction is not acknowledged all the same.
+/// A closure may catch a panic that passes through `get`. Its transaction must still not be
+/// acknowledged.
 #[test]
 fn a_closure_that_catches_the_engines_panic_commits_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
@@ -372,7 +375,7 @@ fn a_closure_that_catches_the_engines_panic_commits_nothing() {
     });
 }
 
-/// Repeated, with the last handle dropped instead of a call of `close`: nothing hangs, nothing aborts.
+/// Repeated drops of the last handle instead of calls of `close`: nothing hangs or aborts.
 #[test]
 fn engines_that_fail_are_dropped() {
     with_limit(LIMIT_SECONDS, |_| {

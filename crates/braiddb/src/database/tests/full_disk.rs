@@ -1,5 +1,5 @@
-//! A disk that runs full refuses what needs room, and is no dead end: reads go on, deletions and
-//! compaction have room of their own, and what they gain can be written again.
+//! A full disk rejects writes, but the database stays usable: reads continue, deletions and
+//! compaction have reserved space, and the space they free can be written again.
 
 use crate::database::Tuning;
 use std::collections::BTreeMap;
@@ -16,14 +16,14 @@ use crate::sync::Mutex;
 const SECTOR_BYTES: u64 = 4096;
 const SEGMENT_BYTES: u64 = 64 << 10;
 const VALUE_BYTES: usize = 1000;
-/// Records of a transaction.
+/// Records per transaction.
 const BATCH: u64 = 10;
-/// Longest a test may take, in seconds.
+/// Time limit of a test, in seconds.
 const LIMIT: u64 = 300;
 
 type Records = Table<u64, [u8]>;
 
-/// What must be there: each key's version.
+/// The expected contents: the version of each key.
 type Model = BTreeMap<u64, u64>;
 
 fn options() -> Options {
@@ -82,8 +82,8 @@ fn delete(db: &Database, table: &Records, keys: &[u64]) -> Result<(), Error> {
     })
 }
 
-/// Writes new records until the disk is full, and compaction, which it begins by itself, cannot help;
-/// how many there were.
+/// Writes new records until the disk is full and automatic compaction cannot free space. Returns
+/// the number of records.
 fn fill(
     db: &Database,
     disk: &SimulatedDisk,
@@ -110,7 +110,7 @@ fn fill(
                 if refused == 3 {
                     return model.len() as u64 - before;
                 }
-                // What goes on by itself is over then.
+                // Waits until the automatic work has ended.
                 disk.settle();
                 continue;
             }
@@ -120,13 +120,14 @@ fn fill(
     }
 }
 
-/// Deletes every second record; where that finds no room, compaction makes some.
+/// Deletes every second record. If a deletion finds no space, compaction frees some.
 fn thin_out(db: &Database, table: &Records, model: &mut Model) {
     let keys = model.keys().copied().step_by(2).collect();
     delete_all(db, table, model, keys);
 }
 
-/// Deletes the first half of all records, likewise: what of a paged table is deleted here and there leaves pages half full.
+/// Deletes the first half of all records in the same way. Scattered deletions in a paged table
+/// would leave pages half full.
 fn delete_first_half(db: &Database, table: &Records, model: &mut Model) {
     let keys = model.keys().copied().take(model.len() / 2).collect();
     delete_all(db, table, model, keys);
@@ -148,7 +149,7 @@ fn delete_all(db: &Database, table: &Records, model: &mut Model, keys: Vec<u64>)
 fn compact(db: &Database) {
     loop {
         match block_on(db.compact()) {
-            // One that was due by itself.
+            // An automatic checkpoint is running.
             Err(Error::Busy(BusyWith::Checkpoint)) => std::thread::yield_now(),
             compacted => {
                 compacted.unwrap();
@@ -184,7 +185,8 @@ fn deletions_and_compaction_lead_out_of_a_full_disk_again_and_again() {
     });
 }
 
-/// A checkpoint of a paged table has images of its pages, and takes as much of the disk again, if all have changed.
+/// A checkpoint of a paged table writes images of its pages. If all pages changed, it needs as much
+/// disk space again.
 #[test]
 fn deletions_and_compaction_lead_out_of_full_disks_of_any_size_with_a_paged_table() {
     with_limit(LIMIT, |_| {
@@ -193,7 +195,8 @@ fn deletions_and_compaction_lead_out_of_full_disks_of_any_size_with_a_paged_tabl
                 TableOptions::default().paged(),
                 sectors,
                 delete_first_half,
-                // The first were written without a checkpoint, whose images take as much again.
+                // The first records were written before a checkpoint, whose images need as much
+                // space again.
                 |_| 0,
             );
             assert!(
@@ -276,7 +279,8 @@ fn a_crash_while_a_full_disk_with_a_paged_table_is_compacted_loses_nothing() {
     });
 }
 
-/// Then nothing that the database holds back is enough; the error says how many bytes are.
+/// The space reserved by the database is not sufficient in this case. The error states the required
+/// number of bytes.
 #[test]
 fn a_disk_that_others_filled_refuses_a_checkpoint_and_says_what_it_takes() {
     with_limit(LIMIT, |limit| {
@@ -289,7 +293,7 @@ fn a_disk_that_others_filled_refuses_a_checkpoint_and_says_what_it_takes() {
             model.extend(keys.iter().map(|key| (*key, 0)));
         }
         disk.settle();
-        // Of what is held back too.
+        // The other user of the disk takes part of the reserve too.
         let reserve = disk.files().into_iter().find(|(name, _)| name == "braid.reserve");
         let held = reserve.map_or(0, |(_, bytes)| bytes) / SECTOR_BYTES;
         let used = |disk: &SimulatedDisk| {
@@ -319,7 +323,7 @@ fn a_disk_that_others_filled_refuses_a_checkpoint_and_says_what_it_takes() {
     });
 }
 
-/// Compaction then finds no segment of which much is dead.
+/// Compaction then finds no segment with many dead records.
 #[test]
 fn a_few_deletions_everywhere_make_room() {
     with_limit(LIMIT, |limit| {
@@ -328,7 +332,7 @@ fn a_few_deletions_everywhere_make_room() {
         let (db, table) = open(&disk, 1);
         let first = fill(&db, &disk, &table, &mut model, 0);
         for round in 1..4 {
-            // All in one transaction: for several there may be no room.
+            // Uses one transaction: the disk may have no space for several.
             let keys: Vec<u64> = model.keys().copied().step_by(8).collect();
             delete(&db, &table, &keys).unwrap();
             keys.iter().for_each(|key| _ = model.remove(key));
@@ -341,8 +345,9 @@ fn a_few_deletions_everywhere_make_room() {
     });
 }
 
-/// Each time a sixty-fourth, from all segments alike, so that compaction finds little that is dead in any: deletions
-/// have room all the same, and what they gain can be written before long.
+/// Each round deletes a sixty-fourth of the records, spread over all segments, so that compaction
+/// finds few dead records in any. Deletions still have space, and the freed space can soon be
+/// written again.
 #[test]
 fn deletions_go_on_where_compaction_gains_little() {
     const SHARE: usize = 64;
@@ -386,7 +391,7 @@ fn each_reopening_of_a_full_disk_leaves_as_much_room_for_deletions() {
         let mut deleted = Vec::new();
         for round in 0..6 {
             let (db, table) = open(&disk, round);
-            // One at a time: each takes a sector of the log.
+            // One record per transaction: each takes a sector of the log.
             let mut count = 0;
             while count < 20 {
                 let key = *model.keys().next().unwrap();
@@ -428,7 +433,7 @@ fn commits_go_on_when_there_is_room_again() {
         drop((db, table));
         let (db, table) = open(&disk, 2);
         check(&db, &table, &model);
-        // Overwriting leaves much that is dead: compaction gains it by itself.
+        // Overwriting leaves many dead records, whose space automatic compaction frees.
         let keys: Vec<u64> = model.keys().copied().take(200).collect();
         let mut refused = 0;
         for version in 2..12 {
@@ -437,7 +442,7 @@ fn commits_go_on_when_there_is_room_again() {
                     Ok(()) => model.extend(keys.iter().map(|key| (*key, version))),
                     Err(Error::DiskFull(_)) => {
                         refused += 1;
-                        // The room for deletions is what compaction begins by itself after.
+                        // The reserve for deletions starts an automatic compaction.
                         let last = *model.keys().last().unwrap();
                         match delete(&db, &table, &[last]) {
                             Ok(()) => _ = model.remove(&last),

@@ -1,4 +1,4 @@
-//! A small database grows, whatever happens at any moment of it.
+//! Growth of a small database, with failures at every moment.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::sync::Mutex;
 const SEGMENT_BYTES: u64 = 1 << 20;
 const SECTOR_BYTES: u64 = 4096;
 const VALUE_BYTES: usize = 20_000;
-/// Longest a test may take, in seconds.
+/// Time limit of a test, in seconds.
 const LIMIT: u64 = 600;
 
 type Records = Table<u64, [u8]>;
@@ -31,7 +31,7 @@ fn value(key: u64) -> Vec<u8> {
     vec![key as u8; VALUE_BYTES]
 }
 
-/// How many records there are, which must be the first ones.
+/// Counts the records, which must be the first ones in key order.
 fn count(db: &Database, table: &Records) -> u64 {
     let table = table.clone();
     let counted = db.run_blocking(async move |tx| {
@@ -46,7 +46,7 @@ fn count(db: &Database, table: &Records) -> u64 {
     counted.unwrap()
 }
 
-/// The bytes of the first segment's file.
+/// Returns the size of the first segment's file in bytes.
 fn first_bytes(disk: &SimulatedDisk) -> u64 {
     let files = disk.files();
     files.iter().find(|(name, _)| name == "wal-0000000000000000.seg").map_or(0, |(_, bytes)| *bytes)
@@ -82,7 +82,7 @@ fn a_crash_while_it_grows_loses_nothing() {
             let found = count(&db, &table);
             assert!(found >= acknowledged, "{found} of {acknowledged} at {number}");
             assert_eq!(db.check().unwrap().problems, Vec::<String>::new());
-            // It goes on.
+            // The database accepts further writes.
             for key in found..found + 8 {
                 block_on(db.put(&table, &key, &value(key)[..])).unwrap();
             }
@@ -105,7 +105,7 @@ fn a_crash_while_it_grows_loses_nothing() {
 fn a_disk_that_is_full_when_it_grows_refuses_commits_and_goes_on() {
     with_limit(LIMIT, |_| {
         let mut lengths = BTreeSet::new();
-        // The first file, and what is held back for a checkpoint.
+        // The first file, and the reserve for a checkpoint.
         const LEAST: u64 = 220;
         let mut refused_opening = 0;
         for sectors in (60..1100).step_by(13) {
@@ -133,7 +133,7 @@ fn a_disk_that_is_full_when_it_grows_refuses_commits_and_goes_on() {
             assert!(matches!(error, Error::DiskFull(_)), "{error}");
             lengths.insert(first_bytes(&disk));
             assert_eq!(count(&db, &table), records);
-            // Deletions have room of their own.
+            // Deletions have reserved space.
             let most = records.min(5);
             for key in records - most..records {
                 block_on(db.delete(&table, &key)).unwrap();
@@ -143,7 +143,7 @@ fn a_disk_that_is_full_when_it_grows_refuses_commits_and_goes_on() {
             drop(db);
             let (db, table) = open(&disk, sectors + 1).unwrap();
             assert_eq!(count(&db, &table), records);
-            // With room the log grows again.
+            // With enough disk space the log grows again.
             limited(4 * sectors + 2000);
             for key in records..records + 20 {
                 block_on(db.put(&table, &key, &value(key)[..])).unwrap();

@@ -1,4 +1,4 @@
-//! What was left on disk by a bulk operation that did not commit is given back by the next opening.
+//! Space left on disk by an uncommitted bulk operation is freed by the next opening.
 
 use std::sync::Arc;
 
@@ -12,11 +12,11 @@ use crate::sync::Mutex;
 
 const SEGMENT_BYTES: u64 = 1 << 20;
 const VALUE_BYTES: usize = 4000;
-/// Records that are there before the operation.
+/// Records that exist before the operation.
 const KEPT: u64 = 100;
-/// Records that it inserts.
+/// Records that the operation inserts.
 const INSERTED: u64 = 3000;
-/// Longest a test may take, in seconds.
+/// Time limit of a test, in seconds.
 const LIMIT: u64 = 300;
 
 type Records = Table<u64, [u8]>;
@@ -48,7 +48,7 @@ fn put_all(
     }))
 }
 
-/// Where the segments of the log begin.
+/// Returns the start positions of the log's segments.
 fn segments(disk: &SimulatedDisk) -> Vec<u64> {
     let begin = |(name, _): (String, u64)| {
         let digits = name.strip_prefix("wal-")?.strip_suffix(".seg")?.to_owned();
@@ -57,19 +57,21 @@ fn segments(disk: &SimulatedDisk) -> Vec<u64> {
     disk.files().into_iter().filter_map(begin).collect()
 }
 
-/// Opens it, and checks what is there, and that the log has nothing of what the operation logged, if that was much; whether it was.
-/// Nor is anything held back for the pages that it filled.
+/// Opens the database and checks its contents. If the operation logged much, checks that none of
+/// that is left in the log, and returns true. Also checks that no reserve remains for the pages
+/// that the operation filled.
 fn check_given_back(disk: &SimulatedDisk, seed: u64) -> bool {
     let (db, table) = open(disk, seed);
     let stats = db.stats();
     let was_much = stats.recovery.log_bytes > 3 * SEGMENT_BYTES;
     if was_much {
-        // The first has rows of the catalog.
+        // The first segment contains rows of the catalog.
         let is_needed = |begin: u64| begin == 0 || begin + SEGMENT_BYTES > stats.lsn.checkpoint;
         let segments = segments(disk);
         assert!(segments.into_iter().all(is_needed), "{:?} {stats:?}", disk.files());
     }
-    // Of what can be logged before that is looked at again, four times as much is held back; and for records that are there.
+    // The reserve is four times the amount that can be logged until the next check, plus space for
+    // the existing records.
     let for_log = 4 * (stats.log.disk_bytes + SEGMENT_BYTES);
     let held = disk.files().into_iter().find(|(name, _)| name == "braid.reserve").unwrap().1;
     assert!(held <= for_log + (4 << 20), "{held}, {for_log} for the log");
@@ -83,7 +85,7 @@ fn check_given_back(disk: &SimulatedDisk, seed: u64) -> bool {
     was_much
 }
 
-/// What the disk may hold after a crash, at each `every`-th operation on it while `run` runs.
+/// Returns possible disk contents after a crash at each `every`-th disk operation while `run` runs.
 fn crashes_during(disk: &SimulatedDisk, every: u64, run: impl FnOnce()) -> Vec<SimulatedDisk> {
     let crashes = Arc::new(Mutex::new(Vec::new()));
     let (noted, mut seed) = (crashes.clone(), 0);
@@ -119,7 +121,7 @@ fn what_an_interrupted_bulk_operation_logged_is_given_back_on_the_next_opening()
     });
 }
 
-/// As one that was interrupted leaves it, which thought that its checkpoint would be large.
+/// An interrupted program leaves such a reserve if it expected a large checkpoint.
 #[test]
 fn what_was_held_back_beyond_what_should_be_is_given_back_on_the_next_opening() {
     const HELD: u64 = 64 << 20;
@@ -140,7 +142,7 @@ fn what_was_held_back_beyond_what_should_be_is_given_back_on_the_next_opening() 
     });
 }
 
-/// Loads records into a staged table, by many transactions.
+/// Loads records into a staged table in many transactions.
 fn load_staged(db: &Database, paged: bool) {
     let options = if paged { TableOptions::default().paged() } else { TableOptions::default() };
     let staged = block_on(db.stage_table_with::<u64, [u8]>("staged", options)).unwrap();
@@ -155,8 +157,9 @@ fn load_staged(db: &Database, paged: bool) {
     }
 }
 
-/// Opens it, waits until it has deleted what it found, and checks that the disk has nothing of that but where the log ends.
-/// After a crash meanwhile a file may be there again that it had removed; the next compaction takes it.
+/// Opens the database, waits until it has deleted the staged table, and checks that only the end of
+/// the log still contains such data. After another crash, a removed file may reappear; the next
+/// compaction removes it.
 fn check_load_given_back(disk: &SimulatedDisk, seed: u64, after_crash: bool) {
     let (db, table) = open(disk, seed);
     while db.stats().removals_under_way > 0 {
@@ -168,9 +171,9 @@ fn check_load_given_back(disk: &SimulatedDisk, seed: u64, after_crash: bool) {
     let stats = db.stats();
     let checkpoint = stats.lsn.checkpoint;
     let before = segments(disk).into_iter().filter(|begin| begin + SEGMENT_BYTES <= checkpoint);
-    // Two have rows of the catalog and what was there before.
+    // Two segments contain rows of the catalog and the earlier records.
     assert!(before.count() <= 2, "{:?} {stats:?}", disk.files());
-    // What takes less than a checkpoint does is left to the next one.
+    // Garbage smaller than a checkpoint is left to the next checkpoint.
     assert!(stats.lsn.tail - checkpoint < 3 * SEGMENT_BYTES, "{:?}", stats.lsn);
     let zones = disk.files().into_iter().filter(|(name, _)| name.ends_with(".zone"));
     let zones = zones.map(|(_, bytes)| bytes).sum::<u64>();
@@ -203,7 +206,7 @@ fn what_an_interrupted_load_left_is_given_back_on_the_next_opening() {
     });
 }
 
-/// Ids of records that are deleted do not count for the room that is held back for a checkpoint.
+/// Ids of deleted records do not count for the checkpoint reserve.
 #[test]
 fn a_table_that_is_emptied_asks_for_no_room() {
     with_limit(LIMIT, |_| {
@@ -221,7 +224,7 @@ fn a_table_that_is_emptied_asks_for_no_room() {
         .unwrap();
         assert!(estimate() > empty + (50_000 * 16), "{} after {empty}", estimate());
         block_on(db.clear(&table)).unwrap();
-        // Workers take the ids back.
+        // The workers reclaim the ids.
         while estimate() > empty + (1 << 18) {
             std::thread::yield_now();
         }

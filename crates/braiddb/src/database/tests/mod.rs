@@ -1,4 +1,4 @@
-//! The database on simulated disks that misbehave.
+//! Tests of the database on simulated disks with faults.
 
 mod changes;
 mod expiry;

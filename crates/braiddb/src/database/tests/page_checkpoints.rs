@@ -1,5 +1,5 @@
-//! Checkpoints of paged tables on simulated disks: what is left of large values after a crash, what an opening reads, and
-//! checkpoints of earlier builds.
+//! Checkpoints of paged tables on simulated disks: remains of large values after a crash, reads
+//! during opening, and checkpoints of earlier builds.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::Unbounded;
@@ -16,14 +16,14 @@ use crate::reclaim;
 use crate::sync::statistic::{AtomicBool, Ordering};
 use crate::version::View;
 
-/// Longest a test may take, in seconds.
+/// Time limit of a test, in seconds.
 const LIMIT: u64 = 300;
 
 type Records = Table<u64, [u8]>;
 type Model = BTreeMap<u64, Vec<u8>>;
 
 fn open(disk: &SimulatedDisk, frames: u32) -> (Database, Records) {
-    // None comes by itself.
+    // No automatic checkpoint.
     let options = Options::default()
         .tuning(Tuning::default().page_frames(Some(frames)).checkpoint_bytes(1 << 40));
     let db = Database::open_simulated(disk, options, 1).unwrap().watched();
@@ -55,8 +55,8 @@ fn expected_pieces(model: &Model) -> u64 {
     pieces_of(model.values().map(Vec::len))
 }
 
-/// Values that are being written when a checkpoint is, that nobody sees but a snapshot, or that are taken back: after a crash
-/// there are the pieces of what is committed, and no others.
+/// Values that are written during a checkpoint, that only a snapshot sees, or that are rolled back:
+/// after a crash, only pieces of committed values exist.
 #[test]
 fn a_crash_leaves_no_piece_of_what_is_not_there() {
     for seed in 0..6 {
@@ -67,7 +67,7 @@ fn a_crash_leaves_no_piece_of_what_is_not_there() {
             let value = |key: u64, version: u8| vec![version; 2000 + key as usize * 700];
             (0..20).for_each(|key| put(&db, &table, &mut model, key, value(key, 1)));
             let snapshot = block_on(db.snapshot()).unwrap();
-            // What it sees stays.
+            // The versions that the snapshot sees stay.
             (0..6).for_each(|key| put(&db, &table, &mut model, key, value(key, 2)));
             put(&db, &table, &mut model, 6, vec![3; 10]);
             let (inner, used) = (db.clone(), table.clone());
@@ -106,7 +106,7 @@ fn a_crash_leaves_no_piece_of_what_is_not_there() {
     }
 }
 
-/// What an opening reads does not grow with the table: pages come when they are needed.
+/// The reads of an opening do not grow with the table: pages are loaded on demand.
 #[test]
 fn an_opening_reads_no_leaves() {
     with_limit(LIMIT, |_| {
@@ -120,7 +120,7 @@ fn an_opening_reads_no_leaves() {
         let (db, table) = open(&disk, 256);
         let pages = db.stats().pages;
         assert!(pages.faults < 4 && pages.resident < 40, "{pages:?}");
-        // Nor does a checkpoint write any that has not changed.
+        // A checkpoint does not write unchanged pages.
         put(&db, &table, &mut model, 7, vec![1; 900]);
         let before = db.stats().pages.zone_bytes;
         block_on(db.checkpoint()).unwrap();
@@ -132,7 +132,8 @@ fn an_opening_reads_no_leaves() {
     });
 }
 
-/// What is on a leaf to which no versions lead is what a scan finds: who sees what is not asked.
+/// A scan returns the records of a leaf without version chains directly, and does not check
+/// visibility.
 #[test]
 fn scans_of_leaves_without_versions_ask_for_none() {
     with_limit(LIMIT, |_| {
@@ -173,14 +174,15 @@ fn scans_of_leaves_without_versions_ask_for_none() {
     });
 }
 
-/// A checkpoint of an earlier build has the records themselves; the next one has places of leaves.
+/// A checkpoint of an earlier build contains the records themselves; the next one contains the
+/// positions of leaves.
 #[test]
 fn a_checkpoint_of_an_earlier_build_is_loaded() {
     with_limit(LIMIT, |_| {
         let disk = SimulatedDisk::new(1);
         let (db, table) = open(&disk, 64);
         let mut model = Model::new();
-        // These are in the log, which is replayed on top.
+        // These records are in the log, which is replayed on top.
         (0..40).for_each(|key| put(&db, &table, &mut model, key, vec![1; 50 + key as usize * 100]));
         let deleted = table.clone();
         db.run_blocking(async move |tx| tx.delete(&deleted, &500).await).unwrap();
@@ -209,8 +211,8 @@ fn a_checkpoint_of_an_earlier_build_is_loaded() {
     });
 }
 
-/// Leaves that are emptied go, also where a checkpoint comes by them before those do who have emptied them, and takes off what is of
-/// no use on them.
+/// Emptied leaves are removed, even if a checkpoint visits them first and removes their useless
+/// entries before the transactions that emptied them do.
 #[test]
 fn leaves_that_are_emptied_beside_checkpoints_go() {
     with_limit(LIMIT, |_| {
@@ -223,7 +225,7 @@ fn leaves_that_are_emptied_beside_checkpoints_go() {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Relaxed: nothing follows from it.
+                // Relaxed: a stop flag that orders no other accesses.
                 while !is_over.load(Ordering::Relaxed) {
                     block_on(db.checkpoint()).unwrap();
                 }

@@ -1,6 +1,6 @@
-//! Paged tables whose inner pages do not fit into memory either: keys are so long that few children lie on a page, so trees
-//! are four levels deep, and there are fewer frames than inner pages. What is there is always what was written, and what is
-//! gone leaves no pages.
+//! Paged tables whose inner pages do not fit into memory. Long keys leave few children per page, so
+//! the trees have four levels and more inner pages than frames. The contents always equal the
+//! writes, and deleted data leaves no pages.
 
 use std::collections::BTreeMap;
 
@@ -15,18 +15,18 @@ use crate::io::{Faults, SimulatedDisk};
 use crate::page::PagedTable;
 use crate::transaction::Durability;
 
-/// Longest a test may take, in seconds.
+/// Time limit of a test, in seconds.
 const LIMIT: u64 = 300;
 const RECORDS: u64 = 500;
 const TASKS: u64 = 4;
-/// One operation's way, and a few more.
+/// Frames for the path of one operation, and a few more.
 const FRAMES: u32 = 9;
 
 type Records = Table<[u8], [u8]>;
 type Model = BTreeMap<u64, Vec<u8>>;
 
-/// As long as a key may be. Those of a group have nearly all of it in common, and those of different groups hardly anything: so
-/// neither a page's prefix nor short separators save room.
+/// Keys have the maximum length. Keys of one group share nearly all bytes, and keys of different
+/// groups share hardly any. Neither the common prefix of a page nor short separators save space.
 fn key(number: u64) -> Vec<u8> {
     const GROUP: u64 = 25;
     const BYTES: usize = 500;
@@ -46,7 +46,7 @@ fn value(number: u64, version: u64) -> Vec<u8> {
     (0..random.usize(bytes)).map(|_| random.u8(..)).collect()
 }
 
-/// A table without a log, so that only pages are written and read.
+/// Opens a table without a log, so that only pages are written and read.
 fn open(seed: u64, frames: u32) -> (SimulatedDisk, Database, Records) {
     let disk = SimulatedDisk::new(seed);
     let options = Options::default()
@@ -62,7 +62,7 @@ fn create(db: &Database, name: &'static str) -> Records {
     db.run_blocking(async move |tx: &Transaction| tx.create_table_with(name, paged).await).unwrap()
 }
 
-/// Puts all records there, in no order, so that pages are as full as they come to be.
+/// Inserts all records in random order, so that pages are filled as in practice.
 fn fill(db: &Database, table: &Records) -> Model {
     let model: Model = (0..RECORDS).map(|number| (number, value(number, 0))).collect();
     let mut all: Vec<_> = model.clone().into_iter().collect();
@@ -88,7 +88,7 @@ async fn insert_all(tx: &Transaction, table: &Records) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes a table, inserts all records, and takes all of it back.
+/// Creates a table, inserts all records, and rolls everything back.
 fn take_back_table(db: &Database) {
     let body = async move |tx: &Transaction| {
         let paged = TableOptions::default().paged();
@@ -118,8 +118,9 @@ fn with_paged<R>(db: &Database, look: impl FnOnce(&PagedTable) -> R) -> R {
     look(tables.iter().find_map(|table| table.paged()).expect("a table is paged"))
 }
 
-/// Calls operations on one task's keys, each dropped after one more poll until it is ready; in transactions of which some
-/// are taken back. How often one was dropped, and failed.
+/// Runs operations on the keys of one task, in transactions of which some are rolled back. Each
+/// operation is dropped after one more poll until it completes. Returns the number of drops and of
+/// failures.
 async fn work(
     db: &Database,
     table: &Records,
@@ -193,7 +194,8 @@ fn work_of_all(db: &Database, table: &Records, model: &Model) -> (Model, [u64; 2
     (all, counts)
 }
 
-/// Operations are dropped at any poll, and fail with the disk, while inner pages leave memory and are loaded again.
+/// Operations are dropped at any poll, and fail with disk errors, while inner pages are evicted and
+/// loaded again.
 #[test]
 fn trees_whose_inner_pages_do_not_fit_hold_what_was_written() {
     for seed in 0..4 {
@@ -217,7 +219,8 @@ fn trees_whose_inner_pages_do_not_fit_hold_what_was_written() {
     }
 }
 
-/// Inner pages that lead to what is in use stay, though leaves come and go: each is touched by more descents.
+/// Inner pages above leaves in use stay while leaves are loaded and evicted, because more descents
+/// touch them.
 #[test]
 fn inner_pages_stay_while_leaves_come_and_go() {
     with_limit(LIMIT, |_| {
@@ -225,7 +228,7 @@ fn inner_pages_stay_while_leaves_come_and_go() {
         let paged = TableOptions::default().paged();
         let create = async move |tx: &Transaction| tx.create_table_with("short", paged).await;
         let table: Table<u64, [u8]> = db.run_blocking(create).unwrap();
-        // Two inner pages, and as many leaves again as there are frames, three times.
+        // Two inner pages, and three times as many leaves as frames.
         const KEYS: u64 = 2000;
         for first in (0..KEYS).step_by(100) {
             let table = table.clone();
@@ -259,7 +262,7 @@ fn inner_pages_stay_while_leaves_come_and_go() {
     });
 }
 
-/// A table that its creator takes back gives all of its pages back, also where inner pages are on disk.
+/// When its creator rolls a table back, all its pages are freed, even if inner pages are on disk.
 #[test]
 fn a_table_that_is_taken_back_leaves_no_pages() {
     with_limit(LIMIT, |_| {
@@ -270,14 +273,15 @@ fn a_table_that_is_taken_back_leaves_no_pages() {
         assert!(db.stats().pages.inner_evicted > 20, "{:?}", db.stats().pages);
         wait_until(&db, || {
             let pages = db.stats().pages;
-            // The table that is left has one page.
+            // The remaining table has one page.
             pages.zone_bytes <= 4096 && pages.resident <= before.resident
         });
         db.close().unwrap();
     });
 }
 
-/// The same, while the database is closed before that is done: it is closed, and what hung on pages is freed.
+/// The same, while the database closes before that is done: closing succeeds, and the version
+/// chains of the pages are freed.
 #[test]
 fn a_database_can_be_closed_while_pages_of_a_table_are_given_back() {
     with_limit(LIMIT, |_| {
@@ -290,8 +294,8 @@ fn a_database_can_be_closed_while_pages_of_a_table_are_given_back() {
     });
 }
 
-/// Leaves whose records were deleted go, with what leads to them, though they had left memory before anybody could take
-/// the records off them, and do not come to be used again.
+/// Leaves of deleted records are removed with their inner pages, even if they were evicted before
+/// the records could be cleaned up. They are not reused.
 #[test]
 fn leaves_of_records_that_are_gone_go() {
     with_limit(LIMIT, |_| {
@@ -300,7 +304,7 @@ fn leaves_of_records_that_are_gone_go() {
         let model = fill(&db, &table);
         let other = create(&db, "other");
         let before = with_paged(&db, PagedTable::pages_by_level);
-        // As long as it is open, deleted records stay.
+        // While the snapshot is open, deleted records stay.
         let snapshot = block_on(db.snapshot()).unwrap();
         let mut all: Vec<_> = model.keys().copied().collect();
         fastrand::Rng::with_seed(2).shuffle(&mut all);
@@ -324,7 +328,7 @@ fn leaves_of_records_that_are_gone_go() {
     });
 }
 
-/// The same of what was inserted and taken back.
+/// The same for records that were inserted and rolled back.
 #[test]
 fn leaves_of_records_that_were_taken_back_go() {
     with_limit(LIMIT, |_| {
@@ -342,7 +346,8 @@ fn leaves_of_records_that_were_taken_back_go() {
     });
 }
 
-/// The same of a bulk operation that deletes all records, and of one that inserts them and is taken back.
+/// The same for a bulk operation that deletes all records, and for one that inserts them and is
+/// rolled back.
 #[test]
 fn leaves_that_bulk_operations_emptied_go() {
     with_limit(LIMIT, |_| {
@@ -372,7 +377,7 @@ fn leaves_that_bulk_operations_emptied_go() {
     });
 }
 
-/// On a full disk nothing is loaded to be taken away; there is as soon as there is room.
+/// On a full disk no page is loaded for cleanup; the cleanup happens once the disk has space.
 #[test]
 fn on_a_full_disk_what_is_gone_waits() {
     with_limit(LIMIT, |_| {

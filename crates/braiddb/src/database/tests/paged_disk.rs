@@ -1,5 +1,5 @@
-//! Paged tables larger than memory on a simulated disk: futures that are dropped while pages are loaded and written,
-//! reads and writes that fail, a disk that runs full. What is there is always what was written.
+//! Paged tables larger than memory on a simulated disk: futures dropped while pages are loaded and
+//! written, failing reads and writes, and a full disk. The contents always equal the writes.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -15,7 +15,7 @@ use crate::io::{CrashCounts, Faults, SimulatedDisk};
 use crate::log::LogError;
 use crate::transaction::Durability;
 
-/// Longest a test may take, in seconds.
+/// Time limit of a test, in seconds.
 const LIMIT: u64 = 300;
 const FRAMES: u32 = 8;
 const RECORDS: u64 = 600;
@@ -26,17 +26,17 @@ pub(super) type Model = BTreeMap<u64, Vec<u8>>;
 
 pub(super) fn value(key: u64, version: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(key << 16 ^ version);
-    // Some are too long for a page.
+    // Some values exceed a page.
     let bytes = if random.u8(..8) == 0 { 1000..9000 } else { 200..600 };
     (0..random.usize(bytes)).map(|_| random.u8(..)).collect()
 }
 
-/// A table without a log, so that only pages are written and read.
+/// Opens a table without a log, so that only pages are written and read.
 fn open(seed: u64) -> (SimulatedDisk, Database, Records) {
     open_with(seed, FRAMES)
 }
 
-/// The same, with so many frames.
+/// The same, with a given number of frames.
 pub(super) fn open_with(seed: u64, frames: u32) -> (SimulatedDisk, Database, Records) {
     let disk = SimulatedDisk::new(seed);
     let options = Options::default()
@@ -78,7 +78,7 @@ pub(super) fn check(db: &Database, table: &Records, model: &Model) {
     assert!(found == *model, "what is there is what was written");
 }
 
-/// Lets the worker's other tasks and its transfers go on.
+/// Yields to the worker's other tasks and its transfers.
 pub(super) async fn give_way() {
     let mut gave_way = false;
     poll_fn(move |context| {
@@ -91,29 +91,29 @@ pub(super) async fn give_way() {
     .await;
 }
 
-/// How often what happened.
+/// Numbers of observed events.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) dropped: u64,
     pub(super) failed: u64,
 }
 
-/// Waits until something is so; the time limit of the test says when it takes too long.
+/// Waits for a condition; the test's time limit ends a wait that takes too long.
 pub(super) fn wait_until(db: &Database, is_so: impl Fn() -> bool) {
     while !is_so() {
-        // The end of a transaction is what lets others be collected.
+        // The end of a transaction allows older versions to be collected.
         db.run_blocking(async |_: &Transaction| Ok::<_, Error>(())).unwrap();
         std::thread::yield_now();
     }
 }
 
-/// Whether the disk's fault is told.
+/// Returns whether the error reports the disk's fault.
 pub(super) fn is_of_disk(error: &Error) -> bool {
     matches!(error.log_error(), Some(LogError::Io { .. }))
 }
 
-/// Calls operations on one task's keys again and again, each dropped after one more poll, until it is ready and the
-/// disk has not failed it; in transactions of which some are taken back.
+/// Runs operations on the keys of one task, in transactions of which some are rolled back. Each
+/// operation is dropped after one more poll and repeated, until it completes without a disk error.
 async fn work(
     db: &Database,
     table: &Records,
@@ -223,8 +223,8 @@ fn reads_and_writes_of_pages_that_fail_are_told_and_may_be_tried_again() {
     }
 }
 
-/// Where there is no room to write pages to, what needs a frame is refused; nothing is lost, and what is in memory
-/// is read.
+/// If the disk has no space for pages, operations that need a frame fail. Nothing is lost, and
+/// resident pages can be read.
 #[test]
 fn a_full_disk_refuses_what_needs_a_frame() {
     with_limit(LIMIT, move |_| {
@@ -256,12 +256,12 @@ fn a_full_disk_refuses_what_needs_a_frame() {
     });
 }
 
-/// Where the budget takes memory from pages and there is no room to write them to, they stay, and that is not tried all the
-/// time; and a database that is closed meanwhile is closed.
+/// If the budget shrinks the page memory and the disk has no space for pages, the pages stay,
+/// without constant retries. The database can still be closed.
 #[test]
 fn pages_that_cannot_be_written_stay_and_the_database_can_be_closed() {
     with_limit(LIMIT, move |_| {
-        // Hardly more than the log's ring would take, which is not there.
+        // Slightly more than the log's ring would take, which does not exist here.
         const BUDGET: u64 = (32 << 20) + 1;
         let disk = SimulatedDisk::new(3);
         let options = Options::default().durability(Durability::Volatile).memory_budget(BUDGET);
@@ -280,7 +280,7 @@ fn pages_that_cannot_be_written_stay_and_the_database_can_be_closed() {
             };
             db.run_blocking(insert)
         };
-        // Pages take nearly all that there is.
+        // Pages take nearly the whole budget.
         let (mut paged_records, mut hot_records) = (0, 0);
         while {
             let pages = db.stats().pages;
@@ -295,18 +295,18 @@ fn pages_that_cannot_be_written_stay_and_the_database_can_be_closed() {
             write(&hot, hot_records..hot_records + 20).unwrap();
             hot_records += 20;
         };
-        // What pages are to make room for.
+        // Writes of records for which pages must be evicted.
         while disk.counts().full == before.full {
             write_hot();
         }
-        // Many turns, in which none of them can.
+        // Many rounds in which no page can be evicted.
         (0..500).for_each(|_| write_hot());
         let pages = db.stats().pages;
         assert!(pages.resident > pages.frames, "there is something to be written: {pages:?}");
         let counts = disk.counts();
         let (refused, seconds) = (counts.full - before.full, begun.elapsed().as_secs());
         assert!(refused <= 4 + 2 * seconds, "{refused} in {seconds} s: {counts:?}");
-        // Nothing is lost, and what is not needed for new pages goes on.
+        // Nothing is lost, and operations that need no new pages continue.
         let from = table.clone();
         let found = db.run_blocking(async move |tx| contents(tx, &from).await).unwrap();
         assert_eq!(found.len() as u64, paged_records);
@@ -314,8 +314,9 @@ fn pages_that_cannot_be_written_stay_and_the_database_can_be_closed() {
     });
 }
 
-/// Begins a checkpoint while a transaction that created a paged table is under way, and takes the table back some turns
-/// later; then creates another, which has its id, with one record. What a crash leaves of that.
+/// Starts a checkpoint while a transaction that created a paged table is active, and rolls the
+/// table back some rounds later. Then creates another table with the same id and one record.
+/// Returns the contents after a crash.
 fn table_taken_back_beside_a_checkpoint(turns: u64) -> Vec<(u64, Vec<u8>)> {
     let disk = SimulatedDisk::new(turns);
     let options = || Options::default().tuning(Tuning::default().page_frames(Some(FRAMES)));
@@ -362,8 +363,9 @@ fn table_taken_back_beside_a_checkpoint(turns: u64) -> Vec<(u64, Vec<u8>)> {
     found.unwrap().into_iter().collect()
 }
 
-/// What was aborted is not put back on leaves that are absent when a table is taken back: a checkpoint that reads the table
-/// meanwhile must not list it, or it shows up in the next table with that id.
+/// Aborted writes are not undone on absent leaves when a table is rolled back. A concurrent
+/// checkpoint that reads the table must not list it, or its records would appear in the next table
+/// with that id.
 #[test]
 fn a_checkpoint_has_nothing_of_a_table_that_is_taken_back_beside_it() {
     for turns in 0..24 {
@@ -374,8 +376,8 @@ fn a_checkpoint_has_nothing_of_a_table_that_is_taken_back_beside_it() {
     }
 }
 
-/// What the next checkpoint is held disk space back for is no less than what it takes, also where leaves share the beginnings of
-/// keys; and what is counted of records is what is there, whatever was overwritten, deleted and taken back.
+/// The disk reserve for the next checkpoint covers its size, even if leaves share key prefixes. The
+/// record counts are exact after overwrites, deletions and rollbacks.
 #[test]
 fn a_checkpoint_takes_no_more_than_was_expected() {
     with_limit(LIMIT, move |_| {
@@ -391,7 +393,7 @@ fn a_checkpoint_takes_no_more_than_was_expected() {
             let result = db.run_blocking(async move |tx| {
                 for (number, key) in keys.iter().enumerate() {
                     tx.insert(&table, key, &7).await?;
-                    // Some once more, some no more.
+                    // Some keys are written again, and some are deleted.
                     match number % 10 {
                         3 => tx.put(&table, key, &8).await?,
                         5 => _ = tx.delete(&table, key).await?,
@@ -423,7 +425,7 @@ fn a_checkpoint_takes_no_more_than_was_expected() {
         assert!(written <= expected, "{written} of {expected} bytes");
         // All pages are in memory, and each was written.
         assert!(expected <= written * 2, "{expected} for {written} bytes");
-        // The next one has the same images.
+        // The next checkpoint references the same images.
         let (before, first) =
             (db.stats().pages.zone_bytes, block_on(db.checkpoint()).unwrap().bytes);
         assert!(db.stats().pages.zone_bytes - before <= 4 << 12 && first <= 1 << 20);

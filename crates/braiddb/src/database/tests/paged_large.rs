@@ -1,5 +1,5 @@
-//! Values of paged tables that are too long for a page, on a simulated disk: what is left of them, and what a checkpoint
-//! takes.
+//! Values of paged tables that exceed a page, on a simulated disk: their remains, and the size of a
+//! checkpoint.
 
 use pollster::block_on;
 
@@ -9,20 +9,20 @@ use crate::common::{Watched, with_limit};
 use crate::io::{Faults, SimulatedDisk};
 use crate::page::LargeRef;
 
-/// Longest a test may take, in seconds.
+/// Time limit of a test, in seconds.
 const LIMIT: u64 = 300;
 const FRAMES: u32 = 16;
 /// Bytes of a piece.
 const PIECE: usize = 960;
 
-/// Pieces that there are of the only table's large values.
+/// Returns the number of pieces of large values in the only table.
 pub(super) fn pieces(db: &Database) -> u64 {
     let tables = db.shared.engine.tables();
     let paged = tables.iter().find_map(|table| table.paged()).expect("a table is paged");
     paged.large().map_or(0, |large| large.stored().records)
 }
 
-/// Waits until there are so many; the time limit of the test says when it takes too long.
+/// Waits for this number of pieces; the test's time limit ends a wait that takes too long.
 pub(super) fn wait_for_pieces(db: &Database, expected: u64) {
     wait_until(db, || {
         let there = pieces(db);
@@ -35,8 +35,8 @@ pub(super) fn pieces_of(values: impl Iterator<Item = usize>) -> u64 {
     values.filter(|bytes| *bytes > 1024).map(|bytes| bytes.div_ceil(PIECE) as u64).sum()
 }
 
-/// Whatever is written over, deleted, taken back, refused, given up or failed by the disk: in the end there are pieces of
-/// what is there, and of nothing else.
+/// After values are overwritten, deleted, rolled back, rejected, abandoned, or failed by the disk,
+/// only pieces of existing values remain.
 #[test]
 fn nothing_is_left_of_values_that_nobody_sees() {
     for seed in 0..4 {
@@ -50,7 +50,7 @@ fn nothing_is_left_of_values_that_nobody_sees() {
             check(&db, &table, &model);
             wait_for_pieces(&db, pieces_of(model.values().map(Vec::len)));
             check(&db, &table, &model);
-            // Refused, and taken back in part.
+            // Rejected and partly rolled back.
             let (used, known) = (table.clone(), model.clone());
             let refused = db.run_blocking(async move |tx| {
                 for (key, _) in known.iter().take(30) {
@@ -87,7 +87,7 @@ fn nothing_is_left_of_values_that_nobody_sees() {
     }
 }
 
-/// What a snapshot still sees stays, and goes with it.
+/// Values that a snapshot sees stay, and are freed with the snapshot.
 #[test]
 fn values_stay_as_long_as_a_snapshot_sees_them() {
     with_limit(LIMIT, |_| {
@@ -119,8 +119,8 @@ fn values_stay_as_long_as_a_snapshot_sees_them() {
     });
 }
 
-/// A checkpoint takes no more than was expected, whoever is about to write values over or to delete them: it has those
-/// that were there before.
+/// A checkpoint is no larger than expected, even if transactions are about to overwrite or delete
+/// values: it contains the previous values.
 #[test]
 fn a_checkpoint_of_large_values_takes_no_more_than_was_expected() {
     with_limit(LIMIT, |_| {
@@ -155,7 +155,8 @@ fn a_checkpoint_of_large_values_takes_no_more_than_was_expected() {
     });
 }
 
-/// Who reads a value that its own transaction writes over, or takes back, meanwhile has one of the two, whole.
+/// A transaction that reads a value while it overwrites it, or rolls that back, gets one of the two
+/// values, complete.
 #[test]
 fn a_value_that_is_written_over_while_it_is_read_is_one_or_the_other() {
     with_limit(LIMIT, |_| {
@@ -172,7 +173,7 @@ fn a_value_that_is_written_over_while_it_is_read_is_one_or_the_other() {
                 if round % 2 == 0 {
                     tx.put(&table, &1, &new[..]).await?;
                 }
-                // What is to be read leaves memory.
+                // Evicts the value that is read next.
                 for key in others..others + 10 {
                     tx.put(&table, &key, &[7; 3000][..]).await?;
                 }
@@ -204,7 +205,7 @@ fn a_value_that_is_written_over_while_it_is_read_is_one_or_the_other() {
     });
 }
 
-/// Clearing, deleting ranges and dropping tables leave no piece, and neither does a staged table that is discarded.
+/// Clearing a table, deleting ranges, dropping tables and discarding a staged table leave no piece.
 #[test]
 fn deleting_many_records_leaves_no_piece() {
     with_limit(LIMIT, |_| {
@@ -227,8 +228,8 @@ fn deleting_many_records_leaves_no_piece() {
     });
 }
 
-/// Values that are written over for ever, while others stay and most pages are on disk, take no more pages for it: leaves
-/// that are emptied go, also where their neighbours are on disk.
+/// Values are overwritten again and again, while others stay and most pages are on disk. The number
+/// of pages does not grow: emptied leaves are removed, even if their neighbours are on disk.
 #[test]
 fn leaves_of_values_that_are_gone_go() {
     with_limit(LIMIT, |_| {
@@ -251,7 +252,7 @@ fn leaves_of_values_that_are_gone_go() {
     });
 }
 
-/// A check tells every value that lacks a piece, by its key, and goes on.
+/// A check reports every incomplete value by its key, and continues.
 #[test]
 fn a_check_lists_values_that_are_not_whole() {
     with_limit(LIMIT, |_| {
@@ -264,7 +265,7 @@ fn a_check_lists_values_that_are_not_whole() {
         let written = table.clone();
         let write = db.run_blocking(async move |tx| {
             for key in keys {
-                // One of them fits its page.
+                // One of the values fits into its page.
                 let bytes = if key == "c" { 10 } else { 5000 };
                 tx.put(&written, key, &vec![1; bytes][..]).await?;
             }
@@ -278,7 +279,7 @@ fn a_check_lists_values_that_are_not_whole() {
             let tables = engine.tables();
             let paged = tables.iter().find_map(|table| table.paged()).expect("a table is paged");
             let large = paged.large().expect("it has large values");
-            // Numbered in the order in which they were written: of "b", "d" and "f".
+            // Pieces are numbered in the order of the writes: those of "b", "d" and "f".
             for (number, piece) in [(2, 0), (3, 2), (5, 4)] {
                 large.remove_piece(LargeRef::numbered(number, 5000), piece).await.unwrap();
             }
@@ -302,7 +303,7 @@ async fn give_way_times(times: u64) {
     }
 }
 
-/// Recovery leaves no pieces of what was written over or deleted since the checkpoint.
+/// Recovery leaves no pieces of values that were overwritten or deleted since the checkpoint.
 #[test]
 fn recovery_leaves_pieces_of_what_is_there() {
     with_limit(LIMIT, |_| {
@@ -337,8 +338,8 @@ fn recovery_leaves_pieces_of_what_is_there() {
     });
 }
 
-/// A disk that runs full in the middle of a value refuses the write, whole: nothing of it is seen or stays, and there is
-/// room for it as soon as the disk has some.
+/// If the disk becomes full in the middle of a value, the whole write fails. No part of the value
+/// is visible or stays, and the value can be written once the disk has space.
 #[test]
 fn a_disk_that_is_full_in_the_middle_of_a_value_refuses_it() {
     with_limit(LIMIT, |_| {
@@ -349,14 +350,14 @@ fn a_disk_that_is_full_in_the_middle_of_a_value_refuses_it() {
             let (table, value) = (table.clone(), vec![key as u8; bytes]);
             db.run_blocking(async move |tx| tx.put(&table, &key, &value[..]).await)
         };
-        // More than there are frames for.
+        // More bytes than all frames have.
         let large = 2 * FRAMES as usize * 4096;
         let key = *model.keys().next().unwrap();
         for _ in 0..5 {
             let refused = put(key, large);
             assert!(matches!(refused, Err(Error::DiskFull(_))), "{refused:?}");
         }
-        // Caught by the transaction, which goes on.
+        // The transaction catches the error and continues.
         let caught = table.clone();
         let ended = db.run_blocking(async move |tx| {
             let refused = tx.put(&caught, &key, &vec![1; large][..]).await;

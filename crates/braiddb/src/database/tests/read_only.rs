@@ -1,4 +1,5 @@
-//! What a crash leaves, opened to be only read: it shows what opening it to write then recovers, and stays as it is.
+//! Disk contents after a crash, opened read-only: the reader shows the state that a later opening
+//! for writing recovers, and changes nothing.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use crate::transaction::Durability;
 
 const KEYS: u64 = 12;
 const TRANSACTIONS: u64 = 120;
-/// Longest a test may take, in seconds.
+/// Time limit of a test, in seconds.
 const LIMIT: u64 = 600;
 
 type Records = Table<u64, [u8]>;
@@ -24,7 +25,7 @@ fn options() -> Options {
         .tuning(Tuning::default().log_segment_bytes(64 << 10).checkpoint_bytes(32 << 10))
 }
 
-/// Some key takes over from another in each transaction.
+/// In each transaction, one key replaces another.
 fn work(disk: &SimulatedDisk, paged: bool) {
     let db = Database::open_simulated(disk, options(), 1).unwrap().watched();
     let kind = if paged { TableOptions::default().paged() } else { TableOptions::default() };
@@ -44,7 +45,7 @@ fn work(disk: &SimulatedDisk, paged: bool) {
     db.close().unwrap();
 }
 
-/// What a disk holds; nothing if no table is there yet.
+/// Returns the contents of a disk; empty if no table exists yet.
 fn contents(disk: &SimulatedDisk, options: Options, seed: u64) -> Result<Contents, Error> {
     let db = Database::open_simulated(disk, options, seed)?;
     let table: Records = match block_on(db.open_table("records")) {
@@ -68,7 +69,8 @@ fn crash_and_read(paged: bool) {
     let (noted, mut operation) = (crashes.clone(), 0);
     disk.watch(move |moment| {
         operation += 1;
-        // No simulated database opens in less, and more only take time.
+        // A simulated database never opens in fewer operations, and testing more of them only takes
+        // time.
         if operation > 20 && operation % 3 == 0 {
             noted.lock().push(moment.crash(operation, &mut CrashCounts::default()));
         }

@@ -1,4 +1,4 @@
-//! Torn tails are cut, damage before them is an error that says where, and nothing panics.
+//! Torn tails are cut, damage before them is reported with its position, and nothing panics.
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -8,7 +8,8 @@ use crate::common::{PART_SECONDS, with_limit};
 
 const FIRST_BYTE: u64 = 8192;
 
-/// A log of three flushes, the last of several sectors, each but the last known to be durable by the next.
+/// Creates a log of three flushes, the last of several sectors. The next flush of each one except
+/// the last records that it is durable.
 fn small_log(path: &Path) -> (Found, Vec<Lsn>) {
     let mut bench = Bench::open(path).unwrap();
     let (mut expected, mut ends) = (Vec::new(), Vec::new());
@@ -108,7 +109,7 @@ fn a_torn_tail_is_cut_and_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         let (expected, ends) = small_log(directory.path());
         let (file, _) = segment(directory.path());
-        // Every way of losing one sector of the last flush, each followed by new work.
+        // Every way to lose one sector of the last flush, each followed by new blocks.
         let (begin, end) = (ends[1].0 + 4096, ends[2].0 + 4096);
         let mut image = vec![0; (end + 65536) as usize];
         file.read_exact_at(&mut image, 0).unwrap();
@@ -139,7 +140,7 @@ fn a_file_cut_short_is_damage() {
         let (_, ends) = small_log(directory.path());
         let (file, name) = segment(directory.path());
         let end = ends[2].0 + 4096;
-        // After the end of the log, at it, before it, within the header.
+        // Beyond the end of the log, at its end, before its end, and within the header.
         for (length, at) in [(end + 100, end + 100), (end, end), (end - 5000, end - 5000), (100, 0)]
         {
             file.set_len(length).unwrap();
@@ -190,7 +191,7 @@ fn noise_after_the_end_is_cut() {
             let mut noise = vec![0; 20_000];
             random.fill(&mut noise);
             file.write_all_at(&noise, ends[2].0 + 4096 + from).unwrap();
-            // Words that could begin a block, were the log to end right before one of them.
+            // Words that could begin a block if the log ended directly before one of them.
             for _ in 0..random.usize(0..5) {
                 let lsn = ends[2].0 + random.u64(0..3000) * 8;
                 file.write_all_at(&lsn.to_le_bytes(), lsn + 4096).unwrap();

@@ -1,4 +1,5 @@
-//! A write that fails poisons the log: nothing after it counts as durable, and everybody is told.
+//! A failed write poisons the log: nothing after it counts as durable, and every caller gets the
+//! error.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::io::{Notify, Operation};
 
-/// Fails every synced write, or every sync, after some.
+/// Fails every synced write, or every sync, after a number of operations.
 struct Failing {
     device: Box<dyn Device>,
     good: usize,
@@ -102,7 +103,8 @@ fn a_poisoned_log_tells_every_worker_once() {
     });
 }
 
-/// What is found in one worker's turn and not with a completion, another worker's waiters are told of.
+/// An event found in one worker's turn without a completion is reported to the waiters of another
+/// worker.
 #[test]
 fn a_log_that_cannot_grow_tells_every_worker_once() {
     with_limit(PART_SECONDS, |_| {
@@ -114,7 +116,8 @@ fn a_log_that_cannot_grow_tells_every_worker_once() {
         }
         let mut other = FlushState::default();
         let mut others_device = open_device(DeviceKind::Blocking).unwrap();
-        // The other worker's turns, until nothing of its own is under way; its first.
+        // The turns of the other worker, including its first, until none of its operations is in
+        // flight.
         let mut others_turn = |log: &Log| {
             let first = log.turn(&mut other, &mut *others_device, false);
             while other.outstanding() > 0 {

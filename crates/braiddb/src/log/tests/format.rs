@@ -1,18 +1,19 @@
-//! The page `docs/format.md` is true: files are rebuilt byte by byte from its tables.
+//! The tests rebuild files byte by byte from the tables in `docs/format.md`, which proves the page
+//! correct.
 
 use std::collections::BTreeMap;
 
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 
-/// One chapter of the page.
+/// Returns one chapter of the page.
 fn chapter(name: &str) -> &'static str {
     let page = include_str!("../../../../../docs/format.md");
     let (_, chapter) = page.split_once(&format!("\n## {name}\n")).expect("the chapter is there");
     chapter.split("\n## ").next().unwrap()
 }
 
-/// The first bit of a field of a number, as a table of a chapter has it, and how many bits it has.
+/// Returns the first bit and the width of a bit field, from a table of a chapter.
 pub(crate) fn bits(chapter: &str, name: &str) -> (u32, u32) {
     let row = |line: &'static str| {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
@@ -26,7 +27,7 @@ pub(crate) fn bits(chapter: &str, name: &str) -> (u32, u32) {
     bits
 }
 
-/// The tables of one chapter of the page: offset and bytes of each field, by its first words.
+/// Returns offset and size of each field in the tables of one chapter, by the field's first words.
 pub(crate) fn fields(chapter: &str) -> BTreeMap<String, (usize, usize)> {
     let mut fields = BTreeMap::new();
     let mut end = 0;
@@ -41,7 +42,7 @@ pub(crate) fn fields(chapter: &str) -> BTreeMap<String, (usize, usize)> {
     fields
 }
 
-/// Puts numbers into fields, named by how their description starts.
+/// Writes numbers into fields, which are named by the start of their description.
 pub(crate) fn fill(chapter: &str, into: &mut [u8], values: &[(&str, u64)]) {
     let fields = fields(chapter);
     assert_eq!(fields.values().filter(|(_, bytes)| *bytes > 0).count(), values.len(), "{chapter}");
@@ -75,7 +76,7 @@ fn the_headers_of_files() {
             let magic = u64::from_le_bytes(magic);
             let fixed =
                 [("magic", magic), ("format version", 1), ("checksum", 0), ("database id", 0)];
-            // Of a segment, the first says how much of it there is.
+            // For a segment, the first number is the size of its log.
             let own = if name == "braid.meta" { 0 } else { SMALL_SEGMENT };
             let sizes =
                 [("bytes of log in each", SMALL_SEGMENT), ("start LSN", 0), ("six numbers", own)];
@@ -105,7 +106,7 @@ fn only_braid_meta_says_that_there_are_paged_tables() {
         assert_eq!(version("wal-0000000000000000.seg"), [1, 0, 0, 0]);
         let mut after = std::fs::read(directory.path().join("braid.meta")).unwrap();
         assert_eq!(after[field("File header", "six numbers")][..8], 4096_u64.to_le_bytes());
-        // Nothing else of it has changed.
+        // Nothing else in it has changed.
         for name in ["format version", "checksum", "six numbers"] {
             after[field("File header", name)].copy_from_slice(&before[field("File header", name)]);
         }
@@ -128,7 +129,7 @@ fn braid_meta_says_that_there_are_moved_blocks() {
         files.allow_moved().unwrap();
         assert!(bench.log.logs_moved());
         assert_eq!(version(), [3, 0, 0, 0]);
-        // It does not go back.
+        // The version never decreases.
         files.allow_paged().unwrap();
         assert_eq!(version(), [3, 0, 0, 0]);
         drop((bench, files));
@@ -168,7 +169,7 @@ fn moved_blocks() {
         drop(bench);
         let bench = Bench::open(directory.path()).unwrap();
         assert_eq!(bench.found[0], [(b"key".to_vec(), b"value".to_vec())]);
-        // In a database whose version says that there are none, it is damage.
+        // In a database whose version does not allow such records, they are damage.
         drop(bench);
         let meta = directory.path().join("braid.meta");
         let mut sector = std::fs::read(&meta).unwrap();
@@ -182,7 +183,7 @@ fn moved_blocks() {
     });
 }
 
-/// A block built from the page alone.
+/// Builds a block from the page alone.
 fn block(lsn: u64, kind: u64, first_part: u64, durable: u64, body: &[u8], skip: usize) -> Vec<u8> {
     let bytes = 32 + body.len() + skip;
     let mut block = [&[0; 32], body].concat();
@@ -207,7 +208,7 @@ fn block(lsn: u64, kind: u64, first_part: u64, durable: u64, body: &[u8], skip: 
     block
 }
 
-/// Gives a record its key and value, and its checksum.
+/// Adds key and value to a record, and its checksum.
 fn sum_record(record: &mut Vec<u8>, body: &[u8]) {
     record.extend(body);
     let sum = crc32c::crc32c(record);
@@ -288,7 +289,7 @@ fn blocks_and_records() {
         sum_record(&mut empty, b"");
         expected.extend(block(8192, 1, 0, 8192, &empty, 0));
         let file = std::fs::read(directory.path().join("wal-0000000000000000.seg")).unwrap();
-        // File offset of LSN 4096.
+        // The file offset of LSN 4096 is 8192.
         let written = &file[8192..8192 + expected.len()];
         assert!(written == expected, "the log is what the page says");
         let padding = Lsn(8192 + 56);

@@ -1,4 +1,4 @@
-//! A small log takes little of the disk, and grows.
+//! A small log needs little disk space, and grows.
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 
@@ -14,7 +14,7 @@ fn growing(path: &Path) -> LogOptions {
     LogOptions { segment_bytes: Some(SEGMENT), ..LogOptions::new(path, 2) }
 }
 
-/// Lengths of the segments' files, in the order of the log.
+/// Returns the lengths of the segment files, in log order.
 fn lengths(path: &Path) -> Vec<u64> {
     let files = std::fs::read_dir(path).unwrap().map(|file| file.unwrap());
     let mut lengths: Vec<_> = files
@@ -56,7 +56,8 @@ fn the_first_file_doubles_until_it_is_a_segment() {
                 );
                 assert!(now.len() == 1 || now[0] == HEADER + SEGMENT, "{now:?}");
                 assert!(now[1..].iter().all(|length| *length == HEADER + SEGMENT), "{now:?}");
-                // The header is written once the file is as long, and before the log goes on there.
+                // The header is written after the file has its length, and before the log continues
+                // there.
                 let header = said_by_header(path, FIRST);
                 assert!(
                     HEADER + header <= now[0] && header >= end.min(SEGMENT),
@@ -80,7 +81,8 @@ fn the_first_file_doubles_until_it_is_a_segment() {
     });
 }
 
-/// A block that is large only in a small log is admitted as one and reserved when it is not any more.
+/// A block that is large only in a small log is admitted as large, and reserved when it no longer
+/// is.
 #[test]
 fn blocks_that_become_common_leave_the_log_to_others() {
     with_limit(PART_SECONDS, |_| {
@@ -120,7 +122,7 @@ fn blocks_that_become_common_leave_the_log_to_others() {
     });
 }
 
-/// Bytes of log that a segment's file has, as its header says.
+/// Returns the bytes of log in a segment's file, according to its header.
 fn said_by_header(path: &Path, name: &str) -> u64 {
     let file = std::fs::File::open(path.join(name)).unwrap();
     let mut number = [0; 8];
@@ -128,7 +130,7 @@ fn said_by_header(path: &Path, name: &str) -> u64 {
     u64::from_le_bytes(number)
 }
 
-/// A crash may come when the file is longer and its header does not say so yet.
+/// A crash may occur after the file was extended, before its header states the new size.
 #[test]
 fn what_a_file_has_past_what_its_header_says_is_not_there() {
     with_limit(PART_SECONDS, |_| {
@@ -166,7 +168,7 @@ fn what_a_file_has_past_what_its_header_says_is_not_there() {
     });
 }
 
-/// Whatever file it is, and wherever the log ends.
+/// For every file, and for every end of the log.
 #[test]
 fn a_file_that_is_shorter_than_its_header_says_was_cut_short() {
     with_limit(PART_SECONDS, |_| {
@@ -174,7 +176,8 @@ fn a_file_that_is_shorter_than_its_header_says_was_cut_short() {
         let path = directory.path();
         let mut bench = Bench::open(path).unwrap();
         let mut expected: Found = Vec::new();
-        // Each flush takes a sector at least: the log comes to the fourth file if that is not made ahead.
+        // Each flush takes at least one sector, so the log reaches the fourth file even if that is
+        // not created ahead.
         while lengths(path).len() <= 3 {
             let (key, value) = numbered(expected.len() as u64);
             bench.commit(&key, &value);
@@ -212,7 +215,7 @@ fn a_file_that_is_shorter_than_its_header_says_was_cut_short() {
     });
 }
 
-/// Such a header is from another time than the files that follow.
+/// The header of this file is older than the files that follow.
 #[test]
 fn a_first_file_that_is_not_whole_is_the_last() {
     with_limit(PART_SECONDS, |_| {

@@ -1,4 +1,4 @@
-//! The log against real files: written, reopened, damaged, failed.
+//! The log on real files: written, reopened, damaged, failed.
 
 mod corruption;
 mod failure;
@@ -19,15 +19,15 @@ use crate::rid::{Rid, TableId};
 
 const SMALL_SEGMENT: u64 = 256 << 10;
 
-/// Keys and values, by block.
+/// Keys and values of each block.
 type Found = Vec<Vec<(Vec<u8>, Vec<u8>)>>;
 
-/// A log with one worker, which the test plays.
+/// A log with one worker, which the test simulates.
 struct Bench {
     log: Log,
     flush: FlushState,
     device: Box<dyn Device>,
-    /// What was read at open.
+    /// The commits read at opening.
     found: Found,
 }
 
@@ -89,7 +89,7 @@ impl Bench {
     }
 }
 
-/// Every commit's records.
+/// Reads the records of every commit.
 fn read_all(reader: &mut LogReader) -> Result<Found, LogError> {
     let mut blocks = Vec::new();
     let mut position = Lsn::FIRST;

@@ -1,4 +1,4 @@
-//! Reading single records: what is read ahead of a record may be gone, the record itself may not.
+//! Reads of single records: read-ahead beyond a record may fail, the record itself must not.
 
 use std::sync::mpsc::channel;
 
@@ -20,7 +20,7 @@ impl Driver for NoHousekeeping {
     }
 }
 
-/// Reads records on a worker, each with so many bytes at first; the values.
+/// Reads records on a worker, each with a size for the first read, and returns the values.
 fn read(store: ColdStore, records: Vec<(Lsn, usize)>) -> Vec<Result<Vec<u8>, LogError>> {
     let options = ExecutorOptions {
         workers: 1,
@@ -70,7 +70,7 @@ fn what_is_read_ahead_may_be_gone() {
         let whole = read(store.clone(), vec![(first.0, ahead), (second.0, ahead)]);
         assert_eq!(whole[0].as_ref().unwrap(), &first.1);
         assert_eq!(whole[1].as_ref().unwrap(), &second.1);
-        // As if it were freed, and its file removed, while the piece before it is read.
+        // Simulates a segment that is freed and removed while the data before it is read.
         let name = directory.path().join(format!("wal-{SMALL_SEGMENT:016x}.seg"));
         std::fs::OpenOptions::new().write(true).open(name).unwrap().set_len(4096).unwrap();
         let found = read(store, vec![(first.0, ahead), (second.0, ahead)]);

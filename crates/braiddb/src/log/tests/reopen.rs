@@ -1,4 +1,4 @@
-//! What was made durable is read back, in order.
+//! Durable blocks are read again in order.
 
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
@@ -38,7 +38,7 @@ fn the_ring_wraps() {
         let options =
             LogOptions { ring_bytes: 1, segment_bytes: Some(8 << 20), ..options(directory.path()) };
         let mut bench = Bench::open_with(options, DeviceKind::Auto).unwrap();
-        // 32 MiB of ring; odd sizes, so that some block goes around its end.
+        // A ring of 32 MiB and odd sizes, so that some block wraps around its end.
         let value = vec![5; 999_983];
         for number in 0..80u64 {
             bench.commit(&number.to_be_bytes(), &value);
@@ -73,7 +73,7 @@ fn what_a_file_held_as_an_earlier_segment_is_never_met() {
             bench.flush();
             expected.clone()
         };
-        // Eight lives of the same files, each left at another place of a segment.
+        // Eight runs on the same files, each of which ends at another offset of a segment.
         for life in 1..9 {
             let until = Lsn(life * 4 * SMALL_SEGMENT + life * 30_000);
             let expected = write(&mut bench, until);
@@ -84,7 +84,7 @@ fn what_a_file_held_as_an_earlier_segment_is_never_met() {
             if life % 2 == 0 {
                 continue;
             }
-            // Reused files went on with their old contents; the log is read from the segments left.
+            // Reused files kept their old contents; the log is read from the remaining segments.
             assert!(life == 1 || bench.log.stats().segments_reused >= 3, "life {life}");
             let segments = files.bytes() / files.segment_bytes();
             drop(files);
@@ -92,7 +92,7 @@ fn what_a_file_held_as_an_earlier_segment_is_never_met() {
             let left = std::fs::read_dir(directory.path()).unwrap();
             let names = left.map(|file| file.unwrap().file_name().into_string().unwrap());
             let left = names.filter(|name| name.contains(".seg")).count() as u64;
-            // One may have been about to become a segment.
+            // One file may have been about to become a segment.
             assert!((segments..=segments + 1).contains(&left), "{left} files, {segments} segments");
             let from = Lsn((freed.last().unwrap() + 1) * SMALL_SEGMENT);
             let rest: Vec<_> = expected.into_iter().filter(|(lsn, _)| *lsn >= from).collect();
@@ -110,7 +110,8 @@ fn what_a_file_held_as_an_earlier_segment_is_never_met() {
     });
 }
 
-/// The log ends where a segment does, and a checkpoint begins there: then compaction frees all before it.
+/// The log ends at the end of a segment, and a checkpoint begins there: compaction then frees
+/// everything before it.
 #[test]
 fn a_log_goes_on_at_the_start_of_a_segment_without_one_before() {
     with_limit(PART_SECONDS, |_| {
@@ -118,7 +119,7 @@ fn a_log_goes_on_at_the_start_of_a_segment_without_one_before() {
         let mut bench = Bench::open(directory.path()).unwrap();
         let end = Lsn(3 * SMALL_SEGMENT);
         while bench.log.tail() < end {
-            // Large ones, as long as one fits; the last ones take a sector each.
+            // Large blocks while one fits; the last blocks take a sector each.
             let rest = (end.0 - bench.log.tail().0) as usize;
             bench.commit(b"key", &vec![1; rest.saturating_sub(4 << 10).min(60_000)]);
             bench.flush();
@@ -237,7 +238,7 @@ fn an_interrupted_creation_is_made_again() {
         bench.commit(b"key", b"value");
         bench.flush();
         drop(bench);
-        // With a log in it, the directory is somebody's.
+        // A directory with a log belongs to a database.
         std::fs::remove_file(&meta).unwrap();
         assert!(matches!(Bench::open(directory.path()), Err(LogError::NotADatabase { .. })));
     });

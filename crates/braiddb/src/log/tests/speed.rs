@@ -1,4 +1,5 @@
-//! Measurements, run by hand: `cargo test --release log::tests::speed -- --ignored --nocapture`.
+//! Measurements, started manually: `cargo test --release log::tests::speed -- --ignored
+//! --nocapture`.
 
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};

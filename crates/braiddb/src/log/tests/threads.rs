@@ -1,4 +1,4 @@
-//! Two workers fill and flush at once.
+//! Two workers fill and flush concurrently.
 
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
@@ -48,7 +48,7 @@ fn two_workers_share_a_log(tracker: HoleTracker) {
         }
         loop {
             let turn = log.turn(&mut flush, &mut *device, true);
-            // Asked after a turn: one may have space half prepared until then.
+            // Checked after a turn: until then a worker may have partly prepared space.
             if before < log.durable() && flush.outstanding() == 0 {
                 break;
             }

@@ -1,5 +1,5 @@
-//! The hole trackers against models: the prefix is exact when one thread plays everybody, and never
-//! runs ahead when many do.
+//! Tests of the hole trackers against models: with one thread for all fillers the prefix is exact,
+//! and with many threads it never runs ahead.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use crate::common::{PART_SECONDS, with_limit};
 const FILLERS: usize = 3;
 const RING: u64 = 4096;
 
-/// Blocks reserved and not filled, by filler, and those filled beyond the prefix.
+/// Blocks that are reserved and not filled, by filler, and filled blocks beyond the prefix.
 #[derive(Default)]
 struct Holes {
     reserved: BTreeMap<usize, Range<u64>>,
@@ -33,7 +33,7 @@ impl Holes {
     }
 }
 
-/// Reserves, fills and looks in any order; `exact` if the tracker knows every hole.
+/// Reserves, fills and searches in any order; `exact` if the tracker knows every hole.
 fn holes_are_found(tracker: &impl Tracker, start: u64, steps: &[(usize, u64)], exact: bool) {
     let tail = crate::sync::atomic::AtomicU64::new(start);
     tracker.start(start);
@@ -45,7 +45,7 @@ fn holes_are_found(tracker: &impl Tracker, start: u64, steps: &[(usize, u64)], e
             let found = tracker.prefix(tail.load(Ordering::SeqCst));
             assert!(found <= holes.prefix, "a hole before the prefix");
             assert!(!exact || found == holes.prefix, "{found} is not {}", holes.prefix);
-            // What is flushed may be used again.
+            // Flushed space may be reused.
             durable = found;
         } else if let Some(block) = holes.reserved.remove(&filler) {
             tracker.end(filler, block.clone(), durable);
@@ -72,7 +72,7 @@ proptest! {
             let start = start * 8;
             holes_are_found(&InFlightMarks::new(FILLERS), start, &steps, false);
             holes_are_found(&BitmapScan::new(RING), start, &steps, true);
-            // Ranges much smaller than blocks, about their size, larger, and of more than the ring.
+            // Ranges much smaller than blocks, similar to blocks, larger, and larger than the ring.
             for exponent in [4, 6, 9, 13] {
                 holes_are_found(&Grasshopper::new(FILLERS, RING, exponent), start, &steps, true);
             }
@@ -111,10 +111,10 @@ fn grasshopper_knows_that_durable_never_goes_back() {
     });
 }
 
-/// A ring of plain memory, whose misuse a sanitizer sees and the checks below too.
+/// A ring of plain memory. A sanitizer and the checks below detect conflicting accesses.
 struct Cells(Box<[UnsafeCell<u64>]>);
 
-// SAFETY: who touches which cell when is what the tests are about.
+// SAFETY: the tests verify which thread accesses which cell at which time.
 unsafe impl Sync for Cells {}
 
 impl Cells {
@@ -123,7 +123,7 @@ impl Cells {
     }
 }
 
-/// Threads fill blocks and take turns at leading; the leader reads what it is told is filled.
+/// Threads fill blocks and lead in turn; the leader reads everything that is reported as filled.
 fn never_runs_ahead(kind: HoleTracker, threads: usize) {
     const BLOCKS: u64 = 3000;
     let ring = Space::<AnyTracker>::least_ring(threads).next_power_of_two();
@@ -137,11 +137,11 @@ fn never_runs_ahead(kind: HoleTracker, threads: usize) {
         }
         let (mut at, end) = (space.released().0, space.buffered().0);
         while at < end {
-            // SAFETY: filled, and nobody fills it again before it is released below.
+            // SAFETY: filled, and no thread fills it again before it is released below.
             let (lsn, units) = unsafe { (*cells.at(at), *cells.at(at + 8)) };
             assert_eq!(lsn, at, "{kind}: a hole before the prefix");
             if at + units * 8 > end {
-                // Of the last one, a bitmap may have told a part so far.
+                // For the last block, a bitmap may have reported only a part.
                 assert_eq!(kind, HoleTracker::BitmapScan, "the prefix ends with a block");
                 break;
             }
@@ -160,7 +160,7 @@ fn never_runs_ahead(kind: HoleTracker, threads: usize) {
                 std::thread::yield_now();
             }
             let lsn = space.reserve(worker, units * 8);
-            // SAFETY: reserved, so this thread's alone until it is filled.
+            // SAFETY: reserved, so only this thread accesses it until it is filled.
             unsafe { (*cells.at(lsn.0), *cells.at(lsn.0 + 8)) = (lsn.0, units) };
             space.filled(worker, lsn, units * 8, space.released());
             if random.u8(0..16) == 0 {

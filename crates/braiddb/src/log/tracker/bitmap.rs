@@ -1,8 +1,8 @@
-//! A bit for every 8 bytes of the ring: fillers set those of their blocks, and the leader scans for
-//! the first that is not set, clearing behind itself.
+//! Bitmap tracker: one bit for every 8 bytes of the ring. Fillers set the bits of their blocks. The
+//! leader scans for the first bit that is not set, and clears the bits behind it.
 //!
-//! Invariant: outside `[scanned, tail)`, as positions in the ring, no bit is set; so room that is
-//! reserved again has none.
+//! Invariant: outside `[scanned, tail)`, as positions in the ring, no bit is set. Space that is
+//! reserved again therefore has no bits set.
 
 use std::ops::Range;
 
@@ -12,14 +12,14 @@ use super::Tracker;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Bytes of log a bit stands for: blocks are as aligned as this.
+/// Bytes of log per bit, which is the alignment of blocks.
 const UNIT: u64 = 8;
 const WORD_BITS: u64 = u64::BITS as u64;
 
 #[derive(Debug)]
 pub(in crate::log) struct BitmapScan {
     words: Box<[AtomicU64]>,
-    /// Who scans holds it.
+    /// Held by the scanning thread.
     scanning: Mutex<()>,
     /// Everything before is filled.
     scanned: CachePadded<AtomicU64>,
@@ -40,7 +40,8 @@ impl BitmapScan {
     }
 }
 
-/// The bits of the unit's word from it on, and at most `units` of them; how many.
+/// Returns the mask of the unit's word from the unit on, for at most `units` bits, and their
+/// number.
 fn bits(unit: u64, units: u64) -> (u64, u64) {
     let first = unit % WORD_BITS;
     let count = units.min(WORD_BITS - first);
@@ -49,7 +50,7 @@ fn bits(unit: u64, units: u64) -> (u64, u64) {
 
 impl Tracker for BitmapScan {
     fn start(&self, lsn: u64) {
-        // Release as in `prefix`; the threads that will look are started later.
+        // Release as in `prefix`; the threads that will read it are started later.
         self.scanned.store(lsn, Ordering::Release);
     }
 
@@ -61,7 +62,7 @@ impl Tracker for BitmapScan {
             let (mask, count) = bits(unit, end - unit);
             // Release pairs with the Acquire of the scan: the block's bytes.
             let before = self.word(unit).fetch_or(mask, Ordering::Release);
-            assert_eq!(before & mask, 0, "room is reserved again only once it was scanned");
+            assert_eq!(before & mask, 0, "space is reserved again only after it was scanned");
             unit += count;
         }
     }
@@ -71,19 +72,20 @@ impl Tracker for BitmapScan {
             // Acquire pairs with the Release below: the bytes of every block before.
             return self.scanned.load(Ordering::Acquire);
         };
-        // Relaxed: only who scans stores it.
+        // Relaxed: only the scanning thread stores it.
         let start = self.scanned.load(Ordering::Relaxed) / UNIT;
         let (mut unit, tail) = (start, tail / UNIT);
         while unit < tail {
             let (mask, count) = bits(unit, tail - unit);
-            // Acquire pairs with the Release in `end`, of each addition of bits that is seen: the bytes of its block.
+            // Acquire pairs with the Release in `end`, for each addition of bits that is seen: the
+            // bytes of its block.
             let set = self.word(unit).load(Ordering::Acquire) & mask;
             let run = ((set | !mask) >> (unit % WORD_BITS)).trailing_ones().into();
             let run = count.min(run);
             if run == 0 {
                 break;
             }
-            // Relaxed: the room is used again only after a flush of it, which orders.
+            // Relaxed: the space is reused only after a flush of it, which orders.
             self.word(unit).fetch_and(!bits(unit, run).0, Ordering::Relaxed);
             unit += run;
             if run < count {

@@ -1,4 +1,4 @@
-//! Which tracker a log has, where that can be chosen.
+//! Choice of the hole tracker, for tests and experiments.
 
 use std::ops::Range;
 
@@ -10,29 +10,29 @@ use super::grasshopper::{self, Advances, Grasshopper};
 use super::marks::InFlightMarks;
 use crate::sync::atomic::AtomicU64;
 
-/// How the log finds the contiguous prefix of what concurrent workers have filled.
+/// The method by which the log finds the contiguous prefix filled by concurrent workers.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize,
 )]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum HoleTracker {
-    /// One word a worker: a bound of its block in flight.
+    /// One word per worker: a lower bound of its block in flight.
     #[default]
     InFlightMarks,
-    /// ELEDA's: lists of pending LSNs that are crawled by a heap, or hopped over by a hopping
-    /// index when far behind (its §4).
+    /// ELEDA's method: lists of pending LSNs. The leader crawls them with a heap, or hops over
+    /// ranges with a hopping index when far behind (its §4).
     Grasshopper,
     /// One bit for every 8 bytes of the ring, set when they are filled.
     BitmapScan,
-    /// A lock around reserving and filling: no holes, and nothing concurrent.
+    /// A lock around reserving and filling: no holes, and no concurrency.
     GlobalLock,
-    /// Threads that meet reserve together, under a lock (Aether's); groups end in order.
+    /// Threads that meet reserve together under a lock (Aether's method); groups end in order.
     ConsolidationArray,
 }
 
 impl HoleTracker {
-    /// All of them, the default first.
+    /// All trackers, the default first.
     pub const ALL: [Self; 5] = [
         Self::InFlightMarks,
         Self::Grasshopper,
@@ -54,7 +54,7 @@ impl std::fmt::Display for HoleTracker {
     }
 }
 
-/// The tracker that was chosen when the log was opened.
+/// The tracker chosen when the log was opened.
 #[derive(Debug)]
 pub(in crate::log) enum AnyTracker {
     Marks(InFlightMarks),
@@ -64,7 +64,7 @@ pub(in crate::log) enum AnyTracker {
     Consolidation(Box<ConsolidationArray>),
 }
 
-/// Calls the method of whichever tracker it is.
+/// Calls the method of the chosen tracker.
 macro_rules! each {
     ($self:ident, $tracker:ident => $call:expr) => {
         match $self {
@@ -93,7 +93,7 @@ impl AnyTracker {
         }
     }
 
-    /// How Grasshopper came on; nothing for the others.
+    /// Returns how far Grasshopper advanced in each mode; zero for the others.
     pub(in crate::log) fn advances(&self) -> Advances {
         match self {
             Self::Grasshopper(grasshopper) => grasshopper.advances(),

@@ -1,11 +1,15 @@
-//! A consolidation array (Johnson et al., Aether, 2010): threads that want room at the same time
-//! meet in a slot, the first of them reserves for all under the log's lock, each fills its part, and
-//! the last to finish ends the group.
+//! A consolidation array (Johnson et al., Aether, 2010). Threads that reserve at the same time meet
+//! in a slot. The first of them reserves for all under the log's lock, each fills its part, and the
+//! last one to finish ends the group.
 //!
-//! Invariants: a slot goes FREE → open → closed → FREE; a thread that moves `state` from open with no
-//! bytes is the group's leader, and the only one to close it; `left` bytes of a closed group are
-//! not yet filled, and who takes them to 0 alone ends the group and frees the slot; groups end in
-//! the order of their positions, so every block before `filled` is filled.
+//! Invariants:
+//!
+//! - A slot moves through FREE → open → closed → FREE.
+//! - The thread that moves `state` from open without bytes is the group's leader, and the only one
+//!   to close it.
+//! - `left` is the number of unfilled bytes of a closed group. Only the thread that lowers it to 0
+//!   ends the group and frees the slot.
+//! - Groups end in the order of their positions, so every block before `filled` is filled.
 
 use std::ops::Range;
 
@@ -16,26 +20,26 @@ use super::wait::wait_until;
 use crate::sync::RawLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Slots that threads meet in; each filler has its first choice.
+/// Slots in which threads meet; each filler has a preferred one.
 const MEETING_PLACES: usize = 4;
-/// States below `OPEN` are not to be joined.
+/// A slot in a state below `OPEN` cannot be joined.
 const FREE: u64 = 0;
 const CLOSED: u64 = 1;
-/// Added to the bytes of those who joined.
+/// Base value of the open state; the bytes of the joined threads are added to it.
 const OPEN: u64 = 2;
-/// No position, no slot.
+/// No position, or no slot.
 const NONE: u64 = u64::MAX;
 
 #[derive(Debug)]
 struct Slot {
     state: AtomicU64,
-    /// Where the group is, once it is reserved.
+    /// The position of the group, once it is reserved.
     base: AtomicU64,
-    /// The group's bytes that are not filled yet.
+    /// Bytes of the group that are not filled yet.
     left: AtomicU64,
-    /// The group's bytes.
+    /// Bytes of the group.
     bytes: AtomicU64,
-    /// The meeting place it was opened at.
+    /// The meeting place at which it was opened.
     place: AtomicU64,
 }
 
@@ -45,14 +49,14 @@ pub(in crate::log) struct ConsolidationArray {
     places: [CachePadded<AtomicU64>; MEETING_PLACES],
     slots: Box<[CachePadded<Slot>]>,
     lock: RawLock,
-    /// The slot of each filler's block, or `NONE` for one that was reserved alone.
+    /// The slot of each filler's block, or `NONE` for a block that was reserved alone.
     joined: Box<[CachePadded<AtomicU64>]>,
     filled: CachePadded<AtomicU64>,
 }
 
 impl ConsolidationArray {
     pub(in crate::log) fn new(fillers: usize) -> Self {
-        // Each filler keeps one slot from being free at most, so one can always be opened.
+        // Each filler occupies at most one slot, so one can always be opened.
         let slots = (0..fillers + 2 * MEETING_PLACES).map(|number| {
             let state = if number < MEETING_PLACES { OPEN } else { FREE };
             CachePadded::new(Slot {
@@ -72,7 +76,7 @@ impl ConsolidationArray {
         }
     }
 
-    /// Joins an open group: its slot, and the bytes of the threads that joined before.
+    /// Joins an open group. Returns its slot, and the bytes of the threads that joined before.
     fn join(&self, filler: usize, bytes: u64) -> (usize, u64) {
         let mut found = None;
         wait_until(|| {
@@ -80,8 +84,8 @@ impl ConsolidationArray {
             let number = self.places[filler % MEETING_PLACES].load(Ordering::Acquire);
             let state = &self.slots[number as usize].state;
             let before = state.load(Ordering::Acquire);
-            // AcqRel: the leader sees what members did before, as their blocks come after it. Relaxed on failure: it is
-            // tried again.
+            // AcqRel: the leader sees the members' earlier writes, as their blocks come after it.
+            // Relaxed on failure: the caller tries again.
             let order = (Ordering::AcqRel, Ordering::Relaxed);
             if before >= OPEN
                 && state.compare_exchange(before, before + bytes, order.0, order.1).is_ok()
@@ -98,8 +102,8 @@ impl ConsolidationArray {
         let mut opened = None;
         wait_until(|| {
             let free = |slot: &Slot| {
-                // The slot is this thread's from here on, and not yet to be joined.
-                // Acquire pairs with the Release that freed it. Relaxed on failure: another slot is looked at.
+                // The slot belongs to this thread from here on, and cannot be joined yet. Acquire
+                // pairs with the Release that freed it. Relaxed on failure: another slot is tried.
                 let order = (Ordering::Acquire, Ordering::Relaxed);
                 slot.state.compare_exchange(FREE, CLOSED, order.0, order.1).is_ok()
             };
@@ -108,15 +112,15 @@ impl ConsolidationArray {
         });
         let number = opened.expect("waited for");
         let slot = &self.slots[number];
-        // Relaxed, both: nobody else has the slot before it is open, by the Release below.
+        // Relaxed, both: no other thread has the slot before it is opened by the Release below.
         slot.place.store(place, Ordering::Relaxed);
         slot.base.store(NONE, Ordering::Relaxed);
-        // Release, both, pairs with the Acquire of those who join.
+        // Release, both, pairs with the Acquire of threads that join.
         slot.state.store(OPEN, Ordering::Release);
         self.places[place as usize].store(number as u64, Ordering::Release);
     }
 
-    /// Reserves for all threads that have joined by the time the lock is had.
+    /// Reserves for all threads that have joined before the lock is acquired.
     fn lead(&self, slot: &Slot, tail: &AtomicU64) {
         self.lock.acquire();
         // Relaxed: stored before the slot was opened, whose Release the leader acquired when it joined.
@@ -134,10 +138,10 @@ impl ConsolidationArray {
         unsafe { self.lock.release() };
     }
 
-    /// Ends a group, or a block without one, once all before it have ended.
+    /// Ends a group, or a block outside any group, once all before it have ended.
     fn pass(&self, group: Range<u64>) {
-        // Acquire pairs with the Release below, of the group before: so every earlier group's bytes are seen by a thread
-        // that sees this one's end, here or in `prefix`.
+        // Acquire pairs with the Release below, by the previous group. A thread that sees the end
+        // of this group, here or in `prefix`, therefore sees the bytes of every earlier group.
         wait_until(|| self.filled.load(Ordering::Acquire) == group.start);
         self.filled.store(group.end, Ordering::Release);
     }
@@ -145,14 +149,14 @@ impl ConsolidationArray {
 
 impl Tracker for ConsolidationArray {
     fn start(&self, lsn: u64) {
-        // Release as in `pass`; the threads that will look are started later.
+        // Release as in `pass`; the threads that will read it are started later.
         self.filled.store(lsn, Ordering::Release);
     }
 
     fn reserve(&self, filler: usize, tail: &AtomicU64, bytes: u64) -> u64 {
         let (number, before) = self.join(filler, bytes);
         let slot = &self.slots[number];
-        // Relaxed: the filler's own word.
+        // Relaxed: only this filler accesses the word.
         self.joined[filler].store(number as u64, Ordering::Relaxed);
         if before == 0 {
             self.lead(slot, tail);
@@ -167,21 +171,22 @@ impl Tracker for ConsolidationArray {
     }
 
     fn begin(&self, filler: usize, _: u64) {
-        // Relaxed: the filler's own word.
+        // Relaxed: only this filler accesses the word.
         self.joined[filler].store(NONE, Ordering::Relaxed);
     }
 
     fn end(&self, filler: usize, block: Range<u64>, _: u64) {
-        // Relaxed: the filler's own word.
+        // Relaxed: only this filler accesses the word.
         let number = self.joined[filler].load(Ordering::Relaxed);
         if number == NONE {
             return self.pass(block);
         }
         let slot = &self.slots[number as usize];
         let bytes = block.end - block.start;
-        // AcqRel: the last one passes on the bytes of all.
+        // AcqRel: the last thread passes on the bytes of all.
         if slot.left.fetch_sub(bytes, Ordering::AcqRel) == bytes {
-            // Relaxed, both: this filler acquired the leader's `base` when it reserved, and the slot is not free yet.
+            // Relaxed, both: this filler acquired the leader's `base` when it reserved, and the
+            // slot is not free yet.
             let base = slot.base.load(Ordering::Relaxed);
             self.pass(base..base + slot.bytes.load(Ordering::Relaxed));
             // Release pairs with the Acquire in `open`.

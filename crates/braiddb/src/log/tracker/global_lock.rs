@@ -1,6 +1,6 @@
-//! One lock from before a block is reserved until it is filled.
+//! Global lock tracker: one lock held from the reservation of a block until it is filled.
 //!
-//! Invariant: `filled` is the end of the last block that was filled, and every block before it is.
+//! Invariant: `filled` is the end of the last filled block, and every block before it is filled.
 
 use std::ops::Range;
 
@@ -32,22 +32,24 @@ impl GlobalLock {
 
 impl Tracker for GlobalLock {
     fn start(&self, lsn: u64) {
-        // Release as in `end`; the threads that will look are started later.
+        // Release as in `end`; the threads that will read it are started later.
         self.filled.store(lsn, Ordering::Release);
     }
 
     fn begin(&self, filler: usize, _: u64) {
         self.lock.acquire();
-        // Relaxed: only for a thread that has the lock.
+        // Relaxed: only read by a thread that holds the lock.
         self.holder.store(filler as u64, Ordering::Relaxed);
     }
 
     fn end(&self, filler: usize, block: Range<u64>, _: u64) {
-        // Relaxed, here and below: this filler's own store, if it is what it should be; and it has the lock.
+        // Relaxed, here and below: the value is this filler's own store if it holds the lock, as it
+        // should.
         let holder = self.holder.load(Ordering::Relaxed);
-        assert_eq!(holder, filler as u64, "who ends a block has begun it");
+        assert_eq!(holder, filler as u64, "a block is ended by the thread that began it");
         self.holder.store(NOBODY, Ordering::Relaxed);
-        // Release pairs with the Acquire in `prefix`: the block's bytes, and, by the lock, those of every block before.
+        // Release pairs with the Acquire in `prefix`: the block's bytes, and, through the lock,
+        // those of every block before.
         self.filled.store(block.end, Ordering::Release);
         // SAFETY: acquired by this filler's `begin`, as asserted, and blocks are filled by the
         // thread that reserves them.

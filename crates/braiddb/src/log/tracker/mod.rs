@@ -1,8 +1,9 @@
-//! Finding the contiguous prefix of filled blocks (ELEDA §3.2): blocks are reserved in order and
-//! filled in any order, and only what has no hole before it may go to disk.
+//! Hole trackers: they find the contiguous prefix of filled blocks (ELEDA §3.2). Blocks are
+//! reserved in order and filled in any order; only a prefix without holes may be written to disk.
 //!
-//! Five trackers share one interface. In-flight marks measure best, and the log uses them. The
-//! feature `experiment` adds the others for comparison (`bench trackers`).
+//! Five methods have one interface. In-flight marks perform best and are the log's default. The
+//! others exist for comparison (`braid bench trackers`), in tests and in builds for experiments or
+//! simulations.
 
 #[cfg(feature = "experiment")]
 mod bitmap;
@@ -41,10 +42,10 @@ pub(super) use marks::InFlightMarks as LogTracker;
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Keeps track of holes. A filler (a worker, or the flush leader) has one block in flight at a
-/// time, and is played by one thread at a time.
+/// Tracks holes. A filler (a worker, or the flush leader) has one block in flight at a time, and is
+/// used by one thread at a time.
 pub(super) trait Tracker: Send + Sync {
-    /// The log starts at `lsn`, with everything before filled. Called before anything else, if at
+    /// Starts the log at `lsn`, with everything before filled. Called before anything else, if at
     /// all.
     fn start(&self, _lsn: u64) {}
 
@@ -53,18 +54,18 @@ pub(super) trait Tracker: Send + Sync {
     fn reserve(&self, filler: usize, tail: &AtomicU64, bytes: u64) -> u64 {
         // Relaxed: any earlier tail is a bound.
         self.begin(filler, tail.load(Ordering::Relaxed));
-        // SeqCst: the tail is the engine's clock; its Release half publishes what `begin` noted.
+        // SeqCst: the tail is the engine's clock; its Release half publishes the writes of `begin`.
         tail.fetch_add(bytes, Ordering::SeqCst)
     }
 
-    /// The filler is about to reserve a block that will not start before `bound`. What happens
-    /// here happens before the `AcqRel` addition that reserves.
+    /// Notes that the filler is about to reserve a block that will not start before `bound`.
+    /// Everything here happens before the `AcqRel` addition that reserves.
     fn begin(&self, filler: usize, bound: u64);
 
-    /// The filler's block is filled; everything before `durable` is on disk.
+    /// Marks the filler's block as filled; everything before `durable` is on disk.
     fn end(&self, filler: usize, block: Range<u64>, durable: u64);
 
-    /// Up to where everything is filled, at least, which may be within a block; `tail` was loaded
-    /// (Acquire) before. May be below an earlier answer: both are true.
+    /// Returns a position up to which everything is filled, which may be within a block. `tail` was
+    /// loaded (Acquire) before. The result may be below an earlier one: both are correct.
     fn prefix(&self, tail: u64) -> u64;
 }

@@ -1,11 +1,11 @@
-//! How the trackers wait for one another.
+//! Waits of the trackers for other threads.
 
 use crate::sync::{spin_loop, yield_thread};
 
-/// How often a condition is looked at before the thread gives way.
+/// Number of checks of a condition before the thread yields.
 const SPINS: u32 = if cfg!(loom) { 0 } else { 100 };
 
-/// Waits until `happened`, which another thread is about to bring about.
+/// Waits until `happened` returns true. Another thread is about to make it true.
 pub(super) fn wait_until(mut happened: impl FnMut() -> bool) {
     let mut spins = 0;
     while !happened() {

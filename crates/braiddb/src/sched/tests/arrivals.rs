@@ -1,4 +1,4 @@
-//! How many steps a task takes at most before its worker sees who has come.
+//! Maximum number of steps of a task before its worker notices new arrivals.
 
 use std::sync::mpsc;
 
@@ -7,9 +7,9 @@ use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::sync::atomic::AtomicU32;
 
-/// Steps that each long task takes, all in all.
+/// Total number of steps of each long task.
 const STEPS: u32 = 1_000_000;
-/// When each has taken so many of its own, one of them sends a job.
+/// Steps of each task before one of them sends a job.
 const WARM_UP: u32 = 1_000;
 
 /// A step of every kind.
@@ -21,8 +21,8 @@ async fn step(number: u32) {
     }
 }
 
-/// Runs `long` tasks side by side; returns how many steps were taken, by all of them together, from
-/// the sending of a job to its first poll.
+/// Runs `long` tasks concurrently. Returns the number of steps of all tasks together, from the
+/// sending of a job to its first poll.
 fn steps_until_begun(long: usize, width: Width, steps_each: u32) -> u32 {
     let executor = Arc::new(start(1, Policy::DualQueue, width));
     let (taken, warm) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
@@ -65,16 +65,16 @@ fn a_job_begins_within_the_steps_of_one_slice_of_each_task() {
         let widths = [Width::Auto, Width::Fixed(1), Width::Fixed(4), Width::Fixed(48)];
         for width in widths {
             let alone = steps_until_begun(1, width, 1);
-            // Its worker's next look, and a slice beside the job.
+            // Its worker's next check, and a slice together with the job.
             assert!(alone <= STEPS_ALONE + STEPS_BESIDE_OTHERS, "{width:?}: {alone} steps");
             for long in [2, 8, 40] {
                 let beside = steps_until_begun(long, width, 1);
-                // A round that is under way, and the one in which it begins.
+                // The current round, and the round in which the job starts.
                 let most = 2 * long as u32 * STEPS_BESIDE_OTHERS + STEPS_ALONE;
                 assert!(beside <= most, "{width:?}, {long}: {beside} steps");
             }
         }
-        // Steps of more work are counted as such.
+        // Steps that do more work are counted accordingly.
         assert!(steps_until_begun(1, Width::Fixed(1), 64) <= STEPS_ALONE / 64 + 1);
     });
 }

@@ -1,5 +1,5 @@
-//! A worker that is to stop tells what waits for the engine, however long that takes, from what waits for
-//! something else.
+//! A stopping worker distinguishes tasks that wait for the engine, for any time, from tasks that
+//! wait for something else.
 
 use std::collections::VecDeque;
 use std::future::{pending, poll_fn};
@@ -14,15 +14,15 @@ use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::io::{Directory, File};
 
-/// Longer than the grace of foreign futures.
+/// Longer than the grace period of foreign futures.
 const SLOW: Duration = Duration::from_secs(1);
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A device whose operations are done when the test says so, without a disk.
+/// A device without a disk, whose operations complete when the test releases them.
 struct HeldDevice {
     bell: Arc<SleepNotifier>,
     held: VecDeque<u64>,
-    /// How many may be done in all, and how many were.
+    /// The number of released operations, and of completed ones.
     released: Arc<AtomicU64>,
     done: u64,
 }
@@ -43,7 +43,7 @@ impl Device for HeldDevice {
 
     fn wait(&mut self, timeout: Option<Duration>, deliver: &mut dyn FnMut(Completion)) {
         let mut rung = self.bell.rung.lock();
-        // Nobody rings when the operations are released.
+        // The release of operations does not ring.
         let timeout = timeout.unwrap_or(LIMIT).min(Duration::from_millis(10));
         self.bell.changed.wait_while_for(&mut rung, |rung| !*rung, timeout);
         *rung = false;
@@ -67,7 +67,7 @@ struct HeldExecutor {
     _directory: tempfile::TempDir,
 }
 
-/// One worker, whose transfers are held.
+/// Starts one worker whose transfers are held.
 fn start_held() -> HeldExecutor {
     start_held_with(options(1, Policy::DualQueue, Width::Fixed(4)))
 }
@@ -87,7 +87,7 @@ fn start_held_with(options: ExecutorOptions) -> HeldExecutor {
 }
 
 impl HeldExecutor {
-    /// Runs a task that reports what it returns.
+    /// Runs a task that reports its result.
     fn run<T: Send + 'static, F: Future<Output = T> + 'static>(
         &self,
         task: impl FnOnce(Arc<File>) -> F + Send + 'static,
@@ -106,7 +106,7 @@ impl HeldExecutor {
         self.released.store(u64::MAX, Ordering::SeqCst);
     }
 
-    /// Stops the executor, which is to take no longer than the limit.
+    /// Stops the executor within the time limit.
     fn stop(self) {
         let (over, stopped) = mpsc::channel();
         let counters = self.executor.counters().to_vec();
@@ -121,14 +121,15 @@ impl HeldExecutor {
     }
 }
 
-/// Transfers that an executor inside the task polls say nothing when they are not polled: they count all the same.
+/// Transfers polled by an executor inside the task set no cause while they are not polled; they
+/// count nevertheless.
 #[test]
 fn what_waits_for_slow_transfers_is_not_dropped() {
     with_limit(PART_SECONDS, |_| {
         let held = start_held();
         let [whole, parts] = [1, 50].map(|transfers| {
             held.run(move |file| async move {
-                // More than `join_all` polls by itself.
+                // More than `join_all` polls without wakers.
                 let syncs = join_all((0..transfers).map(|_| sync(file.clone()))).await;
                 syncs.into_iter().all(|synced| synced.is_ok())
             })
@@ -144,7 +145,8 @@ fn what_waits_for_slow_transfers_is_not_dropped() {
     });
 }
 
-/// The same while nobody closes anything: a task of which only a part was polled, which was over, still waits for the device.
+/// The same while nothing is closing: a task still waits for the device if only a finished part of
+/// it was polled.
 #[test]
 fn what_waits_for_other_transfers_counts_among_what_runs() {
     with_limit(PART_SECONDS, |_| {
@@ -166,7 +168,7 @@ fn what_waits_for_other_transfers_counts_among_what_runs() {
         }
         let (begins, has_begun) = mpsc::channel();
         let other = held.run(move |_| async move { begins.send(()).unwrap() });
-        // Too short on a busy machine to fail by chance: it just may not be seen then.
+        // Too short to fail by chance on a busy machine: at worst an error goes unnoticed.
         assert!(has_begun.recv_timeout(Duration::from_millis(50)).is_err(), "one at a time");
         held.release();
         assert_eq!((parts.recv_timeout(LIMIT), other.recv_timeout(LIMIT)), (Ok(50), Ok(())));
@@ -174,7 +176,7 @@ fn what_waits_for_other_transfers_counts_among_what_runs() {
     });
 }
 
-/// A task that keeps a transfer which is over and whose end woke nobody waits for another task.
+/// A task keeps a finished transfer that woke no task at its end, and waits for another task.
 #[test]
 fn what_keeps_a_transfer_that_is_over_holds_up_no_other_task() {
     with_limit(PART_SECONDS, |_| {
@@ -200,8 +202,9 @@ fn what_keeps_a_transfer_that_is_over_holds_up_no_other_task() {
     });
 }
 
-/// A future that at each poll begins a transfer and gives it up, also one that wakes itself then, one that keeps a transfer that is over and
-/// nobody polls, and one that was kept and is dropped.
+/// Dropped are: a future that starts and drops a transfer at each poll, also if it then wakes
+/// itself; a future that keeps a finished transfer without polling it; and one that kept a transfer
+/// and dropped it.
 #[test]
 fn what_waits_for_no_transfer_any_more_is_dropped() {
     with_limit(PART_SECONDS, |_| {
@@ -228,7 +231,7 @@ fn what_waits_for_no_transfer_any_more_is_dropped() {
                 pending::<()>().await;
             })
         });
-        // The one that is kept is over at some time.
+        // The kept transfer completes at some time.
         held.release();
         held.stop();
         for dropped in [given_up, given_up_awake, kept, kept_and_dropped] {
@@ -237,7 +240,8 @@ fn what_waits_for_no_transfer_any_more_is_dropped() {
     });
 }
 
-/// Those that are under way, and that a task has begun by itself: nobody waits in line for the engine's upkeep.
+/// Only transfers that the task started outside of upkeep are ordinary: transactions do not queue
+/// behind the engine's upkeep.
 #[test]
 fn transfers_of_upkeep_are_not_ordinary() {
     with_limit(PART_SECONDS, |_| {
@@ -257,7 +261,7 @@ fn transfers_of_upkeep_are_not_ordinary() {
             counts.push((transfers(), ordinary_transfers()));
             (counts, of_upkeep, kept).0
         });
-        // Those that are dropped are open until they would have been issued.
+        // Transfers of dropped futures stay open until they would have been issued.
         assert_eq!(counted.recv(), Ok(vec![(1, 0), (3, 2), (3, 1)]));
         let over = held.run(|file| async move {
             let mut nobody = Context::from_waker(Waker::noop());
@@ -266,7 +270,7 @@ fn transfers_of_upkeep_are_not_ordinary() {
             while transfers() > 0 {
                 yield_now(Cause::Undecided).await;
             }
-            // Though nobody has asked for it.
+            // A completed transfer no longer counts, although its future was not polled again.
             (ordinary_transfers(), kept).0
         });
         held.release();

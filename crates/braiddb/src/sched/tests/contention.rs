@@ -1,9 +1,9 @@
-//! Tasks that get in each other's way are run with less company.
+//! Contending tasks run at a smaller width.
 
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 
-/// What the tasks share; on one worker, so the orderings say nothing.
+/// The state shared by the tasks, all on one worker, so the orderings do not matter.
 #[derive(Default)]
 struct Record {
     taken: AtomicU64,
@@ -14,7 +14,7 @@ struct Record {
 
 const WRITERS: u64 = 20_000;
 
-/// Holds the record over some suspensions; fails, and tries again, if somebody has it.
+/// Holds the record during some suspensions. Fails and retries if another task holds it.
 async fn write(record: Arc<Record>) {
     let second_half = record.finished.load(Ordering::Relaxed) > WRITERS / 2;
     while record.taken.swap(1, Ordering::Relaxed) == 1 {

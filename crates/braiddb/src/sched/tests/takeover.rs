@@ -1,4 +1,4 @@
-//! Jobs that were sent to a worker which does not come back from a task.
+//! Jobs that were sent to a blocked worker.
 
 use std::sync::mpsc;
 
@@ -34,7 +34,7 @@ fn jobs_of_a_blocked_worker_are_taken_over() {
         let (go_on, blocked) = block(&executor);
         let (reply, answers) = mpsc::channel();
         for _ in 0..5 {
-            // As if it had been sent before anybody could know.
+            // As if the job had been sent before the worker was known to be blocked.
             executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply.clone()));
             executor.jobs().group.mailboxes[blocked].ring();
         }
@@ -43,7 +43,7 @@ fn jobs_of_a_blocked_worker_are_taken_over() {
         let taken_over = executor.counters().iter().map(|counters| counters.taken_over.get());
         assert!(taken_over.sum::<u64>() >= 5, "{:#?}", executor.counters());
         drop(go_on);
-        // It comes back, and does what it is sent.
+        // The worker returns from its task, and runs the jobs sent to it.
         let (reply, answers) = mpsc::channel();
         executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply));
         executor.jobs().group.mailboxes[blocked].ring();
@@ -51,7 +51,7 @@ fn jobs_of_a_blocked_worker_are_taken_over() {
     });
 }
 
-/// One worker after another does not come back: the one that is left looks past all of them.
+/// One worker after another blocks: the remaining one checks all of them.
 #[test]
 fn one_worker_takes_over_from_all_others() {
     with_limit(PART_SECONDS, |_| {
@@ -69,7 +69,7 @@ fn one_worker_takes_over_from_all_others() {
     });
 }
 
-/// What was sent to nobody but this worker waits for it, whatever the others do.
+/// A job sent to one specific worker waits for it, independent of the others.
 #[test]
 fn jobs_of_one_worker_stay_with_it() {
     with_limit(PART_SECONDS, |_| {
@@ -87,8 +87,8 @@ fn jobs_of_one_worker_stay_with_it() {
     });
 }
 
-/// A task that blocks its worker waits for a job that was sent to the same worker, and has not begun when all are told to
-/// stop.
+/// A task blocks its worker and waits for a job that was sent to the same worker. The job has not
+/// started when all workers are ordered to stop.
 #[test]
 fn who_stops_does_what_a_blocked_worker_has_not_begun() {
     with_limit(PART_SECONDS, |_| {

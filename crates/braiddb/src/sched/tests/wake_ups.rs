@@ -1,4 +1,5 @@
-//! Wake-ups at the worst moment: rings right after the worker looked, completions of detached transfers.
+//! Wake-ups at the worst moment: rings directly after the worker's check, and completions of
+//! detached transfers.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -12,15 +13,15 @@ use crate::common::{PART_SECONDS, with_limit};
 use crate::io::{AlignedBuffer, Directory};
 use crate::sync::atomic::AtomicU32;
 
-/// Longest that a test waits for what must happen at once.
+/// Time limit of a wait for an immediate event.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Waits for a result; a test that hangs fails, and says how the workers stand.
+/// Waits for a result. If the wait hangs, the test fails and prints the state of the workers.
 fn await_result<T>(executor: &Executor, result: &mpsc::Receiver<T>) -> T {
     result.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("{error}: {:#?}", executor.counters()))
 }
 
-/// Housekeeping that looks at a word, and whose message arrives right after it did.
+/// Housekeeping that checks a word, and whose message arrives directly after the check.
 struct RingsAfterLooking {
     word: Arc<AtomicU32>,
     worker: WorkerHandle,
@@ -83,7 +84,7 @@ fn a_ring_right_after_the_look_keeps_the_worker_awake() {
     });
 }
 
-/// A device whose operations are over at the first `poll` or `wait` after the gate was opened.
+/// A device whose operations complete at the first `poll` or `wait` after the gate was opened.
 struct Gated {
     pillow: SleepingDevice,
     submitted: Arc<AtomicU32>,
@@ -121,7 +122,7 @@ impl Device for Gated {
     }
 }
 
-/// A transfer waits for its turn behind one whose future is dropped while it is under way.
+/// A transfer is queued behind one whose future is dropped while it is in flight.
 #[test]
 fn the_completion_of_an_abandoned_transfer_starts_the_next() {
     with_limit(PART_SECONDS, |_| {
@@ -170,8 +171,8 @@ fn the_completion_of_an_abandoned_transfer_starts_the_next() {
     });
 }
 
-/// What a worker was to do with what comes of transfers is the engine's: after it has failed, none of it is run or dropped,
-/// as neither need end well.
+/// Callbacks of a worker's transfers belong to the engine. After a failure they are neither run nor
+/// dropped, because either could fail.
 #[test]
 fn what_was_to_be_done_with_transfers_is_leaked_when_the_engine_fails() {
     with_limit(PART_SECONDS, |_| {
@@ -195,7 +196,7 @@ fn what_was_to_be_done_with_transfers_is_leaked_when_the_engine_fails() {
                 .unwrap();
         let job: Job = Box::new(move || {
             Box::pin(async move {
-                // One that is issued, and one that is not.
+                // One transfer that is issued, and one that is not.
                 for _ in 0..2 {
                     let kept = PanicsWhenDropped;
                     read_then(file.clone(), 0, AlignedBuffer::zeroed(4096), move |_, _| drop(kept));
@@ -209,11 +210,11 @@ fn what_was_to_be_done_with_transfers_is_leaked_when_the_engine_fails() {
     });
 }
 
-/// Who wakes a task of another worker, or a part of one, may not suspend for long.
+/// A task that wakes a task of another worker, or a part of one, may not suspend for long.
 #[test]
 fn a_task_of_another_worker_is_woken_at_once() {
     with_limit(PART_SECONDS, |_| {
-        // More than `join_all` polls by itself.
+        // More than `join_all` polls without wakers.
         for parts in [1, 40] {
             let executor = start(2, Policy::DualQueue, Width::Auto);
             let (waiting, is_over) =

@@ -1,4 +1,4 @@
-//! How the rounds of a worker end: who may still be waited for, and who is dropped.
+//! End of a worker's rounds: tasks that it still waits for, and tasks that it drops.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use super::{Exit, Run, Worker, dropping};
 use crate::sync::atomic::Ordering;
 use crate::sync::clock;
 
-/// How long tasks that wait for foreign futures may hold up the end of a worker.
+/// Maximum time for which tasks that wait for foreign futures delay the end of a worker.
 const FOREIGN_GRACE: Duration = Duration::from_millis(200);
 
 impl<S: Source> Run<'_, '_, S> {
-    /// Whether the rounds are over. Looked at after every turn.
+    /// Returns whether the rounds have ended, and why. Checked after every turn.
     pub(super) fn exit(&mut self) -> Option<Exit> {
         if self.worker.has_failed() {
             return Some(Exit::Failed);
@@ -29,7 +29,7 @@ impl<S: Source> Run<'_, '_, S> {
                 Some(if self.cut_short { Exit::Stopped } else { Exit::SourceDone })
             }
             (false, false) => (!self.worker.waiting_sources.is_empty()).then_some(Exit::SourceCame),
-            // Tasks of others may wait for what comes of detached transfers.
+            // Tasks of other workers may wait for the results of detached transfers.
             (false, true) if self.worker.local.transfers.has_detached() => None,
             (false, true) if open == 0 && self.worker.has_no_messages() => {
                 let taken_over = self.worker.watch.take_all(&self.worker.group);
@@ -40,15 +40,16 @@ impl<S: Source> Run<'_, '_, S> {
         }
     }
 
-    /// The worker is to stop: no source's task is begun any more, and what waits for something outside the engine, and for
-    /// nothing of it, is dropped when the grace is over, which may let others go on that wait for it.
+    /// Ends the tasks of a worker that must stop. No task of a source starts any more. Tasks that
+    /// wait only for something outside the engine are dropped after the grace period, which may let
+    /// other tasks that wait for them continue.
     #[cold]
     fn end_tasks(&mut self) {
         let now = clock::now();
         let drop_at = *self.worker.drop_foreign_at.get_or_insert(now);
         self.worker.waiting_sources.drain(..).for_each(drop_contained);
         self.cut_short |= !std::mem::replace(&mut self.exhausted, true);
-        // Who has been resumed waits for nothing of the engine's any more.
+        // A resumed task no longer waits for the engine.
         self.collect_resumed();
         if now >= drop_at {
             self.worker.drop_foreign_at = Some(now + FOREIGN_GRACE);
@@ -61,12 +62,12 @@ impl<S: Source> Run<'_, '_, S> {
 }
 
 impl Worker<'_> {
-    /// Whether the engine has failed, on whatever worker.
+    /// Returns whether the engine has failed, on any worker.
     #[inline(never)]
     fn has_failed(&self) -> bool {
         let Worker { local, group, .. } = self;
         if local.engine_panicked.get() {
-            // It met no `contain` of the engine's.
+            // The panic did not reach a `contain` of the engine.
             group.fail_with(local, "a transaction's own code caught a panic of the engine's");
         }
         group.failure.message().is_some()

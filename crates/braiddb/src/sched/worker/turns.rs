@@ -1,4 +1,4 @@
-//! A worker's turns: what it looks at between rounds, and its sleep.
+//! A worker's turns: its checks between rounds, and its sleep.
 
 use super::super::doorbell::{Doorbell, Next, Sleeper};
 use super::super::policy::Width;
@@ -15,8 +15,8 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
         &self.worker.mailbox.doorbell
     }
 
-    /// Takes what came from other threads, and a turn of housekeeping. Jobs are looked at by the
-    /// admission after it, where there is room for them; the order to stop by `exit`.
+    /// Receives messages from other threads, and takes a turn of housekeeping. The following
+    /// admission checks for jobs if it has room for them; `exit` checks the order to stop.
     fn look(&mut self, idle: bool) {
         self.collect_wakes();
         self.worker.housekeep(idle);
@@ -32,7 +32,7 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
         if let Some(exit) = self.exit() {
             return Next::Exit(exit);
         }
-        // What `exit` dropped may have let others go on, whom the next admission takes.
+        // Tasks dropped by `exit` may have let others continue, which the next admission takes.
         let idle = self.queues.hot.is_empty()
             && self.queues.staged.is_empty()
             && self.worker.local.resumed.borrow().is_empty();
@@ -48,9 +48,9 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
     }
 }
 
-// Not inlined: there is a worker loop for each type of source.
+// Not inlined: each type of source has a separate worker loop.
 impl Worker<'_> {
-    /// A turn of housekeeping, and of whatever looks at how the worker is doing.
+    /// Takes a turn of housekeeping, and updates everything that monitors the worker.
     #[inline(never)]
     fn housekeep(&mut self, idle: bool) {
         let begin = self.begin_slice();
@@ -63,7 +63,7 @@ impl Worker<'_> {
             let failed = self.local.failed_attempts.take();
             self.contention.count(finished, failed, self.width());
             if self.contention.bound() < self.tuner.width() {
-                // What would be measured is another width.
+                // The measurement would belong to another width.
                 self.tuner.discard_window();
             }
             self.tuner.advance(finished, now);
@@ -79,7 +79,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Sleeps until it is notified, or something is due; `has_tasks` that have not ended.
+    /// Sleeps until a notification or a deadline; `has_tasks` states that tasks have not ended.
     #[inline(never)]
     fn sleep(&mut self, has_tasks: bool) {
         let stopping = self.drop_foreign_at.filter(|_| has_tasks);

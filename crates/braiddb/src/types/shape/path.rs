@@ -1,4 +1,4 @@
-//! What gives a type the values that it asks for, and notes what they are.
+//! Deserializer that provides a type with the values it requests, and records the requests.
 
 use std::any::type_name;
 
@@ -10,14 +10,14 @@ use serde::de::{
 
 use super::{Kind, MAX_PARTS, MAX_STRIKES, Refusal, Tracer};
 
-/// Where a value is wanted. Without a node nothing is noted.
+/// The place of a requested value. Without a node, nothing is recorded.
 pub(super) struct Place<'t> {
     pub(super) tracer: &'t mut Tracer,
     pub(super) node: Option<usize>,
 }
 
 impl Place<'_> {
-    /// Which of so many values to give.
+    /// Selects one of the samples to provide.
     fn plain(&mut self, name: &'static str, values: usize) -> Result<usize, Refusal> {
         self.tracer.step()?;
         let Some(node) = self.node else { return Ok(0) };
@@ -28,7 +28,8 @@ impl Place<'_> {
         Ok(usize::from(node.refused % values))
     }
 
-    /// Notes what this is, and says where, unless any value will do or nothing is to be in it: then it is read empty.
+    /// Records the kind of the value, and returns its node. Returns none if any value suffices or
+    /// the value stays empty; it is then read empty.
     fn filled(&mut self, kind: Kind) -> Result<(Option<usize>, usize), Refusal> {
         self.tracer.step()?;
         let Some(node) = self.node else { return Ok((None, 0)) };
@@ -55,7 +56,7 @@ macro_rules! plain {
     )*};
 }
 
-/// Texts of which one may be what a type takes.
+/// Sample texts, one of which the type may accept.
 const TEXTS: [&str; 10] = [
     "",
     "a",
@@ -114,7 +115,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
         visitor.visit_unit()
     }
 
-    /// What would be taken is not known.
+    /// The accepted values are unknown.
     fn deserialize_any<V: Visitor<'de>>(mut self, _: V) -> Result<V::Value, Refusal> {
         self.plain("any", 1)?;
         Err(Refusal::Other)
@@ -166,7 +167,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
         })
     }
 
-    /// What is within has the same encoding.
+    /// The inner value has the same encoding.
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         name: &'static str,
@@ -310,7 +311,7 @@ impl<'de> MapAccess<'de> for Given<'_> {
     }
 }
 
-/// A case of an enum, by its name, and what is in it.
+/// A variant of an enum, by its name, and its contents.
 struct Case<'t> {
     tracer: &'t mut Tracer,
     node: Option<usize>,

@@ -1,8 +1,9 @@
-//! The leader's part: chasing holes (ELEDA §4.2), by hopping when far behind, else by crawling.
+//! The leader's part: chasing holes (ELEDA §4.2). It hops when it is far behind, and crawls
+//! otherwise.
 //!
 //! Invariant: every block before `sbl` is filled, and `sbl` is the end of a block. Each crawling
-//! list's head is before its first node that starts at or after `sbl`; the heap holds at most one
-//! entry a list, of its first pending node.
+//! list's head is before its first node that starts at or after `sbl`. The heap contains at most
+//! one entry per list, for its first pending node.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,16 +18,16 @@ use super::{Hop, List};
 #[derive(Debug)]
 pub(super) struct Heads {
     crawling: Consumer,
-    /// The first of the hopping list, if it was looked at.
+    /// The first entry of the hopping list, if it was read.
     hopping: Option<Hop>,
-    /// Whether the heap has an entry of it.
+    /// True if the heap contains an entry of this filler.
     in_heap: bool,
 }
 
-/// What the leader holds.
+/// The state of the leader.
 #[derive(Debug)]
 pub(super) struct Chaser {
-    /// The end of what is sequentially buffered.
+    /// The end of the sequentially buffered log.
     pub(super) sbl: u64,
     heads: Box<[Heads]>,
     /// First pending LSNs: `(start, end, filler)`.
@@ -44,7 +45,7 @@ impl Chaser {
         Self { sbl: 0, heads, heap, crawled: 0, hopped: 0 }
     }
 
-    /// Brings `sbl` as far as it goes; `tail` is where the next block will be, or was.
+    /// Advances `sbl` as far as possible; `tail` is a recent position of the next block.
     pub(super) fn advance(&mut self, tail: u64, index: &HoppingIndex, lists: &[CachePadded<List>]) {
         loop {
             if self.may_hop(tail, index) {
@@ -55,13 +56,14 @@ impl Chaser {
         }
     }
 
-    /// The switch between the modes: whether the tail is in a later range and this one is full.
+    /// Selects the mode: hopping is possible if the tail is in a later range and this range is
+    /// full.
     fn may_hop(&self, tail: u64, index: &HoppingIndex) -> bool {
         let range = index.range(self.sbl);
         range < index.range(tail) && index.is_full(range)
     }
 
-    /// Goes over the ranges that are full.
+    /// Hops over the full ranges.
     fn hop(&mut self, index: &HoppingIndex, lists: &[CachePadded<List>]) {
         let mut range = index.range(self.sbl);
         while index.is_full(range) {
@@ -73,7 +75,8 @@ impl Chaser {
         for (heads, list) in self.heads.iter_mut().zip(lists) {
             heads.skip(boundary, range, list);
             heads.in_heap = false;
-            // A block across the boundary is filled, as its bytes before it were counted.
+            // A block across the boundary is filled, because its bytes before the boundary were
+            // counted.
             to = to.max(heads.crawling.taken().end);
         }
         assert!(to > self.sbl, "hopping advances");
@@ -81,11 +84,11 @@ impl Chaser {
         self.sbl = to;
     }
 
-    /// Passes one block after another; `true` if hopping is to go on.
+    /// Passes one block after another. Returns `true` if hopping is possible again.
     fn crawl(&mut self, tail: u64, index: &HoppingIndex, lists: &[CachePadded<List>]) -> bool {
         loop {
             while let Some(&Reverse((start, end, filler))) = self.heap.peek() {
-                assert!(start >= self.sbl, "what is pending is not yet passed");
+                assert!(start >= self.sbl, "pending blocks are not passed yet");
                 if start != self.sbl {
                     break;
                 }
@@ -119,14 +122,14 @@ impl Chaser {
 }
 
 impl Heads {
-    /// Takes every node that starts before `boundary`, where `range` starts.
+    /// Skips every node that starts before `boundary`, where `range` starts.
     fn skip(&mut self, boundary: u64, range: u64, list: &List) {
         let mut mark: Option<Mark> = None;
         loop {
             let hop = self.hopping.take().or_else(|| list.hopping.pop());
             let Some(hop) = hop else { break };
-            // A pair leads past every node that starts before its range: the first pair of `range` or
-            // of a later one leads past all that is to be skipped, and nothing else.
+            // A pair points past every node that starts before its range. The first pair of `range`
+            // or of a later one therefore points past exactly the nodes to skip.
             mark = Some(hop.mark.clone());
             if hop.range >= range {
                 self.hopping = Some(hop);

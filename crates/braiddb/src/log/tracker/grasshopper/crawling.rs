@@ -1,27 +1,28 @@
-//! A filler's crawling list (ELEDA §4.1): its filled blocks in order, from one producer, the filler,
-//! to one consumer, the leader. Nodes lie in chunks, so that an allocation and a cache miss serve
-//! many of them.
+//! A filler's crawling list (ELEDA §4.1): its filled blocks in order, from one producer, the
+//! filler, to one consumer, the leader. Nodes are stored in chunks, so that one allocation and one
+//! cache miss serve many of them.
 //!
-//! Access as its table 2 has it: the tail is written by the producer and read by the consumer, the
-//! head is the consumer's alone. Invariant (its Spec 1): the head never passes the tail, which
-//! counts only nodes that are written.
+//! Access follows table 2 of the paper: the producer writes the tail and the consumer reads it;
+//! only the consumer accesses the head. Invariant (its Spec 1): the head never passes the tail,
+//! which counts only written nodes.
 
 use std::sync::{Arc, Weak};
 
 use crate::sync::OnceLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
-/// Nodes of a chunk: a few pages of log at least, and few enough for models to cross a boundary.
+/// Nodes per chunk: they cover at least a few pages of log. Models use few, to cross chunk
+/// boundaries.
 const CHUNK_NODES: usize = if cfg!(loom) { 1 } else { 60 };
 
-/// A block that is filled and may not be durable.
+/// A filled block that may not be durable yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Pending {
     pub(super) start: u64,
     pub(super) end: u64,
 }
 
-/// A node. Written once, before the tail counts it; relaxed accesses are ordered by the tail.
+/// A node. It is written once, before the tail counts it; relaxed accesses are ordered by the tail.
 #[derive(Debug, Default)]
 struct Node {
     start: AtomicU64,
@@ -31,7 +32,8 @@ struct Node {
 impl Node {
     fn get(&self) -> Pending {
         let (start, end) = (&self.start, &self.end);
-        // Relaxed, both: the producer's own stores, or seen by a consumer that acquired the tail in `peek`.
+        // Relaxed, both: the producer's own stores, or seen by a consumer that acquired the tail in
+        // `peek`.
         Pending { start: start.load(Ordering::Relaxed), end: end.load(Ordering::Relaxed) }
     }
 }
@@ -50,7 +52,7 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // One after the other: a list may be longer than the stack is deep.
+        // Freed iteratively: recursion over a long list could overflow the stack.
         let mut next = self.next.take();
         while let Some(mut chunk) = next.and_then(Arc::into_inner) {
             next = chunk.next.take();
@@ -58,19 +60,19 @@ impl Drop for Chunk {
     }
 }
 
-/// A place between two nodes: before the `number`-th, which lies in `chunk`, or at its end.
+/// A position between two nodes: before node `number`, which is in `chunk` or would be at its end.
 #[derive(Clone, Debug)]
 struct Position {
     chunk: Arc<Chunk>,
     number: u64,
 }
 
-/// A place that does not keep what lies there.
+/// A position that does not keep its nodes alive.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mark {
     chunk: Weak<Chunk>,
     number: u64,
-    /// The node before.
+    /// The node before the position.
     before: Pending,
 }
 
@@ -94,7 +96,7 @@ pub(super) struct Producer {
     end: Position,
     /// The node before the end.
     last: Pending,
-    /// Nodes before are freed, and where the last of them ended.
+    /// Nodes before this position are freed; `collected` is the end of the last freed one.
     gc: Position,
     collected: u64,
 }
@@ -107,7 +109,7 @@ pub(super) struct Consumer {
     taken: Pending,
 }
 
-/// An empty list.
+/// Creates an empty list.
 pub(super) fn list() -> (Producer, Consumer) {
     let start = Position { chunk: Chunk::new(), number: 0 };
     let producer =
@@ -116,7 +118,7 @@ pub(super) fn list() -> (Producer, Consumer) {
 }
 
 impl Producer {
-    /// Where the next node will be.
+    /// Returns the position of the next node.
     pub(super) fn mark(&self) -> Mark {
         Mark { chunk: Arc::downgrade(&self.end.chunk), number: self.end.number, before: self.last }
     }
@@ -136,7 +138,7 @@ impl Producer {
         tail.store(self.end.number, Ordering::Release);
     }
 
-    /// Frees nodes that are durable: the head has passed them.
+    /// Frees durable nodes, which the head has passed.
     pub(super) fn collect(&mut self, durable: u64) {
         while self.gc.number < self.end.number {
             let pending = self.gc.node().get();
@@ -146,20 +148,21 @@ impl Producer {
             self.collected = pending.end;
             self.gc.step();
         }
-        // Spec 2: where the point of collection is what is durable, it stays.
+        // Spec 2: if the point of collection equals the durable LSN, it stays.
         assert!(self.collected <= durable, "garbage collection never passes the durable LSN");
     }
 }
 
 impl Consumer {
-    /// The node that was taken last.
+    /// Returns the node that was taken last.
     pub(super) fn taken(&self) -> Pending {
         self.taken
     }
 
-    /// The first node that is pending.
+    /// Returns the first pending node.
     pub(super) fn peek(&self, tail: &AtomicU64) -> Option<Pending> {
-        // Spec 1: where head and tail are the same, the head stays. Acquire pairs with the Release in `append`.
+        // Spec 1: if head and tail are equal, the head stays. Acquire pairs with the Release in
+        // `append`.
         (self.head.number < tail.load(Ordering::Acquire)).then(|| self.head.node().get())
     }
 
@@ -169,7 +172,7 @@ impl Consumer {
         self.head.step();
     }
 
-    /// Goes on to a mark, if it is ahead and what lies there is not freed yet.
+    /// Advances to a mark, if it is ahead and its nodes are not freed yet.
     pub(super) fn go_to(&mut self, mark: &Mark, tail: &AtomicU64) {
         // Acquire pairs with the Release in `append`, which came before the mark was queued.
         assert!(mark.number <= tail.load(Ordering::Acquire), "the head never passes the tail");

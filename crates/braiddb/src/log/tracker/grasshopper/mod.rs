@@ -1,13 +1,13 @@
-//! Grasshopper, as ELEDA publishes it (§3.2 and §4): a filler lists its filled blocks in order; the
-//! leader chases holes by crawling from block to block, smallest first, and hops over whole ranges
-//! of 2^H bytes, of which an index tells that they are full, when it has fallen behind.
+//! Grasshopper, as published in ELEDA (§3.2 and §4). A filler lists its filled blocks in order. The
+//! leader chases holes by crawling from block to block, smallest first. When it has fallen behind,
+//! it hops over whole ranges of 2^H bytes that an index reports as full.
 //!
-//! Who may touch what (its table 2): a filler writes the tails of its own lists, the index, and its
-//! point of garbage collection; the leader, which is the thread that has `chaser`, writes the heads
-//! and reads tails and index. Its three invariants are assertions: heads never pass tails, garbage
-//! collection never passes what is durable (both in `crawling`), flushing never passes what is sequentially
-//! buffered (the flush). A commit's callback is not in its node: it waits in its worker's own queue,
-//! which is in the order of LSNs too.
+//! Access follows table 2 of the paper. A filler writes the tails of its lists, the index, and
+//! its point of garbage collection. The leader, which is the thread that has `chaser`, writes the
+//! heads and reads tails and index. The three invariants of the paper are assertions: heads never
+//! pass tails, garbage collection never passes the durable LSN (both in `crawling`), and flushing
+//! never passes the sequentially buffered LSN (the flush). Unlike in the paper, a node does not
+//! contain the commit's callback, which waits in its worker's queue, also in LSN order.
 
 mod chase;
 mod crawling;
@@ -27,7 +27,7 @@ use crate::sync::{Mutex, SegQueue};
 /// H: the leader hops 4 MiB at a time, as in the paper's experiments (§6).
 pub(super) const HOPPING_EXPONENT: u32 = 22;
 
-/// The way to a range's first block in a crawling list.
+/// A reference to a range's first block in a crawling list.
 #[derive(Debug)]
 struct Hop {
     range: u64,
@@ -43,7 +43,7 @@ struct List {
     owner: Mutex<Owner>,
 }
 
-/// What only the filler touches.
+/// State that only the filler accesses.
 #[derive(Debug)]
 struct Owner {
     crawling: Producer,
@@ -51,17 +51,17 @@ struct Owner {
     range: Option<u64>,
 }
 
-/// The tracker.
+/// The Grasshopper tracker.
 #[derive(Debug)]
 pub(in crate::log) struct Grasshopper {
     lists: Box<[CachePadded<List>]>,
     index: HoppingIndex,
     chaser: Mutex<Chaser>,
-    /// The chaser's, to look at without its lock.
+    /// A copy of the chaser's value that is read without its lock.
     sbl: CachePadded<AtomicU64>,
 }
 
-/// How the sequentially buffered LSN advanced.
+/// Bytes by which the sequentially buffered LSN advanced, by mode.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::log) struct Advances {
     pub(in crate::log) crawled: u64,
@@ -95,7 +95,7 @@ impl Tracker for Grasshopper {
     fn start(&self, lsn: u64) {
         self.index.start(lsn);
         self.chaser.lock().sbl = lsn;
-        // Release as in `prefix`; the threads that will look are started later.
+        // Release as in `prefix`; the threads that will read it are started later.
         self.sbl.store(lsn, Ordering::Release);
     }
 
@@ -103,7 +103,7 @@ impl Tracker for Grasshopper {
 
     fn end(&self, filler: usize, block: Range<u64>, durable: u64) {
         let list = &self.lists[filler];
-        let mut owner = list.owner.try_lock().expect("one thread at a time plays a filler");
+        let mut owner = list.owner.try_lock().expect("one thread at a time uses a filler");
         let mark = owner.crawling.mark();
         // In this order (§4.1.2): a thread that finds a block counted finds it listed.
         owner.crawling.append(&list.crawling, Pending { start: block.start, end: block.end });
