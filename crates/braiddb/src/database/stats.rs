@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Database, Recovery, Table};
 use crate::log::LogStats;
-use crate::memory::Kind;
+use crate::memory::MemoryKind;
 use crate::sched::{Cause, SchedulerCounters};
 use crate::transaction::{AbortCause, Engine, WorkerCounters};
 
@@ -354,11 +354,12 @@ impl Stats {
 
 fn memory(engine: &Engine) -> MemoryStats {
     MemoryStats {
-        versions: engine.memory.bytes(Kind::Version) + engine.memory.bytes(Kind::Change),
-        index_nodes: engine.memory.bytes(Kind::Node),
-        keys: engine.memory.bytes(Kind::Key),
-        copies: engine.memory.bytes(Kind::Copy),
-        reads: engine.memory.bytes(Kind::Reading),
+        versions: engine.memory.bytes(MemoryKind::Version)
+            + engine.memory.bytes(MemoryKind::Change),
+        index_nodes: engine.memory.bytes(MemoryKind::Node),
+        keys: engine.memory.bytes(MemoryKind::Key),
+        copies: engine.memory.bytes(MemoryKind::Copy),
+        reads: engine.memory.bytes(MemoryKind::Reading),
         indirection: engine.memory.array_bytes(),
         pages: engine.page_bytes(),
         ring: engine.log.ring_bytes(),

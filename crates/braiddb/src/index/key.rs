@@ -17,7 +17,7 @@ use std::cmp::Ordering as Order;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim;
 use crate::rid::Rid;
 
@@ -82,7 +82,7 @@ unsafe impl Send for KeyCell {}
 
 impl KeyCell {
     pub(super) fn allocate(memory: &MemoryCounters, key: &[u8], rid: u64) -> Self {
-        let block = memory.allocate(Kind::Key, Self::layout(key.len())).cast::<KeyHeader>();
+        let block = memory.allocate(MemoryKind::Key, Self::layout(key.len())).cast::<KeyHeader>();
         // SAFETY: fresh, aligned for the header, and long enough for header and key.
         unsafe {
             block.write(KeyHeader { rid, bytes: key.len() as u64 });
@@ -100,7 +100,7 @@ impl KeyCell {
         // SAFETY: allocated until here.
         let layout = Self::layout(unsafe { self.bytes() }.len());
         // SAFETY: allocated with this layout; the rest is the caller's contract.
-        unsafe { memory.free(Kind::Key, self.0.cast(), layout) }
+        unsafe { memory.free(MemoryKind::Key, self.0.cast(), layout) }
     }
 
     /// Frees the cell after no operation can hold it any more.
@@ -111,7 +111,7 @@ impl KeyCell {
         // SAFETY: allocated as long as this thread does not turn (the caller's contract).
         let layout = Self::layout(unsafe { self.bytes() }.len());
         // SAFETY: allocated with this layout; the rest is the caller's contract.
-        unsafe { reclaim::retire_block(memory, Kind::Key, self.0.cast(), layout) }
+        unsafe { reclaim::retire_block(memory, MemoryKind::Key, self.0.cast(), layout) }
     }
 
     /// Returns the whole key.

@@ -29,8 +29,8 @@ use std::ops::Deref;
 use std::ptr::NonNull;
 
 use super::key::{HeldKey, Word};
-use crate::latch::{Latch, LatchVersion, Latched, Restart};
-use crate::memory::{Kind, MemoryCounters};
+use crate::latch::{Latch, LatchGuard, LatchVersion, Restart};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, OperationGuard};
 use crate::sync;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -112,7 +112,7 @@ impl NodeRef {
     /// Allocates an empty node.
     pub(super) fn allocate(memory: &MemoryCounters, level: u64) -> Self {
         assert!(level <= LEVEL_MASK);
-        let block = memory.allocate(Kind::Node, Self::layout(level));
+        let block = memory.allocate(MemoryKind::Node, Self::layout(level));
         let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
         let node = Node {
             latch: Latch::new(),
@@ -138,7 +138,7 @@ impl NodeRef {
     pub(super) unsafe fn free(self, memory: &MemoryCounters) {
         let block = NonNull::new(self.pointer().cast_mut().cast()).expect("never null");
         // SAFETY: allocated with this layout; the rest is the caller's contract.
-        unsafe { memory.free(Kind::Node, block, Self::layout(self.level())) }
+        unsafe { memory.free(MemoryKind::Node, block, Self::layout(self.level())) }
     }
 
     /// Frees the node, but nothing that it references, after no operation can hold it any more.
@@ -148,7 +148,9 @@ impl NodeRef {
     pub(super) unsafe fn retire(self, memory: &MemoryCounters) {
         let block = NonNull::new(self.pointer().cast_mut().cast()).expect("never null");
         // SAFETY: allocated with this layout; the rest is the caller's contract.
-        unsafe { reclaim::retire_block(memory, Kind::Node, block, Self::layout(self.level())) }
+        unsafe {
+            reclaim::retire_block(memory, MemoryKind::Node, block, Self::layout(self.level()))
+        }
     }
 
     fn layout(level: u64) -> Layout {
@@ -273,7 +275,7 @@ impl Deref for HeldNode<'_> {
 #[must_use]
 pub(super) struct LatchedNode<'n> {
     node: HeldNode<'n>,
-    latched: Latched<'n>,
+    latched: LatchGuard<'n>,
 }
 
 impl<'n> LatchedNode<'n> {

@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, Domain, Participation};
 use crate::rid::Rid;
 use crate::sched::run_now;
@@ -125,10 +125,10 @@ proptest! {
             }
             prop_assert!(entries(&index, Bound::Unbounded, Bound::Unbounded, false).is_empty());
             while me.turn() {}
-            prop_assert_eq!(memory.bytes(Kind::Key), 0, "every long key was freed");
+            prop_assert_eq!(memory.bytes(MemoryKind::Key), 0, "every long key was freed");
             prop_assert!(index.nodes_by_level().iter().sum::<u64>() <= 2);
             drop(index);
-            prop_assert_eq!(memory.bytes(Kind::Node), 0);
+            prop_assert_eq!(memory.bytes(MemoryKind::Node), 0);
             Ok::<_, TestCaseError>(())
         })?;
     }

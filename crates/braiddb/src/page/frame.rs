@@ -16,7 +16,7 @@ use std::ops::Deref;
 
 use super::layout::{Page, Shape};
 use super::map::{DiskPlace, PageId};
-use crate::latch::{Latch, LatchVersion, Latched, Restart};
+use crate::latch::{Latch, LatchGuard, LatchVersion, Restart};
 use crate::memory::Zero;
 use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -206,7 +206,7 @@ impl<'s> ResidentPage<'s> {
 #[must_use]
 pub(in crate::page) struct LatchedPage<'s> {
     resident: ResidentPage<'s>,
-    latched: Latched<'s>,
+    latched: LatchGuard<'s>,
     is_changed: bool,
 }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::planted::{Bug, is_planted};
 use crate::sched::engine_call;
 use crate::sync::Mutex;
@@ -36,7 +36,7 @@ const QUIESCENT: u64 = u64::MAX;
 /// An item to free.
 enum Garbage {
     /// A block of memory; the common case.
-    Block { kind: Kind, block: NonNull<u8>, layout: Layout },
+    Block { kind: MemoryKind, block: NonNull<u8>, layout: Layout },
     /// Anything else; the function frees it.
     Other(Box<dyn FnOnce() + Send>),
 }
@@ -332,7 +332,7 @@ pub(crate) fn retire_with(garbage: impl FnOnce() + Send + 'static) {
 /// Panics if this thread does not participate in the domain whose blocks `memory` counts.
 pub(crate) unsafe fn retire_block(
     memory: &MemoryCounters,
-    kind: Kind,
+    kind: MemoryKind,
     block: NonNull<u8>,
     layout: Layout,
 ) {

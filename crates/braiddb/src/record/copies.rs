@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 
 use crate::log::ColdRecord;
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::sync::thread;
 
 /// Size of the first chunk in bytes, unless a value needs more: many transactions keep one value
@@ -41,7 +41,7 @@ struct Kept {
 
 impl Chunk {
     fn allocate(memory: &MemoryCounters, capacity: usize) -> Self {
-        Self { start: memory.allocate(Kind::Copy, Self::layout(capacity)), capacity, used: 0 }
+        Self { start: memory.allocate(MemoryKind::Copy, Self::layout(capacity)), capacity, used: 0 }
     }
 
     fn layout(capacity: usize) -> Layout {
@@ -61,7 +61,7 @@ impl Chunk {
 
     fn free(self, memory: &MemoryCounters) {
         // SAFETY: allocated with this layout by the same counters, and owned: freed once.
-        unsafe { memory.free(Kind::Copy, self.start, Self::layout(self.capacity)) }
+        unsafe { memory.free(MemoryKind::Copy, self.start, Self::layout(self.capacity)) }
     }
 }
 
@@ -95,7 +95,7 @@ impl Copies {
         if !Self::adopts(record.view().value.len()) {
             return self.keep(memory, record.view().value);
         }
-        memory.count(Kind::Copy, record.memory_bytes() as i64);
+        memory.count(MemoryKind::Copy, record.memory_bytes() as i64);
         let value = NonNull::from(record.view().value);
         self.0.borrow_mut().records.push(record);
         // SAFETY: in the record's heap buffer, which does not move with its owners, and is neither
@@ -105,7 +105,7 @@ impl Copies {
 
     /// Keeps a value in its own buffer.
     pub(crate) fn keep_buffer(&self, memory: &MemoryCounters, value: Vec<u8>) -> &[u8] {
-        memory.count(Kind::Copy, value.capacity() as i64);
+        memory.count(MemoryKind::Copy, value.capacity() as i64);
         let kept = NonNull::from(value.as_slice());
         self.0.borrow_mut().buffers.push(value);
         // SAFETY: in the buffer's heap memory, which does not move with its owners, and is neither
@@ -136,10 +136,10 @@ impl Kept {
     fn free(&mut self, memory: &MemoryCounters) {
         self.chunks.drain(..).for_each(|chunk| chunk.free(memory));
         for record in self.records.drain(..) {
-            memory.count(Kind::Copy, -(record.memory_bytes() as i64));
+            memory.count(MemoryKind::Copy, -(record.memory_bytes() as i64));
         }
         for buffer in self.buffers.drain(..) {
-            memory.count(Kind::Copy, -(buffer.capacity() as i64));
+            memory.count(MemoryKind::Copy, -(buffer.capacity() as i64));
         }
     }
 
@@ -172,9 +172,9 @@ mod tests {
                 let all: Vec<Vec<u8>> = lengths.iter().map(|length| vec![round; *length]).collect();
                 let kept: Vec<&[u8]> = all.iter().map(|one| copies.keep(&memory, one)).collect();
                 assert!(kept.iter().zip(&all).all(|(kept, one)| kept == one));
-                assert!(memory.bytes(Kind::Copy) >= 170_000);
+                assert!(memory.bytes(MemoryKind::Copy) >= 170_000);
                 copies.free(&memory);
-                assert_eq!(memory.bytes(Kind::Copy), 0);
+                assert_eq!(memory.bytes(MemoryKind::Copy), 0);
             }
             let mut other = Copies::default();
             other.keep(&memory, b"other");
@@ -183,7 +183,7 @@ mod tests {
             assert_eq!(copies.keep(&memory, b"more"), b"more");
             copies.free(&memory);
             other.free(&memory);
-            assert_eq!(memory.bytes(Kind::Copy), 0);
+            assert_eq!(memory.bytes(MemoryKind::Copy), 0);
         });
     }
 }

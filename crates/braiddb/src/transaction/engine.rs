@@ -27,7 +27,7 @@ use super::starvation_guard::Turnstile;
 use super::sweep::Sweeps;
 use super::tables::Tables;
 use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers, WeakLogFiles};
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::{PageError, PageSpace, PageStats, PagedTable, Shrunk, has_zones};
 use crate::reclaim::Domain;
 use crate::record::Records;
@@ -339,7 +339,7 @@ impl Engine {
     /// that is larger.
     pub(super) fn share_with_pages(&self, pages: &PageSpace) {
         let Some(budget) = &self.budget else { return };
-        let (in_use, versions) = (self.memory.in_use(), self.memory.bytes(Kind::Version));
+        let (in_use, versions) = (self.memory.in_use(), self.memory.bytes(MemoryKind::Version));
         let fixed = self.memory.array_bytes() + self.log.ring_bytes() + pages.fixed_bytes();
         let room = budget.bytes().saturating_sub(fixed);
         let taken = pages.memory_bytes();

@@ -14,7 +14,7 @@ use super::context::Transaction;
 use super::error::OperationError;
 use super::scan::Direction;
 use crate::log::{ColdRecord, ColdSpan, Lsn};
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::record::{ColdVersion, Records};
 use crate::rid::Rid;
 use crate::sched;
@@ -139,7 +139,7 @@ impl ReadAhead {
         let bytes =
             |span: &Option<ColdSpan>| span.as_ref().map_or(0, ColdSpan::memory_bytes) as i64;
         let span = span.filter(|_| self.ahead > 0);
-        memory.count(Kind::Copy, bytes(&span) - bytes(&self.span));
+        memory.count(MemoryKind::Copy, bytes(&span) - bytes(&self.span));
         self.span = span;
     }
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use super::context::Transaction;
 use super::error::OperationError;
 use crate::log::ColdRecord;
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim;
 use crate::record::{ColdVersion, Records};
 use crate::rid::Rid;
@@ -98,13 +98,13 @@ impl Reads {
 
     fn count(&self, bytes: u64) {
         self.admitted.set(self.admitted.get() + bytes);
-        self.memory.count(Kind::Reading, bytes as i64);
+        self.memory.count(MemoryKind::Reading, bytes as i64);
     }
 
     /// Subtracts bytes of a finished read, and admits waiters that now fit.
     fn give_back(&self, bytes: u64) {
         self.admitted.set(self.admitted.get() - bytes);
-        self.memory.count(Kind::Reading, -(bytes as i64));
+        self.memory.count(MemoryKind::Reading, -(bytes as i64));
         self.admit_waiting();
     }
 

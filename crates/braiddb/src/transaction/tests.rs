@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::log::{Log, Lsn};
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, Domain, Participation};
 use crate::record::{IndirectionEntry, Newest, Records};
 use crate::rid::Rid;
@@ -57,7 +57,7 @@ impl Bench {
     }
 
     fn version_bytes(&self) -> u64 {
-        self.memory.bytes(Kind::Version)
+        self.memory.bytes(MemoryKind::Version)
     }
 }
 

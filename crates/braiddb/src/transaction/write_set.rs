@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::bulk::BulkWrites;
 use crate::log::{self, Lsn};
-use crate::memory::{Buffer, Kind, MemoryCounters};
+use crate::memory::{Buffer, MemoryCounters, MemoryKind};
 use crate::page::{ChangeRef, LargeRef};
 use crate::record::RecordsRef;
 use crate::rid::Rid;
@@ -201,7 +201,7 @@ impl WriteSet {
         self.paged_values.extend_from_slice(value);
         let more = self.paged_values.len().saturating_sub(self.counted);
         if more >= MUCH {
-            memory.count(Kind::Change, more as i64);
+            memory.count(MemoryKind::Change, more as i64);
             self.counted += more;
         }
         start..self.paged_values.len()
@@ -322,7 +322,7 @@ impl WriteSet {
         self.paged.shrink_to(KEPT_WRITES);
         self.paged_values.clear_keeping(KEPT_WRITES * 16);
         if self.counted > 0 {
-            memory.count(Kind::Change, -(std::mem::take(&mut self.counted) as i64));
+            memory.count(MemoryKind::Change, -(std::mem::take(&mut self.counted) as i64));
         }
         self.overwrites = 0;
         self.bulk = None;

@@ -12,7 +12,7 @@ use super::{Checkpoint, MAGIC, Written, name, parse_name};
 use crate::durability::compact::Live;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED};
-use crate::memory::Kind;
+use crate::memory::MemoryKind;
 use crate::page::Listing;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
@@ -139,7 +139,7 @@ pub(crate) fn estimate(engine: &Engine) -> u64 {
 pub(crate) fn estimate_file(engine: &Engine) -> u64 {
     let mut bytes = SECTOR_BYTES as u64;
     // Keys of up to eight bytes are stored in the index; the memory of longer ones is counted.
-    let long_keys = engine.memory.bytes(Kind::Key);
+    let long_keys = engine.memory.bytes(MemoryKind::Key);
     for table in engine.tables() {
         // Each table begins a new chunk.
         bytes += match table.paged() {

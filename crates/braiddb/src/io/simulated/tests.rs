@@ -21,7 +21,7 @@ fn crashes(act: impl FnOnce(&Directory)) -> Vec<SimulatedDisk> {
     let directory = Directory::open_simulated(&disk).unwrap();
     act(&directory);
     let state = disk.0.state.lock();
-    let moment = Moment { operation: 0, nodes: &state.nodes, operations: &state.operations };
+    let moment = DiskMoment { operation: 0, nodes: &state.nodes, operations: &state.operations };
     (0..CRASHES).map(|seed| moment.crash(seed, &mut CrashCounts::default())).collect()
 }
 
@@ -91,7 +91,7 @@ fn writes_under_way_are_torn_now_and_then() {
         {
             let state = disk.0.state.lock();
             let moment =
-                Moment { operation: 0, nodes: &state.nodes, operations: &state.operations };
+                DiskMoment { operation: 0, nodes: &state.nodes, operations: &state.operations };
             for seed in 0..CRASHES {
                 _ = moment.crash(seed, &mut counts);
             }

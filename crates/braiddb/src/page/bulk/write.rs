@@ -29,7 +29,7 @@ pub(crate) enum BulkWritten {
 /// Reason why the write was refused.
 #[derive(Debug)]
 pub(crate) enum BulkRefused {
-    NotNow(NotNow),
+    WouldSuspend(NotNow),
     /// The value is too long for a cell with the before-image; the caller stores it as a large
     /// value.
     TooLong,

@@ -126,7 +126,7 @@ pub(in crate::page) fn beside(
 
 /// Splits the leaf with two keys between them.
 pub(in crate::page) fn split(tree: &PageTree) {
-    while tree.make_room(&[11], 0, &split::Wanted::Slot(Room::value(MUCH))).is_err() {}
+    while tree.make_room(&[11], 0, &split::EntryToFit::Slot(Room::value(MUCH))).is_err() {}
     assert_eq!(tree.pages_by_level(), [3, 1], "the leaf was split");
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::leaf::{LatchedLeaf, LeafView};
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
 use crate::page::value::SlotValue;
 use crate::page::versions::{ChangeRef, Mapping};
@@ -150,7 +150,7 @@ fn what_is_undecided_can_be_undone_wherever_its_keys_have_gone() {
             tree.check_all();
             assert!(content(&tree) == model, "seed {seed}");
             while me.turn() {}
-            assert_eq!(memory.bytes(Kind::Change), 0, "no chain, no table is left");
+            assert_eq!(memory.bytes(MemoryKind::Change), 0, "no chain, no table is left");
         }
     });
 }

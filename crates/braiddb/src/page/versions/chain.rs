@@ -31,7 +31,7 @@ use std::ptr::NonNull;
 
 use super::change::{Change, ChangeRef};
 use crate::log::Lsn;
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::value::SlotValue;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
@@ -135,7 +135,8 @@ pub(crate) enum Refusal {
 impl ChainRef {
     /// Allocates an empty chain with one reference, the mapping table's.
     pub(super) fn allocate(memory: &MemoryCounters, table: TableId, key: &[u8]) -> Self {
-        let block = memory.allocate(Kind::Change, Self::layout(key.len())).cast::<ChainHeader>();
+        let block =
+            memory.allocate(MemoryKind::Change, Self::layout(key.len())).cast::<ChainHeader>();
         let header = ChainHeader {
             head: AtomicU64::new(0),
             references: AtomicU32::new(MAPPED),
@@ -212,7 +213,7 @@ impl ChainRef {
         let layout = Self::layout(unsafe { self.get() }.key().len());
         // SAFETY: allocated by `allocate` with this layout. Nothing references it: the mapping
         // table's reference is released after the table's entry is removed, and no change is left.
-        unsafe { reclaim::retire_block(memory, Kind::Change, self.0.cast(), layout) }
+        unsafe { reclaim::retire_block(memory, MemoryKind::Change, self.0.cast(), layout) }
     }
 
     /// Frees the chain and its changes immediately.
@@ -234,7 +235,7 @@ impl ChainRef {
         }
         let layout = Self::layout(chain.key().len());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
-        unsafe { memory.free(Kind::Change, self.0.cast(), layout) }
+        unsafe { memory.free(MemoryKind::Change, self.0.cast(), layout) }
     }
 
     pub(super) fn word(self) -> u64 {

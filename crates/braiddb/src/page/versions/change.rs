@@ -21,7 +21,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use super::chain::ChainRef;
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::layout::WORD_BYTES;
 use crate::page::value::SlotValue;
 use crate::planted::{Bug, is_planted};
@@ -86,7 +86,7 @@ impl ChangeRef {
         let length = value.value_bytes() as u32 | marks;
         let (stamp, next) = (AtomicU64::new(stamp.bits()), AtomicU64::new(0));
         let layout = Self::layout(value.cell_bytes());
-        let block = memory.allocate(Kind::Change, layout).cast::<ChangeHeader>();
+        let block = memory.allocate(MemoryKind::Change, layout).cast::<ChangeHeader>();
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header and value.
         unsafe {
             block.write(ChangeHeader { stamp, next, chain, length, position });
@@ -119,7 +119,7 @@ impl ChangeRef {
         // SAFETY: allocated as long as this thread does not turn (the caller's contract).
         let layout = Self::layout(unsafe { self.get() }.cell_bytes());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
-        unsafe { reclaim::retire_block(memory, Kind::Change, self.0.cast(), layout) }
+        unsafe { reclaim::retire_block(memory, MemoryKind::Change, self.0.cast(), layout) }
     }
 
     /// Frees the change immediately.
@@ -130,7 +130,7 @@ impl ChangeRef {
         // SAFETY: allocated until here (the caller's contract).
         let layout = Self::layout(unsafe { self.get() }.cell_bytes());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
-        unsafe { memory.free(Kind::Change, self.0.cast(), layout) }
+        unsafe { memory.free(MemoryKind::Change, self.0.cast(), layout) }
     }
 
     /// Returns the address as a link word.

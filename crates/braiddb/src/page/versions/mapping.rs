@@ -16,7 +16,7 @@ use std::alloc::Layout;
 use std::ptr::NonNull;
 
 use super::chain::{Chain, ChainRef, Start};
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, OperationGuard};
 use crate::rid::TableId;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -75,7 +75,8 @@ impl Mapping {
             (chains * QUARTERS).div_ceil(QUARTERS - 1).next_power_of_two().max(MIN_ENTRIES);
         // SAFETY: the database's, which outlives its tables.
         let counters = unsafe { memory.as_ref() };
-        let block = counters.allocate(Kind::Change, Self::layout(entries)).cast::<MappingHeader>();
+        let block =
+            counters.allocate(MemoryKind::Change, Self::layout(entries)).cast::<MappingHeader>();
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header and entries.
         unsafe {
             block.write(MappingHeader { memory, entries, used: AtomicU64::new(0) });
@@ -247,7 +248,7 @@ impl Mapping {
         let layout = Self::layout(self.header().entries);
         // SAFETY: allocated by `allocate` with this layout and these counters. The caller replaces
         // the word that references it while it has the page latched, and retires it once.
-        unsafe { reclaim::retire_block(self.memory(), Kind::Change, self.0.cast(), layout) }
+        unsafe { reclaim::retire_block(self.memory(), MemoryKind::Change, self.0.cast(), layout) }
     }
 
     /// Calls `each` with the keys of all chains.
@@ -312,7 +313,7 @@ impl Mapping {
         mapping.each(|_, chain| unsafe { chain.free(memory) });
         let layout = Self::layout(mapping.header().entries);
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
-        unsafe { memory.free(Kind::Change, mapping.0.cast(), layout) }
+        unsafe { memory.free(MemoryKind::Change, mapping.0.cast(), layout) }
     }
 }
 

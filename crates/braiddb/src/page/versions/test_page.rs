@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::chain::{Base, Refusal, Seen, SeenValue};
 use super::change::ChangeRef;
 use super::mapping::Mapping;
-use crate::latch::{Latch, Latched};
+use crate::latch::{Latch, LatchGuard};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::page::value::SlotValue;
@@ -71,7 +71,7 @@ impl TestPage {
     }
 
     /// Latches the page for a change.
-    pub(super) fn latch(&self) -> Latched<'_> {
+    pub(super) fn latch(&self) -> LatchGuard<'_> {
         loop {
             let version = self.latch.version().expect("never obsolete");
             if let Ok(mut latched) = self.latch.acquire(version) {
@@ -87,7 +87,7 @@ impl TestPage {
         self.mapping.load(Ordering::Acquire)
     }
 
-    fn set_word(&self, _latched: &Latched<'_>, word: u64) {
+    fn set_word(&self, _latched: &LatchGuard<'_>, word: u64) {
         // Release pairs with the Acquire in `word`.
         self.mapping.store(word, Ordering::Release);
     }
@@ -175,7 +175,7 @@ impl TestPage {
     }
 
     /// Rolls back what aborted transactions wrote to a record.
-    pub(super) fn roll_back(&self, _latched: &Latched<'_>, key: u8) {
+    pub(super) fn roll_back(&self, _latched: &LatchGuard<'_>, key: u8) {
         // SAFETY: latched.
         let Some(chain) = (unsafe { Mapping::find(self.word(), &[key]) }) else { return };
         // SAFETY: latched.
@@ -215,7 +215,7 @@ impl TestPage {
 
     /// Creates an empty chain for a key.
     #[cfg(loom)]
-    pub(super) fn make_chain(&self, latched: &Latched<'_>, key: u8) {
+    pub(super) fn make_chain(&self, latched: &LatchGuard<'_>, key: u8) {
         // SAFETY: latched.
         let (_, word) = unsafe { Mapping::find_or_make(self.word(), &self.memory, TABLE, &[key]) };
         self.set_word(latched, word);

@@ -10,7 +10,7 @@ use super::mapping::{Mapping, merge_mappings, reserved_bytes, split_mapping};
 use super::test_page::{Found, TABLE, TestPage};
 use crate::common::{PART_SECONDS, with_limit};
 use crate::log::Lsn;
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::value::SlotValue;
 use crate::reclaim::{self, Participation};
 use crate::sync::Mutex;
@@ -33,7 +33,7 @@ fn assert_all_freed(page: &TestPage, me: &Participation) {
     page.prune();
     while me.turn() {}
     assert_eq!(page.word(), 0, "no chain is left");
-    assert_eq!(page.memory.bytes(Kind::Change), 0);
+    assert_eq!(page.memory.bytes(MemoryKind::Change), 0);
 }
 
 #[test]
@@ -227,10 +227,10 @@ fn a_page_that_is_given_up_takes_its_chains_with_it() {
         for key in [0, 1, 1] {
             page.write(key, Some(5), page.view(page.tail(), name), true).unwrap().unwrap();
         }
-        assert!(page.memory.bytes(Kind::Change) > 0);
+        assert!(page.memory.bytes(MemoryKind::Change) > 0);
         // SAFETY: the page is no longer used.
         unsafe { Mapping::free(page.word()) };
-        assert_eq!(page.memory.bytes(Kind::Change), 0);
+        assert_eq!(page.memory.bytes(MemoryKind::Change), 0);
     });
 }
 
@@ -417,6 +417,6 @@ fn stress_every_snapshot_sees_what_was_committed_before_it() {
         assert_eq!(page.word(), 0);
         drop(me);
         page.domain.drain();
-        assert_eq!(page.memory.bytes(Kind::Change), 0);
+        assert_eq!(page.memory.bytes(MemoryKind::Change), 0);
     });
 }

@@ -75,7 +75,7 @@ fn find_spare(
 /// The numbers of free places, and of those with disk blocks, are correct.
 #[test]
 fn places_are_kept_for_whoever_they_are_taken_by() {
-    use places::TakenBy::{Live, Next, Published};
+    use places::PlaceUser::{Live, Next, Published};
     with_limit(PART_SECONDS, |_| {
         // Few places, so that operations meet the same ones repeatedly.
         const SOME: u64 = 300;

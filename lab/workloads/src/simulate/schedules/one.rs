@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use braiddb::simulation::{
-    CrashCounts, Faults, Finding, Ran, Runner, ScheduleOptions, ScheduleReport, SimulatedDisk,
-    describe_by, found_wrong, pause, spawn, switch_threads,
+    CrashCounts, Faults, Finding, Runner, ScheduleOptions, ScheduleReport, ScheduleResult,
+    SimulatedDisk, describe_by, found_wrong, pause, spawn, switch_threads,
 };
 use braiddb::{BusyWith, Certifier, Database, Error, Options, Policy, Table, Transaction, Width};
 use fastrand::Rng;
@@ -117,11 +117,11 @@ pub(super) fn run(
         ran.unwrap_or_else(|error| found_wrong(format!("{error:#}")))
     };
     match runner.run(options, body) {
-        Ran::Over(mut counts, report) => {
+        ScheduleResult::Over(mut counts, report) => {
             (counts.schedules, counts.steps, counts.switches) = (1, report.steps, report.switches);
             Ok((counts, report))
         }
-        Ran::Found(finding) => Err(finding),
+        ScheduleResult::Found(finding) => Err(finding),
     }
 }
 
