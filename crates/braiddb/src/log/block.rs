@@ -15,9 +15,9 @@ pub(crate) const BLOCK_ALIGNMENT: usize = 8;
 pub(crate) const HEADER_BYTES: usize = 32;
 /// Blocks up to this size find room whenever the log admits them; a transaction that needs more
 /// is logged in parts. Only a part that holds a single record may be larger.
-pub(crate) const COMMON_BLOCK_BYTES: usize = 1 << 20;
+pub(crate) const MAX_COMMON_BLOCK_BYTES: usize = 1 << 20;
 /// No block is larger.
-pub(crate) const LARGE_BLOCK_BYTES: usize = 24 << 20;
+pub(crate) const MAX_LARGE_BLOCK_BYTES: usize = 24 << 20;
 
 on_disk! {
     /// The first bytes of every block.
@@ -43,7 +43,8 @@ const _: () = assert!(size_of::<BlockHeader>() == HEADER_BYTES);
 const _: () = assert!(std::mem::offset_of!(BlockHeader, checksum) == 20);
 const _: () = assert!(std::mem::offset_of!(BlockHeader, kind) == 30);
 const _: () = assert!(HEADER_BYTES.is_multiple_of(BLOCK_ALIGNMENT));
-const _: () = assert!(COMMON_BLOCK_BYTES / super::record::RECORD_HEADER_BYTES <= u16::MAX as usize);
+const _: () =
+    assert!(MAX_COMMON_BLOCK_BYTES / super::record::RECORD_HEADER_BYTES <= u16::MAX as usize);
 
 /// What a block is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +107,7 @@ impl BlockHeader {
             _ => return None,
         };
         let fits = header.lsn.get() == lsn.0
-            && (HEADER_BYTES..=LARGE_BLOCK_BYTES).contains(&length)
+            && (HEADER_BYTES..=MAX_LARGE_BLOCK_BYTES).contains(&length)
             && length.is_multiple_of(BLOCK_ALIGNMENT)
             && header.reserved == 0
             && u64::from(header.durable_distance.get()) <= lsn.0;

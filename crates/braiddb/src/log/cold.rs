@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordView, split_record};
 use super::segment::Segments;
-use super::{LARGE_BLOCK_BYTES, LogError, Lsn, WeakLogFiles};
+use super::{LogError, Lsn, MAX_LARGE_BLOCK_BYTES, WeakLogFiles};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
 use crate::sched;
 
@@ -111,7 +111,7 @@ impl ColdStore {
             let header = RecordHeader::ref_from_prefix(&memory[start..]);
             let (header, _) = header.expect("read at least a header");
             let whole = header.record_bytes();
-            if whole > LARGE_BLOCK_BYTES {
+            if whole > MAX_LARGE_BLOCK_BYTES {
                 return Err(self.damaged(last, "a record is longer than any"));
             }
             if start + whole <= read {

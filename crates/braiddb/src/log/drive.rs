@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::block::{BLOCK_ALIGNMENT, COMMON_BLOCK_BYTES};
-use super::extent::Purpose;
+use super::block::{BLOCK_ALIGNMENT, MAX_COMMON_BLOCK_BYTES};
+use super::extent::BlockPurpose;
 use super::ring::Ring;
 use super::space::Space;
 use super::tracker::{AnyTracker, HoleTracker};
@@ -11,7 +11,7 @@ use super::{Lsn, MAX_RING};
 use crate::sync::{Mutex, clock, thread, yield_thread};
 
 /// Blocks a thread fills between two turns at leading.
-const BLOCKS_A_TURN: u64 = 16;
+const BLOCKS_PER_TURN: u64 = 16;
 
 /// Drives a hole tracker alone: threads reserve and fill blocks in a ring as fast as they can, and
 /// each of them looks for the prefix in turn, which counts as durable at once.
@@ -31,7 +31,7 @@ pub struct TrackerDrive {
 /// What came of a drive.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct TrackerDriven {
+pub struct TrackerDriveResult {
     /// Blocks that went through the ring.
     pub blocks: u64,
     /// How long that took.
@@ -57,7 +57,7 @@ impl TrackerDrive {
     /// Sets [`TrackerDrive::block_bytes`].
     #[must_use]
     pub fn block_bytes(self, bytes: u64) -> Self {
-        let most = COMMON_BLOCK_BYTES as u64;
+        let most = MAX_COMMON_BLOCK_BYTES as u64;
         let block_bytes = bytes.clamp(1, most).next_multiple_of(BLOCK_ALIGNMENT as u64);
         Self { block_bytes, ..self }
     }
@@ -72,13 +72,14 @@ impl TrackerDrive {
     ///
     /// # Errors
     /// The operating system's, if there is no memory for the ring.
-    pub fn run(self) -> std::io::Result<TrackerDriven> {
+    pub fn run(self) -> std::io::Result<TrackerDriveResult> {
         let least = Space::<AnyTracker>::least_ring(self.threads) + self.block_bytes;
         let ring_bytes = least.max(128 << 20).next_power_of_two().min(MAX_RING);
         let tracker = AnyTracker::new(self.tracker, self.threads, ring_bytes);
         let space = Space::new(self.threads, ring_bytes, tracker);
         space.start(Lsn::FIRST, Lsn::FIRST);
-        let drive = Drive { space, ring: Ring::new(ring_bytes as usize)?, leader: Mutex::new(()) };
+        let drive =
+            SharedDrive { space, ring: Ring::new(ring_bytes as usize)?, leader: Mutex::new(()) };
         // Its pages are there before the clock starts.
         let page = [0; 4096];
         for at in (0..ring_bytes).step_by(page.len()) {
@@ -98,25 +99,25 @@ impl TrackerDrive {
         assert_eq!(end, drive.space.tail(), "every block was found");
         let blocks = (end.0 - Lsn::FIRST.0) / self.block_bytes;
         let (crawled_bytes, hopped_bytes) = (advances.crawled, advances.hopped);
-        Ok(TrackerDriven { blocks, elapsed, crawled_bytes, hopped_bytes })
+        Ok(TrackerDriveResult { blocks, elapsed, crawled_bytes, hopped_bytes })
     }
 }
 
 /// What the threads share.
-struct Drive {
+struct SharedDrive {
     space: Space<AnyTracker>,
     ring: Ring,
     leader: Mutex<()>,
 }
 
-impl Drive {
+impl SharedDrive {
     fn fill(&self, filler: usize, bytes: u64, end: Instant) {
         let block = vec![filler as u8; bytes as usize];
         for number in 0_u64.. {
-            if number.is_multiple_of(BLOCKS_A_TURN) && clock::now() >= end {
+            if number.is_multiple_of(BLOCKS_PER_TURN) && clock::now() >= end {
                 break;
             }
-            while !self.space.admits(bytes, Purpose::Change) {
+            while !self.space.admits(bytes, BlockPurpose::Change) {
                 self.lead();
                 yield_thread();
             }
@@ -124,7 +125,7 @@ impl Drive {
             // SAFETY: reserved, so this thread's alone until it is filled.
             unsafe { self.ring.copy_in(lsn.0, &block) };
             self.space.filled(filler, lsn, bytes, self.space.released());
-            if number.is_multiple_of(BLOCKS_A_TURN) {
+            if number.is_multiple_of(BLOCKS_PER_TURN) {
                 self.lead();
             }
         }

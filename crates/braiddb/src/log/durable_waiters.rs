@@ -25,11 +25,11 @@ pub(crate) struct LogWatch {
     ended: AtomicBool,
     /// How many wakers there are; changed under their lock.
     waiting: AtomicU64,
-    wakers: ModelMutex<Wakers>,
+    wakers: ModelMutex<LogWakers>,
 }
 
 #[derive(Debug, Default)]
-struct Wakers {
+struct LogWakers {
     next: u64,
     by_number: BTreeMap<u64, (Lsn, Waker)>,
 }
@@ -48,8 +48,8 @@ impl LogWatch {
     }
 
     /// Ready once more than `position` is durable, or there is nothing to be waited for.
-    pub(crate) fn beyond(self: &Arc<Self>, position: Lsn) -> Beyond {
-        Beyond { watch: self.clone(), position, number: None }
+    pub(crate) fn beyond(self: &Arc<Self>, position: Lsn) -> WaitBeyond {
+        WaitBeyond { watch: self.clone(), position, number: None }
     }
 
     fn is_beyond(&self, position: Lsn) -> bool {
@@ -104,20 +104,20 @@ impl LogWatch {
         drop(taken);
     }
 
-    fn count(&self, wakers: &Wakers) {
+    fn count(&self, wakers: &LogWakers) {
         self.waiting.store(wakers.by_number.len() as u64, Ordering::SeqCst);
     }
 }
 
 /// See [`LogWatch::beyond`].
 #[derive(Debug)]
-pub(crate) struct Beyond {
+pub(crate) struct WaitBeyond {
     watch: Arc<LogWatch>,
     position: Lsn,
     number: Option<u64>,
 }
 
-impl Future for Beyond {
+impl Future for WaitBeyond {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -130,7 +130,7 @@ impl Future for Beyond {
     }
 }
 
-impl Drop for Beyond {
+impl Drop for WaitBeyond {
     fn drop(&mut self) {
         if let Some(number) = self.number {
             self.watch.take_back(number);

@@ -21,14 +21,14 @@
 
 use std::sync::Arc;
 
-use super::block::{BLOCK_ALIGNMENT, COMMON_BLOCK_BYTES};
+use super::block::{BLOCK_ALIGNMENT, MAX_COMMON_BLOCK_BYTES};
 use super::{LogError, Lsn};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// What a block is logged for; each may fill more of the log than the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Purpose {
+pub(crate) enum BlockPurpose {
     /// A transaction that writes a value.
     Change,
     /// A transaction that only deletes.
@@ -37,7 +37,7 @@ pub(crate) enum Purpose {
     Upkeep,
 }
 
-impl Purpose {
+impl BlockPurpose {
     const ALL: [Self; 3] = [Self::Change, Self::Deletion, Self::Upkeep];
 }
 
@@ -48,7 +48,7 @@ pub(super) const MIN_COMMON_BYTES: u64 = 16 << 10;
 const ALIGNMENT: u64 = BLOCK_ALIGNMENT as u64;
 
 /// What is left to deletions and upkeep together: an eighth of a segment, and this at least and at most.
-const KEPT_FOR_DELETIONS: std::ops::RangeInclusive<u64> = 64 << 10..=8 << 20;
+const DELETION_RESERVE_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=8 << 20;
 /// Of that, what is left to upkeep: a third.
 const UPKEEP_SHARE: u64 = 3;
 
@@ -81,7 +81,7 @@ pub(super) struct Extent {
 /// An extension that is to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DueExtension {
-    pub(super) purpose: Purpose,
+    pub(super) purpose: BlockPurpose,
     /// A transaction waits for it.
     pub(super) demanded: bool,
 }
@@ -91,8 +91,8 @@ impl Extent {
     pub(super) fn unbounded() -> Self {
         let unbounded = Self { segment_bytes: 0, ..Self::new(0, 0) };
         // Relaxed: nobody else has it yet.
-        unbounded.common_bytes.store(COMMON_BLOCK_BYTES as u64, Ordering::Relaxed);
-        unbounded.raise(u64::MAX, Purpose::Change);
+        unbounded.common_bytes.store(MAX_COMMON_BLOCK_BYTES as u64, Ordering::Relaxed);
+        unbounded.raise(u64::MAX, BlockPurpose::Change);
         unbounded
     }
 
@@ -115,7 +115,7 @@ impl Extent {
 
     /// Blocks for a purpose end at it or before.
     #[inline]
-    pub(super) fn limit(&self, purpose: Purpose) -> u64 {
+    pub(super) fn limit(&self, purpose: BlockPurpose) -> u64 {
         // Acquire pairs with the Release in `raise`: the segments are there, and what is read of
         // `common_bytes` afterwards is not less than what the limit was raised with.
         self.limits[purpose as usize].load(Ordering::Acquire)
@@ -129,13 +129,13 @@ impl Extent {
     }
 
     /// Whether a block for a purpose may end at `end`.
-    fn allows(&self, end: u64, purpose: Purpose) -> bool {
+    fn allows(&self, end: u64, purpose: BlockPurpose) -> bool {
         end <= self.limit(purpose)
     }
 
     /// How far the log is on disk.
     pub(super) fn end(&self) -> Lsn {
-        Lsn(self.limit(Purpose::Upkeep))
+        Lsn(self.limit(BlockPurpose::Upkeep))
     }
 
     /// What extensions and refusals there were, as a number that changes with each.
@@ -145,7 +145,7 @@ impl Extent {
     }
 
     /// How often a demand for a purpose was refused.
-    pub(super) fn refusals(&self, purpose: Purpose) -> u64 {
+    pub(super) fn refusals(&self, purpose: BlockPurpose) -> u64 {
         // SeqCst: looked at between raising a waiter's flag and waiting.
         self.refusals[purpose as usize].load(Ordering::SeqCst)
     }
@@ -169,21 +169,21 @@ impl Extent {
 
     /// Bytes that are left to deletions and upkeep.
     pub(super) fn kept_for_deletions(&self) -> u64 {
-        self.kept(Purpose::Change)
+        self.kept(BlockPurpose::Change)
     }
 
     /// Bytes that are left to other purposes at the end.
-    fn kept(&self, purpose: Purpose) -> u64 {
+    fn kept(&self, purpose: BlockPurpose) -> u64 {
         if self.segment_bytes == 0 {
             return 0;
         }
-        let (least, most) = KEPT_FOR_DELETIONS.into_inner();
+        let (least, most) = DELETION_RESERVE_BYTES.into_inner();
         // Relaxed: written by the worker that prepares space; to others a statistic.
         let kept = (self.first_bytes.load(Ordering::Relaxed) / 8).clamp(least, most);
         match purpose {
-            Purpose::Change => kept,
-            Purpose::Deletion => kept / UPKEEP_SHARE,
-            Purpose::Upkeep => 0,
+            BlockPurpose::Change => kept,
+            BlockPurpose::Deletion => kept / UPKEEP_SHARE,
+            BlockPurpose::Upkeep => 0,
         }
     }
 
@@ -194,7 +194,7 @@ impl Extent {
     }
 
     /// Asks for segments in which a block for a purpose may end at `end`.
-    pub(super) fn demand(&self, end: u64, purpose: Purpose) {
+    pub(super) fn demand(&self, end: u64, purpose: BlockPurpose) {
         // Relaxed: ordered by the fence.
         self.demands[purpose as usize].fetch_max(end, Ordering::Relaxed);
         // Pairs with the fence in `PreparedSpace::finish`: if a worker prepares when this thread then
@@ -205,15 +205,15 @@ impl Extent {
     /// What extension is to be made, if any: for what is demanded, or so that `ahead` bytes after the
     /// tail are there.
     pub(super) fn due(&self, tail: Lsn, ahead: u64) -> Option<DueExtension> {
-        let demanded = |purpose: &Purpose| {
+        let demanded = |purpose: &BlockPurpose| {
             // Relaxed: ordered by the fence in `PreparedSpace::finish`, see `demand`.
             let demand = self.demands[*purpose as usize].load(Ordering::Relaxed);
             !self.allows(demand, *purpose)
         };
-        if let Some(purpose) = Purpose::ALL.into_iter().rev().find(demanded) {
+        if let Some(purpose) = BlockPurpose::ALL.into_iter().rev().find(demanded) {
             return Some(DueExtension { purpose, demanded: true });
         }
-        let purpose = Purpose::Change;
+        let purpose = BlockPurpose::Change;
         // Relaxed: as in `kept`.
         let first_bytes = self.first_bytes.load(Ordering::Relaxed);
         let ahead =
@@ -230,12 +230,12 @@ impl Extent {
 
     /// Takes a new end of the log on disk into use, which was made for a purpose: what is made for
     /// deletions or upkeep is not there for changes.
-    pub(super) fn extend(&self, end: Lsn, purpose: Purpose) {
+    pub(super) fn extend(&self, end: Lsn, purpose: BlockPurpose) {
         self.grow_shares(end, purpose);
         self.raise(end.0, purpose);
         self.resume();
         // Relaxed: only the worker that prepares space writes it; to others a hint, see `is_short`.
-        if purpose == Purpose::Change && self.short.swap(false, Ordering::Relaxed) {
+        if purpose == BlockPurpose::Change && self.short.swap(false, Ordering::Relaxed) {
             tracing::info!("the log can grow again: commits go on");
         }
         self.note_event();
@@ -244,19 +244,19 @@ impl Extent {
     /// Lets all purposes use what was made for some of them; whether that changed anything.
     pub(super) fn share(&self) -> bool {
         let end = self.end();
-        self.grow_shares(end, Purpose::Change);
-        let shared = self.raise(end.0, Purpose::Change);
+        self.grow_shares(end, BlockPurpose::Change);
+        let shared = self.raise(end.0, BlockPurpose::Change);
         if shared {
-            self.extend(end, Purpose::Change);
+            self.extend(end, BlockPurpose::Change);
         }
         shared
     }
 
     /// Lets blocks be as large, and as much be kept, as is due to a log that is on disk up to `end`; before
     /// its limits are raised.
-    fn grow_shares(&self, end: Lsn, purpose: Purpose) {
+    fn grow_shares(&self, end: Lsn, purpose: BlockPurpose) {
         let before = self.end().0;
-        if purpose != Purpose::Change && before > 0 {
+        if purpose != BlockPurpose::Change && before > 0 {
             return;
         }
         let first_bytes = end.0.min(self.segment_bytes);
@@ -274,9 +274,9 @@ impl Extent {
         self.common_bytes.fetch_max(common, Ordering::Relaxed);
     }
 
-    fn raise(&self, end: u64, purpose: Purpose) -> bool {
+    fn raise(&self, end: u64, purpose: BlockPurpose) -> bool {
         let mut raised = false;
-        for purpose in Purpose::ALL.into_iter().filter(|other| *other >= purpose) {
+        for purpose in BlockPurpose::ALL.into_iter().filter(|other| *other >= purpose) {
             let limit = end.saturating_sub(self.kept(purpose));
             // AcqRel, of which the Release pairs with the Acquire in `limit`. Only the worker that prepares
             // space raises limits.
@@ -286,13 +286,13 @@ impl Extent {
     }
 
     /// Refuses what is demanded for a purpose, and for those that may use less.
-    pub(super) fn refuse(&self, purpose: Purpose, error: LogError) {
+    pub(super) fn refuse(&self, purpose: BlockPurpose, error: LogError) {
         // Relaxed: as in `extend`.
         if !self.short.swap(true, Ordering::Relaxed) {
             tracing::warn!("{error}");
         }
         *self.newest_refusal.lock() = Some(Arc::new(error));
-        for purpose in Purpose::ALL.into_iter().filter(|other| *other <= purpose) {
+        for purpose in BlockPurpose::ALL.into_iter().filter(|other| *other <= purpose) {
             // Relaxed: a demand made before this is refused; a demand that is lost
             // here is as good as made before.
             self.demands[purpose as usize].store(0, Ordering::Relaxed);
@@ -323,6 +323,6 @@ impl Extent {
 /// Bytes beyond which a block is large, in a log of segments of `segment_bytes`: small segments have
 /// small blocks, so that few of them are needed ahead of what is filled.
 pub(super) fn common_block_bytes(segment_bytes: u64) -> u64 {
-    let most = COMMON_BLOCK_BYTES as u64;
+    let most = MAX_COMMON_BLOCK_BYTES as u64;
     (segment_bytes / 16).clamp(MIN_COMMON_BYTES, most) / ALIGNMENT * ALIGNMENT
 }

@@ -1,6 +1,6 @@
 //! The last file, as far as it is there: a small log has a small one.
 //!
-//! The file of a database's first segment is made with [`FIRST_BYTES`] of log and made twice as long whenever
+//! The file of a database's first segment is made with [`INITIAL_FILE_BYTES`] of log and made twice as long whenever
 //! the log needs more, until it is a whole segment; all others are made whole. So what a database takes on
 //! disk is in proportion to what was logged, and a log of many segments is as if there were no such thing.
 //! A file is made longer as a segment is made: before any block is admitted there, with its space, durably.
@@ -18,7 +18,7 @@ use crate::io::{AlignedBuffer, File};
 use crate::sync::atomic::Ordering;
 
 /// Bytes of log in the file of a database's first segment when it is made.
-pub(super) const FIRST_BYTES: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 256 << 10 };
+pub(super) const INITIAL_FILE_BYTES: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 256 << 10 };
 
 impl Segments {
     /// Where the last file ends.
@@ -35,7 +35,7 @@ impl Segments {
 
     /// Bytes of log in the file of a segment that is made.
     pub(super) fn bytes_when_made(&self, index: u64) -> u64 {
-        if index == 0 { FIRST_BYTES.min(self.segment_bytes()) } else { self.segment_bytes() }
+        if index == 0 { INITIAL_FILE_BYTES.min(self.segment_bytes()) } else { self.segment_bytes() }
     }
 
     /// Bytes from the end of the last file to the end of its segment.

@@ -48,24 +48,24 @@ mod wake_up_model;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(crate) use block::{BlockKind, LARGE_BLOCK_BYTES, block_bytes};
+pub(crate) use block::{BlockKind, MAX_LARGE_BLOCK_BYTES, block_bytes};
 pub(crate) use cold::{ColdRecord, ColdSpan, ColdStore};
 #[cfg(not(loom))]
 #[cfg(feature = "experiment")]
-pub use drive::{TrackerDrive, TrackerDriven};
+pub use drive::{TrackerDrive, TrackerDriveResult};
 pub(crate) use durable_waiters::LogWatch;
 pub use error::LogError;
-pub(crate) use extent::Purpose;
+pub(crate) use extent::BlockPurpose;
 use extent::{Extent, common_block_bytes};
 pub(crate) use files::{DirectoryCopy, LogFiles, WeakLogFiles};
-use flush::Disk;
+use flush::LogDisk;
 pub(crate) use flush::{FlushState, FlushTurn};
 pub(crate) use follow::BlockFollower;
-pub(crate) use identity::{DEFAULT_PAGE_BYTES, PAGE_BYTES, UNFINISHED, is_table_page_size};
+pub(crate) use identity::{DEFAULT_PAGE_BYTES, PAGE_BYTES, UNFINISHED_SUFFIX, is_table_page_size};
 pub(crate) use location::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX};
 pub(crate) use lsn::Lsn;
 pub(crate) use read_only::DirectoryState;
-use read_only::Source;
+use read_only::ReadOnlySource;
 pub(crate) use reader::{Block, LogReader};
 pub(crate) use record::{RecordKind, RecordView, record_bytes};
 pub(crate) use reservation::Reservation;
@@ -83,7 +83,7 @@ use crate::io::{self, Completion, Device, Directory, SimulatedDisk};
 use crate::sync::atomic::{Ordering, fence};
 
 /// The clock's step for a commit that is not logged.
-const TICK: u64 = 8;
+const UNLOGGED_CLOCK_STEP: u64 = 8;
 /// Blocks tell distances within the ring in 32 bits.
 pub(crate) const MAX_RING: u64 = 2 << 30;
 
@@ -148,9 +148,9 @@ pub(crate) fn least_ring(workers: usize) -> u64 {
 pub(crate) struct Log {
     space: Space<LogTracker>,
     workers: usize,
-    disk: Option<Box<Disk>>,
+    disk: Option<Box<LogDisk>>,
     /// What was read, of a log that is not written.
-    source: Option<Box<Source>>,
+    source: Option<Box<ReadOnlySource>>,
 }
 
 impl Log {
@@ -205,7 +205,7 @@ impl Log {
             Self {
                 space,
                 workers,
-                disk: Some(Box::new(Disk::new(ring, segments, options.flush_unit))),
+                disk: Some(Box::new(LogDisk::new(ring, segments, options.flush_unit))),
                 source: None,
             },
             reader,
@@ -281,7 +281,7 @@ impl Log {
     /// Advances the clock for a commit that is not logged; its LSN.
     #[inline]
     pub(crate) fn advance_clock(&self) -> Lsn {
-        self.space.advance_clock(TICK)
+        self.space.advance_clock(UNLOGGED_CLOCK_STEP)
     }
 
     /// Appends an empty block, if there is room for one: later begin stamps are then different from
@@ -289,7 +289,7 @@ impl Log {
     pub(crate) fn append_empty_block(&self, worker: usize) {
         if self.disk.is_none() {
             self.advance_clock();
-        } else if self.admits(block_bytes(0), Purpose::Upkeep) {
+        } else if self.admits(block_bytes(0), BlockPurpose::Upkeep) {
             self.reserve(worker, block_bytes(0)).finish_skip();
         }
     }
@@ -297,18 +297,18 @@ impl Log {
     /// Whether a block of `block_bytes` may be reserved now. The worker that is told so reserves
     /// it before it suspends or asks again for a block of another size.
     #[inline]
-    pub(crate) fn admits(&self, block_bytes: usize, purpose: Purpose) -> bool {
+    pub(crate) fn admits(&self, block_bytes: usize, purpose: BlockPurpose) -> bool {
         self.space.admits(block_bytes as u64, purpose)
     }
 
     /// Asks for the log to be extended, if that is why a block is not admitted. It is, or is refused,
     /// in the turns that follow.
-    pub(crate) fn demand(&self, block_bytes: usize, purpose: Purpose) {
+    pub(crate) fn demand(&self, block_bytes: usize, purpose: BlockPurpose) {
         self.space.demand_extent(block_bytes as u64, purpose);
     }
 
     /// How often blocks for a purpose were refused, as the log could not be extended.
-    pub(crate) fn refusals(&self, purpose: Purpose) -> u64 {
+    pub(crate) fn refusals(&self, purpose: BlockPurpose) -> u64 {
         self.disk.as_ref().map_or(0, |disk| disk.segments.extent.refusals(purpose))
     }
 
@@ -317,7 +317,7 @@ impl Log {
     pub(crate) fn refused(
         &self,
         block_bytes: usize,
-        purpose: Purpose,
+        purpose: BlockPurpose,
         seen: u64,
     ) -> Option<Arc<LogError>> {
         let extent = &self.disk.as_ref()?.segments.extent;
@@ -450,7 +450,7 @@ impl Log {
             segments_freed: disk.segments.freed.get(),
             disk_bytes: disk.segments.disk_bytes(),
             reserve_bytes: disk.segments.reserve.held(),
-            extensions_refused: disk.segments.extent.refusals(Purpose::Change),
+            extensions_refused: disk.segments.extent.refusals(BlockPurpose::Change),
             files_open: pool.open,
             files_reopened: pool.reopened,
             #[cfg(feature = "experiment")]

@@ -9,7 +9,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::Lsn;
-use super::extent::Purpose;
+use super::extent::BlockPurpose;
 use super::space::Space;
 use super::tracker::{
     BitmapScan, ConsolidationArray, GlobalLock, Grasshopper, InFlightMarks, Tracker,
@@ -175,7 +175,7 @@ fn model_padding_takes_its_place_among_commits() {
 
 #[test]
 fn model_large_blocks_leave_room_for_common_ones() {
-    use super::block::{COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES};
+    use super::block::{MAX_COMMON_BLOCK_BYTES, MAX_LARGE_BLOCK_BYTES};
     loom::model(|| {
         let log = marks(2, 0);
         let bound = Lsn::FIRST.0 + Space::<InFlightMarks>::least_ring(2);
@@ -183,16 +183,16 @@ fn model_large_blocks_leave_room_for_common_ones() {
             let log = log.clone();
             thread::spawn(move || {
                 for _ in 0..4 {
-                    if log.space.admits(COMMON_BLOCK_BYTES as u64, Purpose::Change) {
-                        let lsn = log.space.reserve(0, COMMON_BLOCK_BYTES as u64);
-                        log.space.filled(0, lsn, COMMON_BLOCK_BYTES as u64, Lsn::FIRST);
+                    if log.space.admits(MAX_COMMON_BLOCK_BYTES as u64, BlockPurpose::Change) {
+                        let lsn = log.space.reserve(0, MAX_COMMON_BLOCK_BYTES as u64);
+                        log.space.filled(0, lsn, MAX_COMMON_BLOCK_BYTES as u64, Lsn::FIRST);
                     }
                 }
             })
         };
-        if log.space.admits(LARGE_BLOCK_BYTES as u64, Purpose::Change) {
-            let lsn = log.space.reserve(1, LARGE_BLOCK_BYTES as u64);
-            log.space.filled(1, lsn, LARGE_BLOCK_BYTES as u64, Lsn::FIRST);
+        if log.space.admits(MAX_LARGE_BLOCK_BYTES as u64, BlockPurpose::Change) {
+            let lsn = log.space.reserve(1, MAX_LARGE_BLOCK_BYTES as u64);
+            log.space.filled(1, lsn, MAX_LARGE_BLOCK_BYTES as u64, Lsn::FIRST);
         }
         common.join().unwrap();
         assert!(log.space.tail().0 <= bound, "the ring is overrun");

@@ -23,7 +23,7 @@ pub(super) struct PreparedSpace {
 
 /// Whether a flush finds its space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum SpaceAvailability {
     /// All of it.
     Prepared,
     /// Not yet; the worker that prepares will look at the announced flush when done.
@@ -81,16 +81,16 @@ impl PreparedSpace {
     }
 
     /// Whether the announced flush finds space up to `target`.
-    pub(super) fn find(&self, target: Lsn) -> Found {
+    pub(super) fn find(&self, target: Lsn) -> SpaceAvailability {
         if self.end() >= target {
-            return Found::Prepared;
+            return SpaceAvailability::Prepared;
         }
         // Pairs with the fence in `finish`.
         fence(Ordering::SeqCst);
         // Acquire pairs with the Release of `finish`: if it has ended, its extent is seen below.
         if self.preparing.load(Ordering::Acquire) {
-            return Found::UnderPreparation;
+            return SpaceAvailability::UnderPreparation;
         }
-        if self.end() >= target { Found::Prepared } else { Found::Missing }
+        if self.end() >= target { SpaceAvailability::Prepared } else { SpaceAvailability::Missing }
     }
 }

@@ -32,13 +32,13 @@ use crate::sync::OnceLock;
 
 /// What a log that is only read comes from.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct ReadOnlySource {
     pub(super) segments: Arc<Segments>,
     /// Where it was found to end.
     end: OnceLock<Lsn>,
 }
 
-impl Source {
+impl ReadOnlySource {
     pub(super) fn end(&self) -> Lsn {
         *self.end.get().expect("nothing is asked before all is read")
     }
@@ -90,7 +90,7 @@ impl Log {
     pub(crate) fn open_read_only(options: &LogOptions) -> Result<(Self, LogReader), LogError> {
         let segments = Arc::new(Segments::open_read_only(open_directory(options)?)?);
         let reader = LogReader::new(segments.clone());
-        let source = Some(Box::new(Source { segments, end: OnceLock::new() }));
+        let source = Some(Box::new(ReadOnlySource { segments, end: OnceLock::new() }));
         Ok((Self { source, ..Self::volatile(options.workers) }, reader))
     }
 

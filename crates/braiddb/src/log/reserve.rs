@@ -24,7 +24,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const MIN_SEGMENTS: usize = 4;
 
 /// Up to so many times what should be held back is kept: the rest is needed again before long.
-pub(super) const A_LITTLE_MORE: u64 = 2;
+pub(super) const EXTRA_SEGMENTS: u64 = 2;
 
 /// The state of the reserve.
 #[derive(Debug, Default)]
@@ -167,7 +167,7 @@ impl Segments {
         let (target, held) = (self.reserve_target(), self.reserve.held());
         // Relaxed, here and below: written under the lock of the file, but for the end of a loan; to those who read them
         // without it, hints and statistics.
-        if held < target || held / A_LITTLE_MORE > target {
+        if held < target || held / EXTRA_SEGMENTS > target {
             self.reserve.whole.store(false, Ordering::Relaxed);
             let file = self.open_reserve(file)?;
             let resize = || match held > target {

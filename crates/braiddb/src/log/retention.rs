@@ -15,10 +15,10 @@ use crate::sync::Mutex;
 
 /// Who holds the log, and from where on.
 #[derive(Debug, Default)]
-pub(super) struct Retention(Mutex<Holds>);
+pub(super) struct Retention(Mutex<LogHolds>);
 
 #[derive(Debug, Default)]
-struct Holds {
+struct LogHolds {
     next: u64,
     held: BTreeMap<u64, HeldRange>,
 }
@@ -75,7 +75,7 @@ impl Drop for LogHold {
     }
 }
 
-impl Holds {
+impl LogHolds {
     /// The least position from which on the log is needed, and may be held; `tail` is where it ends now.
     fn oldest(&self, tail: Lsn) -> Lsn {
         let is_within = |held: &&HeldRange| tail.0.saturating_sub(held.from.0) <= held.most;

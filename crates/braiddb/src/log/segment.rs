@@ -21,7 +21,7 @@ use super::extent::Extent;
 use super::files::copy;
 use super::identity::{
     DEFAULT_PAGE_BYTES, FIRST_VERSION, Identity, LEAVES_VERSION, META_NAME, MOVED_VERSION,
-    PAGED_VERSION, UNFINISHED,
+    PAGED_VERSION, UNFINISHED_SUFFIX,
 };
 use super::location::is_own;
 use super::prepared::PreparedSpace;
@@ -29,7 +29,7 @@ use super::reserve::Reserve;
 use super::retention::Retention;
 use super::spare::Spares;
 use super::stats::SharedCounter;
-use super::tail::Tail;
+use super::tail::LogTail;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -93,7 +93,7 @@ pub(super) struct Segments {
     /// How many there were when they were released.
     released: AtomicU64,
     /// What the reader found at the end of the log.
-    pub(super) tail: Mutex<Option<Tail>>,
+    pub(super) tail: Mutex<Option<LogTail>>,
     /// Made just now: nothing to read.
     pub(super) fresh: bool,
     /// Opened to be read only: another process may write to them, and free them (`read_only`).
@@ -110,7 +110,7 @@ impl Segments {
         extent: impl FnOnce(u64) -> Extent,
     ) -> Result<Self, LogError> {
         let names = directory.list()?;
-        for name in names.iter().filter(|name| name.ends_with(UNFINISHED) && is_own(name)) {
+        for name in names.iter().filter(|name| name.ends_with(UNFINISHED_SUFFIX) && is_own(name)) {
             directory.remove(name)?;
         }
         let exists = names.iter().any(|name| name == META_NAME);
@@ -399,7 +399,7 @@ impl Segments {
     }
 
     fn unfinished_name(&self, index: u64) -> String {
-        self.name(index) + UNFINISHED
+        self.name(index) + UNFINISHED_SUFFIX
     }
 
     /// File and offset of an LSN, for messages.

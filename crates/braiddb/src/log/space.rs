@@ -14,8 +14,8 @@ use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
 use super::Lsn;
-use super::block::{COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES};
-use super::extent::{Extent, MIN_COMMON_BYTES, PADDING_BYTES, Purpose};
+use super::block::{MAX_COMMON_BLOCK_BYTES, MAX_LARGE_BLOCK_BYTES};
+use super::extent::{BlockPurpose, Extent, MIN_COMMON_BYTES, PADDING_BYTES};
 use super::tracker::Tracker;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ pub(super) struct Space<T> {
     tail: CachePadded<AtomicU64>,
     /// Everything before is durable, and its room in the ring free.
     released: CachePadded<AtomicU64>,
-    large: CachePadded<Large>,
+    large: CachePadded<LargeBlockAdmission>,
     pub(super) tracker: T,
     ring_bytes: u64,
     /// How much of the ring admission may give away.
@@ -38,7 +38,7 @@ pub(super) struct Space<T> {
 
 /// The one large block that may be admitted and not reserved.
 #[derive(Debug)]
-struct Large {
+struct LargeBlockAdmission {
     /// The thread that has it admitted; 0 if none.
     owner: AtomicU64,
     /// While the tail is below this, common blocks leave room for one that waits.
@@ -64,7 +64,7 @@ impl<T: Tracker> Space<T> {
         Self {
             tail: CachePadded::new(AtomicU64::new(Lsn::FIRST.0)),
             released: CachePadded::new(AtomicU64::new(Lsn::FIRST.0)),
-            large: CachePadded::new(Large {
+            large: CachePadded::new(LargeBlockAdmission {
                 owner: AtomicU64::new(0),
                 waits_until: AtomicU64::new(0),
             }),
@@ -72,7 +72,7 @@ impl<T: Tracker> Space<T> {
             ring_bytes,
             admitted_bytes: ring_bytes,
             workers: workers as u64,
-            common_bytes: COMMON_BLOCK_BYTES as u64,
+            common_bytes: MAX_COMMON_BLOCK_BYTES as u64,
             extent: Arc::new(Extent::unbounded()),
         }
     }
@@ -98,8 +98,8 @@ impl<T: Tracker> Space<T> {
 
     /// The least ring in which an empty log admits any block.
     pub(super) fn least_ring(workers: usize) -> u64 {
-        let common = COMMON_BLOCK_BYTES as u64;
-        (workers as u64 + 1) * common + LARGE_BLOCK_BYTES as u64 + PADDING_BYTES
+        let common = MAX_COMMON_BLOCK_BYTES as u64;
+        (workers as u64 + 1) * common + MAX_LARGE_BLOCK_BYTES as u64 + PADDING_BYTES
     }
 
     #[inline]
@@ -143,7 +143,7 @@ impl<T: Tracker> Space<T> {
     /// Whether a block of `bytes` may be reserved now. A large one that is admitted must be
     /// reserved next.
     #[inline]
-    pub(super) fn admits(&self, bytes: u64, purpose: Purpose) -> bool {
+    pub(super) fn admits(&self, bytes: u64, purpose: BlockPurpose) -> bool {
         // In this order: see `Extent::limit`.
         let limit = self.extent.limit(purpose);
         let common = self.extent.common_bytes();
@@ -159,7 +159,7 @@ impl<T: Tracker> Space<T> {
         let tail = self.tail().0;
         // Relaxed: only keeps large blocks from starving.
         let awaited = tail < self.large.waits_until.load(Ordering::Relaxed);
-        let large = |taken| if taken { LARGE_BLOCK_BYTES as u64 } else { 0 };
+        let large = |taken| if taken { MAX_LARGE_BLOCK_BYTES as u64 } else { 0 };
         self.fits(tail, bytes + large(owned || awaited))
             && self.bound(tail, bytes + large(owned), common) <= limit
     }
@@ -177,27 +177,30 @@ impl<T: Tracker> Space<T> {
 
     /// Where the extent would have to end for a block of `bytes`, large blocks of others aside, if it
     /// does not.
-    fn missing_extent(&self, bytes: u64, purpose: Purpose) -> Option<u64> {
+    fn missing_extent(&self, bytes: u64, purpose: BlockPurpose) -> Option<u64> {
         let limit = self.extent.limit(purpose);
         let end = self.bound(self.tail().0, bytes, self.extent.common_bytes());
         (end > limit).then_some(end)
     }
 
     /// Whether the extent of the log, large blocks of others aside, has room for a block of `bytes`.
-    pub(super) fn is_within_extent(&self, bytes: u64, purpose: Purpose) -> bool {
+    pub(super) fn is_within_extent(&self, bytes: u64, purpose: BlockPurpose) -> bool {
         self.missing_extent(bytes, purpose).is_none()
     }
 
     /// Demands that the extent be made to have it, if it does not.
-    pub(super) fn demand_extent(&self, bytes: u64, purpose: Purpose) {
+    pub(super) fn demand_extent(&self, bytes: u64, purpose: BlockPurpose) {
         if let Some(end) = self.missing_extent(bytes, purpose) {
             self.extent.demand(end, purpose);
         }
     }
 
     #[cold]
-    fn admits_large(&self, bytes: u64, purpose: Purpose) -> bool {
-        assert!(bytes <= LARGE_BLOCK_BYTES as u64, "a record's size is checked when it is written");
+    fn admits_large(&self, bytes: u64, purpose: BlockPurpose) -> bool {
+        assert!(
+            bytes <= MAX_LARGE_BLOCK_BYTES as u64,
+            "a record's size is checked when it is written"
+        );
         let (owner, me) = (&self.large.owner, this_thread());
         // AcqRel pairs with itself and the loads in `admits`. Asked again by its owner, the latch
         // is there already. On failure Acquire is more than it takes: the word is this thread's own, or
@@ -238,7 +241,7 @@ impl<T: Tracker> Space<T> {
     /// Gives back the latch by which this thread admitted the block that it has reserved, if it has it: what
     /// was large then need not be any more.
     fn give_latch_back(&self) {
-        let Large { owner, waits_until } = &*self.large;
+        let LargeBlockAdmission { owner, waits_until } = &*self.large;
         // Relaxed: whether it is this thread's only this thread changes.
         if owner.load(Ordering::Relaxed) == this_thread() {
             // Relaxed: as in `admits`.

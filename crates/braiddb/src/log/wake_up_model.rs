@@ -6,7 +6,7 @@
 use loom::sync::{Arc, Notify};
 use loom::thread;
 
-use super::leader::{Leader, Step};
+use super::leader::{Leader, LeaderStep};
 use super::prepared::PreparedSpace;
 use super::space::Space;
 use super::tracker::InFlightMarks;
@@ -125,9 +125,9 @@ impl Worker {
         let mut repeat = false;
         if leader.is_due(space, prepared, wanted) {
             match leader.next(space, prepared, || self.log.pad(), |_, _| vec![()]) {
-                Step::Rest => {}
-                Step::Repeat => repeat = true,
-                Step::Submit(flush) => self.flights.push(flush.number),
+                LeaderStep::Rest => {}
+                LeaderStep::Repeat => repeat = true,
+                LeaderStep::Submit(flush) => self.flights.push(flush.number),
             }
         }
         let durable = space.released();

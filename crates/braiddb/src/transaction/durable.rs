@@ -10,7 +10,7 @@ use super::context::Transaction;
 use super::engine::Durability;
 use super::error::OperationError;
 use super::worker::WorkerTransactions;
-use crate::log::{self, Lsn, Purpose};
+use crate::log::{self, BlockPurpose, Lsn};
 use crate::planted::{Bug, is_planted};
 use crate::sched::{self, Cause, Waiter};
 
@@ -124,7 +124,7 @@ impl WorkerTransactions {
             if engine.log.tail() == now {
                 // Without commits, later begin stamps would equal `now`. An empty block advances
                 // the tail; a full log must grow for it.
-                self.wait_for_space(log::block_bytes(0), Purpose::Upkeep).await?;
+                self.wait_for_space(log::block_bytes(0), BlockPurpose::Upkeep).await?;
                 engine.log.append_empty_block(self.number());
             }
             let waiter = sched::current_waiter().await;
@@ -159,7 +159,7 @@ impl WorkerTransactions {
     pub(crate) async fn wait_for_space(
         &self,
         bytes: usize,
-        purpose: Purpose,
+        purpose: BlockPurpose,
     ) -> Result<(), OperationError> {
         let log = &self.engine().log;
         let seen = log.refusals(purpose);
@@ -200,7 +200,7 @@ impl Transaction {
             return Err(OperationError::Log(error));
         }
         let deletes = self.writes().borrow().only_deletes();
-        let purpose = if deletes { Purpose::Deletion } else { Purpose::Change };
+        let purpose = if deletes { BlockPurpose::Deletion } else { BlockPurpose::Change };
         self.worker().wait_for_space(bytes, purpose).await
     }
 }

@@ -11,7 +11,7 @@ use super::read::offset;
 use super::{Checkpoint, MAGIC, Written, name, parse_name};
 use crate::durability::compact::Live;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
-use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED};
+use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED_SUFFIX};
 use crate::memory::MemoryKind;
 use crate::page::Listing;
 use crate::planted::{Bug, is_planted};
@@ -32,7 +32,7 @@ const BATCH: usize = 32;
 /// Errors of the device. Incomplete files are then removed, overwritten by the next checkpoint, or
 /// removed by recovery.
 pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
-    let unfinished = format!("{CHECKPOINT_NAME}{UNFINISHED}");
+    let unfinished = format!("{CHECKPOINT_NAME}{UNFINISHED_SUFFIX}");
     let is_full = |written: &Result<_, OperationError>| {
         written.as_ref().is_err_and(OperationError::is_disk_full)
     };

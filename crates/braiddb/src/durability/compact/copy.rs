@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::find::{Item, Stage, Victims};
 use super::pass::Moving;
-use crate::log::{self, ColdSpan, ColdStore, Purpose, RecordKind, RecordView};
+use crate::log::{self, BlockPurpose, ColdSpan, ColdStore, RecordKind, RecordView};
 use crate::reclaim;
 use crate::record::Newest;
 use crate::sched::{self, Cause, Interleaved};
@@ -110,7 +110,7 @@ async fn copy(
         let count = fit.count().max(1);
         let some = rest.split_off_mut(..count).expect("at most the remaining number");
         let bytes = block_bytes(some.iter().map(|(_, record)| record));
-        worker.wait_for_space(bytes, Purpose::Upkeep).await?;
+        worker.wait_for_space(bytes, BlockPurpose::Upkeep).await?;
         log_block(worker, some, moving)?;
         sched::yield_now(Cause::Memory).await;
     }

@@ -155,7 +155,7 @@ fn never_runs_ahead(kind: HoleTracker, threads: usize) {
         let mut random = fastrand::Rng::with_seed(worker as u64);
         for _ in 0..BLOCKS {
             let units = random.u64(2..2000);
-            while !space.admits(units * 8, Purpose::Change) {
+            while !space.admits(units * 8, BlockPurpose::Change) {
                 lead();
                 std::thread::yield_now();
             }

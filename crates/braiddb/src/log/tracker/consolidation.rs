@@ -17,7 +17,7 @@ use crate::sync::RawLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Slots that threads meet in; each filler has its first choice.
-const MEETING_PLACES: usize = 4;
+const SLOT_COUNT: usize = 4;
 /// States below `OPEN` are not to be joined.
 const FREE: u64 = 0;
 const CLOSED: u64 = 1;
@@ -27,7 +27,7 @@ const OPEN: u64 = 2;
 const NONE: u64 = u64::MAX;
 
 #[derive(Debug)]
-struct Slot {
+struct ConsolidationSlot {
     state: AtomicU64,
     /// Where the group is, once it is reserved.
     base: AtomicU64,
@@ -42,8 +42,8 @@ struct Slot {
 #[derive(Debug)]
 pub(in crate::log) struct ConsolidationArray {
     /// The open slot of each meeting place.
-    places: [CachePadded<AtomicU64>; MEETING_PLACES],
-    slots: Box<[CachePadded<Slot>]>,
+    places: [CachePadded<AtomicU64>; SLOT_COUNT],
+    slots: Box<[CachePadded<ConsolidationSlot>]>,
     lock: RawLock,
     /// The slot of each filler's block, or `NONE` for one that was reserved alone.
     joined: Box<[CachePadded<AtomicU64>]>,
@@ -53,9 +53,9 @@ pub(in crate::log) struct ConsolidationArray {
 impl ConsolidationArray {
     pub(in crate::log) fn new(fillers: usize) -> Self {
         // Each filler keeps one slot from being free at most, so one can always be opened.
-        let slots = (0..fillers + 2 * MEETING_PLACES).map(|number| {
-            let state = if number < MEETING_PLACES { OPEN } else { FREE };
-            CachePadded::new(Slot {
+        let slots = (0..fillers + 2 * SLOT_COUNT).map(|number| {
+            let state = if number < SLOT_COUNT { OPEN } else { FREE };
+            CachePadded::new(ConsolidationSlot {
                 state: AtomicU64::new(state),
                 base: AtomicU64::new(NONE),
                 left: AtomicU64::new(0),
@@ -77,7 +77,7 @@ impl ConsolidationArray {
         let mut found = None;
         wait_until(|| {
             // Acquire, both, pairs with the Release that opened the slot.
-            let number = self.places[filler % MEETING_PLACES].load(Ordering::Acquire);
+            let number = self.places[filler % SLOT_COUNT].load(Ordering::Acquire);
             let state = &self.slots[number as usize].state;
             let before = state.load(Ordering::Acquire);
             // AcqRel: the leader sees what members did before, as their blocks come after it. Relaxed on failure: it is
@@ -97,7 +97,7 @@ impl ConsolidationArray {
     fn open(&self, place: u64) {
         let mut opened = None;
         wait_until(|| {
-            let free = |slot: &Slot| {
+            let free = |slot: &ConsolidationSlot| {
                 // The slot is this thread's from here on, and not yet to be joined.
                 // Acquire pairs with the Release that freed it. Relaxed on failure: another slot is looked at.
                 let order = (Ordering::Acquire, Ordering::Relaxed);
@@ -117,7 +117,7 @@ impl ConsolidationArray {
     }
 
     /// Reserves for all threads that have joined by the time the lock is had.
-    fn lead(&self, slot: &Slot, tail: &AtomicU64) {
+    fn lead(&self, slot: &ConsolidationSlot, tail: &AtomicU64) {
         self.lock.acquire();
         // Relaxed: stored before the slot was opened, whose Release the leader acquired when it joined.
         self.open(slot.place.load(Ordering::Relaxed));

@@ -9,9 +9,9 @@ use std::collections::BinaryHeap;
 
 use crossbeam_utils::CachePadded;
 
-use super::crawling::{Consumer, Mark};
+use super::crawling::{Consumer, ListMark};
 use super::index::HoppingIndex;
-use super::{Hop, List};
+use super::{FillerLists, Hop};
 
 /// The heads of one filler's lists.
 #[derive(Debug)]
@@ -45,7 +45,12 @@ impl Chaser {
     }
 
     /// Brings `sbl` as far as it goes; `tail` is where the next block will be, or was.
-    pub(super) fn advance(&mut self, tail: u64, index: &HoppingIndex, lists: &[CachePadded<List>]) {
+    pub(super) fn advance(
+        &mut self,
+        tail: u64,
+        index: &HoppingIndex,
+        lists: &[CachePadded<FillerLists>],
+    ) {
         loop {
             if self.may_hop(tail, index) {
                 self.hop(index, lists);
@@ -62,7 +67,7 @@ impl Chaser {
     }
 
     /// Goes over the ranges that are full.
-    fn hop(&mut self, index: &HoppingIndex, lists: &[CachePadded<List>]) {
+    fn hop(&mut self, index: &HoppingIndex, lists: &[CachePadded<FillerLists>]) {
         let mut range = index.range(self.sbl);
         while index.is_full(range) {
             range += 1;
@@ -82,7 +87,12 @@ impl Chaser {
     }
 
     /// Passes one block after another; `true` if hopping is to go on.
-    fn crawl(&mut self, tail: u64, index: &HoppingIndex, lists: &[CachePadded<List>]) -> bool {
+    fn crawl(
+        &mut self,
+        tail: u64,
+        index: &HoppingIndex,
+        lists: &[CachePadded<FillerLists>],
+    ) -> bool {
         loop {
             while let Some(&Reverse((start, end, filler))) = self.heap.peek() {
                 assert!(start >= self.sbl, "what is pending is not yet passed");
@@ -109,7 +119,7 @@ impl Chaser {
     }
 
     /// Puts a list's first pending node into the heap, if it has one.
-    fn insert(&mut self, filler: usize, list: &List) -> bool {
+    fn insert(&mut self, filler: usize, list: &FillerLists) -> bool {
         let heads = &mut self.heads[filler];
         let first = heads.crawling.peek(&list.crawling);
         heads.in_heap = first.is_some();
@@ -120,8 +130,8 @@ impl Chaser {
 
 impl Heads {
     /// Takes every node that starts before `boundary`, where `range` starts.
-    fn skip(&mut self, boundary: u64, range: u64, list: &List) {
-        let mut mark: Option<Mark> = None;
+    fn skip(&mut self, boundary: u64, range: u64, list: &FillerLists) {
+        let mut mark: Option<ListMark> = None;
         loop {
             let hop = self.hopping.take().or_else(|| list.hopping.pop());
             let Some(hop) = hop else { break };

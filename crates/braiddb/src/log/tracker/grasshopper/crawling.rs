@@ -16,39 +16,42 @@ const CHUNK_NODES: usize = if cfg!(loom) { 1 } else { 60 };
 
 /// A block that is filled and may not be durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pending {
+pub(super) struct PendingBlock {
     pub(super) start: u64,
     pub(super) end: u64,
 }
 
 /// A node. Written once, before the tail counts it; relaxed accesses are ordered by the tail.
 #[derive(Debug, Default)]
-struct Node {
+struct CrawlingNode {
     start: AtomicU64,
     end: AtomicU64,
 }
 
-impl Node {
-    fn get(&self) -> Pending {
+impl CrawlingNode {
+    fn get(&self) -> PendingBlock {
         let (start, end) = (&self.start, &self.end);
         // Relaxed, both: the producer's own stores, or seen by a consumer that acquired the tail in `peek`.
-        Pending { start: start.load(Ordering::Relaxed), end: end.load(Ordering::Relaxed) }
+        PendingBlock { start: start.load(Ordering::Relaxed), end: end.load(Ordering::Relaxed) }
     }
 }
 
 #[derive(Debug)]
-struct Chunk {
-    nodes: [Node; CHUNK_NODES],
+struct NodeChunk {
+    nodes: [CrawlingNode; CHUNK_NODES],
     next: OnceLock<Arc<Self>>,
 }
 
-impl Chunk {
+impl NodeChunk {
     fn new() -> Arc<Self> {
-        Arc::new(Self { nodes: std::array::from_fn(|_| Node::default()), next: OnceLock::new() })
+        Arc::new(Self {
+            nodes: std::array::from_fn(|_| CrawlingNode::default()),
+            next: OnceLock::new(),
+        })
     }
 }
 
-impl Drop for Chunk {
+impl Drop for NodeChunk {
     fn drop(&mut self) {
         // One after the other: a list may be longer than the stack is deep.
         let mut next = self.next.take();
@@ -60,21 +63,21 @@ impl Drop for Chunk {
 
 /// A place between two nodes: before the `number`-th, which lies in `chunk`, or at its end.
 #[derive(Clone, Debug)]
-struct Position {
-    chunk: Arc<Chunk>,
+struct ListPosition {
+    chunk: Arc<NodeChunk>,
     number: u64,
 }
 
 /// A place that does not keep what lies there.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Mark {
-    chunk: Weak<Chunk>,
+pub(super) struct ListMark {
+    chunk: Weak<NodeChunk>,
     number: u64,
     /// The node before.
-    before: Pending,
+    before: PendingBlock,
 }
 
-impl Position {
+impl ListPosition {
     fn step(&mut self) {
         self.number += 1;
         if self.number.is_multiple_of(CHUNK_NODES as u64) {
@@ -83,7 +86,7 @@ impl Position {
         }
     }
 
-    fn node(&self) -> &Node {
+    fn node(&self) -> &CrawlingNode {
         &self.chunk.nodes[(self.number % CHUNK_NODES as u64) as usize]
     }
 }
@@ -91,43 +94,51 @@ impl Position {
 /// The filler's end of the list.
 #[derive(Debug)]
 pub(super) struct Producer {
-    end: Position,
+    end: ListPosition,
     /// The node before the end.
-    last: Pending,
+    last: PendingBlock,
     /// Nodes before are freed, and where the last of them ended.
-    gc: Position,
+    gc: ListPosition,
     collected: u64,
 }
 
 /// The leader's end.
 #[derive(Debug)]
 pub(super) struct Consumer {
-    head: Position,
+    head: ListPosition,
     /// The node that was taken last.
-    taken: Pending,
+    taken: PendingBlock,
 }
 
 /// An empty list.
 pub(super) fn list() -> (Producer, Consumer) {
-    let start = Position { chunk: Chunk::new(), number: 0 };
-    let producer =
-        Producer { end: start.clone(), last: Pending::default(), gc: start.clone(), collected: 0 };
-    (producer, Consumer { head: start, taken: Pending::default() })
+    let start = ListPosition { chunk: NodeChunk::new(), number: 0 };
+    let producer = Producer {
+        end: start.clone(),
+        last: PendingBlock::default(),
+        gc: start.clone(),
+        collected: 0,
+    };
+    (producer, Consumer { head: start, taken: PendingBlock::default() })
 }
 
 impl Producer {
     /// Where the next node will be.
-    pub(super) fn mark(&self) -> Mark {
-        Mark { chunk: Arc::downgrade(&self.end.chunk), number: self.end.number, before: self.last }
+    pub(super) fn mark(&self) -> ListMark {
+        ListMark {
+            chunk: Arc::downgrade(&self.end.chunk),
+            number: self.end.number,
+            before: self.last,
+        }
     }
 
-    pub(super) fn append(&mut self, tail: &AtomicU64, pending: Pending) {
+    pub(super) fn append(&mut self, tail: &AtomicU64, pending: PendingBlock) {
         let node = self.end.node();
         // Relaxed: published by the tail.
         node.start.store(pending.start, Ordering::Relaxed);
         node.end.store(pending.end, Ordering::Relaxed);
         if (self.end.number + 1).is_multiple_of(CHUNK_NODES as u64) {
-            let linked = self.end.chunk.next.set(Chunk::new());
+            let linked = self.end.chunk.next.set(NodeChunk::new());
             assert!(linked.is_ok(), "the last chunk has no next one");
         }
         self.end.step();
@@ -153,12 +164,12 @@ impl Producer {
 
 impl Consumer {
     /// The node that was taken last.
-    pub(super) fn taken(&self) -> Pending {
+    pub(super) fn taken(&self) -> PendingBlock {
         self.taken
     }
 
     /// The first node that is pending.
-    pub(super) fn peek(&self, tail: &AtomicU64) -> Option<Pending> {
+    pub(super) fn peek(&self, tail: &AtomicU64) -> Option<PendingBlock> {
         // Spec 1: where head and tail are the same, the head stays. Acquire pairs with the Release in `append`.
         (self.head.number < tail.load(Ordering::Acquire)).then(|| self.head.node().get())
     }
@@ -170,11 +181,11 @@ impl Consumer {
     }
 
     /// Goes on to a mark, if it is ahead and what lies there is not freed yet.
-    pub(super) fn go_to(&mut self, mark: &Mark, tail: &AtomicU64) {
+    pub(super) fn go_to(&mut self, mark: &ListMark, tail: &AtomicU64) {
         // Acquire pairs with the Release in `append`, which came before the mark was queued.
         assert!(mark.number <= tail.load(Ordering::Acquire), "the head never passes the tail");
         if let Some(chunk) = mark.chunk.upgrade().filter(|_| mark.number > self.head.number) {
-            self.head = Position { chunk, number: mark.number };
+            self.head = ListPosition { chunk, number: mark.number };
             self.taken = mark.before;
         }
     }
