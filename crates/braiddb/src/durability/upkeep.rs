@@ -3,7 +3,7 @@
 
 use super::checkpoint::{self, Checkpoint, Written};
 use super::compact::{self, Compacted};
-use crate::page::HolesFrom;
+use crate::page::HoleSearch;
 use crate::sched::{self, Cause, Job};
 use crate::transaction::{OperationError, WorkerTransactions};
 
@@ -37,7 +37,7 @@ async fn compact_as(waits_for_snapshots: bool) -> Result<Compacted, OperationErr
         sched::yield_now(Cause::Memory).await;
     }
     if let Some(pages) = engine.pages() {
-        let mut from = HolesFrom::default();
+        let mut from = HoleSearch::default();
         // Closing the database waits for this task.
         while !engine.checkpoints.stopping()
             && let Some(bytes) = pages.give_back_between(&mut from)

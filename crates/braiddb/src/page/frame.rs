@@ -14,7 +14,7 @@
 
 use std::ops::Deref;
 
-use super::layout::{Page, Shape};
+use super::layout::{Page, PageShape};
 use super::map::{DiskPlace, PageId};
 use crate::latch::{Latch, LatchGuard, LatchVersion, Restart};
 use crate::memory::Zero;
@@ -159,9 +159,9 @@ impl<'s> ResidentPage<'s> {
     /// Returns the properties of the page that a search reads first. Meaningless until validated,
     /// unless latched.
     #[inline(always)]
-    pub(in crate::page) fn shape(self) -> Shape {
+    pub(in crate::page) fn shape(self) -> PageShape {
         // Relaxed: validated, or latched.
-        Shape::from_word(self.frame.shape.load(Ordering::Relaxed))
+        PageShape::from_word(self.frame.shape.load(Ordering::Relaxed))
     }
 
     /// Returns the word that points to the page's mapping table of versions.

@@ -25,7 +25,7 @@ use crate::sync::ModelMutex;
 const MAX_WRITES: usize = 16;
 
 /// Number of frame numbers that are copied under the lock at a time.
-const SOME: usize = 64;
+const FRAMES_PER_COPY: usize = 64;
 
 /// Number of frames that may have memory regardless of the memory budget; enough for a few
 /// operations.
@@ -33,10 +33,10 @@ const MIN_FRAMES: u32 = if cfg!(braid_simulation) { 16 } else { 64 };
 
 /// Free frames of a space, and counters of the activities that may free more.
 #[derive(Debug)]
-pub(super) struct Transit(ModelMutex<State>);
+pub(super) struct FramePool(ModelMutex<FramePoolState>);
 
 #[derive(Debug)]
-struct State {
+struct FramePoolState {
     /// Free frames that have memory.
     free: Vec<u32>,
     /// Parked frames: their memory was returned to the operating system.
@@ -62,7 +62,7 @@ struct State {
 
 /// Summary of the page writes in flight.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Writes {
+pub(super) struct InFlightWrites {
     /// True if any page write is in flight.
     pub(super) any: bool,
     /// True if another write may begin.
@@ -73,12 +73,12 @@ pub(super) struct Writes {
 
 /// Guard of an activity that may free frames; dropping it wakes all waiters.
 #[derive(Debug)]
-pub(super) struct UnderWay<'t>(&'t Transit);
+pub(super) struct FramePoolActivity<'t>(&'t FramePool);
 
-impl Transit {
+impl FramePool {
     /// Creates a pool in which all `frames` frames are free.
     pub(super) fn new(frames: u32) -> Self {
-        Self(ModelMutex::new(State {
+        Self(ModelMutex::new(FramePoolState {
             free: Vec::new(),
             parked: Vec::new(),
             live: Vec::new(),
@@ -95,9 +95,9 @@ impl Transit {
         }))
     }
 
-    pub(super) fn begin(&self) -> UnderWay<'_> {
+    pub(super) fn begin(&self) -> FramePoolActivity<'_> {
         self.begin_one();
-        UnderWay(self)
+        FramePoolActivity(self)
     }
 
     fn begin_one(&self) {
@@ -144,7 +144,7 @@ impl Transit {
 
     /// Takes a free frame, if one exists. The guard counts as an activity until the frame is used
     /// or returned.
-    pub(super) fn take(&self) -> Option<(u32, UnderWay<'_>)> {
+    pub(super) fn take(&self) -> Option<(u32, FramePoolActivity<'_>)> {
         let mut state = self.0.lock();
         let number = match state.free.pop() {
             Some(number) => number,
@@ -152,7 +152,7 @@ impl Transit {
             None => state.bring_to_life(),
         };
         state.under_way += 1;
-        Some((number, UnderWay(self)))
+        Some((number, FramePoolActivity(self)))
     }
 
     /// Returns an empty frame that has memory to the pool.
@@ -171,20 +171,20 @@ impl Transit {
         state.parked.push(number);
     }
 
-    /// Returns up to `SOME` frames that are not parked, in descending order of their positions,
+    /// Returns up to `FRAMES_PER_COPY` frames that are not parked, in descending order of their positions,
     /// starting below `position`. It starts at the last frame if `position` is 0 or beyond the end.
     /// The first result is the number of frames from the start downwards. The list is empty if all
     /// frames are parked.
     ///
     /// A caller that moves downwards skips no frame: a frame that replaces a parked one was already
     /// visited, and newly taken frames are appended at the end.
-    pub(super) fn live_before(&self, position: usize) -> (usize, SmallVec<[u32; SOME]>) {
+    pub(super) fn live_before(&self, position: usize) -> (usize, SmallVec<[u32; FRAMES_PER_COPY]>) {
         let state = self.0.lock();
         let end = match position {
             0 => state.live.len(),
             position => position.min(state.live.len()),
         };
-        let begin = end.saturating_sub(SOME);
+        let begin = end.saturating_sub(FRAMES_PER_COPY);
         (end, state.live[begin..end].iter().rev().copied().collect())
     }
 
@@ -207,10 +207,10 @@ impl Transit {
     }
 
     /// Returns a summary of the page writes in flight.
-    pub(super) fn writes(&self) -> Writes {
+    pub(super) fn writes(&self) -> InFlightWrites {
         let state = self.0.lock();
         let (any, may_begin) = (state.pages_written > 0, state.writes < MAX_WRITES);
-        Writes { any, may_begin, ended: state.writes_ended }
+        InFlightWrites { any, may_begin, ended: state.writes_ended }
     }
 
     /// Sets the maximum number of frames with memory. Wakes the waiters if the limit rises.
@@ -294,7 +294,7 @@ impl Transit {
     }
 }
 
-impl State {
+impl FramePoolState {
     /// Returns the maximum number of frames with memory.
     fn limit(&self) -> u32 {
         self.limit.max(MIN_FRAMES).min(self.frames)
@@ -331,7 +331,7 @@ impl State {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for FramePoolActivity<'_> {
     fn drop(&mut self) {
         self.0.end_one();
     }
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     /// Returns the frames that a clock hand visits in one round.
-    fn round(transit: &Transit) -> Vec<u32> {
+    fn round(transit: &FramePool) -> Vec<u32> {
         let (mut passed, mut hand) = (Vec::new(), 0);
         loop {
             let (end, some) = transit.live_before(hand);
@@ -360,8 +360,8 @@ mod tests {
     #[test]
     fn the_hand_comes_by_each_frame_that_has_memory_and_by_no_other() {
         with_limit(PART_SECONDS, |_| {
-            const FRAMES: u32 = 10 * SOME as u32;
-            let transit = Transit::new(FRAMES);
+            const FRAMES: u32 = 10 * FRAMES_PER_COPY as u32;
+            let transit = FramePool::new(FRAMES);
             let mut taken: BTreeSet<u32> = (0..FRAMES).map(|_| transit.take().unwrap().0).collect();
             assert!(transit.take().is_none());
             let mut random = fastrand::Rng::with_seed(1);
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn a_hand_that_parks_what_it_comes_by_passes_over_none() {
         with_limit(PART_SECONDS, |_| {
-            let transit = Transit::new(1000);
+            let transit = FramePool::new(1000);
             (0..1000).for_each(|_| drop(transit.take().unwrap()));
             let (mut passed, mut hand) = (0, 0);
             loop {

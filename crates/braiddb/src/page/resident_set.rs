@@ -1,6 +1,6 @@
 //! Resident set: loads and holds all pages and frames that one operation needs at the same time.
 //!
-//! An interrupted operation reports its missing pages and frames (`Needs`) and waits until all of
+//! An interrupted operation reports its missing pages and frames (`PageNeeds`) and waits until all of
 //! them are available. It then continues without suspending until its attempt ends. During the
 //! attempt the pages are *held*: they are not evicted. While it waits, an operation holds nothing
 //! that another could need: no frame, no mark and no page. It holds only images that were read,
@@ -32,9 +32,9 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::error::{Interrupted, PageError};
-use super::evict::{Search, Swept};
-use super::fault::Wanted;
-use super::map::{PageId, Whereabouts};
+use super::evict::{ClockSweepResult, FrameSearch};
+use super::fault::LoadShare;
+use super::map::{PageId, PageLocation};
 use super::space::PageSpace;
 use super::write_back::WriteBatch;
 use crate::sched::{self, Cause};
@@ -44,20 +44,20 @@ use crate::sync::statistic::Ordering;
 const MAX_ATTEMPTS: u32 = 10_000;
 /// Maximum number of times that an operation forgets earlier pages. It does so when the frames are
 /// too few for all of them, because some may be unnecessary by now.
-const MAX_NARROWED: u32 = 8;
+const MAX_NARROWINGS: u32 = 8;
 
 /// Admission for the images that an operation may need at the same time. It is released after the
 /// operation has its pages and all reads that it began have ended.
 pub(crate) type Admitted = Rc<dyn Any>;
 
 /// Pages that an operation needs at the same time.
-type Pages = SmallVec<[PageId; 4]>;
+type NeededPages = SmallVec<[PageId; 4]>;
 
 /// Pages and frames that an operation needs at the same time, as far as its attempts have met them.
 #[derive(Debug)]
-pub(crate) struct Needs {
+pub(crate) struct PageNeeds {
     /// Most recently met pages first; limited to the number that the operation may need.
-    pages: Pages,
+    pages: NeededPages,
     most_pages: usize,
     frames: usize,
     attempts: u32,
@@ -66,10 +66,10 @@ pub(crate) struct Needs {
     narrowed: u32,
 }
 
-impl Needs {
+impl PageNeeds {
     /// Creates empty needs, with a maximum number of pages at the same time.
     pub(crate) fn new(most_pages: usize) -> Self {
-        Self { pages: Pages::new(), most_pages, frames: 0, attempts: 0, narrowed: 0 }
+        Self { pages: NeededPages::new(), most_pages, frames: 0, attempts: 0, narrowed: 0 }
     }
 
     /// Returns a copy that allows `more` pages in addition.
@@ -113,7 +113,7 @@ impl Needs {
 #[derive(Debug)]
 pub(crate) struct HeldPages {
     space: Arc<PageSpace>,
-    pages: Pages,
+    pages: NeededPages,
 }
 
 impl Drop for HeldPages {
@@ -125,7 +125,7 @@ impl Drop for HeldPages {
 }
 
 /// Result of one try to hold all pages and frames without suspending.
-enum Gathered {
+enum HoldResult {
     All(HeldPages),
     /// A page was evicted since its load.
     Absent,
@@ -149,7 +149,7 @@ impl PageSpace {
     #[cold]
     pub(in crate::page) fn retry<'s, R: 's>(
         self: &'s Arc<Self>,
-        mut needs: Needs,
+        mut needs: PageNeeds,
         interrupted: Interrupted,
         mut attempt: impl FnMut() -> Result<R, Interrupted> + 's,
     ) -> Pin<Box<dyn Future<Output = Result<R, PageError>> + 's>> {
@@ -172,7 +172,7 @@ impl PageSpace {
     /// When they cannot be provided, or the operation was interrupted too often.
     pub(in crate::page) async fn gather(
         self: &Arc<Self>,
-        needs: &mut Needs,
+        needs: &mut PageNeeds,
         interrupted: &[Interrupted],
         admitted: Option<Admitted>,
     ) -> Result<HeldPages, PageError> {
@@ -181,7 +181,7 @@ impl PageSpace {
         }
         needs.add(interrupted);
         // Loaded images stay in this list until all are available.
-        let mut wanted = SmallVec::<[Wanted; 4]>::new();
+        let mut wanted = SmallVec::<[LoadShare; 4]>::new();
         let (mut failed, mut passed, mut lacked) = (None::<PageError>, 0, false);
         needs.count_attempt(self)?;
         loop {
@@ -202,13 +202,13 @@ impl PageSpace {
                 self.counters.wanted.fetch_add(needed as u64, Ordering::Relaxed);
             }
             match self.try_gather(needs, &wanted, failed.is_some(), &mut passed)? {
-                Gathered::All(held) => return Ok(held),
-                Gathered::Absent => needs.count_attempt(self)?,
+                HoldResult::All(held) => return Ok(held),
+                HoldResult::Absent => needs.count_attempt(self)?,
                 // The end of a write is counted, so it wakes the waiter, or was counted after
                 // `seen` was read.
-                Gathered::Written => _ = self.transit.wait_since(seen, needed).await,
-                Gathered::Busy => sched::yield_now(Cause::Undecided).await,
-                Gathered::Dirty(batch) => match batch.write() {
+                HoldResult::Written => _ = self.transit.wait_since(seen, needed).await,
+                HoldResult::Busy => sched::yield_now(Cause::Undecided).await,
+                HoldResult::Dirty(batch) => match batch.write() {
                     Err(error) => failed = Some(error),
                     Ok(outcome) => {
                         self.transit.wait_for(|| outcome.get().is_some(), needed).await;
@@ -216,20 +216,20 @@ impl PageSpace {
                     }
                 },
                 // No clean page could be evicted either.
-                Gathered::Nothing if failed.is_some() => {
+                HoldResult::Nothing if failed.is_some() => {
                     return Err(failed.expect("checked above"));
                 }
-                Gathered::Nothing if self.transit.wait_since(seen, needed).await => {}
-                Gathered::Nothing if self.has_page_but(&needs.pages) => {
+                HoldResult::Nothing if self.transit.wait_since(seen, needed).await => {}
+                HoldResult::Nothing if self.has_page_but(&needs.pages) => {
                     sched::yield_now(Cause::Undecided).await;
                 }
-                Gathered::Nothing if needs.pages.len() > 1 && needs.narrowed < MAX_NARROWED => {
+                HoldResult::Nothing if needs.pages.len() > 1 && needs.narrowed < MAX_NARROWINGS => {
                     needs.narrowed += 1;
                     needs.pages.truncate(1);
                 }
                 // Exceeding the budget is better than failing.
-                Gathered::Nothing if self.transit.raise_limit_for(needed) => {}
-                Gathered::Nothing => return Err(self.out_of_frames()),
+                HoldResult::Nothing if self.transit.raise_limit_for(needed) => {}
+                HoldResult::Nothing => return Err(self.out_of_frames()),
             }
         }
     }
@@ -238,52 +238,52 @@ impl PageSpace {
     /// holds the pager's lock so that no other task evicts a page.
     fn try_gather(
         self: &Arc<Self>,
-        needs: &Needs,
-        wanted: &[Wanted],
+        needs: &PageNeeds,
+        wanted: &[LoadShare],
         clean_only: bool,
         passed: &mut u64,
-    ) -> Result<Gathered, PageError> {
+    ) -> Result<HoldResult, PageError> {
         let mut pager = self.pager.lock();
-        let mut missing = SmallVec::<[&Wanted; 4]>::new();
+        let mut missing = SmallVec::<[&LoadShare; 4]>::new();
         for id in &needs.pages {
             match self.map.get(*id) {
                 // The page was freed, so the operation needs another one.
-                Whereabouts::Free => {}
-                Whereabouts::Frame(number) => self.frame(number).frame.note_use(),
-                Whereabouts::Loading | Whereabouts::OnDisk(_) => {
+                PageLocation::Free => {}
+                PageLocation::Frame(number) => self.frame(number).frame.note_use(),
+                PageLocation::Loading | PageLocation::OnDisk(_) => {
                     match wanted.iter().find(|one| one.id() == *id && one.has_image()) {
                         Some(one) => missing.push(one),
-                        None => return Ok(Gathered::Absent),
+                        None => return Ok(HoldResult::Absent),
                     }
                 }
             }
         }
-        let mut search = Search { keep: &needs.pages, clean_only, passed };
+        let mut search = FrameSearch { keep: &needs.pages, clean_only, passed };
         let needed = missing.len() + needs.frames;
         while !self.transit.has(needed) {
             match self.sweep(&mut pager, &mut search) {
-                Swept::Left => {}
-                Swept::Dirty(batch) => return Ok(Gathered::Dirty(batch)),
-                Swept::Written => return Ok(Gathered::Written),
-                Swept::Busy => return Ok(Gathered::Busy),
-                Swept::Nothing => return Ok(Gathered::Nothing),
+                ClockSweepResult::Left => {}
+                ClockSweepResult::Dirty(batch) => return Ok(HoldResult::Dirty(batch)),
+                ClockSweepResult::Written => return Ok(HoldResult::Written),
+                ClockSweepResult::Busy => return Ok(HoldResult::Busy),
+                ClockSweepResult::Nothing => return Ok(HoldResult::Nothing),
             }
         }
         for one in missing {
             // Tasks that create pages take frames too.
-            let Some(frame) = self.take_frame() else { return Ok(Gathered::Busy) };
+            let Some(frame) = self.take_frame() else { return Ok(HoldResult::Busy) };
             one.publish(frame)?;
         }
         pager.hold(&needs.pages);
-        Ok(Gathered::All(HeldPages { space: self.clone(), pages: needs.pages.clone() }))
+        Ok(HoldResult::All(HeldPages { space: self.clone(), pages: needs.pages.clone() }))
     }
 
     /// Evicts a page, if any may be evicted.
     #[cfg(all(test, loom))]
     pub(super) async fn evict_one(self: &Arc<Self>) -> Result<(), PageError> {
-        let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+        let mut search = FrameSearch { keep: &[], clean_only: false, passed: &mut 0 };
         let swept = self.sweep(&mut self.pager.lock(), &mut search);
-        if let Swept::Dirty(batch) = swept {
+        if let ClockSweepResult::Dirty(batch) = swept {
             batch.write()?;
         }
         Ok(())

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::error::{Interrupted, PageError};
-use super::evict::Pager;
-use super::fault::Loads;
+use super::evict::EvictionClock;
+use super::fault::PageLoads;
 use super::frame::{Frame, LatchedPage, ResidentPage};
-use super::frame_pool::{Transit, UnderWay};
+use super::frame_pool::{FramePool, FramePoolActivity};
 use super::layout::{self, Page, WORD_BYTES};
-use super::map::{PageId, PageMap, Whereabouts};
+use super::map::{PageId, PageLocation, PageMap};
 use super::tree::PagesToFree;
 use super::versions::{Mapping, Orphans};
 use super::write_back::FailedWrites;
-use super::zone::{HolesFrom, Zones};
+use super::zone::{HoleSearch, Zones};
 use crate::log::{DirectoryCopy, LogError, WeakLogFiles};
 use crate::memory::Reserved;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -28,10 +28,10 @@ pub(crate) struct PageSpace {
     words: Reserved<AtomicU64>,
     /// Number of leading frames whose pages the operating system may not merge into huge pages.
     kept_small: AtomicU64,
-    pub(super) pager: ModelMutex<Pager>,
+    pub(super) pager: ModelMutex<EvictionClock>,
     /// Free frames, and counters of the activities that may free more.
-    pub(super) transit: Transit,
-    pub(super) loads: Loads,
+    pub(super) transit: FramePool,
+    pub(super) loads: PageLoads,
     pub(super) orphans: Orphans,
     /// Pages of dropped trees that must be freed.
     pub(super) to_free: ModelMutex<Vec<PagesToFree>>,
@@ -60,7 +60,7 @@ pub(super) struct PageCounters {
 
 /// Fill level of a page space, and counters of its operations.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PageStats {
+pub(crate) struct PageSpaceStats {
     pub(crate) page_bytes: u64,
     /// Maximum number of resident pages.
     pub(crate) frames: u64,
@@ -124,9 +124,9 @@ impl PageSpace {
             frames: Reserved::new(frames as usize).map_err(no_memory)?,
             words: Reserved::new(frames as usize * page_words).map_err(no_memory)?,
             kept_small: AtomicU64::new(0),
-            pager: ModelMutex::new(Pager::default()),
-            transit: Transit::new(frames),
-            loads: Loads::new(),
+            pager: ModelMutex::new(EvictionClock::default()),
+            transit: FramePool::new(frames),
+            loads: PageLoads::new(),
             orphans: Orphans::new(),
             to_free: ModelMutex::new(Vec::new()),
             zones,
@@ -181,9 +181,9 @@ impl PageSpace {
     /// Returns the maximum number of pages that an operation may prefetch at the same time.
     pub(crate) fn most_ahead(&self) -> usize {
         /// The remaining frames are for the current needs of operations.
-        const PART: u64 = 8;
+        const PREFETCH_DIVISOR: u64 = 8;
         let (_, limit) = self.transit.with_memory();
-        (limit / PART) as usize
+        (limit / PREFETCH_DIVISOR) as usize
     }
 
     /// Returns the number of ended activities that may allow more evictions.
@@ -221,7 +221,7 @@ impl PageSpace {
     }
 
     /// Returns the fill level and the counters. Examines all frames.
-    pub(crate) fn stats(&self) -> PageStats {
+    pub(crate) fn stats(&self) -> PageSpaceStats {
         let (mut resident, mut dirty) = (0, 0);
         for number in 0..self.frames_taken() {
             let frame = self.frames.at(number as usize);
@@ -230,7 +230,7 @@ impl PageSpace {
         }
         // Relaxed: statistics.
         let counted = |counter: &statistic::AtomicU64| counter.load(statistic::Ordering::Relaxed);
-        PageStats {
+        PageSpaceStats {
             page_bytes: self.page_bytes() as u64,
             frames: self.transit.with_memory().1,
             resident,
@@ -273,7 +273,7 @@ impl PageSpace {
 
     /// Returns free extents inside the zone files to the file system, as far as they exceed the
     /// images of all pages. Returns the freed bytes; `None` when nothing is left to do.
-    pub(crate) fn give_back_between(&self, from: &mut HolesFrom) -> Option<u64> {
+    pub(crate) fn give_back_between(&self, from: &mut HoleSearch) -> Option<u64> {
         self.zones.as_ref()?.give_back_between(from, self.map.pages())
     }
 
@@ -313,9 +313,9 @@ impl PageSpace {
     #[inline(always)]
     pub(in crate::page) fn resident(&self, id: PageId) -> Result<ResidentPage<'_>, Interrupted> {
         match self.map.get(id) {
-            Whereabouts::Frame(number) => Ok(self.frame(number)),
-            Whereabouts::Free => Err(Interrupted::Restart),
-            Whereabouts::Loading | Whereabouts::OnDisk(_) => Err(Interrupted::Absent(id)),
+            PageLocation::Frame(number) => Ok(self.frame(number)),
+            PageLocation::Free => Err(Interrupted::Restart),
+            PageLocation::Loading | PageLocation::OnDisk(_) => Err(Interrupted::Absent(id)),
         }
     }
 
@@ -337,7 +337,7 @@ impl PageSpace {
     pub(in crate::page) fn free(&self, page: LatchedPage<'_>) {
         let (id, number, place) = (page.id(), page.number, page.place());
         let under_way = self.transit.begin();
-        self.map.set(id, Whereabouts::Free);
+        self.map.set(id, PageLocation::Free);
         page.empty();
         drop(FreeFrame { space: self, number: Some(number), _under_way: under_way });
         self.map.give_back(id);
@@ -403,7 +403,7 @@ pub(in crate::page) struct FreeFrame<'s> {
     /// `None` after use.
     number: Option<u32>,
     /// Dropped last, so that a waiter for a frame finds this frame free or its page published.
-    _under_way: UnderWay<'s>,
+    _under_way: FramePoolActivity<'s>,
 }
 
 impl<'s> FreeFrame<'s> {
@@ -451,7 +451,7 @@ impl<'s> NewPage<'s> {
         let id = self.id.take().expect("used once");
         let mut latched = self.frame.latch();
         latched.hold(id);
-        self.frame.space.map.set(id, Whereabouts::Frame(latched.number));
+        self.frame.space.map.set(id, PageLocation::Frame(latched.number));
         self.frame.number = None;
         latched
     }

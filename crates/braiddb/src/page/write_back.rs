@@ -21,7 +21,7 @@ use super::frame::LatchedPage;
 use super::layout::StoredOnPage;
 use super::map::DiskPlace;
 use super::space::PageSpace;
-use super::zone::Run;
+use super::zone::PlaceRun;
 use crate::io::AlignedBuffer;
 use crate::latch::LatchVersion;
 use crate::log::LogError;
@@ -33,16 +33,16 @@ use crate::sync::{ModelMutex, clock};
 #[derive(Debug)]
 pub(super) struct Images {
     bytes: AlignedBuffer,
-    run: Run,
+    run: PlaceRun,
 }
 
 impl Images {
     /// Creates the images, one for each place of the run.
-    pub(super) fn new(bytes: AlignedBuffer, run: Run) -> Self {
+    pub(super) fn new(bytes: AlignedBuffer, run: PlaceRun) -> Self {
         Self { bytes, run }
     }
 
-    pub(super) fn run(&self) -> &Run {
+    pub(super) fn run(&self) -> &PlaceRun {
         &self.run
     }
 }
@@ -81,7 +81,7 @@ impl WriteOutcome {
 }
 
 /// Delay after a failed page write before the memory budget requests another.
-const HOLD_OFF: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Time of the last failed page write, if none has succeeded since.
 #[derive(Debug)]
@@ -107,7 +107,9 @@ impl FailedWrites {
     /// Returns whether a page write failed recently. A simulation must not depend on time, so there
     /// this returns whether none has succeeded since the last failure.
     pub(super) fn are_recent(&self) -> bool {
-        self.0.lock().is_some_and(|last| cfg!(braid_simulation) || clock::now() < last + HOLD_OFF)
+        self.0
+            .lock()
+            .is_some_and(|last| cfg!(braid_simulation) || clock::now() < last + RETRY_DELAY)
     }
 }
 
@@ -189,7 +191,7 @@ impl WriteBatch {
     /// Records the new places of pages that have not changed since they were copied, and evicts
     /// those that were not used. Used pages stay resident and are clean. `copied` has the images,
     /// and `None` for each page that changed while it was copied.
-    fn leave_unchanged(&self, copied: &[Option<CopiedImage>], run: &Run) {
+    fn leave_unchanged(&self, copied: &[Option<CopiedImage>], run: &PlaceRun) {
         let pager = self.space.pager.lock();
         for (number, ((frame, version), image)) in self.pages.iter().zip(copied).enumerate() {
             let Some(image) = image else { continue };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::recent_commits::RecentChange;
 use super::worker::WorkerTransactions;
-use crate::page::{HeldPages, Needs};
+use crate::page::{HeldPages, PageNeeds};
 use crate::record::{Records, RecordsRef};
 use crate::sched::Job;
 use crate::sync::clock;
@@ -87,7 +87,7 @@ impl WorkerTransactions {
 async fn take_all_back() {
     let worker = WorkerTransactions::current();
     // Pages that the first queued change needs resident; they are held until it has been retried.
-    let mut there = None::<(Needs, HeldPages)>;
+    let mut there = None::<(PageNeeds, HeldPages)>;
     loop {
         let Some(one) = worker.aborted.borrow_mut().pop_front() else { break };
         // SAFETY: it was queued, so its table exists and it is not retired.

@@ -28,7 +28,7 @@ use super::sweep::Sweeps;
 use super::tables::Tables;
 use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers, WeakLogFiles};
 use crate::memory::{MemoryCounters, MemoryKind};
-use crate::page::{PageError, PageSpace, PageStats, PagedTable, Shrunk, has_zones};
+use crate::page::{PageError, PageSpace, PageSpaceStats, PagedTable, ShrinkResult, has_zones};
 use crate::reclaim::Domain;
 use crate::record::Records;
 use crate::rid::TableId;
@@ -360,7 +360,7 @@ impl Engine {
         // Outside of the workers, a write is synchronous. The next call handles memory that other
         // threads use until then.
         for _ in 0..MAX_SHRINKS {
-            if pages.shrink(SHRINK, true) != Shrunk::Some {
+            if pages.shrink(SHRINK, true) != ShrinkResult::Some {
                 break;
             }
         }
@@ -381,7 +381,7 @@ impl Engine {
     }
 
     /// Statistics of the pages.
-    pub(crate) fn page_stats(&self) -> PageStats {
+    pub(crate) fn page_stats(&self) -> PageSpaceStats {
         self.pages.get().map(|pages| pages.stats()).unwrap_or_default()
     }
 

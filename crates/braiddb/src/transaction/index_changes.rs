@@ -35,7 +35,7 @@ use super::paged_nonblocking::{all_prefetched, not_now};
 use super::write::Intent;
 use crate::log::Lsn;
 use crate::page::{
-    HeldPages, Interrupted, LargeRef, Needs, NotNow, PagedTable, SlotValue, ValueBytes,
+    HeldPages, Interrupted, LargeRef, PageNeeds, PagedTable, SlotValue, ValueBytes, WouldSuspend,
 };
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
@@ -156,7 +156,7 @@ impl Transaction {
             let what = (intent, draft.as_ref());
             // The set of pages that must be resident together is known once the write has met all
             // of them.
-            let (mut needs, mut held) = (Needs::new(usize::MAX), None::<HeldPages>);
+            let (mut needs, mut held) = (PageNeeds::new(usize::MAX), None::<HeldPages>);
             loop {
                 // Looked up again after an extension: the new snapshot may see records that were
                 // written since an index was listed or dropped, with or without entries.
@@ -532,7 +532,11 @@ fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
 }
 
 /// Prefetches the path to an entry into the processor's caches.
-async fn prefetch_entry_path(entries: &Records, key: &[u8], value: &[u8]) -> Result<(), NotNow> {
+async fn prefetch_entry_path(
+    entries: &Records,
+    key: &[u8],
+    value: &[u8],
+) -> Result<(), WouldSuspend> {
     if let Some(paged) = entries.paged() {
         return paged.prefetch_path(key, Some(SlotValue::Here(value))).await;
     }

@@ -27,8 +27,8 @@ use super::reading::ReadPermit;
 use super::worker::WorkerTransactions;
 use crate::log::{LogError, Lsn};
 use crate::page::{
-    Admitted, HeldPages, Interrupted, LargeRef, LargeValues, NotNow, PageError, PagedTable,
-    Progress, SlotValue,
+    Admitted, HeldPages, Interrupted, LargeReadProgress, LargeRef, LargeValues, PageError,
+    PagedTable, SlotValue, WouldSuspend,
 };
 use crate::sched::{self, Cause, Job};
 use crate::sync::clock;
@@ -184,17 +184,17 @@ impl Transaction {
                 let read = reader.read_on(held.is_some()).await;
                 drop(held.take());
                 let why = match read {
-                    Ok(Progress::More) => continue,
-                    Ok(Progress::All) => {
+                    Ok(LargeReadProgress::More) => continue,
+                    Ok(LargeReadProgress::All) => {
                         return Ok(Some(LargeRead { value: reader.into_bytes(), permit }));
                     }
-                    Ok(Progress::Gone) if !self.is_still(then) => return Ok(None),
-                    Ok(Progress::Gone) => {
+                    Ok(LargeReadProgress::Gone) if !self.is_still(then) => return Ok(None),
+                    Ok(LargeReadProgress::Gone) => {
                         let bytes = large.bytes();
                         return Err(OperationError::storage(LogError::ValueNotWhole { bytes }));
                     }
-                    Err(NotNow::Failed(error)) => return Err(error.into()),
-                    Err(NotNow::Interrupted(why)) => why,
+                    Err(WouldSuspend::Failed(error)) => return Err(error.into()),
+                    Err(WouldSuspend::Interrupted(why)) => why,
                 };
                 let Some(admitted) = &permit else {
                     // Restarts from the first piece, so that no task waits for admission while it

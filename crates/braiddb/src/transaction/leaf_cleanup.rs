@@ -12,7 +12,7 @@
 use std::time::{Duration, Instant};
 
 use super::worker::WorkerTransactions;
-use crate::page::{HeldPages, Needs, PageError, Untidy};
+use crate::page::{HeldPages, PageError, PageNeeds, PendingCleanup};
 use crate::record::{Records, RecordsRef};
 use crate::sched::{self, Cause, Job};
 use crate::sync::clock;
@@ -28,12 +28,12 @@ const MAX_CONCURRENT: usize = 16;
 pub(super) struct UntidyLeaf {
     table: RecordsRef,
     key: KeyBuffer,
-    what: Untidy,
+    what: PendingCleanup,
 }
 
 impl WorkerTransactions {
     /// Queues the leaf of a key for cleanup.
-    pub(super) fn have_tidied(&self, table: RecordsRef, key: &[u8], what: Untidy) {
+    pub(super) fn have_tidied(&self, table: RecordsRef, key: &[u8], what: PendingCleanup) {
         let mut copy = KeyBuffer::new();
         copy.extend_from_slice(key);
         self.untidy.borrow_mut().push_back(UntidyLeaf { table, key: copy, what });
@@ -89,7 +89,7 @@ async fn try_tidy_all(worker: &WorkerTransactions) -> Result<(), PageError> {
         pages.free_left(is_stopping).await?;
     }
     // Pages that the first in the queue needs resident; they are held until it has been retried.
-    let (mut there, mut done) = (None::<(Needs, HeldPages)>, 0);
+    let (mut there, mut done) = (None::<(PageNeeds, HeldPages)>, 0);
     while !is_stopping() {
         let Some(mut one) = worker.untidy.borrow_mut().pop_front() else { break };
         let mended = {

@@ -18,7 +18,7 @@ use std::time::Instant;
 
 use super::evict::{Eviction, SLOW_DELAY};
 use super::worker::WorkerTransactions;
-use crate::page::Shrunk;
+use crate::page::ShrinkResult;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::clock;
 
@@ -144,12 +144,12 @@ impl WorkerTransactions {
         watch.rest.set(None);
         // A database that is closed waits for transfers that have begun.
         match pages.shrink(SHRINK, !engine.checkpoints.stopping()) {
-            Shrunk::Enough => {
+            ShrinkResult::Enough => {
                 watch.shrinking.set(false);
                 Eviction::default()
             }
-            Shrunk::Some => Eviction { at_once: true, at: None },
-            Shrunk::Nothing => {
+            ShrinkResult::Some => Eviction { at_once: true, at: None },
+            ShrinkResult::Nothing => {
                 let until = clock::now() + SLOW_DELAY;
                 // A simulation must not depend on time.
                 watch.rest.set((!cfg!(braid_simulation)).then_some(Rest { until, ended }));

@@ -22,8 +22,9 @@ use super::read::SeenRecord;
 use super::value_view::Found;
 use super::write::Intent;
 use crate::page::{
-    Admitted, Base, ChangeRef, CopiedValue, Decision, HeldPages, Interrupted, LargeValues, Needs,
-    NotNow, PagedRecord, PagedTable, RecordBeforeWrite, Refusal, Written,
+    Admitted, ChainBase, ChangeRef, CopiedValue, HeldPages, Interrupted, LargeValues, PageNeeds,
+    PagedRecord, PagedTable, RecordBeforeWrite, WouldSuspend, WriteDecision, WriteRefusal,
+    WriteResult,
 };
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};
@@ -184,7 +185,7 @@ impl Transaction {
     pub(super) fn gather<'a>(
         &'a self,
         paged: &'a PagedTable,
-        needs: &'a mut Needs,
+        needs: &'a mut PageNeeds,
         why: &'a [Interrupted],
     ) -> Pin<Box<dyn Future<Output = Result<HeldPages, OperationError>> + 'a>> {
         Box::pin(async move {
@@ -207,7 +208,7 @@ impl Transaction {
         what @ (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
         keep: u32,
         operation: &OperationGuard,
-    ) -> Result<Result<bool, OperationError>, NotNow> {
+    ) -> Result<Result<bool, OperationError>, WouldSuspend> {
         if let Err(error) = check_fits(paged, key).and_then(|()| self.join(table, paged)) {
             return Ok(Err(error));
         }
@@ -226,18 +227,18 @@ impl Transaction {
         table: &Records,
         key: &[u8],
         (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
-        written: Result<Written<Result<bool, OperationError>>, Refusal>,
+        written: Result<WriteResult<Result<bool, OperationError>>, WriteRefusal>,
         replaced: Option<u32>,
     ) -> Result<bool, OperationError> {
         match written {
-            Err(Refusal::Conflict) => Err(self.conflict_at(table, key)),
-            Err(Refusal::Newer) => Err(self.conflict_with_newer(table, key)),
-            Ok(Written::Refused(told)) => told,
-            Ok(Written::Overwritten) => {
+            Err(WriteRefusal::Conflict) => Err(self.conflict_at(table, key)),
+            Err(WriteRefusal::Newer) => Err(self.conflict_with_newer(table, key)),
+            Ok(WriteResult::Refused(told)) => told,
+            Ok(WriteResult::Overwritten) => {
                 draft.inspect(|draft| draft.set_written(true));
                 Ok(true)
             }
-            Ok(Written::Pushed(change)) => {
+            Ok(WriteResult::Pushed(change)) => {
                 self.worker().discard_queued_for_removal(table.paged().expect("it was written"));
                 let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
                 let value = (value, draft.map(Draft::large));
@@ -264,29 +265,29 @@ impl Transaction {
         before: RecordBeforeWrite<'_>,
         keep: u32,
         replaced: &Cell<Option<u32>>,
-    ) -> Decision<Result<bool, OperationError>> {
+    ) -> WriteDecision<Result<bool, OperationError>> {
         self.engine().planted_panic.panic_if_planted(PanicPoint::PagedWrite);
         self.note_made(table, before.made);
         // The outcome of the write reveals whether the record exists.
-        if let Base::Committed(lsn) = before.base {
+        if let ChainBase::Committed(lsn) = before.base {
             self.note_lsn(lsn);
         }
         if !intent.applies(before.exists) {
-            if !matches!(before.base, Base::Own(_)) {
+            if !matches!(before.base, ChainBase::Own(_)) {
                 self.note_key(table, key);
             }
-            return Decision::Refuse(match intent {
+            return WriteDecision::Refuse(match intent {
                 Intent::Insert(_) => Err(OperationError::KeyExists),
                 Intent::Update(_) => Err(OperationError::KeyNotFound),
                 Intent::Put(_) | Intent::Delete | Intent::Expire => Ok(false),
             });
         }
         if let Err(error) = self.check_not_stale().and_then(|()| self.check_version_bytes()) {
-            return Decision::Refuse(Err(error));
+            return WriteDecision::Refuse(Err(error));
         }
         let mut writes = self.writes().borrow_mut();
         match before.base {
-            Base::Own(own) if own.position() >= keep => {
+            ChainBase::Own(own) if own.position() >= keep => {
                 let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
                 let value = (value, draft.map(Draft::large));
                 let memory = &self.engine().memory;
@@ -296,15 +297,15 @@ impl Transaction {
                     let values = values.expect("the table stores large values").clone();
                     self.worker().discard(values, replaced);
                 }
-                Decision::Overwrite
+                WriteDecision::Overwrite
             }
             base => {
-                if let Base::Own(own) = base
+                if let ChainBase::Own(own) = base
                     && own.position() >= self.savepoints().newest_paged()
                 {
                     replaced.set(Some(own.position()));
                 }
-                Decision::Push(writes.next_paged_position())
+                WriteDecision::Push(writes.next_paged_position())
             }
         }
     }
@@ -357,7 +358,7 @@ impl Transaction {
 #[derive(Debug)]
 pub(super) struct RequiredPages {
     /// `None` while no page was missing.
-    needs: Option<Needs>,
+    needs: Option<PageNeeds>,
     /// Pages that are held resident until the next attempt, which does not suspend.
     held: Option<HeldPages>,
 }
@@ -373,7 +374,7 @@ impl RequiredPages {
         Self { needs: Some(values.needs()), held: None }
     }
 
-    fn needs(&mut self, paged: &PagedTable) -> &mut Needs {
+    fn needs(&mut self, paged: &PagedTable) -> &mut PageNeeds {
         self.needs.get_or_insert_with(|| paged.needs())
     }
 
@@ -395,11 +396,11 @@ impl RequiredPages {
         &mut self,
         transaction: &Transaction,
         paged: &PagedTable,
-        why: NotNow,
+        why: WouldSuspend,
     ) -> Result<(), OperationError> {
         match why {
-            NotNow::Failed(error) => Err(error.into()),
-            NotNow::Interrupted(why) => {
+            WouldSuspend::Failed(error) => Err(error.into()),
+            WouldSuspend::Interrupted(why) => {
                 self.held = Some(transaction.gather(paged, self.needs(paged), &[why]).await?);
                 Ok(())
             }
@@ -416,10 +417,11 @@ impl RequiredPages {
         &mut self,
         transaction: &Transaction,
         paged: &PagedTable,
-        why: NotNow,
+        why: WouldSuspend,
         ahead: &[Interrupted],
     ) -> Result<bool, OperationError> {
-        if let (NotNow::Interrupted(absent @ Interrupted::Absent(_)), [_, ..]) = (&why, ahead) {
+        if let (WouldSuspend::Interrupted(absent @ Interrupted::Absent(_)), [_, ..]) = (&why, ahead)
+        {
             let mut needs = self.needs(paged).and(ahead.len());
             // Keeps the last one if only one frame is free.
             let mut all: SmallVec<[Interrupted; 8]> = ahead.iter().rev().copied().collect();

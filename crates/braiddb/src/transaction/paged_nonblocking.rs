@@ -6,29 +6,30 @@ use smallvec::{SmallVec, smallvec};
 use super::context::Transaction;
 use super::index_changes::{Attempt, Fetched, Sight, Wait};
 use crate::page::{
-    Base, CopiedValue, Decision, NotNow, PagedTable, RecordBeforeWrite, Refusal, Written,
+    ChainBase, CopiedValue, PagedTable, RecordBeforeWrite, WouldSuspend, WriteDecision,
+    WriteRefusal, WriteResult,
 };
 use crate::reclaim::OperationGuard;
 use crate::record::Records;
 use crate::version::Undecided;
 
 /// Converts the reason why an operation was not done into its result.
-pub(super) fn not_now<'t, T>(why: NotNow) -> Attempt<'t, T> {
+pub(super) fn not_now<'t, T>(why: WouldSuspend) -> Attempt<'t, T> {
     match why {
-        NotNow::Interrupted(why) => Err(Wait::Interrupted(smallvec![why])),
-        NotNow::Failed(error) => Ok(Err(error.into())),
+        WouldSuspend::Interrupted(why) => Err(Wait::Interrupted(smallvec![why])),
+        WouldSuspend::Failed(error) => Ok(Err(error.into())),
     }
 }
 
 /// Checks that all paths were prefetched; missing pages are waited for together.
 pub(super) fn all_prefetched<'t, T>(
-    outcomes: impl IntoIterator<Item = Result<(), NotNow>>,
+    outcomes: impl IntoIterator<Item = Result<(), WouldSuspend>>,
 ) -> Result<(), Attempt<'t, T>> {
     let mut absent = SmallVec::new();
     for why in outcomes.into_iter().filter_map(Result::err) {
         match why {
-            NotNow::Interrupted(why) => absent.push(why),
-            NotNow::Failed(error) => return Err(Ok(Err(error.into()))),
+            WouldSuspend::Interrupted(why) => absent.push(why),
+            WouldSuspend::Failed(error) => return Err(Ok(Err(error.into()))),
         }
     }
     if absent.is_empty() { Ok(()) } else { Err(Err(Wait::Interrupted(absent))) }
@@ -58,8 +59,8 @@ impl Transaction {
                 }
             }
             Ok(Err(Undecided)) => Err(Wait::Undecided),
-            Err(NotNow::Interrupted(why)) => Err(Wait::Interrupted(smallvec![why])),
-            Err(NotNow::Failed(error)) => unreachable!("a read allocates no page: {error}"),
+            Err(WouldSuspend::Interrupted(why)) => Err(Wait::Interrupted(smallvec![why])),
+            Err(WouldSuspend::Failed(error)) => unreachable!("a read allocates no page: {error}"),
         }
     }
 
@@ -73,25 +74,25 @@ impl Transaction {
         operation: &OperationGuard,
     ) -> Attempt<'t, bool> {
         let look = |before: RecordBeforeWrite<'_>| {
-            if let Base::Committed(lsn) = before.base {
+            if let ChainBase::Committed(lsn) = before.base {
                 self.note_lsn(lsn);
             }
             self.note_made(table, before.made);
-            Decision::Refuse(before.exists)
+            WriteDecision::Refuse(before.exists)
         };
         let written = match paged.write_now(key, None, self.view(), operation, look) {
             Ok(written) => written,
             Err(why) => return not_now(why),
         };
         Ok(match written {
-            Err(Refusal::Conflict) => Err(self.conflict_at(table, key)),
-            Err(Refusal::Newer) => Err(self.conflict_with_newer(table, key)),
-            Ok(Written::Refused(true)) => {
+            Err(WriteRefusal::Conflict) => Err(self.conflict_at(table, key)),
+            Err(WriteRefusal::Newer) => Err(self.conflict_with_newer(table, key)),
+            Ok(WriteResult::Refused(true)) => {
                 self.note_key(table, key);
                 Ok(true)
             }
-            Ok(Written::Refused(false)) => Ok(false),
-            Ok(Written::Overwritten | Written::Pushed(_)) => unreachable!("a read only"),
+            Ok(WriteResult::Refused(false)) => Ok(false),
+            Ok(WriteResult::Overwritten | WriteResult::Pushed(_)) => unreachable!("a read only"),
         })
     }
 

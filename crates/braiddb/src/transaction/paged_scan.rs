@@ -6,7 +6,7 @@ use super::error::OperationError;
 use super::large::SeenAt;
 use super::paged::RequiredPages;
 use super::scan::{BATCH, BATCH_BYTES, Bounds, Direction, RECORDS_PER_STEP, Scan, as_bytes};
-use crate::page::{CopiedValue, Interrupted, NotNow, PagedRecord, PagedTable};
+use crate::page::{CopiedValue, Interrupted, PagedRecord, PagedTable, WouldSuspend};
 use crate::reclaim;
 use crate::record::{EXPIRY_BYTES, Records};
 use crate::sched::{self, Cause};
@@ -56,7 +56,7 @@ impl<'tx> Scan<'tx> {
                     sched::yield_now(Cause::Undecided).await;
                 }
                 // The cursor stands behind a leaf without matching records.
-                Err(NotNow::Interrupted(Interrupted::Restart)) => {}
+                Err(WouldSuspend::Interrupted(Interrupted::Restart)) => {}
                 Err(why) => {
                     let ahead = cursor.absent_ahead(self.leaves_ahead);
                     drop(operation);

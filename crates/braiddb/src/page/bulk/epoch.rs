@@ -27,7 +27,7 @@ pub(crate) struct BulkEpochs {
 
 /// Outcome of the operation that left the marks on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::page) enum Marks {
+pub(in crate::page) enum BulkMarks {
     /// The result is visible to all and durable.
     SeenByAll,
     /// The operation committed at this LSN.
@@ -38,7 +38,7 @@ pub(in crate::page) enum Marks {
 
 /// Copy of a marked slot's before-image and stamp.
 #[derive(Clone, Debug)]
-pub(in crate::page) struct Virtual {
+pub(in crate::page) struct VirtualChange {
     /// Stamp of the operation at the time of the copy.
     stamp: Stamp,
     /// Before-image; `None` if the record did not exist.
@@ -85,32 +85,36 @@ impl BulkEpochs {
     }
 
     /// Returns the outcome of an epoch whose marks are on a page that the caller has latched.
-    pub(in crate::page) fn marks(&self, epoch: u64, status: &StatusTable) -> Marks {
+    pub(in crate::page) fn marks(&self, epoch: u64, status: &StatusTable) -> BulkMarks {
         // Acquire pairs with the Release in `settle`.
         if self.settled.load(Ordering::Acquire) >= epoch {
-            return Marks::SeenByAll;
+            return BulkMarks::SeenByAll;
         }
         loop {
             let stamp = self.stamp_of(epoch);
             let Some(name) = stamp.name() else {
                 return match stamp {
-                    Stamp::ABORTED => Marks::Aborted,
-                    stamp => Marks::Committed(stamp.lsn().expect("not in flight")),
+                    Stamp::ABORTED => BulkMarks::Aborted,
+                    stamp => BulkMarks::Committed(stamp.lsn().expect("not in flight")),
                 };
             };
             match status.outcome(name) {
                 Outcome::Stale => {}
-                Outcome::Committed(lsn) => return Marks::Committed(lsn),
-                Outcome::Aborted => return Marks::Aborted,
-                Outcome::Active | Outcome::Committing(_) => return Marks::Undecided,
+                Outcome::Committed(lsn) => return BulkMarks::Committed(lsn),
+                Outcome::Aborted => return BulkMarks::Aborted,
+                Outcome::Active | Outcome::Committing(_) => return BulkMarks::Undecided,
             }
         }
     }
 
     /// Copies the before-image of a marked slot, and the stamp that decides its visibility. Called
     /// between the two checks of the page's version.
-    pub(in crate::page) fn copy(&self, epoch: u64, before: Option<CopiedValue>) -> Box<Virtual> {
-        Box::new(Virtual { stamp: self.stamp_of(epoch), before })
+    pub(in crate::page) fn copy(
+        &self,
+        epoch: u64,
+        before: Option<CopiedValue>,
+    ) -> Box<VirtualChange> {
+        Box::new(VirtualChange { stamp: self.stamp_of(epoch), before })
     }
 
     /// Returns the newest epoch and its stamp. Returns `None` if no bulk operation has run yet, or
@@ -135,7 +139,7 @@ impl BulkEpochs {
     }
 }
 
-impl Virtual {
+impl VirtualChange {
     /// Returns whether `view` sees the operation's result.
     ///
     /// # Errors

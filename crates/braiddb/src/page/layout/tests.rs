@@ -22,8 +22,8 @@ fn words(page_bytes: usize) -> Vec<AtomicU64> {
     (0..page_bytes / WORD_BYTES).map(|_| AtomicU64::new(0xdead_beef)).collect()
 }
 
-fn leaf<'k>(page: u64, low: &'k [u8], high: Option<&'k [u8]>) -> Format<'k> {
-    Format { level: 0, page, table: TABLE, low, high }
+fn leaf<'k>(page: u64, low: &'k [u8], high: Option<&'k [u8]>) -> PageFormat<'k> {
+    PageFormat { level: 0, page, table: TABLE, low, high }
 }
 
 /// Pages in the order of their ranges, used as one map. Full pages are split, and some are merged.
@@ -57,8 +57,8 @@ impl Pages {
             let slot = page.find(key);
             if page.has_room(slot, key, value.len(), 0) {
                 match slot {
-                    Slot::At(place) => page.overwrite(place, value, flags),
-                    Slot::Before(place) => page.insert(place, key, value, flags),
+                    KeySlot::At(place) => page.overwrite(place, value, flags),
+                    KeySlot::Before(place) => page.insert(place, key, value, flags),
                 }
                 page.check();
                 return;
@@ -135,14 +135,14 @@ proptest! {
             for (number, (key, value_bytes, step)) in steps.into_iter().enumerate() {
                 let page = pages.number_of(&key);
                 let found = pages.at(page).find(&key);
-                prop_assert_eq!(matches!(found, Slot::At(_)), model.contains_key(&key));
+                prop_assert_eq!(matches!(found, KeySlot::At(_)), model.contains_key(&key));
                 match (step, found) {
-                    (0 | 1, Slot::At(place)) => {
+                    (0 | 1, KeySlot::At(place)) => {
                         pages.at(page).remove(place);
                         pages.at(page).check();
                         model.remove(&key);
                     }
-                    (2, Slot::At(place)) => {
+                    (2, KeySlot::At(place)) => {
                         pages.at(page).set_flags(place, SlotFlags::DELETED);
                         model.get_mut(&key).unwrap().1 = SlotFlags::DELETED;
                     }
@@ -200,7 +200,7 @@ fn merges_undo_what_splits_did() {
         assert!(pages.splits > 20);
         for number in (0..300).filter(|number| number % 10 != 0) {
             let page = pages.number_of(&name(number));
-            let Slot::At(place) = pages.at(page).find(&name(number)) else { panic!("{number}") };
+            let KeySlot::At(place) = pages.at(page).find(&name(number)) else { panic!("{number}") };
             pages.at(page).remove(place);
         }
         let mut page = 0;
@@ -220,16 +220,22 @@ fn inner_pages_lead_every_key_to_its_child() {
     with_limit(PART_SECONDS, |_| {
         let pages = [words(4096), words(4096)];
         let [left, right] = [Page::new(&pages[0]), Page::new(&pages[1])];
-        left.format(&Format { level: 1, page: 1, table: TABLE, low: b"key/", high: Some(b"key0") });
+        left.format(&PageFormat {
+            level: 1,
+            page: 1,
+            table: TABLE,
+            low: b"key/",
+            high: Some(b"key0"),
+        });
         let name = |number: usize| format!("key/{number:09}").into_bytes();
         left.insert_child(0, b"", 0);
         for number in 1..100 {
-            let place = left.child_place(left.shape(), &Suffix::new(&name(number * 10), 3)) + 1;
+            let place = left.child_place(left.shape(), &KeySuffix::new(&name(number * 10), 3)) + 1;
             left.insert_child(place, &name(number * 10), number as u64);
         }
         let child_of = |page: Page<'_>, key: &[u8]| {
             let shape = page.shape();
-            page.child(page.child_place(shape, &Suffix::new(key, shape.prefix_bytes)))
+            page.child(page.child_place(shape, &KeySuffix::new(key, shape.prefix_bytes)))
         };
         left.check();
         for number in 0..999 {
@@ -451,7 +457,7 @@ fn the_bytes_of_an_inner_page_are_as_documented() {
     with_limit(PART_SECONDS, |_| {
         let copy = PageCopy::zeros(4096);
         let page = copy.page();
-        page.format(&Format { level: 1, page: 9, table: TABLE, low: b"", high: None });
+        page.format(&PageFormat { level: 1, page: 9, table: TABLE, low: b"", high: None });
         // Enough entries that each hint but the last covers two of them.
         page.insert_child(0, b"", 1 << 30);
         for number in 1..18 {
@@ -523,13 +529,13 @@ fn a_reader_beside_a_writer_sees_whole_records() {
                             continue;
                         };
                         let slot = page.find(&name(number));
-                        if let Slot::At(place) = slot {
+                        if let KeySlot::At(place) = slot {
                             page.copy_value(place, &mut value);
                         }
                         if latch.validate(version).is_err() {
                             continue;
                         }
-                        if let Slot::At(_) = slot {
+                        if let KeySlot::At(_) = slot {
                             found += 1;
                             let bytes = u8::try_from(value.len()).unwrap();
                             assert!(value.iter().all(|byte| *byte == number ^ bytes), "{value:?}");
@@ -547,9 +553,9 @@ fn a_reader_beside_a_writer_sees_whole_records() {
                 let mut latched = latch.acquire(version).unwrap();
                 latched.changed();
                 match page.find(&name(number)) {
-                    Slot::At(place) if random.u8(0..3) == 0 => page.remove(place),
-                    Slot::At(place) => page.overwrite(place, &value, SlotFlags::NONE),
-                    Slot::Before(place) => {
+                    KeySlot::At(place) if random.u8(0..3) == 0 => page.remove(place),
+                    KeySlot::At(place) => page.overwrite(place, &value, SlotFlags::NONE),
+                    KeySlot::Before(place) => {
                         page.insert(place, &name(number), &value, SlotFlags::NONE)
                     }
                 }

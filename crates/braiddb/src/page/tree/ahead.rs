@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::PageTree;
 use crate::page::error::{Interrupted, PageError};
 use crate::page::map::PageId;
-use crate::page::resident_set::{HeldPages, Needs};
+use crate::page::resident_set::{HeldPages, PageNeeds};
 
 /// Maximum number of leaves that are loaded together.
 const MAX_READ_AHEAD: usize = 32;
@@ -22,7 +22,7 @@ impl PageTree {
     /// the operation reaches them.
     pub(in crate::page) async fn gather_ahead(
         &self,
-        needs: &mut Needs,
+        needs: &mut PageNeeds,
         key: &[u8],
         why: Interrupted,
         is_due: impl Fn(PageId) -> bool,

@@ -61,7 +61,7 @@ unsafe impl Sync for ChangeRef {}
 
 /// A change that stays allocated for `'a`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Change<'a> {
+pub(crate) struct ChainChange<'a> {
     pointer: NonNull<ChangeHeader>,
     held: PhantomData<&'a ChangeHeader>,
 }
@@ -103,8 +103,8 @@ impl ChangeRef {
     /// # Safety
     /// The change is not retired for `'a`. Or it was linked when the holder of an operation guard
     /// that lasts for `'a` loaded the link.
-    pub(crate) unsafe fn get<'a>(self) -> Change<'a> {
-        Change { pointer: self.0, held: PhantomData }
+    pub(crate) unsafe fn get<'a>(self) -> ChainChange<'a> {
+        ChainChange { pointer: self.0, held: PhantomData }
     }
 
     /// Frees the change after no operation can hold it any more.
@@ -150,7 +150,7 @@ impl ChangeRef {
     }
 }
 
-impl<'a> Change<'a> {
+impl<'a> ChainChange<'a> {
     fn header(self) -> &'a ChangeHeader {
         // SAFETY: a header's first word is its stamp.
         unsafe { sync::assert_not_freed(self.pointer.as_ptr().cast()) };
@@ -188,12 +188,12 @@ impl<'a> Change<'a> {
     /// alone.
     pub(crate) fn memory_bytes(self) -> u64 {
         /// A chain's header, and an entry of a mapping table that is half full.
-        const LEADS_TO_IT: usize = 24 + 2 * 16;
+        const OVERHEAD_BYTES: usize = 24 + 2 * 16;
         // SAFETY: the chain exists as long as the change is not retired.
         let key = unsafe { self.chain().get() }.key().len();
         (size_of::<ChangeHeader>()
             + self.before().map_or(0, SlotValue::cell_bytes)
-            + LEADS_TO_IT
+            + OVERHEAD_BYTES
             + key) as u64
     }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::chain::{Base, Refusal, Seen, SeenValue};
+use super::chain::{ChainBase, SeenValue, WalkEnd, WriteRefusal};
 use super::change::ChangeRef;
 use super::mapping::Mapping;
 use crate::latch::{Latch, LatchGuard};
@@ -124,7 +124,7 @@ impl TestPage {
         } else {
             start
         };
-        let Seen { value: seen, committed, own, below_newer } = start.see(view)?;
+        let WalkEnd { value: seen, committed, own, below_newer } = start.see(view)?;
         assert!(!own || committed.is_none() && seen == SeenValue::OnPage);
         let value = match seen {
             SeenValue::OnPage => value,
@@ -141,7 +141,7 @@ impl TestPage {
         value: Option<u64>,
         view: View<'_>,
         push_always: bool,
-    ) -> Result<Option<ChangeRef>, Refusal> {
+    ) -> Result<Option<ChangeRef>, WriteRefusal> {
         let operation = reclaim::enter();
         let latched = self.latch();
         self.roll_back(&latched, key);
@@ -150,13 +150,13 @@ impl TestPage {
             // SAFETY: latched, and rolled back just now.
             let base = unsafe { chain.base(view, &operation) }?;
             match base {
-                Base::Own(change) if !push_always => {
+                ChainBase::Own(change) if !push_always => {
                     assert_eq!(change.stamp(), Stamp::in_flight(view.me));
                     self.set_slot(key, value);
                     return Ok(None);
                 }
-                Base::Committed(lsn) => assert!(lsn < view.begin),
-                Base::Own(_) | Base::Settled => {}
+                ChainBase::Committed(lsn) => assert!(lsn < view.begin),
+                ChainBase::Own(_) | ChainBase::Settled => {}
             }
         }
         // SAFETY: latched.

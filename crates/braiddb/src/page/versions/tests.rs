@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::chain::Refusal;
+use super::chain::WriteRefusal;
 use super::change::ChangeRef;
 use super::mapping::{Mapping, merge_mappings, reserved_bytes, split_mapping};
 use super::test_page::{Found, TABLE, TestPage};
@@ -135,10 +135,10 @@ fn first_updater_wins() {
         let begin = page.tail();
         let change = page.write(0, Some(2), page.view(begin, name), false).unwrap().unwrap();
         let refused = page.write(0, Some(3), page.view(begin, late), false);
-        assert!(matches!(refused, Err(Refusal::Conflict)), "{refused:?}");
+        assert!(matches!(refused, Err(WriteRefusal::Conflict)), "{refused:?}");
         let lsn = page.commit(name, &[(0, change)]);
         let refused = page.write(0, Some(3), page.view(begin, late), false);
-        assert!(matches!(refused, Err(Refusal::Newer)), "{refused:?}");
+        assert!(matches!(refused, Err(WriteRefusal::Newer)), "{refused:?}");
         let operation = reclaim::enter();
         let seen = page.read(0, page.view(begin, late), &operation).unwrap();
         assert_eq!(seen, Found { value: Some(1), committed: None, below_newer: true });

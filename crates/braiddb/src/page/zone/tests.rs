@@ -163,7 +163,7 @@ fn a_place_is_taken_while_its_room_is_given_back() {
         let taken = Arc::new(Mutex::new(Vec::new()));
         let (noted, inner) = (taken.clone(), zones.clone());
         disk.watch(move |_| noted.lock().push(inner.take(16).unwrap()));
-        let (mut from, mut freed) = (HolesFrom::default(), 0);
+        let (mut from, mut freed) = (HoleSearch::default(), 0);
         while let Some(bytes) = zones.give_back_between(&mut from, 0) {
             freed += bytes;
             let parts = file.parts_with_space().unwrap();

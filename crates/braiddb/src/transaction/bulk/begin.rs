@@ -208,7 +208,7 @@ impl WorkerTransactions {
     }
 }
 
-fn gate(table: &Records) -> &crate::page::Gate {
+fn gate(table: &Records) -> &crate::page::BulkGate {
     &table.paged().expect("a paged table").bulk().gate
 }
 

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use super::Transaction;
-use crate::page::{BulkRefused, BulkWritten, PagedTable};
+use crate::page::{BulkWriteRefusal, BulkWriteResult, PagedTable};
 use crate::reclaim;
 use crate::record::Records;
 use crate::sched;
@@ -53,7 +53,7 @@ impl Transaction {
             }
             match written {
                 // Nothing suspends from here on.
-                Ok(BulkWritten::Done { gone, covers }) => {
+                Ok(BulkWriteResult::Done { gone, covers }) => {
                     if let Some(gone) = gone {
                         let values = paged.large().expect("the table stores large values").clone();
                         self.worker().discard(values, gone);
@@ -62,20 +62,20 @@ impl Transaction {
                     draft.inspect(|draft| draft.set_written(true));
                     return Ok(true);
                 }
-                Ok(BulkWritten::Not) => {
+                Ok(BulkWriteResult::Not) => {
                     return match intent {
                         Intent::Insert(_) => Err(OperationError::KeyExists),
                         Intent::Update(_) => Err(OperationError::KeyNotFound),
                         Intent::Put(_) | Intent::Delete | Intent::Expire => Ok(false),
                     };
                 }
-                Err(BulkRefused::TooLong) => {
+                Err(BulkWriteRefusal::TooLong) => {
                     drop(operation);
                     let value = intent.value().expect("a deletion leaves none");
                     draft = Some(self.write_draft(paged, value).await?);
                 }
-                Err(BulkRefused::Conflict) => return Err(self.conflict_at(table, key)),
-                Err(BulkRefused::NotNow(why)) => {
+                Err(BulkWriteRefusal::Conflict) => return Err(self.conflict_at(table, key)),
+                Err(BulkWriteRefusal::NotNow(why)) => {
                     drop(operation);
                     required.load(self, paged, why).await?;
                 }
