@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::error::{BusyWith, Error};
 use crate::rid::TableId;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::{self, clock};
 use crate::transaction::{
     NamedKeys, OperationError, TakenTurnstile, Transaction, TurnedAway, WorkerTransactions,
@@ -117,7 +117,7 @@ pub(super) async fn back_off(worker: &WorkerTransactions, attempt: u32) {
     let knows_no_time = cfg!(braid_simulation) && !sync::takes_part();
     if most_rounds <= MAX_ROUNDS || knows_no_time {
         for _ in 0..fastrand::u32(0..most_rounds.min(MAX_ROUNDS)) {
-            sched::yield_now(Cause::Undecided).await;
+            sched::yield_now(WaitCause::Undecided).await;
         }
         return;
     }
@@ -125,6 +125,6 @@ pub(super) async fn back_off(worker: &WorkerTransactions, attempt: u32) {
     let until = clock::now() + most.mul_f64(fastrand::f64());
     let timer = worker.timers.set(until, sched::current_waiter().await);
     while !timer.is_over() {
-        sched::park(Cause::BackOff).await;
+        sched::park(WaitCause::BackOff).await;
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{Database, Recovery, Table};
 use crate::log::LogStats;
 use crate::memory::MemoryKind;
-use crate::sched::{Cause, SchedulerCounters};
+use crate::sched::{SchedulerCounters, WaitCause};
 use crate::transaction::{AbortCause, Engine, WorkerCounters};
 
 /// What a database has done since it was opened, and how full it is; each figure is exact, but they
@@ -340,15 +340,15 @@ impl Stats {
             longest_stretch: Duration::from_nanos(counters.longest_stretch.get()),
         });
         self.destructor_panics += counters.destructor_panics.get();
-        let suspended = |cause: Cause| counters.suspensions[cause as usize].get();
-        self.suspensions.memory += suspended(Cause::Memory);
-        self.suspensions.undecided += suspended(Cause::Undecided);
-        self.suspensions.storage += suspended(Cause::Storage);
-        self.suspensions.commit += suspended(Cause::Commit);
-        self.suspensions.log_space += suspended(Cause::LogSpace);
-        self.suspensions.grace_period += suspended(Cause::GracePeriod);
-        self.suspensions.back_off += suspended(Cause::BackOff);
-        self.suspensions.foreign += suspended(Cause::Foreign);
+        let suspended = |cause: WaitCause| counters.suspensions[cause as usize].get();
+        self.suspensions.memory += suspended(WaitCause::Memory);
+        self.suspensions.undecided += suspended(WaitCause::Undecided);
+        self.suspensions.storage += suspended(WaitCause::Storage);
+        self.suspensions.commit += suspended(WaitCause::Commit);
+        self.suspensions.log_space += suspended(WaitCause::LogSpace);
+        self.suspensions.grace_period += suspended(WaitCause::GracePeriod);
+        self.suspensions.back_off += suspended(WaitCause::BackOff);
+        self.suspensions.foreign += suspended(WaitCause::Foreign);
     }
 }
 

@@ -16,7 +16,7 @@ use crate::log::ColdStore;
 use crate::reclaim;
 use crate::record::Records;
 use crate::rid::Rid;
-use crate::sched::{self, Cause, Interleaved};
+use crate::sched::{self, Interleaved, WaitCause};
 use crate::transaction::{Bounds, OperationError, WorkerTransactions, check_index};
 use crate::types::KeyBuffer;
 use crate::version::Address;
@@ -152,7 +152,7 @@ async fn check_paged_table(
         if is_over {
             return Ok(());
         }
-        sched::yield_now(Cause::Memory).await;
+        sched::yield_now(WaitCause::Memory).await;
     }
 }
 

@@ -4,7 +4,7 @@
 use super::checkpoint::{self, Checkpoint, Written};
 use super::compact::{self, Compacted};
 use crate::page::HoleSearch;
-use crate::sched::{self, Cause, Job};
+use crate::sched::{self, Job, WaitCause};
 use crate::transaction::{OperationError, WorkerTransactions};
 
 /// Writes a checkpoint of the database to which the current worker thread belongs.
@@ -34,7 +34,7 @@ async fn compact_as(waits_for_snapshots: bool) -> Result<Compacted, OperationErr
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     while files.remove_spare() {
         // A file system may take milliseconds to remove a file.
-        sched::yield_now(Cause::Memory).await;
+        sched::yield_now(WaitCause::Memory).await;
     }
     if let Some(pages) = engine.pages() {
         let mut from = HoleSearch::default();
@@ -43,7 +43,7 @@ async fn compact_as(waits_for_snapshots: bool) -> Result<Compacted, OperationErr
             && let Some(bytes) = pages.give_back_between(&mut from)
         {
             compacted.page_bytes += bytes;
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         engine.expect_checkpoint();
     }

@@ -28,7 +28,7 @@ use super::versions::{Mapping, reserved_bytes};
 use crate::io::AlignedBuffer;
 use crate::log::LogError;
 use crate::planted::{Bug, is_planted};
-use crate::sched::{Cause, RemoteWaiter, wait_remotely};
+use crate::sched::{RemoteWaiter, WaitCause, wait_remotely};
 use crate::sync::ModelMutex;
 use crate::sync::statistic::Ordering;
 
@@ -119,7 +119,7 @@ impl LoadShare {
     /// # Errors
     /// The error of the load, after it has ended.
     pub(super) async fn image(&self) -> Result<(), PageError> {
-        wait_remotely(Cause::Storage, |waiter| {
+        wait_remotely(WaitCause::Storage, |waiter| {
             let mut state = self.load.state.lock();
             match &state.stage {
                 LoadStage::Read(_) => Some(Ok(())),

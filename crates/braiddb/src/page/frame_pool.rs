@@ -17,7 +17,7 @@
 
 use smallvec::SmallVec;
 
-use crate::sched::{Cause, RemoteWaiter, wait_remotely};
+use crate::sched::{RemoteWaiter, WaitCause, wait_remotely};
 use crate::sync::ModelMutex;
 
 /// Maximum number of concurrent page writes. Each writes at most one run of places: 1 MiB of pages
@@ -263,7 +263,7 @@ impl FramePool {
     /// No waiter is lost: it registers under the same lock under which it saw an activity in
     /// flight, and the end of each activity wakes all waiters.
     pub(super) async fn wait_since(&self, seen: u64, needed: usize) -> bool {
-        wait_remotely(Cause::Storage, |waiter| {
+        wait_remotely(WaitCause::Storage, |waiter| {
             let mut state = self.0.lock();
             let mended = state.ended != seen || state.has(needed);
             if mended || state.under_way == 0 {
@@ -277,7 +277,7 @@ impl FramePool {
 
     /// Waits until `is_over` returns true for an activity in flight, or `needed` frames are free.
     pub(super) async fn wait_for(&self, is_over: impl Fn() -> bool, needed: usize) {
-        wait_remotely(Cause::Storage, |waiter| {
+        wait_remotely(WaitCause::Storage, |waiter| {
             let mut state = self.0.lock();
             if is_over() || state.has(needed) {
                 return Some(());

@@ -37,7 +37,7 @@ use super::fault::LoadShare;
 use super::map::{PageId, PageLocation};
 use super::space::PageSpace;
 use super::write_back::WriteBatch;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::statistic::Ordering;
 
 /// Maximum number of attempts of an operation that needs pages.
@@ -207,7 +207,7 @@ impl PageSpace {
                 // The end of a write is counted, so it wakes the waiter, or was counted after
                 // `seen` was read.
                 HoldResult::Written => _ = self.transit.wait_since(seen, needed).await,
-                HoldResult::Busy => sched::yield_now(Cause::Undecided).await,
+                HoldResult::Busy => sched::yield_now(WaitCause::Undecided).await,
                 HoldResult::Dirty(batch) => match batch.write() {
                     Err(error) => failed = Some(error),
                     Ok(outcome) => {
@@ -221,7 +221,7 @@ impl PageSpace {
                 }
                 HoldResult::Nothing if self.transit.wait_since(seen, needed).await => {}
                 HoldResult::Nothing if self.has_page_but(&needs.pages) => {
-                    sched::yield_now(Cause::Undecided).await;
+                    sched::yield_now(WaitCause::Undecided).await;
                 }
                 HoldResult::Nothing if needs.pages.len() > 1 && needs.narrowed < MAX_NARROWINGS => {
                     needs.narrowed += 1;

@@ -33,7 +33,7 @@ use crate::reclaim::OperationGuard;
 use crate::rid::TableId;
 use crate::sync::OnceLock;
 use crate::types::KeyBuffer;
-use crate::version::{Stamp, StatusTable, Undecided, View, Visible};
+use crate::version::{Stamp, StatusTable, Undecided, View, Visibility};
 
 /// Minimum number of chains on a leaf before a writer looks for empty ones.
 const MIN_CHAINS_TO_PRUNE: usize = 8;
@@ -480,9 +480,9 @@ impl<'o> SlotCopy<'o> {
     pub(super) fn seen_by(mut self, view: View<'_>) -> Result<PagedRecord, Undecided> {
         if let Some(marked) = self.marked.take() {
             let (committed, own) = match marked.seen_by(view)? {
-                Visible::Own => (None, true),
-                Visible::Committed(lsn) => (Some(lsn), false),
-                Visible::No => {
+                Visibility::Own => (None, true),
+                Visibility::Committed(lsn) => (Some(lsn), false),
+                Visibility::No => {
                     let below_bulk = marked.is_committed(view.status);
                     self.on_page = marked.before;
                     return self.seen_below(view, below_bulk);

@@ -48,7 +48,7 @@ impl ColdVersion {
 }
 
 /// Result of reading a record from the log.
-type Fetched = Result<ColdRecord, Arc<LogError>>;
+type FetchResult = Result<ColdRecord, Arc<LogError>>;
 
 impl Records {
     /// Reads the record of the version `cold` of `rid`, which an active transaction saw.
@@ -60,7 +60,7 @@ impl Records {
         &self,
         rid: Rid,
         cold: ColdVersion,
-    ) -> Pin<Box<dyn Future<Output = Fetched> + '_>> {
+    ) -> Pin<Box<dyn Future<Output = FetchResult> + '_>> {
         // Boxed, so that reads of resident records do not carry the state of reads of storage.
         Box::pin(async move { self.fetch_now(rid, cold).await.map_err(Arc::new) })
     }

@@ -15,11 +15,11 @@ use crate::sync::thread;
 const FIRST_CHUNK_BYTES: usize = 256;
 const CHUNK_BYTES: usize = 64 << 10;
 /// Values read from the log that are at least this long stay in the buffer they were read into.
-const ADOPTED_BYTES: usize = 32 << 10;
+const MIN_ADOPTED_BYTES: usize = 32 << 10;
 
 /// A block of memory that is filled from its start.
 #[derive(Debug)]
-struct Chunk {
+struct CopyChunk {
     start: NonNull<u8>,
     capacity: usize,
     used: usize,
@@ -30,16 +30,16 @@ struct Chunk {
 /// Invariants: a returned copy is never moved, changed or freed while the owner is borrowed; chunks
 /// are filled one after the other, and only the last has room.
 #[derive(Debug, Default)]
-pub(crate) struct Copies(RefCell<Kept>);
+pub(crate) struct Copies(RefCell<OwnedCopies>);
 
 #[derive(Debug, Default)]
-struct Kept {
-    chunks: Vec<Chunk>,
+struct OwnedCopies {
+    chunks: Vec<CopyChunk>,
     records: Vec<ColdRecord>,
     buffers: Vec<Vec<u8>>,
 }
 
-impl Chunk {
+impl CopyChunk {
     fn allocate(memory: &MemoryCounters, capacity: usize) -> Self {
         Self { start: memory.allocate(MemoryKind::Copy, Self::layout(capacity)), capacity, used: 0 }
     }
@@ -65,13 +65,13 @@ impl Chunk {
     }
 }
 
-impl Kept {
+impl OwnedCopies {
     fn append(&mut self, memory: &MemoryCounters, bytes: &[u8]) -> NonNull<[u8]> {
-        let room = |chunk: &Chunk| chunk.capacity - chunk.used;
+        let room = |chunk: &CopyChunk| chunk.capacity - chunk.used;
         if self.chunks.last().is_none_or(|last| room(last) < bytes.len()) {
-            let twice = |last: &Chunk| (2 * last.capacity).min(CHUNK_BYTES);
+            let twice = |last: &CopyChunk| (2 * last.capacity).min(CHUNK_BYTES);
             let usual = self.chunks.last().map_or(FIRST_CHUNK_BYTES, twice);
-            self.chunks.push(Chunk::allocate(memory, usual.max(bytes.len())));
+            self.chunks.push(CopyChunk::allocate(memory, usual.max(bytes.len())));
         }
         self.chunks.last_mut().expect("pushed above").append(bytes)
     }
@@ -87,7 +87,7 @@ impl Copies {
 
     /// Returns whether [`Self::keep_record`] keeps such a value in the buffer it was read into.
     pub(crate) fn adopts(value_bytes: usize) -> bool {
-        value_bytes >= ADOPTED_BYTES
+        value_bytes >= MIN_ADOPTED_BYTES
     }
 
     /// Keeps the value of a record that was read from the log.
@@ -132,7 +132,7 @@ impl Copies {
     }
 }
 
-impl Kept {
+impl OwnedCopies {
     fn free(&mut self, memory: &MemoryCounters) {
         self.chunks.drain(..).for_each(|chunk| chunk.free(memory));
         for record in self.records.drain(..) {

@@ -6,16 +6,16 @@
 //!
 //! - It is at least 1, so whoever may run at a width of 1 may run: it keeps nobody waiting for himself.
 //! - It depends on counts of attempts only, not on time: a simulation goes the same way each time.
-//! - Where few attempts fail it comes to be, and stays, at [`MOST`], which is no bound at all.
+//! - Where few attempts fail it comes to be, and stays, at [`MAX_BOUND`], which is no bound at all.
 
 /// Attempts, failed ones among them, after which the bound is looked at.
-const WINDOW: u64 = 64;
+const WINDOW_ATTEMPTS: u64 = 64;
 /// Of so many attempts one may fail before the bound comes down.
-const TOO_MANY: u64 = 8;
+const MIN_FAILURES_TO_NARROW: u64 = 8;
 /// Of so many attempts one may fail, and the bound may still go up.
-const FEW: u64 = 16;
+const MAX_FAILURES_TO_WIDEN: u64 = 16;
 /// Where there is no bound.
-pub(super) const MOST: usize = 64;
+pub(super) const MAX_BOUND: usize = 64;
 /// Calm windows before the bound goes up by one to a width at which too many had failed are at most so many:
 /// after each such rise that came to nothing twice as many, after each other one half as many.
 const MAX_PAUSE: u32 = 256;
@@ -37,7 +37,7 @@ pub(super) struct Contention {
 
 impl Contention {
     pub(super) fn new() -> Self {
-        let (bound, too_wide) = (MOST, MOST);
+        let (bound, too_wide) = (MAX_BOUND, MAX_BOUND);
         Self { bound, finished: 0, failed: 0, calm: 0, rest: 1, too_wide, tried: false }
     }
 
@@ -52,20 +52,20 @@ impl Contention {
     pub(super) fn count(&mut self, finished: u64, failed: u64, width: usize) {
         self.finished += finished;
         self.failed += failed;
-        if self.finished + self.failed >= WINDOW {
+        if self.finished + self.failed >= WINDOW_ATTEMPTS {
             self.decide(width);
         }
     }
 
     fn decide(&mut self, width: usize) {
         let attempts = self.finished + self.failed;
-        if self.failed * TOO_MANY > attempts {
+        if self.failed * MIN_FAILURES_TO_NARROW > attempts {
             if self.tried {
                 self.rest = (self.rest * 2).min(MAX_PAUSE);
             }
             (self.bound, self.too_wide) = ((width / 2).max(1), width);
             (self.calm, self.tried) = (0, false);
-        } else if self.failed * FEW <= attempts && self.bound < MOST {
+        } else if self.failed * MAX_FAILURES_TO_WIDEN <= attempts && self.bound < MAX_BOUND {
             self.calm += 1;
             let tries = self.bound + 1 >= self.too_wide;
             if self.calm >= if tries { self.rest } else { 1 } {
@@ -137,16 +137,16 @@ mod tests {
         let mut contention = Contention::new();
         pass(&mut contention, 10_000, 24, one_record);
         pass(&mut contention, 3 * u64::from(MAX_PAUSE), 24, |_| 0);
-        assert_eq!(contention.bound(), MOST);
+        assert_eq!(contention.bound(), MAX_BOUND);
     }
 
     #[test]
     fn a_few_failures_are_no_contention() {
         let mut contention = Contention::new();
-        pass(&mut contention, 10_000, 24, |_| 64 / TOO_MANY);
-        assert_eq!(contention.bound(), MOST);
+        pass(&mut contention, 10_000, 24, |_| 64 / MIN_FAILURES_TO_NARROW);
+        assert_eq!(contention.bound(), MAX_BOUND);
         // Turns in which nothing was attempted say nothing.
         contention.count(0, 0, 24);
-        assert_eq!(contention.bound(), MOST);
+        assert_eq!(contention.bound(), MAX_BOUND);
     }
 }

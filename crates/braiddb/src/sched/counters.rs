@@ -1,6 +1,6 @@
 //! Statistics of one writer: the worker that owns them counts, anyone may read.
 
-use super::local::Cause;
+use super::local::WaitCause;
 use crate::sync::statistic::{AtomicU64, Ordering};
 
 /// One statistic of one worker. An increment is a load and a store, not an atomic
@@ -32,7 +32,7 @@ pub(crate) struct SchedulerCounters {
     pub(crate) tasks_finished: WorkerCounter,
     /// Panics in destructors of users' values that changed nobody's outcome.
     pub(crate) destructor_panics: WorkerCounter,
-    pub(crate) suspensions: [WorkerCounter; Cause::COUNT],
+    pub(crate) suspensions: [WorkerCounter; WaitCause::COUNT],
     pub(crate) sleeps: WorkerCounter,
     /// Jobs taken over from workers that did not come back from a task.
     pub(crate) taken_over: WorkerCounter,

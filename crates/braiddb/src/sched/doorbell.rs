@@ -78,7 +78,7 @@ impl Doorbell {
 
 /// What a worker does after a turn in which no task was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next<E> {
+pub(super) enum IdleAction<E> {
     /// Goes on: there is something to do.
     Run,
     /// Sleeps, if nobody has rung.
@@ -98,7 +98,7 @@ pub(super) trait Sleeper {
     fn look(&mut self, idle: bool);
 
     /// After `look` found no task ready: takes in what it brought, and says what to do.
-    fn next(&mut self) -> Next<Self::Exit>;
+    fn next(&mut self) -> IdleAction<Self::Exit>;
 
     /// Sleeps until it is notified, or wakes by itself.
     fn sleep(&mut self);
@@ -122,9 +122,9 @@ pub(super) fn turn<S: Sleeper>(sleeper: &mut S, idle: bool) {
 pub(super) fn idle<S: Sleeper>(sleeper: &mut S) -> Option<S::Exit> {
     turn(sleeper, true);
     match sleeper.next() {
-        Next::Run => return None,
-        Next::Exit(exit) => return Some(exit),
-        Next::Sleep => {}
+        IdleAction::Run => return None,
+        IdleAction::Exit(exit) => return Some(exit),
+        IdleAction::Sleep => {}
     }
     if sleeper.doorbell().begin_sleep() {
         sleeper.sleep();
@@ -190,12 +190,12 @@ mod model {
             self.durable = self.shared.durable.load(Ordering::Acquire);
         }
 
-        fn next(&mut self) -> Next<()> {
+        fn next(&mut self) -> IdleAction<()> {
             // As the worker's admission, which sees more than the turn did, and lowers nothing.
             if self.shared.doorbell.is_rung() {
                 self.collect();
             }
-            if self.is_done() { Next::Exit(()) } else { Next::Sleep }
+            if self.is_done() { IdleAction::Exit(()) } else { IdleAction::Sleep }
         }
 
         fn sleep(&mut self) {

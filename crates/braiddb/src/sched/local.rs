@@ -16,14 +16,14 @@ use super::waiter::Waiter;
 /// a cache line it may have to wait for, or as much work, about a tenth of a microsecond. Alone on
 /// its worker it is interrupted some ten thousand times a second; beside others it has its turn
 /// more often, and short.
-pub(super) const STEPS_ALONE: u32 = 256;
-pub(super) const STEPS_BESIDE_OTHERS: u32 = 32;
+pub(super) const MAX_STEPS_ALONE: u32 = 256;
+pub(super) const MAX_STEPS_SHARED: u32 = 32;
 
 /// Why a transaction, or other task of a worker, suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum WaitCause {
     /// A cache line it asked for is on the way.
     Memory,
     /// Another worker is about to decide what it wants to know, or it stands back for a few rounds after a conflict.
@@ -42,12 +42,12 @@ pub enum Cause {
     Foreign,
 }
 
-impl Cause {
+impl WaitCause {
     pub(crate) const COUNT: usize = 8;
 
     /// Whether a task suspended for it is polled again soon without being resumed.
     pub(super) fn is_hot(self) -> bool {
-        matches!(self, Cause::Memory | Cause::Undecided)
+        matches!(self, WaitCause::Memory | WaitCause::Undecided)
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) struct WorkerLocal {
     /// Attempts of tasks that failed since the last turn, and are made again.
     pub(super) failed_attempts: Cell<u64>,
     /// Why the task that is being polled suspends.
-    pub(super) cause: Cell<Cause>,
+    pub(super) cause: Cell<WaitCause>,
     /// The slot that is being polled.
     slot: Cell<u32>,
     /// Where that slot's waker is; only compared.
@@ -106,11 +106,11 @@ impl WorkerLocal {
         Self {
             worker: worker as u32,
             interleave: Cell::new(false),
-            slice: Cell::new(STEPS_ALONE),
-            steps_left: Cell::new(STEPS_ALONE),
+            slice: Cell::new(MAX_STEPS_ALONE),
+            steps_left: Cell::new(MAX_STEPS_ALONE),
             urgent: Cell::new(false),
             failed_attempts: Cell::new(0),
-            cause: Cell::new(Cause::Foreign),
+            cause: Cell::new(WaitCause::Foreign),
             slot: Cell::new(0),
             waker: Cell::new(std::ptr::null()),
             waits: RefCell::default(),
@@ -132,13 +132,13 @@ impl WorkerLocal {
         self.waker.set(waker);
         self.steps_left.set(self.slice.get());
         // A future that says nothing waits for something foreign.
-        self.cause.set(Cause::Foreign);
+        self.cause.set(WaitCause::Foreign);
     }
 
     /// How tasks suspend that are polled from here on.
     pub(super) fn set_interleaved(&self, interleave: bool) {
         self.interleave.set(interleave);
-        self.slice.set(if interleave { STEPS_BESIDE_OTHERS } else { STEPS_ALONE });
+        self.slice.set(if interleave { MAX_STEPS_SHARED } else { MAX_STEPS_ALONE });
     }
 
     /// Counts steps of the task that is being polled; whether it is to suspend, so that its worker
@@ -195,7 +195,7 @@ impl WorkerLocal {
     /// Part of the task that is being polled suspends. Of several parts one that wants to be polled
     /// again soon decides: the others are resumed besides.
     #[inline(always)]
-    pub(super) fn suspend(&self, cause: Cause) {
+    pub(super) fn suspend(&self, cause: WaitCause) {
         if !self.cause.get().is_hot() {
             self.cause.set(cause);
         }

@@ -36,7 +36,7 @@ const MAX_LONG_ENTRIES: usize = 256;
 
 /// How full a worker's queues are; tasks that wait for foreign futures do not count.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(super) struct QueueLoad {
     pub(super) hot: usize,
     pub(super) cold: usize,
     pub(super) staged: usize,
@@ -46,7 +46,7 @@ pub(super) struct Load {
 
 impl Policy {
     /// Whether a new task may start.
-    pub(super) fn admits(self, load: Load, width: usize, cold_width: usize) -> bool {
+    pub(super) fn admits(self, load: QueueLoad, width: usize, cold_width: usize) -> bool {
         #[cfg(feature = "experiment")]
         let running = load.hot + load.cold + load.staged;
         match self {
@@ -61,7 +61,12 @@ impl Policy {
     /// Whether a job from another thread may start where [`Policy::admits`] says that none may: it is
     /// not to wait for the end of long ones, which may take seconds. The other policies are defined
     /// by whom they let wait.
-    pub(super) fn admits_beside_long(self, load: Load, width: usize, cold_width: usize) -> bool {
+    pub(super) fn admits_beside_long(
+        self,
+        load: QueueLoad,
+        width: usize,
+        cold_width: usize,
+    ) -> bool {
         let short = (load.hot + load.staged).saturating_sub(load.long.min(MAX_LONG_ENTRIES));
         self == Policy::DualQueue && short < width && load.cold < cold_width
     }
@@ -73,7 +78,7 @@ impl Policy {
     }
 
     /// Whether a resumed task may join the hot queue.
-    pub(super) fn takes_back(self, load: Load, width: usize) -> bool {
+    pub(super) fn takes_back(self, load: QueueLoad, width: usize) -> bool {
         match self {
             #[cfg(feature = "experiment")]
             Policy::Sequential | Policy::Batch | Policy::Pipeline => true,
@@ -87,8 +92,8 @@ impl Policy {
 mod tests {
     use super::*;
 
-    fn load(hot: usize, cold: usize) -> Load {
-        Load { hot, cold, staged: 0, long: 0 }
+    fn load(hot: usize, cold: usize) -> QueueLoad {
+        QueueLoad { hot, cold, staged: 0, long: 0 }
     }
 
     #[test]
@@ -107,7 +112,7 @@ mod tests {
 
     #[test]
     fn jobs_do_not_wait_for_long_tasks() {
-        let beside = |hot, long| Load { long, ..load(hot, 0) };
+        let beside = |hot, long| QueueLoad { long, ..load(hot, 0) };
         assert!(!Policy::DualQueue.admits(beside(8, 8), 8, 64));
         assert!(Policy::DualQueue.admits_beside_long(beside(8, 8), 8, 64));
         assert!(Policy::DualQueue.admits_beside_long(beside(15, 8), 8, 64));

@@ -5,17 +5,17 @@ use std::time::{Duration, Instant};
 use super::counters::SchedulerCounters;
 
 /// So long a stretch is worth telling. Usual ones are a few hundred microseconds.
-const LONG: Duration = Duration::from_millis(500);
+const MIN_STALL: Duration = Duration::from_millis(500);
 
 /// The time from one turn of housekeeping to the next, sleep left out.
 #[derive(Debug)]
-pub(super) struct Stretch {
+pub(super) struct StallTimer {
     began: Instant,
     /// Whether a long one was told.
     told: bool,
 }
 
-impl Stretch {
+impl StallTimer {
     pub(super) fn new(now: Instant) -> Self {
         Self { began: now, told: false }
     }
@@ -33,7 +33,7 @@ impl Stretch {
             return;
         }
         counters.longest_stretch.set(nanos);
-        if stretch >= LONG && !std::mem::replace(&mut self.told, true) {
+        if stretch >= MIN_STALL && !std::mem::replace(&mut self.told, true) {
             tracing::warn!(
                 ?stretch,
                 "a worker did nothing but run transactions for so long: a closure blocks its thread, and all \

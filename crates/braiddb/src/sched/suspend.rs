@@ -5,7 +5,7 @@
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use super::local::{Cause, WorkerLocal, local};
+use super::local::{WaitCause, WorkerLocal, local};
 use super::waiter::wake_polled;
 use crate::sync::yield_thread;
 
@@ -38,7 +38,7 @@ pub(crate) fn touch<T>(pointer: *const T) -> Suspend {
 #[inline(always)]
 pub(crate) fn suspend_memory() -> Suspend {
     let suspend = |local: &WorkerLocal| local.interleave.get() || local.take_steps(1);
-    Suspend { cause: Cause::Memory, done: !local(|local| local.is_some_and(suspend)) }
+    Suspend { cause: WaitCause::Memory, done: !local(|local| local.is_some_and(suspend)) }
 }
 
 /// Counts steps that may have touched no memory that is expected to be cold, and every so many lets
@@ -46,7 +46,7 @@ pub(crate) fn suspend_memory() -> Suspend {
 #[inline(always)]
 pub(crate) fn count_steps(steps: u32) -> Suspend {
     let suspend = |local: &WorkerLocal| local.take_steps(steps);
-    Suspend { cause: Cause::Memory, done: !local(|local| local.is_some_and(suspend)) }
+    Suspend { cause: WaitCause::Memory, done: !local(|local| local.is_some_and(suspend)) }
 }
 
 /// A future of the engine's whose polls are not inlined: what is compiled for each closure has but a call of it.
@@ -107,12 +107,12 @@ pub(crate) fn failed_attempts() -> u64 {
 }
 
 /// For what the part of a task has suspended that was just polled.
-pub(crate) fn suspended_for() -> Cause {
-    local(|local| local.map_or(Cause::Foreign, |local| local.cause.get()))
+pub(crate) fn suspended_for() -> WaitCause {
+    local(|local| local.map_or(WaitCause::Foreign, |local| local.cause.get()))
 }
 
 /// Lets others run, and comes back soon. Off the workers, gives way to other threads.
-pub(crate) fn yield_now(cause: Cause) -> Suspend {
+pub(crate) fn yield_now(cause: WaitCause) -> Suspend {
     assert!(cause.is_hot(), "{cause:?} takes being resumed");
     let done = local(|local| local.is_none());
     if done {
@@ -124,7 +124,7 @@ pub(crate) fn yield_now(cause: Cause) -> Suspend {
 /// Waits, out of the hot queue, until [`resume`](super::resume) is given the
 /// [`current_waiter`](super::current_waiter), which the caller has left where it will be found. May
 /// return earlier: the caller checks what it waits for, again and again.
-pub(crate) fn park(cause: Cause) -> Suspend {
+pub(crate) fn park(cause: WaitCause) -> Suspend {
     assert!(!cause.is_hot(), "{cause:?} is not waited for");
     Suspend { cause, done: false }
 }
@@ -133,7 +133,7 @@ pub(crate) fn park(cause: Cause) -> Suspend {
 #[derive(Debug)]
 #[must_use = "a suspension happens when it is awaited"]
 pub(crate) struct Suspend {
-    cause: Cause,
+    cause: WaitCause,
     done: bool,
 }
 
@@ -224,12 +224,14 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let before = local(|local| {
-            local.map(|local| (local.interleave.replace(true), local.cause.replace(Cause::Foreign)))
+            local.map(|local| {
+                (local.interleave.replace(true), local.cause.replace(WaitCause::Foreign))
+            })
         });
         loop {
             let again = local(|local| {
                 // Each round says anew whether one of them wants to be polled again soon.
-                local.inspect(|local| local.cause.set(Cause::Foreign));
+                local.inspect(|local| local.cause.set(WaitCause::Foreign));
                 this.round(context);
                 // The worker is to look for new arrivals now and then, though nobody else is there to run.
                 local.is_some_and(|local| {
@@ -246,7 +248,7 @@ where
                 local.interleave.set(others);
                 // What another part of the task said before counts as well. If that is nothing, it is as if it
                 // waited for something foreign, which what is waited for here is not.
-                if cause != Cause::Foreign {
+                if cause != WaitCause::Foreign {
                     local.suspend(cause);
                 }
             }

@@ -82,14 +82,14 @@ fn is_unwatched(by: (&Doorbell, &Pulse)) -> bool {
 
 /// What a worker knows of those it looks after.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct WorkerWatch {
     worker: usize,
     /// Turns of each worker, as last seen.
     seen: Vec<u64>,
     look_at: Instant,
 }
 
-impl Watch {
+impl WorkerWatch {
     pub(super) fn new(worker: usize, workers: usize, now: Instant) -> Self {
         Self { worker, seen: vec![0; workers], look_at: now + WINDOW }
     }
@@ -177,12 +177,12 @@ mod model {
     use super::*;
 
     #[derive(Default)]
-    struct One {
+    struct WatchedWorker {
         doorbell: Doorbell,
         pulse: Pulse,
     }
 
-    impl One {
+    impl WatchedWorker {
         fn both(&self) -> (&Doorbell, &Pulse) {
             (&self.doorbell, &self.pulse)
         }
@@ -192,7 +192,8 @@ mod model {
     #[test]
     fn model_who_is_awake_is_watched() {
         loom::model(|| {
-            let workers = Arc::new(([One::default(), One::default()], Notify::new()));
+            let workers =
+                Arc::new(([WatchedWorker::default(), WatchedWorker::default()], Notify::new()));
             let sleeper = workers.clone();
             assert!(workers.0[1].doorbell.begin_sleep());
             let before = thread::spawn(move || {

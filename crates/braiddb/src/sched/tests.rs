@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::sync::oneshot;
 use parking_lot::{Condvar, Mutex};
 
-use super::source::Source;
+use super::source::TaskSource;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::io::{Completion, Device, Notify, Operation};
@@ -105,8 +105,8 @@ async fn walk(hops: u64) -> u64 {
     for hop in 0..hops {
         touch(&raw const hop).await;
     }
-    yield_now(Cause::Undecided).await;
-    yield_now(Cause::Undecided).await;
+    yield_now(WaitCause::Undecided).await;
+    yield_now(WaitCause::Undecided).await;
     hops
 }
 
@@ -127,7 +127,7 @@ fn every_policy_runs_every_job() {
             assert_eq!(sum.load(Ordering::Relaxed), (0..200).sum::<u64>(), "{policy:?}");
             let finished: u64 = executor.counters().iter().map(|c| c.tasks_finished.get()).sum();
             assert_eq!(finished, 200);
-            assert_eq!(executor.jobs().spawn(Box::new(|| Box::pin(async {}))), Err(Closed));
+            assert_eq!(executor.jobs().spawn(Box::new(|| Box::pin(async {}))), Err(ExecutorClosed));
         }
     });
 }
@@ -138,7 +138,7 @@ struct Walks {
     sum: Arc<AtomicU64>,
 }
 
-impl Source for Walks {
+impl TaskSource for Walks {
     type Input = u64;
     type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -165,7 +165,7 @@ fn undecided_tasks_make_room_for_who_decides() {
             Box::pin(async move {
                 let waiter = current_waiter().await;
                 *parked.lock() = Some(waiter);
-                park(Cause::LogSpace).await;
+                park(WaitCause::LogSpace).await;
                 decides.store(1, Ordering::Relaxed);
             })
         });
@@ -174,7 +174,7 @@ fn undecided_tasks_make_room_for_who_decides() {
             Box::pin(async move {
                 resume(place.lock().take().expect("the decider came first"));
                 while seen.load(Ordering::Relaxed) == 0 {
-                    yield_now(Cause::Undecided).await;
+                    yield_now(WaitCause::Undecided).await;
                 }
                 done.send(()).unwrap();
             })
@@ -279,7 +279,7 @@ fn spawn_parked(executor: &Executor) -> oneshot::Receiver<()> {
         Box::pin(async move {
             let waiter = current_waiter().await;
             WAITING.with(|waiting| *waiting.borrow_mut() = Some(waiter));
-            park(Cause::Commit).await;
+            park(WaitCause::Commit).await;
             reply.send(()).unwrap();
         })
     });
@@ -298,14 +298,14 @@ fn parked_tasks_are_resumed_by_their_own_worker() {
                     if let Some(waiter) = WAITING.with(|waiting| waiting.borrow_mut().take()) {
                         return resume(waiter);
                     }
-                    yield_now(Cause::Undecided).await;
+                    yield_now(WaitCause::Undecided).await;
                 }
             })
         });
         executor.jobs().spawn(job).unwrap();
         pollster::block_on(result).unwrap();
         let suspensions = &executor.counters()[0].suspensions;
-        assert_eq!(suspensions[Cause::Commit as usize].get(), 1);
+        assert_eq!(suspensions[WaitCause::Commit as usize].get(), 1);
     });
 }
 
@@ -345,7 +345,7 @@ fn a_panic_out_of_a_task_ends_all_workers_and_tells_all_who_wait() {
             assert!(pollster::block_on(result).is_err(), "its task was dropped");
             assert_eq!(failure.message().map(|message| &**message), Some("on purpose"));
         }
-        assert_eq!(executor.jobs().spawn(Box::new(|| Box::pin(async {}))), Err(Closed));
+        assert_eq!(executor.jobs().spawn(Box::new(|| Box::pin(async {}))), Err(ExecutorClosed));
         pollster::block_on(all_left).unwrap();
         executor.stop();
     });
@@ -423,7 +423,7 @@ fn what_waits_for_a_task_that_is_dropped_at_the_end_goes_on() {
 fn suspension_costs() {
     with_limit(PART_SECONDS, |_| {
         struct Touches(u64);
-        impl Source for Touches {
+        impl TaskSource for Touches {
             type Input = ();
             type Task = Pin<Box<dyn Future<Output = ()>>>;
 

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::local::{Cause, SlotId, WorkerLocal, local};
+use super::local::{SlotId, WaitCause, WorkerLocal, local};
 use super::mailbox::Mailbox;
 use super::panics::{Contained, Panic, contain};
 use crate::planted::{Bug, is_planted};
@@ -88,12 +88,12 @@ impl Waiter {
 
     /// On its worker, when what it waits for has happened: wakes it if it is a part. It is no longer counted then.
     #[inline]
-    pub(super) fn go_on(mut self) -> Resumed {
+    pub(super) fn go_on(mut self) -> ResumedWaiter {
         let (slot, part) = (self.slot.index, self.part.take());
         if std::mem::take(&mut self.counts) {
             uncount_wait(slot);
         }
-        Resumed::of(slot, part)
+        ResumedWaiter::of(slot, part)
     }
 }
 
@@ -109,14 +109,14 @@ impl Drop for Waiter {
 
 /// Whom a waiter was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resumed {
+pub(super) enum ResumedWaiter {
     /// The task in a slot, which is to be staged.
     Task(u32),
     /// A part of it, which has been woken.
     Part(u32),
 }
 
-impl Resumed {
+impl ResumedWaiter {
     fn of(slot: u32, part: Option<PartWaker>) -> Self {
         match part {
             None => Self::Task(slot),
@@ -161,21 +161,21 @@ impl RemoteWaiter {
 
 impl Resumption {
     /// As [`Waiter::go_on`].
-    pub(super) fn go_on(self) -> Resumed {
+    pub(super) fn go_on(self) -> ResumedWaiter {
         let Self { slot, part, over } = self;
-        Registration { slot, over }.end();
-        Resumed::of(slot, part)
+        WaitRegistration { slot, over }.end();
+        ResumedWaiter::of(slot, part)
     }
 }
 
 /// That a task waits for what [`wait_remotely`] does. Counted until the first of its two handles is dropped: its future's,
 /// or the one made when the worker is told that it may go on. Both are on the same worker.
-struct Registration {
+struct WaitRegistration {
     slot: u32,
     over: Arc<AtomicBool>,
 }
 
-impl Registration {
+impl WaitRegistration {
     fn new(local: &WorkerLocal, context: &Context<'_>) -> (Self, RemoteWaiter) {
         let (slot, over) = (local.current_slot().index, Arc::default());
         let part = if local.polls_task(context) { None } else { PartWaker::of(context) };
@@ -186,7 +186,7 @@ impl Registration {
     }
 }
 
-impl Registration {
+impl WaitRegistration {
     fn end(&self) {
         // Relaxed: looked at by its own worker alone.
         if !self.over.swap(true, Ordering::Relaxed) {
@@ -195,7 +195,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl Drop for WaitRegistration {
     fn drop(&mut self) {
         if !is_planted(Bug::GivenUpWaitCounted) {
             self.end();
@@ -207,7 +207,7 @@ impl Drop for Registration {
 /// be found and woken by whoever brings something about, on any thread. It may look for nothing. Off the workers
 /// there is nobody to be woken: it looks again and again.
 pub(crate) async fn wait_remotely<T>(
-    cause: Cause,
+    cause: WaitCause,
     mut look: impl FnMut(Option<RemoteWaiter>) -> Option<T>,
 ) -> T {
     assert!(!cause.is_hot(), "{cause:?} is not waited for");
@@ -222,7 +222,7 @@ pub(crate) async fn wait_remotely<T>(
                     yield_thread();
                 }
             };
-            let (registration, waiter) = Registration::new(local, context);
+            let (registration, waiter) = WaitRegistration::new(local, context);
             let found = look(Some(waiter));
             registered = found.is_none().then_some(registration);
             if found.is_none() {

@@ -15,19 +15,19 @@ use super::doorbell;
 use super::driver::{Driver, Turn};
 use super::executor::{ExecutorOptions, Message};
 use super::group::WorkerGroup;
-use super::local::{Cause, STEPS_ALONE, WorkerLocal};
+use super::local::{MAX_STEPS_ALONE, WaitCause, WorkerLocal};
 use super::mailbox::Mailbox;
 use super::panics::drop_contained;
 use super::policy::Width;
 #[cfg(feature = "experiment")]
-use super::policy::{Load, Policy};
+use super::policy::{Policy, QueueLoad};
 use super::queues::Queues;
 use super::slot::{BoxedTask, NoTask, Task};
-use super::source::{ErasedSource, NoSource, Source};
-use super::stall::Stretch;
+use super::source::{ErasedSource, NoSource, TaskSource};
+use super::stall::StallTimer;
 use super::storage::Transfers;
-use super::takeover::Watch;
-use super::trace::{Doing, PollEnd, Tracer};
+use super::takeover::WorkerWatch;
+use super::trace::{PollEnd, SliceActivity, TraceWriter};
 use super::tuner::Tuner;
 use crate::io::{Completion, Device};
 use crate::sync::{clock, yield_thread};
@@ -39,13 +39,13 @@ const ROUNDS_PER_TURN: u32 = 64;
 /// Rounds after which it has one while commits wait for the log: a round may take tens of microseconds.
 const ROUNDS_PER_FLUSH: u32 = 8;
 /// Steps after which it has one in any case: rounds of a task that never waits are long.
-const STEPS_PER_TURN: u32 = 4 * STEPS_ALONE;
+const STEPS_PER_TURN: u32 = 4 * MAX_STEPS_ALONE;
 /// Transfers that are issued at once; fewer wait for the next turn.
-const TRANSFERS_AT_ONCE: usize = 8;
+const TRANSFERS_PER_ROUND: usize = 8;
 
 /// Why a run of rounds ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Exit {
+pub(super) enum RunExit {
     /// The source is exhausted and its tasks are over.
     SourceDone,
     /// The worker is told to stop, and has no task left, or none of the source.
@@ -66,8 +66,8 @@ pub(super) struct Worker<'w> {
     pub(super) device: Box<dyn Device>,
     pub(super) driver: Box<dyn Driver>,
     tuner: Tuner,
-    stretch: Stretch,
-    watch: Watch,
+    stretch: StallTimer,
+    watch: WorkerWatch,
     /// Whether the worker before this one was seen to look after it since it last said that it sleeps.
     is_watched: bool,
     contention: Contention,
@@ -85,7 +85,7 @@ pub(super) struct Worker<'w> {
     /// What chance decides, if it does.
     chance: Option<fastrand::Rng>,
     /// Notes what the worker does, if that is kept.
-    tracer: Option<Tracer>,
+    tracer: Option<TraceWriter>,
 }
 
 impl<'w> Worker<'w> {
@@ -95,10 +95,10 @@ impl<'w> Worker<'w> {
         options: ExecutorOptions,
         device: Box<dyn Device>,
         driver: Box<dyn Driver>,
-        tracer: Option<Tracer>,
+        tracer: Option<TraceWriter>,
     ) -> Self {
         let mailbox = group.mailboxes[local.worker as usize].clone();
-        let watch = Watch::new(local.worker as usize, group.mailboxes.len(), clock::now());
+        let watch = WorkerWatch::new(local.worker as usize, group.mailboxes.len(), clock::now());
         let queues = Some(Queues::new(mailbox.clone()));
         local.observers.set_traced(tracer.is_some());
         Self {
@@ -110,7 +110,7 @@ impl<'w> Worker<'w> {
             device,
             driver,
             tuner: Tuner::new(clock::now()),
-            stretch: Stretch::new(clock::now()),
+            stretch: StallTimer::new(clock::now()),
             watch,
             is_watched: false,
             contention: Contention::new(),
@@ -131,7 +131,7 @@ impl<'w> Worker<'w> {
 
     /// Runs until told to stop, or until the engine has failed.
     pub(super) fn main(&mut self) {
-        while self.run(NoSource) == Exit::SourceCame {
+        while self.run(NoSource) == RunExit::SourceCame {
             if let Some(source) = self.waiting_sources.pop_front() {
                 source.run(self);
             }
@@ -166,24 +166,24 @@ impl<'w> Worker<'w> {
 
     /// Runs a source to its end, beside the boxed tasks; without a source, until one comes or the
     /// worker is told to stop.
-    pub(super) fn run<S: Source>(&mut self, source: S) -> Exit {
-        let Some(queues) = self.queues.take() else { return Exit::Failed };
+    pub(super) fn run<S: TaskSource>(&mut self, source: S) -> RunExit {
+        let Some(queues) = self.queues.take() else { return RunExit::Failed };
         let queues = queues.convert();
         let typed = std::any::TypeId::of::<S>() != std::any::TypeId::of::<NoSource>();
         let (exhausted, cut_short) = (!typed, false);
         let mut run =
-            Run { worker: self, queues, source, exhausted, cut_short, typed_open: 0, typed };
+            WorkerRun { worker: self, queues, source, exhausted, cut_short, typed_open: 0, typed };
         // Users' code contains its own panics, within their tasks: this one is the engine's.
         let exit = std::panic::catch_unwind(AssertUnwindSafe(|| run.rounds()));
         let exit = exit.unwrap_or_else(|panic| {
             run.worker.group.fail(run.worker.local, panic);
-            Exit::Failed
+            RunExit::Failed
         });
-        let Run { mut queues, source, .. } = run;
+        let WorkerRun { mut queues, source, .. } = run;
         drop_contained(source);
-        if exit == Exit::Failed {
+        if exit == RunExit::Failed {
             queues.drop_all(dropping(&mut self.tracer));
-            self.tracer.iter_mut().for_each(Tracer::hand_on);
+            self.tracer.iter_mut().for_each(TraceWriter::hand_on);
         } else {
             self.queues = Some(queues.convert());
         }
@@ -215,7 +215,7 @@ impl<'w> Worker<'w> {
     }
 
     /// Notes what the worker did since `begin`, if that is done.
-    fn end_slice(&mut self, begin: Option<Instant>, doing: Doing) {
+    fn end_slice(&mut self, begin: Option<Instant>, doing: SliceActivity) {
         if let (Some(tracer), Some(begin)) = (&mut self.tracer, begin) {
             tracer.note(begin, doing);
         }
@@ -231,7 +231,7 @@ impl<'w> Worker<'w> {
             Poll::Ready(()) => PollEnd::Over,
             Poll::Pending => PollEnd::Suspended(self.local.cause.get()),
         };
-        self.end_slice(begin, Doing::Poll { slot, end });
+        self.end_slice(begin, SliceActivity::Poll { slot, end });
     }
 
     /// Whether nothing is to be begun that was sent to this worker.
@@ -262,7 +262,7 @@ impl<'w> Worker<'w> {
 
     /// Opens the batch if no task runs, closes it if it is full, and returns whether it is open.
     #[cfg(feature = "experiment")]
-    fn track_batch(&mut self, load: Load, width: usize) -> bool {
+    fn track_batch(&mut self, load: QueueLoad, width: usize) -> bool {
         let running = load.hot + load.cold + load.staged;
         if running == 0 || running >= width {
             self.batch_open = running == 0;
@@ -281,10 +281,10 @@ impl<'w> Worker<'w> {
 }
 
 /// Notes of slots that their tasks are dropped, if that is done.
-fn dropping(tracer: &mut Option<Tracer>) -> impl FnMut(u32) {
+fn dropping(tracer: &mut Option<TraceWriter>) -> impl FnMut(u32) {
     move |slot| {
         if let Some(tracer) = tracer {
-            tracer.note(clock::now(), Doing::Drop { slot });
+            tracer.note(clock::now(), SliceActivity::Drop { slot });
         }
     }
 }
@@ -299,7 +299,7 @@ fn deliver(local: &WorkerLocal, driver: &mut dyn Driver, completion: Completion)
 }
 
 /// A worker while it runs one source.
-struct Run<'r, 'w, S: Source> {
+struct WorkerRun<'r, 'w, S: TaskSource> {
     worker: &'r mut Worker<'w>,
     queues: Queues<S::Task>,
     source: S,
@@ -318,8 +318,8 @@ enum NextTask<I> {
     Typed(I),
 }
 
-impl<S: Source> Run<'_, '_, S> {
-    fn rounds(&mut self) -> Exit {
+impl<S: TaskSource> WorkerRun<'_, '_, S> {
+    fn rounds(&mut self) -> RunExit {
         loop {
             self.admit();
             if self.queues.hot.is_empty() {
@@ -346,7 +346,7 @@ impl<S: Source> Run<'_, '_, S> {
     /// Issues the tasks' transfers, several at a time: each call into the kernel, and each signal to
     /// the device, costs as much as a transaction.
     fn transfer(&mut self) {
-        if self.worker.local.transfers.due() >= TRANSFERS_AT_ONCE {
+        if self.worker.local.transfers.due() >= TRANSFERS_PER_ROUND {
             self.worker.poll_device();
         }
     }
@@ -378,8 +378,8 @@ impl<S: Source> Run<'_, '_, S> {
                     // The suspension is as much work as a step.
                     self.queues.count_steps(position, 1 + steps);
                     match cause {
-                        Cause::Memory => true,
-                        Cause::Undecided => self.move_behind_staged(position),
+                        WaitCause::Memory => true,
+                        WaitCause::Undecided => self.move_behind_staged(position),
                         _ => self.leave(position, |run| run.wait(position, cause)),
                     }
                 }
@@ -415,9 +415,9 @@ impl<S: Source> Run<'_, '_, S> {
         true
     }
 
-    fn wait(&mut self, position: usize, cause: Cause) {
+    fn wait(&mut self, position: usize, cause: WaitCause) {
         self.queues.wait(position, cause, self.worker.local);
-        self.worker.commits_since_turn += u64::from(cause == Cause::Commit);
+        self.worker.commits_since_turn += u64::from(cause == WaitCause::Commit);
     }
 
     fn finish(&mut self, position: usize) {

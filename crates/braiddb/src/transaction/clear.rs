@@ -12,7 +12,7 @@ use super::starvation_guard::TurnedAway;
 use super::worker::WorkerTransactions;
 use super::write::Intent;
 use crate::record::Records;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::statistic::{AtomicU64, Ordering};
 use crate::types::KeyBuffer;
 
@@ -84,7 +84,7 @@ pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, Oper
     let (mut deleted, mut deleted_before, mut after) = (0, 0, None);
     let mut turned_away = TurnedAway::default();
     while !worker.engine().checkpoints.stopping() {
-        sched::yield_now(Cause::Memory).await;
+        sched::yield_now(WaitCause::Memory).await;
         let cleared = match delete_some(&worker, records, after.clone()).await {
             // Another task deletes them too, or a bulk operation that began before the drop has not
             // ended.
@@ -119,7 +119,7 @@ pub(crate) async fn delete_row(row: &CatalogRow) -> Result<(), OperationError> {
     let mut turned_away = TurnedAway::default();
     while !worker.engine().checkpoints.stopping() {
         match delete_row_once(&worker, row).await {
-            Err(OperationError::Conflict(_)) => sched::yield_now(Cause::Memory).await,
+            Err(OperationError::Conflict(_)) => sched::yield_now(WaitCause::Memory).await,
             Err(OperationError::TurnedAway) => worker.wait_for_turnstile(&mut turned_away).await,
             gone => return gone,
         }

@@ -8,7 +8,7 @@ use super::scan::Bounds;
 use super::worker::WorkerTransactions;
 use crate::reclaim;
 use crate::record::{Contents, Records};
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::types::KeyBuffer;
 
 /// Limits of one snapshot: number of records, and for a paged table bytes of their values.
@@ -34,7 +34,7 @@ pub(crate) async fn count_contents(table: &Records) -> Result<Contents, Operatio
             next = table.count_contents(some, transaction.view(), &operation, &mut contents);
         }
         transaction.end_uncounted();
-        sched::yield_now(Cause::Memory).await;
+        sched::yield_now(WaitCause::Memory).await;
     }
     Ok(contents)
 }
@@ -65,6 +65,6 @@ async fn count_paged(table: &Records) -> Result<Contents, OperationError> {
         if is_over {
             return Ok(contents);
         }
-        sched::yield_now(Cause::Memory).await;
+        sched::yield_now(WaitCause::Memory).await;
     }
 }

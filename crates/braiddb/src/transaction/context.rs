@@ -18,7 +18,7 @@ use super::worker::WorkerTransactions;
 use super::write_set::WriteSet;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::record::{Copies, Records, RecordsRef, Seen};
+use crate::record::{Copies, Records, RecordsRef, SeenVersion};
 use crate::rid::{Rid, TableId};
 use crate::sync::thread;
 use crate::version::{TransactionName, View};
@@ -332,7 +332,7 @@ impl Transaction {
     ///
     /// An absent record depends on nothing that a crash could undo: it was never committed before
     /// the snapshot, or its deletion was durable before it was reclaimed.
-    pub(super) fn note<'a>(&self, seen: Option<Seen<'a>>) -> Option<&'a [u8]> {
+    pub(super) fn note<'a>(&self, seen: Option<SeenVersion<'a>>) -> Option<&'a [u8]> {
         let seen = seen?;
         let value = seen.value();
         if let Some(lsn) = seen.committed

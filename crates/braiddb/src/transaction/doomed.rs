@@ -7,7 +7,7 @@ use super::error::OperationError;
 use super::isolation::Mode;
 use super::read_set::NamedKeys;
 use crate::reclaim::OperationGuard;
-use crate::record::{Records, Seen};
+use crate::record::{Records, SeenVersion};
 use crate::rid::Rid;
 
 /// Reasons why a transaction cannot commit.
@@ -58,7 +58,7 @@ impl Transaction {
         &self,
         table: &Records,
         rid: Rid,
-        seen: Option<Seen<'_>>,
+        seen: Option<SeenVersion<'_>>,
         operation: &OperationGuard,
     ) -> bool {
         seen.is_none_or(|seen| seen.below_newer) && self.is_overwritten(table, rid, operation)

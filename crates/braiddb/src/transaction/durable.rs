@@ -12,7 +12,7 @@ use super::error::OperationError;
 use super::worker::WorkerTransactions;
 use crate::log::{self, BlockPurpose, Lsn};
 use crate::planted::{Bug, is_planted};
-use crate::sched::{self, Cause, Waiter};
+use crate::sched::{self, WaitCause, Waiter};
 
 /// For a planted bug: wake-ups at multiples of this LSN are lost.
 const LOST_WAKE_UP: u64 = 1024;
@@ -100,7 +100,7 @@ impl WorkerTransactions {
             // Raised before this last check, so an advance that the check misses wakes this worker.
             self.engine().waiting.raise(self.number());
             if lsn >= log.durable() && log.poisoned().is_none() {
-                sched::park(Cause::Commit).await;
+                sched::park(WaitCause::Commit).await;
             }
         }
         Ok(())
@@ -129,7 +129,7 @@ impl WorkerTransactions {
             }
             let waiter = sched::current_waiter().await;
             self.grace_period_waiters.borrow_mut().push((now, waiter));
-            sched::park(Cause::GracePeriod).await;
+            sched::park(WaitCause::GracePeriod).await;
         }
         Ok(true)
     }
@@ -177,7 +177,7 @@ impl WorkerTransactions {
             log.demand(bytes, purpose);
             let refused = log.refused(bytes, purpose, seen).is_some();
             if !log.admits(bytes, purpose) && log.poisoned().is_none() && !refused {
-                sched::park(Cause::LogSpace).await;
+                sched::park(WaitCause::LogSpace).await;
             }
         }
         Ok(())

@@ -39,9 +39,11 @@ use crate::page::{
 };
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Base, ColdVersion, EncodedKey, NotReady, Records, Refusal, Secondary};
+use crate::record::{
+    ColdVersion, EncodedKey, InstallBase, InstallRefusal, NotReady, Records, Secondary,
+};
 use crate::rid::Rid;
-use crate::sched::{self, Cause, Interleaved, run_now};
+use crate::sched::{self, Interleaved, WaitCause, run_now};
 
 /// The action on an index entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,7 +184,7 @@ impl Transaction {
                         if self.remove_expired_conflict(table, &indexes, &error).await? => {}
                     Ok(done) => return done,
                     Err(Wait::Again) => {}
-                    Err(Wait::Undecided) => sched::yield_now(Cause::Undecided).await,
+                    Err(Wait::Undecided) => sched::yield_now(WaitCause::Undecided).await,
                     Err(Wait::Interrupted(why)) => {
                         let paged = table.paged().expect("a paged table's pages");
                         held = Some(self.gather(paged, &mut needs, &why).await?);
@@ -459,11 +461,11 @@ impl Transaction {
         let Some(rid) = found else { return Ok(false) };
         let base = match entries.base(rid, self.view(), operation) {
             Ok(base) => base,
-            Err(Refusal::Dead) => return Ok(false),
-            Err(Refusal::Conflict) => return Err(self.conflict_at(entries, key)),
-            Err(Refusal::Newer) => return Err(self.conflict_with_newer(entries, key)),
+            Err(InstallRefusal::Dead) => return Ok(false),
+            Err(InstallRefusal::Conflict) => return Err(self.conflict_at(entries, key)),
+            Err(InstallRefusal::Newer) => return Err(self.conflict_with_newer(entries, key)),
         };
-        if let Base::Committed(_, lsn) = base {
+        if let InstallBase::Committed(_, lsn) = base {
             self.note_lsn(lsn);
         }
         if base.is_tombstone() {

@@ -11,7 +11,7 @@ use super::index_scan::split_entry;
 use super::scan::Bounds;
 use super::worker::WorkerTransactions;
 use crate::record::{Records, Secondary};
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::types::KeyBuffer;
 
 /// Number of records or entries checked per snapshot.
@@ -43,7 +43,7 @@ pub(crate) async fn check_index(
             if after.is_none() {
                 break;
             }
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
     }
     Ok(problems)

@@ -30,7 +30,7 @@ use crate::page::{
     Admitted, HeldPages, Interrupted, LargeReadProgress, LargeRef, LargeValues, PageError,
     PagedTable, SlotValue, WouldSuspend,
 };
-use crate::sched::{self, Cause, Job};
+use crate::sched::{self, Job, WaitCause};
 use crate::sync::clock;
 
 /// Number of pieces that a task processes before it yields.
@@ -285,7 +285,7 @@ async fn remove(
     for piece in (0..values.pieces(large)).rev() {
         let waiting = worker.discarded.borrow().len().min(MAX_STEPS) as u32;
         if piece % (PIECES_PER_STEP * (1 + waiting)) == 0 {
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
             if worker.engine().checkpoints.stopping() {
                 return Ok(());
             }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use super::worker::WorkerTransactions;
 use crate::page::{HeldPages, PageError, PageNeeds, PendingCleanup};
 use crate::record::{Records, RecordsRef};
-use crate::sched::{self, Cause, Job};
+use crate::sched::{self, Job, WaitCause};
 use crate::sync::clock;
 use crate::types::KeyBuffer;
 
@@ -107,7 +107,7 @@ async fn try_tidy_all(worker: &WorkerTransactions) -> Result<(), PageError> {
             done += 1;
             let waiting = worker.untidy.borrow().len();
             if done % (1 + waiting.min(MAX_CONCURRENT - 1)) == 0 {
-                sched::yield_now(Cause::Memory).await;
+                sched::yield_now(WaitCause::Memory).await;
             }
             continue;
         };

@@ -28,7 +28,7 @@ use crate::page::{
 };
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 
 impl Transaction {
     /// Reads the transaction's view of a record, and whether another transaction has committed a
@@ -64,7 +64,7 @@ impl Transaction {
             }
             let Ok(record) = read else {
                 drop(operation);
-                sched::yield_now(Cause::Undecided).await;
+                sched::yield_now(WaitCause::Undecided).await;
                 continue;
             };
             let stale = record.provenance.below_newer && self.may_become_stale();

@@ -9,7 +9,7 @@ use super::scan::{BATCH, BATCH_BYTES, Bounds, Direction, RECORDS_PER_STEP, Scan,
 use crate::page::{CopiedValue, Interrupted, PagedRecord, PagedTable, WouldSuspend};
 use crate::reclaim;
 use crate::record::{EXPIRY_BYTES, Records};
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::types::KeyBuffer;
 
 /// Maximum number of leaves that a scan reads ahead; enough to reach nearly full disk throughput.
@@ -53,7 +53,7 @@ impl<'tx> Scan<'tx> {
                 // The first record's commit is being decided.
                 Ok(Some(_)) => {
                     drop(operation);
-                    sched::yield_now(Cause::Undecided).await;
+                    sched::yield_now(WaitCause::Undecided).await;
                 }
                 // The cursor stands behind a leaf without matching records.
                 Err(WouldSuspend::Interrupted(Interrupted::Restart)) => {}

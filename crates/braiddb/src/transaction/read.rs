@@ -7,9 +7,9 @@ use super::error::OperationError;
 use super::fault::PanicPoint;
 use super::value_view::Found;
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Located, Records, Seen};
+use crate::record::{RecordLocation, Records, SeenVersion};
 use crate::rid::Rid;
-use crate::sched::{self, Cause, Interleaved};
+use crate::sched::{self, Interleaved, WaitCause};
 use crate::types::KeyBuffer;
 use crate::version::{Address, Undecided};
 
@@ -95,7 +95,7 @@ impl Transaction {
                         }
                         return Ok(None);
                     };
-                    let own = seen.is_some_and(Seen::is_own);
+                    let own = seen.is_some_and(SeenVersion::is_own);
                     self.remember(table, key, rid);
                     let value = NonNull::from(value);
                     // SAFETY: found under the guard, and seen by this transaction.
@@ -144,7 +144,9 @@ impl Transaction {
             let begin = self.begin();
             let (found, stale) = match table.find(rid, self.view(), &operation).await {
                 _ if self.has_moved_on_from(begin) => continue,
-                Ok(seen) if seen.is_some_and(Seen::is_own) => return Ok(self.note(seen).is_some()),
+                Ok(seen) if seen.is_some_and(SeenVersion::is_own) => {
+                    return Ok(self.note(seen).is_some());
+                }
                 Ok(seen) => {
                     (self.note(seen).is_some(), self.is_stale(table, rid, seen, &operation))
                 }
@@ -181,12 +183,12 @@ impl Transaction {
         loop {
             match table.locate(rid, self.view(), operation) {
                 Ok(None) => return Ok(None),
-                Ok(Some(Located::At(address))) => {
+                Ok(Some(RecordLocation::At(address))) => {
                     self.note_lsn(address.lsn());
                     return Ok(Some(address));
                 }
-                Ok(Some(Located::Unlogged)) => return Err(OperationError::Unlogged),
-                Err(Undecided) => sched::yield_now(Cause::Undecided).await,
+                Ok(Some(RecordLocation::Unlogged)) => return Err(OperationError::Unlogged),
+                Err(Undecided) => sched::yield_now(WaitCause::Undecided).await,
             }
         }
     }

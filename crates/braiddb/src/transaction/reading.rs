@@ -23,7 +23,7 @@ use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim;
 use crate::record::{ColdVersion, Records};
 use crate::rid::Rid;
-use crate::sched::{self, Cause, Waiter};
+use crate::sched::{self, WaitCause, Waiter};
 
 /// Number of turns without a transaction's read before one more read is admitted although tasks are
 /// ready.
@@ -87,7 +87,7 @@ impl Reads {
             if let Some(permit) = in_line.permit(sched::current_waiter().await) {
                 return permit;
             }
-            sched::park(Cause::Storage).await;
+            sched::park(WaitCause::Storage).await;
         }
     }
 

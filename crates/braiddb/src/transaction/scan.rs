@@ -23,7 +23,7 @@ use crate::page::PagedCursor;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Copies, NotReady, Records, RecordsRef};
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::thread;
 use crate::types::KeyBuffer;
 
@@ -405,7 +405,7 @@ impl<'tx> Scan<'tx> {
                 return Some(batch);
             }
             // The first record's commit is being decided.
-            sched::yield_now(Cause::Undecided).await;
+            sched::yield_now(WaitCause::Undecided).await;
         }
     }
 

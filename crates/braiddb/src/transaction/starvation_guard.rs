@@ -13,7 +13,7 @@
 use super::context::Transaction;
 use super::engine::Engine;
 use super::worker::WorkerTransactions;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Failed certifications after which a transaction takes the priority token.
@@ -109,7 +109,7 @@ impl WorkerTransactions {
             if !self.engine().turnstile.is_taken_by_other(0) {
                 return;
             }
-            sched::yield_now(Cause::Undecided).await;
+            sched::yield_now(WaitCause::Undecided).await;
         }
     }
 }

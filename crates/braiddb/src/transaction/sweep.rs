@@ -28,7 +28,7 @@ use super::scan::Bounds;
 use super::worker::WorkerTransactions;
 use super::write::Intent;
 use crate::record::{Records, split_expiry};
-use crate::sched::{self, Cause, Job};
+use crate::sched::{self, Job, WaitCause};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::statistic::AtomicU64;
 use crate::sync::{self, clock};
@@ -174,7 +174,7 @@ async fn sweep_due() {
                 true => sweeps.end_of(&sweep.table),
                 false => under_way.push(sweep),
             }
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
             rest(&worker, (clock::now() - begun) * REST).await;
         }
     }
@@ -197,7 +197,7 @@ pub(crate) async fn sweep_now() -> Result<u64, OperationError> {
     for table in engine.tables().into_iter().filter(|table| table.expires()) {
         let mut sweep = TableSweep::begin(table, engine);
         while !sweep.go_on(&worker, ATTEMPTS).await? {
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         swept += sweep.swept;
     }
@@ -240,7 +240,7 @@ impl TableSweep {
                 break batch;
             }
             attempt += 1;
-            sched::yield_now(Cause::Undecided).await;
+            sched::yield_now(WaitCause::Undecided).await;
         };
         self.swept += batch.swept;
         worker.counters().expired_swept.add(batch.swept);
@@ -359,6 +359,6 @@ async fn rest(worker: &WorkerTransactions, time: Duration) {
     let until = clock::now() + time.min(MAX_PAUSE);
     let timer = worker.timers.set(until, sched::current_waiter().await);
     while !timer.is_over() {
-        sched::park(Cause::BackOff).await;
+        sched::park(WaitCause::BackOff).await;
     }
 }

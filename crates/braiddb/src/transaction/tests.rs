@@ -12,7 +12,7 @@ use crate::common::{PART_SECONDS, with_limit};
 use crate::log::{Log, Lsn};
 use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, Domain, Participation};
-use crate::record::{IndirectionEntry, Newest, Records};
+use crate::record::{IndirectionEntry, NewestVersion, Records};
 use crate::rid::Rid;
 use crate::sched::run_now;
 use crate::version::Stamp;
@@ -124,10 +124,10 @@ fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
         assert_eq!(evicted, 0);
         drop(acting);
         let found = table.newest(lost, looking.view(), &operation);
-        assert_eq!(found, Newest::Deciding, "the caller retries");
+        assert_eq!(found, NewestVersion::Deciding, "the caller retries");
         drop(inserter);
         assert_eq!(table.array().load(lost), IndirectionEntry::Dead);
-        assert_eq!(table.newest(lost, looking.view(), &operation), Newest::Gone);
+        assert_eq!(table.newest(lost, looking.view(), &operation), NewestVersion::Gone);
     });
 }
 

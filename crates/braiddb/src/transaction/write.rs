@@ -7,7 +7,7 @@ use super::write_set::WriteKind;
 use crate::index::MAX_KEY_BYTES;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Base, Records, RecordsRef, Refusal};
+use crate::record::{InstallBase, InstallRefusal, Records, RecordsRef};
 use crate::rid::Rid;
 use crate::sched;
 use crate::version::{MAX_VALUE_BYTES, Stamp, VersionRef};
@@ -167,19 +167,19 @@ impl Transaction {
         let (base, version) = loop {
             let base = match table.base(rid, self.view(), operation) {
                 Ok(base) => base,
-                Err(Refusal::Dead) => return Err(Dead),
-                Err(Refusal::Conflict) => return Ok(Err(self.conflict_at(table, key))),
-                Err(Refusal::Newer) => return Ok(Err(self.conflict_with_newer(table, key))),
+                Err(InstallRefusal::Dead) => return Err(Dead),
+                Err(InstallRefusal::Conflict) => return Ok(Err(self.conflict_at(table, key))),
+                Err(InstallRefusal::Newer) => return Ok(Err(self.conflict_with_newer(table, key))),
             };
             // The result of the write reveals whether the record exists.
-            if let Base::Committed(_, lsn) = base
+            if let InstallBase::Committed(_, lsn) = base
                 && !is_planted(Bug::RefusalNotNoted)
             {
                 self.note_lsn(lsn);
             }
             match (intent, base.is_tombstone()) {
                 (Intent::Insert(_), false) => {
-                    let own = matches!(base, Base::Own(_));
+                    let own = matches!(base, InstallBase::Own(_));
                     if !own && !is_planted(Bug::RefusedInsertNotNoted) {
                         self.note_record(table, rid, key);
                     }
@@ -209,11 +209,11 @@ impl Transaction {
         // SAFETY: just installed by this transaction, which alone may replace it.
         let installed = unsafe { version.get() };
         match base {
-            Base::Own(own) => {
+            InstallBase::Own(own) => {
                 installed.set_position(own.position());
                 writes.replace(own.position(), version, intent == Intent::Delete);
             }
-            Base::Committed(..) | Base::Cold(_) => {
+            InstallBase::Committed(..) | InstallBase::Cold(_) => {
                 installed.set_position(writes.next_position());
                 let kind = match (intent, base.is_tombstone()) {
                     (Intent::Delete, _) => WriteKind::Delete,

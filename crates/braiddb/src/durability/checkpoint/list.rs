@@ -8,7 +8,7 @@ use crate::log::{LogError, LogFiles};
 use crate::page::{LeafWalk, Listing, PagedTable};
 use crate::record::Records;
 use crate::rid::TableId;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::{Engine, OperationError, WorkerTransactions};
 
 /// Starts the listing of paged tables, if the database has any. Raises the database's format
@@ -131,7 +131,7 @@ impl Output {
                     self.records += u64::from(leaf.stored.records);
                 }
             }
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         self.write_leaf_chunk(chunk).await
     }

@@ -17,7 +17,7 @@ use crate::page::Listing;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Records;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::{Engine, OperationError, PanicPoint, WorkerTransactions};
 use crate::types::KeyBuffer;
 use crate::version::DEFAULT_KEY_BYTES;
@@ -43,7 +43,7 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     if is_full(&written) && files.remove_spare() {
         // Space of spare segments: without a checkpoint, the log cannot use it either.
         while files.remove_spare() {
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         written = write_as(files, &unfinished).await;
     }
@@ -230,7 +230,7 @@ impl Output {
                 self.live.add(address.lsn(), bytes as u64, self.segment_bytes);
             }
             transaction.end_uncounted();
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         if chunk.is_empty() { Ok(()) } else { self.write_chunk(chunk).await }
     }

@@ -6,8 +6,8 @@ use super::find::{Item, Stage, Victims};
 use super::pass::Moving;
 use crate::log::{self, BlockPurpose, ColdSpan, ColdStore, RecordKind, RecordView};
 use crate::reclaim;
-use crate::record::Newest;
-use crate::sched::{self, Cause, Interleaved};
+use crate::record::NewestVersion;
+use crate::sched::{self, Interleaved, WaitCause};
 use crate::transaction::{OperationError, WorkerTransactions};
 use crate::version::Link;
 
@@ -112,7 +112,7 @@ async fn copy(
         let bytes = block_bytes(some.iter().map(|(_, record)| record));
         worker.wait_for_space(bytes, BlockPurpose::Upkeep).await?;
         log_block(worker, some, moving)?;
-        sched::yield_now(Cause::Memory).await;
+        sched::yield_now(WaitCause::Memory).await;
     }
     Ok(())
 }
@@ -138,7 +138,7 @@ fn log_block(
     let mut same = Vec::<(&mut Item, &RecordView<'_>, Link)>::with_capacity(records.len());
     for (item, record) in records {
         let newest = moving.table(item).newest(item.rid, transaction.view(), &operation);
-        if let Newest::Committed(link, kept) = newest
+        if let NewestVersion::Committed(link, kept) = newest
             && kept == item.kept()
         {
             same.push((item, record, link));

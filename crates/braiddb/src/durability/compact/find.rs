@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::log::Lsn;
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Kept, Newest, Records};
+use crate::record::{HeldLogRange, NewestVersion, Records};
 use crate::rid::Rid;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::{OperationError, WorkerTransactions};
 use crate::version::{Link, View};
 
@@ -29,7 +29,7 @@ impl Victims {
     }
 
     /// Returns whether a victim contains a part of this extent of the log.
-    pub(super) fn hold(&self, kept: Kept) -> bool {
+    pub(super) fn hold(&self, kept: HeldLogRange) -> bool {
         let segments = self.segment_of(kept.lsn)..=self.segment_of(kept.last());
         self.segments.range(segments).next().is_some()
     }
@@ -64,16 +64,16 @@ pub(super) enum Stage {
 }
 
 impl Item {
-    pub(super) fn kept(&self) -> Kept {
-        Kept { lsn: self.from, usual_bytes: self.bytes as usize }
+    pub(super) fn kept(&self) -> HeldLogRange {
+        HeldLogRange { lsn: self.from, usual_bytes: self.bytes as usize }
     }
 
     /// Restarts the move, for the record's current location.
-    pub(super) fn restart(&mut self, kept: Kept) {
+    pub(super) fn restart(&mut self, kept: HeldLogRange) {
         *self = Self::new(self.table, self.rid, kept);
     }
 
-    fn new(table: u32, rid: Rid, kept: Kept) -> Self {
+    fn new(table: u32, rid: Rid, kept: HeldLogRange) -> Self {
         let bytes = u32::try_from(kept.usual_bytes).expect("records are shorter");
         Self { table, bytes, rid, from: kept.lsn, stage: Stage::Found }
     }
@@ -86,7 +86,7 @@ pub(super) enum EntryTarget {
     Elsewhere,
     /// The entry points to an extent in a victim, by this link. Without a link, a write is in
     /// flight, and the extent becomes the target only if the write fails.
-    ToVictim(Option<Link>, Kept),
+    ToVictim(Option<Link>, HeldLogRange),
     /// A transaction that is ending at this moment decides the target.
     Deciding,
 }
@@ -103,11 +103,11 @@ pub(super) fn entry_target(
     operation: &OperationGuard,
 ) -> Result<EntryTarget, OperationError> {
     let (link, kept) = match table.newest(rid, view, operation) {
-        Newest::Gone | Newest::InFlight(None) => return Ok(EntryTarget::Elsewhere),
-        Newest::Deciding => return Ok(EntryTarget::Deciding),
-        Newest::Unlogged => return Err(OperationError::Unlogged),
-        Newest::InFlight(Some(below)) => (None, below),
-        Newest::Committed(link, kept) => (Some(link), kept),
+        NewestVersion::Gone | NewestVersion::InFlight(None) => return Ok(EntryTarget::Elsewhere),
+        NewestVersion::Deciding => return Ok(EntryTarget::Deciding),
+        NewestVersion::Unlogged => return Err(OperationError::Unlogged),
+        NewestVersion::InFlight(Some(below)) => (None, below),
+        NewestVersion::Committed(link, kept) => (Some(link), kept),
     };
     Ok(if victims.hold(kept) { EntryTarget::ToVictim(link, kept) } else { EntryTarget::Elsewhere })
 }
@@ -133,7 +133,7 @@ pub(super) async fn find(
                 look_at(worker, table, &mut left, victims, |rid, kept| {
                     items.push(Item::new(place, rid, kept));
                 })?;
-                sched::yield_now(Cause::Memory).await;
+                sched::yield_now(WaitCause::Memory).await;
             }
         }
     }
@@ -148,7 +148,7 @@ fn look_at(
     table: &Records,
     rids: &mut Vec<Rid>,
     victims: &Victims,
-    mut found: impl FnMut(Rid, Kept),
+    mut found: impl FnMut(Rid, HeldLogRange),
 ) -> Result<(), OperationError> {
     let operation = reclaim::enter();
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;

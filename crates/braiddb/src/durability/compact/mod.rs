@@ -42,7 +42,7 @@ pub(super) use plan::Live;
 use super::checkpoint::{self, Written};
 use crate::log::{LogFiles, Lsn};
 use crate::planted::{Bug, is_planted};
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::{Engine, OperationError, PanicPoint, WorkerTransactions};
 
 /// Maximum number of rounds of one compaction.
@@ -150,7 +150,7 @@ impl Compacted {
             self.bytes += files.segment_bytes();
             self.gained += files.segment_bytes();
             // A file system may take milliseconds to remove a file.
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use super::find::{EntryTarget, Item, Stage, TURN, Victims, entry_target};
 use crate::log::{LogFiles, Lsn};
 use crate::reclaim;
 use crate::record::Records;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::{OperationError, WorkerTransactions};
 
 /// Number of records examined before the copying of those that need it.
@@ -60,7 +60,7 @@ pub(super) async fn pass(
                 table.prefetch(of_table.iter().map(|item| item.rid)).await;
             }
             look_at(worker, moving, some, &mut found)?;
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         copy_all(worker, &store, &mut found, moving).await?;
     }

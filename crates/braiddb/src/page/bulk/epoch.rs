@@ -14,7 +14,9 @@ use std::cell::Cell;
 use crate::log::Lsn;
 use crate::page::value::CopiedValue;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::version::{Outcome, Stamp, StatusTable, TransactionName, Undecided, View, Visible};
+use crate::version::{
+    Stamp, StatusTable, TransactionName, TransactionStatus, Undecided, View, Visibility,
+};
 
 /// Newest bulk epoch of a table; numbered from 1.
 #[derive(Debug, Default)]
@@ -99,10 +101,12 @@ impl BulkEpochs {
                 };
             };
             match status.outcome(name) {
-                Outcome::Stale => {}
-                Outcome::Committed(lsn) => return BulkMarks::Committed(lsn),
-                Outcome::Aborted => return BulkMarks::Aborted,
-                Outcome::Active | Outcome::Committing(_) => return BulkMarks::Undecided,
+                TransactionStatus::Stale => {}
+                TransactionStatus::Committed(lsn) => return BulkMarks::Committed(lsn),
+                TransactionStatus::Aborted => return BulkMarks::Aborted,
+                TransactionStatus::Active | TransactionStatus::Committing(_) => {
+                    return BulkMarks::Undecided;
+                }
             }
         }
     }
@@ -144,7 +148,7 @@ impl VirtualChange {
     ///
     /// # Errors
     /// While another worker decides the outcome; the caller then reads the record again.
-    pub(in crate::page) fn seen_by(&self, view: View<'_>) -> Result<Visible, Undecided> {
+    pub(in crate::page) fn seen_by(&self, view: View<'_>) -> Result<Visibility, Undecided> {
         let looks = Cell::new(0);
         let stamp = || {
             // A second look means that the name was stale. The stamp may belong to another epoch by
@@ -160,7 +164,10 @@ impl VirtualChange {
     pub(in crate::page) fn is_committed(&self, status: &StatusTable) -> bool {
         match self.stamp.name() {
             None => self.stamp != Stamp::ABORTED,
-            Some(name) => matches!(status.outcome(name), Outcome::Committed(_) | Outcome::Stale),
+            Some(name) => matches!(
+                status.outcome(name),
+                TransactionStatus::Committed(_) | TransactionStatus::Stale
+            ),
         }
     }
 }

@@ -35,7 +35,7 @@ use crate::page::value::LargeRef;
 use crate::page::write_back::Images;
 use crate::page::zone::RUN_SLOTS;
 use crate::reclaim;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::oneshot;
 use crate::version::{Undecided, View};
 
@@ -116,7 +116,7 @@ impl<'t> LeafWalk<'t> {
             drop(held.take());
             match listed {
                 Ok(()) => {}
-                Err(WalkStop::Undecided) => sched::yield_now(Cause::Undecided).await,
+                Err(WalkStop::Undecided) => sched::yield_now(WaitCause::Undecided).await,
                 Err(WalkStop::Failed(error)) => return Err(error),
                 Err(WalkStop::Interrupted(why)) => {
                     let key = self.next.as_deref().unwrap_or_default();

@@ -38,7 +38,7 @@ use crate::reclaim::{self, OperationGuard};
 use crate::rid::TableId;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::{self, spin_loop, yield_thread};
-use crate::version::{Outcome, Stamp, StatusTable, Undecided, View, Visible};
+use crate::version::{Stamp, StatusTable, TransactionStatus, Undecided, View, Visibility};
 
 const LATCHED: u64 = 1;
 /// Reference of the mapping table; the reference of a change is 1.
@@ -423,9 +423,11 @@ impl<'a> Chain<'a> {
                 None => stamp.lsn().expect("not in flight"),
                 Some(name) if name == view.me => return Ok(ChainBase::Own(newest)),
                 Some(name) => match view.status.outcome(name) {
-                    Outcome::Committed(lsn) => lsn,
-                    Outcome::Stale => continue,
-                    Outcome::Active | Outcome::Committing(_) | Outcome::Aborted => {
+                    TransactionStatus::Committed(lsn) => lsn,
+                    TransactionStatus::Stale => continue,
+                    TransactionStatus::Active
+                    | TransactionStatus::Committing(_)
+                    | TransactionStatus::Aborted => {
                         return Err(WriteRefusal::Conflict);
                     }
                 },
@@ -516,9 +518,9 @@ impl<'o> WalkHead<'o> {
         while let Some(change) = next {
             let (committed, own) = match view.sees(|| change.stamp()) {
                 None => return Err(Undecided),
-                Some(Visible::Own) => (None, true),
-                Some(Visible::Committed(lsn)) => (Some(lsn), false),
-                Some(Visible::No) => {
+                Some(Visibility::Own) => (None, true),
+                Some(Visibility::Committed(lsn)) => (Some(lsn), false),
+                Some(Visibility::No) => {
                     below_newer = below_newer || is_committed(change, view.status);
                     value = SeenValue::Before(change.before());
                     // SAFETY: linked when it is loaded, under the guard with lifetime `'o`.
@@ -548,9 +550,11 @@ fn is_aborted(change: ChainChange<'_>, status: &StatusTable) -> bool {
         let stamp = change.stamp();
         let Some(name) = stamp.name() else { return stamp == Stamp::ABORTED };
         match status.outcome(name) {
-            Outcome::Aborted => return true,
-            Outcome::Stale => {}
-            Outcome::Active | Outcome::Committing(_) | Outcome::Committed(_) => return false,
+            TransactionStatus::Aborted => return true,
+            TransactionStatus::Stale => {}
+            TransactionStatus::Active
+            | TransactionStatus::Committing(_)
+            | TransactionStatus::Committed(_) => return false,
         }
     }
 }
@@ -560,9 +564,11 @@ fn is_committed(change: ChainChange<'_>, status: &StatusTable) -> bool {
         let stamp = change.stamp();
         let Some(name) = stamp.name() else { return stamp != Stamp::ABORTED };
         match status.outcome(name) {
-            Outcome::Committed(_) => return true,
-            Outcome::Stale => {}
-            Outcome::Active | Outcome::Committing(_) | Outcome::Aborted => return false,
+            TransactionStatus::Committed(_) => return true,
+            TransactionStatus::Stale => {}
+            TransactionStatus::Active
+            | TransactionStatus::Committing(_)
+            | TransactionStatus::Aborted => return false,
         }
     }
 }

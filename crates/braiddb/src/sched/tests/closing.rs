@@ -157,7 +157,7 @@ fn what_waits_for_other_transfers_counts_among_what_runs() {
         held.released.store(1, Ordering::SeqCst);
         let polled_again = || {
             let counters = &held.executor.counters()[0];
-            counters.suspensions[Cause::Foreign as usize].get() > 0
+            counters.suspensions[WaitCause::Foreign as usize].get() > 0
         };
         let begun = std::time::Instant::now();
         while !polled_again() {
@@ -264,7 +264,7 @@ fn transfers_of_upkeep_are_not_ordinary() {
             let mut kept = Box::pin(sync(file));
             assert!(kept.poll_unpin(&mut nobody).is_pending());
             while transfers() > 0 {
-                yield_now(Cause::Undecided).await;
+                yield_now(WaitCause::Undecided).await;
             }
             // Though nobody has asked for it.
             (ordinary_transfers(), kept).0

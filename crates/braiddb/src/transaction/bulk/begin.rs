@@ -12,7 +12,7 @@ use super::{BulkLog, BulkTable, BulkWrites};
 use crate::log::LogError;
 use crate::record::{ChangingIndexes, Records};
 use crate::rid::TableId;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::{self, clock};
 use crate::transaction::context::Transaction;
 use crate::transaction::isolation::Mode;
@@ -153,13 +153,13 @@ impl WorkerTransactions {
             }
             // A simulation must not depend on time, unless the schedule controls time.
             if look < RESTS_FROM || cfg!(braid_simulation) && !sync::takes_part() {
-                sched::yield_now(Cause::Undecided).await;
+                sched::yield_now(WaitCause::Undecided).await;
                 continue;
             }
             let until = clock::now() + std::time::Duration::from_millis(1);
             let timer = self.timers.set(until, sched::current_waiter().await);
             while !timer.is_over() {
-                sched::park(Cause::BackOff).await;
+                sched::park(WaitCause::BackOff).await;
             }
         }
         Ok(false)

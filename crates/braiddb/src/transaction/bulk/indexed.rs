@@ -8,7 +8,7 @@
 use super::Transaction;
 use crate::record::EncodedKey;
 use crate::record::Records;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::error::{IndexError, OperationError, UniqueViolation};
 use crate::transaction::index_keys::{Change, changes, detached};
 use crate::transaction::write::Intent;
@@ -24,7 +24,7 @@ impl<'t> ExclusiveStep<'t> {
             {
                 return Self(transaction);
             }
-            sched::yield_now(Cause::Undecided).await;
+            sched::yield_now(WaitCause::Undecided).await;
         }
     }
 }

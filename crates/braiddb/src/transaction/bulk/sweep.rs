@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::log::Lsn;
 use crate::page::{PagedTable, SweepPosition};
 use crate::record::Records;
-use crate::sched::{self, Cause, Job};
+use crate::sched::{self, Job, WaitCause};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, clock};
 use crate::transaction::engine::Engine;
@@ -161,7 +161,7 @@ async fn sweep(
     let mut leaves = 0_u32;
     while let Some(at) = position {
         if leaves.is_multiple_of(LEAVES_PER_STEP) {
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         if engine.checkpoints.stopping() {
             return Ok(false);

@@ -12,7 +12,7 @@ use crate::common::{PART_SECONDS, with_limit};
 use crate::log::Log;
 use crate::memory::MemoryCounters;
 use crate::reclaim::{self, Domain, Participation};
-use crate::record::{IndirectionEntry, Newest, Records, RecordsRef};
+use crate::record::{IndirectionEntry, NewestVersion, Records, RecordsRef};
 use crate::rid::{Rid, TableId};
 use crate::sched;
 use crate::version::{Link, Stamp, VersionRef};
@@ -224,20 +224,22 @@ fn compaction_follows_no_write_that_is_being_decided() {
             newest
         };
         assert!(
-            matches!(newest(), Newest::InFlight(Some(_))),
+            matches!(newest(), NewestVersion::InFlight(Some(_))),
             "it may abort: then the version below counts"
         );
         engine.status.committing(name);
-        assert_eq!(newest(), Newest::Deciding);
+        assert_eq!(newest(), NewestVersion::Deciding);
         let lsn = engine.log.advance_clock();
         engine.status.drew(name, lsn);
         engine.status.committed(name);
-        assert_eq!(newest(), Newest::Deciding, "the version below may be freed");
+        assert_eq!(newest(), NewestVersion::Deciding, "the version below may be freed");
         version.set_stamp(Stamp::ABORTED);
-        assert_eq!(newest(), Newest::Deciding, "the entry has changed");
+        assert_eq!(newest(), NewestVersion::Deciding, "the entry has changed");
         version.set_record(lsn, Some(lsn));
         version.set_stamp(Stamp::committed(lsn));
-        assert!(matches!(newest(), Newest::Committed(Link::Version(head), _) if head == written));
+        assert!(
+            matches!(newest(), NewestVersion::Committed(Link::Version(head), _) if head == written)
+        );
         let superseded = Garbage::Superseded { table: RecordsRef::new(&table), rid, version: base };
         hand.worker.garbage.borrow_mut().push(lsn, superseded);
     });
