@@ -6,7 +6,7 @@ use super::error::Result;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, check_key, encode, encode_range};
 use crate::sched::engine_code;
-use crate::transaction::{Bounds, Intent, WorkerTransactions};
+use crate::transaction::{ScanBounds, WorkerTransactions, WriteIntent};
 use crate::types::{TableKey, Value};
 
 impl Transaction {
@@ -62,7 +62,7 @@ impl Transaction {
             change(V::decode(found.bytes())?)
         };
         let value = V::encode(changed.borrow())?;
-        self.write_encoded(table, key, Intent::Update(&value)).await?;
+        self.write_encoded(table, key, WriteIntent::Update(&value)).await?;
         Ok(true)
     }
 
@@ -200,7 +200,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let intent = value.map_or(Intent::Delete, Intent::Put);
+        let intent = value.map_or(WriteIntent::Delete, WriteIntent::Put);
         self.write_encoded(table, key, intent).await.map(drop)
     }
 
@@ -242,7 +242,7 @@ impl Transaction {
     pub(super) async fn delete_encoded_range<K, V>(
         &self,
         table: &Table<K, V>,
-        range: Bounds,
+        range: ScanBounds,
     ) -> Result<u64>
     where
         K: TableKey + ?Sized,
@@ -250,7 +250,7 @@ impl Transaction {
     {
         let (mut keys, mut deleted) = (self.encoded_keys(table, range)?, 0);
         while let Some(key) = keys.next_encoded().await? {
-            deleted += u64::from(self.write_encoded(table, key, Intent::Delete).await?);
+            deleted += u64::from(self.write_encoded(table, key, WriteIntent::Delete).await?);
         }
         Ok(deleted)
     }

@@ -25,7 +25,7 @@ use crate::record::{ChangingIndexes, Records};
 use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
 use crate::transaction::{
-    CatalogRow, Engine, Intent, OperationError, WorkerTransactions, clear_dropped,
+    CatalogRow, Engine, OperationError, WorkerTransactions, WriteIntent, clear_dropped,
 };
 use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
@@ -264,14 +264,14 @@ impl Transaction {
         dropped: &DroppedTable,
     ) -> Result<Vec<(Arc<Records>, CatalogRow)>> {
         self.row_of(dropped.id, &dropped.name).await?;
-        self.write_row(name_key(&dropped.name), Intent::Delete).await?;
+        self.write_row(name_key(&dropped.name), WriteIntent::Delete).await?;
         self.put_dropped(dropped).await?;
         let mut indexes = Vec::new();
         for mut row in self.index_rows().await? {
             if row.table_id == dropped.id {
                 row.stage = IndexStage::Dropping;
                 let row = row.catalog_row(self.engine());
-                self.write_row(&row.1.key, Intent::Update(&row.1.value)).await?;
+                self.write_row(&row.1.key, WriteIntent::Update(&row.1.value)).await?;
                 indexes.push(row);
             }
         }
@@ -285,12 +285,12 @@ impl Transaction {
     }
 
     async fn put_dropped(&self, dropped: &DroppedTable) -> Result<()> {
-        Ok(self.write_row(&dropped.key(), Intent::Put(&dropped.encode())).await?)
+        Ok(self.write_row(&dropped.key(), WriteIntent::Put(&dropped.encode())).await?)
     }
 
     /// Writes the row of a dropped table anew, and says whether there is one.
     pub(super) async fn touch_dropped(&self, dropped: &DroppedTable) -> Result<bool> {
-        match self.write_row(&dropped.key(), Intent::Update(&dropped.encode())).await {
+        match self.write_row(&dropped.key(), WriteIntent::Update(&dropped.encode())).await {
             Err(OperationError::KeyNotFound) => Ok(false),
             written => Ok(written.map(|()| true)?),
         }
@@ -299,7 +299,7 @@ impl Transaction {
     pub(super) async fn write_row(
         &self,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
     ) -> Result<(), OperationError> {
         let catalog = self.catalog();
         engine_code(self.core().write(&catalog, key, intent)).await?;
@@ -313,17 +313,17 @@ impl Transaction {
             return Ok(());
         }
         row.name = to.to_owned();
-        match self.write_row(name_key(to), Intent::Insert(&row.encode())).await {
+        match self.write_row(name_key(to), WriteIntent::Insert(&row.encode())).await {
             Err(OperationError::KeyExists) => return Err(Error::TableExists(to.to_owned())),
             inserted => inserted?,
         }
-        self.write_row(name_key(from), Intent::Delete).await?;
+        self.write_row(name_key(from), WriteIntent::Delete).await?;
         for mut row in self.index_rows().await? {
             // Whoever deletes a dropped one knows its row as it is.
             if row.table_id == table.id.0 && row.stage != IndexStage::Dropping {
                 row.table = to.to_owned();
                 let (_, row) = row.catalog_row(self.engine());
-                self.write_row(&row.key, Intent::Update(&row.value)).await?;
+                self.write_row(&row.key, WriteIntent::Update(&row.value)).await?;
             }
         }
         Ok(())
@@ -341,9 +341,9 @@ impl Transaction {
     {
         let records = self.records(table)?;
         let delete = async |key: &[u8]| {
-            let deleted = self.core().write(records, key, Intent::Delete).await?;
+            let deleted = self.core().write(records, key, WriteIntent::Delete).await?;
             if !deleted && records.expires() {
-                self.core().write(records, key, Intent::Expire).await?;
+                self.core().write(records, key, WriteIntent::Expire).await?;
             }
             Ok(())
         };

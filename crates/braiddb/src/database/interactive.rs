@@ -26,7 +26,9 @@ use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded,
 };
 use crate::sync::{OnceLock, async_queue, clock, oneshot};
-use crate::transaction::{AbortCause, Engine, InteractivePermit, Mode, WorkerTransactions};
+use crate::transaction::{
+    AbortCause, Engine, InteractivePermit, TransactionMode, WorkerTransactions,
+};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// Runs a step and sends the result to its caller. Returns `false` if the step panicked.
@@ -208,10 +210,14 @@ impl Workers {
     /// # Errors
     /// As [`Database::begin`].
     pub(super) async fn begin_unlimited(&self) -> Result<(InteractiveTransaction, Lsn)> {
-        self.begin(Mode::ReadOnly, false).await
+        self.begin(TransactionMode::ReadOnly, false).await
     }
 
-    async fn begin(&self, mode: Mode, limited: bool) -> Result<(InteractiveTransaction, Lsn)> {
+    async fn begin(
+        &self,
+        mode: TransactionMode,
+        limited: bool,
+    ) -> Result<(InteractiveTransaction, Lsn)> {
         let (requests, inbox) = async_queue::unbounded();
         let (reply, begun) = oneshot::channel();
         let (inbox, reply) = (UntilRecorded::new(inbox), UntilRecorded::new(reply));
@@ -226,7 +232,7 @@ impl Workers {
 
 /// The worker's side of an interactive transaction.
 async fn serve(
-    (mode, limited): (Mode, bool),
+    (mode, limited): (TransactionMode, bool),
     mut inbox: UntilRecorded<async_queue::UnboundedReceiver<Request>>,
     begun: UntilRecorded<oneshot::Sender<Result<Lsn>>>,
     at_expiry: Arc<OnceLock<Expired>>,

@@ -101,7 +101,7 @@ pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
 pub use weak::WeakDatabase;
 use workers::Workers;
 
-use crate::durability::{self, RecoveryError, Watch};
+use crate::durability::{self, RecoveryError, RecoveryObserver};
 use crate::io::{self, SimulatedDisk};
 use crate::log::{self, ColdStore, Log, LogError, LogOptions};
 use crate::memory::MemoryCounters;
@@ -271,7 +271,7 @@ impl Database {
         directory: &Path,
         options: Options,
         simulated: Option<(&SimulatedDisk, u64)>,
-        watch: Watch<'_>,
+        watch: RecoveryObserver<'_>,
     ) -> Result<Self> {
         options.validate().map_err(Error::Options)?;
         let tuning = &options.tuning;
@@ -299,7 +299,7 @@ impl Database {
         log_options: LogOptions,
         options: &Options,
         simulated: Option<(&SimulatedDisk, u64)>,
-        watch: Watch<'_>,
+        watch: RecoveryObserver<'_>,
     ) -> Result<Self> {
         let memory_budget = match (simulated, options.memory_budget) {
             // A simulation must not depend on the machine's memory.

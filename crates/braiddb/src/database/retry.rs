@@ -10,7 +10,8 @@ use crate::rid::TableId;
 use crate::sched::{self, WaitCause};
 use crate::sync::{self, clock};
 use crate::transaction::{
-    NamedKeys, OperationError, TakenTurnstile, Transaction, TurnedAway, WorkerTransactions,
+    ActiveTransaction, NamedKeys, OperationError, PriorityToken, WorkerTransactions,
+    YieldedToPriority,
 };
 
 /// Why an attempt is to be made again.
@@ -59,20 +60,20 @@ impl Lost {
 pub(super) struct Retries<'w> {
     worker: &'w Rc<WorkerTransactions>,
     failed_certifications: u32,
-    turnstile: Option<TakenTurnstile<'w>>,
-    turned_away: TurnedAway,
+    turnstile: Option<PriorityToken<'w>>,
+    turned_away: YieldedToPriority,
 }
 
 impl<'w> Retries<'w> {
     /// None yet.
     pub(super) fn new(worker: &'w Rc<WorkerTransactions>) -> Self {
-        let turned_away = TurnedAway::default();
+        let turned_away = YieldedToPriority::default();
         Self { worker, failed_certifications: 0, turnstile: None, turned_away }
     }
 
     /// Lets the next attempt pass the turnstile, if it has that, or was turned away too often.
     #[inline]
-    pub(super) fn let_pass(&mut self, transaction: &Transaction) {
+    pub(super) fn let_pass(&mut self, transaction: &ActiveTransaction) {
         self.turned_away.exempt_after_refusals(transaction);
         if let Some(turnstile) = &self.turnstile {
             turnstile.let_pass(transaction);

@@ -29,7 +29,7 @@ use crate::transaction;
 /// # Ok::<_, Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Savepoint(transaction::Savepoint);
+pub struct Savepoint(transaction::WriteSavepoint);
 
 impl Transaction {
     /// Remembers how far the transaction has got, so that what it writes from here on can be taken back

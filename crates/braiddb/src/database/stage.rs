@@ -13,7 +13,7 @@ use super::transaction::Transaction;
 use super::{Database, refuse_on_worker};
 use crate::rid::TableId;
 use crate::sched::engine_code;
-use crate::transaction::{Intent, OperationError};
+use crate::transaction::{OperationError, WriteIntent};
 use crate::types::{Key, Value};
 
 /// A table that is being filled, and that nobody finds by its name until it is published: for loading more than
@@ -232,12 +232,12 @@ impl Transaction {
             return Err(if exists { Error::TableExists(name) } else { Error::TableNotFound(name) });
         }
         let row = description.encode();
-        match self.write_row(name_key(&description.name), Intent::Insert(&row)).await {
+        match self.write_row(name_key(&description.name), WriteIntent::Insert(&row)).await {
             Err(OperationError::KeyExists) => {
                 return Err(Error::TableExists(description.name.clone()));
             }
             inserted => inserted?,
         }
-        Ok(self.write_row(&dropped.key(), Intent::Delete).await?)
+        Ok(self.write_row(&dropped.key(), WriteIntent::Delete).await?)
     }
 }

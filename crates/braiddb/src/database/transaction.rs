@@ -9,7 +9,9 @@ use crate::index::MAX_KEY_BYTES;
 use crate::page::PagedTable;
 use crate::record::{self, Records};
 use crate::sched::{Contained, engine_call, engine_code};
-use crate::transaction::{self, Bounds, Engine, Found, Intent, SeenRecord, unexpired_at};
+use crate::transaction::{
+    self, Engine, FoundValue, ScanBounds, SeenRecord, WriteIntent, unexpired_at,
+};
 use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
 
 /// A transaction under way: a snapshot of the database and the writes made on top of it.
@@ -21,27 +23,27 @@ use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
 /// loses nothing, and a write has happened exactly if its future became ready.
 #[derive(Debug)]
 pub struct Transaction {
-    pub(super) core: transaction::Transaction,
+    pub(super) core: transaction::ActiveTransaction,
     attempt: u32,
 }
 
 impl Transaction {
-    pub(super) fn new(core: transaction::Transaction, attempt: u32) -> Self {
+    pub(super) fn new(core: transaction::ActiveTransaction, attempt: u32) -> Self {
         if attempt > 1 {
             core.set_repeated();
         }
         Self { core, attempt }
     }
 
-    pub(super) fn core(&self) -> &transaction::Transaction {
+    pub(super) fn core(&self) -> &transaction::ActiveTransaction {
         &self.core
     }
 
-    pub(super) fn core_mut(&mut self) -> &mut transaction::Transaction {
+    pub(super) fn core_mut(&mut self) -> &mut transaction::ActiveTransaction {
         &mut self.core
     }
 
-    pub(super) fn into_core(self) -> transaction::Transaction {
+    pub(super) fn into_core(self) -> transaction::ActiveTransaction {
         self.core
     }
 
@@ -285,7 +287,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let value = V::encode(value)?;
-        self.write_encoded(table, &encode(key), Intent::Insert(&value)).await?;
+        self.write_encoded(table, &encode(key), WriteIntent::Insert(&value)).await?;
         Ok(())
     }
 
@@ -312,7 +314,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let value = V::encode(value)?;
-        self.write_encoded(table, &encode(key), Intent::Put(&value)).await?;
+        self.write_encoded(table, &encode(key), WriteIntent::Put(&value)).await?;
         Ok(())
     }
 
@@ -339,7 +341,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let value = V::encode(value)?;
-        self.write_encoded(table, &encode(key), Intent::Update(&value)).await?;
+        self.write_encoded(table, &encode(key), WriteIntent::Update(&value)).await?;
         Ok(())
     }
 
@@ -364,7 +366,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        self.write_encoded(table, &encode(key), Intent::Delete).await
+        self.write_encoded(table, &encode(key), WriteIntent::Delete).await
     }
 
     /// The value of a key that is encoded, decoded and owned.
@@ -380,7 +382,7 @@ impl Transaction {
         let records = self.records(table)?;
         check_key(records, key)?;
         let found = engine_code(self.core.get(records, key)).await?;
-        let owned = |found: Found<'_>| V::decode(found.bytes()).map(V::into_owned);
+        let owned = |found: FoundValue<'_>| V::decode(found.bytes()).map(V::into_owned);
         Ok(found.map(owned).transpose()?)
     }
 
@@ -388,7 +390,7 @@ impl Transaction {
         &self,
         table: &Table<K, V>,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
     ) -> Result<bool>
     where
         K: TableKey + ?Sized,
@@ -424,7 +426,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let Bounds { low, high } = encode_range(&range);
+        let ScanBounds { low, high } = encode_range(&range);
         self.scan_encoded(table, low, high)
     }
 
@@ -468,7 +470,7 @@ impl Transaction {
     {
         let mut start = KeyBuffer::new();
         K::encode_prefix(prefix, &mut start);
-        let Bounds { low, high } = starting_with(start);
+        let ScanBounds { low, high } = starting_with(start);
         self.scan_encoded(table, low, high)
     }
 
@@ -533,9 +535,9 @@ pub(super) fn encode<K: TableKey + ?Sized>(key: &K) -> KeyBuffer {
 }
 
 /// The encodings of a range of keys.
-pub(super) fn encode_range<K: TableKey + ?Sized>(range: &impl KeyRange<K>) -> Bounds {
+pub(super) fn encode_range<K: TableKey + ?Sized>(range: &impl KeyRange<K>) -> ScanBounds {
     let (low, high) = range.key_bounds();
-    Bounds { low: low.map(encode), high: high.map(encode) }
+    ScanBounds { low: low.map(encode), high: high.map(encode) }
 }
 
 /// A key's encoding, if a record of this table can have it.
@@ -566,9 +568,9 @@ pub(super) fn encode_checked<K: TableKey + ?Sized>(key: &K) -> Result<KeyBuffer>
 }
 
 /// The encodings that begin with `start`.
-pub(super) fn starting_with(start: KeyBuffer) -> Bounds {
+pub(super) fn starting_with(start: KeyBuffer) -> ScanBounds {
     let high = after_prefix(&start);
-    Bounds { low: Bound::Included(start), high }
+    ScanBounds { low: Bound::Included(start), high }
 }
 
 /// The end of the keys that start with `prefix`: the prefix with its last byte below 255 raised.

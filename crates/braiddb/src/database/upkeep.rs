@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::error::{BusyWith, Error, Misuse, Result};
 use super::{Database, block_on, refuse_on_worker};
-use crate::durability::{self, Replayed};
+use crate::durability::{self, ReplayResult};
 use crate::log::{BlockKind, LogError, LogFiles, Lsn};
 use crate::sync::oneshot;
 use crate::transaction::Engine;
@@ -80,9 +80,9 @@ pub struct LogBlock {
     pub durable: u64,
 }
 
-impl From<durability::Checkpoint> for Checkpoint {
-    fn from(checkpoint: durability::Checkpoint) -> Self {
-        let durability::Checkpoint { lsn, records, bytes, .. } = checkpoint;
+impl From<durability::CheckpointInfo> for Checkpoint {
+    fn from(checkpoint: durability::CheckpointInfo) -> Self {
+        let durability::CheckpointInfo { lsn, records, bytes, .. } = checkpoint;
         Self { lsn: lsn.0, records, bytes }
     }
 }
@@ -156,8 +156,13 @@ impl Database {
         refuse_on_worker()?;
         self.refuse_if_read_only()?;
         let compacted = self.on_worker(durability::compact).await?;
-        let durability::Compacted { segments, moved, bytes, page_bytes: page_bytes_freed, .. } =
-            compacted;
+        let durability::CompactionResult {
+            segments,
+            moved,
+            bytes,
+            page_bytes: page_bytes_freed,
+            ..
+        } = compacted;
         let page_bytes = self.stats().pages.zone_bytes;
         Ok(Compaction { segments, moved, bytes, page_bytes_freed, page_bytes })
     }
@@ -166,7 +171,7 @@ impl Database {
     /// did not commit, such as a bulk operation that was interrupted; log and zones of paged tables that are gone, if the newest
     /// checkpoint may lead to any, or the log (`are_gone`); each where a checkpoint's file takes less; and what was held back for
     /// them. Returns whether a checkpoint was written for that.
-    pub(super) fn give_back_at_opening(&self, replayed: &Replayed, are_gone: bool) -> bool {
+    pub(super) fn give_back_at_opening(&self, replayed: &ReplayResult, are_gone: bool) -> bool {
         let engine = &self.shared.engine;
         let Some(files) = engine.log.files() else { return false };
         let left = match are_gone {

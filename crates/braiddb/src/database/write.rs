@@ -3,7 +3,7 @@
 use super::error::Result;
 use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
-use crate::transaction::Intent;
+use crate::transaction::WriteIntent;
 use crate::types::{KeyBuffer, TableKey, Value};
 
 /// A write to one record.
@@ -12,7 +12,7 @@ pub(super) struct EncodedWrite {
     key: KeyBuffer,
     /// Empty for a deletion.
     value: Vec<u8>,
-    intent: fn(&[u8]) -> Intent<'_>,
+    intent: fn(&[u8]) -> WriteIntent<'_>,
 }
 
 impl EncodedWrite {
@@ -22,7 +22,7 @@ impl EncodedWrite {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        Self::of(table, key, Some(value), |value| Intent::Insert(value))
+        Self::of(table, key, Some(value), |value| WriteIntent::Insert(value))
     }
 
     /// The write of a record that is there or not.
@@ -31,7 +31,7 @@ impl EncodedWrite {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        Self::of(table, key, Some(value), |value| Intent::Put(value))
+        Self::of(table, key, Some(value), |value| WriteIntent::Put(value))
     }
 
     /// The write of a record that is there.
@@ -40,7 +40,7 @@ impl EncodedWrite {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        Self::of(table, key, Some(value), |value| Intent::Update(value))
+        Self::of(table, key, Some(value), |value| WriteIntent::Update(value))
     }
 
     /// A deletion.
@@ -49,14 +49,14 @@ impl EncodedWrite {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        Self::of(table, key, None, |_| Intent::Delete)
+        Self::of(table, key, None, |_| WriteIntent::Delete)
     }
 
     fn of<K, V>(
         table: &Table<K, V>,
         key: &K,
         value: Option<&V::Input>,
-        intent: fn(&[u8]) -> Intent<'_>,
+        intent: fn(&[u8]) -> WriteIntent<'_>,
     ) -> Result<Self>
     where
         K: TableKey + ?Sized,

@@ -21,14 +21,14 @@ const MIN_SHARE: usize = if cfg!(any(test, braid_simulation)) { 8 } else { 512 }
 
 /// Records that were put or deleted by key, in log order.
 pub(super) struct KeyBatch {
-    entries: Vec<Entry>,
+    entries: Vec<BatchEntry>,
     /// Keys and values, one after the other.
     bytes: Vec<u8>,
     most_bytes: usize,
 }
 
 /// Position of a record in the batch's bytes.
-struct Entry {
+struct BatchEntry {
     table: TableId,
     key_bytes: u32,
     start: usize,
@@ -36,7 +36,7 @@ struct Entry {
     value_bytes: Option<u32>,
 }
 
-impl Entry {
+impl BatchEntry {
     fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         &bytes[self.start..][..self.key_bytes as usize]
     }
@@ -56,7 +56,7 @@ impl KeyBatch {
 
     pub(super) fn add(&mut self, record: &RecordView<'_>) {
         let value = (record.kind == RecordKind::PutByKey).then_some(record.value);
-        self.entries.push(Entry {
+        self.entries.push(BatchEntry {
             table: record.table,
             key_bytes: record.key.len() as u32,
             start: self.bytes.len(),
@@ -68,7 +68,7 @@ impl KeyBatch {
 
     /// Returns whether the batch must be applied before another record is added.
     pub(super) fn is_full(&self) -> bool {
-        self.bytes.len() + self.entries.len() * size_of::<Entry>() >= self.most_bytes
+        self.bytes.len() + self.entries.len() * size_of::<BatchEntry>() >= self.most_bytes
     }
 
     /// Applies the newest record of each key to its table's pages, by several threads with disjoint
@@ -116,7 +116,7 @@ impl KeyBatch {
 fn apply_some(
     engine: &Engine,
     pages: &RecoveringPages<'_>,
-    some: &[Entry],
+    some: &[BatchEntry],
     bytes: &[u8],
 ) -> Result<(), RecoveryError> {
     let participation = engine.domain.participate();

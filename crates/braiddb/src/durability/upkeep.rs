@@ -1,8 +1,8 @@
 //! Upkeep tasks: checkpoints, which shorten recovery, and subsequent compaction, which reduces disk
 //! usage. One runs at a time, as a task among the transactions.
 
-use super::checkpoint::{self, Checkpoint, Written};
-use super::compact::{self, Compacted};
+use super::checkpoint::{self, CheckpointInfo, WrittenCheckpoint};
+use super::compact::{self, CompactionResult};
 use crate::page::HoleSearch;
 use crate::sched::{self, Job, WaitCause};
 use crate::transaction::{OperationError, WorkerTransactions};
@@ -11,7 +11,7 @@ use crate::transaction::{OperationError, WorkerTransactions};
 ///
 /// # Errors
 /// `Unlogged` if the database has no log; `CheckpointUnderWay`; errors of the device.
-pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
+pub(crate) async fn checkpoint() -> Result<CheckpointInfo, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
@@ -24,11 +24,11 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
 ///
 /// # Errors
 /// The errors of [`checkpoint()`].
-pub(crate) async fn compact() -> Result<Compacted, OperationError> {
+pub(crate) async fn compact() -> Result<CompactionResult, OperationError> {
     compact_as(true).await
 }
 
-async fn compact_as(waits_for_snapshots: bool) -> Result<Compacted, OperationError> {
+async fn compact_as(waits_for_snapshots: bool) -> Result<CompactionResult, OperationError> {
     let mut compacted = sched::upkeep(keep_small(waits_for_snapshots)).await?;
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
@@ -56,7 +56,7 @@ async fn compact_as(waits_for_snapshots: bool) -> Result<Compacted, OperationErr
 ///
 /// # Errors
 /// The errors of [`checkpoint()`]; `CheckpointUnderWay` only if the database is closing.
-pub(crate) async fn compact_in_turn() -> Result<Compacted, OperationError> {
+pub(crate) async fn compact_in_turn() -> Result<CompactionResult, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     loop {
         match compact_as(false).await {
@@ -71,17 +71,17 @@ pub(crate) async fn compact_in_turn() -> Result<Compacted, OperationError> {
 /// Writes a checkpoint, and frees segments of the log with few live records. Waits for open
 /// snapshots only on an explicit request, because they may be held forever and would prevent other
 /// upkeep.
-async fn keep_small(waits_for_snapshots: bool) -> Result<Compacted, OperationError> {
+async fn keep_small(waits_for_snapshots: bool) -> Result<CompactionResult, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
     let _loan = files.end_loan_when_dropped();
     let written = checkpoint::write(&files).await?;
-    let Written { checkpoint: Checkpoint { lsn, records, bytes, .. }, .. } = written;
+    let WrittenCheckpoint { checkpoint: CheckpointInfo { lsn, records, bytes, .. }, .. } = written;
     tracing::info!(lsn = lsn.0, records, bytes, "wrote a checkpoint");
     let compacted = compact::compact(&files, written, waits_for_snapshots).await?;
     if compacted.segments > 0 {
-        let Compacted { segments, moved, bytes, .. } = compacted;
+        let CompactionResult { segments, moved, bytes, .. } = compacted;
         tracing::info!(segments, moved, bytes, "freed segments of the log");
     }
     Ok(compacted)

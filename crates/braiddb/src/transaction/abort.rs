@@ -2,18 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
 use super::garbage::Garbage;
-use super::write_set::{PagedWrite, Replaced, Write, WriteKind, WriteSet};
+use super::write_set::{PagedWrite, ReplacedWrite, Write, WriteKind, WriteSet};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::version::{Link, Stamp, TransactionName, VersionRef};
 
 /// A position in a transaction: the writes made and the tables created so far.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Savepoint {
+pub(crate) struct WriteSavepoint {
     transaction: TransactionName,
     number: u64,
     writes: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Savepoint {
 /// Counts of a transaction's writes and rollbacks; two values are equal if it wrote nothing between
 /// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(super) struct WriteMoment {
     written: usize,
     pub(super) rollbacks: u64,
 }
@@ -55,17 +55,17 @@ impl Savepoints {
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Returns a value that changes whenever the transaction writes or rolls back.
-    pub(super) fn moment(&self) -> Moment {
+    pub(super) fn moment(&self) -> WriteMoment {
         let writes = self.writes().borrow();
         let on_pages = writes.paged.len() + writes.overwrites;
         let written = writes.writes().len() + writes.replaced.len() + on_pages;
-        Moment { written, rollbacks: self.savepoints().rollbacks() }
+        WriteMoment { written, rollbacks: self.savepoints().rollbacks() }
     }
 
     /// Creates a savepoint.
-    pub(crate) fn savepoint(&self) -> Savepoint {
+    pub(crate) fn savepoint(&self) -> WriteSavepoint {
         let savepoints = self.savepoints();
         let number = savepoints.next.get();
         savepoints.next.set(number + 1);
@@ -73,7 +73,7 @@ impl Transaction {
         let writes = self.writes().borrow();
         let paged = writes.next_paged_position();
         savepoints.newest_paged.set(paged);
-        Savepoint {
+        WriteSavepoint {
             transaction: self.name(),
             number,
             writes: writes.writes().len(),
@@ -90,7 +90,7 @@ impl Transaction {
     /// # Errors
     /// `BulkSavepoint` in a bulk operation. `SavepointOver` if the savepoint belongs to another
     /// transaction, or an earlier one was rolled back to since.
-    pub(crate) fn rollback_to(&self, savepoint: Savepoint) -> Result<(), OperationError> {
+    pub(crate) fn rollback_to(&self, savepoint: WriteSavepoint) -> Result<(), OperationError> {
         if self.is_bulk() {
             return Err(OperationError::BulkSavepoint);
         }
@@ -238,7 +238,7 @@ impl Transaction {
 /// newest first.
 fn put_replaced_back(writes: &mut WriteSet, keep: usize) {
     while writes.replaced.len() > keep {
-        let Replaced { table, version, position, kind } =
+        let ReplacedWrite { table, version, position, kind } =
             writes.replaced.pop().expect("there are more than are kept");
         let (rid, undone) = writes.restore(position, version, kind);
         // SAFETY: tables live as long as the engine, which the transaction holds; it installed

@@ -11,8 +11,8 @@
 
 use std::rc::Rc;
 
-use super::context::Transaction;
-use super::isolation::Mode;
+use super::context::ActiveTransaction;
+use super::isolation::TransactionMode;
 use super::worker::{NoContext, WorkerTransactions};
 
 /// Permit for one of a worker's interactive transactions; dropping it releases it.
@@ -54,7 +54,7 @@ impl NextAttempt {
     }
 
     /// Begins the attempt.
-    pub(crate) fn begin(self, mode: Mode) -> Transaction {
+    pub(crate) fn begin(self, mode: TransactionMode) -> ActiveTransaction {
         let worker = self.0.clone();
         drop(self);
         worker.begin_as(mode).expect("a context is reserved for it")

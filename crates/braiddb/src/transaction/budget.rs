@@ -13,7 +13,7 @@ use super::page_share::PageShare;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Minimum number of bytes evicted between two measurements of the allocator.
-const LOOK_BYTES: u64 = 1 << 20;
+const MIN_BYTES_PER_CHECK: u64 = 1 << 20;
 
 /// The state of a database's memory budget.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Budget {
         // selects one.
         self.on_the_way_out.fetch_add(bytes, Ordering::Relaxed);
         let evicted = self.evicted.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        evicted >= LOOK_BYTES.max(self.bytes / 256)
+        evicted >= MIN_BYTES_PER_CHECK.max(self.bytes / 256)
             && self.evicted.swap(0, Ordering::Relaxed) >= evicted
     }
 

@@ -39,14 +39,14 @@ pub(crate) struct Checkpoints {
 
 /// Registration of a transaction that is logged in parts.
 #[derive(Debug)]
-pub(super) struct InParts {
+pub(super) struct PartsRegistration {
     checkpoints: Arc<Checkpoints>,
     bound: Lsn,
 }
 
 /// A running checkpoint; dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct UnderWay<'c>(&'c Checkpoints);
+pub(crate) struct RunningCheckpoint<'c>(&'c Checkpoints);
 
 impl Checkpoints {
     pub(super) fn new(every: u64) -> Self {
@@ -71,11 +71,11 @@ impl Checkpoints {
 
     /// Registers, until the result is dropped, a transaction that is logged in parts. Must be
     /// called before its first part is reserved. `tail` reads the log's tail.
-    pub(super) fn log_in_parts(self: &Arc<Self>, tail: impl FnOnce() -> Lsn) -> InParts {
+    pub(super) fn log_in_parts(self: &Arc<Self>, tail: impl FnOnce() -> Lsn) -> PartsRegistration {
         let mut parts = self.parts.lock();
         let bound = tail();
         parts.push(bound);
-        InParts { checkpoints: self.clone(), bound }
+        PartsRegistration { checkpoints: self.clone(), bound }
     }
 
     /// The LSN from which to replay the log on top of a snapshot that begins afterwards.
@@ -125,11 +125,11 @@ impl Checkpoints {
     }
 
     /// Begins a checkpoint; `None` if one is running.
-    pub(crate) fn begin(&self) -> Option<UnderWay<'_>> {
+    pub(crate) fn begin(&self) -> Option<RunningCheckpoint<'_>> {
         // Acquire pairs with the Release at the end of the previous one: its files are in place.
         let taken = self.under_way.swap(true, Ordering::Acquire);
         // Created only if taken here, because its drop releases the flag.
-        (!taken).then(|| UnderWay(self))
+        (!taken).then(|| RunningCheckpoint(self))
     }
 
     /// Waits until the running checkpoint ends; then another may begin.
@@ -184,7 +184,7 @@ impl Checkpoints {
     }
 }
 
-impl Drop for InParts {
+impl Drop for PartsRegistration {
     fn drop(&mut self) {
         let parts = &mut *self.checkpoints.parts.lock();
         let position = parts.iter().position(|bound| *bound == self.bound);
@@ -192,7 +192,7 @@ impl Drop for InParts {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for RunningCheckpoint<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting.lock();
         // Release pairs with the Acquire in `begin`.

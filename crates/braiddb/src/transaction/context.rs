@@ -12,8 +12,8 @@ use super::counters::AbortCause;
 use super::doomed::Conflict;
 use super::engine::Engine;
 use super::error::OperationError;
-use super::isolation::Mode;
-use super::read_set::{NamedKeys, ReadSet, SamePart};
+use super::isolation::TransactionMode;
+use super::read_set::{NamedKeys, ProjectionCheck, ReadSet};
 use super::worker::WorkerTransactions;
 use super::write_set::WriteSet;
 use crate::log::Lsn;
@@ -28,7 +28,7 @@ use crate::version::{TransactionName, View};
 pub(super) struct TransactionContext {
     /// Index of this context on its worker.
     pub(super) number: usize,
-    state: State,
+    state: TransactionState,
     pub(super) writes: RefCell<WriteSet>,
     pub(super) reads: ReadSet,
     /// Copies of values that were returned to the caller.
@@ -49,14 +49,14 @@ impl TransactionContext {
     pub(super) fn new(number: usize, name: TransactionName) -> Self {
         let (writes, reads, copies, joined, bulk_epochs) = Default::default();
         let (created, undone_created) = Default::default();
-        let state = State::new(name, Lsn::MAX, Mode::ReadOnly);
+        let state = TransactionState::new(name, Lsn::MAX, TransactionMode::ReadOnly);
         Self { number, state, writes, reads, copies, joined, bulk_epochs, created, undone_created }
     }
 }
 
 /// The record that this transaction has just read; a write that follows need not search for it.
 #[derive(Clone, Copy, Debug)]
-struct Recent {
+struct RecentRecord {
     table: RecordsRef,
     head: u64,
     bytes: usize,
@@ -70,7 +70,7 @@ struct Recent {
 ///
 /// It moves between futures, so all its state is in its boxed context, which does not move.
 #[derive(Debug)]
-pub(crate) struct Transaction {
+pub(crate) struct ActiveTransaction {
     worker: Rc<WorkerTransactions>,
     /// Present until the transaction ends.
     context: Option<Box<TransactionContext>>,
@@ -78,11 +78,11 @@ pub(crate) struct Transaction {
 
 /// Mutable state of an active transaction.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct TransactionState {
     name: TransactionName,
     begin: Cell<Lsn>,
     extensions: Cell<u32>,
-    mode: Mode,
+    mode: TransactionMode,
     /// The transaction's time for expiring records; 0 until first used (`transaction/expiry.rs`).
     time: Cell<u64>,
     /// Set once an expiry decision used this time.
@@ -90,7 +90,7 @@ pub(crate) struct State {
     /// The latest commit that any returned result depends on: a value or deletion that it saw, or
     /// the version that its own write was installed on or refused for.
     depends_on: Cell<Lsn>,
-    recent: Cell<Option<Recent>>,
+    recent: Cell<Option<RecentRecord>>,
     /// Set if an earlier attempt of this transaction failed.
     repeated: Cell<bool>,
     conflict: Cell<Conflict>,
@@ -110,8 +110,8 @@ pub(crate) struct State {
     failed: OnceCell<OperationError>,
 }
 
-impl State {
-    fn new(name: TransactionName, begin: Lsn, mode: Mode) -> Self {
+impl TransactionState {
+    fn new(name: TransactionName, begin: Lsn, mode: TransactionMode) -> Self {
         Self {
             name,
             begin: Cell::new(begin),
@@ -135,25 +135,25 @@ impl State {
     }
 }
 
-impl Deref for Transaction {
-    type Target = State;
+impl Deref for ActiveTransaction {
+    type Target = TransactionState;
 
     #[inline(always)]
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &TransactionState {
         &self.context().state
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     #[inline]
     pub(super) fn new(
         worker: Rc<WorkerTransactions>,
         mut context: Box<TransactionContext>,
         name: TransactionName,
         begin: Lsn,
-        mode: Mode,
+        mode: TransactionMode,
     ) -> Self {
-        context.state = State::new(name, begin, mode);
+        context.state = TransactionState::new(name, begin, mode);
         Self { worker, context: Some(context) }
     }
 
@@ -178,7 +178,7 @@ impl Transaction {
         &self.context().writes
     }
 
-    pub(super) fn mode(&self) -> Mode {
+    pub(super) fn mode(&self) -> TransactionMode {
         self.mode
     }
 
@@ -231,7 +231,7 @@ impl Transaction {
 
     /// Adds a projection of a record to the read set; `same` returns whether a value has the same
     /// one.
-    pub(crate) fn note_part(&self, table: &Records, rid: Rid, key: &[u8], same: SamePart) {
+    pub(crate) fn note_part(&self, table: &Records, rid: Rid, key: &[u8], same: ProjectionCheck) {
         if self.mode.notes() {
             self.reads().note_part(RecordsRef::new(table), rid, key, same);
         }
@@ -355,7 +355,7 @@ impl Transaction {
     pub(super) fn remember(&self, table: &Records, key: &[u8], rid: Rid) {
         if let Some(head) = short(key) {
             let table = RecordsRef::new(table);
-            self.recent.set(Some(Recent { table, head, bytes: key.len(), rid }));
+            self.recent.set(Some(RecentRecord { table, head, bytes: key.len(), rid }));
         }
     }
 
@@ -463,7 +463,7 @@ impl Transaction {
     }
 }
 
-impl Drop for Transaction {
+impl Drop for ActiveTransaction {
     fn drop(&mut self) {
         if self.context.is_none() {
             return;

@@ -17,7 +17,7 @@ use crate::sched::Job;
 use crate::sync::clock;
 
 /// Delay before the next attempt after a page could not be loaded.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 impl WorkerTransactions {
     /// Rolls back an aborted change: immediately if the record's page is resident, else queued.
@@ -125,7 +125,7 @@ async fn take_all_back() {
                 tracing::warn!(
                     "cannot roll back writes of aborted transactions yet, will retry: {error}"
                 );
-                worker.take_back_at.set(Some(clock::now() + AGAIN));
+                worker.take_back_at.set(Some(clock::now() + RETRY_DELAY));
                 break;
             }
         }

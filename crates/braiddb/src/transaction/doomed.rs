@@ -2,9 +2,9 @@
 //! doomed transaction may continue to read its snapshot. If it also writes, it fails immediately
 //! instead of at commit.
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
-use super::isolation::Mode;
+use super::isolation::TransactionMode;
 use super::read_set::NamedKeys;
 use crate::reclaim::OperationGuard;
 use crate::record::{Records, SeenVersion};
@@ -25,7 +25,7 @@ pub(super) enum Conflict {
     StaleRead,
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Notes that the transaction has read a superseded version of a record. The read itself is
     /// noted like any other.
     ///
@@ -49,7 +49,7 @@ impl Transaction {
     /// Returns whether reading a superseded version would doom the transaction.
     #[inline(always)]
     pub(super) fn may_become_stale(&self) -> bool {
-        self.mode() == Mode::Serializable && self.stale().get().is_none()
+        self.mode() == TransactionMode::Serializable && self.stale().get().is_none()
     }
 
     /// Returns whether another transaction has committed a newer version of the record being read.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::engine::Durability;
 use super::error::OperationError;
 use super::worker::WorkerTransactions;
@@ -184,7 +184,7 @@ impl WorkerTransactions {
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Waits until everything that the transaction returned so far may leave the engine.
     ///
     /// # Errors

@@ -12,18 +12,18 @@ use super::checkpoints::Checkpoints;
 use super::clear::Removals;
 use super::counters::WorkerCounters;
 use super::error::OperationError;
-use super::evict::LOOK_BYTES;
+use super::evict::BYTES_PER_CHECK;
 use super::expiry::{SteadyClock, WallClock};
 use super::fault::PlantedPanic;
 use super::garbage::GarbageList;
 #[cfg(feature = "experiment")]
 use super::isolation::Certifier;
 use super::isolation::Isolation;
-use super::page_share::{SHRINK, Use};
+use super::page_share::{MAX_SHRINK_FRAMES, MemoryUse};
 use super::recent_commits::{RecentChange, RecentCommits};
 #[cfg(feature = "experiment")]
 use super::safety_net::SafetyNet;
-use super::starvation_guard::Turnstile;
+use super::starvation_guard::StarvationGuard;
 use super::sweep::Sweeps;
 use super::tables::Tables;
 use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers, WeakLogFiles};
@@ -39,16 +39,16 @@ use crate::version::{Horizon, Readers, StatusTable};
 
 /// Maximum number of resident pages. Address space is reserved for all of them; memory is allocated
 /// on use.
-const FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 << 24 };
+const MAX_FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 << 24 };
 /// Maximum decrease of the page limit per step. An allocation that needs a frame must first free as
 /// much.
-const MAX_SHRINK: u64 = 256 << 10;
+const MAX_SHRINK_STEP_BYTES: u64 = 256 << 10;
 /// Maximum number of page limit decreases per call during recovery.
-const MAX_SHRINKS: usize = 32;
+const MAX_SHRINK_STEPS: usize = 32;
 /// Divisor: the fraction of the budget for records queued for replay.
-const REPLAYED_PART: u64 = 8;
+const REPLAY_BUDGET_DIVISOR: u64 = 8;
 /// Maximum number of pages.
-const PAGES: u64 = if cfg!(any(test, braid_simulation)) { 1 << 18 } else { 1 << 32 };
+const MAX_PAGES: u64 = if cfg!(any(test, braid_simulation)) { 1 << 18 } else { 1 << 32 };
 
 /// Determines when a transaction's result is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -149,7 +149,7 @@ pub(crate) struct Engine {
     pub(super) waiting: WaitingWorkers,
     /// Followers of the log outside the workers.
     pub(crate) watch: Arc<LogWatch>,
-    pub(super) turnstile: CachePadded<Turnstile>,
+    pub(super) turnstile: CachePadded<StarvationGuard>,
     /// The serial safety net, if it replaces read validation.
     #[cfg(feature = "experiment")]
     pub(super) safety_net: Option<SafetyNet>,
@@ -317,8 +317,8 @@ impl Engine {
         let files =
             files.filter(|files| !self.read_only || has_scratch(files) || are_zones_in(files));
         let page_bytes = self.store.as_ref().map_or(self.page_bytes, ColdStore::page_bytes);
-        let frames = self.page_frames.filter(|_| files.is_some()).unwrap_or(FRAMES);
-        let new = PageSpace::new(page_bytes, frames, PAGES, files)?;
+        let frames = self.page_frames.filter(|_| files.is_some()).unwrap_or(MAX_FRAMES);
+        let new = PageSpace::new(page_bytes, frames, MAX_PAGES, files)?;
         if self.shares_with(&new) {
             self.share_with_pages(&new);
         }
@@ -346,11 +346,11 @@ impl Engine {
         let wanted = pages.take_wanted() * PageSpace::frame_bytes(pages.page_bytes());
         let cost = budget.cost(self.beside_the_allocator());
         // Allocations of workers between two checks, and as much again until they are evicted.
-        let lag = (2 * self.workers() as u64 * LOOK_BYTES).min(room / 4);
+        let lag = (2 * self.workers() as u64 * BYTES_PER_CHECK).min(room / 4);
         let slack = (room / 16).max(lag);
-        let used = Use { room, slack, in_use, versions, cost, pages: taken, wanted };
+        let used = MemoryUse { room, slack, in_use, versions, cost, pages: taken, wanted };
         let limit = budget.pages().limit(&used);
-        pages.set_memory_limit(limit.max(taken.saturating_sub(MAX_SHRINK)));
+        pages.set_memory_limit(limit.max(taken.saturating_sub(MAX_SHRINK_STEP_BYTES)));
     }
 
     /// Adjusts the page limit during recovery, when no worker does. Must be called periodically.
@@ -359,8 +359,8 @@ impl Engine {
         self.share_with_pages(pages);
         // Outside of the workers, a write is synchronous. The next call handles memory that other
         // threads use until then.
-        for _ in 0..MAX_SHRINKS {
-            if pages.shrink(SHRINK, true) != ShrinkResult::Some {
+        for _ in 0..MAX_SHRINK_STEPS {
+            if pages.shrink(MAX_SHRINK_FRAMES, true) != ShrinkResult::Some {
                 break;
             }
         }
@@ -368,7 +368,7 @@ impl Engine {
 
     /// Maximum bytes of records queued for replay; `None` without a budget.
     pub(crate) fn room_to_replay(&self) -> Option<u64> {
-        self.budget.as_ref().map(|budget| budget.records() / REPLAYED_PART)
+        self.budget.as_ref().map(|budget| budget.records() / REPLAY_BUDGET_DIVISOR)
     }
 
     /// Counts bytes of records that were read from the log again.
@@ -463,9 +463,9 @@ impl Engine {
 
     /// Maximum number of bytes that a worker reads from the log at a time.
     pub(super) fn most_read_bytes(&self) -> u64 {
-        const UNBOUNDED: u64 = 64 << 20;
+        const DEFAULT_READ_BYTES: u64 = 64 << 20;
         let workers = self.workers() as u64;
-        self.budget.as_ref().map_or(UNBOUNDED, |budget| budget.most_read_bytes() / workers)
+        self.budget.as_ref().map_or(DEFAULT_READ_BYTES, |budget| budget.most_read_bytes() / workers)
     }
 
     /// Returns whether a table belongs to this engine.

@@ -19,13 +19,13 @@ use crate::sync::clock;
 use crate::types::KeyBuffer;
 
 /// Delay before the next attempt after a page could not be loaded or written.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of leaves processed without a yield.
 const MAX_CONCURRENT: usize = 16;
 
 /// A leaf to clean up: the one that covers a key of a table.
 #[derive(Debug)]
-pub(super) struct UntidyLeaf {
+pub(super) struct LeafCleanup {
     table: RecordsRef,
     key: KeyBuffer,
     what: PendingCleanup,
@@ -36,7 +36,7 @@ impl WorkerTransactions {
     pub(super) fn have_tidied(&self, table: RecordsRef, key: &[u8], what: PendingCleanup) {
         let mut copy = KeyBuffer::new();
         copy.extend_from_slice(key);
-        self.untidy.borrow_mut().push_back(UntidyLeaf { table, key: copy, what });
+        self.untidy.borrow_mut().push_back(LeafCleanup { table, key: copy, what });
     }
 
     /// Dequeues the leaves of a table that is about to be dropped.
@@ -60,7 +60,7 @@ impl WorkerTransactions {
             return (None, at);
         }
         if pages.has_failed_lately() {
-            let at = Some(clock::now() + AGAIN);
+            let at = Some(clock::now() + RETRY_DELAY);
             self.tidy_at.set(at);
             return (None, at);
         }
@@ -78,7 +78,7 @@ async fn tidy_all() {
             untidy.push_back(first);
         }
         tracing::warn!("cannot clean up pages yet, will retry: {error}");
-        worker.tidy_at.set(Some(clock::now() + AGAIN));
+        worker.tidy_at.set(Some(clock::now() + RETRY_DELAY));
     }
     worker.tidying.set(false);
 }

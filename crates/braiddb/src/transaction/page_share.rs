@@ -24,12 +24,12 @@ use crate::sync::clock;
 
 /// Frames requested by all workers, and bytes allocated or freed by one worker, before it checks
 /// again.
-const LOOK_WANTED: u64 = 8;
-const LOOK_BYTES: u64 = 64 << 10;
+const FRAMES_PER_CHECK: u64 = 8;
+const BYTES_PER_CHECK: u64 = 64 << 10;
 /// Maximum number of frames whose memory is returned per turn.
-pub(super) const SHRINK: usize = 64;
+pub(super) const MAX_SHRINK_FRAMES: usize = 64;
 /// Divisor: the fraction of the room by which the share moves per check, at most.
-const STEP: u64 = 8;
+const SHARE_STEP_DIVISOR: u64 = 8;
 
 /// The share of pages in the memory budget.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct PageShare {
 
 /// Current use of memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Use {
+pub(super) struct MemoryUse {
     /// The budget less everything except the allocator and pages.
     pub(super) room: u64,
     /// Part of the room that is kept free, because workers measure their allocations only at
@@ -68,12 +68,12 @@ pub(super) struct PageWatch {
     allocated: Cell<i64>,
     /// Set if frames exceeded their limit at that check.
     shrinking: Cell<bool>,
-    rest: Cell<Option<Rest>>,
+    rest: Cell<Option<EvictionPause>>,
 }
 
 /// A pause after pages above their limit could not be evicted.
 #[derive(Clone, Copy, Debug)]
-struct Rest {
+struct EvictionPause {
     /// When to retry, unless more of the operations that block eviction end before.
     until: Instant,
     ended: u64,
@@ -96,8 +96,8 @@ impl PageShare {
     }
 
     /// Bytes that pages may use now.
-    pub(super) fn limit(&self, used: &Use) -> u64 {
-        let Use { room, slack, in_use, versions, cost, pages, wanted } = *used;
+    pub(super) fn limit(&self, used: &MemoryUse) -> u64 {
+        let MemoryUse { room, slack, in_use, versions, cost, pages, wanted } = *used;
         let cost = |bytes: u64| bytes / 1024 * cost;
         let kept = in_use.saturating_sub(versions);
         let most = room.saturating_sub(cost(kept)).saturating_sub(slack);
@@ -108,7 +108,7 @@ impl PageShare {
         // here and below: statistics.
         let brought_back = self.brought_back.swap(0, Ordering::Relaxed);
         let brought_back = if free < pages + slack { brought_back } else { 0 };
-        let step = room / STEP;
+        let step = room / SHARE_STEP_DIVISOR;
         let (wanted, brought_back) = (wanted.min(step), cost(brought_back).min(step));
         // Of two concurrent checks one change may be lost; the next misses correct that.
         let target = (self.target() + wanted).saturating_sub(brought_back).clamp(least, most);
@@ -124,8 +124,9 @@ impl WorkerTransactions {
         let Some(pages) = engine.shared_pages() else { return Eviction::default() };
         let allocated = engine.memory.of_this_thread();
         let moved = allocated.abs_diff(watch.allocated.get());
-        let changed =
-            pages.wanted() >= LOOK_WANTED || moved >= LOOK_BYTES || engine.memory_is_short();
+        let changed = pages.wanted() >= FRAMES_PER_CHECK
+            || moved >= BYTES_PER_CHECK
+            || engine.memory_is_short();
         if !changed && !watch.shrinking.get() {
             return Eviction::default();
         }
@@ -143,7 +144,7 @@ impl WorkerTransactions {
         }
         watch.rest.set(None);
         // A database that is closed waits for transfers that have begun.
-        match pages.shrink(SHRINK, !engine.checkpoints.stopping()) {
+        match pages.shrink(MAX_SHRINK_FRAMES, !engine.checkpoints.stopping()) {
             ShrinkResult::Enough => {
                 watch.shrinking.set(false);
                 Eviction::default()
@@ -152,7 +153,7 @@ impl WorkerTransactions {
             ShrinkResult::Nothing => {
                 let until = clock::now() + SLOW_DELAY;
                 // A simulation must not depend on time.
-                watch.rest.set((!cfg!(braid_simulation)).then_some(Rest { until, ended }));
+                watch.rest.set((!cfg!(braid_simulation)).then_some(EvictionPause { until, ended }));
                 Eviction { at_once: false, at: Some(until) }
             }
         }
@@ -170,9 +171,9 @@ mod tests {
         bytes / 1024 * 1300
     }
 
-    fn used(in_use: u64, versions: u64, wanted: u64) -> Use {
+    fn used(in_use: u64, versions: u64, wanted: u64) -> MemoryUse {
         let (slack, cost, pages) = (ROOM / 16, cost(1024), ROOM / 2);
-        Use { room: ROOM, slack, in_use, versions, cost, pages, wanted }
+        MemoryUse { room: ROOM, slack, in_use, versions, cost, pages, wanted }
     }
 
     #[test]
@@ -208,11 +209,11 @@ mod tests {
         let full = |wanted| used(80 * MIB, 80 * MIB, wanted);
         for step in 1..4 {
             share.note_brought_back(1 << 50);
-            assert_eq!(share.limit(&full(0)), ROOM / 2 - step * (ROOM / STEP));
+            assert_eq!(share.limit(&full(0)), ROOM / 2 - step * (ROOM / SHARE_STEP_DIVISOR));
         }
         share.note_brought_back(ROOM);
         assert_eq!(share.limit(&full(0)), ROOM / 16, "pages keep a minimum");
-        assert_eq!(share.limit(&full(1 << 60)), ROOM / 16 + ROOM / STEP);
+        assert_eq!(share.limit(&full(1 << 60)), ROOM / 16 + ROOM / SHARE_STEP_DIVISOR);
         (0..8).for_each(|_| _ = share.limit(&full(1 << 60)));
         assert_eq!(share.limit(&full(0)), ROOM - ROOM / 16, "and so do versions");
     }

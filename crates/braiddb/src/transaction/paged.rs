@@ -13,14 +13,14 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::engine::Durability;
 use super::error::{OperationError, TooLong};
 use super::fault::PanicPoint;
-use super::large::{Draft, slot_value};
+use super::large::{LargeDraft, slot_value};
 use super::read::SeenRecord;
-use super::value_view::Found;
-use super::write::Intent;
+use super::value_view::FoundValue;
+use super::write::WriteIntent;
 use crate::page::{
     Admitted, ChainBase, ChangeRef, CopiedValue, HeldPages, Interrupted, LargeValues, PageNeeds,
     PagedRecord, PagedTable, RecordBeforeWrite, WouldSuspend, WriteDecision, WriteRefusal,
@@ -30,7 +30,7 @@ use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};
 use crate::sched::{self, WaitCause};
 
-impl Transaction {
+impl ActiveTransaction {
     /// Reads the transaction's view of a record, and whether another transaction has committed a
     /// newer version. Notes the commit it depends on. The caller must add the record to the read
     /// set before it suspends.
@@ -84,7 +84,7 @@ impl Transaction {
         table: &Records,
         paged: &PagedTable,
         key: &[u8],
-    ) -> Result<Option<(Found<'_>, SeenRecord)>, OperationError> {
+    ) -> Result<Option<(FoundValue<'_>, SeenRecord)>, OperationError> {
         loop {
             let (record, stale) = self.read_paged(paged, key).await?;
             let seen =
@@ -94,7 +94,7 @@ impl Transaction {
                 Some(CopiedValue::Here(value)) => {
                     let value = NonNull::from(self.copies().keep(&self.engine().memory, &value));
                     // SAFETY: the value is in the transaction's copies.
-                    return Ok(Some((unsafe { Found::lasting(self, value) }, seen)));
+                    return Ok(Some((unsafe { FoundValue::lasting(self, value) }, seen)));
                 }
                 None => {
                     self.note_key(table, key);
@@ -107,7 +107,7 @@ impl Transaction {
             let then = self.seen_at();
             let read = self.read_large(paged, large, usize::MAX, then).await?;
             if let Some(read) = read.filter(|_| self.is_still(then)) {
-                return Ok(Some((Found::large(self, read), seen)));
+                return Ok(Some((FoundValue::large(self, read), seen)));
             }
         }
     }
@@ -135,7 +135,7 @@ impl Transaction {
         table: &Records,
         paged: &PagedTable,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
     ) -> Result<bool, OperationError> {
         if let Some(epoch) = self.bulk_epoch(table) {
             return self.write_bulk(table, paged, key, intent, epoch).await;
@@ -205,7 +205,7 @@ impl Transaction {
         table: &Records,
         paged: &PagedTable,
         key: &[u8],
-        what @ (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
+        what @ (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
         keep: u32,
         operation: &OperationGuard,
     ) -> Result<Result<bool, OperationError>, WouldSuspend> {
@@ -226,7 +226,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
+        (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
         written: Result<WriteResult<Result<bool, OperationError>>, WriteRefusal>,
         replaced: Option<u32>,
     ) -> Result<bool, OperationError> {
@@ -240,8 +240,8 @@ impl Transaction {
             }
             Ok(WriteResult::Pushed(change)) => {
                 self.worker().discard_queued_for_removal(table.paged().expect("it was written"));
-                let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
-                let value = (value, draft.map(Draft::large));
+                let (value, deleted) = (self.logged_value(intent), intent == WriteIntent::Delete);
+                let value = (value, draft.map(LargeDraft::large));
                 let writes = &mut *self.writes().borrow_mut();
                 // SAFETY: the change belongs to the transaction.
                 writes.version_bytes +=
@@ -261,7 +261,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
+        (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
         before: RecordBeforeWrite<'_>,
         keep: u32,
         replaced: &Cell<Option<u32>>,
@@ -277,9 +277,9 @@ impl Transaction {
                 self.note_key(table, key);
             }
             return WriteDecision::Refuse(match intent {
-                Intent::Insert(_) => Err(OperationError::KeyExists),
-                Intent::Update(_) => Err(OperationError::KeyNotFound),
-                Intent::Put(_) | Intent::Delete | Intent::Expire => Ok(false),
+                WriteIntent::Insert(_) => Err(OperationError::KeyExists),
+                WriteIntent::Update(_) => Err(OperationError::KeyNotFound),
+                WriteIntent::Put(_) | WriteIntent::Delete | WriteIntent::Expire => Ok(false),
             });
         }
         if let Err(error) = self.check_not_stale().and_then(|()| self.check_version_bytes()) {
@@ -288,8 +288,8 @@ impl Transaction {
         let mut writes = self.writes().borrow_mut();
         match before.base {
             ChainBase::Own(own) if own.position() >= keep => {
-                let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
-                let value = (value, draft.map(Draft::large));
+                let (value, deleted) = (self.logged_value(intent), intent == WriteIntent::Delete);
+                let value = (value, draft.map(LargeDraft::large));
                 let memory = &self.engine().memory;
                 let replaced = writes.overwrite_paged(own.position(), deleted, value, memory);
                 if let Some(replaced) = replaced {
@@ -335,10 +335,12 @@ impl Transaction {
     }
 
     /// The part of the new value that is logged.
-    fn logged_value<'v>(&self, intent: Intent<'v>) -> &'v [u8] {
+    fn logged_value<'v>(&self, intent: WriteIntent<'v>) -> &'v [u8] {
         let is_logged = self.engine().durability != Durability::Volatile;
         match intent {
-            Intent::Insert(value) | Intent::Put(value) | Intent::Update(value) if is_logged => {
+            WriteIntent::Insert(value) | WriteIntent::Put(value) | WriteIntent::Update(value)
+                if is_logged =>
+            {
                 value
             }
             _ => &[],
@@ -394,7 +396,7 @@ impl RequiredPages {
     /// Fails if a page cannot be loaded.
     pub(super) async fn load(
         &mut self,
-        transaction: &Transaction,
+        transaction: &ActiveTransaction,
         paged: &PagedTable,
         why: WouldSuspend,
     ) -> Result<(), OperationError> {
@@ -415,7 +417,7 @@ impl RequiredPages {
     /// Those of `load`.
     pub(super) async fn load_ahead(
         &mut self,
-        transaction: &Transaction,
+        transaction: &ActiveTransaction,
         paged: &PagedTable,
         why: WouldSuspend,
         ahead: &[Interrupted],

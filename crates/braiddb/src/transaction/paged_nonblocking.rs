@@ -3,8 +3,8 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::context::Transaction;
-use super::index_changes::{Attempt, Fetched, Sight, Wait};
+use super::context::ActiveTransaction;
+use super::index_changes::{FetchedValues, VisibleRecord, WriteAttempt, WriteWait};
 use crate::page::{
     ChainBase, CopiedValue, PagedTable, RecordBeforeWrite, WouldSuspend, WriteDecision,
     WriteRefusal, WriteResult,
@@ -14,9 +14,9 @@ use crate::record::Records;
 use crate::version::Undecided;
 
 /// Converts the reason why an operation was not done into its result.
-pub(super) fn not_now<'t, T>(why: WouldSuspend) -> Attempt<'t, T> {
+pub(super) fn not_now<'t, T>(why: WouldSuspend) -> WriteAttempt<'t, T> {
     match why {
-        WouldSuspend::Interrupted(why) => Err(Wait::Interrupted(smallvec![why])),
+        WouldSuspend::Interrupted(why) => Err(WriteWait::Interrupted(smallvec![why])),
         WouldSuspend::Failed(error) => Ok(Err(error.into())),
     }
 }
@@ -24,7 +24,7 @@ pub(super) fn not_now<'t, T>(why: WouldSuspend) -> Attempt<'t, T> {
 /// Checks that all paths were prefetched; missing pages are waited for together.
 pub(super) fn all_prefetched<'t, T>(
     outcomes: impl IntoIterator<Item = Result<(), WouldSuspend>>,
-) -> Result<(), Attempt<'t, T>> {
+) -> Result<(), WriteAttempt<'t, T>> {
     let mut absent = SmallVec::new();
     for why in outcomes.into_iter().filter_map(Result::err) {
         match why {
@@ -32,34 +32,34 @@ pub(super) fn all_prefetched<'t, T>(
             WouldSuspend::Failed(error) => return Err(Ok(Err(error.into()))),
         }
     }
-    if absent.is_empty() { Ok(()) } else { Err(Err(Wait::Interrupted(absent))) }
+    if absent.is_empty() { Ok(()) } else { Err(Err(WriteWait::Interrupted(absent))) }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Reads the transaction's view of a record of a paged table.
     pub(super) fn see_on_page<'t, 'o>(
         &self,
         paged: &'t PagedTable,
         key: &[u8],
-        fetched: &'o Fetched,
+        fetched: &'o FetchedValues,
         operation: &'o OperationGuard,
-    ) -> Result<Sight<'o>, Wait<'t>> {
+    ) -> Result<VisibleRecord<'o>, WriteWait<'t>> {
         match paged.read_now(key, self.view(), operation) {
             Ok(Ok(record)) => {
                 if let Some(lsn) = record.provenance.committed {
                     self.note_lsn(lsn);
                 }
                 match record.value {
-                    None => Ok(Sight::copied(None)),
-                    Some(CopiedValue::Here(value)) => Ok(Sight::copied(Some(value))),
+                    None => Ok(VisibleRecord::copied(None)),
+                    Some(CopiedValue::Here(value)) => Ok(VisibleRecord::copied(Some(value))),
                     Some(CopiedValue::Elsewhere(large)) => match fetched.large(large) {
-                        Some(value) => Ok(Sight::large(value, large)),
-                        None => Err(Wait::Large(paged, large, self.seen_at())),
+                        Some(value) => Ok(VisibleRecord::large(value, large)),
+                        None => Err(WriteWait::Large(paged, large, self.seen_at())),
                     },
                 }
             }
-            Ok(Err(Undecided)) => Err(Wait::Undecided),
-            Err(WouldSuspend::Interrupted(why)) => Err(Wait::Interrupted(smallvec![why])),
+            Ok(Err(Undecided)) => Err(WriteWait::Undecided),
+            Err(WouldSuspend::Interrupted(why)) => Err(WriteWait::Interrupted(smallvec![why])),
             Err(WouldSuspend::Failed(error)) => unreachable!("a read allocates no page: {error}"),
         }
     }
@@ -72,7 +72,7 @@ impl Transaction {
         paged: &PagedTable,
         key: &[u8],
         operation: &OperationGuard,
-    ) -> Attempt<'t, bool> {
+    ) -> WriteAttempt<'t, bool> {
         let look = |before: RecordBeforeWrite<'_>| {
             if let ChainBase::Committed(lsn) = before.base {
                 self.note_lsn(lsn);

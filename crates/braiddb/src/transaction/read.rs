@@ -2,10 +2,10 @@
 
 use std::ptr::NonNull;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
-use super::value_view::Found;
+use super::value_view::FoundValue;
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{RecordLocation, Records, SeenVersion};
 use crate::rid::Rid;
@@ -25,7 +25,7 @@ pub(crate) enum SeenRecord {
     OnPage { stale: bool },
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Returns the visible value of `key`.
     ///
     /// # Errors
@@ -34,7 +34,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-    ) -> Result<Option<Found<'_>>, OperationError> {
+    ) -> Result<Option<FoundValue<'_>>, OperationError> {
         loop {
             let Some((found, seen)) = self.get_unnoted(table, key).await? else {
                 return Ok(None);
@@ -68,7 +68,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-    ) -> Result<Option<(Found<'_>, SeenRecord)>, OperationError> {
+    ) -> Result<Option<(FoundValue<'_>, SeenRecord)>, OperationError> {
         if let Some(paged) = table.paged() {
             return self.get_paged(table, paged, key).await;
         }
@@ -99,7 +99,7 @@ impl Transaction {
                     self.remember(table, key, rid);
                     let value = NonNull::from(value);
                     // SAFETY: found under the guard, and seen by this transaction.
-                    let found = unsafe { Found::in_memory(self, table, value, operation) };
+                    let found = unsafe { FoundValue::in_memory(self, table, value, operation) };
                     let others = SeenRecord::Others { rid, stale };
                     return Ok(Some((found, if own { SeenRecord::Own } else { others })));
                 }
@@ -113,7 +113,7 @@ impl Transaction {
             }
             self.note_lsn(cold.lsn());
             self.remember(table, key, rid);
-            let found = Found::in_log(self, record, permit);
+            let found = FoundValue::in_log(self, record, permit);
             return Ok(Some((found, SeenRecord::Others { rid, stale })));
         }
     }
@@ -205,9 +205,9 @@ impl Transaction {
     ) -> Result<Vec<Option<&'a [u8]>>, OperationError> {
         /// Number of concurrent lookups: more would evict each other's lines from the processor's
         /// caches.
-        const WIDTH: usize = 32;
+        const MAX_CONCURRENT_LOOKUPS: usize = 32;
         let mut values = Vec::with_capacity(keys.len());
-        for some in keys.chunks(WIDTH) {
+        for some in keys.chunks(MAX_CONCURRENT_LOOKUPS) {
             // Kept one by one, so that no read waits for memory that the others hold.
             let reads = some.iter().map(|key| async {
                 let found = self.get(table, key).await?;

@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
 use crate::log::ColdRecord;
 use crate::memory::{MemoryCounters, MemoryKind};
@@ -27,7 +27,7 @@ use crate::sched::{self, WaitCause, Waiter};
 
 /// Number of turns without a transaction's read before one more read is admitted although tasks are
 /// ready.
-const STALLED_TURNS: u32 = 64;
+const MAX_STALLED_TURNS: u32 = 64;
 
 /// The reads of one worker.
 ///
@@ -35,10 +35,10 @@ const STALLED_TURNS: u32 = 64;
 /// entries come first in line, so reads are admitted in order. The first of the others has no room,
 /// or was admitted since.
 #[derive(Debug)]
-pub(super) struct Reads {
+pub(super) struct ReadAdmission {
     most: u64,
     admitted: Cell<u64>,
-    line: RefCell<VecDeque<Waiting>>,
+    line: RefCell<VecDeque<WaitingRead>>,
     next_number: Cell<u64>,
     /// Turns since a transaction last read while a read waited.
     stalled: Cell<u32>,
@@ -47,7 +47,7 @@ pub(super) struct Reads {
 
 /// A read that waits for admission, or was admitted and has not resumed yet.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRead {
     number: u64,
     bytes: u64,
     /// The task to resume; `None` once resumed.
@@ -58,17 +58,17 @@ struct Waiting {
 /// An admitted read; its bytes count until this is dropped.
 #[derive(Debug)]
 pub(super) struct ReadPermit {
-    reads: Rc<Reads>,
+    reads: Rc<ReadAdmission>,
     bytes: u64,
 }
 
 /// An entry in the queue of waiting reads, removed when dropped.
-struct InLine<'r> {
-    reads: &'r Rc<Reads>,
+struct QueuedRead<'r> {
+    reads: &'r Rc<ReadAdmission>,
     number: u64,
 }
 
-impl Reads {
+impl ReadAdmission {
     /// Creates admission control for `most` bytes at a time, or one read.
     pub(super) fn new(most: u64, memory: Arc<MemoryCounters>) -> Rc<Self> {
         let [admitted, next_number] = [0, 0].map(Cell::new);
@@ -82,7 +82,7 @@ impl Reads {
             self.count(bytes);
             return ReadPermit { reads: self.clone(), bytes };
         }
-        let in_line = InLine::join(self, bytes);
+        let in_line = QueuedRead::join(self, bytes);
         loop {
             if let Some(permit) = in_line.permit(sched::current_waiter().await) {
                 return permit;
@@ -113,7 +113,7 @@ impl Reads {
     }
 
     /// Admits the first waiting read, if `may`; returns whether it did.
-    fn admit_first(&self, may: impl FnOnce(&Waiting) -> bool) -> bool {
+    fn admit_first(&self, may: impl FnOnce(&WaitingRead) -> bool) -> bool {
         let mut line = self.line.borrow_mut();
         let first = line.iter_mut().find(|one| !one.admitted);
         let Some(first) = first.filter(|first| may(first)) else { return false };
@@ -133,7 +133,7 @@ impl Reads {
             return false;
         }
         self.stalled.set(self.stalled.get() + 1);
-        if !idle && self.stalled.get() <= STALLED_TURNS {
+        if !idle && self.stalled.get() <= MAX_STALLED_TURNS {
             return false;
         }
         self.stalled.set(0);
@@ -141,11 +141,11 @@ impl Reads {
     }
 }
 
-impl<'r> InLine<'r> {
-    fn join(reads: &'r Rc<Reads>, bytes: u64) -> Self {
+impl<'r> QueuedRead<'r> {
+    fn join(reads: &'r Rc<ReadAdmission>, bytes: u64) -> Self {
         let number = reads.next_number.get();
         reads.next_number.set(number + 1);
-        let waiting = Waiting { number, bytes, waiter: None, admitted: false };
+        let waiting = WaitingRead { number, bytes, waiter: None, admitted: false };
         reads.line.borrow_mut().push_back(waiting);
         Self { reads, number }
     }
@@ -167,7 +167,7 @@ impl<'r> InLine<'r> {
     }
 }
 
-impl Drop for InLine<'_> {
+impl Drop for QueuedRead<'_> {
     fn drop(&mut self) {
         let mut line = self.reads.line.borrow_mut();
         let position = line.iter().position(|one| one.number == self.number);
@@ -190,7 +190,7 @@ impl Drop for ReadPermit {
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Reads a visible record from the log, after admission. The caller holds no operation guard,
     /// which would delay reclamation.
     ///

@@ -14,7 +14,7 @@ use std::ops::{Bound, ControlFlow};
 
 use smallvec::SmallVec;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::read_set::NamedKeys;
 use super::worker::WorkerTransactions;
 use crate::log::Lsn;
@@ -60,7 +60,7 @@ struct ReadFilter {
 }
 
 impl ReadFilter {
-    const BITS_A_READ: usize = 64;
+    const BITS_PER_READ: usize = 64;
 
     /// Creates a filter for this many reads.
     fn new(reads: usize) -> Self {
@@ -123,7 +123,7 @@ impl RecentCommits {
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Lists the transaction's changes to paged tables; must precede the draw of its commit LSN.
     pub(super) fn list_changes(&self) {
         let writes = self.writes().borrow();

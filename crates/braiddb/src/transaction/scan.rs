@@ -11,11 +11,11 @@
 use std::ops::Bound;
 use std::ptr::NonNull;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
-use super::progress::Progress;
-use super::read_ahead::{Piece, ReadAhead, Stretch, Wanted, stretches};
+use super::progress::ScanProgress;
+use super::read_ahead::{ReadAhead, ReadSpan, RecordToRead, SpanRead, stretches};
 use super::read_set::RangeNumber;
 use crate::index::{Cursor, LeafEntry};
 use crate::log::ColdRecord;
@@ -38,7 +38,7 @@ pub(super) const RECORDS_PER_STEP: usize = 4;
 
 /// The key bounds of a scan.
 #[derive(Clone, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ScanBounds {
     pub(crate) low: Bound<KeyBuffer>,
     pub(crate) high: Bound<KeyBuffer>,
 }
@@ -52,10 +52,10 @@ pub(crate) enum Direction {
 
 /// A scan in progress.
 #[derive(Debug)]
-pub(crate) struct Scan<'tx> {
-    pub(super) transaction: &'tx Transaction,
+pub(crate) struct RecordScan<'tx> {
+    pub(super) transaction: &'tx ActiveTransaction,
     table: RecordsRef,
-    pub(super) bounds: Bounds,
+    pub(super) bounds: ScanBounds,
     pub(super) direction: Direction,
     /// If set, values are not read from the log, unless needed to decide expiry, and are returned
     /// empty.
@@ -65,7 +65,7 @@ pub(crate) struct Scan<'tx> {
     pub(super) unexpired_only: bool,
     /// If set, records read from the log are not made resident.
     leaves_cold: bool,
-    progress: Progress,
+    progress: ScanProgress,
     /// Maximum number of records that will be requested.
     expected: u64,
     /// Number of entries to take next.
@@ -97,9 +97,9 @@ pub(crate) struct Scan<'tx> {
 /// The first entries of a batch, in scan order, and their records.
 #[derive(Debug, Default)]
 struct ScanBatch {
-    records: Vec<Record>,
+    records: Vec<ScannedRecord>,
     /// The elements of `records` that must be read from the log.
-    in_log: Vec<Wanted>,
+    in_log: Vec<RecordToRead>,
     /// Position of the first record that was superseded since the transaction began.
     stale: Option<usize>,
     /// Set if these are all entries that the cursor met.
@@ -107,17 +107,17 @@ struct ScanBatch {
 }
 
 #[derive(Debug)]
-struct Record {
+struct ScannedRecord {
     key: KeyBuffer,
     /// `None` if no version is visible, or the value is not read yet.
     value: Option<NonNull<[u8]>>,
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Creates a scan of the records between two bounds, in their stored form.
-    pub(crate) fn scan(&self, table: &Records, bounds: Bounds) -> Scan<'_> {
+    pub(crate) fn scan(&self, table: &Records, bounds: ScanBounds) -> RecordScan<'_> {
         assert!(self.engine().owns(table), "the caller checked the table");
-        Scan {
+        RecordScan {
             transaction: self,
             table: RecordsRef::new(table),
             bounds,
@@ -125,7 +125,7 @@ impl Transaction {
             keys_only: false,
             unexpired_only: false,
             leaves_cold: false,
-            progress: Progress::new(),
+            progress: ScanProgress::new(),
             expected: u64::MAX,
             batch: BATCH,
             cursor: None,
@@ -143,7 +143,7 @@ impl Transaction {
     }
 }
 
-impl<'tx> Scan<'tx> {
+impl<'tx> RecordScan<'tx> {
     /// Sets the direction; only before the first record.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         if !self.has_not_begun() {
@@ -185,7 +185,7 @@ impl<'tx> Scan<'tx> {
         !self.ready.is_empty()
     }
 
-    /// Limits [`Scan::next`] to `count` more records.
+    /// Limits [`RecordScan::next`] to `count` more records.
     pub(crate) fn limit(&mut self, count: u64) {
         self.progress.limit(count);
         // A returned record is not passed yet.
@@ -197,12 +197,12 @@ impl<'tx> Scan<'tx> {
         self.progress.left()
     }
 
-    /// Moves past the returned record and loads the next, like [`Scan::load`]; also `false` once
-    /// the limit is reached. The caller then returns the record ([`Scan::give`]), or it stays the
+    /// Moves past the returned record and loads the next, like [`RecordScan::load`]; also `false` once
+    /// the limit is reached. The caller then returns the record ([`RecordScan::give`]), or it stays the
     /// next one.
     ///
     /// # Errors
-    /// Those of [`Scan::load`].
+    /// Those of [`RecordScan::load`].
     pub(crate) async fn next(&mut self) -> Result<bool, OperationError> {
         if self.progress.passes() {
             self.pass();
@@ -278,7 +278,7 @@ impl<'tx> Scan<'tx> {
     /// Returns the first record of the scan. The transaction keeps its value until it ends.
     ///
     /// # Errors
-    /// Those of [`Scan::load`].
+    /// Those of [`RecordScan::load`].
     pub(crate) async fn into_first(
         mut self,
     ) -> Result<Option<(KeyBuffer, &'tx [u8])>, OperationError> {
@@ -389,7 +389,7 @@ impl<'tx> Scan<'tx> {
         let operation = reclaim::enter();
         self.note_range();
         let cursor = self.cursor.get_or_insert_with(|| {
-            let Bounds { low, high } = &self.bounds;
+            let ScanBounds { low, high } = &self.bounds;
             let reverse = self.direction == Direction::Reverse;
             table.index.cursor(as_bytes(low), as_bytes(high), reverse)
         });
@@ -451,13 +451,13 @@ impl<'tx> Scan<'tx> {
                 batch.stale = Some(batch.records.len());
             }
             let (number, rid) = (batch.records.len(), entry.rid);
-            batch.in_log.extend(cold.map(|cold| Wanted { number, rid, cold }));
+            batch.in_log.extend(cold.map(|cold| RecordToRead { number, rid, cold }));
             let key = entry.key();
             let value = value.map(|value| match table.keeps_versions() {
                 true => NonNull::from(value),
                 false => NonNull::from(self.copies.keep(table.memory(), value)),
             });
-            batch.records.push(Record { key, value });
+            batch.records.push(ScannedRecord { key, value });
         }
         batch.whole = batch.records.len() == entries.len();
         batch
@@ -489,7 +489,7 @@ impl<'tx> Scan<'tx> {
         let mut stretches = stretches(&wanted, segment_bytes);
         self.ahead.widen(&mut stretches, self.direction, self.expected, segment_bytes);
         for some in stretches.chunks(READS) {
-            let bytes = some.iter().map(Stretch::bytes).sum();
+            let bytes = some.iter().map(ReadSpan::bytes).sum();
             let _permit = match self.transaction.admit_bytes(bytes).await {
                 Ok(permit) => permit,
                 Err(error) => return batch.end_before(some[0].wanted[0].number, error),
@@ -511,14 +511,14 @@ impl<'tx> Scan<'tx> {
     async fn take_piece(
         &mut self,
         table: &'tx Records,
-        stretch: &Stretch<'_>,
-        piece: Piece,
+        stretch: &ReadSpan<'_>,
+        piece: SpanRead,
         batch: &mut ScanBatch,
     ) -> Result<(), (usize, OperationError)> {
         let span = match piece {
-            Piece::Span(span) => Some(span),
-            Piece::Unread => None,
-            Piece::Record(read) => {
+            SpanRead::Span(span) => Some(span),
+            SpanRead::Unread => None,
+            SpanRead::Record(read) => {
                 let one = &stretch.wanted[0];
                 self.keep_record(table, one, read.map_err(|error| (one.number, error))?, batch);
                 self.ahead.keep(table.memory(), None);
@@ -539,7 +539,7 @@ impl<'tx> Scan<'tx> {
     }
 
     /// Keeps the value of a record that was found in a piece of the log.
-    fn receive(&self, table: &Records, one: &Wanted, value: &[u8], batch: &mut ScanBatch) {
+    fn receive(&self, table: &Records, one: &RecordToRead, value: &[u8], batch: &mut ScanBatch) {
         if !self.leaves_cold {
             self.transaction.bring_back(table, one.rid, one.cold, value);
         }
@@ -552,7 +552,7 @@ impl<'tx> Scan<'tx> {
     fn keep_record(
         &self,
         table: &Records,
-        one: &Wanted,
+        one: &RecordToRead,
         record: ColdRecord,
         batch: &mut ScanBatch,
     ) {
@@ -574,7 +574,7 @@ impl ScanBatch {
     }
 }
 
-impl Drop for Scan<'_> {
+impl Drop for RecordScan<'_> {
     fn drop(&mut self) {
         if let Some(noted) = self.noted
             && !self.ended

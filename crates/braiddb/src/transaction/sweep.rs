@@ -21,12 +21,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::engine::Engine;
 use super::error::{IndexError, OperationError};
-use super::scan::Bounds;
+use super::scan::ScanBounds;
 use super::worker::WorkerTransactions;
-use super::write::Intent;
+use super::write::WriteIntent;
 use crate::record::{Records, split_expiry};
 use crate::sched::{self, Job, WaitCause};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -35,25 +35,25 @@ use crate::sync::{self, clock};
 use crate::types::KeyBuffer;
 
 /// Number of records examined per transaction.
-const LOOKED_AT: u64 = 256;
+const MAX_RECORDS_PER_BATCH: u64 = 256;
 /// Divisor: a sweep begins after an eighth of the records' lifetime.
-const PART_OF_LIFE: u64 = 8;
+const LIFETIME_DIVISOR: u64 = 8;
 /// Shortest and longest interval between sweeps in milliseconds.
-const SOONEST: u64 = 1000;
-const LATEST: u64 = 3_600_000;
+const MIN_INTERVAL_MS: u64 = 1000;
+const MAX_INTERVAL_MS: u64 = 3_600_000;
 /// Pause of a sweep as a multiple of the time its last batch took, and the maximum pause.
-const REST: u32 = 4;
+const REST_FACTOR: u32 = 4;
 const MAX_PAUSE: Duration = Duration::from_millis(10);
 /// Number of attempts at a batch with conflicts, if a caller waits for the sweep.
-const ATTEMPTS: u32 = 16;
+const MAX_ATTEMPTS: u32 = 16;
 
-const NEVER: u64 = u64::MAX;
+const NOT_SCHEDULED: u64 = u64::MAX;
 
 /// The schedule of sweeps.
 #[derive(Debug)]
 pub(crate) struct Sweeps {
     begin: Instant,
-    /// Milliseconds after `begin` at which the next sweep is due; [`NEVER`] if no table has a
+    /// Milliseconds after `begin` at which the next sweep is due; [`NOT_SCHEDULED`] if no table has a
     /// lifetime, or a sweep is running.
     due: AtomicU64,
     under_way: AtomicBool,
@@ -61,7 +61,7 @@ pub(crate) struct Sweeps {
 
 impl Default for Sweeps {
     fn default() -> Self {
-        let (due, under_way) = (AtomicU64::new(NEVER), AtomicBool::new(false));
+        let (due, under_way) = (AtomicU64::new(NOT_SCHEDULED), AtomicBool::new(false));
         Self { begin: clock::now(), due, under_way }
     }
 }
@@ -99,7 +99,7 @@ impl Sweeps {
     pub(super) fn due_at(&self) -> Option<Instant> {
         // Relaxed: see `expect`.
         match self.due.load(Ordering::Relaxed) {
-            NEVER => None,
+            NOT_SCHEDULED => None,
             due => self.begin.checked_add(Duration::from_millis(due)),
         }
     }
@@ -107,21 +107,21 @@ impl Sweeps {
     /// Takes the sweep that is due; `false` if another worker has taken it.
     pub(super) fn take(&self) -> bool {
         // Relaxed: only one worker takes it, and nothing else depends on it.
-        self.due.swap(NEVER, Ordering::Relaxed) != NEVER
+        self.due.swap(NOT_SCHEDULED, Ordering::Relaxed) != NOT_SCHEDULED
     }
 
-    fn begin(&self) -> Option<UnderWay<'_>> {
+    fn begin(&self) -> Option<RunningSweep<'_>> {
         // Acquire pairs with the Release at the end of the previous sweep.
         let taken = self.under_way.swap(true, Ordering::Acquire);
         // Created only if taken here, because its drop releases the flag.
-        (!taken).then(|| UnderWay(self))
+        (!taken).then(|| RunningSweep(self))
     }
 }
 
 /// A running sweep; dropping it ends it.
-struct UnderWay<'s>(&'s Sweeps);
+struct RunningSweep<'s>(&'s Sweeps);
 
-impl Drop for UnderWay<'_> {
+impl Drop for RunningSweep<'_> {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `begin`.
         self.0.under_way.store(false, Ordering::Release);
@@ -130,7 +130,7 @@ impl Drop for UnderWay<'_> {
 
 /// Interval between sweeps of a table, in milliseconds.
 fn interval(lifetime_ms: u64) -> u64 {
-    (lifetime_ms / PART_OF_LIFE).clamp(SOONEST, LATEST)
+    (lifetime_ms / LIFETIME_DIVISOR).clamp(MIN_INTERVAL_MS, MAX_INTERVAL_MS)
 }
 
 /// The task that sweeps the tables that are due.
@@ -175,7 +175,7 @@ async fn sweep_due() {
                 false => under_way.push(sweep),
             }
             sched::yield_now(WaitCause::Memory).await;
-            rest(&worker, (clock::now() - begun) * REST).await;
+            rest(&worker, (clock::now() - begun) * REST_FACTOR).await;
         }
     }
     for table in engine.tables() {
@@ -196,7 +196,7 @@ pub(crate) async fn sweep_now() -> Result<u64, OperationError> {
     let mut swept = 0;
     for table in engine.tables().into_iter().filter(|table| table.expires()) {
         let mut sweep = TableSweep::begin(table, engine);
-        while !sweep.go_on(&worker, ATTEMPTS).await? {
+        while !sweep.go_on(&worker, MAX_ATTEMPTS).await? {
             sched::yield_now(WaitCause::Memory).await;
         }
         swept += sweep.swept;
@@ -284,7 +284,7 @@ async fn sweep_batch(
     };
     let mut swept = 0;
     for key in &expired {
-        match transaction.write_indexed(table, key, Intent::Expire).await {
+        match transaction.write_indexed(table, key, WriteIntent::Expire).await {
             Ok(gone) => swept += u64::from(gone),
             Err(
                 OperationError::Conflict(_)
@@ -320,7 +320,7 @@ async fn sweep_batch(
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Examines the next records after a key. Returns the keys of expired ones, and the last key if
     /// more may follow. Notes when the others expire.
     async fn find_expired(
@@ -329,12 +329,12 @@ impl Transaction {
         after: Option<KeyBuffer>,
     ) -> Result<(Vec<KeyBuffer>, Option<KeyBuffer>), OperationError> {
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut scan = self.scan(table, Bounds { low, high: Bound::Unbounded });
-        scan.expect_records(LOOKED_AT);
+        let mut scan = self.scan(table, ScanBounds { low, high: Bound::Unbounded });
+        scan.expect_records(MAX_RECORDS_PER_BATCH);
         scan.set_leaves_cold();
         let (mut expired, mut last, mut looked_at) = (Vec::new(), None, 0);
         let mut earliest = u64::MAX;
-        while looked_at < LOOKED_AT && scan.load().await? {
+        while looked_at < MAX_RECORDS_PER_BATCH && scan.load().await? {
             let (key, stored) = scan.current().expect("loaded");
             let (expiry, _) = split_expiry(stored);
             if expiry <= self.time() {
@@ -346,7 +346,7 @@ impl Transaction {
             scan.pass();
         }
         table.note_expiry(earliest);
-        Ok((expired, last.filter(|_| looked_at == LOOKED_AT)))
+        Ok((expired, last.filter(|_| looked_at == MAX_RECORDS_PER_BATCH)))
     }
 }
 

@@ -139,18 +139,18 @@ fn a_scan_for_one_record_passes_deleted_ones_in_large_steps() {
         let table = &bench.table;
         let _held_back = bench.worker.begin().unwrap();
         let writer = bench.worker.begin().unwrap();
-        let insert = Intent::Insert(b"value");
+        let insert = WriteIntent::Insert(b"value");
         for key in 0..=DELETED {
             run_now(writer.write(table, &key.to_be_bytes(), insert)).unwrap();
         }
         run_now(writer.commit()).unwrap();
         let writer = bench.worker.begin().unwrap();
         for key in 0..DELETED {
-            assert!(run_now(writer.write(table, &key.to_be_bytes(), Intent::Delete)).unwrap());
+            assert!(run_now(writer.write(table, &key.to_be_bytes(), WriteIntent::Delete)).unwrap());
         }
         run_now(writer.commit()).unwrap();
         let reader = bench.worker.begin().unwrap();
-        let mut scan = reader.scan(table, Bounds { low: Unbounded, high: Unbounded });
+        let mut scan = reader.scan(table, ScanBounds { low: Unbounded, high: Unbounded });
         scan.expect_records(1);
         let mut batches = 0;
         while scan.current().is_none() {
@@ -171,7 +171,7 @@ fn an_attempt_that_follows_another_is_not_refused() {
         drop(active.pop());
         let next = NextAttempt::keep(&bench.worker);
         assert!(bench.worker.begin().is_err(), "the last one is kept");
-        active.push(next.begin(Mode::Snapshot));
+        active.push(next.begin(TransactionMode::Snapshot));
         drop(active.pop());
         drop(NextAttempt::keep(&bench.worker));
         assert!(bench.worker.begin().is_ok(), "an unused one is released");

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkWriter, LEAF_BYTES};
-use super::write::{Output, sync_directory};
+use super::write::{CheckpointOutput, sync_directory};
 use crate::log::{LogError, LogFiles};
 use crate::page::{LeafWalk, Listing, PagedTable};
 use crate::record::Records;
@@ -38,7 +38,7 @@ pub(super) fn bytes_of_leaves(pages: &PagedTable) -> u64 {
     bytes(pages.leaves(), key) + pieces
 }
 
-impl Output {
+impl CheckpointOutput {
     /// Lists the leaves of a paged table, unless its creation was rolled back by then. A table
     /// whose creating transaction is still active is listed, because that transaction may have
     /// drawn an LSN before the checkpoint's.

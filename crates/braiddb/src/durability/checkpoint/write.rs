@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkWriter, ENTRY_BYTES};
 use super::list::{begin_listing, bytes_of_leaves};
 use super::read::offset;
-use super::{Checkpoint, MAGIC, Written, name, parse_name};
-use crate::durability::compact::Live;
+use super::{CheckpointInfo, MAGIC, WrittenCheckpoint, name, parse_name};
+use crate::durability::compact::LiveSegments;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED_SUFFIX};
 use crate::memory::MemoryKind;
@@ -31,7 +31,7 @@ const BATCH: usize = 32;
 /// # Errors
 /// Errors of the device. Incomplete files are then removed, overwritten by the next checkpoint, or
 /// removed by recovery.
-pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
+pub(crate) async fn write(files: &LogFiles) -> Result<WrittenCheckpoint, OperationError> {
     let unfinished = format!("{CHECKPOINT_NAME}{UNFINISHED_SUFFIX}");
     let is_full = |written: &Result<_, OperationError>| {
         written.as_ref().is_err_and(OperationError::is_disk_full)
@@ -63,16 +63,16 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
 }
 
 /// Writes a checkpoint, under the name `unfinished` until it is complete.
-async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, OperationError> {
+async fn write_as(files: &LogFiles, unfinished: &str) -> Result<WrittenCheckpoint, OperationError> {
     let worker = WorkerTransactions::current();
     let engine = worker.engine();
     let lsn = engine.checkpoints.replay_from(|| engine.log.tail());
     let file = files.open(unfinished, OpenMode::Emptied).map_err(OperationError::storage)?;
-    let (file, live) = (Arc::new(file), Live::default());
+    let (file, live) = (Arc::new(file), LiveSegments::default());
     let segment_bytes = files.segment_bytes();
     let (chunks, most_chunks, paged_bytes, records) = (0, 0, 0, 0);
     let mut output =
-        Output { file, segment_bytes, chunks, most_chunks, paged_bytes, records, live };
+        CheckpointOutput { file, segment_bytes, chunks, most_chunks, paged_bytes, records, live };
     let mut listing = begin_listing(engine, files)?;
     engine.planted_panic.panic_if_planted(PanicPoint::Checkpoint);
     // A transaction that publishes a table after this commits the table's contents at an LSN that
@@ -119,8 +119,8 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     remove_older(files, lsn)?;
     engine.expect_checkpoint();
     files.give_up_excess_reserve();
-    let checkpoint = Checkpoint { lsn, end, records: output.records, bytes, paged_bytes };
-    Ok(Written { checkpoint, live: output.live })
+    let checkpoint = CheckpointInfo { lsn, end, records: output.records, bytes, paged_bytes };
+    Ok(WrittenCheckpoint { checkpoint, live: output.live })
 }
 
 /// Makes the names in the database's directory durable.
@@ -163,7 +163,7 @@ fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {
 }
 
 /// The checkpoint file being written.
-pub(super) struct Output {
+pub(super) struct CheckpointOutput {
     file: Arc<File>,
     segment_bytes: u64,
     pub(super) chunks: u32,
@@ -173,10 +173,10 @@ pub(super) struct Output {
     /// Bytes of chunks of paged tables, and of images.
     pub(super) paged_bytes: u64,
     pub(super) records: u64,
-    live: Live,
+    live: LiveSegments,
 }
 
-impl Output {
+impl CheckpointOutput {
     async fn write(&self, offset: u64, bytes: AlignedBuffer) -> Result<(), OperationError> {
         let written = sched::write(self.file.clone(), offset, bytes).await;
         written.map_err(|error| failed_at("write", self.file.path(), offset, error))

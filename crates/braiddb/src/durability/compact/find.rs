@@ -14,7 +14,7 @@ use crate::transaction::{OperationError, WorkerTransactions};
 use crate::version::{Link, View};
 
 /// Number of entries examined before the task yields.
-pub(super) const TURN: usize = 256;
+pub(super) const ENTRIES_PER_TURN: usize = 256;
 
 /// Segments to be freed.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ impl Victims {
 
 /// A record whose entry pointed to a victim.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct RecordToMove {
     /// Index of the record's table in the list of tables.
     pub(super) table: u32,
     /// Length of the record, if its key is not unusually long.
@@ -49,12 +49,12 @@ pub(super) struct Item {
     pub(super) rid: Rid,
     /// LSN of the record in a victim.
     pub(super) from: Lsn,
-    pub(super) stage: Stage,
+    pub(super) stage: MoveStage,
 }
 
 /// Progress of moving a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum MoveStage {
     /// The record must be copied.
     Found,
     /// The copy is at this LSN.
@@ -63,7 +63,7 @@ pub(super) enum Stage {
     Settled,
 }
 
-impl Item {
+impl RecordToMove {
     pub(super) fn kept(&self) -> HeldLogRange {
         HeldLogRange { lsn: self.from, usual_bytes: self.bytes as usize }
     }
@@ -75,7 +75,7 @@ impl Item {
 
     fn new(table: u32, rid: Rid, kept: HeldLogRange) -> Self {
         let bytes = u32::try_from(kept.usual_bytes).expect("records are shorter");
-        Self { table, bytes, rid, from: kept.lsn, stage: Stage::Found }
+        Self { table, bytes, rid, from: kept.lsn, stage: MoveStage::Found }
     }
 }
 
@@ -121,17 +121,17 @@ pub(super) async fn find(
     worker: &Rc<WorkerTransactions>,
     tables: &[Arc<Records>],
     victims: &Victims,
-) -> Result<Vec<Item>, OperationError> {
+) -> Result<Vec<RecordToMove>, OperationError> {
     let mut items = Vec::new();
     for (place, table) in (0..).zip(tables) {
         let bound = table.rids().handed_out();
-        for first in (0..bound).step_by(TURN) {
-            let rids = (first..bound.min(first + TURN as u64)).map(Rid::new);
+        for first in (0..bound).step_by(ENTRIES_PER_TURN) {
+            let rids = (first..bound.min(first + ENTRIES_PER_TURN as u64)).map(Rid::new);
             table.prefetch(rids.clone()).await;
             let mut left: Vec<Rid> = rids.collect();
             while !left.is_empty() {
                 look_at(worker, table, &mut left, victims, |rid, kept| {
-                    items.push(Item::new(place, rid, kept));
+                    items.push(RecordToMove::new(place, rid, kept));
                 })?;
                 sched::yield_now(WaitCause::Memory).await;
             }

@@ -14,13 +14,13 @@ use crate::record::{ChangingIndexes, Records};
 use crate::rid::TableId;
 use crate::sched::{self, WaitCause};
 use crate::sync::{self, clock};
-use crate::transaction::context::Transaction;
-use crate::transaction::isolation::Mode;
+use crate::transaction::context::ActiveTransaction;
+use crate::transaction::isolation::TransactionMode;
 use crate::transaction::worker::{NoContext, WorkerTransactions};
 
 /// Number of polls before gates are released because writers do not finish. Other tasks run between
 /// polls.
-const MAX_LOOKS: u32 = if cfg!(braid_simulation) { 64 } else { 1 << 10 };
+const MAX_POLLS: u32 = if cfg!(braid_simulation) { 64 } else { 1 << 10 };
 
 /// Closed gates, and the exclusive right to change the tables' indexes. Dropping this releases
 /// both.
@@ -74,13 +74,13 @@ impl WorkerTransactions {
                 let closed = gates.closed.clone();
                 let is_left =
                     || closed.iter().all(|table| gate(table).is_empty() && is_settled(table));
-                if self.wait_until(is_left, MAX_LOOKS).await? {
+                if self.wait_until(is_left, MAX_POLLS).await? {
                     return Ok(gates);
                 }
             }
             // A writer or another operation holds a table for too long.
             drop(gates);
-            self.wait_until(|| false, MAX_LOOKS).await?;
+            self.wait_until(|| false, MAX_POLLS).await?;
         }
     }
 
@@ -119,7 +119,7 @@ impl WorkerTransactions {
         table: &Arc<Records>,
         gates: &mut BulkGates,
     ) -> Result<bool, CannotBegin> {
-        let is_closed = self.wait_until(|| gate(table).close(), MAX_LOOKS).await?;
+        let is_closed = self.wait_until(|| gate(table).close(), MAX_POLLS).await?;
         if is_closed {
             gates.closed.push(table.clone());
         }
@@ -171,7 +171,7 @@ impl WorkerTransactions {
         let table = self.engine().table(table);
         let is_open = || table.paged().is_none_or(|paged| !paged.bulk().gate.is_closed());
         // If the database closes, the next attempt reports it.
-        _ = self.wait_until(is_open, MAX_LOOKS).await;
+        _ = self.wait_until(is_open, MAX_POLLS).await;
     }
 
     /// Begins the transaction of a bulk operation after its gates were closed.
@@ -180,9 +180,9 @@ impl WorkerTransactions {
     /// Fails if every context is in use.
     pub(crate) fn begin_bulk(
         self: &Rc<Self>,
-        mode: Mode,
+        mode: TransactionMode,
         gates: BulkGates,
-    ) -> Result<Transaction, NoContext> {
+    ) -> Result<ActiveTransaction, NoContext> {
         // After the gates were closed, so every earlier write to the tables precedes this snapshot.
         let transaction = self.begin_as(mode)?;
         let name = transaction.name();

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use super::Transaction;
+use super::ActiveTransaction;
 use crate::page::{BulkWriteRefusal, BulkWriteResult, PagedTable};
 use crate::reclaim;
 use crate::record::Records;
@@ -11,9 +11,9 @@ use crate::transaction::engine::Durability;
 use crate::transaction::error::OperationError;
 use crate::transaction::large::slot_value;
 use crate::transaction::paged::{RequiredPages, check_fits};
-use crate::transaction::write::Intent;
+use crate::transaction::write::WriteIntent;
 
-impl Transaction {
+impl ActiveTransaction {
     /// Writes as part of this transaction's bulk operation.
     ///
     /// # Errors
@@ -23,7 +23,7 @@ impl Transaction {
         table: &Records,
         paged: &PagedTable,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
         epoch: u64,
     ) -> Result<bool, OperationError> {
         check_fits(paged, key)?;
@@ -64,9 +64,11 @@ impl Transaction {
                 }
                 Ok(BulkWriteResult::Not) => {
                     return match intent {
-                        Intent::Insert(_) => Err(OperationError::KeyExists),
-                        Intent::Update(_) => Err(OperationError::KeyNotFound),
-                        Intent::Put(_) | Intent::Delete | Intent::Expire => Ok(false),
+                        WriteIntent::Insert(_) => Err(OperationError::KeyExists),
+                        WriteIntent::Update(_) => Err(OperationError::KeyNotFound),
+                        WriteIntent::Put(_) | WriteIntent::Delete | WriteIntent::Expire => {
+                            Ok(false)
+                        }
                     };
                 }
                 Err(BulkWriteRefusal::TooLong) => {
@@ -88,7 +90,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
         (existed, covers): (bool, bool),
     ) {
         let writes = &mut *self.writes().borrow_mut();
