@@ -308,7 +308,7 @@ impl Database {
         };
         let ring = RingSize {
             asked: options.tuning.log_ring_bytes.map(|bytes| bytes as u64),
-            under_way: log::least_ring(options.workers),
+            under_way: log::min_ring_bytes(options.workers),
         };
         let Resolved { budget, ring_bytes } =
             memory_budget.resolve(ring).map_err(Error::Options)?;
@@ -519,7 +519,7 @@ fn engine(
     let clock = tuning.wall_clock.clone();
     let options = EngineOptions {
         workers: options.workers,
-        most_open: tuning.max_open,
+        max_open: tuning.max_open,
         durability: options.durability,
         read_only: options.read_only,
         isolation: options.isolation,

@@ -307,7 +307,7 @@ impl Stats {
         self.committed_read_only += counters.committed_read_only.get();
         self.aborted.conflict += aborted(AbortCause::Conflict);
         self.aborted.certification += aborted(AbortCause::Certification);
-        self.aborted.stale_read += aborted(AbortCause::StaleRead);
+        self.aborted.stale_read += aborted(AbortCause::SupersededRead);
         self.aborted.requested += aborted(AbortCause::Requested);
         self.aborted.panic += aborted(AbortCause::Panic);
         self.aborted.dropped += aborted(AbortCause::Dropped);

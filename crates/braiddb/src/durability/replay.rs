@@ -92,7 +92,7 @@ pub(super) fn replay(
         Ok::<_, RecoveryError>(ReplayResult { records, ..distributed? })
     })?;
     (replayed.start, replayed.end) = (start, reader.end());
-    give_back_ids(engine);
+    release_unused_ids(engine);
     Ok(replayed)
 }
 
@@ -336,18 +336,18 @@ impl ReplayShare<'_> {
 }
 
 /// Frees the ids of deleted records and unused ids, and counts the other records.
-fn give_back_ids(engine: &Engine) {
+fn release_unused_ids(engine: &Engine) {
     for table in engine.tables() {
         engine.raise_table_id(table.id);
         let mut records = 0;
         for rid in (0..table.rids().handed_out()).map(Rid::new) {
             match table.array().load(rid) {
                 IndirectionEntry::Dead => unreachable!("replay leaves no dead records"),
-                IndirectionEntry::Empty => table.rids().give_back(rid),
+                IndirectionEntry::Empty => table.rids().release(rid),
                 IndirectionEntry::Address(_) => records += 1,
                 IndirectionEntry::Version(tombstone) => {
                     table.array().clear(rid);
-                    table.rids().give_back(rid);
+                    table.rids().release(rid);
                     // SAFETY: unlinked, and the threads of the replay have ended.
                     unsafe { tombstone.free(table.memory()) };
                 }

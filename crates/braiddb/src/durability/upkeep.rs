@@ -40,7 +40,7 @@ async fn compact_as(waits_for_snapshots: bool) -> Result<CompactionResult, Opera
         let mut from = HoleSearch::default();
         // Closing the database waits for this task.
         while !engine.checkpoints.stopping()
-            && let Some(bytes) = pages.give_back_between(&mut from)
+            && let Some(bytes) = pages.release_holes(&mut from)
         {
             compacted.page_bytes += bytes;
             sched::yield_now(WaitCause::Memory).await;
@@ -61,7 +61,7 @@ pub(crate) async fn compact_in_turn() -> Result<CompactionResult, OperationError
     loop {
         match compact_as(false).await {
             Err(OperationError::CheckpointUnderWay) if !engine.checkpoints.stopping() => {
-                engine.checkpoints.until_over().await;
+                engine.checkpoints.wait_until_finished().await;
             }
             compacted => return compacted,
         }

@@ -126,7 +126,7 @@ impl Cursor<'_> {
             };
             let after = match (visited.stopped, visited.fence) {
                 (LeafVisitEnd::Full, _) => Some(behind(&out[most - 1])),
-                (LeafVisitEnd::LeafEnd, Some(fence)) if self.may_go_on(&fence) => {
+                (LeafVisitEnd::LeafEnd, Some(fence)) if self.can_continue(&fence) => {
                     Some(if self.reverse { Bound::Excluded(fence) } else { Bound::Included(fence) })
                 }
                 _ => None,
@@ -152,7 +152,7 @@ impl Cursor<'_> {
     }
 
     /// Returns whether the range may contain keys beyond `fence`.
-    fn may_go_on(&self, fence: &[u8]) -> bool {
+    fn can_continue(&self, fence: &[u8]) -> bool {
         match &self.end {
             Bound::Unbounded => true,
             Bound::Included(end) | Bound::Excluded(end) if self.reverse => fence > end.as_slice(),

@@ -211,11 +211,11 @@ impl File {
     ///
     /// # Errors
     /// Errors of the operating system; `Unsupported` if the file system cannot do that.
-    pub(crate) fn give_back(&self, part: Range<u64>) -> std::io::Result<()> {
+    pub(crate) fn deallocate(&self, part: Range<u64>) -> std::io::Result<()> {
         match &self.kind {
-            FileBackend::Unpooled(file) => give_back(file, part),
-            FileBackend::Pooled(file) => give_back(file.descriptor()?.file(), part),
-            FileBackend::Simulated(node) => node.give_back(part),
+            FileBackend::Unpooled(file) => deallocate(file, part),
+            FileBackend::Pooled(file) => deallocate(file.descriptor()?.file(), part),
+            FileBackend::Simulated(node) => node.deallocate(part),
         }
     }
 
@@ -274,7 +274,7 @@ fn allocate(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
     }
 }
 
-fn give_back(file: &std::fs::File, part: Range<u64>) -> std::io::Result<()> {
+fn deallocate(file: &std::fs::File, part: Range<u64>) -> std::io::Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let (start, bytes) = (part.start as libc::off_t, (part.end - part.start) as libc::off_t);
     // SAFETY: takes no pointers.

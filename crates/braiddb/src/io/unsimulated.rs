@@ -82,7 +82,7 @@ impl DiskHandle {
         match *self {}
     }
 
-    pub(super) fn give_back(&self, _part: Range<u64>) -> std::io::Result<()> {
+    pub(super) fn deallocate(&self, _part: Range<u64>) -> std::io::Result<()> {
         match *self {}
     }
 

@@ -135,7 +135,7 @@ impl ColdStore {
     ///
     /// # Errors
     /// The device's; `Corrupt` if the segment is missing.
-    pub(crate) async fn read_stretch(&self, from: Lsn, to: Lsn) -> Result<ColdSpan, LogError> {
+    pub(crate) async fn read_segment_span(&self, from: Lsn, to: Lsn) -> Result<ColdSpan, LogError> {
         let (at, _) = sector_of(from);
         let bytes = to.0.saturating_sub(at.0).clamp(1, self.rest_on_disk(at));
         Ok(ColdSpan { memory: self.read_piece(at, bytes as usize).await?, at })

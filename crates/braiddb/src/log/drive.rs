@@ -73,7 +73,7 @@ impl TrackerDrive {
     /// # Errors
     /// The operating system's, if there is no memory for the ring.
     pub fn run(self) -> std::io::Result<TrackerDriveResult> {
-        let least = Space::<AnyTracker>::least_ring(self.threads) + self.block_bytes;
+        let least = Space::<AnyTracker>::min_ring_bytes(self.threads) + self.block_bytes;
         let ring_bytes = least.max(128 << 20).next_power_of_two().min(MAX_RING);
         let tracker = AnyTracker::new(self.tracker, self.threads, ring_bytes);
         let space = Space::new(self.threads, ring_bytes, tracker);

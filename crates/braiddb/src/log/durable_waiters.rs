@@ -95,7 +95,7 @@ impl LogWatch {
         number
     }
 
-    fn take_back(&self, number: u64) {
+    fn deregister(&self, number: u64) {
         let mut wakers = self.wakers.lock();
         let taken = wakers.by_number.remove(&number);
         self.count(&wakers);
@@ -133,7 +133,7 @@ impl Future for WaitBeyond {
 impl Drop for WaitBeyond {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.watch.take_back(number);
+            self.watch.deregister(number);
         }
     }
 }

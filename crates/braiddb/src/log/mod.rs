@@ -134,13 +134,13 @@ impl LogOptions {
 }
 
 /// Bytes of a segment of a new database, where so many are free on the disk: of a small disk only a part is held back that way.
-fn usual_segment_bytes(available: u64) -> u64 {
+fn default_segment_bytes(available: u64) -> u64 {
     (available / 64).min(64 << 20).next_power_of_two().max(4 << 20)
 }
 
 /// Bytes of the least ring for so many workers; a power of two is taken that has as many.
-pub(crate) fn least_ring(workers: usize) -> u64 {
-    Space::<LogTracker>::least_ring(workers)
+pub(crate) fn min_ring_bytes(workers: usize) -> u64 {
+    Space::<LogTracker>::min_ring_bytes(workers)
 }
 
 /// The log.
@@ -156,7 +156,7 @@ pub(crate) struct Log {
 impl Log {
     /// A log that is only a clock: nothing is written, everything counts as durable.
     pub(crate) fn volatile(workers: usize) -> Self {
-        let clock_only = usual_tracker(workers + 1);
+        let clock_only = default_tracker(workers + 1);
         let space = Space::new(workers, MAX_RING, clock_only);
         space.start(Lsn::FIRST, Lsn::MAX);
         Self { space, workers, disk: None, source: None }
@@ -170,7 +170,7 @@ impl Log {
     /// `Corrupt`, `WrongVersion`; the operating system's.
     pub(crate) fn open(options: LogOptions) -> Result<(Self, LogReader), LogError> {
         let LogOptions { directory, disk, workers, ring_bytes, create, .. } = options;
-        let ring_bytes = ring_bytes.max(least_ring(workers)).next_power_of_two();
+        let ring_bytes = ring_bytes.max(min_ring_bytes(workers)).next_power_of_two();
         if ring_bytes > MAX_RING {
             return Err(LogError::Size {
                 what: "a log ring",
@@ -188,14 +188,14 @@ impl Log {
         let ring = Ring::new(ring_bytes as usize)
             .map_err(|error| LogError::io("map the log's ring for", directory.path(), 0, error))?;
         let extent = |segment_bytes| Extent::new(segment_bytes, workers);
-        let usual = || usual_segment_bytes(directory.available_bytes());
+        let usual = || default_segment_bytes(directory.available_bytes());
         let sizes = (options.segment_bytes.unwrap_or_else(usual), options.page_bytes);
         let segments = Arc::new(Segments::open(directory, sizes, create, extent)?);
         let reader = LogReader::new(segments.clone());
         #[cfg(feature = "experiment")]
         let tracker = LogTracker::new(options.tracker, workers + 1, ring_bytes);
         #[cfg(not(feature = "experiment"))]
-        let tracker = usual_tracker(workers + 1);
+        let tracker = default_tracker(workers + 1);
         let common_bytes = common_block_bytes(segments.segment_bytes());
         let space = Space::new(workers, ring_bytes, tracker);
         let space = space.within(segments.extent.clone(), common_bytes);
@@ -463,7 +463,7 @@ impl Log {
 }
 
 /// The tracker of a log for which no other was chosen.
-fn usual_tracker(fillers: usize) -> LogTracker {
+fn default_tracker(fillers: usize) -> LogTracker {
     #[cfg(feature = "experiment")]
     return LogTracker::new(HoleTracker::default(), fillers, 0);
     #[cfg(not(feature = "experiment"))]

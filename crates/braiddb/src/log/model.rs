@@ -35,7 +35,7 @@ fn marks(workers: usize, blocks: usize) -> Arc<Model<InFlightMarks>> {
 
 impl<T: Tracker> Model<T> {
     fn new(workers: usize, blocks: usize, tracker: T) -> Arc<Self> {
-        let space = Space::new(workers, Space::<T>::least_ring(workers), tracker);
+        let space = Space::new(workers, Space::<T>::min_ring_bytes(workers), tracker);
         space.start(Lsn::FIRST, Lsn::FIRST);
         Arc::new(Self { space, cells: (0..blocks).map(|_| UnsafeCell::new(0)).collect() })
     }
@@ -178,7 +178,7 @@ fn model_large_blocks_leave_room_for_common_ones() {
     use super::block::{MAX_COMMON_BLOCK_BYTES, MAX_LARGE_BLOCK_BYTES};
     loom::model(|| {
         let log = marks(2, 0);
-        let bound = Lsn::FIRST.0 + Space::<InFlightMarks>::least_ring(2);
+        let bound = Lsn::FIRST.0 + Space::<InFlightMarks>::min_ring_bytes(2);
         let common = {
             let log = log.clone();
             thread::spawn(move || {

@@ -111,7 +111,7 @@ impl Segments {
     ///
     /// # Errors
     /// If there is no room; what was held back before is then held back still.
-    pub(super) fn take_reserve_back(&self) -> Result<(), LogError> {
+    pub(super) fn reclaim_reserve(&self) -> Result<(), LogError> {
         self.hold_back(&mut self.reserve.file.lock())
     }
 
@@ -199,7 +199,7 @@ impl Segments {
     /// whether there was anything.
     pub(super) fn lend_reserve(&self) -> bool {
         let file = self.reserve.file.lock();
-        // Relaxed, here and below: as in `take_reserve_back`.
+        // Relaxed, here and below: as in `reclaim_reserve`.
         self.reserve.whole.store(false, Ordering::Relaxed);
         self.reserve.lent.store(true, Ordering::Relaxed);
         let (Some(file), true) = (&*file, self.reserve.held() > 0) else { return false };
@@ -207,7 +207,7 @@ impl Segments {
             tracing::warn!("cannot give up {}: {error}", file.path().display());
             return false;
         }
-        // Relaxed: as in `take_reserve_back`.
+        // Relaxed: as in `reclaim_reserve`.
         self.reserve.held.store(0, Ordering::Relaxed);
         tracing::info!("the disk is full: the space in {} is used", file.path().display());
         true
@@ -216,7 +216,7 @@ impl Segments {
     /// Ends the loan of what was held back, whether it can be taken back or not: then it is tried again
     /// when the log is to be extended.
     pub(super) fn end_loan(&self) {
-        if self.take_reserve_back().is_err() {
+        if self.reclaim_reserve().is_err() {
             // Relaxed: see `hold_reserve`.
             self.reserve.lent.store(false, Ordering::Relaxed);
         }

@@ -56,7 +56,7 @@ impl LogHold {
     }
 
     /// How many bytes of log may be held, from where it is held on.
-    pub(crate) fn set_most(&self, most: u64) {
+    pub(crate) fn set_max_bytes(&self, most: u64) {
         let mut holds = self.retention.0.lock();
         holds.held.get_mut(&self.number).expect("held until it is dropped").most = most;
     }

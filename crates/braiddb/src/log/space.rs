@@ -58,7 +58,7 @@ fn this_thread() -> u64 {
 impl<T: Tracker> Space<T> {
     pub(super) fn new(workers: usize, ring_bytes: u64, tracker: T) -> Self {
         assert!(
-            ring_bytes >= Self::least_ring(workers),
+            ring_bytes >= Self::min_ring_bytes(workers),
             "a ring too small admits nothing when it is empty"
         );
         Self {
@@ -97,7 +97,7 @@ impl<T: Tracker> Space<T> {
     }
 
     /// The least ring in which an empty log admits any block.
-    pub(super) fn least_ring(workers: usize) -> u64 {
+    pub(super) fn min_ring_bytes(workers: usize) -> u64 {
         let common = MAX_COMMON_BLOCK_BYTES as u64;
         (workers as u64 + 1) * common + MAX_LARGE_BLOCK_BYTES as u64 + PADDING_BYTES
     }
@@ -233,14 +233,14 @@ impl<T: Tracker> Space<T> {
     pub(super) fn reserve(&self, filler: usize, bytes: u64) -> Lsn {
         let lsn = self.tracker.reserve(filler, &self.tail, bytes);
         if bytes > MIN_COMMON_BYTES {
-            self.give_latch_back();
+            self.release_latch();
         }
         Lsn(lsn)
     }
 
     /// Gives back the latch by which this thread admitted the block that it has reserved, if it has it: what
     /// was large then need not be any more.
-    fn give_latch_back(&self) {
+    fn release_latch(&self) {
         let LargeBlockAdmission { owner, waits_until } = &*self.large;
         // Relaxed: whether it is this thread's only this thread changes.
         if owner.load(Ordering::Relaxed) == this_thread() {

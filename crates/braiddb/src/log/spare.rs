@@ -44,7 +44,7 @@ impl Segments {
             drop(segment);
             self.directory.remove(&name)?;
             // If it cannot be taken back yet, that is tried again when the log is to be extended.
-            _ = self.take_reserve_back();
+            _ = self.reclaim_reserve();
         } else {
             segment.written = true;
             self.spares.0.lock().push(segment);

@@ -44,7 +44,7 @@ struct Log {
 impl Log {
     fn new(Case { flush_unit, step, .. }: Case) -> Self {
         let marks = InFlightMarks::new(WORKERS + 1);
-        let space = Space::new(WORKERS, Space::<InFlightMarks>::least_ring(WORKERS), marks);
+        let space = Space::new(WORKERS, Space::<InFlightMarks>::min_ring_bytes(WORKERS), marks);
         let (leader, prepared) = (Leader::new(flush_unit), PreparedSpace::default());
         space.start(Lsn::FIRST, Lsn::FIRST);
         leader.start(Lsn::FIRST);

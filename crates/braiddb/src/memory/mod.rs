@@ -204,8 +204,8 @@ pub(crate) unsafe fn free_uncounted(block: NonNull<u8>, layout: Layout) {
 }
 
 /// Returns free memory of this thread, and unowned free memory, to the operating system.
-pub(crate) fn give_back() {
-    backend::give_back();
+pub(crate) fn return_free_memory() {
+    backend::return_free_memory();
 }
 
 fn shard() -> usize {
@@ -255,7 +255,7 @@ mod backend {
         let mut committed = 0;
         let (mut times, mut sizes, mut faults) = ([0; 3], [0; 3], 0);
         let [elapsed, user, system] = &mut times;
-        let [resident, most_resident, most_committed] = &mut sizes;
+        let [resident, max_resident, max_committed] = &mut sizes;
         // SAFETY: every pointer references one number of the right type.
         unsafe {
             libmimalloc_sys::mi_process_info(
@@ -263,16 +263,16 @@ mod backend {
                 user,
                 system,
                 resident,
-                most_resident,
+                max_resident,
                 &mut committed,
-                most_committed,
+                max_committed,
                 &mut faults,
             );
         }
         committed as u64
     }
 
-    pub(super) fn give_back() {
+    pub(super) fn return_free_memory() {
         // SAFETY: may be called at any time.
         unsafe { libmimalloc_sys::mi_collect(true) };
     }
@@ -302,7 +302,7 @@ mod backend {
 
     pub(super) fn prepare() {}
 
-    pub(super) fn give_back() {}
+    pub(super) fn return_free_memory() {}
 
     /// The system allocator does not report this.
     pub(super) fn committed(in_use: u64) -> u64 {

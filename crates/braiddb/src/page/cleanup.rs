@@ -46,28 +46,28 @@ impl PagedTable {
     /// Removes unused chains and the slots of deleted records from the leaf of `key`, and merges
     /// the leaf if it is sparse. Returns the cleanup that remains.
     pub(crate) fn prune(&self, key: &[u8]) -> Option<PendingCleanup> {
-        let mut untidy = PendingCleanup::Chains;
-        self.tidy_leaf(key, &mut untidy).is_err().then_some(untidy)
+        let mut cleanup = PendingCleanup::Chains;
+        self.clean_up_leaf(key, &mut cleanup).is_err().then_some(cleanup)
     }
 
-    /// Cleans up the leaf of a key, as far as pages are resident. `untidy` is updated to the
+    /// Cleans up the leaf of a key, as far as pages are resident. `cleanup` is updated to the
     /// cleanup that remains.
     ///
     /// # Errors
     /// When a page is not resident: see [`Self::mend`].
-    pub(crate) fn tidy_leaf(
+    pub(crate) fn clean_up_leaf(
         &self,
         key: &[u8],
-        untidy: &mut PendingCleanup,
+        cleanup: &mut PendingCleanup,
     ) -> Result<(), Interrupted> {
         loop {
-            if let PendingCleanup::Sparse(level @ 1..) = untidy {
+            if let PendingCleanup::Sparse(level @ 1..) = cleanup {
                 return self.tree().merge_from(key, level);
             }
             let interrupted = match self.tree().try_latch(key, LeafRoom::NONE) {
                 Ok(mut leaf) => {
                     if is_planted(Bug::EmptiedLeafTakenForEmpty)
-                        && *untidy == PendingCleanup::Sparse(0)
+                        && *cleanup == PendingCleanup::Sparse(0)
                     {
                         remove_settled(&mut leaf);
                     }
@@ -78,16 +78,16 @@ impl PagedTable {
                     drop(leaf);
                     let mut level = 0;
                     let merged = self.tree().merge_from(key, &mut level);
-                    *untidy = PendingCleanup::Sparse(level);
+                    *cleanup = PendingCleanup::Sparse(level);
                     return merged;
                 }
                 Err(why) => why,
             };
-            if *untidy == PendingCleanup::Chains {
+            if *cleanup == PendingCleanup::Chains {
                 // The slots of deleted records stay on the page until it is loaded.
                 match self.tree().space().prune_absent(self.tree().leaf_id(key)?) {
                     Some(false) => return Ok(()),
-                    Some(true) => *untidy = PendingCleanup::Sparse(0),
+                    Some(true) => *cleanup = PendingCleanup::Sparse(0),
                     // The page is resident by now.
                     None => continue,
                 }
@@ -102,8 +102,8 @@ impl PagedTable {
         self.tree().pages_by_level()
     }
 
-    /// Returns the needs of [`Self::tidy_leaf`].
-    pub(crate) fn needs_to_tidy(&self) -> PageNeeds {
+    /// Returns the needs of [`Self::clean_up_leaf`].
+    pub(crate) fn cleanup_needs(&self) -> PageNeeds {
         self.tree().needs_to_merge()
     }
 
@@ -116,7 +116,7 @@ impl PagedTable {
     ) -> impl Future<Output = Result<(PageNeeds, HeldPages), PageError>> + use<> {
         let space = self.tree().space().clone();
         async move {
-            let held = space.gather(&mut needs, &[interrupted], None).await?;
+            let held = space.hold_pages(&mut needs, &[interrupted], None).await?;
             Ok((needs, held))
         }
     }

@@ -122,9 +122,9 @@ impl PageSpace {
         pager: &mut EvictionClock,
         search: &mut FrameSearch<'_>,
     ) -> ClockSweepResult {
-        let (frames, _) = self.transit.with_memory();
+        let (frames, _) = self.frame_pool.with_memory();
         let all = MAX_SWEEP_ROUNDS * frames;
-        let writes = self.transit.writes();
+        let writes = self.frame_pool.writes();
         if pager.writes_ended != writes.ended {
             (pager.writes_ended, pager.in_vain) = (writes.ended, 0);
         }
@@ -150,7 +150,7 @@ impl PageSpace {
             let number = match ahead.next() {
                 Some(number) => number,
                 None => {
-                    let (end, some) = self.transit.live_before(pager.hand);
+                    let (end, some) = self.frame_pool.live_before(pager.hand);
                     (pager.hand, ahead) = (end, some.into_iter());
                     let Some(number) = ahead.next() else { break };
                     number
@@ -263,12 +263,12 @@ impl PageSpace {
     pub(crate) fn shrink(self: &Arc<Self>, most: usize, may: bool) -> ShrinkResult {
         let mut gone = 0;
         while gone < most
-            && let Some(number) = self.transit.take_surplus()
+            && let Some(number) = self.frame_pool.take_surplus()
         {
             self.park(number);
             gone += 1;
         }
-        if self.zones.is_none() || !self.transit.has_surplus() {
+        if self.zones.is_none() || !self.frame_pool.has_surplus() {
             return ShrinkResult::Enough;
         }
         let clean_only = !may || self.failed_writes.are_recent();
@@ -276,7 +276,7 @@ impl PageSpace {
             let mut pager = self.pager.lock();
             let mut search = FrameSearch { keep: &[], clean_only, passed: &mut 0 };
             loop {
-                if !self.transit.has_surplus() {
+                if !self.frame_pool.has_surplus() {
                     return ShrinkResult::Enough;
                 }
                 if gone >= most {
@@ -285,7 +285,7 @@ impl PageSpace {
                 let none = if gone > 0 { ShrinkResult::Some } else { ShrinkResult::Nothing };
                 // The pages in flight cover the surplus; those that stay are handled by a later
                 // call.
-                if self.transit.surplus_is_being_written() {
+                if self.frame_pool.surplus_is_being_written() {
                     return none;
                 }
                 match self.sweep(&mut pager, &mut search) {
@@ -310,7 +310,7 @@ impl PageSpace {
             |number: &u32| self.frame(*number).held().is_some_and(|id| !keep.contains(&id));
         let mut position = 0;
         loop {
-            let (end, some) = self.transit.live_before(position);
+            let (end, some) = self.frame_pool.live_before(position);
             if some.iter().any(is_one) {
                 return true;
             }
@@ -413,10 +413,10 @@ mod tests {
             let taken = space.frames_taken() as u32;
             let written = || space.counters.written.load(statistic::Ordering::Relaxed);
             let (pages, before) = (batch.len() as u32, written());
-            space.transit.set_limit(taken - pages);
+            space.frame_pool.set_limit(taken - pages);
             assert_eq!(space.shrink(64, true), ShrinkResult::Nothing, "as many are being written");
             assert_eq!(written(), before);
-            space.transit.set_limit(taken - pages - 1);
+            space.frame_pool.set_limit(taken - pages - 1);
             assert_eq!(space.shrink(64, true), ShrinkResult::Some, "one more is to go");
             assert!(written() > before);
             batch.write().unwrap();
@@ -461,7 +461,7 @@ mod tests {
             for number in 0..space.frames_taken() as u32 {
                 space.frame(number).frame.take_use();
             }
-            while space.transit.begin_write() {}
+            while space.frame_pool.begin_write() {}
             let (mut pager, mut passed) = (EvictionClock::default(), 0);
             let mut sweep = || {
                 let mut search = FrameSearch { keep: &[], clean_only: false, passed: &mut passed };
@@ -475,10 +475,10 @@ mod tests {
             assert!(space.frames_taken() > 2 * u64::from(MAX_UNWRITTEN));
             assert_eq!(sweep(), (false, true, MAX_UNWRITTEN.into()));
             assert_eq!(sweep(), (false, true, 2 * u64::from(MAX_UNWRITTEN)));
-            space.transit.end_write(0);
+            space.frame_pool.end_write(0);
             assert_eq!(sweep(), (true, false, 0));
             // A batch was begun, and ended when it was dropped.
-            while space.transit.begin_write() {}
+            while space.frame_pool.begin_write() {}
             assert!(!sweep().0);
         });
     }

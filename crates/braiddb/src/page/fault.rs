@@ -273,7 +273,7 @@ impl PageSpace {
         let listed = shard.remove(&id).expect("a loading page is listed");
         if listed.freed {
             latched.empty();
-            self.give_back(id, place);
+            self.release(id, place);
         } else {
             self.orphans.take(id, |word| {
                 latched.set_mapping(word);
@@ -315,7 +315,7 @@ impl PageSpace {
     fn unlist(&self, shard: &mut BTreeMap<PageId, ListedLoad>, load: &PageLoad) {
         let listed = shard.remove(&load.id).expect("a loading page is listed");
         if listed.freed {
-            self.give_back(load.id, load.place);
+            self.release(load.id, load.place);
         } else {
             self.map.set(load.id, PageLocation::OnDisk(load.place));
         }
@@ -335,16 +335,16 @@ impl PageSpace {
             }
             PageLocation::OnDisk(place) => {
                 self.orphans.take(id, free);
-                self.give_back(id, place);
+                self.release(id, place);
                 true
             }
         }
     }
 
-    fn give_back(&self, id: PageId, place: DiskPlace) {
+    fn release(&self, id: PageId, place: DiskPlace) {
         self.zones.as_ref().expect("pages are on disk").free(place.slot);
         self.map.set(id, PageLocation::Free);
-        self.map.give_back(id);
+        self.map.release(id);
     }
 }
 

@@ -50,7 +50,7 @@ struct FramePoolState {
     frames: u32,
     /// Maximum number of frames with memory.
     limit: u32,
-    under_way: usize,
+    in_progress: usize,
     /// Number of page writes among them, and the number of pages in those writes.
     writes: usize,
     pages_written: u32,
@@ -86,7 +86,7 @@ impl FramePool {
             next: 0,
             frames,
             limit: frames,
-            under_way: 0,
+            in_progress: 0,
             writes: 0,
             pages_written: 0,
             writes_ended: 0,
@@ -101,7 +101,7 @@ impl FramePool {
     }
 
     fn begin_one(&self) {
-        self.0.lock().under_way += 1;
+        self.0.lock().in_progress += 1;
     }
 
     /// Counts the begin of a page write, which ends with [`Self::end_write`]. Returns `false` if
@@ -112,7 +112,7 @@ impl FramePool {
         let may = state.writes < MAX_WRITES;
         if may {
             state.writes += 1;
-            state.under_way += 1;
+            state.in_progress += 1;
         }
         may
     }
@@ -135,7 +135,7 @@ impl FramePool {
     fn end_one(&self) {
         let waiters = {
             let mut state = self.0.lock();
-            state.under_way -= 1;
+            state.in_progress -= 1;
             state.ended += 1;
             std::mem::take(&mut state.waiters)
         };
@@ -149,14 +149,14 @@ impl FramePool {
         let number = match state.free.pop() {
             Some(number) => number,
             None if state.room() == 0 => return None,
-            None => state.bring_to_life(),
+            None => state.add_memory(),
         };
-        state.under_way += 1;
+        state.in_progress += 1;
         Some((number, FramePoolActivity(self)))
     }
 
     /// Returns an empty frame that has memory to the pool.
-    pub(super) fn give_back(&self, number: u32) {
+    pub(super) fn release(&self, number: u32) {
         self.0.lock().free.push(number);
     }
 
@@ -266,7 +266,7 @@ impl FramePool {
         wait_remotely(WaitCause::Storage, |waiter| {
             let mut state = self.0.lock();
             let mended = state.ended != seen || state.has(needed);
-            if mended || state.under_way == 0 {
+            if mended || state.in_progress == 0 {
                 return Some(mended);
             }
             state.waiters.extend(waiter);
@@ -310,7 +310,7 @@ impl FramePoolState {
     }
 
     /// Takes a frame without memory. One exists, because the limit is at most the number of frames.
-    fn bring_to_life(&mut self) -> u32 {
+    fn add_memory(&mut self) -> u32 {
         let number = self.parked.pop().unwrap_or_else(|| {
             self.next += 1;
             self.positions.push(0);
@@ -345,10 +345,10 @@ mod tests {
     use super::*;
 
     /// Returns the frames that a clock hand visits in one round.
-    fn round(transit: &FramePool) -> Vec<u32> {
+    fn round(frame_pool: &FramePool) -> Vec<u32> {
         let (mut passed, mut hand) = (Vec::new(), 0);
         loop {
-            let (end, some) = transit.live_before(hand);
+            let (end, some) = frame_pool.live_before(hand);
             passed.extend(&some);
             hand = end - some.len();
             if hand == 0 {
@@ -361,22 +361,23 @@ mod tests {
     fn the_hand_comes_by_each_frame_that_has_memory_and_by_no_other() {
         with_limit(PART_SECONDS, |_| {
             const FRAMES: u32 = 10 * FRAMES_PER_COPY as u32;
-            let transit = FramePool::new(FRAMES);
-            let mut taken: BTreeSet<u32> = (0..FRAMES).map(|_| transit.take().unwrap().0).collect();
-            assert!(transit.take().is_none());
+            let frame_pool = FramePool::new(FRAMES);
+            let mut taken: BTreeSet<u32> =
+                (0..FRAMES).map(|_| frame_pool.take().unwrap().0).collect();
+            assert!(frame_pool.take().is_none());
             let mut random = fastrand::Rng::with_seed(1);
             for _ in 0..10 {
                 for number in 0..FRAMES {
                     if random.u32(..3) > 0 && taken.remove(&number) {
-                        transit.park(number);
+                        frame_pool.park(number);
                     }
                 }
-                let passed = round(&transit);
+                let passed = round(&frame_pool);
                 assert_eq!(passed.len(), taken.len(), "each once");
                 assert_eq!(BTreeSet::from_iter(passed), taken);
-                assert_eq!(transit.with_memory().0, taken.len() as u64);
+                assert_eq!(frame_pool.with_memory().0, taken.len() as u64);
                 while random.u32(..100) > 0 {
-                    taken.extend(transit.take().map(|(number, _)| number));
+                    taken.extend(frame_pool.take().map(|(number, _)| number));
                 }
             }
         });
@@ -385,15 +386,15 @@ mod tests {
     #[test]
     fn a_hand_that_parks_what_it_comes_by_passes_over_none() {
         with_limit(PART_SECONDS, |_| {
-            let transit = FramePool::new(1000);
-            (0..1000).for_each(|_| drop(transit.take().unwrap()));
+            let frame_pool = FramePool::new(1000);
+            (0..1000).for_each(|_| drop(frame_pool.take().unwrap()));
             let (mut passed, mut hand) = (0, 0);
             loop {
-                let (end, some) = transit.live_before(hand);
+                let (end, some) = frame_pool.live_before(hand);
                 let Some(first) = some.first() else { break };
                 passed += 1;
                 if first % 3 > 0 {
-                    transit.park(*first);
+                    frame_pool.park(*first);
                 }
                 hand = end - 1;
                 if hand == 0 {
@@ -401,7 +402,7 @@ mod tests {
                 }
             }
             assert_eq!(passed, 1000);
-            assert!(round(&transit).iter().all(|number| number % 3 == 0));
+            assert!(round(&frame_pool).iter().all(|number| number % 3 == 0));
         });
     }
 }

@@ -385,7 +385,7 @@ impl LargeReader<'_> {
     /// Returns up to `most` of the next leaves that are on disk, after the current leaf, for a
     /// prefetch. `most` is reduced to the frames that one operation may use ahead of need.
     pub(crate) fn absent_ahead(&self, most: usize) -> SmallVec<[Interrupted; 4]> {
-        let most = most.min(self.values.tree().space().most_ahead());
+        let most = most.min(self.values.tree().space().max_prefetched_pages());
         self.cursor.leaves_ahead(most).into_iter().map(Interrupted::Absent).collect()
     }
 

@@ -182,7 +182,7 @@ impl PageMap {
     }
 
     /// Frees the id of a page that has no location.
-    pub(in crate::page) fn give_back(&self, id: PageId) {
+    pub(in crate::page) fn release(&self, id: PageId) {
         assert_eq!(self.get(id), PageLocation::Free);
         self.free.push(id);
     }

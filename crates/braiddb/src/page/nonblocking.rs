@@ -72,7 +72,7 @@ impl PagedTable {
     ) -> Result<(), WouldSuspend> {
         let bytes = value.map_or(0, SlotValue::cell_bytes);
         let latched = self.tree().latch_if_in_memory(key, LeafRoom::value(bytes)).await;
-        latched.map(drop).map_err(|interrupted| self.not_now(interrupted))
+        latched.map(drop).map_err(|interrupted| self.would_suspend(interrupted))
     }
 
     /// Like [`read`](Self::read), without suspending.
@@ -94,7 +94,7 @@ impl PagedTable {
             .try_read_now(key, |leaf, slot| SlotCopy::of(self, leaf, slot, key, operation));
         match copied {
             Ok(copied) => Ok(copied.seen_by(view)),
-            Err(interrupted) => Err(self.not_now(interrupted)),
+            Err(interrupted) => Err(self.would_suspend(interrupted)),
         }
     }
 
@@ -117,11 +117,11 @@ impl PagedTable {
         let room = value.map_or(LeafRoom::NONE, |value| LeafRoom::value(value.cell_bytes()));
         match self.tree().try_latch(key, room) {
             Ok(leaf) => Ok(self.write_latched(leaf, key, value, view, operation, decide)),
-            Err(interrupted) => Err(self.not_now(interrupted)),
+            Err(interrupted) => Err(self.would_suspend(interrupted)),
         }
     }
 
-    pub(super) fn not_now(&self, interrupted: Interrupted) -> WouldSuspend {
+    pub(super) fn would_suspend(&self, interrupted: Interrupted) -> WouldSuspend {
         WouldSuspend::new(self.tree().space(), interrupted)
     }
 }

@@ -58,7 +58,7 @@ type NeededPages = SmallVec<[PageId; 4]>;
 pub(crate) struct PageNeeds {
     /// Most recently met pages first; limited to the number that the operation may need.
     pages: NeededPages,
-    most_pages: usize,
+    max_pages: usize,
     frames: usize,
     attempts: u32,
     /// Number of times that the frames were too few for all pages known to be needed, some of which
@@ -68,15 +68,15 @@ pub(crate) struct PageNeeds {
 
 impl PageNeeds {
     /// Creates empty needs, with a maximum number of pages at the same time.
-    pub(crate) fn new(most_pages: usize) -> Self {
-        Self { pages: NeededPages::new(), most_pages, frames: 0, attempts: 0, narrowed: 0 }
+    pub(crate) fn new(max_pages: usize) -> Self {
+        Self { pages: NeededPages::new(), max_pages, frames: 0, attempts: 0, narrowed: 0 }
     }
 
     /// Returns a copy that allows `more` pages in addition.
     pub(crate) fn and(&self, more: usize) -> Self {
-        let most_pages = self.most_pages.saturating_add(more);
+        let max_pages = self.max_pages.saturating_add(more);
         let (attempts, narrowed) = (self.attempts, self.narrowed);
-        Self { pages: self.pages.clone(), most_pages, frames: 0, attempts, narrowed }
+        Self { pages: self.pages.clone(), max_pages, frames: 0, attempts, narrowed }
     }
 
     fn count_attempt(&mut self, space: &PageSpace) -> Result<(), PageError> {
@@ -89,7 +89,7 @@ impl PageNeeds {
     pub(super) fn pages_with(&self, interrupted: &[Interrupted]) -> usize {
         let absent = |why: &&Interrupted| matches!(why, Interrupted::Absent(_));
         let more = interrupted.iter().filter(absent).count();
-        (self.pages.len() + more).min(self.most_pages)
+        (self.pages.len() + more).min(self.max_pages)
     }
 
     /// Adds the causes that interrupted the last attempt.
@@ -100,7 +100,7 @@ impl PageNeeds {
                 Interrupted::Absent(id) => {
                     self.pages.retain(|page| *page != id);
                     self.pages.insert(0, id);
-                    self.pages.truncate(self.most_pages);
+                    self.pages.truncate(self.max_pages);
                 }
                 Interrupted::OutOfFrames { needed } => self.frames += needed,
                 Interrupted::Restart | Interrupted::OutOfPageIds => {}
@@ -156,7 +156,7 @@ impl PageSpace {
         Box::pin(async move {
             let mut interrupted = interrupted;
             loop {
-                let _held = self.gather(&mut needs, &[interrupted], None).await?;
+                let _held = self.hold_pages(&mut needs, &[interrupted], None).await?;
                 match attempt() {
                     Ok(done) => return Ok(done),
                     Err(again) => interrupted = again,
@@ -170,7 +170,7 @@ impl PageSpace {
     ///
     /// # Errors
     /// When they cannot be provided, or the operation was interrupted too often.
-    pub(in crate::page) async fn gather(
+    pub(in crate::page) async fn hold_pages(
         self: &Arc<Self>,
         needs: &mut PageNeeds,
         interrupted: &[Interrupted],
@@ -194,24 +194,24 @@ impl PageSpace {
             for one in &wanted {
                 one.image().await?;
             }
-            let seen = self.transit.ended();
+            let seen = self.frame_pool.ended();
             let needed = needs.frames + wanted.len();
-            if !lacked && !self.transit.has(needed) {
+            if !lacked && !self.frame_pool.has(needed) {
                 lacked = true;
                 // Relaxed: a statistic.
                 self.counters.wanted.fetch_add(needed as u64, Ordering::Relaxed);
             }
-            match self.try_gather(needs, &wanted, failed.is_some(), &mut passed)? {
+            match self.try_hold_pages(needs, &wanted, failed.is_some(), &mut passed)? {
                 HoldResult::All(held) => return Ok(held),
                 HoldResult::Absent => needs.count_attempt(self)?,
                 // The end of a write is counted, so it wakes the waiter, or was counted after
                 // `seen` was read.
-                HoldResult::Written => _ = self.transit.wait_since(seen, needed).await,
+                HoldResult::Written => _ = self.frame_pool.wait_since(seen, needed).await,
                 HoldResult::Busy => sched::yield_now(WaitCause::Undecided).await,
                 HoldResult::Dirty(batch) => match batch.write() {
                     Err(error) => failed = Some(error),
                     Ok(outcome) => {
-                        self.transit.wait_for(|| outcome.get().is_some(), needed).await;
+                        self.frame_pool.wait_for(|| outcome.get().is_some(), needed).await;
                         failed = outcome.get().and_then(Result::err);
                     }
                 },
@@ -219,7 +219,7 @@ impl PageSpace {
                 HoldResult::Nothing if failed.is_some() => {
                     return Err(failed.expect("checked above"));
                 }
-                HoldResult::Nothing if self.transit.wait_since(seen, needed).await => {}
+                HoldResult::Nothing if self.frame_pool.wait_since(seen, needed).await => {}
                 HoldResult::Nothing if self.has_page_but(&needs.pages) => {
                     sched::yield_now(WaitCause::Undecided).await;
                 }
@@ -228,7 +228,7 @@ impl PageSpace {
                     needs.pages.truncate(1);
                 }
                 // Exceeding the budget is better than failing.
-                HoldResult::Nothing if self.transit.raise_limit_for(needed) => {}
+                HoldResult::Nothing if self.frame_pool.raise_limit_for(needed) => {}
                 HoldResult::Nothing => return Err(self.out_of_frames()),
             }
         }
@@ -236,7 +236,7 @@ impl PageSpace {
 
     /// Holds all pages and takes all frames, if the images have been read. Does not suspend, and
     /// holds the pager's lock so that no other task evicts a page.
-    fn try_gather(
+    fn try_hold_pages(
         self: &Arc<Self>,
         needs: &PageNeeds,
         wanted: &[LoadShare],
@@ -260,7 +260,7 @@ impl PageSpace {
         }
         let mut search = FrameSearch { keep: &needs.pages, clean_only, passed };
         let needed = missing.len() + needs.frames;
-        while !self.transit.has(needed) {
+        while !self.frame_pool.has(needed) {
             match self.sweep(&mut pager, &mut search) {
                 ClockSweepResult::Left => {}
                 ClockSweepResult::Dirty(batch) => return Ok(HoldResult::Dirty(batch)),

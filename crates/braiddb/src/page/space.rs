@@ -30,7 +30,7 @@ pub(crate) struct PageSpace {
     kept_small: AtomicU64,
     pub(super) pager: ModelMutex<EvictionClock>,
     /// Free frames, and counters of the activities that may free more.
-    pub(super) transit: FramePool,
+    pub(super) frame_pool: FramePool,
     pub(super) loads: PageLoads,
     pub(super) orphans: Orphans,
     /// Pages of dropped trees that must be freed.
@@ -125,7 +125,7 @@ impl PageSpace {
             words: Reserved::new(frames as usize * page_words).map_err(no_memory)?,
             kept_small: AtomicU64::new(0),
             pager: ModelMutex::new(EvictionClock::default()),
-            transit: FramePool::new(frames),
+            frame_pool: FramePool::new(frames),
             loads: PageLoads::new(),
             orphans: Orphans::new(),
             to_free: ModelMutex::new(Vec::new()),
@@ -149,20 +149,20 @@ impl PageSpace {
     /// Returns the bytes of all frames with memory, including their pages. Free frames keep their
     /// memory unless the limit is exceeded.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.transit.with_memory().0 * Self::frame_bytes(self.page_bytes())
+        self.frame_pool.with_memory().0 * Self::frame_bytes(self.page_bytes())
     }
 
     /// Returns the memory that eviction does not reduce: the map's words, and the headers of parked
     /// frames.
     pub(crate) fn fixed_bytes(&self) -> u64 {
-        self.map.memory_bytes() + self.transit.parked() * size_of::<Frame>() as u64
+        self.map.memory_bytes() + self.frame_pool.parked() * size_of::<Frame>() as u64
     }
 
     /// Limits the memory of frames to `bytes`. [`Self::shrink`] returns the excess to the operating
     /// system.
     pub(crate) fn set_memory_limit(&self, bytes: u64) {
         let frames = (bytes / Self::frame_bytes(self.page_bytes())).min(self.frames());
-        self.transit.set_limit(frames as u32);
+        self.frame_pool.set_limit(frames as u32);
     }
 
     /// Returns the number of frames that were needed while all frames with memory held pages, since
@@ -179,21 +179,21 @@ impl PageSpace {
     }
 
     /// Returns the maximum number of pages that an operation may prefetch at the same time.
-    pub(crate) fn most_ahead(&self) -> usize {
+    pub(crate) fn max_prefetched_pages(&self) -> usize {
         /// The remaining frames are for the current needs of operations.
         const PREFETCH_DIVISOR: u64 = 8;
-        let (_, limit) = self.transit.with_memory();
+        let (_, limit) = self.frame_pool.with_memory();
         (limit / PREFETCH_DIVISOR) as usize
     }
 
     /// Returns the number of ended activities that may allow more evictions.
     pub(crate) fn ended(&self) -> u64 {
-        self.transit.ended()
+        self.frame_pool.ended()
     }
 
     /// Returns whether frames have more memory than the limit allows.
     pub(crate) fn has_surplus(&self) -> bool {
-        self.transit.has_surplus()
+        self.frame_pool.has_surplus()
     }
 
     /// Returns the memory of an empty frame that the caller owns to the operating system.
@@ -207,7 +207,7 @@ impl PageSpace {
             self.kept_small.fetch_max((words / self.page_words) as u64, Ordering::Relaxed);
         }
         self.words.discard(number as usize * self.page_words, self.page_words);
-        self.transit.park(number);
+        self.frame_pool.park(number);
     }
 
     /// Returns the total number of frames.
@@ -217,7 +217,7 @@ impl PageSpace {
 
     /// Returns the number of frames that were ever taken; the others hold no page.
     pub(super) fn frames_taken(&self) -> u64 {
-        self.transit.frames_taken()
+        self.frame_pool.frames_taken()
     }
 
     /// Returns the fill level and the counters. Examines all frames.
@@ -232,7 +232,7 @@ impl PageSpace {
         let counted = |counter: &statistic::AtomicU64| counter.load(statistic::Ordering::Relaxed);
         PageSpaceStats {
             page_bytes: self.page_bytes() as u64,
-            frames: self.transit.with_memory().1,
+            frames: self.frame_pool.with_memory().1,
             resident,
             dirty,
             orphaned: self.orphans.count(),
@@ -251,7 +251,7 @@ impl PageSpace {
     /// pages are created before.
     pub(crate) fn images_of_checkpoints(&self, more: u64) -> [u64; 2] {
         let Some(zones) = &self.zones else { return [0; 2] };
-        let (_, frames) = self.transit.with_memory();
+        let (_, frames) = self.frame_pool.with_memory();
         let [taken, free] = zones.places();
         let more = more.div_ceil(self.page_bytes() as u64);
         let pages = self.map.pages();
@@ -273,8 +273,8 @@ impl PageSpace {
 
     /// Returns free extents inside the zone files to the file system, as far as they exceed the
     /// images of all pages. Returns the freed bytes; `None` when nothing is left to do.
-    pub(crate) fn give_back_between(&self, from: &mut HoleSearch) -> Option<u64> {
-        self.zones.as_ref()?.give_back_between(from, self.map.pages())
+    pub(crate) fn release_holes(&self, from: &mut HoleSearch) -> Option<u64> {
+        self.zones.as_ref()?.release_holes(from, self.map.pages())
     }
 
     /// Copies the images that the published checkpoint lists into another directory, with blocking
@@ -329,18 +329,18 @@ impl PageSpace {
 
     /// Takes a free frame, if one exists.
     pub(super) fn take_frame(&self) -> Option<FreeFrame<'_>> {
-        let (number, under_way) = self.transit.take()?;
-        Some(FreeFrame { space: self, number: Some(number), _under_way: under_way })
+        let (number, in_progress) = self.frame_pool.take()?;
+        Some(FreeFrame { space: self, number: Some(number), _under_way: in_progress })
     }
 
     /// Frees an unreachable page whose frame has no mapping table.
     pub(in crate::page) fn free(&self, page: LatchedPage<'_>) {
         let (id, number, place) = (page.id(), page.number, page.place());
-        let under_way = self.transit.begin();
+        let in_progress = self.frame_pool.begin();
         self.map.set(id, PageLocation::Free);
         page.empty();
-        drop(FreeFrame { space: self, number: Some(number), _under_way: under_way });
-        self.map.give_back(id);
+        drop(FreeFrame { space: self, number: Some(number), _under_way: in_progress });
+        self.map.release(id);
         if let (Some(zones), Some(place)) = (&self.zones, place) {
             zones.free(place.slot);
         }
@@ -348,9 +348,9 @@ impl PageSpace {
 
     /// Empties a frame whose page was evicted or never published.
     pub(super) fn empty(&self, page: LatchedPage<'_>) -> FreeFrame<'_> {
-        let (number, under_way) = (page.number, self.transit.begin());
+        let (number, in_progress) = (page.number, self.frame_pool.begin());
         page.empty();
-        FreeFrame { space: self, number: Some(number), _under_way: under_way }
+        FreeFrame { space: self, number: Some(number), _under_way: in_progress }
     }
 
     /// Returns the error for a caller that cannot continue without more room. Returns `None` if it
@@ -425,9 +425,9 @@ impl<'s> FreeFrame<'s> {
 impl Drop for FreeFrame<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            match self.space.transit.has_surplus() {
+            match self.space.frame_pool.has_surplus() {
                 true => self.space.park(number),
-                false => self.space.transit.give_back(number),
+                false => self.space.frame_pool.release(number),
             }
         }
     }
@@ -460,7 +460,7 @@ impl<'s> NewPage<'s> {
 impl Drop for NewPage<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.frame.space.map.give_back(id);
+            self.frame.space.map.release(id);
         }
     }
 }

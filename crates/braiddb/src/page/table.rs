@@ -236,7 +236,7 @@ impl PagedTable {
         let look = |leaf: LeafView<'_>, slot| SlotCopy::of(self, leaf, slot, key, operation);
         match self.tree().read_if_in_memory(key, look).await {
             Ok(copied) => Ok(copied.seen_by(view)),
-            Err(interrupted) => Err(self.not_now(interrupted)),
+            Err(interrupted) => Err(self.would_suspend(interrupted)),
         }
     }
 
@@ -258,7 +258,7 @@ impl PagedTable {
         let room = value.map_or(LeafRoom::NONE, |value| LeafRoom::value(value.cell_bytes()));
         match self.tree().latch_if_in_memory(key, room).await {
             Ok(leaf) => Ok(self.write_latched(leaf, key, value, view(), operation, decide)),
-            Err(interrupted) => Err(self.not_now(interrupted)),
+            Err(interrupted) => Err(self.would_suspend(interrupted)),
         }
     }
 
@@ -394,13 +394,13 @@ impl PagedTable {
     ///
     /// # Errors
     /// When the pages or frames cannot be provided.
-    pub(crate) async fn gather(
+    pub(crate) async fn hold_pages(
         &self,
         needs: &mut PageNeeds,
         interrupted: &[Interrupted],
         admitted: Option<Admitted>,
     ) -> Result<HeldPages, PageError> {
-        self.tree().space().gather(needs, interrupted, admitted).await
+        self.tree().space().hold_pages(needs, interrupted, admitted).await
     }
 
     /// Returns the needs of an operation on one record. If the record has moved to another leaf,
@@ -409,7 +409,7 @@ impl PagedTable {
         self.tree().needs(0)
     }
 
-    /// Returns the maximum bytes of images that [`Self::gather`] keeps in memory at a time.
+    /// Returns the maximum bytes of images that [`Self::hold_pages`] keeps in memory at a time.
     pub(crate) fn image_bytes(&self, needs: &PageNeeds, interrupted: &[Interrupted]) -> u64 {
         (needs.pages_with(interrupted) * self.tree().space().page_bytes()) as u64
     }
@@ -563,7 +563,7 @@ impl PagedCursor<'_> {
             };
             CopiedSlots::Versioned(places.map(each).collect())
         });
-        let copied = copied.await.map_err(|interrupted| table.not_now(interrupted))?;
+        let copied = copied.await.map_err(|interrupted| table.would_suspend(interrupted))?;
         let copied = match copied {
             None => return Ok(None),
             Some(CopiedSlots::Settled(records)) => return Ok(Some((records, true))),
@@ -584,7 +584,7 @@ impl PagedCursor<'_> {
     /// Returns up to `most` of the next leaves that are on disk, after the current leaf, for a
     /// prefetch. `most` is reduced to the frames that one operation may use ahead of need.
     pub(crate) fn absent_ahead(&self, most: usize) -> SmallVec<[Interrupted; 4]> {
-        let most = most.min(self.table.tree().space().most_ahead());
+        let most = most.min(self.table.tree().space().max_prefetched_pages());
         self.cursor.leaves_ahead(most).into_iter().map(Interrupted::Absent).collect()
     }
 

@@ -20,7 +20,7 @@ use crate::version::{Stamp, StatusTable, View};
 /// savepoint. Another transaction performs that rollback, and its own write is refused. The bytes
 /// for undoing the first write must stay reserved.
 #[test]
-fn who_rolls_back_and_is_refused_keeps_room_for_undoing() {
+fn a_refused_write_after_a_rollback_keeps_room_for_undo() {
     with_limit(PART_SECONDS, |_| {
         let memory = Arc::new(MemoryCounters::new());
         let domain = Arc::new(Domain::new(1, memory.clone()));

@@ -116,7 +116,7 @@ impl FailedWrites {
 impl WriteBatch {
     /// Creates an empty batch. Returns `None` if the maximum number of writes is in flight.
     pub(super) fn new(space: Arc<PageSpace>) -> Option<Self> {
-        if !space.transit.begin_write() {
+        if !space.frame_pool.begin_write() {
             return None;
         }
         let outcome = WriteOutcome(Arc::new(ModelMutex::new(None)));
@@ -125,7 +125,7 @@ impl WriteBatch {
 
     /// Adds a page, which the caller has marked.
     pub(super) fn push(&mut self, frame: u32, version: LatchVersion) {
-        self.space.transit.add_page_written();
+        self.space.frame_pool.add_page_written();
         self.pages.push((frame, version));
     }
 
@@ -236,6 +236,6 @@ impl Drop for WriteBatch {
             self.space.frame(*number).frame.end_writing();
         }
         // Last, so that a waiter finds the pages not marked any more.
-        self.space.transit.end_write(self.pages.len());
+        self.space.frame_pool.end_write(self.pages.len());
     }
 }

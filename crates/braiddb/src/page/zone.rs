@@ -280,7 +280,7 @@ impl Zones {
     }
 
     /// Truncates the files after their last taken place.
-    pub(in crate::page) fn give_back(&self) {
+    pub(in crate::page) fn release(&self) {
         for zone in &mut *self.state.lock() {
             let Some(file) = zone.file.as_ref().filter(|_| zone.may_be_written()) else { continue };
             let (end, backed_end) = zone.places.ends();
@@ -288,7 +288,7 @@ impl Zones {
                 continue;
             }
             match file.truncate(end * self.slot_bytes as u64) {
-                Ok(()) => zone.places.note_given_back(end..SLOTS),
+                Ok(()) => zone.places.note_released(end..SLOTS),
                 Err(error) => tracing::warn!("cannot truncate {}: {error}", file.path().display()),
             }
         }

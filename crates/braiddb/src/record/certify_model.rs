@@ -124,7 +124,7 @@ impl Shared {
                 self.table.index.remove(&[written], id, operation);
             }
             // SAFETY: installed above on that base.
-            unsafe { self.table.take_back(id, new, base) };
+            unsafe { self.table.roll_back(id, new, base) };
         }
         end
     }
@@ -145,7 +145,7 @@ impl Shared {
                     return Some((id, None));
                 }
                 // SAFETY: published above; the index never referenced it.
-                unsafe { self.table.take_back(id, new, None) };
+                unsafe { self.table.roll_back(id, new, None) };
                 continue;
             };
             match self.table.base(id, view, operation) {

@@ -272,7 +272,7 @@ impl Records {
     pub(crate) fn take_rid(&self) -> Result<Rid, TableFull> {
         let rid = self.rids.take(&self.array, &self.memory)?;
         #[cfg(feature = "experiment")]
-        self.make_room_for_readers(rid).inspect_err(|_| self.rids.give_back(rid))?;
+        self.make_room_for_readers(rid).inspect_err(|_| self.rids.release(rid))?;
         Ok(rid)
     }
 
@@ -323,7 +323,7 @@ impl Records {
             // garbage first, and a table whose creation was rolled back is retired itself.
             let table = unsafe { table.get() };
             table.array.clear(rid);
-            table.rids.give_back(rid);
+            table.rids.release(rid);
         });
     }
 

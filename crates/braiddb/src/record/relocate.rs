@@ -15,7 +15,7 @@ pub(crate) struct HeldLogRange {
     /// Its start.
     pub(crate) lsn: Lsn,
     /// Bytes that it takes with a key of the usual length, or a shorter one.
-    pub(crate) usual_bytes: usize,
+    pub(crate) expected_bytes: usize,
 }
 
 /// State of a record's entry.
@@ -35,12 +35,12 @@ pub(crate) enum NewestVersion {
 
 impl HeldLogRange {
     fn of_address(address: Address) -> Self {
-        Self { lsn: address.lsn(), usual_bytes: address.read_bytes() }
+        Self { lsn: address.lsn(), expected_bytes: address.read_bytes() }
     }
 
     /// The last position that it can take.
     pub(crate) fn last(self) -> Lsn {
-        Lsn(self.lsn.0 + (self.usual_bytes + MAX_KEY_BYTES) as u64 - 1)
+        Lsn(self.lsn.0 + (self.expected_bytes + MAX_KEY_BYTES) as u64 - 1)
     }
 
     fn of_version(version: Version<'_>) -> Option<Self> {

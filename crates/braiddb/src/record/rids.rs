@@ -27,7 +27,7 @@ pub(crate) enum TableFull {
 
 /// Allocates record ids.
 ///
-/// Invariants: an id belongs to one record at a time; `give_back` accepts only ids whose entry is
+/// Invariants: an id belongs to one record at a time; `release` accepts only ids whose entry is
 /// empty and that no operation holds any more. The array has room for every id below `bound`, and
 /// so for every allocated id.
 #[derive(Debug, Default)]
@@ -88,7 +88,7 @@ impl RidAllocator {
     }
 
     /// Frees an id.
-    pub(crate) fn give_back(&self, rid: Rid) {
+    pub(crate) fn release(&self, rid: Rid) {
         self.free.push(rid.number());
     }
 

@@ -131,7 +131,7 @@ impl Records {
     /// # Safety
     /// The caller's transaction, which will not commit `version`, installed it on `base`, and
     /// undoes it once. If `base` is none, the index does not reference the id (any more).
-    pub(crate) unsafe fn take_back(&self, rid: Rid, version: VersionRef, base: Option<Link>) {
+    pub(crate) unsafe fn roll_back(&self, rid: Rid, version: VersionRef, base: Option<Link>) {
         let before = base.map_or(IndirectionEntry::Dead, IndirectionEntry::from);
         let replaced = self.array().replace(rid, IndirectionEntry::Version(version), before);
         assert!(replaced, "only its transaction replaces a version in flight");
@@ -148,7 +148,12 @@ impl Records {
     /// # Safety
     /// The caller's transaction, which will not commit `undone`, installed it to replace its
     /// earlier `version`.
-    pub(crate) unsafe fn put_back(&self, rid: Rid, undone: VersionRef, version: VersionRef) {
+    pub(crate) unsafe fn restore_previous(
+        &self,
+        rid: Rid,
+        undone: VersionRef,
+        version: VersionRef,
+    ) {
         let replaced = self.array().replace(
             rid,
             IndirectionEntry::Version(undone),

@@ -98,7 +98,7 @@ pub(super) struct WorkerLocal {
 impl WorkerLocal {
     pub(super) fn new(
         worker: usize,
-        most_reads: usize,
+        max_reads: usize,
         mailbox: Arc<Mailbox>,
         counters: Arc<SchedulerCounters>,
         failure: Arc<Failure>,
@@ -116,7 +116,7 @@ impl WorkerLocal {
             waits: RefCell::default(),
             mailbox,
             resumed: RefCell::default(),
-            transfers: Transfers::new(most_reads),
+            transfers: Transfers::new(max_reads),
             counters,
             failure,
             engine_panicked: Cell::new(false),
@@ -186,7 +186,7 @@ impl WorkerLocal {
     }
 
     /// Keeps the room of an emptied list of resumed waiters for those to come.
-    pub(super) fn give_back(&self, mut emptied: Vec<Waiter>) {
+    pub(super) fn release(&self, mut emptied: Vec<Waiter>) {
         let mut resumed = self.resumed.borrow_mut();
         std::mem::swap(&mut *resumed, &mut emptied);
         resumed.append(&mut emptied);

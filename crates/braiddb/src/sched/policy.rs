@@ -78,7 +78,7 @@ impl Policy {
     }
 
     /// Whether a resumed task may join the hot queue.
-    pub(super) fn takes_back(self, load: QueueLoad, width: usize) -> bool {
+    pub(super) fn resumes_waiting(self, load: QueueLoad, width: usize) -> bool {
         match self {
             #[cfg(feature = "experiment")]
             Policy::Sequential | Policy::Batch | Policy::Pipeline => true,
@@ -119,7 +119,7 @@ mod tests {
         assert!(!Policy::DualQueue.admits_beside_long(beside(16, 8), 8, 64));
         assert!(!Policy::DualQueue.admits_beside_long(beside(1000, 1000), 8, 64));
         assert!(!Policy::Sequential.admits_beside_long(beside(1, 1), 1, 64));
-        assert!(Policy::DualQueue.takes_back(beside(8, 8), 8));
-        assert!(!Policy::DualQueue.takes_back(beside(16, 8), 8));
+        assert!(Policy::DualQueue.resumes_waiting(beside(8, 8), 8));
+        assert!(!Policy::DualQueue.resumes_waiting(beside(16, 8), 8));
     }
 }

@@ -153,7 +153,7 @@ impl<F: Future<Output = ()>> Queues<F> {
     }
 
     /// What a task, or a part of one, waited for has happened.
-    pub(super) fn go_on(&mut self, resumed: ResumedWaiter, local: &WorkerLocal) {
+    pub(super) fn resume(&mut self, resumed: ResumedWaiter, local: &WorkerLocal) {
         match resumed {
             ResumedWaiter::Task(index) => self.stage(index),
             ResumedWaiter::Part(index) => self.count_as_foreign(index, local),

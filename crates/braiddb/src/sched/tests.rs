@@ -155,7 +155,7 @@ impl TaskSource for Walks {
 
 /// A task that waits for another one's decision must not keep it out of the only place.
 #[test]
-fn undecided_tasks_make_room_for_who_decides() {
+fn undecided_tasks_yield_to_the_deciding_task() {
     with_limit(PART_SECONDS, |_| {
         let executor = start(1, Policy::DualQueue, Width::Fixed(1));
         let decided = Arc::new(AtomicU64::new(0));
@@ -219,7 +219,7 @@ fn sources_run_beside_jobs_and_come_back() {
 
 /// Tasks that end at their first poll do not keep others from theirs.
 #[test]
-fn short_tasks_starve_nobody() {
+fn short_tasks_starve_no_other() {
     with_limit(PART_SECONDS, |_| {
         const TASKS: u64 = 10_000;
         const WIDTH: u64 = 8;
@@ -311,7 +311,7 @@ fn parked_tasks_are_resumed_by_their_own_worker() {
 
 /// Users' code is contained within tasks, so a panic out of a task is the engine's.
 #[test]
-fn a_panic_out_of_a_task_ends_all_workers_and_tells_all_who_wait() {
+fn a_panic_in_a_task_ends_all_workers_and_fails_all_waiters() {
     with_limit(PART_SECONDS, |_| {
         let failure = Arc::<Failure>::default();
         let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);

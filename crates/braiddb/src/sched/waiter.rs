@@ -88,7 +88,7 @@ impl Waiter {
 
     /// On its worker, when what it waits for has happened: wakes it if it is a part. It is no longer counted then.
     #[inline]
-    pub(super) fn go_on(mut self) -> ResumedWaiter {
+    pub(super) fn resume(mut self) -> ResumedWaiter {
         let (slot, part) = (self.slot.index, self.part.take());
         if std::mem::take(&mut self.counts) {
             uncount_wait(slot);
@@ -160,8 +160,8 @@ impl RemoteWaiter {
 }
 
 impl Resumption {
-    /// As [`Waiter::go_on`].
-    pub(super) fn go_on(self) -> ResumedWaiter {
+    /// As [`Waiter::resume`].
+    pub(super) fn resume(self) -> ResumedWaiter {
         let Self { slot, part, over } = self;
         WaitRegistration { slot, over }.end();
         ResumedWaiter::of(slot, part)

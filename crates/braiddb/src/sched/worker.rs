@@ -434,7 +434,7 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
         self.collect_resumed();
         let (policy, cold_width) = (self.worker.options.policy, self.worker.options.cold_width);
         let width = self.worker.width();
-        while !self.queues.staged.is_empty() && policy.takes_back(self.queues.load(), width) {
+        while !self.queues.staged.is_empty() && policy.resumes_waiting(self.queues.load(), width) {
             self.queues.unstage();
         }
         loop {
@@ -510,9 +510,9 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
             // Taken out: a waker of a part is a user's code, and may do anything.
             let mut resumed = self.worker.local.resumed.take();
             for waiter in resumed.drain(..) {
-                self.queues.go_on(waiter.go_on(), self.worker.local);
+                self.queues.resume(waiter.resume(), self.worker.local);
             }
-            self.worker.local.give_back(resumed);
+            self.worker.local.release(resumed);
         }
     }
 
@@ -522,7 +522,7 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
             self.queues.stage(index);
         }
         while let Some(resumption) = self.worker.mailbox.resumed.pop() {
-            self.queues.go_on(resumption.go_on(), self.worker.local);
+            self.queues.resume(resumption.resume(), self.worker.local);
         }
     }
 }

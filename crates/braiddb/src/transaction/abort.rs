@@ -105,12 +105,12 @@ impl ActiveTransaction {
         let operation = reclaim::enter();
         let writes = &mut *self.writes().borrow_mut();
         self.engine().planted_panic.panic_if_planted(PanicPoint::Rollback);
-        put_replaced_back(writes, savepoint.replaced);
+        restore_replaced(writes, savepoint.replaced);
         let mut undone = Vec::new();
         let later = writes.writes()[savepoint.writes..].iter().rev();
         for write in later.filter(|write| write.kind != WriteKind::Void) {
             self.note_undone(writes, write);
-            self.take_back(writes, write, &operation);
+            self.roll_back(writes, write, &operation);
             undone.push((write.table, write.version));
         }
         writes.undone.append(&mut undone);
@@ -118,7 +118,7 @@ impl ActiveTransaction {
         let paged = writes.split_off_paged(savepoint.paged as usize, savepoint.paged_value_bytes);
         savepoints.newest_paged.set(savepoint.paged);
         self.note_undone_on_pages(&paged);
-        self.take_back_from_pages(&paged);
+        self.roll_back_on_pages(&paged);
         self.discard_values(&paged);
         self.undo_created(savepoint.created);
         self.forget_recent();
@@ -151,7 +151,7 @@ impl ActiveTransaction {
     }
 
     /// Undoes writes to paged tables that the transaction will not commit.
-    pub(super) fn take_back_from_pages(&self, undone: &[PagedWrite]) {
+    pub(super) fn roll_back_on_pages(&self, undone: &[PagedWrite]) {
         for write in undone {
             // SAFETY: the change belongs to this transaction and is not retired yet.
             unsafe { write.change.get() }.set_stamp(Stamp::ABORTED);
@@ -160,7 +160,7 @@ impl ActiveTransaction {
         for write in undone {
             // SAFETY: the change belongs to this transaction, is stamped above and is in no list
             // any more.
-            unsafe { worker.take_back(write.table, write.change) };
+            unsafe { worker.roll_back(write.table, write.change) };
         }
     }
 
@@ -186,14 +186,14 @@ impl ActiveTransaction {
         {
             let mut writes = self.writes().borrow_mut();
             for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
-                self.take_back(&writes, write, &operation);
+                self.roll_back(&writes, write, &operation);
                 // SAFETY: unlinked above, and in no list of versions to retire.
                 unsafe { write.table.get().retire_version(write.version) };
             }
             retire_unlinked(&mut writes);
             let paged = std::mem::take(&mut writes.paged);
             drop(writes);
-            self.take_back_from_pages(&paged);
+            self.roll_back_on_pages(&paged);
             self.discard_values(&paged);
         }
         self.drop_created();
@@ -205,7 +205,7 @@ impl ActiveTransaction {
     }
 
     /// Unlinks one version in flight. The caller retires it.
-    fn take_back(&self, writes: &WriteSet, write: &Write, operation: &OperationGuard) {
+    fn roll_back(&self, writes: &WriteSet, write: &Write, operation: &OperationGuard) {
         // SAFETY: tables live as long as the engine, which `self` holds.
         let table = unsafe { write.table.get() };
         if write.base.is_none() {
@@ -214,7 +214,7 @@ impl ActiveTransaction {
         }
         // SAFETY: this transaction installed the version on that base, and will not commit it; a new
         // record's key was removed above.
-        unsafe { table.take_back(write.rid, write.version, write.base) };
+        unsafe { table.roll_back(write.rid, write.version, write.base) };
         if let Some(Link::Version(base)) = write.base {
             self.keep_deleted(write, base);
         }
@@ -236,14 +236,14 @@ impl ActiveTransaction {
 
 /// Restores the transaction's own versions that were replaced after the first `keep` replacements,
 /// newest first.
-fn put_replaced_back(writes: &mut WriteSet, keep: usize) {
+fn restore_replaced(writes: &mut WriteSet, keep: usize) {
     while writes.replaced.len() > keep {
         let ReplacedWrite { table, version, position, kind } =
             writes.replaced.pop().expect("there are more than are kept");
         let (rid, undone) = writes.restore(position, version, kind);
         // SAFETY: tables live as long as the engine, which the transaction holds; it installed
         // `undone` in place of `version`.
-        unsafe { table.get().put_back(rid, undone, version) };
+        unsafe { table.get().restore_previous(rid, undone, version) };
         writes.undone.push((table, undone));
     }
 }

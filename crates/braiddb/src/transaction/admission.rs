@@ -1,7 +1,7 @@
 //! Admission: how many transactions a worker keeps open.
 //!
 //! A worker has twice as many contexts as
-//! [`EngineOptions::most_open`](super::engine::EngineOptions::most_open). Half are for running
+//! [`EngineOptions::max_open`](super::engine::EngineOptions::most_open). Half are for running
 //! transactions, which the scheduler limits. Half are for transactions that wait for something
 //! outside the engine. No task waits for a context, because the tasks that hold one may be waiting
 //! for that task. If no context is free, a transaction does not begin. Invariants:
@@ -25,7 +25,7 @@ impl InteractivePermit {
     /// # Errors
     /// `NoContext` if the worker has its maximum of interactive transactions.
     pub(crate) fn take(worker: &Rc<WorkerTransactions>) -> Result<Self, NoContext> {
-        if worker.interactive.get() == worker.most_contexts() / 2 {
+        if worker.interactive.get() == worker.max_contexts() / 2 {
             return Err(NoContext);
         }
         worker.interactive.set(worker.interactive.get() + 1);
@@ -49,7 +49,7 @@ impl NextAttempt {
     pub(crate) fn keep(worker: &Rc<WorkerTransactions>) -> Self {
         worker.kept.set(worker.kept.get() + 1);
         worker.counters().retries.add(1);
-        assert!(worker.active() + worker.kept.get() <= worker.most_contexts());
+        assert!(worker.active() + worker.kept.get() <= worker.max_contexts());
         Self(worker.clone())
     }
 

@@ -82,15 +82,15 @@ pub(crate) async fn clear_dropped(
 pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, OperationError> {
     let worker = WorkerTransactions::current();
     let (mut deleted, mut deleted_before, mut after) = (0, 0, None);
-    let mut turned_away = YieldedToPriority::default();
+    let mut yielded = YieldedToPriority::default();
     while !worker.engine().checkpoints.stopping() {
         sched::yield_now(WaitCause::Memory).await;
         let cleared = match delete_some(&worker, records, after.clone()).await {
             // Another task deletes them too, or a bulk operation that began before the drop has not
             // ended.
             Err(OperationError::Conflict(_) | OperationError::BulkUnderWay(..)) => continue,
-            Err(OperationError::TurnedAway) => {
-                worker.wait_for_turnstile(&mut turned_away).await;
+            Err(OperationError::YieldedToPriority) => {
+                worker.wait_for_priority_token(&mut yielded).await;
                 continue;
             }
             cleared => cleared?,
@@ -116,11 +116,13 @@ pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, Oper
 /// Those of [`clear_dropped`].
 pub(crate) async fn delete_row(row: &CatalogRow) -> Result<(), OperationError> {
     let worker = WorkerTransactions::current();
-    let mut turned_away = YieldedToPriority::default();
+    let mut yielded = YieldedToPriority::default();
     while !worker.engine().checkpoints.stopping() {
         match delete_row_once(&worker, row).await {
             Err(OperationError::Conflict(_)) => sched::yield_now(WaitCause::Memory).await,
-            Err(OperationError::TurnedAway) => worker.wait_for_turnstile(&mut turned_away).await,
+            Err(OperationError::YieldedToPriority) => {
+                worker.wait_for_priority_token(&mut yielded).await
+            }
             gone => return gone,
         }
     }

@@ -119,7 +119,7 @@ impl ActiveTransaction {
         match refused {
             CommitRefusal::TurnedAway => {
                 self.set_abort_cause(AbortCause::Conflict);
-                OperationError::TurnedAway
+                OperationError::YieldedToPriority
             }
             CommitRefusal::Changed(changed) => {
                 self.set_abort_cause(AbortCause::Certification);
@@ -246,7 +246,7 @@ impl ActiveTransaction {
         let status = &self.engine().status;
         // First, so that of two concurrent certifications each knows whether the other precedes it.
         status.drew(self.name(), lsn);
-        if self.engine().turnstile.is_taken_by_other(self.turnstile()) {
+        if self.engine().starvation_guard.is_taken_by_other(self.priority_token()) {
             return Err(CommitRefusal::TurnedAway);
         }
         if !is_planted(Bug::CertifiedBeforeDraw) || self.mode().is_safety_net() {
@@ -254,8 +254,8 @@ impl ActiveTransaction {
         }
         self.open_created();
         status.committed(self.name());
-        if self.turnstile() != 0 {
-            self.engine().turnstile.give_back(self.turnstile());
+        if self.priority_token() != 0 {
+            self.engine().starvation_guard.release(self.priority_token());
         }
         Ok(())
     }

@@ -99,13 +99,13 @@ pub(crate) struct TransactionState {
     /// The table of the bulk operation that refused it.
     bulk_met: OnceCell<(Arc<str>, TableId)>,
     /// The first record that it read in a superseded version.
-    stale: OnceCell<Box<NamedKeys>>,
+    doomed_by: OnceCell<Box<NamedKeys>>,
     cause: Cell<AbortCause>,
     /// False for internal transactions, whose aborts statistics do not count.
     is_counted: Cell<bool>,
     savepoints: Savepoints,
     /// The priority token, if this transaction holds it, else 0.
-    turnstile: Cell<u64>,
+    priority_token: Cell<u64>,
     /// The error of an operation that failed halfway; the transaction then cannot commit.
     failed: OnceCell<OperationError>,
 }
@@ -125,11 +125,11 @@ impl TransactionState {
             conflict: Cell::default(),
             conflict_record: RefCell::default(),
             bulk_met: OnceCell::new(),
-            stale: OnceCell::new(),
+            doomed_by: OnceCell::new(),
             cause: Cell::new(AbortCause::Dropped),
             is_counted: Cell::new(true),
             savepoints: Savepoints::default(),
-            turnstile: Cell::new(0),
+            priority_token: Cell::new(0),
             failed: OnceCell::new(),
         }
     }
@@ -213,12 +213,12 @@ impl ActiveTransaction {
         self.reads().name_points(true);
     }
 
-    pub(super) fn set_turnstile(&self, token: u64) {
-        self.turnstile.set(token);
+    pub(super) fn set_priority_token(&self, token: u64) {
+        self.priority_token.set(token);
     }
 
-    pub(super) fn turnstile(&self) -> u64 {
-        self.turnstile.get()
+    pub(super) fn priority_token(&self) -> u64 {
+        self.priority_token.get()
     }
 
     /// Adds a record to the read set.
@@ -422,8 +422,8 @@ impl ActiveTransaction {
         self.conflict.get()
     }
 
-    pub(super) fn stale(&self) -> &OnceCell<Box<NamedKeys>> {
-        &self.stale
+    pub(super) fn doomed_by(&self) -> &OnceCell<Box<NamedKeys>> {
+        &self.doomed_by
     }
 
     /// Notes that an operation failed halfway, so that the transaction must abort.
@@ -454,7 +454,7 @@ impl ActiveTransaction {
         match self.conflict.get() {
             Conflict::None => self.cause.get(),
             Conflict::Write | Conflict::NewerWrite | Conflict::Bulk => AbortCause::Conflict,
-            Conflict::StaleRead => AbortCause::StaleRead,
+            Conflict::SupersededRead => AbortCause::SupersededRead,
         }
     }
 

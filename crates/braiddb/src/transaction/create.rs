@@ -19,7 +19,7 @@ struct ReservedTableId<'e> {
 
 impl Drop for ReservedTableId<'_> {
     fn drop(&mut self) {
-        let table = self.engine.give_table_id_back(self.id);
+        let table = self.engine.release_table_id(self.id);
         assert!(table.is_none(), "the table was removed with its id");
     }
 }
@@ -100,7 +100,7 @@ impl ActiveTransaction {
             if table.paged().is_some() {
                 self.worker().forget_aborted(&table);
             }
-            let listed = self.engine().give_table_id_back(table.id);
+            let listed = self.engine().release_table_id(table.id);
             assert!(listed.is_some_and(|listed| Arc::ptr_eq(&listed, &table)), "listed once");
             // After earlier retirements of its contents: retired items are freed in order.
             reclaim::retire_with(move || drop(table));

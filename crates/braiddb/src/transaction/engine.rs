@@ -75,7 +75,7 @@ pub(crate) struct EngineOptions {
     pub(crate) workers: usize,
     /// Maximum number of transactions that run on a worker, and of those that wait on it for
     /// something outside the engine.
-    pub(crate) most_open: usize,
+    pub(crate) max_open: usize,
     pub(crate) durability: Durability,
     /// If set, all transactions are refused writes.
     pub(crate) read_only: bool,
@@ -149,7 +149,7 @@ pub(crate) struct Engine {
     pub(super) waiting: WaitingWorkers,
     /// Followers of the log outside the workers.
     pub(crate) watch: Arc<LogWatch>,
-    pub(super) turnstile: CachePadded<StarvationGuard>,
+    pub(super) starvation_guard: CachePadded<StarvationGuard>,
     /// The serial safety net, if it replaces read validation.
     #[cfg(feature = "experiment")]
     pub(super) safety_net: Option<SafetyNet>,
@@ -181,14 +181,14 @@ impl Engine {
         domain: Arc<Domain>,
         memory: Arc<MemoryCounters>,
     ) -> Self {
-        let EngineOptions { workers, most_open, durability, memory_budget, .. } = *options;
+        let EngineOptions { workers, max_open, durability, memory_budget, .. } = *options;
         let ring_bytes = log.ring_bytes();
         Self {
             log,
             store,
             budget: memory_budget.map(|bytes| Arc::new(Budget::new(bytes, ring_bytes))),
             shed_beyond: options.shed_beyond,
-            status: StatusTable::new(workers, 2 * most_open),
+            status: StatusTable::new(workers, 2 * max_open),
             horizon: Horizon::new(workers),
             readers: Readers::new(workers),
             checkpoints: Arc::new(Checkpoints::new(options.checkpoint_bytes)),
@@ -212,7 +212,7 @@ impl Engine {
             drained: AtomicU32::new(0),
             waiting: WaitingWorkers::new(workers),
             watch: Arc::default(),
-            turnstile: CachePadded::default(),
+            starvation_guard: CachePadded::default(),
             snapshots: AtomicU32::new(0),
             #[cfg(feature = "experiment")]
             safety_net: (options.certifier == Certifier::SerialSafetyNet)
@@ -344,7 +344,7 @@ impl Engine {
         let room = budget.bytes().saturating_sub(fixed);
         let taken = pages.memory_bytes();
         let wanted = pages.take_wanted() * PageSpace::frame_bytes(pages.page_bytes());
-        let cost = budget.cost(self.beside_the_allocator());
+        let cost = budget.cost(self.bytes_outside_allocator());
         // Allocations of workers between two checks, and as much again until they are evicted.
         let lag = (2 * self.workers() as u64 * BYTES_PER_CHECK).min(room / 4);
         let slack = (room / 16).max(lag);
@@ -372,11 +372,11 @@ impl Engine {
     }
 
     /// Counts bytes of records that were read from the log again.
-    pub(super) fn note_brought_back(&self, bytes: usize) {
+    pub(super) fn note_loaded(&self, bytes: usize) {
         if self.shared_pages().is_some()
             && let Some(budget) = &self.budget
         {
-            budget.pages().note_brought_back(bytes as u64);
+            budget.pages().note_loaded(bytes as u64);
         }
     }
 
@@ -407,14 +407,14 @@ impl Engine {
     }
 
     /// Memory outside the allocator in bytes: tables' arrays, pages and the log's ring.
-    fn beside_the_allocator(&self) -> u64 {
+    fn bytes_outside_allocator(&self) -> u64 {
         self.memory.array_bytes() + self.page_bytes() + self.log.ring_bytes()
     }
 
     /// The part of `in_use` above the eviction target; 0 without a budget.
     pub(super) fn excess_memory(&self, in_use: u64) -> u64 {
         let Some(budget) = &self.budget else { return 0 };
-        budget.excess(in_use, self.beside_the_allocator())
+        budget.excess(in_use, self.bytes_outside_allocator())
     }
 
     /// Returns whether memory in use exceeded the target when a worker last checked.
@@ -442,7 +442,7 @@ impl Engine {
         if let Some(budget) = &self.budget
             && budget.note_evicted(bytes)
         {
-            budget.look(self.beside_the_allocator(), self.memory.taken());
+            budget.look(self.bytes_outside_allocator(), self.memory.taken());
         }
     }
 
@@ -462,10 +462,10 @@ impl Engine {
     }
 
     /// Maximum number of bytes that a worker reads from the log at a time.
-    pub(super) fn most_read_bytes(&self) -> u64 {
+    pub(super) fn max_read_bytes(&self) -> u64 {
         const DEFAULT_READ_BYTES: u64 = 64 << 20;
         let workers = self.workers() as u64;
-        self.budget.as_ref().map_or(DEFAULT_READ_BYTES, |budget| budget.most_read_bytes() / workers)
+        self.budget.as_ref().map_or(DEFAULT_READ_BYTES, |budget| budget.max_read_bytes() / workers)
     }
 
     /// Returns whether a table belongs to this engine.
@@ -479,8 +479,8 @@ impl Engine {
     }
 
     /// Frees such an id, and returns the table that was created for it.
-    pub(super) fn give_table_id_back(&self, id: TableId) -> Option<Arc<Records>> {
-        self.tables.give_back(id)
+    pub(super) fn release_table_id(&self, id: TableId) -> Option<Arc<Records>> {
+        self.tables.release(id)
     }
 
     /// Marks ids up to `id` as used; for recovery.

@@ -249,7 +249,7 @@ impl WorkerTransactions {
     /// Returns memory to the operating system that was freed a while ago, such as that of large
     /// values. Returns when to call again, if memory was freed recently. Called when the worker is
     /// idle.
-    pub(super) fn give_memory_back(&self) -> Option<Instant> {
+    pub(super) fn return_free_memory(&self) -> Option<Instant> {
         if cfg!(braid_simulation) {
             // A simulation must not depend on the speed of the machine.
             return None;
@@ -266,7 +266,7 @@ impl WorkerTransactions {
             watch.give_back_at.set(Some(at));
             return Some(at);
         }
-        memory::give_back();
+        memory::return_free_memory();
         watch.most.set(in_use);
         watch.give_back_at.set(None);
         None

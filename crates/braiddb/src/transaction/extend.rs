@@ -64,7 +64,7 @@ impl ActiveTransaction {
         if !few
             || has_time
             || self.mode() != TransactionMode::Serializable
-            || self.stale().get().is_some()
+            || self.doomed_by().get().is_some()
         {
             return false;
         }

@@ -31,7 +31,7 @@ use super::error::{IndexError, OperationError, UniqueViolation};
 use super::index_keys::{IndexKeyChange, changes, detached};
 use super::large::{LargeDraft, LargeRead, ReadMoment, slot_value};
 use super::paged::check_fits;
-use super::paged_nonblocking::{all_prefetched, not_now};
+use super::paged_nonblocking::{all_prefetched, would_suspend};
 use super::write::WriteIntent;
 use crate::log::Lsn;
 use crate::page::{
@@ -187,7 +187,7 @@ impl ActiveTransaction {
                     Err(WriteWait::Undecided) => sched::yield_now(WaitCause::Undecided).await,
                     Err(WriteWait::Interrupted(why)) => {
                         let paged = table.paged().expect("a paged table's pages");
-                        held = Some(self.gather(paged, &mut needs, &why).await?);
+                        held = Some(self.hold_pages(paged, &mut needs, &why).await?);
                     }
                     Err(WriteWait::Large(paged, large, then)) => {
                         // Freed before more memory is requested.
@@ -225,7 +225,7 @@ impl ActiveTransaction {
             }
             let value = intent.value().map(|value| slot_value(value, draft));
             if !are_held && let Err(why) = paged.prefetch_path(key, value).await {
-                return not_now(why);
+                return would_suspend(why);
             }
         }
         let operation = reclaim::enter();
@@ -525,9 +525,9 @@ impl ActiveTransaction {
         operation: &OperationGuard,
     ) -> WriteAttempt<'t, bool> {
         match table.paged() {
-            Some(paged) => {
-                self.write_paged_now(table, paged, key, what, keep, operation).or_else(not_now)
-            }
+            Some(paged) => self
+                .write_paged_now(table, paged, key, what, keep, operation)
+                .or_else(would_suspend),
             None => Ok(run_now(self.write_record(table, key, what.0))),
         }
     }

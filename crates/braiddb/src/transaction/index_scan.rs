@@ -198,7 +198,7 @@ impl<'tx> IndexRecordScan<'tx> {
     /// Those of a scan and of `get`.
     async fn load(&mut self) -> Result<bool, OperationError> {
         loop {
-            self.forget_taken_back();
+            self.forget_rolled_back();
             if !self.ready.is_empty() {
                 return Ok(true);
             }
@@ -230,7 +230,7 @@ impl<'tx> IndexRecordScan<'tx> {
 
     /// Restarts after the last returned entry, if the transaction was rolled back to a savepoint
     /// since. Entries read ahead may include undone writes, and miss records that those had hidden.
-    fn forget_taken_back(&mut self) {
+    fn forget_rolled_back(&mut self) {
         if self.found_at.rollbacks != self.transaction.moment().rollbacks {
             self.found_at = self.transaction.moment();
             self.pending.clear();

@@ -219,7 +219,7 @@ impl ActiveTransaction {
                     (needs, read_before) = (values.needs(), reader.bytes_read());
                 }
                 let mut with_ahead = needs.and(all.len() - 1);
-                held = match paged.gather(&mut with_ahead, &all, admitted()).await {
+                held = match paged.hold_pages(&mut with_ahead, &all, admitted()).await {
                     Ok(held) => {
                         needs.add(&[why]);
                         ahead = (2 * ahead).clamp(1, MAX_READ_AHEAD);
@@ -229,7 +229,7 @@ impl ActiveTransaction {
                     // Errors of pages read ahead are reported to the task that needs them.
                     Err(_) => {
                         ahead = 0;
-                        Some(paged.gather(&mut needs, &[why], admitted()).await?)
+                        Some(paged.hold_pages(&mut needs, &[why], admitted()).await?)
                     }
                 };
             }

@@ -90,7 +90,7 @@ impl PageShare {
         self.target.load(Ordering::Relaxed)
     }
 
-    pub(super) fn note_brought_back(&self, bytes: u64) {
+    pub(super) fn note_loaded(&self, bytes: u64) {
         // Relaxed: a statistic, ordered with nothing.
         self.brought_back.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -191,15 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn who_lacks_memory_takes_from_the_others_share() {
+    fn a_side_short_of_memory_takes_from_the_other_share() {
         let share = PageShare::new(ROOM / 2);
         let full = |wanted| used(80 * MIB, 80 * MIB, wanted);
         assert_eq!(share.limit(&full(3 * MIB)), ROOM / 2 + 3 * MIB);
         assert_eq!(share.limit(&full(0)), ROOM / 2 + 3 * MIB, "counted once");
-        share.note_brought_back(5 * MIB);
+        share.note_loaded(5 * MIB);
         assert!(share.limit(&used(0, 0, 0)) > ROOM / 2, "there was room for it");
         assert_eq!(share.limit(&full(0)), ROOM / 2 + 3 * MIB);
-        share.note_brought_back(5 * MIB);
+        share.note_loaded(5 * MIB);
         assert_eq!(share.limit(&full(0)), ROOM / 2 + 3 * MIB - cost(5 * MIB));
     }
 
@@ -208,10 +208,10 @@ mod tests {
         let share = PageShare::new(ROOM / 2);
         let full = |wanted| used(80 * MIB, 80 * MIB, wanted);
         for step in 1..4 {
-            share.note_brought_back(1 << 50);
+            share.note_loaded(1 << 50);
             assert_eq!(share.limit(&full(0)), ROOM / 2 - step * (ROOM / SHARE_STEP_DIVISOR));
         }
-        share.note_brought_back(ROOM);
+        share.note_loaded(ROOM);
         assert_eq!(share.limit(&full(0)), ROOM / 16, "pages keep a minimum");
         assert_eq!(share.limit(&full(1 << 60)), ROOM / 16 + ROOM / SHARE_STEP_DIVISOR);
         (0..8).for_each(|_| _ = share.limit(&full(1 << 60)));

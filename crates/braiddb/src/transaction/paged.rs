@@ -67,14 +67,14 @@ impl ActiveTransaction {
                 sched::yield_now(WaitCause::Undecided).await;
                 continue;
             };
-            let stale = record.provenance.below_newer && self.may_become_stale();
-            if stale && !record.provenance.own && self.extend() {
+            let doomed_by = record.provenance.below_newer && self.can_become_doomed();
+            if doomed_by && !record.provenance.own && self.extend() {
                 continue;
             }
             if let Some(lsn) = record.provenance.committed {
                 self.note_lsn(lsn);
             }
-            return Ok((record, stale));
+            return Ok((record, doomed_by));
         }
     }
 
@@ -86,9 +86,12 @@ impl ActiveTransaction {
         key: &[u8],
     ) -> Result<Option<(FoundValue<'_>, SeenRecord)>, OperationError> {
         loop {
-            let (record, stale) = self.read_paged(paged, key).await?;
-            let seen =
-                if record.provenance.own { SeenRecord::Own } else { SeenRecord::OnPage { stale } };
+            let (record, doomed_by) = self.read_paged(paged, key).await?;
+            let seen = if record.provenance.own {
+                SeenRecord::Own
+            } else {
+                SeenRecord::OnPage { doomed_by }
+            };
             let large = match record.value {
                 Some(CopiedValue::Elsewhere(large)) => large,
                 Some(CopiedValue::Here(value)) => {
@@ -98,8 +101,8 @@ impl ActiveTransaction {
                 }
                 None => {
                     self.note_key(table, key);
-                    if stale {
-                        self.note_stale_read(table, key)?;
+                    if doomed_by {
+                        self.note_doomed_read(table, key)?;
                     }
                     return Ok(None);
                 }
@@ -119,12 +122,12 @@ impl ActiveTransaction {
         paged: &PagedTable,
         key: &[u8],
     ) -> Result<bool, OperationError> {
-        let (record, stale) = self.read_paged(paged, key).await?;
+        let (record, doomed_by) = self.read_paged(paged, key).await?;
         if !record.provenance.own {
             self.note_key(table, key);
         }
-        if stale {
-            self.note_stale_read(table, key)?;
+        if doomed_by {
+            self.note_doomed_read(table, key)?;
         }
         Ok(record.value.is_some())
     }
@@ -176,13 +179,13 @@ impl ActiveTransaction {
     }
 
     /// Waits until the pages that interrupted an operation, and those it needed before, are
-    /// resident: see [`PagedTable::gather`]. The caller holds no operation guard. Boxed, so that
+    /// resident: see [`PagedTable::hold_pages`]. The caller holds no operation guard. Boxed, so that
     /// reads of resident pages do not carry the state of loading.
     ///
     /// # Errors
     /// Fails if a page cannot be loaded; `Overloaded`.
     #[cold]
-    pub(super) fn gather<'a>(
+    pub(super) fn hold_pages<'a>(
         &'a self,
         paged: &'a PagedTable,
         needs: &'a mut PageNeeds,
@@ -194,7 +197,7 @@ impl ActiveTransaction {
                 0 => None,
                 bytes => Some(Rc::new(self.admit_bytes(bytes).await?) as Admitted),
             };
-            Ok(paged.gather(needs, why, admitted).await?)
+            Ok(paged.hold_pages(needs, why, admitted).await?)
         })
     }
 
@@ -282,7 +285,7 @@ impl ActiveTransaction {
                 WriteIntent::Put(_) | WriteIntent::Delete | WriteIntent::Expire => Ok(false),
             });
         }
-        if let Err(error) = self.check_not_stale().and_then(|()| self.check_version_bytes()) {
+        if let Err(error) = self.check_not_doomed().and_then(|()| self.check_version_bytes()) {
             return WriteDecision::Refuse(Err(error));
         }
         let mut writes = self.writes().borrow_mut();
@@ -403,7 +406,7 @@ impl RequiredPages {
         match why {
             WouldSuspend::Failed(error) => Err(error.into()),
             WouldSuspend::Interrupted(why) => {
-                self.held = Some(transaction.gather(paged, self.needs(paged), &[why]).await?);
+                self.held = Some(transaction.hold_pages(paged, self.needs(paged), &[why]).await?);
                 Ok(())
             }
         }
@@ -428,7 +431,7 @@ impl RequiredPages {
             // Keeps the last one if only one frame is free.
             let mut all: SmallVec<[Interrupted; 8]> = ahead.iter().rev().copied().collect();
             all.push(*absent);
-            if let Ok(held) = transaction.gather(paged, &mut needs, &all).await {
+            if let Ok(held) = transaction.hold_pages(paged, &mut needs, &all).await {
                 self.held = Some(held);
                 self.needs(paged).add(&[*absent]);
                 return Ok(true);

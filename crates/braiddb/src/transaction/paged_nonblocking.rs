@@ -14,7 +14,7 @@ use crate::record::Records;
 use crate::version::Undecided;
 
 /// Converts the reason why an operation was not done into its result.
-pub(super) fn not_now<'t, T>(why: WouldSuspend) -> WriteAttempt<'t, T> {
+pub(super) fn would_suspend<'t, T>(why: WouldSuspend) -> WriteAttempt<'t, T> {
     match why {
         WouldSuspend::Interrupted(why) => Err(WriteWait::Interrupted(smallvec![why])),
         WouldSuspend::Failed(error) => Ok(Err(error.into())),
@@ -82,7 +82,7 @@ impl ActiveTransaction {
         };
         let written = match paged.write_now(key, None, self.view(), operation, look) {
             Ok(written) => written,
-            Err(why) => return not_now(why),
+            Err(why) => return would_suspend(why),
         };
         Ok(match written {
             Err(WriteRefusal::Conflict) => Err(self.conflict_at(table, key)),
@@ -106,6 +106,6 @@ impl ActiveTransaction {
     /// values that they referenced still belong to drafts.
     pub(super) fn undo_paged_writes(&self, keep: u32, value_bytes: usize) {
         let undone = self.writes().borrow_mut().split_off_paged(keep as usize, value_bytes);
-        self.take_back_from_pages(&undone);
+        self.roll_back_on_pages(&undone);
     }
 }

@@ -94,9 +94,9 @@ impl<'tx> RecordScan<'tx> {
             if let Some(lsn) = record.provenance.committed {
                 transaction.note_lsn(lsn);
             }
-            let stale = record.provenance.below_newer && transaction.may_become_stale();
-            if stale && self.stale.is_none() {
-                self.stale = Some(key.clone());
+            let doomed = record.provenance.below_newer && transaction.can_become_doomed();
+            if doomed && self.doomed.is_none() {
+                self.doomed = Some(key.clone());
             }
         }
         for (key, record) in records.into_iter().rev() {

@@ -18,11 +18,11 @@ use crate::version::{Address, Undecided};
 pub(crate) enum SeenRecord {
     /// The transaction's own version, which needs no certification.
     Own,
-    /// Another transaction's version of the record with this id. `stale` if a newer version is
+    /// Another transaction's version of the record with this id. `doomed_by` if a newer version is
     /// committed.
-    Others { rid: Rid, stale: bool },
-    /// Another transaction's version, in a paged table. `stale` if a newer version is committed.
-    OnPage { stale: bool },
+    Others { rid: Rid, doomed_by: bool },
+    /// Another transaction's version, in a paged table. `doomed_by` if a newer version is committed.
+    OnPage { doomed_by: bool },
 }
 
 impl ActiveTransaction {
@@ -39,20 +39,20 @@ impl ActiveTransaction {
             let Some((found, seen)) = self.get_unnoted(table, key).await? else {
                 return Ok(None);
             };
-            let stale = match seen {
+            let doomed_by = match seen {
                 SeenRecord::Own => false,
-                SeenRecord::Others { stale, .. } if stale && self.extend() => continue,
-                SeenRecord::Others { rid, stale } => {
+                SeenRecord::Others { doomed_by, .. } if doomed_by && self.extend() => continue,
+                SeenRecord::Others { rid, doomed_by } => {
                     self.note_record(table, rid, key);
-                    stale
+                    doomed_by
                 }
-                SeenRecord::OnPage { stale } => {
+                SeenRecord::OnPage { doomed_by } => {
                     self.note_key(table, key);
-                    stale
+                    doomed_by
                 }
             };
-            if stale {
-                self.note_stale_read(table, key)?;
+            if doomed_by {
+                self.note_doomed_read(table, key)?;
             }
             if table.expires() {
                 return Ok(self.unexpired_found(table, found));
@@ -84,14 +84,14 @@ impl ActiveTransaction {
             let cold = match table.find(rid, self.view(), &operation).await {
                 _ if self.has_moved_on_from(begin) => continue,
                 Ok(seen) => {
-                    let stale = self.is_stale(table, rid, seen, &operation);
+                    let doomed_by = self.is_superseded(table, rid, seen, &operation);
                     let Some(value) = self.note(seen) else {
-                        if stale && self.extend() {
+                        if doomed_by && self.extend() {
                             continue;
                         }
                         self.note_absence(table, key);
-                        if stale {
-                            self.note_stale_read(table, key)?;
+                        if doomed_by {
+                            self.note_doomed_read(table, key)?;
                         }
                         return Ok(None);
                     };
@@ -100,12 +100,12 @@ impl ActiveTransaction {
                     let value = NonNull::from(value);
                     // SAFETY: found under the guard, and seen by this transaction.
                     let found = unsafe { FoundValue::in_memory(self, table, value, operation) };
-                    let others = SeenRecord::Others { rid, stale };
+                    let others = SeenRecord::Others { rid, doomed_by };
                     return Ok(Some((found, if own { SeenRecord::Own } else { others })));
                 }
                 Err(cold) => cold,
             };
-            let stale = self.is_overwritten(table, rid, &operation);
+            let doomed_by = self.is_overwritten(table, rid, &operation);
             drop(operation);
             let (record, permit) = self.fetch(table, rid, cold).await?;
             if self.has_moved_on_from(begin) {
@@ -114,7 +114,7 @@ impl ActiveTransaction {
             self.note_lsn(cold.lsn());
             self.remember(table, key, rid);
             let found = FoundValue::in_log(self, record, permit);
-            return Ok(Some((found, SeenRecord::Others { rid, stale })));
+            return Ok(Some((found, SeenRecord::Others { rid, doomed_by })));
         }
     }
 
@@ -142,28 +142,28 @@ impl ActiveTransaction {
                 return Ok(false);
             };
             let begin = self.begin();
-            let (found, stale) = match table.find(rid, self.view(), &operation).await {
+            let (found, doomed_by) = match table.find(rid, self.view(), &operation).await {
                 _ if self.has_moved_on_from(begin) => continue,
                 Ok(seen) if seen.is_some_and(SeenVersion::is_own) => {
                     return Ok(self.note(seen).is_some());
                 }
                 Ok(seen) => {
-                    (self.note(seen).is_some(), self.is_stale(table, rid, seen, &operation))
+                    (self.note(seen).is_some(), self.is_superseded(table, rid, seen, &operation))
                 }
                 Err(cold) => {
                     self.note_lsn(cold.lsn());
                     (true, self.is_overwritten(table, rid, &operation))
                 }
             };
-            if stale && self.extend() {
+            if doomed_by && self.extend() {
                 continue;
             }
             match found {
                 true => self.note_record(table, rid, key),
                 false => self.note_absence(table, key),
             }
-            if stale {
-                self.note_stale_read(table, key)?;
+            if doomed_by {
+                self.note_doomed_read(table, key)?;
             }
             return Ok(found);
         }

@@ -67,8 +67,8 @@ pub(super) struct ReadAhead {
 }
 
 /// Groups records into spans, in order; no span crosses a segment boundary.
-pub(super) fn stretches(mut wanted: &[RecordToRead], segment_bytes: u64) -> Vec<ReadSpan<'_>> {
-    let mut stretches = Vec::new();
+pub(super) fn read_spans(mut wanted: &[RecordToRead], segment_bytes: u64) -> Vec<ReadSpan<'_>> {
+    let mut read_spans = Vec::new();
     while let Some(first) = wanted.first() {
         let (mut low, mut high, mut count) = (first.start(), first.end(), 1);
         let segment = low / segment_bytes;
@@ -82,10 +82,10 @@ pub(super) fn stretches(mut wanted: &[RecordToRead], segment_bytes: u64) -> Vec<
             ((low, high), count) = (wider, count + 1);
         }
         let (these, rest) = wanted.split_at(count);
-        stretches.push(ReadSpan { wanted: these, low, high });
+        read_spans.push(ReadSpan { wanted: these, low, high });
         wanted = rest;
     }
-    stretches
+    read_spans
 }
 
 impl ReadSpan<'_> {
@@ -111,12 +111,12 @@ impl ReadAhead {
     /// read ended. `expected` is the maximum number of records still requested, including these.
     pub(super) fn widen(
         &mut self,
-        stretches: &mut [ReadSpan<'_>],
+        read_spans: &mut [ReadSpan<'_>],
         direction: Direction,
         expected: u64,
         segment_bytes: u64,
     ) {
-        let Some(first) = stretches.first() else { return };
+        let Some(first) = read_spans.first() else { return };
         let goes_on = self.last.is_some_and(|(low, high)| match direction {
             Direction::Forward => high.abs_diff(first.low) <= MAX_GAP_BYTES,
             Direction::Reverse => low.abs_diff(first.high) <= MAX_GAP_BYTES,
@@ -126,7 +126,7 @@ impl ReadAhead {
         } else {
             0
         };
-        let last = stretches.last_mut().expect("there is a first");
+        let last = read_spans.last_mut().expect("there is a first");
         let records = last.wanted.len() as u64;
         let beyond = expected.saturating_sub(records).saturating_mul(last.bytes() / records);
         let room = MAX_SPAN_BYTES.saturating_sub(last.bytes());
@@ -162,10 +162,10 @@ impl ActiveTransaction {
     pub(super) async fn read_pieces(
         &self,
         table: &Records,
-        stretches: &[ReadSpan<'_>],
+        read_spans: &[ReadSpan<'_>],
     ) -> Vec<SpanRead> {
         // A single record is read together with the spans, so that none waits for another.
-        let reads = stretches.iter().map(|stretch| async move {
+        let reads = read_spans.iter().map(|stretch| async move {
             match self.read_piece(table, stretch).await {
                 Some(span) => SpanRead::Span(span),
                 None if let [one] = stretch.wanted => {

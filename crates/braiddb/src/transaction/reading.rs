@@ -102,7 +102,7 @@ impl ReadAdmission {
     }
 
     /// Subtracts bytes of a finished read, and admits waiters that now fit.
-    fn give_back(&self, bytes: u64) {
+    fn release(&self, bytes: u64) {
         self.admitted.set(self.admitted.get() - bytes);
         self.memory.count(MemoryKind::Reading, -(bytes as i64));
         self.admit_waiting();
@@ -176,7 +176,7 @@ impl Drop for QueuedRead<'_> {
         let given_up = line.remove(position).expect("found above");
         drop(line);
         if given_up.admitted {
-            self.reads.give_back(given_up.bytes);
+            self.reads.release(given_up.bytes);
         } else {
             // The next in line may need less.
             self.reads.admit_waiting();
@@ -186,7 +186,7 @@ impl Drop for QueuedRead<'_> {
 
 impl Drop for ReadPermit {
     fn drop(&mut self) {
-        self.reads.give_back(self.bytes);
+        self.reads.release(self.bytes);
     }
 }
 
@@ -232,22 +232,28 @@ impl ActiveTransaction {
         version: ColdVersion,
     ) -> Result<ColdRecord, OperationError> {
         let record = table.fetch(rid, version).await.map_err(OperationError::Storage)?;
-        self.bring_back(table, rid, version, record.view().value);
+        self.cache_record(table, rid, version, record.view().value);
         Ok(record)
     }
 
     /// Makes the value of a visible version resident again, if it should be cached.
-    pub(super) fn bring_back(&self, table: &Records, rid: Rid, version: ColdVersion, value: &[u8]) {
+    pub(super) fn cache_record(
+        &self,
+        table: &Records,
+        rid: Rid,
+        version: ColdVersion,
+        value: &[u8],
+    ) {
         let engine = self.engine();
         if engine.caches(value.len()) {
-            engine.note_brought_back(value.len());
+            engine.note_loaded(value.len());
             let operation = reclaim::enter();
-            let acting = match version.leads_on() {
+            let acting = match version.has_older_versions() {
                 true => engine.horizon.act(self.worker().number(), engine.log.tail()),
                 false => None,
             };
             // SAFETY: this transaction is active, and saw the version there.
-            unsafe { table.bring_back(rid, version, value, &operation, acting.as_ref()) };
+            unsafe { table.cache_record(rid, version, value, &operation, acting.as_ref()) };
         }
     }
 }

@@ -305,7 +305,7 @@ impl WorkerTransactions {
                 // SAFETY: tables live as long as the engine.
                 let paged = unsafe { table.get() }.paged().expect("changes are of paged tables");
                 if let Some(what) = paged.prune(key) {
-                    self.have_tidied(table, key, what);
+                    self.enqueue_leaf_cleanup(table, key, what);
                 }
             }
             // SAFETY: the chain belongs to this engine.

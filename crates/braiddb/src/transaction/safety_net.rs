@@ -28,7 +28,7 @@
 //!    their reads yet. Then it takes η from the access stamps of the records it overwrites.
 //! 2. For everything it read, it finds the transactions that overwrote it, and waits until those
 //!    that commit before `c` are decided. Then it stamps its reads with `c`.
-//! 3. It publishes this through its worker's word in [`SafetyNet::under_way`].
+//! 3. It publishes this through its worker's word in [`SafetyNet::in_progress`].
 //! 4. It compares, and publishes its π before it is `Committed`.
 //!
 //! A transaction that drew an LSN before `c` had stored its word and its `Committing` before, and
@@ -69,7 +69,7 @@ const NO_COMMIT: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct SafetyNet {
     /// For each worker a lower bound of the LSN of its commit in progress, then that LSN.
-    under_way: Box<[CachePadded<AtomicU64>]>,
+    in_progress: Box<[CachePadded<AtomicU64>]>,
     /// π of commits for which it is earlier than the commit, while a transaction may need it.
     bounds: RwLock<BTreeMap<Lsn, Lsn>>,
 }
@@ -99,12 +99,12 @@ enum BoundingRead {
 impl SafetyNet {
     pub(super) fn new(workers: usize) -> Self {
         let none = || CachePadded::new(AtomicU64::new(NO_COMMIT));
-        Self { under_way: (0..workers).map(|_| none()).collect(), bounds: RwLock::default() }
+        Self { in_progress: (0..workers).map(|_| none()).collect(), bounds: RwLock::default() }
     }
 
     /// Begins a worker's commit; `tail` is the log's tail, read before.
     fn enter(&self, worker: usize, tail: Lsn) -> CommitInProgress<'_> {
-        let word = &*self.under_way[worker];
+        let word = &*self.in_progress[worker];
         // Release: made visible by the addition to the tail that follows, which every later draw
         // reads.
         word.store(tail.0, Ordering::Release);
@@ -113,7 +113,7 @@ impl SafetyNet {
 
     /// Waits until all transactions that commit before `lsn` have stamped their reads.
     fn await_readers(&self, worker: usize, lsn: Lsn) {
-        for (_, word) in self.under_way.iter().enumerate().filter(|(other, _)| *other != worker) {
+        for (_, word) in self.in_progress.iter().enumerate().filter(|(other, _)| *other != worker) {
             let mut looks = 0;
             // Acquire pairs with the Release in `stamped_reads`: the reader's stamps are seen.
             while word.load(Ordering::Acquire) < lsn.0 {
@@ -190,13 +190,13 @@ impl ActiveTransaction {
         let engine = self.engine();
         let net = engine.safety_net.as_ref().expect("the transaction's mode says so");
         let number = self.worker().number();
-        let under_way = CommitInProgress(&net.under_way[number]);
-        under_way.drew(commit);
+        let in_progress = CommitInProgress(&net.in_progress[number]);
+        in_progress.drew(commit);
         let mut bounds =
             SerialBounds { commit, after: self.depends_on(), before: commit, read: None };
         self.look_at_writes(net, &mut bounds);
         self.look_at_reads(net, &mut bounds);
-        drop(under_way);
+        drop(in_progress);
         let SerialBounds { after, before, read, .. } = bounds;
         if before <= after {
             return Err(match read {

@@ -15,7 +15,7 @@ use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
 use super::progress::ScanProgress;
-use super::read_ahead::{ReadAhead, ReadSpan, RecordToRead, SpanRead, stretches};
+use super::read_ahead::{ReadAhead, ReadSpan, RecordToRead, SpanRead, read_spans};
 use super::read_set::RangeNumber;
 use crate::index::{Cursor, LeafEntry};
 use crate::log::ColdRecord;
@@ -87,7 +87,7 @@ pub(crate) struct RecordScan<'tx> {
     passed: Option<KeyBuffer>,
     /// The first key of a record that was superseded since the transaction began, until the
     /// transaction is notified.
-    pub(super) stale: Option<KeyBuffer>,
+    pub(super) doomed: Option<KeyBuffer>,
     /// Set at the end of the range.
     ended: bool,
     /// Number of the transaction's rollbacks at the last read.
@@ -101,7 +101,7 @@ struct ScanBatch {
     /// The elements of `records` that must be read from the log.
     in_log: Vec<RecordToRead>,
     /// Position of the first record that was superseded since the transaction began.
-    stale: Option<usize>,
+    doomed: Option<usize>,
     /// Set if these are all entries that the cursor met.
     whole: bool,
 }
@@ -136,7 +136,7 @@ impl ActiveTransaction {
             ahead: ReadAhead::default(),
             noted: None,
             passed: None,
-            stale: None,
+            doomed: None,
             ended: false,
             rollbacks: self.savepoints().rollbacks(),
         }
@@ -237,28 +237,27 @@ impl<'tx> RecordScan<'tx> {
                 break;
             }
         }
-        if self.stale.is_some() {
-            self.note_stale()?;
+        if self.doomed.is_some() {
+            self.note_doomed()?;
         }
         Ok(!self.ended)
     }
 
     /// Notifies the transaction of a superseded record, once the scan has returned it.
     #[cold]
-    fn note_stale(&mut self) -> Result<(), OperationError> {
-        let beyond =
-            self.stale.as_ref().zip(self.ready.last()).is_some_and(|(stale, (key, _))| match self
-                .direction
-            {
-                Direction::Forward => **stale > **key,
-                Direction::Reverse => **stale < **key,
-            });
+    fn note_doomed(&mut self) -> Result<(), OperationError> {
+        let beyond = self.doomed.as_ref().zip(self.ready.last()).is_some_and(
+            |(doomed, (key, _))| match self.direction {
+                Direction::Forward => **doomed > **key,
+                Direction::Reverse => **doomed < **key,
+            },
+        );
         if beyond {
             return Ok(());
         }
-        let key = self.stale.take().expect("the caller looked");
+        let key = self.doomed.take().expect("the caller looked");
         // SAFETY: the engine owns the table and outlives the transaction.
-        self.transaction.note_stale_read(unsafe { self.table.get() }, &key)
+        self.transaction.note_doomed_read(unsafe { self.table.get() }, &key)
     }
 
     /// The key and the value of the ready record.
@@ -312,7 +311,7 @@ impl<'tx> RecordScan<'tx> {
             return;
         }
         self.ready.clear();
-        self.stale = None;
+        self.doomed = None;
         match (&mut self.cursor, &self.passed) {
             (Some(cursor), Some(passed)) => cursor.pass_to(passed),
             (cursor, _) => *cursor = None,
@@ -345,8 +344,8 @@ impl<'tx> RecordScan<'tx> {
             Some(last) => cursor.pass_to(&last.key),
             None => {}
         }
-        let stale = batch.stale.and_then(|position| batch.records.get(position));
-        self.stale = self.stale.take().or_else(|| stale.map(|record| record.key.clone()));
+        let doomed = batch.doomed.and_then(|position| batch.records.get(position));
+        self.doomed = self.doomed.take().or_else(|| doomed.map(|record| record.key.clone()));
         let records = batch.records.len();
         let live = batch.records.into_iter().rev().filter_map(|record| {
             let mut value = record.value?;
@@ -425,8 +424,8 @@ impl<'tx> RecordScan<'tx> {
                 break;
             }
             let found = table.find_now(entry.rid, view, operation);
-            let stale = match found {
-                Ok(seen) => self.transaction.is_stale(table, entry.rid, seen, operation),
+            let doomed = match found {
+                Ok(seen) => self.transaction.is_superseded(table, entry.rid, seen, operation),
                 Err(_) => self.transaction.is_overwritten(table, entry.rid, operation),
             };
             let (value, cold) = match found {
@@ -447,8 +446,8 @@ impl<'tx> RecordScan<'tx> {
                 break;
             }
             live += u64::from(value.is_some() || cold.is_some());
-            if stale && batch.stale.is_none() {
-                batch.stale = Some(batch.records.len());
+            if doomed && batch.doomed.is_none() {
+                batch.doomed = Some(batch.records.len());
             }
             let (number, rid) = (batch.records.len(), entry.rid);
             batch.in_log.extend(cold.map(|cold| RecordToRead { number, rid, cold }));
@@ -486,9 +485,9 @@ impl<'tx> RecordScan<'tx> {
             return Ok(());
         }
         let segment_bytes = table.log_segment_bytes();
-        let mut stretches = stretches(&wanted, segment_bytes);
-        self.ahead.widen(&mut stretches, self.direction, self.expected, segment_bytes);
-        for some in stretches.chunks(READS) {
+        let mut read_spans = read_spans(&wanted, segment_bytes);
+        self.ahead.widen(&mut read_spans, self.direction, self.expected, segment_bytes);
+        for some in read_spans.chunks(READS) {
             let bytes = some.iter().map(ReadSpan::bytes).sum();
             let _permit = match self.transaction.admit_bytes(bytes).await {
                 Ok(permit) => permit,
@@ -541,7 +540,7 @@ impl<'tx> RecordScan<'tx> {
     /// Keeps the value of a record that was found in a piece of the log.
     fn receive(&self, table: &Records, one: &RecordToRead, value: &[u8], batch: &mut ScanBatch) {
         if !self.leaves_cold {
-            self.transaction.bring_back(table, one.rid, one.cold, value);
+            self.transaction.cache_record(table, one.rid, one.cold, value);
         }
         self.transaction.note_lsn(one.cold.lsn());
         let value = self.copies.keep(table.memory(), value);

@@ -37,7 +37,7 @@ pub(crate) struct StarvationGuard {
 /// The priority token, held until this is dropped or its transaction has committed.
 #[derive(Debug)]
 pub(crate) struct PriorityToken<'e> {
-    turnstile: &'e StarvationGuard,
+    priority_token: &'e StarvationGuard,
     token: u64,
 }
 
@@ -50,7 +50,7 @@ impl StarvationGuard {
         // next begin stamp sees the token as taken (see `is_taken_by_other`). Relaxed on failure:
         // no decision depends on it.
         let taken = self.holder.compare_exchange(0, token, Ordering::SeqCst, Ordering::Relaxed);
-        taken.ok().map(|_| PriorityToken { turnstile: self, token })
+        taken.ok().map(|_| PriorityToken { priority_token: self, token })
     }
 
     /// Returns whether another transaction than `own` holds the token; called after an LSN was
@@ -61,7 +61,7 @@ impl StarvationGuard {
     }
 
     /// Releases the token, if `token` still holds it.
-    pub(super) fn give_back(&self, token: u64) {
+    pub(super) fn release(&self, token: u64) {
         // Relaxed: the token guards no data; aborted transactions check again.
         _ = self.holder.compare_exchange(token, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -69,14 +69,14 @@ impl StarvationGuard {
 
 impl PriorityToken<'_> {
     /// Lets a transaction pass; it releases the token when it has committed.
-    pub(crate) fn let_pass(&self, transaction: &ActiveTransaction) {
-        transaction.set_turnstile(self.token);
+    pub(crate) fn exempt(&self, transaction: &ActiveTransaction) {
+        transaction.set_priority_token(self.token);
     }
 }
 
 impl Drop for PriorityToken<'_> {
     fn drop(&mut self) {
-        self.turnstile.give_back(self.token);
+        self.priority_token.release(self.token);
     }
 }
 
@@ -86,27 +86,27 @@ pub(crate) struct YieldedToPriority(u32);
 
 impl YieldedToPriority {
     /// Exempts the next attempt if the previous ones were aborted too often.
-    pub(crate) fn exempt_after_refusals(&mut self, transaction: &ActiveTransaction) {
+    pub(crate) fn exempt_after_aborts(&mut self, transaction: &ActiveTransaction) {
         if self.0 >= MAX_CONFLICTED_ATTEMPTS {
             self.0 = 0;
-            transaction.set_turnstile(NO_LIMIT);
+            transaction.set_priority_token(NO_LIMIT);
         }
     }
 }
 
 impl Engine {
     /// Takes the token for a transaction whose certification failed this often, unless it is held.
-    pub(crate) fn take_turnstile(&self, failures: u32) -> Option<PriorityToken<'_>> {
-        if failures < MIN_FAILURES { None } else { self.turnstile.take() }
+    pub(crate) fn take_priority_token(&self, failures: u32) -> Option<PriorityToken<'_>> {
+        if failures < MIN_FAILURES { None } else { self.starvation_guard.take() }
     }
 }
 
 impl WorkerTransactions {
     /// Waits a limited time until the token is free, after it aborted an attempt.
-    pub(crate) async fn wait_for_turnstile(&self, turned_away: &mut YieldedToPriority) {
-        turned_away.0 += 1;
+    pub(crate) async fn wait_for_priority_token(&self, yielded: &mut YieldedToPriority) {
+        yielded.0 += 1;
         for _ in 0..MAX_POLLS {
-            if !self.engine().turnstile.is_taken_by_other(0) {
+            if !self.engine().starvation_guard.is_taken_by_other(0) {
                 return;
             }
             sched::yield_now(WaitCause::Undecided).await;

@@ -56,13 +56,13 @@ pub(crate) struct Sweeps {
     /// Milliseconds after `begin` at which the next sweep is due; [`NOT_SCHEDULED`] if no table has a
     /// lifetime, or a sweep is running.
     due: AtomicU64,
-    under_way: AtomicBool,
+    in_progress: AtomicBool,
 }
 
 impl Default for Sweeps {
     fn default() -> Self {
-        let (due, under_way) = (AtomicU64::new(NOT_SCHEDULED), AtomicBool::new(false));
-        Self { begin: clock::now(), due, under_way }
+        let (due, in_progress) = (AtomicU64::new(NOT_SCHEDULED), AtomicBool::new(false));
+        Self { begin: clock::now(), due, in_progress }
     }
 }
 
@@ -112,7 +112,7 @@ impl Sweeps {
 
     fn begin(&self) -> Option<RunningSweep<'_>> {
         // Acquire pairs with the Release at the end of the previous sweep.
-        let taken = self.under_way.swap(true, Ordering::Acquire);
+        let taken = self.in_progress.swap(true, Ordering::Acquire);
         // Created only if taken here, because its drop releases the flag.
         (!taken).then(|| RunningSweep(self))
     }
@@ -124,7 +124,7 @@ struct RunningSweep<'s>(&'s Sweeps);
 impl Drop for RunningSweep<'_> {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `begin`.
-        self.0.under_way.store(false, Ordering::Release);
+        self.0.in_progress.store(false, Ordering::Release);
     }
 }
 
@@ -144,35 +144,35 @@ async fn sweep_due() {
     let sweeps = &engine.sweeps;
     // The running sweep handles tables that become due in the meantime.
     let Some(_under_way) = sweeps.begin() else { return };
-    let mut under_way: Vec<TableSweep> = Vec::new();
+    let mut in_progress: Vec<TableSweep> = Vec::new();
     loop {
         for table in engine.tables() {
             if !table.expires() || table.next_sweep() > sweeps.now() {
                 continue;
             }
             // Not due while it is being swept.
-            if under_way.iter().any(|sweep| Arc::ptr_eq(&sweep.table, &table)) {
+            if in_progress.iter().any(|sweep| Arc::ptr_eq(&sweep.table, &table)) {
                 continue;
             }
             if table.may_have_expired(engine.steady_clock.now()) {
-                under_way.push(TableSweep::begin(table, &engine));
+                in_progress.push(TableSweep::begin(table, &engine));
             } else {
                 sweeps.end_of(&table);
             }
         }
-        if under_way.is_empty() {
+        if in_progress.is_empty() {
             break;
         }
-        for mut sweep in std::mem::take(&mut under_way) {
+        for mut sweep in std::mem::take(&mut in_progress) {
             let begun = clock::now();
-            let is_over = sweep.go_on(&worker, 1).await.unwrap_or_else(|error| {
+            let is_over = sweep.continue_sweep(&worker, 1).await.unwrap_or_else(|error| {
                 let name = sweep.table.name();
                 tracing::warn!("cannot sweep expired records of table {:?}: {error}", &*name);
                 true
             });
             match is_over {
                 true => sweeps.end_of(&sweep.table),
-                false => under_way.push(sweep),
+                false => in_progress.push(sweep),
             }
             sched::yield_now(WaitCause::Memory).await;
             rest(&worker, (clock::now() - begun) * REST_FACTOR).await;
@@ -196,7 +196,7 @@ pub(crate) async fn sweep_now() -> Result<u64, OperationError> {
     let mut swept = 0;
     for table in engine.tables().into_iter().filter(|table| table.expires()) {
         let mut sweep = TableSweep::begin(table, engine);
-        while !sweep.go_on(&worker, MAX_ATTEMPTS).await? {
+        while !sweep.continue_sweep(&worker, MAX_ATTEMPTS).await? {
             sched::yield_now(WaitCause::Memory).await;
         }
         swept += sweep.swept;
@@ -223,7 +223,7 @@ impl TableSweep {
 
     /// Sweeps the next records, with up to `attempts` attempts on conflicts; returns whether those
     /// were the last.
-    async fn go_on(
+    async fn continue_sweep(
         &mut self,
         worker: &Rc<WorkerTransactions>,
         attempts: u32,
@@ -288,7 +288,7 @@ async fn sweep_batch(
             Ok(gone) => swept += u64::from(gone),
             Err(
                 OperationError::Conflict(_)
-                | OperationError::TurnedAway
+                | OperationError::YieldedToPriority
                 | OperationError::BulkUnderWay(..),
             ) => return Ok(conflict()),
             Err(OperationError::Index(error)) if matches!(*error, IndexError::Detached { .. }) => {
@@ -315,7 +315,7 @@ async fn sweep_batch(
     }
     match transaction.commit().await {
         Ok(_) => Ok(SweepBatch { swept, has_conflict: false, last }),
-        Err(OperationError::Conflict(_) | OperationError::TurnedAway) => Ok(conflict()),
+        Err(OperationError::Conflict(_) | OperationError::YieldedToPriority) => Ok(conflict()),
         Err(error) => Err(error),
     }
 }

@@ -83,7 +83,7 @@ impl Tables {
     }
 
     /// Frees an id from `take_id`, and returns the table that was created for it.
-    pub(super) fn give_back(&self, id: TableId) -> Option<Arc<Records>> {
+    pub(super) fn release(&self, id: TableId) -> Option<Arc<Records>> {
         let mut list = self.list.write();
         list.free.push(id.0);
         list.by_id.get_mut(id.0 as usize).and_then(Option::take)
@@ -181,7 +181,7 @@ mod tests {
             calls += 1;
         }
         assert_eq!(calls, 1001_usize.div_ceil(256));
-        assert_eq!(tables.give_back(last.id).map(|table| table.id), Some(last.id));
+        assert_eq!(tables.release(last.id).map(|table| table.id), Some(last.id));
         assert_eq!(tables.take_id(), last.id, "the id is used again");
     }
 }

@@ -30,7 +30,7 @@ impl Bench {
     fn new() -> Self {
         let options = EngineOptions {
             workers: 1,
-            most_open: 4,
+            max_open: 4,
             durability: Durability::Volatile,
             read_only: false,
             isolation: Isolation::default(),

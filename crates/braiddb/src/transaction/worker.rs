@@ -52,14 +52,14 @@ pub(crate) struct WorkerTransactions {
     /// for the running task, and the time of the next attempt.
     pub(super) aborted: RefCell<VecDeque<RecentChange>>,
     pub(super) taking_back: Cell<bool>,
-    pub(super) take_back_at: Cell<Option<Instant>>,
+    pub(super) rollback_at: Cell<Option<Instant>>,
     /// Large values to remove from their pages, a flag for the running task, and the time of the
     /// next attempt.
     pub(super) discarded: RefCell<VecDeque<DiscardedValue>>,
     pub(super) discarding: Cell<bool>,
     pub(super) discard_at: Cell<Option<Instant>>,
     /// Leaves queued for cleanup, a flag for the running task, and the time of the next attempt.
-    pub(super) untidy: RefCell<VecDeque<LeafCleanup>>,
+    pub(super) cleanup: RefCell<VecDeque<LeafCleanup>>,
     pub(super) tidying: Cell<bool>,
     pub(super) tidy_at: Cell<Option<Instant>>,
     pub(super) commits: RefCell<CommitQueue>,
@@ -88,7 +88,7 @@ impl WorkerTransactions {
     pub(super) fn install(engine: Arc<Engine>, number: usize) -> Rc<Self> {
         engine.readers.wake(number, engine.log.tail());
         engine.horizon.wake(number, engine.log.tail());
-        let reads = ReadAdmission::new(engine.most_read_bytes(), engine.memory.clone());
+        let reads = ReadAdmission::new(engine.max_read_bytes(), engine.memory.clone());
         let worker = Rc::new(Self {
             engine,
             number,
@@ -100,11 +100,11 @@ impl WorkerTransactions {
             commits_waiting: Cell::new(0),
             aborted: RefCell::default(),
             taking_back: Cell::new(false),
-            take_back_at: Cell::new(None),
+            rollback_at: Cell::new(None),
             discarded: RefCell::default(),
             discarding: Cell::new(false),
             discard_at: Cell::new(None),
-            untidy: RefCell::default(),
+            cleanup: RefCell::default(),
             tidying: Cell::new(false),
             tidy_at: Cell::new(None),
             commits: RefCell::default(),
@@ -186,19 +186,19 @@ impl WorkerTransactions {
         Ok(ActiveTransaction::new(self.clone(), context, name, begin, mode))
     }
 
-    pub(super) fn most_contexts(&self) -> usize {
+    pub(super) fn max_contexts(&self) -> usize {
         self.engine.status.per_worker()
     }
 
     fn take_context(&self) -> Result<Box<TransactionContext>, NoContext> {
-        if self.active() + self.kept.get() >= self.most_contexts() {
+        if self.active() + self.kept.get() >= self.max_contexts() {
             return Err(NoContext);
         }
         if let Some(context) = self.free.borrow_mut().pop() {
             return Ok(context);
         }
         let mut begins = self.begins.borrow_mut();
-        assert!(begins.contexts() < self.most_contexts(), "contexts not in use are free");
+        assert!(begins.contexts() < self.max_contexts(), "contexts not in use are free");
         let number = begins.add_context();
         let name = TransactionName::new(self.number, number, 0);
         Ok(Box::new(TransactionContext::new(number, name)))

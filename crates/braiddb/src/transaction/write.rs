@@ -197,7 +197,7 @@ impl ActiveTransaction {
                 }
                 _ => {}
             }
-            if let Err(error) = self.check_not_stale() {
+            if let Err(error) = self.check_not_doomed() {
                 return Ok(Err(error));
             }
             let version = self.allocate(table, key, intent.value());
@@ -237,7 +237,7 @@ impl ActiveTransaction {
         value: &[u8],
         operation: &OperationGuard,
     ) -> Result<bool, OperationError> {
-        self.check_not_stale()?;
+        self.check_not_doomed()?;
         let rid = table.take_rid()?;
         let version = self.allocate(table, key, Some(value));
         let position = {
@@ -257,7 +257,7 @@ impl ActiveTransaction {
         self.writes().borrow_mut().void(position);
         // SAFETY: installed above on no base, and void in the write set; the index never referenced
         // it.
-        unsafe { table.take_back(rid, version, None) };
+        unsafe { table.roll_back(rid, version, None) };
         // SAFETY: unlinked above, and in no list.
         unsafe { table.retire_version(version) };
         Ok(false)

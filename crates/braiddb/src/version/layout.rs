@@ -330,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_what_it_was_given() {
+    fn a_version_holds_its_payload() {
         let memory = MemoryCounters::new();
         for payload in [&b""[..], b"x", &[7; 8], &[9; 4096]] {
             for tombstone in [false, true] {

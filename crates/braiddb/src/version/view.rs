@@ -111,7 +111,7 @@ mod tests {
     /// A search that receives `After` continues at the older version. So `After` is wrong for a
     /// transaction that may have drawn an LSN before the begin stamp.
     #[test]
-    fn what_draws_its_lsn_is_not_after() {
+    fn a_transaction_that_draws_its_lsn_is_not_later() {
         let status = StatusTable::new(2, 1);
         let (me, other) = (status.begin(0, 0), status.begin(1, 0));
         // SAFETY: the transaction is active for as long as the test runs.

@@ -41,10 +41,10 @@ pub struct ChangeSlot {
 /// What commits makes and drops a slot; it is entered and removed here when that is durable, by tasks of their own, in any
 /// order. A slot is here in the end if, and only if, its row is.
 #[derive(Debug, Default)]
-pub(in crate::database) struct Slots(Mutex<State>);
+pub(in crate::database) struct Slots(Mutex<SlotsState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct SlotsState {
     by_name: BTreeMap<String, Slot>,
     /// Numbers of slots of which one of two things is still to come: that it is entered, after it was removed; or
     /// removed, after another took its place.
@@ -57,7 +57,7 @@ struct State {
     published: BTreeMap<String, u64>,
 }
 
-impl State {
+impl SlotsState {
     /// The row of a slot that callers can know of.
     fn row(&self, name: &str) -> Option<&SlotRow> {
         let published = self.published.get(name).filter(|number| !self.half_gone.contains(number));

@@ -59,7 +59,7 @@ fn segments(disk: &SimulatedDisk) -> Vec<u64> {
 
 /// Opens it, and checks what is there, and that the log has nothing of what the operation logged, if that was much; whether it was.
 /// Nor is anything held back for the pages that it filled.
-fn check_given_back(disk: &SimulatedDisk, seed: u64) -> bool {
+fn check_freed(disk: &SimulatedDisk, seed: u64) -> bool {
     let (db, table) = open(disk, seed);
     let stats = db.stats();
     let was_much = stats.recovery.log_bytes > 3 * SEGMENT_BYTES;
@@ -112,10 +112,10 @@ fn what_an_interrupted_bulk_operation_logged_is_given_back_on_the_next_opening()
         drop((db, table));
         let mut much = 0;
         for (number, crash) in crashes.iter().enumerate() {
-            much += u64::from(check_given_back(crash, number as u64));
+            much += u64::from(check_freed(crash, number as u64));
         }
         assert!(much > 10, "{much}");
-        assert!(check_given_back(&disk, 100), "the operation was rolled back, not crashed");
+        assert!(check_freed(&disk, 100), "the operation was rolled back, not crashed");
     });
 }
 
@@ -157,7 +157,7 @@ fn load_staged(db: &Database, paged: bool) {
 
 /// Opens it, waits until it has deleted what it found, and checks that the disk has nothing of that but where the log ends.
 /// After a crash meanwhile a file may be there again that it had removed; the next compaction takes it.
-fn check_load_given_back(disk: &SimulatedDisk, seed: u64, after_crash: bool) {
+fn check_load_freed(disk: &SimulatedDisk, seed: u64, after_crash: bool) {
     let (db, table) = open(disk, seed);
     while db.stats().removals_under_way > 0 {
         std::thread::yield_now();
@@ -194,9 +194,9 @@ fn what_an_interrupted_load_left_is_given_back_on_the_next_opening() {
             drop((db, table));
             assert!(crashes.len() > 10, "{}", crashes.len());
             for (number, crash) in crashes.iter().chain([&disk]).enumerate() {
-                let check = || check_load_given_back(crash, number as u64, false);
+                let check = || check_load_freed(crash, number as u64, false);
                 for again in crashes_during(crash, 120, check) {
-                    check_load_given_back(&again, number as u64, true);
+                    check_load_freed(&again, number as u64, true);
                 }
             }
         }

@@ -194,7 +194,7 @@ fn operations_that_are_dropped_at_any_poll_leave_pages_as_they_were() {
         with_limit(LIMIT, move |_| {
             let (disk, db, table) = open(seed);
             let model = fill(&db, &table);
-            disk.set_faults(Faults { most_delay: 10, short_transfers: 5, ..Faults::default() });
+            disk.set_faults(Faults { max_delay: 10, short_transfers: 5, ..Faults::default() });
             let (model, counts) = work_of_all(&db, &table, &model);
             assert!(counts.dropped > 1000, "{counts:?}");
             let pages = db.stats().pages;
@@ -211,7 +211,7 @@ fn reads_and_writes_of_pages_that_fail_are_told_and_may_be_tried_again() {
         with_limit(LIMIT, move |_| {
             let (disk, db, table) = open(seed);
             let model = fill(&db, &table);
-            disk.set_faults(Faults { errors: 10, most_delay: 10, ..Faults::default() });
+            disk.set_faults(Faults { errors: 10, max_delay: 10, ..Faults::default() });
             let (model, counts) = work_of_all(&db, &table, &model);
             let faults = disk.counts();
             assert!(counts.failed > 20, "{counts:?}, {faults:?}");
@@ -316,11 +316,11 @@ fn pages_that_cannot_be_written_stay_and_the_database_can_be_closed() {
 
 /// Begins a checkpoint while a transaction that created a paged table is under way, and takes the table back some turns
 /// later; then creates another, which has its id, with one record. What a crash leaves of that.
-fn table_taken_back_beside_a_checkpoint(turns: u64) -> Vec<(u64, Vec<u8>)> {
+fn table_rolled_back_during_a_checkpoint(turns: u64) -> Vec<(u64, Vec<u8>)> {
     let disk = SimulatedDisk::new(turns);
     let options = || Options::default().tuning(Tuning::default().page_frames(Some(FRAMES)));
     let db = Database::open_simulated(&disk, options(), turns).unwrap().watched();
-    disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+    disk.set_faults(Faults { max_delay: 10, ..Faults::default() });
     let paged = TableOptions::default().paged();
     let (beside, files) = (db.clone(), disk.clone());
     let is_begun = |(name, _): &(String, u64)| name.starts_with("checkpoint");
@@ -365,10 +365,10 @@ fn table_taken_back_beside_a_checkpoint(turns: u64) -> Vec<(u64, Vec<u8>)> {
 /// What was aborted is not put back on leaves that are absent when a table is taken back: a checkpoint that reads the table
 /// meanwhile must not list it, or it shows up in the next table with that id.
 #[test]
-fn a_checkpoint_has_nothing_of_a_table_that_is_taken_back_beside_it() {
+fn a_checkpoint_excludes_a_table_that_is_rolled_back() {
     for turns in 0..24 {
         with_limit(LIMIT, move |_| {
-            let found = table_taken_back_beside_a_checkpoint(turns);
+            let found = table_rolled_back_during_a_checkpoint(turns);
             assert_eq!(found, [(1000, vec![2; 10])], "taken back after {turns} turns");
         });
     }

@@ -287,7 +287,7 @@ mod tests {
     use crate::log::Lsn;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_data_is_read_back() {
         let mut writer = ChunkWriter::new(TableId(7), ChunkKind::Addresses);
         let address = |n: u64| Address::new(Lsn(4096 + n * 8), 100);
         let key = |n: u64| vec![n as u8; n as usize % 2000];

@@ -70,9 +70,9 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<WrittenCheckpoin
     let file = files.open(unfinished, OpenMode::Emptied).map_err(OperationError::storage)?;
     let (file, live) = (Arc::new(file), LiveSegments::default());
     let segment_bytes = files.segment_bytes();
-    let (chunks, most_chunks, paged_bytes, records) = (0, 0, 0, 0);
+    let (chunks, max_chunks, paged_bytes, records) = (0, 0, 0, 0);
     let mut output =
-        CheckpointOutput { file, segment_bytes, chunks, most_chunks, paged_bytes, records, live };
+        CheckpointOutput { file, segment_bytes, chunks, max_chunks, paged_bytes, records, live };
     let mut listing = begin_listing(engine, files)?;
     engine.planted_panic.panic_if_planted(PanicPoint::Checkpoint);
     // A transaction that publishes a table after this commits the table's contents at an LSN that
@@ -87,7 +87,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<WrittenCheckpoin
             None => output.write_table(&worker, &table).await?,
         }
     }
-    output.cut_off_what_was_taken_back()?;
+    output.cut_off_rolled_back()?;
     if let Some(listing) = &mut listing {
         output.finish_listing(files, listing).await?;
     }
@@ -169,7 +169,7 @@ pub(super) struct CheckpointOutput {
     pub(super) chunks: u32,
     /// Number of chunks that were written, including those of tables whose creation was rolled
     /// back.
-    most_chunks: u32,
+    max_chunks: u32,
     /// Bytes of chunks of paged tables, and of images.
     pub(super) paged_bytes: u64,
     pub(super) records: u64,
@@ -185,14 +185,14 @@ impl CheckpointOutput {
     pub(super) async fn write_chunk(&mut self, chunk: ChunkWriter) -> Result<(), OperationError> {
         let (offset, bytes) = (offset(self.chunks), chunk.finish(self.chunks));
         self.chunks += 1;
-        self.most_chunks = self.most_chunks.max(self.chunks);
+        self.max_chunks = self.max_chunks.max(self.chunks);
         self.write(offset, bytes).await
     }
 
     /// Truncates the file after the last chunk. The chunks beyond it belong to tables whose
     /// creation was rolled back; they are never read, and their space would not be accounted for.
-    fn cut_off_what_was_taken_back(&self) -> Result<(), OperationError> {
-        if self.most_chunks == self.chunks {
+    fn cut_off_rolled_back(&self) -> Result<(), OperationError> {
+        if self.max_chunks == self.chunks {
             return Ok(());
         }
         let cut = self.file.truncate(offset(self.chunks));

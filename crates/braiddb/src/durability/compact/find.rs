@@ -65,7 +65,7 @@ pub(super) enum MoveStage {
 
 impl RecordToMove {
     pub(super) fn kept(&self) -> HeldLogRange {
-        HeldLogRange { lsn: self.from, usual_bytes: self.bytes as usize }
+        HeldLogRange { lsn: self.from, expected_bytes: self.bytes as usize }
     }
 
     /// Restarts the move, for the record's current location.
@@ -74,7 +74,7 @@ impl RecordToMove {
     }
 
     fn new(table: u32, rid: Rid, kept: HeldLogRange) -> Self {
-        let bytes = u32::try_from(kept.usual_bytes).expect("records are shorter");
+        let bytes = u32::try_from(kept.expected_bytes).expect("records are shorter");
         Self { table, bytes, rid, from: kept.lsn, stage: MoveStage::Found }
     }
 }

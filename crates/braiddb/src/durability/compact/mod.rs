@@ -108,7 +108,7 @@ pub(super) async fn compact(
             };
             compacted.moved += moved;
         }
-        let copied = plan::alive_in(&victims, &written.live);
+        let copied = plan::live_bytes_in(&victims, &written.live);
         written = checkpoint::write(files).await?;
         compacted.free(&engine, files, &written.live, &victims).await?;
         compacted.gained = compacted.gained.saturating_sub(copied);
@@ -120,7 +120,7 @@ pub(super) async fn compact(
 /// is nearly full if it has no room for the largest log that the live records permit, or if the log
 /// cannot grow.
 fn scarce_room(engine: &Engine, files: &LogFiles, live: &LiveSegments) -> Option<u64> {
-    let fits = plan::most_taken(files.segment_bytes(), live) <= files.possible_bytes();
+    let fits = plan::max_size(files.segment_bytes(), live) <= files.possible_bytes();
     (!fits || engine.log.is_short() || engine.log.is_stalled())
         .then(|| engine.log.room_for_upkeep())
 }

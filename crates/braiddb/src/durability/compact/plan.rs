@@ -67,12 +67,12 @@ pub(super) fn dead(candidates: &[u64], live: &LiveSegments) -> Vec<u64> {
 }
 
 /// Returns the live bytes of some segments.
-pub(super) fn alive_in(segments: &[u64], live: &LiveSegments) -> u64 {
+pub(super) fn live_bytes_in(segments: &[u64], live: &LiveSegments) -> u64 {
     segments.iter().map(|segment| live.of(*segment).bytes).sum()
 }
 
 /// Returns the maximum size of the log before segments are freed.
-pub(super) fn most_taken(segment_bytes: u64, live: &LiveSegments) -> u64 {
+pub(super) fn max_size(segment_bytes: u64, live: &LiveSegments) -> u64 {
     2 * live.bytes() + SLACK_SEGMENTS * segment_bytes
 }
 
@@ -113,7 +113,7 @@ pub(super) fn victims(
     };
     let is_scarce = scarce.is_some();
     let mut taken = candidates.len() as u64 * segment_bytes;
-    if !is_scarce && taken <= most_taken(segment_bytes, live) {
+    if !is_scarce && taken <= max_size(segment_bytes, live) {
         return Vec::new();
     }
     let mut by_life: Vec<u64> = candidates.to_vec();
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_alive_in_every_segment_that_holds_some_of_it() {
+    fn a_record_is_live_in_each_segment_that_holds_a_part_of_it() {
         let mut live = LiveSegments::default();
         live.add(Lsn(2 * MIB - 8), MIB + 16, MIB);
         let bytes = [1, 2, 3].map(|segment| live.of(segment).bytes);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_mostly_alive_is_let_be() {
+    fn a_mostly_live_log_is_not_compacted() {
         let candidates: Vec<u64> = (0..20).collect();
         assert!(victims(&candidates, MIB, &live(&[MIB / 2; 20]), None).is_empty());
         assert!(victims(&candidates[..4], MIB, &live(&[0; 4]), None).is_empty());

@@ -94,7 +94,7 @@ impl InFlightOperations {
 
 impl SimulatedDiskState {
     pub(super) fn delay(&mut self) -> u64 {
-        1 + u64::from(self.random.u32(0..=self.faults.most_delay))
+        1 + u64::from(self.random.u32(0..=self.faults.max_delay))
     }
 
     /// Performs one call of an operation that is due. Returns the completion if the operation has

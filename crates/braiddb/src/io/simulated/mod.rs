@@ -365,9 +365,9 @@ impl DiskHandle {
         })
     }
 
-    pub(super) fn give_back(&self, part: Range<u64>) -> std::io::Result<()> {
+    pub(super) fn deallocate(&self, part: Range<u64>) -> std::io::Result<()> {
         self.perform(|state| {
-            state.nodes.give_back(self.file(), part);
+            state.nodes.deallocate(self.file(), part);
             Ok(())
         })
     }

@@ -217,7 +217,7 @@ impl DiskNodes {
     }
 
     /// Deallocates sectors of a file, which become zero; not durably.
-    pub(super) fn give_back(&mut self, file: usize, part: Range<u64>) {
+    pub(super) fn deallocate(&mut self, file: usize, part: Range<u64>) {
         let file = &mut self.files[file];
         for sector in index(part.start)..index(part.end.min(file.length)) {
             set(&mut file.sectors, sector, None);

@@ -126,7 +126,7 @@ impl Cells {
 /// Threads fill blocks and take turns at leading; the leader reads what it is told is filled.
 fn never_runs_ahead(kind: HoleTracker, threads: usize) {
     const BLOCKS: u64 = 3000;
-    let ring = Space::<AnyTracker>::least_ring(threads).next_power_of_two();
+    let ring = Space::<AnyTracker>::min_ring_bytes(threads).next_power_of_two();
     let space = Space::new(threads, ring, AnyTracker::new(kind, threads, ring));
     space.start(Lsn::FIRST, Lsn::FIRST);
     let cells = Cells((0..ring / 8).map(|_| UnsafeCell::new(0)).collect());

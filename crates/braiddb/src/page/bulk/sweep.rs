@@ -34,7 +34,7 @@ impl PagedTable {
                 Err(why) => why,
             };
             drop(held.take());
-            held = Some(tree.gather_ahead(&mut needs, key, why, |_| true).await?);
+            held = Some(tree.hold_pages_ahead(&mut needs, key, why, |_| true).await?);
         };
         drop(held);
         if is_sparse {

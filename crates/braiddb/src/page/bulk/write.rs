@@ -70,7 +70,8 @@ impl PagedTable {
                 true => self.tree().try_latch(key, room),
                 false => self.tree().latch_if_in_memory(key, room).await,
             };
-            let mut leaf = latched.map_err(|why| BulkWriteRefusal::NotNow(self.not_now(why)))?;
+            let mut leaf =
+                latched.map_err(|why| BulkWriteRefusal::WouldSuspend(self.would_suspend(why)))?;
             let slot = self.slot_for_bulk(&mut leaf, key, epoch, view(), operation);
             let (exists, committed) = slot.map_err(|_| BulkWriteRefusal::Conflict)?;
             if !applies(exists, committed) {

@@ -166,18 +166,17 @@ fn entries_of_any_size_find_room() {
     with_limit(PART_SECONDS, |_| {
         let mut random = fastrand::Rng::with_seed(3);
         for page_bytes in [MIN_PAGE_BYTES, 4096, 16 << 10, MAX_PAGE_BYTES] {
-            let (most_key, most_value) =
+            let (max_key, max_value) =
                 (max_key_bytes(page_bytes), max_inline_value_bytes(page_bytes));
             let (mut pages, mut model) = (Pages::new(page_bytes), Model::new());
             for number in 0..400_u32 {
-                let mut key = vec![random.u8(0..3); random.usize(..most_key)];
+                let mut key = vec![random.u8(0..3); random.usize(..max_key)];
                 if random.bool() {
-                    key = vec![5; most_key];
+                    key = vec![5; max_key];
                     let end = key.len() - 4;
                     key[end..].copy_from_slice(&random.u32(..).to_be_bytes());
                 }
-                let value_bytes =
-                    if random.bool() { most_value } else { random.usize(..most_value) };
+                let value_bytes = if random.bool() { max_value } else { random.usize(..max_value) };
                 let value = vec![number as u8; value_bytes];
                 pages.put(&key, &value, SlotFlags::NONE);
                 model.insert(key, (value, SlotFlags::NONE));
@@ -189,7 +188,7 @@ fn entries_of_any_size_find_room() {
 }
 
 #[test]
-fn merges_undo_what_splits_did() {
+fn merges_undo_splits() {
     with_limit(PART_SECONDS, |_| {
         let mut pages = Pages::new(MIN_PAGE_BYTES);
         let name = |number: u32| format!("a common key {number:03}").into_bytes();

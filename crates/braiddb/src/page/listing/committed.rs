@@ -30,11 +30,7 @@ impl PagedTable {
     /// Removes marks and chains that no transaction needs from a leaf, unless it has slots of
     /// deleted records. A task that removes slots must also merge the leaf, and leaf cleanup skips
     /// a leaf whose slots are already removed.
-    pub(super) fn take_off_what_is_settled(
-        &self,
-        leaf: &mut LatchedLeaf<'_>,
-        status: &StatusTable,
-    ) {
+    pub(super) fn remove_settled_changes(&self, leaf: &mut LatchedLeaf<'_>, status: &StatusTable) {
         let is_deleted = |place| leaf.flags(place).has(SlotFlags::DELETED);
         if (0..leaf.count()).any(is_deleted) {
             return;

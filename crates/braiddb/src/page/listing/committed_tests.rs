@@ -179,7 +179,7 @@ impl Bench {
             match run_now(written) {
                 Ok(_) => made.push((key, value)),
                 Err(BulkWriteRefusal::Conflict | BulkWriteRefusal::TooLong) => {}
-                Err(BulkWriteRefusal::NotNow(why)) => panic!("{why:?}"),
+                Err(BulkWriteRefusal::WouldSuspend(why)) => panic!("{why:?}"),
             }
         }
         match self.random.u8(..3) {

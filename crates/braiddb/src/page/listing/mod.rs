@@ -171,7 +171,7 @@ impl Listing {
     pub(crate) fn publish(mut self) {
         self.stage = ListingStage::Published;
         self.zones().publish(false);
-        self.zones().give_back();
+        self.zones().release();
     }
 }
 
@@ -184,7 +184,7 @@ impl Drop for Listing {
             ListingStage::Published => {}
         }
         for id in self.made_up.drain(..) {
-            self.space.map.give_back(id);
+            self.space.map.release(id);
         }
     }
 }

@@ -111,8 +111,8 @@ impl<'t> LeafWalk<'t> {
     ) -> Result<bool, PageError> {
         let mut needs = self.tree.needs(0);
         let (mut held, mut latched) = (None::<HeldPages>, 0);
-        while self.goes_on(latched, out) {
-            let listed = self.list_in_stretch(listing, view, &mut latched, out);
+        while self.should_continue(latched, out) {
+            let listed = self.list_span(listing, view, &mut latched, out);
             drop(held.take());
             match listed {
                 Ok(()) => {}
@@ -125,7 +125,7 @@ impl<'t> LeafWalk<'t> {
                         let whereabouts = self.space().map.get(id);
                         matches!(whereabouts, PageLocation::OnDisk(place) if !place.is_settled())
                     };
-                    let there = self.tree.gather_ahead(&mut needs, key, why, is_unsettled);
+                    let there = self.tree.hold_pages_ahead(&mut needs, key, why, is_unsettled);
                     held = Some(there.await?);
                 }
             }
@@ -145,14 +145,14 @@ impl<'t> LeafWalk<'t> {
 
     /// Lists leaves without suspending, until a limit is reached. Counts the leaves that it latches
     /// in `latched`.
-    fn list_in_stretch(
+    fn list_span(
         &mut self,
         listing: &mut Listing,
         view: View<'_>,
         latched: &mut usize,
         out: &mut Vec<ListedLeaf>,
     ) -> Result<(), WalkStop> {
-        while self.goes_on(*latched, out) {
+        while self.should_continue(*latched, out) {
             match self.list_settled(listing, out) {
                 Ok(()) => {}
                 Err(WalkStop::Interrupted(Interrupted::Restart)) => {
@@ -161,7 +161,7 @@ impl<'t> LeafWalk<'t> {
                 }
                 Err(why) => return Err(why),
             }
-            if self.goes_on(*latched, out) {
+            if self.should_continue(*latched, out) {
                 self.list_latched(listing, view, out)?;
                 *latched += 1;
             }
@@ -170,7 +170,7 @@ impl<'t> LeafWalk<'t> {
     }
 
     /// Returns whether more leaves follow, and the limits allow listing another one.
-    fn goes_on(&self, latched: usize, out: &[ListedLeaf]) -> bool {
+    fn should_continue(&self, latched: usize, out: &[ListedLeaf]) -> bool {
         self.next.is_some()
             && out.len() < MAX_CONCURRENT
             && self.pending.len() < RUN_SLOTS
@@ -266,7 +266,7 @@ impl<'t> LeafWalk<'t> {
         let operation = self.table.map(|_| reclaim::enter());
         let mut leaf = self.tree.try_latch(&low, LeafRoom::NONE)?;
         if let Some(table) = self.table {
-            table.take_off_what_is_settled(&mut leaf, view.status);
+            table.remove_settled_changes(&mut leaf, view.status);
         }
         let (page, high) = (leaf.page(), leaf.high_fence());
         let (id, begins_here) = (page.id(), page.page.low_fence() == low);

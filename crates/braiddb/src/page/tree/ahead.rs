@@ -20,7 +20,7 @@ impl PageTree {
     /// # Errors
     /// When the operation's own needs cannot be provided. Errors of leaves ahead are reported when
     /// the operation reaches them.
-    pub(in crate::page) async fn gather_ahead(
+    pub(in crate::page) async fn hold_pages_ahead(
         &self,
         needs: &mut PageNeeds,
         key: &[u8],
@@ -29,16 +29,16 @@ impl PageTree {
     ) -> Result<HeldPages, PageError> {
         if matches!(why, Interrupted::Absent(_)) {
             let cursor = self.cursor(Bound::Included(key), Bound::Unbounded, false);
-            let most = MAX_READ_AHEAD.min(self.space.most_ahead());
+            let most = MAX_READ_AHEAD.min(self.space.max_prefetched_pages());
             let ahead = cursor.leaves_ahead(most).into_iter().rev().filter(|id| is_due(*id));
             let mut all: SmallVec<[Interrupted; 8]> = ahead.map(Interrupted::Absent).collect();
             let mut more = needs.and(all.len());
             all.push(why);
-            if let Ok(there) = self.space.gather(&mut more, &all, None).await {
+            if let Ok(there) = self.space.hold_pages(&mut more, &all, None).await {
                 needs.add(&[why]);
                 return Ok(there);
             }
         }
-        self.space.gather(needs, &[why], None).await
+        self.space.hold_pages(needs, &[why], None).await
     }
 }

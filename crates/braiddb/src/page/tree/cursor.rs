@@ -96,7 +96,7 @@ impl PageCursor<'_> {
                 Err(Interrupted::Restart) => held = None,
                 Err(why) => {
                     drop(held.take());
-                    held = Some(self.tree.space.gather(&mut needs, &[why], None).await?);
+                    held = Some(self.tree.space.hold_pages(&mut needs, &[why], None).await?);
                 }
             }
         }
@@ -160,7 +160,7 @@ impl PageCursor<'_> {
             let Some(next) = next.filter(|next| *next < shape.count) else { break };
             // Fence between a leaf and its predecessor in scan order.
             let fence = page.key(if self.reverse { next + 1 } else { next });
-            if !self.may_go_on(&fence) {
+            if !self.can_continue(&fence) {
                 break;
             }
             let id = PageId::new(page.child(next));
@@ -258,13 +258,13 @@ impl PageCursor<'_> {
         } else {
             page.high_fence()?
         };
-        let may_go_on = self.may_go_on(&fence);
+        let can_continue = self.can_continue(&fence);
         let bound = if self.reverse { Bound::Excluded(fence) } else { Bound::Included(fence) };
-        may_go_on.then_some(bound)
+        can_continue.then_some(bound)
     }
 
     /// Returns whether the range may continue beyond a fence.
-    fn may_go_on(&self, fence: &KeyBytes) -> bool {
+    fn can_continue(&self, fence: &KeyBytes) -> bool {
         match &self.end {
             Bound::Unbounded => true,
             Bound::Included(end) | Bound::Excluded(end) if self.reverse => fence > end,

@@ -116,7 +116,7 @@ impl PageSpace {
                 match freed {
                     Ok(()) => taken.left = None,
                     Err(_) if is_stopping() => return Ok(()),
-                    Err(why) => held = Some(self.gather(&mut needs, &[why], None).await?),
+                    Err(why) => held = Some(self.hold_pages(&mut needs, &[why], None).await?),
                 }
             }
         }

@@ -39,7 +39,7 @@ impl PageTree {
         let mut held = None::<HeldPages>;
         while let Err(why) = self.merge_from(key, &mut level) {
             drop(held.take());
-            held = Some(self.space.gather(&mut needs, &[why], None).await?);
+            held = Some(self.space.hold_pages(&mut needs, &[why], None).await?);
         }
         Ok(())
     }

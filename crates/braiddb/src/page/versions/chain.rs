@@ -168,7 +168,7 @@ impl ChainRef {
     /// The contract of `release`.
     pub(super) unsafe fn release_by_mapping(self, memory: &MemoryCounters) {
         // SAFETY: the caller's contract.
-        if unsafe { self.take_back(MAPPED) } || is_planted(Bug::ChainFreedWithItsEntry) {
+        if unsafe { self.release_reference(MAPPED) } || is_planted(Bug::ChainFreedWithItsEntry) {
             // SAFETY: the last reference was released.
             unsafe { self.retire(memory) };
         }
@@ -181,7 +181,7 @@ impl ChainRef {
     /// counters.
     pub(super) unsafe fn release(self, memory: &MemoryCounters) {
         // SAFETY: the caller's contract.
-        if unsafe { self.take_back(1) } {
+        if unsafe { self.release_reference(1) } {
             // SAFETY: the last reference was released.
             unsafe { self.retire(memory) };
         }
@@ -191,7 +191,7 @@ impl ChainRef {
     ///
     /// # Safety
     /// The caller has the reference.
-    pub(super) unsafe fn take_back(self, reference: u32) -> bool {
+    pub(super) unsafe fn release_reference(self, reference: u32) -> bool {
         // SAFETY: the caller's reference.
         let references = &unsafe { self.get() }.header().references;
         // Release: everything done under this reference happens before the retirement by the holder

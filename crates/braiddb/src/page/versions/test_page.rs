@@ -35,7 +35,7 @@ pub(super) struct TestPage {
 
 /// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundRecord {
     pub(super) value: Option<u64>,
     pub(super) committed: Option<Lsn>,
     pub(super) below_newer: bool,
@@ -110,7 +110,7 @@ impl TestPage {
         key: u8,
         view: View<'_>,
         operation: &OperationGuard,
-    ) -> Result<Found, Undecided> {
+    ) -> Result<FoundRecord, Undecided> {
         let Ok(version) = self.latch.version() else { return Err(Undecided) };
         let value = self.slot(key);
         // SAFETY: loaded with Acquire under the guard.
@@ -130,7 +130,7 @@ impl TestPage {
             SeenValue::OnPage => value,
             SeenValue::Before(before) => before.map(number_of),
         };
-        Ok(Found { value, committed, below_newer })
+        Ok(FoundRecord { value, committed, below_newer })
     }
 
     /// Writes a record, if the transaction may. Returns the new change, or `None` if the

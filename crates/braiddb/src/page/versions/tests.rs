@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::chain::WriteRefusal;
 use super::change::ChangeRef;
 use super::mapping::{Mapping, merge_mappings, reserved_bytes, split_mapping};
-use super::test_page::{Found, TABLE, TestPage};
+use super::test_page::{FoundRecord, TABLE, TestPage};
 use crate::common::{PART_SECONDS, with_limit};
 use crate::log::Lsn;
 use crate::memory::{MemoryCounters, MemoryKind};
@@ -92,7 +92,7 @@ fn each_snapshot_sees_its_own_time() {
 }
 
 #[test]
-fn an_abort_takes_back_what_was_written() {
+fn an_abort_rolls_back_writes() {
     with_limit(PART_SECONDS, |_| {
         let (page, me) = page(&[Some(1), None]);
         let (name, other) = (page.status.begin(0, 0), page.status.begin(0, 1));
@@ -141,9 +141,9 @@ fn first_updater_wins() {
         assert!(matches!(refused, Err(WriteRefusal::Newer)), "{refused:?}");
         let operation = reclaim::enter();
         let seen = page.read(0, page.view(begin, late), &operation).unwrap();
-        assert_eq!(seen, Found { value: Some(1), committed: None, below_newer: true });
+        assert_eq!(seen, FoundRecord { value: Some(1), committed: None, below_newer: true });
         let seen = page.read(0, page.view(page.tail(), late), &operation).unwrap();
-        assert_eq!(seen, Found { value: Some(2), committed: Some(lsn), below_newer: false });
+        assert_eq!(seen, FoundRecord { value: Some(2), committed: Some(lsn), below_newer: false });
         drop(operation);
         let again = page.write(0, Some(3), page.view(page.tail(), late), false).unwrap().unwrap();
         page.status.aborted(late);

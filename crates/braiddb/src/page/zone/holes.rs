@@ -26,11 +26,7 @@ pub(crate) struct HoleSearch {
 impl Zones {
     /// Deallocates disk blocks of free places beyond the first `keep`. Returns the freed bytes;
     /// `None` when nothing is left to do.
-    pub(in crate::page) fn give_back_between(
-        &self,
-        from: &mut HoleSearch,
-        keep: u64,
-    ) -> Option<u64> {
+    pub(in crate::page) fn release_holes(&self, from: &mut HoleSearch, keep: u64) -> Option<u64> {
         let (file, number, places) = {
             let zones = &mut *self.state.lock();
             let backed: u64 = zones.iter().map(|zone| zone.places.backed()).sum();
@@ -52,13 +48,13 @@ impl Zones {
         };
         let offset = |place: u64| place * self.slot_bytes as u64;
         let (start, end) = (offset(places.start), offset(places.end));
-        let given_back = file.give_back(start..end);
+        let given_back = file.deallocate(start..end);
         if let Some(zone) = self.state.lock().get_mut(number) {
             for place in places.clone() {
                 zone.places.set(place, PlaceUser::Live, false);
             }
             if given_back.is_ok() {
-                zone.places.note_given_back(places);
+                zone.places.note_released(places);
             }
         }
         match given_back {

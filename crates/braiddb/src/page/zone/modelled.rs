@@ -143,9 +143,9 @@ impl Zones {
 
     pub(in crate::page) fn publish(&self, _may_be: bool) {}
 
-    pub(in crate::page) fn give_back(&self) {}
+    pub(in crate::page) fn release(&self) {}
 
-    pub(in crate::page) fn give_back_between(&self, _: &mut HoleSearch, _keep: u64) -> Option<u64> {
+    pub(in crate::page) fn release_holes(&self, _: &mut HoleSearch, _keep: u64) -> Option<u64> {
         None
     }
 

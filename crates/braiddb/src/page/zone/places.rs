@@ -140,7 +140,7 @@ impl Places {
     }
 
     /// Records that the disk blocks of these places, all free, were deallocated.
-    pub(super) fn note_given_back(&mut self, places: Range<u64>) {
+    pub(super) fn note_released(&mut self, places: Range<u64>) {
         for place in places {
             let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
             if self.taken[word][BACKED_INDEX] & bit != 0 {

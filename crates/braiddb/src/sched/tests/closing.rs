@@ -123,7 +123,7 @@ impl HeldExecutor {
 
 /// Transfers that an executor inside the task polls say nothing when they are not polled: they count all the same.
 #[test]
-fn what_waits_for_slow_transfers_is_not_dropped() {
+fn tasks_that_wait_for_slow_transfers_are_not_dropped() {
     with_limit(PART_SECONDS, |_| {
         let held = start_held();
         let [whole, parts] = [1, 50].map(|transfers| {
@@ -203,7 +203,7 @@ fn what_keeps_a_transfer_that_is_over_holds_up_no_other_task() {
 /// A future that at each poll begins a transfer and gives it up, also one that wakes itself then, one that keeps a transfer that is over and
 /// nobody polls, and one that was kept and is dropped.
 #[test]
-fn what_waits_for_no_transfer_any_more_is_dropped() {
+fn tasks_without_transfers_are_dropped() {
     with_limit(PART_SECONDS, |_| {
         let held = start_held();
         let [given_up, given_up_awake] = [false, true].map(|wakes_itself| {

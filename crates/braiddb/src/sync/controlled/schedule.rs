@@ -56,7 +56,7 @@ pub struct ScheduleOptions {
     /// Determines the whole schedule.
     pub seed: u64,
     /// Maximum number of steps before a schedule counts as stuck.
-    pub most_steps: u64,
+    pub max_steps: u64,
     /// If set, the last switch points are recorded for a finding.
     pub trace: bool,
 }
@@ -104,7 +104,7 @@ struct ScheduleCore {
     switching: bool,
     threads: Vec<ScheduledThread>,
     strategy: Strategy,
-    most_steps: u64,
+    max_steps: u64,
     trace: Option<VecDeque<TraceEntry>>,
     resources: usize,
 }
@@ -201,7 +201,7 @@ impl Schedule {
             switching: false,
             threads: Vec::new(),
             strategy: Strategy::new(options.seed),
-            most_steps: options.most_steps,
+            max_steps: options.max_steps,
             trace: options.trace.then(VecDeque::new),
             resources: 0,
         };
@@ -319,7 +319,7 @@ impl ThreadPart {
     #[cold]
     fn maybe_switch(&self, kind: SwitchPoint, place: &'static Location<'static>) {
         let core = self.core();
-        if core.steps > core.most_steps {
+        if core.steps > core.max_steps {
             let message = format!("no end after {} steps", core.steps);
             self.fail(FindingKind::NoProgress, message, place);
         }
@@ -595,6 +595,6 @@ impl ScheduleCore {
     fn next_decision(&self) -> u64 {
         let strategy = if self.switching { self.strategy.next() } else { u64::MAX };
         let deadline = self.next_deadline().map_or(u64::MAX, |at| at.saturating_sub(self.skipped));
-        strategy.min(deadline).min(self.most_steps + 1).max(self.steps + 1)
+        strategy.min(deadline).min(self.max_steps + 1).max(self.steps + 1)
     }
 }

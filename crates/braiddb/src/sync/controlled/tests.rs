@@ -10,7 +10,7 @@ use super::{
 
 /// Runs a schedule that ends without a finding.
 fn run(runner: &Runner, seed: u64, body: fn()) -> ScheduleReport {
-    let options = ScheduleOptions { seed, most_steps: 1_000_000, trace: false };
+    let options = ScheduleOptions { seed, max_steps: 1_000_000, trace: false };
     match runner.run(options, body) {
         ScheduleResult::Over((), report) => report,
         ScheduleResult::Found(finding) => panic!("seed {seed}: {finding}"),

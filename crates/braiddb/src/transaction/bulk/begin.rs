@@ -126,14 +126,14 @@ impl WorkerTransactions {
         Ok(is_closed)
     }
 
-    /// Waits until `is_so` holds; `false` if it does not after `most_looks` polls.
+    /// Waits until `is_so` holds; `false` if it does not after `max_looks` polls.
     ///
     /// # Errors
     /// Fails if the database closes or its log has failed.
     async fn wait_until(
         &self,
         mut is_so: impl FnMut() -> bool,
-        most_looks: u32,
+        max_looks: u32,
     ) -> Result<bool, CannotBegin> {
         /// From this poll on, the task sleeps between polls.
         const RESTS_FROM: u32 = 32;
@@ -142,7 +142,7 @@ impl WorkerTransactions {
             if is_so() {
                 return Ok(true);
             }
-            if look >= most_looks {
+            if look >= max_looks {
                 break;
             }
             if let Some(error) = engine.log.poisoned() {

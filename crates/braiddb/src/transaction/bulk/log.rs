@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_logged_is_not_kept_though_something_is_always_left() {
+    fn logged_parts_are_not_kept() {
         let mut log = BulkLog::default();
         for number in 0..100_000_u64 {
             log.add(TableId(1), &number.to_be_bytes(), Some(&[7; 92]));

@@ -42,7 +42,7 @@ impl MarkedTable {
 pub(in crate::transaction) struct BulkSweeps {
     listed: Mutex<Vec<MarkedTable>>,
     any: AtomicBool,
-    under_way: AtomicBool,
+    in_progress: AtomicBool,
 }
 
 impl BulkSweeps {
@@ -107,12 +107,12 @@ impl WorkerTransactions {
             return None;
         }
         // Acquire pairs with the Release at the end of the previous sweep.
-        if sweeps.under_way.swap(true, Ordering::Acquire) {
+        if sweeps.in_progress.swap(true, Ordering::Acquire) {
             return None;
         }
         let Some(first) = sweeps.take(engine) else {
             // Release pairs with the Acquire above.
-            sweeps.under_way.store(false, Ordering::Release);
+            sweeps.in_progress.store(false, Ordering::Release);
             return None;
         };
         Some(Box::new(move || Box::pin(sweep_all(first))))
@@ -148,7 +148,7 @@ async fn sweep_all(first: MarkedTable) {
         next = sweeps.take(&engine);
     }
     // Release pairs with the Acquire at the start of a sweep.
-    sweeps.under_way.store(false, Ordering::Release);
+    sweeps.in_progress.store(false, Ordering::Release);
 }
 
 /// Passes over all leaves of a table; `false` if the database closes before the pass is done.

@@ -77,7 +77,7 @@ impl ActiveTransaction {
                     draft = Some(self.write_draft(paged, value).await?);
                 }
                 Err(BulkWriteRefusal::Conflict) => return Err(self.conflict_at(table, key)),
-                Err(BulkWriteRefusal::NotNow(why)) => {
+                Err(BulkWriteRefusal::WouldSuspend(why)) => {
                     drop(operation);
                     required.load(self, paged, why).await?;
                 }

@@ -51,7 +51,7 @@ fn what_an_extended_snapshot_sees_is_not_pruned() {
         let again = run_now(transaction.get_unnoted(&bench.table, b"key")).unwrap();
         let (found, seen) = again.expect("it is there");
         assert_eq!(found.bytes(), 10_u64.to_le_bytes());
-        assert!(matches!(seen, SeenRecord::Others { stale: true, .. }));
+        assert!(matches!(seen, SeenRecord::Others { doomed_by: true, .. }));
         drop(found);
         // The transaction has read a value that is superseded since, so it is not extended again.
         let told = run_now(transaction.get(&bench.table, b"key"));

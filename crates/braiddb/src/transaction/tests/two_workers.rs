@@ -24,7 +24,7 @@ const MANY: u64 = 5000;
 fn engine() -> Arc<Engine> {
     let options = EngineOptions {
         workers: 2,
-        most_open: 32,
+        max_open: 32,
         durability: Durability::Volatile,
         read_only: false,
         isolation: Isolation::default(),
@@ -139,7 +139,7 @@ fn meet(tell: Sender<()>, told: Receiver<()>) -> impl Fn() {
 /// A reader on one worker was listed and has ended, and that worker evicts what the reader had
 /// retained. Then the other worker prunes with the list that it still has.
 #[test]
-fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
+fn versions_evicted_behind_an_ended_reader_are_not_pruned() {
     with_limit(PART_SECONDS, |_| {
         let rid = Rid::new(0);
         in_lock_step(

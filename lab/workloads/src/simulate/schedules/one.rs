@@ -111,7 +111,7 @@ pub(super) fn run(
     workers: (usize, usize),
     trace: bool,
 ) -> Result<(Counts, ScheduleReport), Box<Finding>> {
-    let options = ScheduleOptions { seed, most_steps: MAX_STEPS, trace };
+    let options = ScheduleOptions { seed, max_steps: MAX_STEPS, trace };
     let body = move || {
         let ran = Schedule::draw(seed, workers).run();
         ran.unwrap_or_else(|error| found_wrong(format!("{error:#}")))
@@ -193,7 +193,7 @@ impl Schedule {
     fn draw(seed: u64, workers: (usize, usize)) -> Self {
         let mut random = Rng::with_seed(seed);
         fastrand::seed(seed);
-        let mut faults = Faults { most_delay: random.u32(0..12), ..Faults::default() };
+        let mut faults = Faults { max_delay: random.u32(0..12), ..Faults::default() };
         if random.u32(0..4) == 0 {
             faults.short_transfers = 6;
         }
