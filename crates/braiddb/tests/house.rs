@@ -3,7 +3,6 @@
 //! - Every file has a description, and every public method has an example.
 //! - Unsafe code and weak orderings have a written argument.
 //! - Every test that may hang has a time limit and prints the state of its databases.
-//! - No two types of the crate share a name.
 //! - Prose is clear, and the front pages are short.
 
 #[path = "house/comments.rs"]
@@ -135,27 +134,6 @@ fn imports_go_down() {
         }
     }
     assert!(seen > 50, "only {seen} imports seen");
-}
-
-#[test]
-fn types_have_names_of_their_own() {
-    let text =
-        "pub(crate) struct One<'a>;\nunsafe trait Two {}\n    enum Inner {}\ntype Three = ();\n";
-    assert_eq!(names::types_of(text).collect::<Vec<_>>(), ["One", "Two", "Three"]);
-    let files = all_sources();
-    let (shared, count) = names::shared_names(&files);
-    assert!(count > 400, "only {count} types seen");
-    assert!(shared.is_empty(), "these types share their names: {shared:#?}");
-}
-
-#[test]
-fn constants_name_their_kind_of_limit() {
-    let text = "const MOST_BYTES: u64 = 1;\nfn f() {\n    static LEAST_ROOM: u64 = 1;\n}\n";
-    assert_eq!(names::vague_constants(text).collect::<Vec<_>>(), ["MOST_BYTES", "LEAST_ROOM"]);
-    for (path, text) in all_sources().into_iter().chain(all_tests()) {
-        let vague = names::vague_constants(&text).collect::<Vec<_>>();
-        assert!(vague.is_empty(), "{}: rename {vague:?}", path.display());
-    }
 }
 
 #[test]

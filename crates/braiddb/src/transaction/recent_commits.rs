@@ -64,7 +64,7 @@ impl ReadFilter {
 
     /// Creates a filter for this many reads.
     fn new(reads: usize) -> Self {
-        let bits = (reads.max(1) * Self::BITS_A_READ).next_power_of_two();
+        let bits = (reads.max(1) * Self::BITS_PER_READ).next_power_of_two();
         Self { bits: SmallVec::from_elem(0, bits / u64::BITS as usize), has_ranges: false }
     }
 

@@ -11,7 +11,6 @@ const SHARED: [(&str, &str); 7] = [
     ("HoleSearch", "models"),
     ("PlaceRun", "models"),
     ("RawLock", "one for each kind of build"),
-    ("Reserved", "models"),
     ("SimulatedDisk", "builds without simulation"),
     ("SimulatedLock", "builds without simulation"),
     ("Zones", "models"),
@@ -33,12 +32,12 @@ fn item<'a>(line: &'a str, keywords: &[&str]) -> Option<&'a str> {
 }
 
 /// Returns the names of the types that a file defines outside of functions and inner modules.
-pub fn types_of(text: &str) -> impl Iterator<Item = &str> {
+fn types_of(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| item(line, &["struct", "enum", "trait", "union", "type"]))
 }
 
 /// Returns the constants and statics of a file that are named vaguely.
-pub fn vague_constants(text: &str) -> impl Iterator<Item = &str> {
+fn vague_constants(text: &str) -> impl Iterator<Item = &str> {
     let names = text.lines().filter_map(|line| item(line.trim_start(), &["const", "static"]));
     names.filter(|name| VAGUE.iter().any(|beginning| name.starts_with(beginning)))
 }
@@ -48,7 +47,7 @@ pub fn vague_constants(text: &str) -> impl Iterator<Item = &str> {
 ///
 /// # Panics
 /// Panics if a name in [`SHARED`] has become the name of one type.
-pub fn shared_names(files: &[(PathBuf, String)]) -> (BTreeMap<&str, Vec<&Path>>, usize) {
+fn shared_names(files: &[(PathBuf, String)]) -> (BTreeMap<&str, Vec<&Path>>, usize) {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut places = BTreeMap::<&str, Vec<&Path>>::new();
     for (path, text) in files {
@@ -62,4 +61,25 @@ pub fn shared_names(files: &[(PathBuf, String)]) -> (BTreeMap<&str, Vec<&Path>>,
         assert!(places.remove(name).is_some(), "{name} is the name of one type now ({why})");
     }
     (places, count)
+}
+
+#[test]
+fn types_have_names_of_their_own() {
+    let text =
+        "pub(crate) struct One<'a>;\nunsafe trait Two {}\n    enum Inner {}\ntype Three = ();\n";
+    assert_eq!(types_of(text).collect::<Vec<_>>(), ["One", "Two", "Three"]);
+    let files = super::all_sources();
+    let (shared, count) = shared_names(&files);
+    assert!(count > 400, "only {count} types seen");
+    assert!(shared.is_empty(), "these types share their names: {shared:#?}");
+}
+
+#[test]
+fn constants_name_their_kind_of_limit() {
+    let text = "const MOST_BYTES: u64 = 1;\nfn f() {\n    static LEAST_ROOM: u64 = 1;\n}\n";
+    assert_eq!(vague_constants(text).collect::<Vec<_>>(), ["MOST_BYTES", "LEAST_ROOM"]);
+    for (path, text) in super::all_sources().into_iter().chain(super::all_tests()) {
+        let vague = vague_constants(&text).collect::<Vec<_>>();
+        assert!(vague.is_empty(), "{}: rename {vague:?}", path.display());
+    }
 }
