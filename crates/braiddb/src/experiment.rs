@@ -10,4 +10,4 @@
 //! ```
 
 pub use crate::database::load_onto_pages;
-pub use crate::log::{TrackerDrive, TrackerDriven};
+pub use crate::log::{TrackerDrive, TrackerDriveResult};

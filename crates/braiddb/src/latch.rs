@@ -13,7 +13,7 @@ const LATCHED: u64 = 1;
 const OBSOLETE: u64 = 2;
 const VERSION: u64 = 4;
 /// Spins before the thread yields: the holder may have been preempted.
-const SPINS: u32 = 100;
+const MAX_SPINS: u32 = 100;
 
 /// A version of a node, as loaded by a reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ impl Latch {
     /// Waits until the node is not latched, and loads its version.
     #[inline(always)]
     pub(crate) fn version(&self) -> Result<LatchVersion, Restart> {
-        // Acquire pairs with the Release in the drop of `Latched`: later reads are not older.
+        // Acquire pairs with the Release in the drop of `LatchGuard`: later reads are not older.
         let word = self.0.load(Ordering::Acquire);
         if word & (LATCHED | OBSOLETE) == 0 {
             return Ok(LatchVersion(word));
@@ -70,7 +70,7 @@ impl Latch {
                 return Ok(LatchVersion(word));
             }
             spins += 1;
-            if spins % SPINS == 0 || cfg!(loom) {
+            if spins % MAX_SPINS == 0 || cfg!(loom) {
                 yield_thread();
             } else {
                 spin_loop();
@@ -94,10 +94,10 @@ impl Latch {
     }
 
     /// Latches the node if it has not changed since `version` was loaded.
-    pub(crate) fn acquire(&self, version: LatchVersion) -> Result<Latched<'_>, Restart> {
+    pub(crate) fn acquire(&self, version: LatchVersion) -> Result<LatchGuard<'_>, Restart> {
         assert_eq!(version.0 & (LATCHED | OBSOLETE), 0);
         let latched = version.0 | LATCHED;
-        // Acquire pairs with the Release in the drop of `Latched`: the last writer's changes are
+        // Acquire pairs with the Release in the drop of `LatchGuard`: the last writer's changes are
         // seen. Relaxed on failure: the caller starts again.
         let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
         if self.0.compare_exchange(version.0, latched, success, failure).is_err() {
@@ -105,30 +105,30 @@ impl Latch {
         }
         // Release pairs with the Acquire fence in `validate`: orders the latch before the changes.
         fence(Ordering::Release);
-        Ok(Latched { latch: self, word: version.0 })
+        Ok(LatchGuard { latch: self, word: version.0 })
     }
 
     /// Latches a node that is not shared yet.
-    pub(crate) fn acquire_unshared(&self) -> Latched<'_> {
+    pub(crate) fn acquire_unshared(&self) -> LatchGuard<'_> {
         // Relaxed, both: no other thread has access; the link that shares it is stored with
         // Release.
         let word = self.0.load(Ordering::Relaxed);
         assert_eq!(word & (LATCHED | OBSOLETE), 0);
         self.0.store(word | LATCHED, Ordering::Relaxed);
-        Latched { latch: self, word }
+        LatchGuard { latch: self, word }
     }
 }
 
 /// A held latch, released when dropped. The version changes only if `changed` was called.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Latched<'n> {
+pub(crate) struct LatchGuard<'n> {
     latch: &'n Latch,
     /// The latch word after the release.
     word: u64,
 }
 
-impl Latched<'_> {
+impl LatchGuard<'_> {
     /// Announces a change of the node: readers of the previous version will start again.
     pub(crate) fn changed(&mut self) {
         self.word += VERSION;
@@ -145,7 +145,7 @@ impl Latched<'_> {
     }
 }
 
-impl Drop for Latched<'_> {
+impl Drop for LatchGuard<'_> {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `version` and `acquire`.
         self.latch.0.store(self.word, Ordering::Release);

@@ -187,5 +187,5 @@ pub mod trace {
     //! Scheduling trace of the workers. [`Database::trace`](crate::Database::trace) returns it.
 
     pub use crate::database::{Activity, Trace, TraceSlice};
-    pub use crate::sched::Cause as WaitCause;
+    pub use crate::sched::WaitCause;
 }

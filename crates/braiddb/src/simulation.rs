@@ -28,12 +28,12 @@
 
 #[cfg(braid_simulation)]
 pub use crate::database::{MemoryProbe, block_on};
-pub use crate::io::{CrashCounts, FaultCounts, Faults, Moment, SimulatedDisk};
+pub use crate::io::{CrashCounts, DiskMoment, FaultCounts, Faults, SimulatedDisk};
 #[cfg(braid_simulation)]
 pub use crate::planted::{Bug, plant};
 #[cfg(all(braid_simulation, not(loom)))]
 pub use crate::sync::controlled::{
-    Client, Finding, FindingKind, Point, Ran, Runner, ScheduleOptions, ScheduleReport,
-    ThreadReport, TraceEntry, describe_by, found_wrong, give_way, pause, planned_panics, spawn,
-    switch_threads,
+    Client, Finding, FindingKind, Runner, ScheduleOptions, ScheduleReport, ScheduleResult,
+    SwitchPoint, ThreadReport, TraceEntry, describe_by, found_wrong, give_way, pause,
+    planned_panics, spawn, switch_threads,
 };

@@ -9,6 +9,8 @@
 mod comments;
 #[path = "house/examples.rs"]
 mod examples;
+#[path = "house/names.rs"]
+mod names;
 #[path = "house/prose.rs"]
 mod prose;
 

@@ -184,7 +184,7 @@ fn a_table_is_its_creators_alone_until_it_commits() {
 
 /// Checkpoints, compactions and evictions run while table creations roll back.
 #[test]
-fn creations_are_taken_back_beside_those_who_come_by_all_tables() {
+fn creations_are_rolled_back_during_passes_over_all_tables() {
     with_limit(LIMIT_SECONDS, |_| {
         const MIB: usize = 1 << 20;
         let directory = tempfile::tempdir().unwrap();

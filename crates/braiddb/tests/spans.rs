@@ -176,7 +176,7 @@ fn spans_tell_how_transactions_went() {
         attempts_are_counted();
         dropped_and_closed();
         of_sources();
-        a_subscriber_that_panics_concerns_nobody();
+        a_panicking_subscriber_affects_no_transaction();
     });
 }
 
@@ -275,7 +275,7 @@ fn of_sources() {
     assert_eq!(count() - before, 20);
 }
 
-fn a_subscriber_that_panics_concerns_nobody() {
+fn a_panicking_subscriber_affects_no_transaction() {
     let (db, table) = database(None);
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));

@@ -23,7 +23,9 @@ use crate::page::PageError;
 use crate::record;
 use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
-use crate::transaction::{Bounds, CatalogRow, Intent, OperationError, clear_records, delete_row};
+use crate::transaction::{
+    CatalogRow, OperationError, ScanBounds, WriteIntent, clear_records, delete_row,
+};
 use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
 const MAX_NAME_BYTES: usize = 512;
@@ -386,7 +388,7 @@ impl Transaction {
         if description.value_type != value_type && !self.core().is_read_only() {
             description.value_type = value_type;
             let row = description.encode();
-            self.write_row(name_key(name), Intent::Put(&row)).await?;
+            self.write_row(name_key(name), WriteIntent::Put(&row)).await?;
         }
         Ok(self.handle(&description))
     }
@@ -516,7 +518,7 @@ impl Transaction {
         high: Bound<KeyBuffer>,
     ) -> Result<Vec<Row>> {
         let catalog = self.catalog();
-        let mut scan = self.core().scan(&catalog, Bounds { low, high });
+        let mut scan = self.core().scan(&catalog, ScanBounds { low, high });
         let mut rows = Vec::new();
         while engine_code(scan.load()).await? {
             let (key, bytes) = scan.current().expect("loaded");

@@ -7,7 +7,7 @@ use super::error::Result;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, check_key, encode, encode_range};
 use crate::sched::engine_code;
-use crate::transaction::{Bounds, Intent, WorkerTransactions};
+use crate::transaction::{ScanBounds, WorkerTransactions, WriteIntent};
 use crate::types::{TableKey, Value};
 
 impl Transaction {
@@ -64,7 +64,7 @@ impl Transaction {
             change(V::decode(found.bytes())?)
         };
         let value = V::encode(changed.borrow())?;
-        self.write_encoded(table, key, Intent::Update(&value)).await?;
+        self.write_encoded(table, key, WriteIntent::Update(&value)).await?;
         Ok(true)
     }
 
@@ -203,7 +203,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let intent = value.map_or(Intent::Delete, Intent::Put);
+        let intent = value.map_or(WriteIntent::Delete, WriteIntent::Put);
         self.write_encoded(table, key, intent).await.map(drop)
     }
 
@@ -246,7 +246,7 @@ impl Transaction {
     pub(super) async fn delete_encoded_range<K, V>(
         &self,
         table: &Table<K, V>,
-        range: Bounds,
+        range: ScanBounds,
     ) -> Result<u64>
     where
         K: TableKey + ?Sized,
@@ -254,7 +254,7 @@ impl Transaction {
     {
         let (mut keys, mut deleted) = (self.encoded_keys(table, range)?, 0);
         while let Some(key) = keys.next_encoded().await? {
-            deleted += u64::from(self.write_encoded(table, key, Intent::Delete).await?);
+            deleted += u64::from(self.write_encoded(table, key, WriteIntent::Delete).await?);
         }
         Ok(deleted)
     }

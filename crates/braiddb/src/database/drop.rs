@@ -25,7 +25,7 @@ use crate::record::{ChangingIndexes, Records};
 use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
 use crate::transaction::{
-    CatalogRow, Engine, Intent, OperationError, WorkerTransactions, clear_dropped,
+    CatalogRow, Engine, OperationError, WorkerTransactions, WriteIntent, clear_dropped,
 };
 use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
@@ -268,14 +268,14 @@ impl Transaction {
         dropped: &DroppedTable,
     ) -> Result<Vec<(Arc<Records>, CatalogRow)>> {
         self.row_of(dropped.id, &dropped.name).await?;
-        self.write_row(name_key(&dropped.name), Intent::Delete).await?;
+        self.write_row(name_key(&dropped.name), WriteIntent::Delete).await?;
         self.put_dropped(dropped).await?;
         let mut indexes = Vec::new();
         for mut row in self.index_rows().await? {
             if row.table_id == dropped.id {
                 row.stage = IndexStage::Dropping;
                 let row = row.catalog_row(self.engine());
-                self.write_row(&row.1.key, Intent::Update(&row.1.value)).await?;
+                self.write_row(&row.1.key, WriteIntent::Update(&row.1.value)).await?;
                 indexes.push(row);
             }
         }
@@ -289,12 +289,12 @@ impl Transaction {
     }
 
     async fn put_dropped(&self, dropped: &DroppedTable) -> Result<()> {
-        Ok(self.write_row(&dropped.key(), Intent::Put(&dropped.encode())).await?)
+        Ok(self.write_row(&dropped.key(), WriteIntent::Put(&dropped.encode())).await?)
     }
 
     /// Rewrites the row of a dropped table. Returns `false` if the row does not exist.
     pub(super) async fn touch_dropped(&self, dropped: &DroppedTable) -> Result<bool> {
-        match self.write_row(&dropped.key(), Intent::Update(&dropped.encode())).await {
+        match self.write_row(&dropped.key(), WriteIntent::Update(&dropped.encode())).await {
             Err(OperationError::KeyNotFound) => Ok(false),
             written => Ok(written.map(|()| true)?),
         }
@@ -303,7 +303,7 @@ impl Transaction {
     pub(super) async fn write_row(
         &self,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
     ) -> Result<(), OperationError> {
         let catalog = self.catalog();
         engine_code(self.core().write(&catalog, key, intent)).await?;
@@ -317,17 +317,17 @@ impl Transaction {
             return Ok(());
         }
         row.name = to.to_owned();
-        match self.write_row(name_key(to), Intent::Insert(&row.encode())).await {
+        match self.write_row(name_key(to), WriteIntent::Insert(&row.encode())).await {
             Err(OperationError::KeyExists) => return Err(Error::TableExists(to.to_owned())),
             inserted => inserted?,
         }
-        self.write_row(name_key(from), Intent::Delete).await?;
+        self.write_row(name_key(from), WriteIntent::Delete).await?;
         for mut row in self.index_rows().await? {
             // The task that deletes a dropped index expects its row unchanged.
             if row.table_id == table.id.0 && row.stage != IndexStage::Dropping {
                 row.table = to.to_owned();
                 let (_, row) = row.catalog_row(self.engine());
-                self.write_row(&row.key, Intent::Update(&row.value)).await?;
+                self.write_row(&row.key, WriteIntent::Update(&row.value)).await?;
             }
         }
         Ok(())
@@ -346,9 +346,9 @@ impl Transaction {
     {
         let records = self.records(table)?;
         let delete = async |key: &[u8]| {
-            let deleted = self.core().write(records, key, Intent::Delete).await?;
+            let deleted = self.core().write(records, key, WriteIntent::Delete).await?;
             if !deleted && records.expires() {
-                self.core().write(records, key, Intent::Expire).await?;
+                self.core().write(records, key, WriteIntent::Expire).await?;
             }
             Ok(())
         };

@@ -26,13 +26,15 @@ use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded,
 };
 use crate::sync::{OnceLock, async_queue, clock, oneshot};
-use crate::transaction::{AbortCause, Engine, InteractivePermit, Mode, WorkerTransactions};
+use crate::transaction::{
+    AbortCause, Engine, InteractivePermit, TransactionMode, WorkerTransactions,
+};
 
 type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// Runs a step and sends the result to its caller. Returns `false` if the step panicked.
 type Step = Box<dyn for<'a> FnOnce(&'a Transaction) -> LocalFuture<'a, bool> + Send>;
 
-enum Request {
+enum InteractiveRequest {
     Step(Step),
     Commit(oneshot::Sender<Result<u64>>),
     Abort(oneshot::Sender<()>),
@@ -69,7 +71,7 @@ async fn once_durable<A>(transaction: &Transaction, answer: Contained<Result<A>>
 /// ```
 #[derive(Debug)]
 pub struct InteractiveTransaction {
-    requests: async_queue::UnboundedSender<Request>,
+    requests: async_queue::UnboundedSender<InteractiveRequest>,
     failure: Arc<Failure>,
     expired: Arc<OnceLock<Expired>>,
 }
@@ -119,9 +121,9 @@ impl<'e> Limits<'e> {
 /// user has dropped the transaction.
 async fn next_request(
     worker: &WorkerTransactions,
-    inbox: &mut async_queue::UnboundedReceiver<Request>,
+    inbox: &mut async_queue::UnboundedReceiver<InteractiveRequest>,
     expiry: Option<(Instant, Expired)>,
-) -> Result<Option<Request>, Expired> {
+) -> Result<Option<InteractiveRequest>, Expired> {
     let waiter = sched::current_foreign_waiter().await;
     let timer = expiry.map(|(at, expired)| (worker.timers.set(at, waiter), expired));
     poll_fn(|context| {
@@ -208,10 +210,14 @@ impl Workers {
     /// # Errors
     /// As [`Database::begin`].
     pub(super) async fn begin_unlimited(&self) -> Result<(InteractiveTransaction, Lsn)> {
-        self.begin(Mode::ReadOnly, false).await
+        self.begin(TransactionMode::ReadOnly, false).await
     }
 
-    async fn begin(&self, mode: Mode, limited: bool) -> Result<(InteractiveTransaction, Lsn)> {
+    async fn begin(
+        &self,
+        mode: TransactionMode,
+        limited: bool,
+    ) -> Result<(InteractiveTransaction, Lsn)> {
         let (requests, inbox) = async_queue::unbounded();
         let (reply, begun) = oneshot::channel();
         let (inbox, reply) = (UntilRecorded::new(inbox), UntilRecorded::new(reply));
@@ -226,8 +232,8 @@ impl Workers {
 
 /// The worker's side of an interactive transaction.
 async fn serve(
-    (mode, limited): (Mode, bool),
-    mut inbox: UntilRecorded<async_queue::UnboundedReceiver<Request>>,
+    (mode, limited): (TransactionMode, bool),
+    mut inbox: UntilRecorded<async_queue::UnboundedReceiver<InteractiveRequest>>,
     begun: UntilRecorded<oneshot::Sender<Result<Lsn>>>,
     at_expiry: Arc<OnceLock<Expired>>,
 ) {
@@ -260,7 +266,7 @@ async fn serve(
         match request {
             // The user dropped the transaction, which closes the channel: abort.
             None => return,
-            Some(Request::Step(step)) => {
+            Some(InteractiveRequest::Step(step)) => {
                 if !step(&transaction).await {
                     transaction.core().set_abort_cause(AbortCause::Panic);
                     return;
@@ -268,7 +274,7 @@ async fn serve(
                 // Frees the values that the step read; the transaction may stay open for long.
                 transaction.core_mut().free_copies();
             }
-            Some(Request::Commit(reply)) => {
+            Some(InteractiveRequest::Commit(reply)) => {
                 let reply = UntilRecorded::new(reply);
                 let committed = transaction.into_core().commit().await;
                 sched::hold_after_failure().await;
@@ -276,7 +282,7 @@ async fn serve(
                 send(reply.into_inner(), committed);
                 return;
             }
-            Some(Request::Abort(reply)) => {
+            Some(InteractiveRequest::Abort(reply)) => {
                 let reply = UntilRecorded::new(reply);
                 transaction.core().set_abort_cause(AbortCause::Requested);
                 drop(transaction);
@@ -386,7 +392,7 @@ impl InteractiveTransaction {
                 !over
             })
         });
-        self.send(Request::Step(step))?;
+        self.send(InteractiveRequest::Step(step))?;
         match result.await {
             // Converted on the caller's thread: `E::from` is user code.
             Ok(answer) => answer?,
@@ -394,7 +400,7 @@ impl InteractiveTransaction {
         }
     }
 
-    fn send(&self, request: Request) -> Result<()> {
+    fn send(&self, request: InteractiveRequest) -> Result<()> {
         self.requests.unbounded_send(request).map_err(|_| self.over())
     }
 
@@ -436,7 +442,7 @@ impl InteractiveTransaction {
     ///   the commit, or [`Error::Failed`].
     pub async fn commit(self) -> Result<u64> {
         let (reply, result) = oneshot::channel();
-        self.send(Request::Commit(reply))?;
+        self.send(InteractiveRequest::Commit(reply))?;
         result.await.map_err(|oneshot::Canceled| self.over())?
     }
 
@@ -459,7 +465,7 @@ impl InteractiveTransaction {
     /// [`TransactionEnd::Finished`](crate::TransactionEnd) if it had ended; [`Error::Failed`].
     pub async fn abort(self) -> Result<()> {
         let (reply, result) = oneshot::channel();
-        self.send(Request::Abort(reply))?;
+        self.send(InteractiveRequest::Abort(reply))?;
         result.await.map_err(|oneshot::Canceled| self.over())
     }
 }

@@ -4,7 +4,7 @@ use super::error::Result;
 use super::scan::Scan;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode_range};
-use crate::transaction::Bounds;
+use crate::transaction::ScanBounds;
 use crate::types::{KeyBuffer, TableKey, Value};
 
 /// A scan of the keys of a range, in key order. It does not decode values, and does not read those
@@ -64,7 +64,7 @@ impl Transaction {
     pub(super) fn encoded_keys<K, V>(
         &self,
         table: &Table<K, V>,
-        bounds: Bounds,
+        bounds: ScanBounds,
     ) -> Result<Keys<'_, K>>
     where
         K: TableKey + ?Sized,

@@ -101,7 +101,7 @@ pub use upkeep::{Backup, CheckReport, Checkpoint, Compaction, LogBlock};
 pub use weak::WeakDatabase;
 use workers::Workers;
 
-use crate::durability::{self, RecoveryError, Watch};
+use crate::durability::{self, RecoveryError, RecoveryObserver};
 use crate::io::{self, SimulatedDisk};
 use crate::log::{self, ColdStore, Log, LogError, LogOptions};
 use crate::memory::MemoryCounters;
@@ -271,7 +271,7 @@ impl Database {
         directory: &Path,
         options: Options,
         simulated: Option<(&SimulatedDisk, u64)>,
-        watch: Watch<'_>,
+        watch: RecoveryObserver<'_>,
     ) -> Result<Self> {
         options.validate().map_err(Error::Options)?;
         let tuning = &options.tuning;
@@ -299,7 +299,7 @@ impl Database {
         log_options: LogOptions,
         options: &Options,
         simulated: Option<(&SimulatedDisk, u64)>,
-        watch: Watch<'_>,
+        watch: RecoveryObserver<'_>,
     ) -> Result<Self> {
         let memory_budget = match (simulated, options.memory_budget) {
             // A simulation must not depend on the machine's memory.
@@ -308,7 +308,7 @@ impl Database {
         };
         let ring = RingSize {
             asked: options.tuning.log_ring_bytes.map(|bytes| bytes as u64),
-            under_way: log::least_ring(options.workers),
+            under_way: log::min_ring_bytes(options.workers),
         };
         let Resolved { budget, ring_bytes } =
             memory_budget.resolve(ring).map_err(Error::Options)?;
@@ -519,7 +519,7 @@ fn engine(
     let clock = tuning.wall_clock.clone();
     let options = EngineOptions {
         workers: options.workers,
-        most_open: tuning.max_open,
+        max_open: tuning.max_open,
         durability: options.durability,
         read_only: options.read_only,
         isolation: options.isolation,

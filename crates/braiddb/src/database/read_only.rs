@@ -6,7 +6,7 @@
 
 use super::error::{Error, Misuse, Result};
 use super::{Database, Options, Tuning};
-use crate::durability::Watch;
+use crate::durability::RecoveryObserver;
 use crate::io::SimulatedDisk;
 use crate::log::{DirectoryState, LogError, LogOptions};
 #[cfg(feature = "experiment")]
@@ -22,7 +22,7 @@ impl Database {
         log_options: &LogOptions,
         options: &Options,
         simulated: Option<(&SimulatedDisk, u64)>,
-        watch: Watch<'_>,
+        watch: RecoveryObserver<'_>,
     ) -> Result<Self> {
         // Nothing is logged, and a read-only database needs no validation.
         let tuning = Tuning {

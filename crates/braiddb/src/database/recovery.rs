@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::Checkpoint;
-use crate::durability::{Recovered, RecoveryStep};
+use crate::durability::{RecoveryResult, RecoveryStep};
 
 /// The stage of an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +59,8 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    pub(super) fn new(recovered: &Recovered, elapsed: Duration) -> Self {
-        let Recovered { checkpoint, replayed } = recovered;
+    pub(super) fn new(recovered: &RecoveryResult, elapsed: Duration) -> Self {
+        let RecoveryResult { checkpoint, replayed } = recovered;
         Self {
             checkpoint: checkpoint.map(Checkpoint::from),
             transactions: replayed.transactions,

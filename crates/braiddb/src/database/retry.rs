@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use super::error::{BusyWith, Error};
 use crate::rid::TableId;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::{self, clock};
 use crate::transaction::{
-    NamedKeys, OperationError, TakenTurnstile, Transaction, TurnedAway, WorkerTransactions,
+    ActiveTransaction, NamedKeys, OperationError, PriorityToken, WorkerTransactions,
+    YieldedToPriority,
 };
 
 /// The reason for a retry.
@@ -18,7 +19,7 @@ pub(super) enum Lost {
     /// Another transaction wrote a record first.
     ToWrite(Option<Box<NamedKeys>>),
     /// Another transaction holds the starvation guard.
-    ToTurnstile,
+    ToPriorityToken,
     /// A bulk operation is running on this table.
     ToBulk(Arc<str>, TableId),
     /// Validation failed: records that were read have changed.
@@ -33,7 +34,7 @@ impl Lost {
     pub(super) fn to(error: OperationError) -> Result<Self, OperationError> {
         match error {
             OperationError::Conflict(record) => Ok(Lost::ToWrite(record)),
-            OperationError::TurnedAway => Ok(Lost::ToTurnstile),
+            OperationError::YieldedToPriority => Ok(Lost::ToPriorityToken),
             OperationError::BulkUnderWay(table, id) => Ok(Lost::ToBulk(table, id)),
             OperationError::NotSerializable(what) => Ok(Lost::Certification(what)),
             error => Err(error),
@@ -44,7 +45,7 @@ impl Lost {
     pub(super) fn into_error(self, attempts: u32) -> Error {
         match self {
             Lost::ToWrite(record) => Error::conflict(attempts, record),
-            Lost::ToTurnstile => Error::conflict(attempts, None),
+            Lost::ToPriorityToken => Error::conflict(attempts, None),
             Lost::ToBulk(table, _) => {
                 Error::Busy(BusyWith::BulkOperation { table: table.to_string() })
             }
@@ -59,24 +60,24 @@ impl Lost {
 pub(super) struct Retries<'w> {
     worker: &'w Rc<WorkerTransactions>,
     failed_certifications: u32,
-    turnstile: Option<TakenTurnstile<'w>>,
-    turned_away: TurnedAway,
+    priority_token: Option<PriorityToken<'w>>,
+    yielded: YieldedToPriority,
 }
 
 impl<'w> Retries<'w> {
     /// Starts without failed attempts.
     pub(super) fn new(worker: &'w Rc<WorkerTransactions>) -> Self {
-        let turned_away = TurnedAway::default();
-        Self { worker, failed_certifications: 0, turnstile: None, turned_away }
+        let yielded = YieldedToPriority::default();
+        Self { worker, failed_certifications: 0, priority_token: None, yielded }
     }
 
     /// Lets the next attempt pass the starvation guard if it holds the guard, or was refused too
     /// often.
     #[inline]
-    pub(super) fn let_pass(&mut self, transaction: &Transaction) {
-        self.turned_away.exempt_after_refusals(transaction);
-        if let Some(turnstile) = &self.turnstile {
-            turnstile.let_pass(transaction);
+    pub(super) fn exempt(&mut self, transaction: &ActiveTransaction) {
+        self.yielded.exempt_after_aborts(transaction);
+        if let Some(priority_token) = &self.priority_token {
+            priority_token.exempt(transaction);
         }
     }
 
@@ -94,14 +95,17 @@ impl<'w> Retries<'w> {
             match lost {
                 Lost::ToWrite(_) => back_off(self.worker, attempt).await,
                 Lost::ToBulk(_, table) => self.worker.wait_for_gate(table).await,
-                Lost::ToTurnstile => self.worker.wait_for_turnstile(&mut self.turned_away).await,
+                Lost::ToPriorityToken => {
+                    self.worker.wait_for_priority_token(&mut self.yielded).await
+                }
                 // The transaction that changed the records read already has its LSN, so there is no
                 // reason to wait.
                 Lost::Certification(_) => {
                     self.failed_certifications += 1;
-                    if self.turnstile.is_none() {
+                    if self.priority_token.is_none() {
                         let engine = self.worker.engine();
-                        self.turnstile = engine.take_turnstile(self.failed_certifications);
+                        self.priority_token =
+                            engine.take_priority_token(self.failed_certifications);
                     }
                 }
             }
@@ -115,20 +119,20 @@ impl<'w> Retries<'w> {
 pub(super) async fn back_off(worker: &WorkerTransactions, attempt: u32) {
     const MAX_ROUNDS: u32 = 1 << 12;
     const MAX_TIME: Duration = Duration::from_millis(256);
-    let most_rounds = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
+    let max_rounds = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
     // In a simulation, behaviour must not depend on real time, except on the time of a controlled
     // schedule.
     let knows_no_time = cfg!(braid_simulation) && !sync::takes_part();
-    if most_rounds <= MAX_ROUNDS || knows_no_time {
-        for _ in 0..fastrand::u32(0..most_rounds.min(MAX_ROUNDS)) {
-            sched::yield_now(Cause::Undecided).await;
+    if max_rounds <= MAX_ROUNDS || knows_no_time {
+        for _ in 0..fastrand::u32(0..max_rounds.min(MAX_ROUNDS)) {
+            sched::yield_now(WaitCause::Undecided).await;
         }
         return;
     }
-    let most = Duration::from_millis(u64::from(most_rounds / MAX_ROUNDS)).min(MAX_TIME);
+    let most = Duration::from_millis(u64::from(max_rounds / MAX_ROUNDS)).min(MAX_TIME);
     let until = clock::now() + most.mul_f64(fastrand::f64());
     let timer = worker.timers.set(until, sched::current_waiter().await);
     while !timer.is_over() {
-        sched::park(Cause::BackOff).await;
+        sched::park(WaitCause::BackOff).await;
     }
 }

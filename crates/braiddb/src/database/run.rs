@@ -372,7 +372,7 @@ where
     let mut retries = Retries::new(&worker);
     let failed = loop {
         begun.note_lsn(depends_on);
-        retries.let_pass(&begun);
+        retries.exempt(&begun);
         if attempt == options.max_attempts {
             begun.name_conflicts();
         }

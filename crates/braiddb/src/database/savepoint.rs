@@ -29,7 +29,7 @@ use crate::transaction;
 /// # Ok::<_, Error>(()) }).unwrap();
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Savepoint(transaction::Savepoint);
+pub struct Savepoint(transaction::WriteSavepoint);
 
 impl Transaction {
     /// Creates a savepoint, to which [`Transaction::rollback_to`] can undo later writes. Savepoints

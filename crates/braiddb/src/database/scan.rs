@@ -9,7 +9,7 @@ use super::error::Result;
 use super::table::Table;
 use super::unfold::unfold;
 use crate::sched::engine_code;
-use crate::transaction::{self, Bounds, Direction};
+use crate::transaction::{self, Direction, ScanBounds};
 use crate::types::{KeyBuffer, TableKey, Value};
 
 /// A scan over the records of a range, in key order.
@@ -17,21 +17,21 @@ use crate::types::{KeyBuffer, TableKey, Value};
 /// It holds only a few records at a time and releases the returned ones as it proceeds, so it can
 /// scan a range of any size.
 pub struct Scan<'tx, K: ?Sized, V: ?Sized> {
-    core: transaction::Scan<'tx>,
+    core: transaction::RecordScan<'tx>,
     types: PhantomData<fn(&K, &V)>,
 }
 
 impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     pub(super) fn new(
-        transaction: &'tx transaction::Transaction,
+        transaction: &'tx transaction::ActiveTransaction,
         table: &Table<K, V>,
         low: Bound<KeyBuffer>,
         high: Bound<KeyBuffer>,
     ) -> Self {
-        Self::of(transaction.scan(&table.core, Bounds { low, high }))
+        Self::of(transaction.scan(&table.core, ScanBounds { low, high }))
     }
 
-    pub(super) fn of(mut core: transaction::Scan<'tx>) -> Self {
+    pub(super) fn of(mut core: transaction::RecordScan<'tx>) -> Self {
         core.leave_out_expired();
         Self { core, types: PhantomData }
     }

@@ -8,7 +8,7 @@ use super::Database;
 use super::error::Result;
 use super::table::{KeyRange, Table};
 use super::transaction::{Transaction, encode_range};
-use crate::transaction::Bounds;
+use crate::transaction::ScanBounds;
 use crate::types::{TableKey, Value};
 
 /// A scan in a separate transaction, which starts when awaited: see [`Database::scan`].
@@ -16,7 +16,7 @@ use crate::types::{TableKey, Value};
 pub struct OwnedScan<K: TableKey + ?Sized, V: ?Sized> {
     db: Database,
     table: Table<K::Stored, V>,
-    bounds: Bounds,
+    bounds: ScanBounds,
     reverse: bool,
     limit: u64,
 }
@@ -76,7 +76,7 @@ impl Transaction {
     pub(super) async fn collect_range<K, V>(
         &self,
         table: &Table<K, V>,
-        Bounds { low, high }: Bounds,
+        ScanBounds { low, high }: ScanBounds,
         reverse: bool,
         limit: u64,
     ) -> Result<Vec<(K::Decoded, V::Owned)>>
@@ -238,7 +238,7 @@ impl Database {
         let (db, table, bounds) = (self.clone(), table.stored(), encode_range(&range));
         Box::pin(async move {
             let body = async move |tx: &Transaction| {
-                let Bounds { low, high } = bounds.clone();
+                let ScanBounds { low, high } = bounds.clone();
                 tx.scan_encoded(&table, low, high)?.count().await
             };
             Ok(db.transaction().read_only(true).run(body).await?.value)

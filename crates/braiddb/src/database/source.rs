@@ -71,7 +71,7 @@ impl SourceRun {
         if let Some(error) = self.first_error.get() {
             return Err(error.clone());
         }
-        done.map_err(|sched::Closed| super::ended(&self.failure))
+        done.map_err(|sched::ExecutorClosed| super::ended(&self.failure))
     }
 
     /// Blocks the calling thread until the last transaction of the source ends.
@@ -302,7 +302,7 @@ impl TransactionBuilder {
             })
         };
         let done = db.shared.executor.run_source(worker, source);
-        let done = done.map_err(|sched::Closed| super::ended(&failure))?;
+        let done = done.map_err(|sched::ExecutorClosed| super::ended(&failure))?;
         Ok(SourceRun { done, first_error, failure })
     }
 }

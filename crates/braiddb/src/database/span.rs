@@ -17,7 +17,7 @@ use super::error::Error;
 use super::run::Failed;
 use super::transaction_builder::{Outcome, TransactionOptions};
 use crate::sched::{
-    Cause, Observed, Observer, contain, drop_contained, failed_attempts, observe, suspended_for,
+    Observed, Observer, WaitCause, contain, drop_contained, failed_attempts, observe, suspended_for,
 };
 use crate::sync::clock;
 
@@ -47,9 +47,9 @@ struct Listened {
     failed_attempts: Cell<u64>,
     failed_before: Cell<u64>,
     /// The start and the cause of the current wait.
-    waiting: Cell<Option<(Instant, Cause)>>,
+    waiting: Cell<Option<(Instant, WaitCause)>>,
     /// The number of waits and their total duration, by cause.
-    waits: Cell<[(u64, Duration); Cause::COUNT]>,
+    waits: Cell<[(u64, Duration); WaitCause::COUNT]>,
     is_over: Cell<bool>,
 }
 
@@ -116,7 +116,7 @@ impl Listened {
             failed_attempts: Cell::new(0),
             failed_before: Cell::new(0),
             waiting: Cell::new(None),
-            waits: Cell::new([(0, Duration::ZERO); Cause::COUNT]),
+            waits: Cell::new([(0, Duration::ZERO); WaitCause::COUNT]),
             is_over: Cell::new(false),
         }))
     }
@@ -135,7 +135,7 @@ impl Listened {
         self.leave();
         self.is_over.set(true);
         let waits = self.waits.get();
-        let nanos = |causes: &[Cause]| {
+        let nanos = |causes: &[WaitCause]| {
             let time: Duration = causes.iter().map(|cause| waits[*cause as usize].1).sum();
             u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
         };
@@ -146,13 +146,13 @@ impl Listened {
             if let Some(lsn) = commit_lsn {
                 span.record("commit_lsn", lsn);
             }
-            span.record("waits_for_cache_lines", waits[Cause::Memory as usize].0);
-            let others = [Cause::Undecided, Cause::BackOff, Cause::GracePeriod];
+            span.record("waits_for_cache_lines", waits[WaitCause::Memory as usize].0);
+            let others = [WaitCause::Undecided, WaitCause::BackOff, WaitCause::GracePeriod];
             span.record("waited_for_others_ns", nanos(&others));
-            span.record("waited_for_storage_ns", nanos(&[Cause::Storage]));
-            span.record("waited_for_commit_ns", nanos(&[Cause::Commit]));
-            span.record("waited_for_log_space_ns", nanos(&[Cause::LogSpace]));
-            span.record("waited_outside_ns", nanos(&[Cause::Foreign]));
+            span.record("waited_for_storage_ns", nanos(&[WaitCause::Storage]));
+            span.record("waited_for_commit_ns", nanos(&[WaitCause::Commit]));
+            span.record("waited_for_log_space_ns", nanos(&[WaitCause::LogSpace]));
+            span.record("waited_outside_ns", nanos(&[WaitCause::Foreign]));
         });
     }
 }

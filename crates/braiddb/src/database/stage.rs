@@ -13,7 +13,7 @@ use super::transaction::Transaction;
 use super::{Database, refuse_on_worker};
 use crate::rid::TableId;
 use crate::sched::engine_code;
-use crate::transaction::{Intent, OperationError};
+use crate::transaction::{OperationError, WriteIntent};
 use crate::types::{Key, Value};
 
 /// A table that is invisible under its name while it is filled, until it is published. It allows an
@@ -237,12 +237,12 @@ impl Transaction {
             return Err(if exists { Error::TableExists(name) } else { Error::TableNotFound(name) });
         }
         let row = description.encode();
-        match self.write_row(name_key(&description.name), Intent::Insert(&row)).await {
+        match self.write_row(name_key(&description.name), WriteIntent::Insert(&row)).await {
             Err(OperationError::KeyExists) => {
                 return Err(Error::TableExists(description.name.clone()));
             }
             inserted => inserted?,
         }
-        Ok(self.write_row(&dropped.key(), Intent::Delete).await?)
+        Ok(self.write_row(&dropped.key(), WriteIntent::Delete).await?)
     }
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Database, Recovery, Table};
 use crate::log::LogStats;
-use crate::memory::Kind;
-use crate::sched::{Cause, SchedulerCounters};
+use crate::memory::MemoryKind;
+use crate::sched::{SchedulerCounters, WaitCause};
 use crate::transaction::{AbortCause, Engine, WorkerCounters};
 
 /// Counters of a database since its opening, and its fill levels. Each figure is exact, but the
@@ -313,7 +313,7 @@ impl Stats {
         self.committed_read_only += counters.committed_read_only.get();
         self.aborted.conflict += aborted(AbortCause::Conflict);
         self.aborted.certification += aborted(AbortCause::Certification);
-        self.aborted.stale_read += aborted(AbortCause::StaleRead);
+        self.aborted.stale_read += aborted(AbortCause::SupersededRead);
         self.aborted.requested += aborted(AbortCause::Requested);
         self.aborted.panic += aborted(AbortCause::Panic);
         self.aborted.dropped += aborted(AbortCause::Dropped);
@@ -346,25 +346,26 @@ impl Stats {
             longest_stretch: Duration::from_nanos(counters.longest_stretch.get()),
         });
         self.destructor_panics += counters.destructor_panics.get();
-        let suspended = |cause: Cause| counters.suspensions[cause as usize].get();
-        self.suspensions.memory += suspended(Cause::Memory);
-        self.suspensions.undecided += suspended(Cause::Undecided);
-        self.suspensions.storage += suspended(Cause::Storage);
-        self.suspensions.commit += suspended(Cause::Commit);
-        self.suspensions.log_space += suspended(Cause::LogSpace);
-        self.suspensions.grace_period += suspended(Cause::GracePeriod);
-        self.suspensions.back_off += suspended(Cause::BackOff);
-        self.suspensions.foreign += suspended(Cause::Foreign);
+        let suspended = |cause: WaitCause| counters.suspensions[cause as usize].get();
+        self.suspensions.memory += suspended(WaitCause::Memory);
+        self.suspensions.undecided += suspended(WaitCause::Undecided);
+        self.suspensions.storage += suspended(WaitCause::Storage);
+        self.suspensions.commit += suspended(WaitCause::Commit);
+        self.suspensions.log_space += suspended(WaitCause::LogSpace);
+        self.suspensions.grace_period += suspended(WaitCause::GracePeriod);
+        self.suspensions.back_off += suspended(WaitCause::BackOff);
+        self.suspensions.foreign += suspended(WaitCause::Foreign);
     }
 }
 
 fn memory(engine: &Engine) -> MemoryStats {
     MemoryStats {
-        versions: engine.memory.bytes(Kind::Version) + engine.memory.bytes(Kind::Change),
-        index_nodes: engine.memory.bytes(Kind::Node),
-        keys: engine.memory.bytes(Kind::Key),
-        copies: engine.memory.bytes(Kind::Copy),
-        reads: engine.memory.bytes(Kind::Reading),
+        versions: engine.memory.bytes(MemoryKind::Version)
+            + engine.memory.bytes(MemoryKind::Change),
+        index_nodes: engine.memory.bytes(MemoryKind::Node),
+        keys: engine.memory.bytes(MemoryKind::Key),
+        copies: engine.memory.bytes(MemoryKind::Copy),
+        reads: engine.memory.bytes(MemoryKind::Reading),
         indirection: engine.memory.array_bytes(),
         pages: engine.page_bytes(),
         ring: engine.log.ring_bytes(),

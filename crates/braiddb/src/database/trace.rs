@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use super::Database;
-use crate::sched::{Cause, Doing, PollEnd, Slice};
+use crate::sched::{PollEnd, SliceActivity, TimeSlice, WaitCause};
 
 /// The recent activity of a database's workers ([`Database::trace`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum Activity {
     /// The transaction ran until its end.
     Ends,
     /// The transaction waited for this cause, and then for its turn.
-    Waits(Cause),
+    Waits(WaitCause),
     /// The transaction was dropped while it waited, because the database was closed or failed.
     Dropped,
     /// The worker issued transfers, flushed the log, collected garbage, or looked for work.
@@ -69,14 +69,14 @@ impl Activity {
             Self::Runs => "runs",
             Self::Ends => "ends",
             Self::Dropped => "dropped",
-            Self::Waits(Cause::Memory) => "cache line",
-            Self::Waits(Cause::Undecided) => "another's decision",
-            Self::Waits(Cause::Storage) => "storage",
-            Self::Waits(Cause::Commit) => "commit",
-            Self::Waits(Cause::LogSpace) => "log space",
-            Self::Waits(Cause::GracePeriod) => "others' end",
-            Self::Waits(Cause::BackOff) => "back-off",
-            Self::Waits(Cause::Foreign) => "outside",
+            Self::Waits(WaitCause::Memory) => "cache line",
+            Self::Waits(WaitCause::Undecided) => "another's decision",
+            Self::Waits(WaitCause::Storage) => "storage",
+            Self::Waits(WaitCause::Commit) => "commit",
+            Self::Waits(WaitCause::LogSpace) => "log space",
+            Self::Waits(WaitCause::GracePeriod) => "others' end",
+            Self::Waits(WaitCause::BackOff) => "back-off",
+            Self::Waits(WaitCause::Foreign) => "outside",
             Self::Housekeeping => "housekeeping",
             Self::Sleeps => "sleeps",
         }
@@ -190,7 +190,7 @@ impl Trace {
     }
 
     /// Adds the recorded slices of one worker, and the waits between the polls of each slot.
-    fn add_worker(&mut self, worker: usize, noted: &[Slice]) {
+    fn add_worker(&mut self, worker: usize, noted: &[TimeSlice]) {
         // For each slot whose transaction waits: start and cause.
         let mut waiting = BTreeMap::new();
         let mut add = |slot: Option<u32>, begin: u64, end: u64, activity| {
@@ -203,17 +203,17 @@ impl Trace {
                 activity,
             });
         };
-        for &Slice { begin, end, doing } in noted {
+        for &TimeSlice { begin, end, doing } in noted {
             match doing {
-                Doing::Turn => add(None, begin, end, Activity::Housekeeping),
-                Doing::Sleep => add(None, begin, end, Activity::Sleeps),
-                Doing::Drop { slot } => {
+                SliceActivity::Turn => add(None, begin, end, Activity::Housekeeping),
+                SliceActivity::Sleep => add(None, begin, end, Activity::Sleeps),
+                SliceActivity::Drop { slot } => {
                     if let Some((since, cause)) = waiting.remove(&slot) {
                         add(Some(slot), since, begin, Activity::Waits(cause));
                     }
                     add(Some(slot), begin, end, Activity::Dropped);
                 }
-                Doing::Poll { slot, end: poll_end } => {
+                SliceActivity::Poll { slot, end: poll_end } => {
                     if let Some((since, cause)) = waiting.remove(&slot) {
                         add(Some(slot), since, begin, Activity::Waits(cause));
                     }

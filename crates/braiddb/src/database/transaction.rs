@@ -9,7 +9,9 @@ use crate::index::MAX_KEY_BYTES;
 use crate::page::PagedTable;
 use crate::record::{self, Records};
 use crate::sched::{Contained, engine_call, engine_code};
-use crate::transaction::{self, Bounds, Engine, Found, Intent, SeenRecord, unexpired_at};
+use crate::transaction::{
+    self, Engine, FoundValue, ScanBounds, SeenRecord, WriteIntent, unexpired_at,
+};
 use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
 
 /// An active transaction: a snapshot of the database, and the transaction's own writes on top.
@@ -22,27 +24,27 @@ use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
 /// dropped read loses nothing. A write has taken effect exactly if its future became ready.
 #[derive(Debug)]
 pub struct Transaction {
-    pub(super) core: transaction::Transaction,
+    pub(super) core: transaction::ActiveTransaction,
     attempt: u32,
 }
 
 impl Transaction {
-    pub(super) fn new(core: transaction::Transaction, attempt: u32) -> Self {
+    pub(super) fn new(core: transaction::ActiveTransaction, attempt: u32) -> Self {
         if attempt > 1 {
             core.set_repeated();
         }
         Self { core, attempt }
     }
 
-    pub(super) fn core(&self) -> &transaction::Transaction {
+    pub(super) fn core(&self) -> &transaction::ActiveTransaction {
         &self.core
     }
 
-    pub(super) fn core_mut(&mut self) -> &mut transaction::Transaction {
+    pub(super) fn core_mut(&mut self) -> &mut transaction::ActiveTransaction {
         &mut self.core
     }
 
-    pub(super) fn into_core(self) -> transaction::Transaction {
+    pub(super) fn into_core(self) -> transaction::ActiveTransaction {
         self.core
     }
 
@@ -289,7 +291,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let value = V::encode(value)?;
-        self.write_encoded(table, &encode(key), Intent::Insert(&value)).await?;
+        self.write_encoded(table, &encode(key), WriteIntent::Insert(&value)).await?;
         Ok(())
     }
 
@@ -316,7 +318,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let value = V::encode(value)?;
-        self.write_encoded(table, &encode(key), Intent::Put(&value)).await?;
+        self.write_encoded(table, &encode(key), WriteIntent::Put(&value)).await?;
         Ok(())
     }
 
@@ -344,7 +346,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let value = V::encode(value)?;
-        self.write_encoded(table, &encode(key), Intent::Update(&value)).await?;
+        self.write_encoded(table, &encode(key), WriteIntent::Update(&value)).await?;
         Ok(())
     }
 
@@ -369,7 +371,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        self.write_encoded(table, &encode(key), Intent::Delete).await
+        self.write_encoded(table, &encode(key), WriteIntent::Delete).await
     }
 
     /// Returns the decoded, owned value of an encoded key.
@@ -385,7 +387,7 @@ impl Transaction {
         let records = self.records(table)?;
         check_key(records, key)?;
         let found = engine_code(self.core.get(records, key)).await?;
-        let owned = |found: Found<'_>| V::decode(found.bytes()).map(V::into_owned);
+        let owned = |found: FoundValue<'_>| V::decode(found.bytes()).map(V::into_owned);
         Ok(found.map(owned).transpose()?)
     }
 
@@ -393,7 +395,7 @@ impl Transaction {
         &self,
         table: &Table<K, V>,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
     ) -> Result<bool>
     where
         K: TableKey + ?Sized,
@@ -429,7 +431,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let Bounds { low, high } = encode_range(&range);
+        let ScanBounds { low, high } = encode_range(&range);
         self.scan_encoded(table, low, high)
     }
 
@@ -474,7 +476,7 @@ impl Transaction {
     {
         let mut start = KeyBuffer::new();
         K::encode_prefix(prefix, &mut start);
-        let Bounds { low, high } = starting_with(start);
+        let ScanBounds { low, high } = starting_with(start);
         self.scan_encoded(table, low, high)
     }
 
@@ -539,9 +541,9 @@ pub(super) fn encode<K: TableKey + ?Sized>(key: &K) -> KeyBuffer {
 }
 
 /// Encodes a range of keys.
-pub(super) fn encode_range<K: TableKey + ?Sized>(range: &impl KeyRange<K>) -> Bounds {
+pub(super) fn encode_range<K: TableKey + ?Sized>(range: &impl KeyRange<K>) -> ScanBounds {
     let (low, high) = range.key_bounds();
-    Bounds { low: low.map(encode), high: high.map(encode) }
+    ScanBounds { low: low.map(encode), high: high.map(encode) }
 }
 
 /// Encodes a key, if it is valid for records of this table.
@@ -572,9 +574,9 @@ pub(super) fn encode_checked<K: TableKey + ?Sized>(key: &K) -> Result<KeyBuffer>
 }
 
 /// Returns the range of encodings that start with `start`.
-pub(super) fn starting_with(start: KeyBuffer) -> Bounds {
+pub(super) fn starting_with(start: KeyBuffer) -> ScanBounds {
     let high = after_prefix(&start);
-    Bounds { low: Bound::Included(start), high }
+    ScanBounds { low: Bound::Included(start), high }
 }
 
 /// Returns the exclusive end of the keys that start with `prefix`: the prefix with its last byte

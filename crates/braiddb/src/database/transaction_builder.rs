@@ -2,7 +2,7 @@
 //! start a transaction are in `run.rs`, `interactive.rs`, `bulk.rs` and `source.rs`.
 
 use super::Database;
-use crate::transaction::{Isolation, Mode};
+use crate::transaction::{Isolation, TransactionMode};
 
 /// How the engine runs one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,9 +19,9 @@ impl TransactionOptions {
     pub(super) const READ_ONLY: Self = Self { read_only: true, ..Self::DEFAULT };
 
     /// Returns the mode of the transaction in a database with this isolation level.
-    pub(super) fn mode(self, isolation: Isolation) -> Mode {
+    pub(super) fn mode(self, isolation: Isolation) -> TransactionMode {
         match self.read_only {
-            true => Mode::ReadOnly,
+            true => TransactionMode::ReadOnly,
             false => self.isolation.unwrap_or(isolation).into(),
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::error::{BusyWith, Error, Misuse, Result};
 use super::{Database, block_on, refuse_on_worker};
-use crate::durability::{self, Replayed};
+use crate::durability::{self, ReplayResult};
 use crate::log::{BlockKind, LogError, LogFiles, Lsn};
 use crate::sync::oneshot;
 use crate::transaction::Engine;
@@ -80,9 +80,9 @@ pub struct LogBlock {
     pub durable: u64,
 }
 
-impl From<durability::Checkpoint> for Checkpoint {
-    fn from(checkpoint: durability::Checkpoint) -> Self {
-        let durability::Checkpoint { lsn, records, bytes, .. } = checkpoint;
+impl From<durability::CheckpointInfo> for Checkpoint {
+    fn from(checkpoint: durability::CheckpointInfo) -> Self {
+        let durability::CheckpointInfo { lsn, records, bytes, .. } = checkpoint;
         Self { lsn: lsn.0, records, bytes }
     }
 }
@@ -161,8 +161,13 @@ impl Database {
         refuse_on_worker()?;
         self.refuse_if_read_only()?;
         let compacted = self.on_worker(durability::compact).await?;
-        let durability::Compacted { segments, moved, bytes, page_bytes: page_bytes_freed, .. } =
-            compacted;
+        let durability::CompactionResult {
+            segments,
+            moved,
+            bytes,
+            page_bytes: page_bytes_freed,
+            ..
+        } = compacted;
         let page_bytes = self.stats().pages.zone_bytes;
         Ok(Compaction { segments, moved, bytes, page_bytes_freed, page_bytes })
     }
@@ -176,7 +181,7 @@ impl Database {
     ///
     /// It does so only where the checkpoint's file is smaller than the freed space. Returns whether
     /// it wrote a checkpoint.
-    pub(super) fn give_back_at_opening(&self, replayed: &Replayed, are_gone: bool) -> bool {
+    pub(super) fn give_back_at_opening(&self, replayed: &ReplayResult, are_gone: bool) -> bool {
         let engine = &self.shared.engine;
         let Some(files) = engine.log.files() else { return false };
         let left = match are_gone {

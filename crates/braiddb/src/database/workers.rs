@@ -24,7 +24,7 @@ impl Workers {
         job: impl FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send + 'static,
     ) -> Result<()> {
         let job: Job = Box::new(job);
-        self.0.spawn(job).map_err(|sched::Closed| self.ended())
+        self.0.spawn(job).map_err(|sched::ExecutorClosed| self.ended())
     }
 
     /// Starts a job of the engine on some worker. Returns a receiver of the result, which stays

@@ -3,7 +3,7 @@
 use super::error::Result;
 use super::table::Table;
 use super::transaction::{Transaction, encode_checked};
-use crate::transaction::Intent;
+use crate::transaction::WriteIntent;
 use crate::types::{KeyBuffer, TableKey, Value};
 
 /// A write to one record.
@@ -12,7 +12,7 @@ pub(super) struct EncodedWrite {
     key: KeyBuffer,
     /// The encoded value; empty for a deletion.
     value: Vec<u8>,
-    intent: fn(&[u8]) -> Intent<'_>,
+    intent: fn(&[u8]) -> WriteIntent<'_>,
 }
 
 impl EncodedWrite {
@@ -23,7 +23,7 @@ impl EncodedWrite {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        Self::of(table, key, Some(value), |value| Intent::Insert(value))
+        Self::of(table, key, Some(value), |value| WriteIntent::Insert(value))
     }
 
     /// Encodes an insertion or update.
@@ -32,7 +32,7 @@ impl EncodedWrite {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        Self::of(table, key, Some(value), |value| Intent::Put(value))
+        Self::of(table, key, Some(value), |value| WriteIntent::Put(value))
     }
 
     /// Encodes an update of an existing record.
@@ -41,7 +41,7 @@ impl EncodedWrite {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        Self::of(table, key, Some(value), |value| Intent::Update(value))
+        Self::of(table, key, Some(value), |value| WriteIntent::Update(value))
     }
 
     /// Encodes a deletion.
@@ -50,14 +50,14 @@ impl EncodedWrite {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        Self::of(table, key, None, |_| Intent::Delete)
+        Self::of(table, key, None, |_| WriteIntent::Delete)
     }
 
     fn of<K, V>(
         table: &Table<K, V>,
         key: &K,
         value: Option<&V::Input>,
-        intent: fn(&[u8]) -> Intent<'_>,
+        intent: fn(&[u8]) -> WriteIntent<'_>,
     ) -> Result<Self>
     where
         K: TableKey + ?Sized,

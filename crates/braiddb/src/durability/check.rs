@@ -16,30 +16,30 @@ use crate::log::ColdStore;
 use crate::reclaim;
 use crate::record::Records;
 use crate::rid::Rid;
-use crate::sched::{self, Cause, Interleaved};
-use crate::transaction::{Bounds, OperationError, WorkerTransactions, check_index};
+use crate::sched::{self, Interleaved, WaitCause};
+use crate::transaction::{OperationError, ScanBounds, WorkerTransactions, check_index};
 use crate::types::KeyBuffer;
 use crate::version::Address;
 
 /// Number of keys looked up in one snapshot.
-const BATCH: usize = 32;
+const RECORDS_PER_BATCH: usize = 32;
 /// Maximum number of a paged table's records read in one snapshot, and maximum bytes of their
 /// values.
-const PAGED_BATCH: u64 = 512;
-const PAGED_BATCH_BYTES: usize = 1 << 20;
+const PAGED_RECORDS_PER_BATCH: u64 = 512;
+const MAX_PAGED_BATCH_BYTES: usize = 1 << 20;
 /// Bytes of records read at a time, unless a single one is larger.
 const READ_BYTES: usize = 1 << 20;
 
 /// Result of a check of the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Checked {
+pub(crate) struct TableCheckResult {
     pub(crate) records: u64,
     /// Description and location of each problem.
     pub(crate) problems: Vec<String>,
 }
 
 /// A key with the location of its record.
-struct Listed {
+struct LocatedKey {
     key: KeyBuffer,
     rid: Rid,
     address: Address,
@@ -51,10 +51,10 @@ struct Listed {
 ///
 /// # Errors
 /// `Unlogged` if the database has no log.
-pub(crate) async fn check_tables() -> Result<Checked, OperationError> {
+pub(crate) async fn check_tables() -> Result<TableCheckResult, OperationError> {
     let worker = WorkerTransactions::current();
     let store = worker.engine().log.cold_store().ok_or(OperationError::Unlogged)?;
-    let mut checked = Checked::default();
+    let mut checked = TableCheckResult::default();
     for table in worker.engine().tables() {
         match table.paged() {
             Some(_) => check_paged_table(&worker, &table, &mut checked).await?,
@@ -73,7 +73,7 @@ async fn check_table(
     worker: &Rc<WorkerTransactions>,
     store: &ColdStore,
     table: &Records,
-    checked: &mut Checked,
+    checked: &mut TableCheckResult,
 ) -> Result<(), OperationError> {
     let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);
     while let Some(listed) = list(worker, table, &mut cursor).await? {
@@ -97,7 +97,7 @@ async fn check_table(
 async fn check_paged_table(
     worker: &Rc<WorkerTransactions>,
     table: &Records,
-    checked: &mut Checked,
+    checked: &mut TableCheckResult,
 ) -> Result<(), OperationError> {
     let mut last: Option<KeyBuffer> = None;
     loop {
@@ -105,7 +105,7 @@ async fn check_paged_table(
         let (mut found, mut bytes, mut is_over) = (0, 0, false);
         {
             let mut scan = transaction.scan(table, behind(last.as_ref()));
-            while found < PAGED_BATCH && bytes < PAGED_BATCH_BYTES {
+            while found < PAGED_RECORDS_PER_BATCH && bytes < MAX_PAGED_BATCH_BYTES {
                 match scan.load().await {
                     Ok(true) => {}
                     Ok(false) => {
@@ -152,14 +152,14 @@ async fn check_paged_table(
         if is_over {
             return Ok(());
         }
-        sched::yield_now(Cause::Memory).await;
+        sched::yield_now(WaitCause::Memory).await;
     }
 }
 
 /// Returns the bounds of all keys above one.
-fn behind(key: Option<&KeyBuffer>) -> Bounds {
+fn behind(key: Option<&KeyBuffer>) -> ScanBounds {
     let low = key.cloned().map_or(Bound::Unbounded, Bound::Excluded);
-    Bounds { low, high: Bound::Unbounded }
+    ScanBounds { low, high: Bound::Unbounded }
 }
 
 /// Looks up the next keys; `None` after the last.
@@ -167,18 +167,18 @@ async fn list(
     worker: &Rc<WorkerTransactions>,
     table: &Records,
     cursor: &mut Cursor<'_>,
-) -> Result<Option<Vec<Listed>>, OperationError> {
+) -> Result<Option<Vec<LocatedKey>>, OperationError> {
     let operation = reclaim::enter();
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-    let mut entries = Vec::with_capacity(BATCH);
-    let more = cursor.next_batch(&operation, &mut entries, BATCH).await;
+    let mut entries = Vec::with_capacity(RECORDS_PER_BATCH);
+    let more = cursor.next_batch(&operation, &mut entries, RECORDS_PER_BATCH).await;
     table.prefetch(entries.iter().map(|entry| entry.rid)).await;
     let mut listed = Vec::with_capacity(entries.len());
     for entry in entries {
         if let Some(address) = transaction.locate(table, entry.rid, &operation).await? {
             let mut key = KeyBuffer::new();
             entry.copy_key(key.inner_mut());
-            listed.push(Listed { key, rid: entry.rid, address });
+            listed.push(LocatedKey { key, rid: entry.rid, address });
         }
     }
     transaction.end_uncounted();
@@ -186,9 +186,9 @@ async fn list(
 }
 
 /// Returns the number of records to read at a time, from the first one.
-fn count_to_read(listed: &[Listed]) -> usize {
+fn count_to_read(listed: &[LocatedKey]) -> usize {
     let mut bytes = 0;
-    let within = |one: &&Listed| {
+    let within = |one: &&LocatedKey| {
         bytes += one.address.read_bytes();
         bytes <= READ_BYTES
     };
@@ -196,8 +196,8 @@ fn count_to_read(listed: &[Listed]) -> usize {
 }
 
 /// Returns the problem of a record, if it has one.
-async fn check_record(store: &ColdStore, table: &Records, listed: &Listed) -> Option<String> {
-    let Listed { key, rid, address } = listed;
+async fn check_record(store: &ColdStore, table: &Records, listed: &LocatedKey) -> Option<String> {
+    let LocatedKey { key, rid, address } = listed;
     let record = match store.read(address.lsn(), address.read_bytes()).await {
         Ok(record) => record,
         Err(error) => return Some(error.to_string()),

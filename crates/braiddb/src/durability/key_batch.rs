@@ -21,14 +21,14 @@ const MIN_SHARE: usize = if cfg!(any(test, braid_simulation)) { 8 } else { 512 }
 
 /// Records that were put or deleted by key, in log order.
 pub(super) struct KeyBatch {
-    entries: Vec<Entry>,
+    entries: Vec<BatchEntry>,
     /// Keys and values, one after the other.
     bytes: Vec<u8>,
-    most_bytes: usize,
+    max_bytes: usize,
 }
 
 /// Position of a record in the batch's bytes.
-struct Entry {
+struct BatchEntry {
     table: TableId,
     key_bytes: u32,
     start: usize,
@@ -36,7 +36,7 @@ struct Entry {
     value_bytes: Option<u32>,
 }
 
-impl Entry {
+impl BatchEntry {
     fn key<'b>(&self, bytes: &'b [u8]) -> &'b [u8] {
         &bytes[self.start..][..self.key_bytes as usize]
     }
@@ -50,13 +50,13 @@ impl Entry {
 impl KeyBatch {
     /// Creates an empty batch; `room` is the memory that it may take, if that is bounded.
     pub(super) fn new(room: Option<u64>) -> Self {
-        let most_bytes = room.unwrap_or(MAX_BYTES).clamp(MIN_BYTES, MAX_BYTES) as usize;
-        Self { entries: Vec::new(), bytes: Vec::new(), most_bytes }
+        let max_bytes = room.unwrap_or(MAX_BYTES).clamp(MIN_BYTES, MAX_BYTES) as usize;
+        Self { entries: Vec::new(), bytes: Vec::new(), max_bytes }
     }
 
     pub(super) fn add(&mut self, record: &RecordView<'_>) {
         let value = (record.kind == RecordKind::PutByKey).then_some(record.value);
-        self.entries.push(Entry {
+        self.entries.push(BatchEntry {
             table: record.table,
             key_bytes: record.key.len() as u32,
             start: self.bytes.len(),
@@ -68,7 +68,7 @@ impl KeyBatch {
 
     /// Returns whether the batch must be applied before another record is added.
     pub(super) fn is_full(&self) -> bool {
-        self.bytes.len() + self.entries.len() * size_of::<Entry>() >= self.most_bytes
+        self.bytes.len() + self.entries.len() * size_of::<BatchEntry>() >= self.max_bytes
     }
 
     /// Applies the newest record of each key to its table's pages, by several threads with disjoint
@@ -88,7 +88,7 @@ impl KeyBatch {
         entries.dedup_by(|a, b| (a.table, a.key(bytes)) == (b.table, b.key(bytes)));
         let cores = thread::available_parallelism().map_or(1, usize::from).min(MAX_CORES);
         // Each thread needs several pages at the same time.
-        let ahead = engine.pages().map_or(0, |pages| pages.most_ahead());
+        let ahead = engine.pages().map_or(0, |pages| pages.max_prefetched_pages());
         let threads = (cores * THREADS_PER_CORE).min(ahead.max(cores));
         let share = entries.len().div_ceil(threads).max(MIN_SHARE);
         let bytes = &*bytes;
@@ -116,7 +116,7 @@ impl KeyBatch {
 fn apply_some(
     engine: &Engine,
     pages: &RecoveringPages<'_>,
-    some: &[Entry],
+    some: &[BatchEntry],
     bytes: &[u8],
 ) -> Result<(), RecoveryError> {
     let participation = engine.domain.participate();

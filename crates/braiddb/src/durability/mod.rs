@@ -12,14 +12,14 @@ mod upkeep;
 
 pub(crate) use check::check_tables;
 pub(crate) use checkpoint::{
-    Checkpoint, check as check_checkpoint, estimate_file as estimate_checkpoint_file,
+    CheckpointInfo, check as check_checkpoint, estimate_file as estimate_checkpoint_file,
     is_newest as is_newest_checkpoint, name as checkpoint_name,
 };
 #[cfg(all(test, not(loom)))]
 pub(crate) use checkpoint::{estimate as estimate_checkpoint, write_records_of_earlier_build};
-pub(crate) use compact::Compacted;
+pub(crate) use compact::CompactionResult;
 pub(crate) use recovered_pages::RecoveredPages;
-pub(crate) use replay::Replayed;
+pub(crate) use replay::ReplayResult;
 pub(crate) use upkeep::{checkpoint, compact, compact_in_turn, job};
 
 use recovered_pages::RecoveringPages;
@@ -54,13 +54,13 @@ pub(crate) enum RecoveryStep {
 pub(crate) type TableIdOf = fn(&[u8], &[u8]) -> Option<TableId>;
 
 /// Callback that receives the progress of a recovery.
-pub(crate) type Watch<'w> = &'w mut dyn FnMut(RecoveryStep);
+pub(crate) type RecoveryObserver<'w> = &'w mut dyn FnMut(RecoveryStep);
 
 /// Result of a recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Recovered {
-    pub(crate) checkpoint: Option<Checkpoint>,
-    pub(crate) replayed: Replayed,
+pub(crate) struct RecoveryResult {
+    pub(crate) checkpoint: Option<CheckpointInfo>,
+    pub(crate) replayed: ReplayResult,
 }
 
 /// Recovers the engine's tables, which are empty, from the disk. Paged tables are returned, because
@@ -73,8 +73,8 @@ pub(crate) fn recover(
     files: &LogFiles,
     catalog: TableIdOf,
     mut reader: LogReader,
-    watch: Watch<'_>,
-) -> Result<(Recovered, RecoveredPages), RecoveryError> {
+    watch: RecoveryObserver<'_>,
+) -> Result<(RecoveryResult, RecoveredPages), RecoveryError> {
     let pages = RecoveringPages::new(engine, files);
     let checkpoint = checkpoint::load_newest(engine, files, &pages, watch)?;
     if let Some(checkpoint) = checkpoint {
@@ -85,5 +85,5 @@ pub(crate) fn recover(
     if let Some(checkpoint) = checkpoint.filter(|checkpoint| replayed.end < checkpoint.end) {
         return Err(files.cut_short(replayed.end, checkpoint.end).into());
     }
-    Ok((Recovered { checkpoint, replayed }, pages.into_recovered()?))
+    Ok((RecoveryResult { checkpoint, replayed }, pages.into_recovered()?))
 }

@@ -31,7 +31,7 @@ pub(super) struct RecoveringPages<'r> {
 }
 
 /// Bytes of records that are replayed between two checks of the pages' memory limit.
-const LOOK_BYTES: usize = 64 << 10;
+const BYTES_PER_CHECK: usize = 64 << 10;
 
 /// Periodic check of the pages' memory limit, while a thread replays records.
 pub(super) struct PageMemoryWatch<'e> {
@@ -47,7 +47,7 @@ impl<'e> PageMemoryWatch<'e> {
     /// Counts the bytes of a replayed record. Returns whether a check was due.
     pub(super) fn count(&mut self, bytes: usize) -> bool {
         self.bytes += bytes;
-        let is_due = self.bytes >= LOOK_BYTES;
+        let is_due = self.bytes >= BYTES_PER_CHECK;
         if is_due {
             self.bytes = 0;
             self.engine.share_with_recovered_pages();

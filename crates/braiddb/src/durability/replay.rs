@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use super::key_batch::KeyBatch;
 use super::recovered_pages::{PageMemoryWatch, RecoveringPages};
-use super::{RecoveryError, RecoveryStep, TableIdOf, Watch};
+use super::{RecoveryError, RecoveryObserver, RecoveryStep, TableIdOf};
 use crate::log::{Block, BlockKind, LogReader, Lsn, RecordKind, RecordView};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
@@ -34,18 +34,18 @@ use crate::transaction::Engine;
 use crate::version::{Address, Stamp, VersionRef};
 
 /// Number of blocks that are queued for each thread.
-const BLOCKS_AHEAD: usize = 256;
+const MAX_QUEUED_BLOCKS: usize = 256;
 /// Bytes of the log between two progress reports.
 const PROGRESS_BYTES: u64 = 1 << 20;
 /// Maximum bytes of blocks that are kept for transactions without a commit yet. Beyond that, for
 /// example in bulk operations, parts are read again when the commit is found.
-const KEPT_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 8 << 10 } else { 64 << 20 };
+const MAX_KEPT_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 8 << 10 } else { 64 << 20 };
 /// Number of locks, which keep two threads from setting one record at the same time.
-const STRIPES: usize = 1024;
+const LOCK_COUNT: usize = 1024;
 
 /// Result of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Replayed {
+pub(crate) struct ReplayResult {
     pub(crate) transactions: u64,
     pub(crate) records: u64,
     /// Bytes that were logged by transactions without a commit.
@@ -65,22 +65,22 @@ pub(super) fn replay(
     pages: &RecoveringPages<'_>,
     catalog: TableIdOf,
     mut reader: LogReader,
-    watch: Watch<'_>,
-) -> Result<Replayed, RecoveryError> {
+    watch: RecoveryObserver<'_>,
+) -> Result<ReplayResult, RecoveryError> {
     let start = reader.end();
     let threads = thread::available_parallelism().map_or(1, usize::from).min(16);
-    let stripes: Vec<Mutex<()>> = (0..STRIPES).map(|_| Mutex::new(())).collect();
+    let stripes: Vec<Mutex<()>> = (0..LOCK_COUNT).map(|_| Mutex::new(())).collect();
     let mut replayed = thread::scope(|scope| {
         let (mut senders, mut appliers) = (Vec::new(), Vec::new());
         for number in 0..threads {
-            let (sender, blocks) = sync_channel(BLOCKS_AHEAD);
-            let share = Share { engine, catalog, stripes: &stripes, number, threads };
+            let (sender, blocks) = sync_channel(MAX_QUEUED_BLOCKS);
+            let share = ReplayShare { engine, catalog, stripes: &stripes, number, threads };
             senders.push(sender);
             let applier = thread::spawn_scoped(scope, move || share.apply_all(&blocks));
             appliers.push(applier.map_err(|error| pages.no_threads(error))?);
         }
         let batch = KeyBatch::new(engine.room_to_replay());
-        let mut committed = Committed { engine, pages, appliers: senders, batch, by_key: 0 };
+        let mut committed = CommittedBlocks { engine, pages, appliers: senders, batch, by_key: 0 };
         let distributed = distribute(&mut reader, &mut committed, watch)
             .and_then(|replayed| committed.batch.apply(engine, pages).map(|()| replayed));
         let mut records = committed.by_key;
@@ -89,16 +89,16 @@ pub(super) fn replay(
             let applied = applier.join().expect("an applier does not panic")?;
             records += applied;
         }
-        Ok::<_, RecoveryError>(Replayed { records, ..distributed? })
+        Ok::<_, RecoveryError>(ReplayResult { records, ..distributed? })
     })?;
     (replayed.start, replayed.end) = (start, reader.end());
-    give_back_ids(engine);
+    release_unused_ids(engine);
     Ok(replayed)
 }
 
 /// Destination of committed blocks: records of paged tables are added to a batch, and blocks with
 /// other records are sent to every thread.
-struct Committed<'r> {
+struct CommittedBlocks<'r> {
     engine: &'r Engine,
     pages: &'r RecoveringPages<'r>,
     appliers: Vec<SyncSender<Block>>,
@@ -107,7 +107,7 @@ struct Committed<'r> {
     by_key: u64,
 }
 
-impl Committed<'_> {
+impl CommittedBlocks<'_> {
     fn take(&mut self, block: &Block) -> Result<(), RecoveryError> {
         let mut has_others = false;
         for (lsn, record) in block.records() {
@@ -134,11 +134,11 @@ impl Committed<'_> {
 /// without a commit.
 fn distribute(
     reader: &mut LogReader,
-    committed: &mut Committed<'_>,
-    watch: Watch<'_>,
-) -> Result<Replayed, RecoveryError> {
+    committed: &mut CommittedBlocks<'_>,
+    watch: RecoveryObserver<'_>,
+) -> Result<ReplayResult, RecoveryError> {
     let (start, mut reported) = (reader.end(), reader.end());
-    let mut parts = Parts::default();
+    let mut parts = UncommittedParts::default();
     let mut transactions = 0;
     while let Some(block) = reader.next_block()? {
         if block.end.0 - reported.0 >= PROGRESS_BYTES {
@@ -166,13 +166,13 @@ fn distribute(
             }
         }
     }
-    Ok(Replayed { transactions, uncommitted_bytes: parts.bytes(), ..Replayed::default() })
+    Ok(ReplayResult { transactions, uncommitted_bytes: parts.bytes(), ..ReplayResult::default() })
 }
 
 /// Parts of transactions without a commit yet, by their start. Ordered, so that the choice between
 /// two with equal bytes is deterministic.
 #[derive(Default)]
-struct Parts {
+struct UncommittedParts {
     by_start: BTreeMap<Lsn, TransactionParts>,
     /// Bytes of the blocks that are kept.
     kept_bytes: u64,
@@ -191,7 +191,7 @@ impl TransactionParts {
     }
 }
 
-impl Parts {
+impl UncommittedParts {
     /// Returns the bytes of all parts.
     fn bytes(&self) -> u64 {
         self.by_start.values().map(|parts| parts.bytes).sum()
@@ -205,7 +205,7 @@ impl Parts {
         let Some(blocks) = &mut parts.blocks else { return };
         blocks.push(block);
         self.kept_bytes += bytes;
-        if self.kept_bytes > KEPT_BYTES
+        if self.kept_bytes > MAX_KEPT_BYTES
             && let Some(most) = self.by_start.values_mut().max_by_key(|parts| parts.kept_bytes())
         {
             self.kept_bytes -= most.kept_bytes();
@@ -238,7 +238,7 @@ impl Parts {
 }
 
 /// State of one thread, which applies its share of the keys.
-struct Share<'r> {
+struct ReplayShare<'r> {
     engine: &'r Engine,
     catalog: TableIdOf,
     stripes: &'r [Mutex<()>],
@@ -246,7 +246,7 @@ struct Share<'r> {
     threads: usize,
 }
 
-impl Share<'_> {
+impl ReplayShare<'_> {
     /// Applies this thread's records of all blocks; returns their number.
     fn apply_all(&self, blocks: &Receiver<Block>) -> Result<u64, RecoveryError> {
         let participation = self.engine.domain.participate();
@@ -312,7 +312,7 @@ impl Share<'_> {
     /// Stores the effect of a record's log entry at `lsn`, unless a later entry was applied
     /// already: the record's address, or for a deletion a tombstone with its LSN.
     fn set(&self, table: &Records, rid: Rid, lsn: Lsn, address: Option<Address>) {
-        let _exclusive = self.stripes[rid.number() as usize % STRIPES].lock();
+        let _exclusive = self.stripes[rid.number() as usize % LOCK_COUNT].lock();
         let before = table.array().load(rid);
         let there = match before {
             // SAFETY: replaced and freed under the record's stripe only.
@@ -336,18 +336,18 @@ impl Share<'_> {
 }
 
 /// Frees the ids of deleted records and unused ids, and counts the other records.
-fn give_back_ids(engine: &Engine) {
+fn release_unused_ids(engine: &Engine) {
     for table in engine.tables() {
         engine.raise_table_id(table.id);
         let mut records = 0;
         for rid in (0..table.rids().handed_out()).map(Rid::new) {
             match table.array().load(rid) {
                 IndirectionEntry::Dead => unreachable!("replay leaves no dead records"),
-                IndirectionEntry::Empty => table.rids().give_back(rid),
+                IndirectionEntry::Empty => table.rids().release(rid),
                 IndirectionEntry::Address(_) => records += 1,
                 IndirectionEntry::Version(tombstone) => {
                     table.array().clear(rid);
-                    table.rids().give_back(rid);
+                    table.rids().release(rid);
                     // SAFETY: unlinked, and the threads of the replay have ended.
                     unsafe { tombstone.free(table.memory()) };
                 }

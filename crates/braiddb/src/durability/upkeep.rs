@@ -1,17 +1,17 @@
 //! Upkeep tasks: checkpoints, which shorten recovery, and subsequent compaction, which reduces disk
 //! usage. One runs at a time, as a task among the transactions.
 
-use super::checkpoint::{self, Checkpoint, Written};
-use super::compact::{self, Compacted};
-use crate::page::HolesFrom;
-use crate::sched::{self, Cause, Job};
+use super::checkpoint::{self, CheckpointInfo, WrittenCheckpoint};
+use super::compact::{self, CompactionResult};
+use crate::page::HoleSearch;
+use crate::sched::{self, Job, WaitCause};
 use crate::transaction::{OperationError, WorkerTransactions};
 
 /// Writes a checkpoint of the database to which the current worker thread belongs.
 ///
 /// # Errors
 /// `Unlogged` if the database has no log; `CheckpointUnderWay`; errors of the device.
-pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
+pub(crate) async fn checkpoint() -> Result<CheckpointInfo, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
@@ -24,26 +24,26 @@ pub(crate) async fn checkpoint() -> Result<Checkpoint, OperationError> {
 ///
 /// # Errors
 /// The errors of [`checkpoint()`].
-pub(crate) async fn compact() -> Result<Compacted, OperationError> {
+pub(crate) async fn compact() -> Result<CompactionResult, OperationError> {
     compact_as(true).await
 }
 
-async fn compact_as(waits_for_snapshots: bool) -> Result<Compacted, OperationError> {
+async fn compact_as(waits_for_snapshots: bool) -> Result<CompactionResult, OperationError> {
     let mut compacted = sched::upkeep(keep_small(waits_for_snapshots)).await?;
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     while files.remove_spare() {
         // A file system may take milliseconds to remove a file.
-        sched::yield_now(Cause::Memory).await;
+        sched::yield_now(WaitCause::Memory).await;
     }
     if let Some(pages) = engine.pages() {
-        let mut from = HolesFrom::default();
+        let mut from = HoleSearch::default();
         // Closing the database waits for this task.
         while !engine.checkpoints.stopping()
-            && let Some(bytes) = pages.give_back_between(&mut from)
+            && let Some(bytes) = pages.release_holes(&mut from)
         {
             compacted.page_bytes += bytes;
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         engine.expect_checkpoint();
     }
@@ -56,12 +56,12 @@ async fn compact_as(waits_for_snapshots: bool) -> Result<Compacted, OperationErr
 ///
 /// # Errors
 /// The errors of [`checkpoint()`]; `CheckpointUnderWay` only if the database is closing.
-pub(crate) async fn compact_in_turn() -> Result<Compacted, OperationError> {
+pub(crate) async fn compact_in_turn() -> Result<CompactionResult, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     loop {
         match compact_as(false).await {
             Err(OperationError::CheckpointUnderWay) if !engine.checkpoints.stopping() => {
-                engine.checkpoints.until_over().await;
+                engine.checkpoints.wait_until_finished().await;
             }
             compacted => return compacted,
         }
@@ -71,17 +71,17 @@ pub(crate) async fn compact_in_turn() -> Result<Compacted, OperationError> {
 /// Writes a checkpoint, and frees segments of the log with few live records. Waits for open
 /// snapshots only on an explicit request, because they may be held forever and would prevent other
 /// upkeep.
-async fn keep_small(waits_for_snapshots: bool) -> Result<Compacted, OperationError> {
+async fn keep_small(waits_for_snapshots: bool) -> Result<CompactionResult, OperationError> {
     let engine = WorkerTransactions::current().engine().clone();
     let files = engine.log.files().ok_or(OperationError::Unlogged)?;
     let _under_way = engine.checkpoints.begin().ok_or(OperationError::CheckpointUnderWay)?;
     let _loan = files.end_loan_when_dropped();
     let written = checkpoint::write(&files).await?;
-    let Written { checkpoint: Checkpoint { lsn, records, bytes, .. }, .. } = written;
+    let WrittenCheckpoint { checkpoint: CheckpointInfo { lsn, records, bytes, .. }, .. } = written;
     tracing::info!(lsn = lsn.0, records, bytes, "wrote a checkpoint");
     let compacted = compact::compact(&files, written, waits_for_snapshots).await?;
     if compacted.segments > 0 {
-        let Compacted { segments, moved, bytes, .. } = compacted;
+        let CompactionResult { segments, moved, bytes, .. } = compacted;
         tracing::info!(segments, moved, bytes, "freed segments of the log");
     }
     Ok(compacted)

@@ -5,9 +5,9 @@ use std::cmp::Ordering as Order;
 use smallvec::SmallVec;
 
 use super::insert::Separator;
-use super::key::{SearchKey, Word};
+use super::key::{KeyWord, SearchKey};
 use super::node::{FANOUT, LatchedNode, NodeRef};
-use super::tree::Index;
+use super::tree::IndexTree;
 use crate::rid::Rid;
 use crate::sync::atomic::Ordering;
 
@@ -17,7 +17,7 @@ use crate::sync::atomic::Ordering;
 /// rightmost. The last one is the root.
 #[derive(Debug)]
 pub(crate) struct Appender<'i> {
-    index: &'i Index,
+    index: &'i IndexTree,
     spine: SmallVec<[LatchedNode<'i>; 8]>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Appender<'i> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OutOfOrder;
 
-impl Index {
+impl IndexTree {
     /// Returns an appender to this index, which must be empty and must not be used otherwise until
     /// the appender is dropped.
     pub(crate) fn appender(&self) -> Appender<'_> {
@@ -77,7 +77,7 @@ impl<'i> Appender<'i> {
     fn link(&mut self, level: usize, separator: &Separator, child: NodeRef) {
         let Some(node) = self.spine.get(level) else {
             let root = self.allocate(level as u64);
-            root.insert_at(0, 0, self.spine[level - 1].reference().0, Word::NONE);
+            root.insert_at(0, 0, self.spine[level - 1].reference().0, KeyWord::NONE);
             root.insert_at(1, separator.head, child.0, separator.word);
             self.index.set_root(root.reference());
             self.spine.push(root);
@@ -90,7 +90,7 @@ impl<'i> Appender<'i> {
         }
         let right = self.allocate(level as u64);
         // The separator of its first child is stored in its parent.
-        right.insert_at(0, 0, child.0, Word::NONE);
+        right.insert_at(0, 0, child.0, KeyWord::NONE);
         self.link(level + 1, separator, right.reference());
         self.spine[level] = right;
     }

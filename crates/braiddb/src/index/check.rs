@@ -5,13 +5,13 @@ use std::cmp::Ordering as Order;
 
 use super::key::SearchKey;
 use super::node::{HeldNode, NodeRef};
-use super::tree::Index;
+use super::tree::IndexTree;
 use crate::sync::atomic::Ordering;
 
 /// Range of a node's keys: includes the first key and excludes the second; `None` is no bound.
-type Range = (Option<Vec<u8>>, Option<Vec<u8>>);
+type NodeKeyRange = (Option<Vec<u8>>, Option<Vec<u8>>);
 
-impl Index {
+impl IndexTree {
     /// Panics if the tree violates an invariant. The tree must not change during the call.
     pub(super) fn check(&self) {
         // Relaxed: no thread changes it.
@@ -24,7 +24,7 @@ impl Index {
     }
 }
 
-fn check_node(node: HeldNode<'_>, (low, high): &Range, nodes: &mut [u64]) {
+fn check_node(node: HeldNode<'_>, (low, high): &NodeKeyRange, nodes: &mut [u64]) {
     nodes[node.level() as usize] += 1;
     let count = node.count();
     let version = node.latch.version().expect("a linked node is not obsolete");

@@ -9,9 +9,9 @@ use std::ops::Bound;
 
 use smallvec::SmallVec;
 
-use super::key::{HeldKey, SearchKey, Word};
-use super::node::{HeldNode, Node, NodeRef};
-use super::tree::Index;
+use super::key::{HeldKey, KeyWord, SearchKey};
+use super::node::{HeldNode, IndexNode, NodeRef};
+use super::tree::IndexTree;
 use crate::latch::Restart;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
@@ -49,7 +49,7 @@ impl LeafEntry<'_> {
 /// Position in a key range of an index.
 #[derive(Debug)]
 pub(crate) struct Cursor<'i> {
-    index: &'i Index,
+    index: &'i IndexTree,
     /// Start of the next leaf's entries, in scan direction; `None` at the end.
     next: Option<Bound<Bytes>>,
     /// Position after the entries of the last peek.
@@ -59,7 +59,7 @@ pub(crate) struct Cursor<'i> {
     reverse: bool,
 }
 
-impl Index {
+impl IndexTree {
     /// Returns a cursor over the keys between two bounds, from the lower to the upper one, or in
     /// reverse.
     pub(crate) fn cursor(
@@ -76,7 +76,7 @@ impl Index {
 
 /// Reason why a visit to a leaf ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stopped {
+enum LeafVisitEnd {
     /// The requested number of entries was copied; the leaf has more.
     Full,
     /// End of the leaf.
@@ -86,10 +86,10 @@ enum Stopped {
 }
 
 /// Result of a visit to one leaf.
-struct Visited {
+struct LeafVisit {
     /// End of the leaf's range in scan direction; `None` if the tree has no keys beyond it.
     fence: Option<Bytes>,
-    stopped: Stopped,
+    stopped: LeafVisitEnd,
 }
 
 impl Cursor<'_> {
@@ -125,8 +125,8 @@ impl Cursor<'_> {
                 Err(Restart) => continue,
             };
             let after = match (visited.stopped, visited.fence) {
-                (Stopped::Full, _) => Some(behind(&out[most - 1])),
-                (Stopped::LeafEnd, Some(fence)) if self.may_go_on(&fence) => {
+                (LeafVisitEnd::Full, _) => Some(behind(&out[most - 1])),
+                (LeafVisitEnd::LeafEnd, Some(fence)) if self.can_continue(&fence) => {
                     Some(if self.reverse { Bound::Excluded(fence) } else { Bound::Included(fence) })
                 }
                 _ => None,
@@ -152,7 +152,7 @@ impl Cursor<'_> {
     }
 
     /// Returns whether the range may contain keys beyond `fence`.
-    fn may_go_on(&self, fence: &[u8]) -> bool {
+    fn can_continue(&self, fence: &[u8]) -> bool {
         match &self.end {
             Bound::Unbounded => true,
             Bound::Included(end) | Bound::Excluded(end) if self.reverse => fence > end.as_slice(),
@@ -168,14 +168,14 @@ impl Cursor<'_> {
         start: &Bound<Bytes>,
         out: &mut Vec<LeafEntry<'g>>,
         most: usize,
-    ) -> Result<Visited, Restart> {
+    ) -> Result<LeafVisit, Restart> {
         let (mut node, mut version) = self.index.root(operation)?;
         let mut fence = None;
         loop {
             if node.level() == 0 {
                 let stopped = self.copy_leaf(node, start, out, most);
                 node.latch.validate(version)?;
-                return Ok(Visited { fence, stopped });
+                return Ok(LeafVisit { fence, stopped });
             }
             let (place, boundary) = self.child_place(node, start);
             let child = node.child(place, version)?;
@@ -221,7 +221,7 @@ impl Cursor<'_> {
         start: &Bound<Bytes>,
         out: &mut Vec<LeafEntry<'g>>,
         most: usize,
-    ) -> Stopped {
+    ) -> LeafVisitEnd {
         let count = node.count();
         let lower_bound = |key: &Bytes| node.lower_bound(&SearchKey::new(key));
         let places: &mut dyn Iterator<Item = usize> = if self.reverse {
@@ -247,19 +247,19 @@ impl Cursor<'_> {
         };
         for place in places {
             let key = node.key(place);
-            if key.word() == Word::NONE {
+            if key.word() == KeyWord::NONE {
                 // The place is being emptied, so validation will fail.
                 continue;
             }
             if self.is_beyond_end(key) {
-                return Stopped::RangeEnd;
+                return LeafVisitEnd::RangeEnd;
             }
             if out.len() == most {
-                return Stopped::Full;
+                return LeafVisitEnd::Full;
             }
             out.push(LeafEntry { key, rid: key.rid() });
         }
-        Stopped::LeafEnd
+        LeafVisitEnd::LeafEnd
     }
 
     fn is_beyond_end(&self, key: HeldKey<'_>) -> bool {
@@ -283,7 +283,7 @@ fn behind(entry: &LeafEntry<'_>) -> Bound<Bytes> {
 
 fn key_at(node: HeldNode<'_>, place: usize) -> Bytes {
     let key = node.key(place);
-    if key.word() == Word::NONE {
+    if key.word() == KeyWord::NONE {
         return Bytes::new();
     }
     key.with_bytes(Bytes::from_slice)
@@ -291,7 +291,7 @@ fn key_at(node: HeldNode<'_>, place: usize) -> Bytes {
 
 fn prefetch_node(node: NodeRef) {
     let start = node.pointer().cast::<u8>();
-    for offset in (0..size_of::<Node>()).step_by(CACHE_LINE_BYTES) {
+    for offset in (0..size_of::<IndexNode>()).step_by(CACHE_LINE_BYTES) {
         sched::prefetch(start.wrapping_add(offset));
     }
 }

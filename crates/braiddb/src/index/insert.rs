@@ -3,9 +3,9 @@
 //! A full node is split before an insertion below it, from the top down. So a split always finds
 //! room for its separator in the parent, and holds two latches at most.
 
-use super::key::{HeldKey, KeyCell, SearchKey, Word};
+use super::key::{HeldKey, KeyCell, KeyWord, SearchKey};
 use super::node::{FANOUT, LatchedNode, NodeRef};
-use super::tree::{Index, Path, Step};
+use super::tree::{IndexPath, IndexPathStep, IndexTree};
 use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
@@ -14,10 +14,10 @@ use crate::rid::Rid;
 /// Lower end of a new right sibling's range.
 pub(super) struct Separator {
     pub(super) head: u64,
-    pub(super) word: Word,
+    pub(super) word: KeyWord,
 }
 
-impl Index {
+impl IndexTree {
     /// Maps `key` to `rid`, unless it is mapped already. Does not suspend, because an earlier
     /// lookup has prefetched the path.
     ///
@@ -63,17 +63,22 @@ impl Index {
     }
 
     /// Returns the word of a leaf's entry.
-    pub(super) fn leaf_word(&self, key: &SearchKey<'_>, rid: Rid) -> Word {
+    pub(super) fn leaf_word(&self, key: &SearchKey<'_>, rid: Rid) -> KeyWord {
         if key.is_long() {
-            Word::long(KeyCell::allocate(&self.memory, key.bytes, rid.number()))
+            KeyWord::long(KeyCell::allocate(&self.memory, key.bytes, rid.number()))
         } else {
-            Word::inline(key.bytes.len(), rid.number())
+            KeyWord::inline(key.bytes.len(), rid.number())
         }
     }
 
     /// Splits the node at a depth of a path. If its parent is full, splits the parent instead, and
     /// so on upwards.
-    fn split(&self, path: &Path<'_>, depth: usize, key: &SearchKey<'_>) -> Result<(), Restart> {
+    fn split(
+        &self,
+        path: &IndexPath<'_>,
+        depth: usize,
+        key: &SearchKey<'_>,
+    ) -> Result<(), Restart> {
         let full = path[depth];
         let Some(above) = depth.checked_sub(1) else { return self.split_root(full, key) };
         let parent = path[above];
@@ -92,7 +97,7 @@ impl Index {
         Ok(())
     }
 
-    fn split_root(&self, full: Step<'_>, key: &SearchKey<'_>) -> Result<(), Restart> {
+    fn split_root(&self, full: IndexPathStep<'_>, key: &SearchKey<'_>) -> Result<(), Restart> {
         // It is still the root, because a root that is replaced changes its version.
         let mut node = full.node.acquire(full.version)?;
         if !is_planted(Bug::SplitUnnoticedByReaders) {
@@ -100,7 +105,7 @@ impl Index {
         }
         let (right, separator) = self.split_latched(&node, full.place, key);
         let root = LatchedNode::allocate(&self.memory, node.level() + 1);
-        root.insert_at(0, 0, node.reference().0, Word::NONE);
+        root.insert_at(0, 0, node.reference().0, KeyWord::NONE);
         root.insert_at(1, separator.head, right.0, separator.word);
         self.count_nodes(root.level(), 1);
         self.set_root(root.release());
@@ -123,7 +128,7 @@ impl Index {
             let from = if appends { FANOUT - 1 } else { FANOUT / 2 };
             let separator = Separator { head: node.head(from), word: node.key(from).word() };
             node.move_tail(from, &right);
-            right.set_separator(0, 0, Word::NONE);
+            right.set_separator(0, 0, KeyWord::NONE);
             return (right.release(), separator);
         }
         let (place, _) = node.lower_bound(key);
@@ -149,9 +154,9 @@ impl Index {
         let common = left.iter().zip(right).take_while(|(l, r)| l == r).count();
         let key = SearchKey::new(&right[..=common]);
         let word = if key.is_long() {
-            Word::long(KeyCell::allocate(&self.memory, key.bytes, 0))
+            KeyWord::long(KeyCell::allocate(&self.memory, key.bytes, 0))
         } else {
-            Word::inline(key.bytes.len(), 0)
+            KeyWord::inline(key.bytes.len(), 0)
         };
         Separator { head: key.head, word }
     }

@@ -17,7 +17,7 @@ use std::cmp::Ordering as Order;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim;
 use crate::rid::Rid;
 
@@ -27,27 +27,27 @@ pub const MAX_KEY_BYTES: usize = 2048;
 
 const TAG_SHIFT: u32 = 56;
 const PAYLOAD_MASK: u64 = (1 << TAG_SHIFT) - 1;
-const LONG: u64 = 10;
-const EIGHT_BYTES: u64 = 9;
+const LONG_KEY_TAG: u64 = 10;
+const EIGHT_BYTES_TAG: u64 = 9;
 const _: () = assert!(Rid::LIMIT <= PAYLOAD_MASK);
 
 /// Word next to a head; the table in the module documentation defines it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Word(pub(super) u64);
+pub(super) struct KeyWord(pub(super) u64);
 
-impl Word {
+impl KeyWord {
     /// An empty place; minus infinity as a separator.
-    pub(super) const NONE: Word = Word(0);
+    pub(super) const NONE: KeyWord = KeyWord(0);
 
     pub(super) fn inline(bytes: usize, payload: u64) -> Self {
         assert!(bytes <= 8 && payload <= PAYLOAD_MASK);
-        Word((bytes as u64 + 1) << TAG_SHIFT | payload)
+        KeyWord((bytes as u64 + 1) << TAG_SHIFT | payload)
     }
 
     pub(super) fn long(cell: KeyCell) -> Self {
         let address = cell.0.as_ptr() as u64;
         assert!(address <= PAYLOAD_MASK, "user addresses have 56 bits at most");
-        Word(LONG << TAG_SHIFT | address)
+        KeyWord(LONG_KEY_TAG << TAG_SHIFT | address)
     }
 
     pub(super) fn tag(self) -> u64 {
@@ -61,7 +61,8 @@ impl Word {
     /// Returns the cell of a long key.
     pub(super) fn cell(self) -> Option<KeyCell> {
         let address = (self.0 & PAYLOAD_MASK) as *mut KeyHeader;
-        (self.tag() == LONG).then(|| KeyCell(NonNull::new(address).expect("a long key's address")))
+        (self.tag() == LONG_KEY_TAG)
+            .then(|| KeyCell(NonNull::new(address).expect("a long key's address")))
     }
 }
 
@@ -82,7 +83,7 @@ unsafe impl Send for KeyCell {}
 
 impl KeyCell {
     pub(super) fn allocate(memory: &MemoryCounters, key: &[u8], rid: u64) -> Self {
-        let block = memory.allocate(Kind::Key, Self::layout(key.len())).cast::<KeyHeader>();
+        let block = memory.allocate(MemoryKind::Key, Self::layout(key.len())).cast::<KeyHeader>();
         // SAFETY: fresh, aligned for the header, and long enough for header and key.
         unsafe {
             block.write(KeyHeader { rid, bytes: key.len() as u64 });
@@ -100,7 +101,7 @@ impl KeyCell {
         // SAFETY: allocated until here.
         let layout = Self::layout(unsafe { self.bytes() }.len());
         // SAFETY: allocated with this layout; the rest is the caller's contract.
-        unsafe { memory.free(Kind::Key, self.0.cast(), layout) }
+        unsafe { memory.free(MemoryKind::Key, self.0.cast(), layout) }
     }
 
     /// Frees the cell after no operation can hold it any more.
@@ -111,7 +112,7 @@ impl KeyCell {
         // SAFETY: allocated as long as this thread does not turn (the caller's contract).
         let layout = Self::layout(unsafe { self.bytes() }.len());
         // SAFETY: allocated with this layout; the rest is the caller's contract.
-        unsafe { reclaim::retire_block(memory, Kind::Key, self.0.cast(), layout) }
+        unsafe { reclaim::retire_block(memory, MemoryKind::Key, self.0.cast(), layout) }
     }
 
     /// Returns the whole key.
@@ -156,7 +157,7 @@ impl<'a> SearchKey<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         match bytes.first_chunk::<8>() {
             Some(head) => {
-                let tag = if bytes.len() == 8 { EIGHT_BYTES } else { LONG };
+                let tag = if bytes.len() == 8 { EIGHT_BYTES_TAG } else { LONG_KEY_TAG };
                 Self { head: u64::from_be_bytes(*head), tag, bytes }
             }
             None => {
@@ -168,7 +169,7 @@ impl<'a> SearchKey<'a> {
     }
 
     pub(super) fn is_long(&self) -> bool {
-        self.tag == LONG
+        self.tag == LONG_KEY_TAG
     }
 }
 
@@ -176,7 +177,7 @@ impl<'a> SearchKey<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeldKey<'n> {
     head: u64,
-    word: Word,
+    word: KeyWord,
     held: PhantomData<&'n KeyHeader>,
 }
 
@@ -186,7 +187,7 @@ impl<'n> HeldKey<'n> {
     /// # Safety
     /// The word's cell, if it has one, is not freed for `'n`.
     #[inline(always)]
-    pub(super) unsafe fn new(head: u64, word: Word) -> Self {
+    pub(super) unsafe fn new(head: u64, word: KeyWord) -> Self {
         Self { head, word, held: PhantomData }
     }
 
@@ -195,7 +196,7 @@ impl<'n> HeldKey<'n> {
     }
 
     #[inline(always)]
-    pub(super) fn word(self) -> Word {
+    pub(super) fn word(self) -> KeyWord {
         self.word
     }
 
@@ -212,7 +213,7 @@ impl<'n> HeldKey<'n> {
     /// Returns the key's bytes, if it has exactly eight.
     #[inline(always)]
     pub(super) fn whole(self) -> Option<[u8; 8]> {
-        (self.word.tag() == EIGHT_BYTES).then(|| self.head.to_be_bytes())
+        (self.word.tag() == EIGHT_BYTES_TAG).then(|| self.head.to_be_bytes())
     }
 
     /// Passes the key's bytes to `look`.

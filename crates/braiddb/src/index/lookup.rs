@@ -2,13 +2,13 @@
 
 use super::key::{HeldKey, SearchKey};
 use super::node::HeldNode;
-use super::tree::Index;
+use super::tree::IndexTree;
 use crate::latch::{LatchVersion, Restart};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
 
-impl Index {
+impl IndexTree {
     /// Returns the record id of `key`. The id is not reused at least as long as the guard lasts.
     #[inline]
     pub(crate) async fn get(&self, key: &[u8], operation: &OperationGuard) -> Option<Rid> {

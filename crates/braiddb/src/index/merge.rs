@@ -9,26 +9,27 @@
 //! and is freed after the grace period. So a reader of either node restarts, unless it had finished
 //! with the node before.
 
-use super::key::{SearchKey, Word};
+use super::key::{KeyWord, SearchKey};
 use super::node::{FANOUT, LatchedNode};
-use super::tree::{Index, Step};
+use super::tree::{IndexPathStep, IndexTree};
 use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 
 /// Maximum number of entries of a merged node, so that it is not split again soon.
-const MERGED_MOST: usize = FANOUT / 4 * 3;
+const MAX_MERGED_ENTRIES: usize = FANOUT / 4 * 3;
 /// Maximum number of entries of a node that tries a merge.
-const SPARSE: usize = FANOUT / 2;
+const MAX_SPARSE_ENTRIES: usize = FANOUT / 2;
 /// A sparse leaf tries a merge whenever its number of entries is a multiple of this, or less.
-const STEP: usize = FANOUT.div_ceil(8);
+const MERGE_CHECK_INTERVAL: usize = FANOUT.div_ceil(8);
 
 /// Returns whether a leaf tries a merge after a key was removed from it.
 pub(super) fn should_look(count: usize) -> bool {
-    count <= SPARSE && (count.is_multiple_of(STEP) || count < STEP)
+    count <= MAX_SPARSE_ENTRIES
+        && (count.is_multiple_of(MERGE_CHECK_INTERVAL) || count < MERGE_CHECK_INTERVAL)
 }
 
-impl Index {
+impl IndexTree {
     /// Merges the node of a level whose range contains `key` with a neighbour, if they fit well in
     /// one node; then its parent, which has lost a child, and so on.
     pub(super) fn merge_from(
@@ -61,7 +62,7 @@ impl Index {
             return Ok(false);
         };
         let parent = path[above];
-        if path[above + 1].node.count() > SPARSE {
+        if path[above + 1].node.count() > MAX_SPARSE_ENTRIES {
             return Ok(false);
         }
         for left in [parent.place.checked_sub(1), Some(parent.place)].into_iter().flatten() {
@@ -73,7 +74,7 @@ impl Index {
     }
 
     /// Tries to merge the child at `place` with the next one. Returns whether it did.
-    fn try_merge_pair(&self, parent: Step<'_>, place: usize) -> Result<bool, Restart> {
+    fn try_merge_pair(&self, parent: IndexPathStep<'_>, place: usize) -> Result<bool, Restart> {
         if place + 1 >= parent.node.count() {
             parent.node.latch.validate(parent.version)?;
             return Ok(false);
@@ -81,7 +82,7 @@ impl Index {
         let left = parent.node.child(place, parent.version)?;
         let right = parent.node.child(place + 1, parent.version)?;
         let (left_version, right_version) = (left.latch.version()?, right.latch.version()?);
-        let fits = left.count() + right.count() <= MERGED_MOST;
+        let fits = left.count() + right.count() <= MAX_MERGED_ENTRIES;
         if !fits {
             left.latch.validate(left_version)?;
             right.latch.validate(right_version)?;
@@ -113,7 +114,7 @@ fn absorb(
     place: usize,
     left: &LatchedNode<'_>,
     right: &LatchedNode<'_>,
-) -> Option<Word> {
+) -> Option<KeyWord> {
     let separator = parent.key(place + 1);
     let start = left.count();
     for from in 0..right.count() {

@@ -26,4 +26,4 @@ mod tree;
 pub(crate) use append::Appender;
 pub(crate) use cursor::{Cursor, LeafEntry};
 pub use key::MAX_KEY_BYTES;
-pub(crate) use tree::Index;
+pub(crate) use tree::IndexTree;

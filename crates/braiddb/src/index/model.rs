@@ -8,7 +8,7 @@ use loom::model::Builder;
 use loom::thread;
 use smallvec::SmallVec;
 
-use super::key::{SearchKey, Word};
+use super::key::{KeyWord, SearchKey};
 use super::node::LatchedNode;
 use super::*;
 use crate::memory::MemoryCounters;
@@ -17,17 +17,17 @@ use crate::rid::Rid;
 use crate::sched::run_now;
 
 /// Creates a tree with two leaves below a root: key 1, and key 5 from the separator 3.
-fn two_leaves(memory: Arc<MemoryCounters>) -> Index {
-    let index = Index::new(memory);
+fn two_leaves(memory: Arc<MemoryCounters>) -> IndexTree {
+    let index = IndexTree::new(memory);
     let operation = reclaim::enter();
     index.insert(&[1], Rid::new(1), &operation).unwrap();
     let (left, _) = index.root(&operation).unwrap();
     let right = LatchedNode::allocate(&index.memory, 0);
     let (key, separator) = (SearchKey::new(&[5]), SearchKey::new(&[3]));
-    right.insert_at(0, key.head, Word::inline(1, 5).0, Word::NONE);
+    right.insert_at(0, key.head, KeyWord::inline(1, 5).0, KeyWord::NONE);
     let root = LatchedNode::allocate(&index.memory, 1);
-    root.insert_at(0, 0, left.reference().0, Word::NONE);
-    root.insert_at(1, separator.head, right.release().0, Word::inline(1, 0));
+    root.insert_at(0, 0, left.reference().0, KeyWord::NONE);
+    root.insert_at(1, separator.head, right.release().0, KeyWord::inline(1, 0));
     index.count_nodes(0, 1);
     index.count_nodes(1, 1);
     index.set_root(root.release());
@@ -36,7 +36,7 @@ fn two_leaves(memory: Arc<MemoryCounters>) -> Index {
 }
 
 /// Runs `other` concurrently with a merge of the two leaves.
-fn beside_a_merge(other: fn(&Index, &OperationGuard)) {
+fn beside_a_merge(other: fn(&IndexTree, &OperationGuard)) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(2);
     builder.check(move || {
@@ -64,7 +64,7 @@ fn beside_a_merge(other: fn(&Index, &OperationGuard)) {
 }
 
 /// Returns the keys that a scan visits.
-fn scan(index: &Index, operation: &OperationGuard, reverse: bool) -> Vec<u64> {
+fn scan(index: &IndexTree, operation: &OperationGuard, reverse: bool) -> Vec<u64> {
     let (mut cursor, mut batch, mut found) =
         (index.cursor(Bound::Unbounded, Bound::Unbounded, reverse), Vec::new(), Vec::new());
     while run_now(cursor.next_batch(operation, &mut batch, 2)) {

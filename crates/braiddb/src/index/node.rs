@@ -28,9 +28,9 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 
-use super::key::{HeldKey, Word};
-use crate::latch::{Latch, LatchVersion, Latched, Restart};
-use crate::memory::{Kind, MemoryCounters};
+use super::key::{HeldKey, KeyWord};
+use crate::latch::{Latch, LatchGuard, LatchVersion, Restart};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, OperationGuard};
 use crate::sync;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -50,23 +50,23 @@ const LINE_BYTES: usize = 64;
 #[derive(Debug)]
 #[cfg_attr(not(any(loom, braid_simulation)), repr(C, align(128)))]
 #[cfg_attr(any(loom, braid_simulation), repr(C, align(64)))]
-pub(super) struct Node {
+pub(super) struct IndexNode {
     pub(super) latch: Latch,
     pub(super) hints: [AtomicU64; FANOUT / GROUP - 1],
     count: AtomicU64,
-    pub(super) groups: [Group; FANOUT / GROUP],
+    pub(super) groups: [EntryGroup; FANOUT / GROUP],
 }
 
 /// A group of entries; the head of its first entry is a hint.
 #[derive(Debug)]
 #[cfg_attr(not(any(loom, braid_simulation)), repr(C, align(128)))]
 #[cfg_attr(any(loom, braid_simulation), repr(C))]
-pub(super) struct Group {
+pub(super) struct EntryGroup {
     pub(super) heads: [AtomicU64; GROUP],
     words: [AtomicU64; GROUP],
 }
 
-impl Group {
+impl EntryGroup {
     fn new() -> Self {
         Self {
             heads: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
@@ -90,15 +90,15 @@ impl Group {
 
 #[repr(C, align(64))]
 struct InnerNode {
-    node: Node,
+    node: IndexNode,
     tails: [AtomicU64; FANOUT],
 }
 
 #[cfg(not(any(loom, braid_simulation)))]
 const _: () = {
-    assert!(std::mem::offset_of!(Node, groups) == 2 * LINE_BYTES);
-    assert!(size_of::<Group>() == 2 * LINE_BYTES);
-    assert!(size_of::<Node>() == 1 << 10);
+    assert!(std::mem::offset_of!(IndexNode, groups) == 2 * LINE_BYTES);
+    assert!(size_of::<EntryGroup>() == 2 * LINE_BYTES);
+    assert!(size_of::<IndexNode>() == 1 << 10);
     assert!(size_of::<InnerNode>() <= 2 << 10);
 };
 
@@ -112,18 +112,18 @@ impl NodeRef {
     /// Allocates an empty node.
     pub(super) fn allocate(memory: &MemoryCounters, level: u64) -> Self {
         assert!(level <= LEVEL_MASK);
-        let block = memory.allocate(Kind::Node, Self::layout(level));
+        let block = memory.allocate(MemoryKind::Node, Self::layout(level));
         let zeros = || std::array::from_fn(|_| AtomicU64::new(0));
-        let node = Node {
+        let node = IndexNode {
             latch: Latch::new(),
             hints: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
             count: AtomicU64::new(0),
-            groups: std::array::from_fn(|_| Group::new()),
+            groups: std::array::from_fn(|_| EntryGroup::new()),
         };
         // SAFETY: fresh memory of the layout of what is written.
         unsafe {
             if level == 0 {
-                block.cast::<Node>().write(node);
+                block.cast::<IndexNode>().write(node);
             } else {
                 block.cast::<InnerNode>().write(InnerNode { node, tails: zeros() });
             }
@@ -138,7 +138,7 @@ impl NodeRef {
     pub(super) unsafe fn free(self, memory: &MemoryCounters) {
         let block = NonNull::new(self.pointer().cast_mut().cast()).expect("never null");
         // SAFETY: allocated with this layout; the rest is the caller's contract.
-        unsafe { memory.free(Kind::Node, block, Self::layout(self.level())) }
+        unsafe { memory.free(MemoryKind::Node, block, Self::layout(self.level())) }
     }
 
     /// Frees the node, but nothing that it references, after no operation can hold it any more.
@@ -148,11 +148,14 @@ impl NodeRef {
     pub(super) unsafe fn retire(self, memory: &MemoryCounters) {
         let block = NonNull::new(self.pointer().cast_mut().cast()).expect("never null");
         // SAFETY: allocated with this layout; the rest is the caller's contract.
-        unsafe { reclaim::retire_block(memory, Kind::Node, block, Self::layout(self.level())) }
+        unsafe {
+            reclaim::retire_block(memory, MemoryKind::Node, block, Self::layout(self.level()))
+        }
     }
 
     fn layout(level: u64) -> Layout {
-        let whole = if level == 0 { Layout::new::<Node>() } else { Layout::new::<InnerNode>() };
+        let whole =
+            if level == 0 { Layout::new::<IndexNode>() } else { Layout::new::<InnerNode>() };
         // Nodes of models and simulations stay small, because their memory budgets assume that.
         if cfg!(any(loom, braid_simulation)) {
             return whole;
@@ -172,8 +175,8 @@ impl NodeRef {
     }
 
     #[inline(always)]
-    pub(super) fn pointer(self) -> *const Node {
-        (self.0 & !LEVEL_MASK) as *const Node
+    pub(super) fn pointer(self) -> *const IndexNode {
+        (self.0 & !LEVEL_MASK) as *const IndexNode
     }
 
     /// Returns the node, for access.
@@ -213,7 +216,7 @@ impl<'n> HeldNode<'n> {
 
     /// Returns the node's contents.
     #[inline(always)]
-    pub(super) fn node(self) -> &'n Node {
+    pub(super) fn node(self) -> &'n IndexNode {
         // SAFETY: a node's first word is its latch.
         unsafe { sync::assert_not_freed(self.reference.pointer().cast()) };
         // SAFETY: allocated for `'n` (the type's invariant), and made of atomics alone.
@@ -239,7 +242,7 @@ impl<'n> HeldNode<'n> {
         };
         // SAFETY: a long key that a node references is allocated as long as the node may be
         // accessed (this type's invariant).
-        unsafe { HeldKey::new(self.head(place), Word(word)) }
+        unsafe { HeldKey::new(self.head(place), KeyWord(word)) }
     }
 
     /// Returns the child at `place`, if the node has not changed since `version` was taken.
@@ -260,10 +263,10 @@ impl<'n> HeldNode<'n> {
 }
 
 impl Deref for HeldNode<'_> {
-    type Target = Node;
+    type Target = IndexNode;
 
     #[inline(always)]
-    fn deref(&self) -> &Node {
+    fn deref(&self) -> &IndexNode {
         self.node()
     }
 }
@@ -273,7 +276,7 @@ impl Deref for HeldNode<'_> {
 #[must_use]
 pub(super) struct LatchedNode<'n> {
     node: HeldNode<'n>,
-    latched: Latched<'n>,
+    latched: LatchGuard<'n>,
 }
 
 impl<'n> LatchedNode<'n> {
@@ -306,7 +309,7 @@ impl<'n> LatchedNode<'n> {
     ///
     /// # Panics
     /// If the node is full.
-    pub(super) fn insert_at(&self, place: usize, head: u64, word: u64, tail: Word) {
+    pub(super) fn insert_at(&self, place: usize, head: u64, word: u64, tail: KeyWord) {
         let count = self.count();
         assert!(place <= count && count < FANOUT);
         self.open_place(place, count);
@@ -348,7 +351,7 @@ impl<'n> LatchedNode<'n> {
     }
 
     /// Replaces the separator of entry `place` in an inner node.
-    pub(super) fn set_separator(&self, place: usize, head: u64, tail: Word) {
+    pub(super) fn set_separator(&self, place: usize, head: u64, tail: KeyWord) {
         store(self.head_at(place), head);
         store(&self.tails()[place], tail.0);
         self.refresh_hints(place);
@@ -364,7 +367,7 @@ impl<'n> Deref for LatchedNode<'n> {
     }
 }
 
-impl Node {
+impl IndexNode {
     /// Returns the number of entries; a reader validates before it relies on it.
     #[inline(always)]
     pub(super) fn count(&self) -> usize {

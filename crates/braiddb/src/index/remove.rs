@@ -1,15 +1,15 @@
 //! Removal, and unlinking of empty leaves. Sparse nodes are merged (`merge`).
 
-use super::key::{SearchKey, Word};
+use super::key::{KeyWord, SearchKey};
 use super::merge;
 use super::node::LatchedNode;
-use super::tree::Index;
+use super::tree::IndexTree;
 use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 
-impl Index {
+impl IndexTree {
     /// Removes `key` if it is mapped to `rid`. Does not suspend.
     pub(crate) fn remove(&self, key: &[u8], rid: Rid, operation: &OperationGuard) -> bool {
         let key = SearchKey::new(key);
@@ -76,7 +76,7 @@ impl Index {
             // The next child takes over the range, including its lower end.
             self.retire_key(ancestor.key(1).word());
             ancestor.remove_at(0);
-            ancestor.set_separator(0, 0, Word::NONE);
+            ancestor.set_separator(0, 0, KeyWord::NONE);
         } else {
             self.retire_key(ancestor.key(place).word());
             ancestor.remove_at(place);
@@ -107,7 +107,7 @@ impl Index {
     }
 
     /// Retires a long key's memory.
-    pub(super) fn retire_key(&self, word: Word) {
+    pub(super) fn retire_key(&self, word: KeyWord) {
         if let Some(cell) = word.cell() {
             // SAFETY: unlinked by the caller under the latch, which only one task can do.
             unsafe { cell.retire(&self.memory) };

@@ -3,7 +3,7 @@
 use std::cmp::Ordering as Order;
 
 use super::key::{HeldKey, SearchKey};
-use super::node::{GROUP, HeldNode, Node};
+use super::node::{GROUP, HeldNode, IndexNode};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Returns the number of sorted words that are at most `head`, counted without branches.
@@ -17,7 +17,7 @@ fn count_at_most<const N: usize>(words: &[AtomicU64; N], head: u64) -> usize {
     count
 }
 
-impl Node {
+impl IndexNode {
     /// Returns the group with the last entry whose head is at most `head`.
     #[inline(always)]
     pub(super) fn group(&self, head: u64) -> usize {

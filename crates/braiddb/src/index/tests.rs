@@ -11,7 +11,7 @@ use smallvec::SmallVec;
 
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, Domain, Participation};
 use crate::rid::Rid;
 use crate::sched::run_now;
@@ -19,7 +19,7 @@ use crate::sched::run_now;
 type Model = BTreeMap<Vec<u8>, u64>;
 
 fn entries(
-    index: &Index,
+    index: &IndexTree,
     low: Bound<&[u8]>,
     high: Bound<&[u8]>,
     reverse: bool,
@@ -38,17 +38,17 @@ fn entries(
     found
 }
 
-fn get(index: &Index, key: &[u8]) -> Option<u64> {
+fn get(index: &IndexTree, key: &[u8]) -> Option<u64> {
     let guard = reclaim::enter();
     run_now(index.get(key, &guard)).map(Rid::number)
 }
 
-fn insert(index: &Index, key: &[u8], rid: u64) -> Result<(), u64> {
+fn insert(index: &IndexTree, key: &[u8], rid: u64) -> Result<(), u64> {
     let guard = reclaim::enter();
     index.insert(key, Rid::new(rid), &guard).map_err(Rid::number)
 }
 
-fn remove(index: &Index, key: &[u8], rid: u64) -> bool {
+fn remove(index: &IndexTree, key: &[u8], rid: u64) -> bool {
     let guard = reclaim::enter();
     index.remove(key, Rid::new(rid), &guard)
 }
@@ -75,7 +75,7 @@ proptest! {
             let memory = Arc::new(MemoryCounters::new());
             let domain = Arc::new(Domain::new(1, memory.clone()));
             let me = domain.participate();
-            let index = Index::new(memory.clone());
+            let index = IndexTree::new(memory.clone());
             let mut model = Model::new();
             for (number, (key, step)) in steps.into_iter().enumerate() {
                 let rid = number as u64;
@@ -125,23 +125,23 @@ proptest! {
             }
             prop_assert!(entries(&index, Bound::Unbounded, Bound::Unbounded, false).is_empty());
             while me.turn() {}
-            prop_assert_eq!(memory.bytes(Kind::Key), 0, "every long key was freed");
+            prop_assert_eq!(memory.bytes(MemoryKind::Key), 0, "every long key was freed");
             prop_assert!(index.nodes_by_level().iter().sum::<u64>() <= 2);
             drop(index);
-            prop_assert_eq!(memory.bytes(Kind::Node), 0);
+            prop_assert_eq!(memory.bytes(MemoryKind::Node), 0);
             Ok::<_, TestCaseError>(())
         })?;
     }
 }
 
 /// Creates a domain for `threads` threads, and an empty index.
-fn empty(threads: usize) -> (Arc<Domain>, Index) {
+fn empty(threads: usize) -> (Arc<Domain>, IndexTree) {
     let memory = Arc::new(MemoryCounters::new());
-    (Arc::new(Domain::new(threads, memory.clone())), Index::new(memory))
+    (Arc::new(Domain::new(threads, memory.clone())), IndexTree::new(memory))
 }
 
 /// Creates a domain in which this thread participates, and an empty index.
-fn alone() -> (Participation, Index) {
+fn alone() -> (Participation, IndexTree) {
     let (domain, index) = empty(1);
     (domain.participate(), index)
 }

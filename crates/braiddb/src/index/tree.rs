@@ -23,7 +23,7 @@ const MAX_LEVELS: usize = 16;
 /// the caller's operation guard. Everything that it reaches through validated links stays allocated
 /// as long as the guard lasts.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct IndexTree {
     pub(super) root: AtomicU64,
     /// Bit `l` is set while level `l` is too large for the processor's caches.
     cold_levels: AtomicU64,
@@ -33,7 +33,7 @@ pub(crate) struct Index {
 
 /// A node on the path from the root to a leaf, and the child on that path.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step<'g> {
+pub(super) struct IndexPathStep<'g> {
     pub(super) node: HeldNode<'g>,
     pub(super) version: LatchVersion,
     /// Place of the child; in a leaf, the place of the key or of its insertion.
@@ -41,9 +41,9 @@ pub(super) struct Step<'g> {
 }
 
 /// Path from the root to a leaf; the last step is the leaf.
-pub(super) type Path<'g> = SmallVec<[Step<'g>; 8]>;
+pub(super) type IndexPath<'g> = SmallVec<[IndexPathStep<'g>; 8]>;
 
-impl Index {
+impl IndexTree {
     /// Creates an empty index.
     pub(crate) fn new(memory: Arc<MemoryCounters>) -> Self {
         let root = NodeRef::allocate(&memory, 0);
@@ -121,18 +121,18 @@ impl Index {
         &self,
         key: &SearchKey<'_>,
         operation: &'g OperationGuard,
-    ) -> Result<Path<'g>, Restart> {
-        let mut path = Path::new();
+    ) -> Result<IndexPath<'g>, Restart> {
+        let mut path = IndexPath::new();
         let (mut node, mut version) = self.root(operation)?;
         loop {
             if node.level() == 0 {
                 let (place, _) = node.lower_bound(key);
-                path.push(Step { node, version, place });
+                path.push(IndexPathStep { node, version, place });
                 return Ok(path);
             }
             let place = node.child_place(key, node.group(key.head));
             let child = node.child(place, version)?;
-            path.push(Step { node, version, place });
+            path.push(IndexPathStep { node, version, place });
             let child_version = child.latch.version()?;
             // The child keeps its range as long as the link to it has not changed.
             node.latch.validate(version)?;
@@ -170,7 +170,7 @@ impl Index {
     }
 }
 
-impl Drop for Index {
+impl Drop for IndexTree {
     fn drop(&mut self) {
         // Relaxed: exclusive access.
         self.free_all(NodeRef(self.root.load(Ordering::Relaxed)));

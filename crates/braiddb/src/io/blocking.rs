@@ -5,38 +5,38 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::notify::Event;
-use super::transfer::{Call, Transfer};
+use super::notify::EventFd;
+use super::transfer::{OperationProgress, SystemCall};
 use super::{Completion, Device, Notify, Operation};
 
 /// Performs operations by blocking calls.
 #[derive(Debug)]
 pub(super) struct BlockingDevice {
-    event: Arc<Event>,
+    event: Arc<EventFd>,
     completed: VecDeque<Completion>,
 }
 
 impl BlockingDevice {
     pub(super) fn new() -> std::io::Result<Self> {
-        Ok(Self { event: Arc::new(Event::new(true)?), completed: VecDeque::new() })
+        Ok(Self { event: Arc::new(EventFd::new(true)?), completed: VecDeque::new() })
     }
 }
 
 /// Makes one call. Returns the bytes moved, or a negative error number.
-fn perform(descriptor: i32, call: &Call) -> i32 {
+fn perform(descriptor: i32, call: &SystemCall) -> i32 {
     let answer = match *call {
         // SAFETY: the transfer owns `bytes` writable bytes at `pointer`, exclusively.
-        Call::Read { pointer, bytes, offset } => unsafe {
+        SystemCall::Read { pointer, bytes, offset } => unsafe {
             libc::pread(descriptor, pointer.cast(), bytes, offset as libc::off_t)
         },
-        Call::Write { pointer, bytes, offset, sync } => {
+        SystemCall::Write { pointer, bytes, offset, sync } => {
             let part = libc::iovec { iov_base: pointer.cast_mut().cast(), iov_len: bytes };
             let flags = if sync { libc::RWF_DSYNC } else { 0 };
             // SAFETY: the transfer keeps `bytes` readable bytes at `pointer`; the call only reads.
             unsafe { libc::pwritev2(descriptor, &raw const part, 1, offset as libc::off_t, flags) }
         }
         // SAFETY: takes no pointers.
-        Call::Sync => unsafe { libc::fdatasync(descriptor) as libc::ssize_t },
+        SystemCall::Sync => unsafe { libc::fdatasync(descriptor) as libc::ssize_t },
     };
     if answer < 0 {
         return -std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
@@ -46,7 +46,7 @@ fn perform(descriptor: i32, call: &Call) -> i32 {
 
 impl Device for BlockingDevice {
     fn submit(&mut self, operation: Operation, token: u64) {
-        let mut transfer = Transfer::new(operation, token);
+        let mut transfer = OperationProgress::new(operation, token);
         let result = match transfer.open(false) {
             Ok(descriptor) => {
                 let descriptor = descriptor.expect("opened without waiting");

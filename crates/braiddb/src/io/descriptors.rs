@@ -36,14 +36,14 @@ const MIN_CAPACITY: u64 = 8;
 /// Number of stale queue entries that are tolerated before the queue is swept.
 const MAX_STALE: u64 = 64;
 
-static POOL: Pool = Pool {
+static POOL: DescriptorPool = DescriptorPool {
     queue: Mutex::new(VecDeque::new()),
     open: AtomicU64::new(0),
     reopened: AtomicU64::new(0),
 };
 
 /// Open files of all databases of the process.
-struct Pool {
+struct DescriptorPool {
     /// Files with a descriptor, in the order in which they are considered for closing.
     queue: Mutex<VecDeque<Weak<PooledFile>>>,
     open: AtomicU64,
@@ -52,7 +52,7 @@ struct Pool {
 
 /// Statistics of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PoolStats {
+pub(crate) struct DescriptorPoolStats {
     /// Number of open descriptors.
     pub(crate) open: u64,
     /// Number of files that were opened again after they had been closed.
@@ -60,9 +60,9 @@ pub(crate) struct PoolStats {
 }
 
 /// Returns the statistics of the process's pool of open files.
-pub(crate) fn pool_stats() -> PoolStats {
+pub(crate) fn pool_stats() -> DescriptorPoolStats {
     // Relaxed: statistics.
-    PoolStats {
+    DescriptorPoolStats {
         open: POOL.open.load(Ordering::Relaxed),
         reopened: POOL.reopened.load(Ordering::Relaxed),
     }
@@ -215,22 +215,24 @@ impl PooledFile {
     }
 
     /// Takes the descriptor if no operation uses it.
-    fn release_idle(&self) -> Released {
-        let Some(mut held) = self.descriptor.try_lock() else { return Released::InUse };
+    fn release_idle(&self) -> DescriptorTakeResult {
+        let Some(mut held) = self.descriptor.try_lock() else { return DescriptorTakeResult::InUse };
         match held.take() {
-            None => Released::Closed,
+            None => DescriptorTakeResult::Closed,
             // Clones are made under the lock only, so no other exists or can be created.
-            Some(descriptor) if Arc::strong_count(&descriptor) == 1 => Released::Idle(descriptor),
+            Some(descriptor) if Arc::strong_count(&descriptor) == 1 => {
+                DescriptorTakeResult::Idle(descriptor)
+            }
             Some(descriptor) => {
                 *held = Some(descriptor);
-                Released::InUse
+                DescriptorTakeResult::InUse
             }
         }
     }
 }
 
 /// Result of an attempt to take a file's descriptor.
-enum Released {
+enum DescriptorTakeResult {
     /// The caller closes it.
     Idle(Arc<Descriptor>),
     InUse,
@@ -238,7 +240,7 @@ enum Released {
     Closed,
 }
 
-impl Pool {
+impl DescriptorPool {
     /// Records that a file has a descriptor.
     fn enter(&self, file: &Arc<PooledFile>) {
         let mut queue = self.queue.lock();
@@ -302,9 +304,9 @@ impl Pool {
                 continue;
             }
             match file.release_idle() {
-                Released::Idle(descriptor) => idle.push(descriptor),
-                Released::InUse => queue.push_back(entry),
-                Released::Closed => {}
+                DescriptorTakeResult::Idle(descriptor) => idle.push(descriptor),
+                DescriptorTakeResult::InUse => queue.push_back(entry),
+                DescriptorTakeResult::Closed => {}
             }
         }
         drop(queue);
@@ -368,8 +370,8 @@ fn open_direct(path: &Path, mode: OpenMode) -> io::Result<std::fs::File> {
     }
     let opened = match options.clone().custom_flags(libc::O_DIRECT).open(path) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            static SAID: Once = Once::new();
-            SAID.call_once(|| {
+            static LIMIT_LOGGED: Once = Once::new();
+            LIMIT_LOGGED.call_once(|| {
                 let path = path.display();
                 tracing::warn!("no direct I/O on the file system of {path}: using its cache");
             });

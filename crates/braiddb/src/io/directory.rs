@@ -21,11 +21,11 @@ pub(crate) const LOCK_NAME: &str = "LOCK";
 pub(crate) struct Directory {
     handle: Arc<File>,
     read_only: bool,
-    backend: Backend,
+    backend: DirectoryBackend,
 }
 
 #[derive(Debug)]
-enum Backend {
+enum DirectoryBackend {
     Real { lock: Mutex<Option<std::fs::File>> },
     Simulated(SimulatedLock),
 }
@@ -89,7 +89,7 @@ impl Directory {
             }
         }
         let handle = Arc::new(File::unpooled(handle, path.to_owned()));
-        let backend = Backend::Real { lock: Mutex::new(Some(lock)) };
+        let backend = DirectoryBackend::Real { lock: Mutex::new(Some(lock)) };
         Ok(Self { handle, read_only: false, backend })
     }
 
@@ -106,7 +106,7 @@ impl Directory {
         let handle =
             std::fs::File::open(&path).map_err(|error| DirectoryError::io("open", &path, error))?;
         let handle = Arc::new(File::unpooled(handle, path));
-        let backend = Backend::Real { lock: Mutex::new(None) };
+        let backend = DirectoryBackend::Real { lock: Mutex::new(None) };
         Ok(Self { handle, read_only: true, backend })
     }
 
@@ -118,7 +118,7 @@ impl Directory {
         let path = PathBuf::from("simulated");
         let lock = disk.lock().ok_or_else(|| DirectoryError::AlreadyOpen(path.clone()))?;
         let handle = Arc::new(lock.handle(path));
-        Ok(Self { handle, read_only: false, backend: Backend::Simulated(lock) })
+        Ok(Self { handle, read_only: false, backend: DirectoryBackend::Simulated(lock) })
     }
 
     /// Opens the directory of a simulated disk for reading only. It is locked, so that it is not
@@ -142,8 +142,8 @@ impl Directory {
     /// Releases the lock of the directory, which must not be used through this value any more.
     pub(crate) fn unlock(&self) {
         match &self.backend {
-            Backend::Real { lock } => drop(lock.lock().take()),
-            Backend::Simulated(lock) => lock.unlock(),
+            DirectoryBackend::Real { lock } => drop(lock.lock().take()),
+            DirectoryBackend::Simulated(lock) => lock.unlock(),
         }
     }
 
@@ -169,8 +169,8 @@ impl Directory {
             }
         };
         let opened = match &self.backend {
-            Backend::Real { .. } => File::open_direct(&path, mode),
-            Backend::Simulated(lock) => {
+            DirectoryBackend::Real { .. } => File::open_direct(&path, mode),
+            DirectoryBackend::Simulated(lock) => {
                 let node = lock.open(name, mode);
                 node.map(|node| File::simulated(node, path.clone()))
             }
@@ -183,8 +183,8 @@ impl Directory {
     /// directory, which may be read-only.
     pub(crate) fn open_scratch(&self) -> Result<File, DirectoryError> {
         let made = match &self.backend {
-            Backend::Real { .. } => File::scratch(),
-            Backend::Simulated(_) => Err(std::io::ErrorKind::Unsupported.into()),
+            DirectoryBackend::Real { .. } => File::scratch(),
+            DirectoryBackend::Simulated(_) => Err(std::io::ErrorKind::Unsupported.into()),
         };
         made.map_err(|error| DirectoryError::io("make a file in", &std::env::temp_dir(), error))
     }
@@ -194,8 +194,8 @@ impl Directory {
         let path = self.path().join(from);
         self.may_change("rename", &path)?;
         let renamed = match &self.backend {
-            Backend::Real { .. } => std::fs::rename(&path, self.path().join(to)),
-            Backend::Simulated(lock) => lock.rename(from, to),
+            DirectoryBackend::Real { .. } => std::fs::rename(&path, self.path().join(to)),
+            DirectoryBackend::Simulated(lock) => lock.rename(from, to),
         };
         renamed.map_err(|error| DirectoryError::io("rename", &path, error))
     }
@@ -215,8 +215,8 @@ impl Directory {
         let path = self.path().join(name);
         self.may_change("remove", &path)?;
         let removed = match &self.backend {
-            Backend::Real { .. } => std::fs::remove_file(&path),
-            Backend::Simulated(lock) => lock.remove(name),
+            DirectoryBackend::Real { .. } => std::fs::remove_file(&path),
+            DirectoryBackend::Simulated(lock) => lock.remove(name),
         };
         removed.map_err(|error| DirectoryError::io("remove", &path, error))
     }
@@ -230,8 +230,8 @@ impl Directory {
     /// [`u64::MAX`] if unknown.
     pub(crate) fn available_bytes(&self) -> u64 {
         match &self.backend {
-            Backend::Real { .. } => self.handle.available_bytes(),
-            Backend::Simulated(lock) => lock.available_bytes(),
+            DirectoryBackend::Real { .. } => self.handle.available_bytes(),
+            DirectoryBackend::Simulated(lock) => lock.available_bytes(),
         }
     }
 
@@ -240,12 +240,12 @@ impl Directory {
         let failed = |error| DirectoryError::io("list", self.path(), error);
         let mut names = Vec::new();
         match &self.backend {
-            Backend::Real { .. } => {
+            DirectoryBackend::Real { .. } => {
                 for entry in std::fs::read_dir(self.path()).map_err(failed)? {
                     names.extend(entry.map_err(failed)?.file_name().into_string());
                 }
             }
-            Backend::Simulated(lock) => names = lock.list(),
+            DirectoryBackend::Simulated(lock) => names = lock.list(),
         }
         names.sort();
         Ok(names)

@@ -13,21 +13,21 @@ use std::sync::Arc;
 
 use super::SECTOR_BYTES;
 use super::descriptors::{Descriptor, PooledFile};
-use super::simulated::Node;
+use super::simulated::DiskHandle;
 
 /// An opened file, with the path by which it was opened, for error messages.
 #[derive(Debug)]
 pub(crate) struct File {
-    kind: Kind,
+    kind: FileBackend,
     path: PathBuf,
 }
 
 #[derive(Debug)]
-enum Kind {
+enum FileBackend {
     /// Open as long as this value exists: a directory or a scratch file.
     Unpooled(std::fs::File),
     Pooled(Arc<PooledFile>),
-    Simulated(Node),
+    Simulated(DiskHandle),
 }
 
 /// A file's descriptor, open as long as this value and the [`File`] exist.
@@ -62,20 +62,20 @@ pub(crate) enum OpenMode {
 impl File {
     /// Wraps an open file or directory.
     pub(super) fn unpooled(file: std::fs::File, path: PathBuf) -> Self {
-        Self { kind: Kind::Unpooled(file), path }
+        Self { kind: FileBackend::Unpooled(file), path }
     }
 
     /// Creates a handle for a file, or the directory, of a simulated disk.
-    pub(super) fn simulated(node: Node, path: PathBuf) -> Self {
-        Self { kind: Kind::Simulated(node), path }
+    pub(super) fn simulated(node: DiskHandle, path: PathBuf) -> Self {
+        Self { kind: FileBackend::Simulated(node), path }
     }
 
     /// Returns whether others, in this process or another, have the file open for reading only
     /// (`descriptors`).
     pub(crate) fn is_read_elsewhere(&self) -> bool {
         match &self.kind {
-            Kind::Pooled(file) => file.is_read_elsewhere(),
-            Kind::Unpooled(_) | Kind::Simulated(_) => false,
+            FileBackend::Pooled(file) => file.is_read_elsewhere(),
+            FileBackend::Unpooled(_) | FileBackend::Simulated(_) => false,
         }
     }
 
@@ -85,7 +85,7 @@ impl File {
     /// # Errors
     /// Errors of `open(2)`.
     pub(super) fn open_direct(path: &Path, mode: OpenMode) -> std::io::Result<Self> {
-        let kind = Kind::Pooled(PooledFile::open(path, mode)?);
+        let kind = FileBackend::Pooled(PooledFile::open(path, mode)?);
         Ok(Self { kind, path: path.to_owned() })
     }
 
@@ -101,9 +101,11 @@ impl File {
     /// Errors of `open(2)`.
     pub(super) fn descriptor(&self) -> std::io::Result<OpenDescriptor> {
         match &self.kind {
-            Kind::Unpooled(file) => Ok(OpenDescriptor::Unpooled(file.as_raw_fd())),
-            Kind::Pooled(file) => file.descriptor().map(OpenDescriptor::Pooled),
-            Kind::Simulated(_) => unreachable!("simulated files meet the simulated device only"),
+            FileBackend::Unpooled(file) => Ok(OpenDescriptor::Unpooled(file.as_raw_fd())),
+            FileBackend::Pooled(file) => file.descriptor().map(OpenDescriptor::Pooled),
+            FileBackend::Simulated(_) => {
+                unreachable!("simulated files meet the simulated device only")
+            }
         }
     }
 
@@ -113,16 +115,16 @@ impl File {
     /// Errors of `open(2)`.
     pub(super) fn descriptor_if_room(&self) -> std::io::Result<Option<OpenDescriptor>> {
         match &self.kind {
-            Kind::Pooled(file) => Ok(file.descriptor_if_room()?.map(OpenDescriptor::Pooled)),
+            FileBackend::Pooled(file) => Ok(file.descriptor_if_room()?.map(OpenDescriptor::Pooled)),
             _ => self.descriptor().map(Some),
         }
     }
 
     /// Returns the file's node on its simulated disk.
     #[cfg(any(test, braid_simulation))]
-    pub(super) fn node(&self) -> &Node {
+    pub(super) fn node(&self) -> &DiskHandle {
         match &self.kind {
-            Kind::Simulated(node) => node,
+            FileBackend::Simulated(node) => node,
             _ => unreachable!("real files never meet the simulated device"),
         }
     }
@@ -130,9 +132,9 @@ impl File {
     /// Returns the length of the file in bytes.
     pub(crate) fn length(&self) -> std::io::Result<u64> {
         match &self.kind {
-            Kind::Unpooled(file) => Ok(file.metadata()?.len()),
-            Kind::Pooled(file) => Ok(file.descriptor()?.file().metadata()?.len()),
-            Kind::Simulated(node) => Ok(node.length()),
+            FileBackend::Unpooled(file) => Ok(file.metadata()?.len()),
+            FileBackend::Pooled(file) => Ok(file.descriptor()?.file().metadata()?.len()),
+            FileBackend::Simulated(node) => Ok(node.length()),
         }
     }
 
@@ -143,9 +145,9 @@ impl File {
         while done < buffer.len() {
             let (rest, at) = (&mut buffer[done..], offset + done as u64);
             let read = match &self.kind {
-                Kind::Unpooled(file) => file.read_at(rest, at),
-                Kind::Pooled(file) => file.descriptor()?.file().read_at(rest, at),
-                Kind::Simulated(node) => node.read_at(rest, at),
+                FileBackend::Unpooled(file) => file.read_at(rest, at),
+                FileBackend::Pooled(file) => file.descriptor()?.file().read_at(rest, at),
+                FileBackend::Simulated(node) => node.read_at(rest, at),
             };
             match read {
                 Ok(0) => break,
@@ -172,25 +174,25 @@ impl File {
     /// Writes whole sectors.
     pub(crate) fn write_all_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<()> {
         match &self.kind {
-            Kind::Unpooled(file) => file.write_all_at(bytes, offset),
-            Kind::Pooled(file) => file.descriptor()?.file().write_all_at(bytes, offset),
-            Kind::Simulated(node) => node.write_all_at(bytes, offset),
+            FileBackend::Unpooled(file) => file.write_all_at(bytes, offset),
+            FileBackend::Pooled(file) => file.descriptor()?.file().write_all_at(bytes, offset),
+            FileBackend::Simulated(node) => node.write_all_at(bytes, offset),
         }
     }
 
     /// Makes written data, or the names in a directory, durable.
     pub(crate) fn sync(&self) -> std::io::Result<()> {
         match &self.kind {
-            Kind::Unpooled(file) => file.sync_all(),
-            Kind::Pooled(file) => file.descriptor()?.file().sync_all(),
-            Kind::Simulated(node) => node.sync(),
+            FileBackend::Unpooled(file) => file.sync_all(),
+            FileBackend::Pooled(file) => file.descriptor()?.file().sync_all(),
+            FileBackend::Simulated(node) => node.sync(),
         }
     }
 
     /// Returns the free bytes on the file system of a directory; [`u64::MAX`] if unknown.
     pub(super) fn available_bytes(&self) -> u64 {
         match &self.kind {
-            Kind::Unpooled(file) => available_bytes(file).unwrap_or(u64::MAX),
+            FileBackend::Unpooled(file) => available_bytes(file).unwrap_or(u64::MAX),
             _ => u64::MAX,
         }
     }
@@ -198,9 +200,9 @@ impl File {
     /// Truncates the file to a length, and frees the space after it.
     pub(crate) fn truncate(&self, bytes: u64) -> std::io::Result<()> {
         match &self.kind {
-            Kind::Unpooled(file) => file.set_len(bytes),
-            Kind::Pooled(file) => file.descriptor()?.file().set_len(bytes),
-            Kind::Simulated(node) => node.truncate(bytes),
+            FileBackend::Unpooled(file) => file.set_len(bytes),
+            FileBackend::Pooled(file) => file.descriptor()?.file().set_len(bytes),
+            FileBackend::Simulated(node) => node.truncate(bytes),
         }
     }
 
@@ -209,11 +211,11 @@ impl File {
     ///
     /// # Errors
     /// Errors of the operating system; `Unsupported` if the file system cannot do that.
-    pub(crate) fn give_back(&self, part: Range<u64>) -> std::io::Result<()> {
+    pub(crate) fn deallocate(&self, part: Range<u64>) -> std::io::Result<()> {
         match &self.kind {
-            Kind::Unpooled(file) => give_back(file, part),
-            Kind::Pooled(file) => give_back(file.descriptor()?.file(), part),
-            Kind::Simulated(node) => node.give_back(part),
+            FileBackend::Unpooled(file) => deallocate(file, part),
+            FileBackend::Pooled(file) => deallocate(file.descriptor()?.file(), part),
+            FileBackend::Simulated(node) => node.deallocate(part),
         }
     }
 
@@ -221,27 +223,29 @@ impl File {
     /// unknown.
     pub(crate) fn parts_with_space(&self) -> std::io::Result<Vec<Range<u64>>> {
         match &self.kind {
-            Kind::Unpooled(file) => parts_with_space(file),
-            Kind::Pooled(file) => parts_with_space(file.descriptor()?.file()),
-            Kind::Simulated(node) => Ok(node.parts_with_space()),
+            FileBackend::Unpooled(file) => parts_with_space(file),
+            FileBackend::Pooled(file) => parts_with_space(file.descriptor()?.file()),
+            FileBackend::Simulated(node) => Ok(node.parts_with_space()),
         }
     }
 
     /// Returns the same file under the path to which it was renamed.
     pub(super) fn renamed(&self, path: PathBuf) -> std::io::Result<Self> {
         match &self.kind {
-            Kind::Unpooled(file) => Ok(Self::unpooled(file.try_clone()?, path)),
-            Kind::Pooled(file) => Ok(Self { kind: Kind::Pooled(file.renamed(&path)), path }),
-            Kind::Simulated(node) => Ok(node.renamed(path)),
+            FileBackend::Unpooled(file) => Ok(Self::unpooled(file.try_clone()?, path)),
+            FileBackend::Pooled(file) => {
+                Ok(Self { kind: FileBackend::Pooled(file.renamed(&path)), path })
+            }
+            FileBackend::Simulated(node) => Ok(node.renamed(path)),
         }
     }
 
     /// Extends a file to at least this length, and allocates the space.
     pub(crate) fn allocate(&self, bytes: u64) -> std::io::Result<()> {
         match &self.kind {
-            Kind::Unpooled(file) => allocate(file, bytes),
-            Kind::Pooled(file) => allocate(file.descriptor()?.file(), bytes),
-            Kind::Simulated(node) => node.allocate(bytes),
+            FileBackend::Unpooled(file) => allocate(file, bytes),
+            FileBackend::Pooled(file) => allocate(file.descriptor()?.file(), bytes),
+            FileBackend::Simulated(node) => node.allocate(bytes),
         }
     }
 }
@@ -270,7 +274,7 @@ fn allocate(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
     }
 }
 
-fn give_back(file: &std::fs::File, part: Range<u64>) -> std::io::Result<()> {
+fn deallocate(file: &std::fs::File, part: Range<u64>) -> std::io::Result<()> {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     let (start, bytes) = (part.start as libc::off_t, (part.end - part.start) as libc::off_t);
     // SAFETY: takes no pointers.

@@ -31,7 +31,7 @@ pub(crate) use file::{File, OpenMode};
 #[cfg(not(any(test, braid_simulation)))]
 pub(crate) use simulated::SimulatedDisk;
 #[cfg(any(test, braid_simulation))]
-pub use simulated::{CrashCounts, FaultCounts, Faults, Moment, SimulatedDisk};
+pub use simulated::{CrashCounts, DiskMoment, FaultCounts, Faults, SimulatedDisk};
 
 /// Alignment in bytes of offset, length and memory of every direct transfer.
 pub(crate) const SECTOR_BYTES: usize = 4096;

@@ -8,9 +8,9 @@ use super::Notify;
 
 /// An eventfd.
 #[derive(Debug)]
-pub(super) struct Event(OwnedFd);
+pub(super) struct EventFd(OwnedFd);
 
-impl Event {
+impl EventFd {
     /// Creates an event; reads of it block unless `nonblocking` is true.
     pub(super) fn new(nonblocking: bool) -> std::io::Result<Self> {
         let flags = libc::EFD_CLOEXEC | if nonblocking { libc::EFD_NONBLOCK } else { 0 };
@@ -36,7 +36,7 @@ impl Event {
     }
 }
 
-impl Notify for Event {
+impl Notify for EventFd {
     fn notify(&self) {
         let one = 1u64;
         // SAFETY: writes 8 bytes of `one`. It can only fail when the counter is full, and then the

@@ -68,7 +68,7 @@ mod tests {
     use crate::io::{AlignedBuffer, SECTOR_BYTES};
 
     #[test]
-    fn what_is_written_is_read_and_leaves_nothing_behind() {
+    fn scratch_files_are_read_back_and_removed() {
         let directory = tempfile::tempdir().unwrap();
         let (one, other) = (
             File::scratch_in(directory.path()).unwrap(),

@@ -33,7 +33,7 @@ fn finish(device: &mut dyn Device) -> Vec<Completion> {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_data_is_read_back() {
     with_limit(PART_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         both(|device| {

@@ -12,11 +12,11 @@ use super::{Completion, File, Operation, SECTOR_BYTES, WriteSource};
 
 /// Maximum bytes of one call. The kernel takes lengths as 32 bits, and moves slightly less than 2
 /// GiB at a time.
-const MAX_CALL: usize = 1 << 30;
+const MAX_CALL_BYTES: usize = 1 << 30;
 
 /// One operation with the number of its completed bytes.
 #[derive(Debug)]
-pub(super) struct Transfer {
+pub(super) struct OperationProgress {
     operation: Operation,
     token: u64,
     done: usize,
@@ -25,7 +25,7 @@ pub(super) struct Transfer {
 
 /// One call to the kernel.
 #[derive(Debug)]
-pub(super) enum Call {
+pub(super) enum SystemCall {
     Read { pointer: *mut u8, bytes: usize, offset: u64 },
     Write { pointer: *const u8, bytes: usize, offset: u64, sync: bool },
     Sync,
@@ -41,7 +41,7 @@ impl WriteSource {
     }
 }
 
-impl Transfer {
+impl OperationProgress {
     pub(super) fn new(operation: Operation, token: u64) -> Self {
         Self { operation, token, done: 0, descriptor: None }
     }
@@ -80,14 +80,14 @@ impl Transfer {
     }
 
     /// Returns the next call to the kernel.
-    pub(super) fn call(&mut self) -> Call {
+    pub(super) fn call(&mut self) -> SystemCall {
         let done = self.done;
         match &mut self.operation {
             Operation::Read { offset, buffer, .. } => {
                 let offset = *offset + done as u64;
                 let rest = &mut buffer[done..];
-                let bytes = rest.len().min(MAX_CALL);
-                Call::Read { pointer: rest.as_mut_ptr(), bytes, offset }
+                let bytes = rest.len().min(MAX_CALL_BYTES);
+                SystemCall::Read { pointer: rest.as_mut_ptr(), bytes, offset }
             }
             Operation::Write { offset, source, sync, .. } => {
                 let (pointer, bytes) = source.bytes();
@@ -95,10 +95,10 @@ impl Transfer {
                 let offset = *offset + done as u64;
                 // SAFETY: `done` is within the source.
                 let pointer = unsafe { pointer.add(done) };
-                let bytes = (bytes - done).min(MAX_CALL);
-                Call::Write { pointer, bytes, offset, sync: *sync }
+                let bytes = (bytes - done).min(MAX_CALL_BYTES);
+                SystemCall::Write { pointer, bytes, offset, sync: *sync }
             }
-            Operation::Sync { .. } => Call::Sync,
+            Operation::Sync { .. } => SystemCall::Sync,
         }
     }
 

@@ -11,7 +11,7 @@ pub(crate) enum SimulatedDisk {}
 
 /// Uninhabited type of a simulated file.
 #[derive(Clone, Debug)]
-pub(super) enum Node {}
+pub(super) enum DiskHandle {}
 
 /// Uninhabited type of a directory lock.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl SimulatedLock {
         match *self {}
     }
 
-    pub(super) fn open(&self, _name: &str, _mode: OpenMode) -> std::io::Result<Node> {
+    pub(super) fn open(&self, _name: &str, _mode: OpenMode) -> std::io::Result<DiskHandle> {
         match *self {}
     }
 
@@ -61,7 +61,7 @@ impl SimulatedLock {
     }
 }
 
-impl Node {
+impl DiskHandle {
     pub(super) fn read_at(&self, _buffer: &mut [u8], _offset: u64) -> std::io::Result<usize> {
         match *self {}
     }
@@ -82,7 +82,7 @@ impl Node {
         match *self {}
     }
 
-    pub(super) fn give_back(&self, _part: Range<u64>) -> std::io::Result<()> {
+    pub(super) fn deallocate(&self, _part: Range<u64>) -> std::io::Result<()> {
         match *self {}
     }
 

@@ -19,8 +19,8 @@ use std::time::Duration;
 use io_uring::types::{Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode, squeue};
 
-use super::notify::Event;
-use super::transfer::{Call, Transfer};
+use super::notify::EventFd;
+use super::transfer::{OperationProgress, SystemCall};
 use super::{Completion, Device, Notify, Operation};
 
 /// Maximum number of operations in the kernel; the completion ring has room for twice as many.
@@ -31,14 +31,14 @@ const EVENT: u64 = u64::MAX;
 /// Ring of one worker.
 pub(super) struct UringDevice {
     ring: IoUring,
-    transfers: Vec<Option<Transfer>>,
+    transfers: Vec<Option<OperationProgress>>,
     free: Vec<usize>,
     queued: VecDeque<usize>,
     /// Transfers whose file cannot be opened; their errors are delivered next.
     failed: Vec<(usize, std::io::Error)>,
     in_kernel: usize,
     outstanding: usize,
-    event: Arc<Event>,
+    event: Arc<EventFd>,
     /// Destination of the event's read; boxed, because the kernel writes to it.
     event_count: Box<u64>,
     event_armed: bool,
@@ -67,7 +67,7 @@ impl UringDevice {
             failed: Vec::new(),
             in_kernel: 0,
             outstanding: 0,
-            event: Arc::new(Event::new(false)?),
+            event: Arc::new(EventFd::new(false)?),
             event_count: Box::new(0),
             event_armed: false,
             notified: false,
@@ -75,19 +75,19 @@ impl UringDevice {
     }
 
     /// Returns the submission entry of a transfer's next call.
-    fn entry(transfer: &mut Transfer, descriptor: Fd, place: usize) -> squeue::Entry {
+    fn entry(transfer: &mut OperationProgress, descriptor: Fd, place: usize) -> squeue::Entry {
         let entry = match transfer.call() {
-            Call::Read { pointer, bytes, offset } => {
+            SystemCall::Read { pointer, bytes, offset } => {
                 opcode::Read::new(descriptor, pointer, bytes as u32).offset(offset).build()
             }
-            Call::Write { pointer, bytes, offset, sync } => {
+            SystemCall::Write { pointer, bytes, offset, sync } => {
                 let flags = if sync { libc::RWF_DSYNC } else { 0 };
                 opcode::Write::new(descriptor, pointer, bytes as u32)
                     .offset(offset)
                     .rw_flags(flags)
                     .build()
             }
-            Call::Sync => opcode::Fsync::new(descriptor).flags(FsyncFlags::DATASYNC).build(),
+            SystemCall::Sync => opcode::Fsync::new(descriptor).flags(FsyncFlags::DATASYNC).build(),
         };
         entry.user_data(place as u64)
     }
@@ -173,7 +173,7 @@ impl UringDevice {
 
 impl Device for UringDevice {
     fn submit(&mut self, operation: Operation, token: u64) {
-        let transfer = Some(Transfer::new(operation, token));
+        let transfer = Some(OperationProgress::new(operation, token));
         let place = self.free.pop().unwrap_or(self.transfers.len());
         if place == self.transfers.len() {
             self.transfers.push(transfer);

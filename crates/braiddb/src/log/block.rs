@@ -17,9 +17,9 @@ pub(crate) const HEADER_BYTES: usize = 32;
 /// Maximum size of a common block, in bytes. The log admits common blocks without further checks of
 /// its space. A transaction that needs more is logged in parts. Only a part with a single record
 /// may be larger.
-pub(crate) const COMMON_BLOCK_BYTES: usize = 1 << 20;
+pub(crate) const MAX_COMMON_BLOCK_BYTES: usize = 1 << 20;
 /// Maximum size of any block, in bytes.
-pub(crate) const LARGE_BLOCK_BYTES: usize = 24 << 20;
+pub(crate) const MAX_LARGE_BLOCK_BYTES: usize = 24 << 20;
 
 on_disk! {
     /// The header at the start of every block.
@@ -46,7 +46,8 @@ const _: () = assert!(size_of::<BlockHeader>() == HEADER_BYTES);
 const _: () = assert!(std::mem::offset_of!(BlockHeader, checksum) == 20);
 const _: () = assert!(std::mem::offset_of!(BlockHeader, kind) == 30);
 const _: () = assert!(HEADER_BYTES.is_multiple_of(BLOCK_ALIGNMENT));
-const _: () = assert!(COMMON_BLOCK_BYTES / super::record::RECORD_HEADER_BYTES <= u16::MAX as usize);
+const _: () =
+    assert!(MAX_COMMON_BLOCK_BYTES / super::record::RECORD_HEADER_BYTES <= u16::MAX as usize);
 
 /// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +110,7 @@ impl BlockHeader {
             _ => return None,
         };
         let fits = header.lsn.get() == lsn.0
-            && (HEADER_BYTES..=LARGE_BLOCK_BYTES).contains(&length)
+            && (HEADER_BYTES..=MAX_LARGE_BLOCK_BYTES).contains(&length)
             && length.is_multiple_of(BLOCK_ALIGNMENT)
             && header.reserved == 0
             && u64::from(header.durable_distance.get()) <= lsn.0;

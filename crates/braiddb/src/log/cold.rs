@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordView, split_record};
 use super::segment::Segments;
-use super::{LARGE_BLOCK_BYTES, LogError, Lsn, WeakLogFiles};
+use super::{LogError, Lsn, MAX_LARGE_BLOCK_BYTES, WeakLogFiles};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
 use crate::sched;
 
@@ -113,7 +113,7 @@ impl ColdStore {
             let header = RecordHeader::ref_from_prefix(&memory[start..]);
             let (header, _) = header.expect("read at least a header");
             let whole = header.record_bytes();
-            if whole > LARGE_BLOCK_BYTES {
+            if whole > MAX_LARGE_BLOCK_BYTES {
                 return Err(self.damaged(last, "a record is longer than the maximum"));
             }
             if start + whole <= read {
@@ -137,7 +137,7 @@ impl ColdStore {
     ///
     /// # Errors
     /// Errors of the device; `Corrupt` if the segment is missing.
-    pub(crate) async fn read_stretch(&self, from: Lsn, to: Lsn) -> Result<ColdSpan, LogError> {
+    pub(crate) async fn read_segment_span(&self, from: Lsn, to: Lsn) -> Result<ColdSpan, LogError> {
         let (at, _) = sector_of(from);
         let bytes = to.0.saturating_sub(at.0).clamp(1, self.rest_on_disk(at));
         Ok(ColdSpan { memory: self.read_piece(at, bytes as usize).await?, at })

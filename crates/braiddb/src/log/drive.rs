@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::block::{BLOCK_ALIGNMENT, COMMON_BLOCK_BYTES};
-use super::extent::Purpose;
+use super::block::{BLOCK_ALIGNMENT, MAX_COMMON_BLOCK_BYTES};
+use super::extent::BlockPurpose;
 use super::ring::Ring;
 use super::space::Space;
 use super::tracker::{AnyTracker, HoleTracker};
@@ -12,7 +12,7 @@ use super::{Lsn, MAX_RING};
 use crate::sync::{Mutex, clock, thread, yield_thread};
 
 /// Blocks that a thread fills between two turns as leader.
-const BLOCKS_A_TURN: u64 = 16;
+const BLOCKS_PER_TURN: u64 = 16;
 
 /// Drives a hole tracker alone. Threads reserve and fill blocks in a ring as fast as possible. Each
 /// thread in turn looks for the prefix, which counts as durable immediately.
@@ -32,7 +32,7 @@ pub struct TrackerDrive {
 /// The result of a run.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
-pub struct TrackerDriven {
+pub struct TrackerDriveResult {
     /// Blocks that passed through the ring.
     pub blocks: u64,
     /// Duration of the run.
@@ -58,7 +58,7 @@ impl TrackerDrive {
     /// Sets [`TrackerDrive::block_bytes`].
     #[must_use]
     pub fn block_bytes(self, bytes: u64) -> Self {
-        let most = COMMON_BLOCK_BYTES as u64;
+        let most = MAX_COMMON_BLOCK_BYTES as u64;
         let block_bytes = bytes.clamp(1, most).next_multiple_of(BLOCK_ALIGNMENT as u64);
         Self { block_bytes, ..self }
     }
@@ -73,13 +73,14 @@ impl TrackerDrive {
     ///
     /// # Errors
     /// Errors of the operating system, if it has no memory for the ring.
-    pub fn run(self) -> std::io::Result<TrackerDriven> {
-        let least = Space::<AnyTracker>::least_ring(self.threads) + self.block_bytes;
+    pub fn run(self) -> std::io::Result<TrackerDriveResult> {
+        let least = Space::<AnyTracker>::min_ring_bytes(self.threads) + self.block_bytes;
         let ring_bytes = least.max(128 << 20).next_power_of_two().min(MAX_RING);
         let tracker = AnyTracker::new(self.tracker, self.threads, ring_bytes);
         let space = Space::new(self.threads, ring_bytes, tracker);
         space.start(Lsn::FIRST, Lsn::FIRST);
-        let drive = Drive { space, ring: Ring::new(ring_bytes as usize)?, leader: Mutex::new(()) };
+        let drive =
+            SharedDrive { space, ring: Ring::new(ring_bytes as usize)?, leader: Mutex::new(()) };
         // Touches the ring's pages before the clock starts.
         let page = [0; 4096];
         for at in (0..ring_bytes).step_by(page.len()) {
@@ -99,25 +100,25 @@ impl TrackerDrive {
         assert_eq!(end, drive.space.tail(), "every block was found");
         let blocks = (end.0 - Lsn::FIRST.0) / self.block_bytes;
         let (crawled_bytes, hopped_bytes) = (advances.crawled, advances.hopped);
-        Ok(TrackerDriven { blocks, elapsed, crawled_bytes, hopped_bytes })
+        Ok(TrackerDriveResult { blocks, elapsed, crawled_bytes, hopped_bytes })
     }
 }
 
 /// The state shared by the threads.
-struct Drive {
+struct SharedDrive {
     space: Space<AnyTracker>,
     ring: Ring,
     leader: Mutex<()>,
 }
 
-impl Drive {
+impl SharedDrive {
     fn fill(&self, filler: usize, bytes: u64, end: Instant) {
         let block = vec![filler as u8; bytes as usize];
         for number in 0_u64.. {
-            if number.is_multiple_of(BLOCKS_A_TURN) && clock::now() >= end {
+            if number.is_multiple_of(BLOCKS_PER_TURN) && clock::now() >= end {
                 break;
             }
-            while !self.space.admits(bytes, Purpose::Change) {
+            while !self.space.admits(bytes, BlockPurpose::Change) {
                 self.lead();
                 yield_thread();
             }
@@ -125,7 +126,7 @@ impl Drive {
             // SAFETY: the range is reserved, so only this thread accesses it until it is filled.
             unsafe { self.ring.copy_in(lsn.0, &block) };
             self.space.filled(filler, lsn, bytes, self.space.released());
-            if number.is_multiple_of(BLOCKS_A_TURN) {
+            if number.is_multiple_of(BLOCKS_PER_TURN) {
                 self.lead();
             }
         }

@@ -27,11 +27,11 @@ pub(crate) struct LogWatch {
     ended: AtomicBool,
     /// The number of wakers; changed under their lock.
     waiting: AtomicU64,
-    wakers: ModelMutex<Wakers>,
+    wakers: ModelMutex<LogWakers>,
 }
 
 #[derive(Debug, Default)]
-struct Wakers {
+struct LogWakers {
     next: u64,
     by_number: BTreeMap<u64, (Lsn, Waker)>,
 }
@@ -50,8 +50,8 @@ impl LogWatch {
     }
 
     /// Returns a future that is ready when more than `position` is durable, or the log has ended.
-    pub(crate) fn beyond(self: &Arc<Self>, position: Lsn) -> Beyond {
-        Beyond { watch: self.clone(), position, number: None }
+    pub(crate) fn beyond(self: &Arc<Self>, position: Lsn) -> WaitBeyond {
+        WaitBeyond { watch: self.clone(), position, number: None }
     }
 
     fn is_beyond(&self, position: Lsn) -> bool {
@@ -95,7 +95,7 @@ impl LogWatch {
         number
     }
 
-    fn take_back(&self, number: u64) {
+    fn deregister(&self, number: u64) {
         let mut wakers = self.wakers.lock();
         let taken = wakers.by_number.remove(&number);
         self.count(&wakers);
@@ -104,20 +104,20 @@ impl LogWatch {
         drop(taken);
     }
 
-    fn count(&self, wakers: &Wakers) {
+    fn count(&self, wakers: &LogWakers) {
         self.waiting.store(wakers.by_number.len() as u64, Ordering::SeqCst);
     }
 }
 
 /// See [`LogWatch::beyond`].
 #[derive(Debug)]
-pub(crate) struct Beyond {
+pub(crate) struct WaitBeyond {
     watch: Arc<LogWatch>,
     position: Lsn,
     number: Option<u64>,
 }
 
-impl Future for Beyond {
+impl Future for WaitBeyond {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
@@ -130,10 +130,10 @@ impl Future for Beyond {
     }
 }
 
-impl Drop for Beyond {
+impl Drop for WaitBeyond {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.watch.take_back(number);
+            self.watch.deregister(number);
         }
     }
 }

@@ -24,14 +24,14 @@
 
 use std::sync::Arc;
 
-use super::block::{BLOCK_ALIGNMENT, COMMON_BLOCK_BYTES};
+use super::block::{BLOCK_ALIGNMENT, MAX_COMMON_BLOCK_BYTES};
 use super::{LogError, Lsn};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 /// The purpose of a block. Each purpose may fill more of the log than the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Purpose {
+pub(crate) enum BlockPurpose {
     /// A transaction that writes a value.
     Change,
     /// A transaction that only deletes.
@@ -40,7 +40,7 @@ pub(crate) enum Purpose {
     Upkeep,
 }
 
-impl Purpose {
+impl BlockPurpose {
     const ALL: [Self; 3] = [Self::Change, Self::Deletion, Self::Upkeep];
 }
 
@@ -51,7 +51,7 @@ pub(super) const MIN_COMMON_BYTES: u64 = 16 << 10;
 const ALIGNMENT: u64 = BLOCK_ALIGNMENT as u64;
 
 /// Bounds of the space reserved for deletions and upkeep together, which is an eighth of a segment.
-const KEPT_FOR_DELETIONS: std::ops::RangeInclusive<u64> = 64 << 10..=8 << 20;
+const DELETION_RESERVE_BYTES: std::ops::RangeInclusive<u64> = 64 << 10..=8 << 20;
 /// Divisor for the part of that space which is reserved for upkeep.
 const UPKEEP_SHARE: u64 = 3;
 
@@ -85,7 +85,7 @@ pub(super) struct Extent {
 /// An extension that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DueExtension {
-    pub(super) purpose: Purpose,
+    pub(super) purpose: BlockPurpose,
     /// True if a transaction waits for it.
     pub(super) demanded: bool,
 }
@@ -95,8 +95,8 @@ impl Extent {
     pub(super) fn unbounded() -> Self {
         let unbounded = Self { segment_bytes: 0, ..Self::new(0, 0) };
         // Relaxed: no other thread has it yet.
-        unbounded.common_bytes.store(COMMON_BLOCK_BYTES as u64, Ordering::Relaxed);
-        unbounded.raise(u64::MAX, Purpose::Change);
+        unbounded.common_bytes.store(MAX_COMMON_BLOCK_BYTES as u64, Ordering::Relaxed);
+        unbounded.raise(u64::MAX, BlockPurpose::Change);
         unbounded
     }
 
@@ -119,7 +119,7 @@ impl Extent {
 
     /// Returns the limit for a purpose: its blocks end at or before it.
     #[inline]
-    pub(super) fn limit(&self, purpose: Purpose) -> u64 {
+    pub(super) fn limit(&self, purpose: BlockPurpose) -> u64 {
         // Acquire pairs with the Release in `raise`: the segments exist, and a later read of
         // `common_bytes` returns at least the value at the time of the raise.
         self.limits[purpose as usize].load(Ordering::Acquire)
@@ -134,13 +134,13 @@ impl Extent {
     }
 
     /// Returns whether a block for a purpose may end at `end`.
-    fn allows(&self, end: u64, purpose: Purpose) -> bool {
+    fn allows(&self, end: u64, purpose: BlockPurpose) -> bool {
         end <= self.limit(purpose)
     }
 
     /// Returns the end of the log on disk.
     pub(super) fn end(&self) -> Lsn {
-        Lsn(self.limit(Purpose::Upkeep))
+        Lsn(self.limit(BlockPurpose::Upkeep))
     }
 
     /// Returns a number that changes with each extension and each refusal.
@@ -150,7 +150,7 @@ impl Extent {
     }
 
     /// Returns the number of refused demands for a purpose.
-    pub(super) fn refusals(&self, purpose: Purpose) -> u64 {
+    pub(super) fn refusals(&self, purpose: BlockPurpose) -> u64 {
         // SeqCst: read between raising a waiter's flag and waiting.
         self.refusals[purpose as usize].load(Ordering::SeqCst)
     }
@@ -174,21 +174,21 @@ impl Extent {
 
     /// Returns the bytes reserved for deletions and upkeep.
     pub(super) fn kept_for_deletions(&self) -> u64 {
-        self.kept(Purpose::Change)
+        self.kept(BlockPurpose::Change)
     }
 
     /// Returns the bytes at the end that are reserved for other purposes.
-    fn kept(&self, purpose: Purpose) -> u64 {
+    fn kept(&self, purpose: BlockPurpose) -> u64 {
         if self.segment_bytes == 0 {
             return 0;
         }
-        let (least, most) = KEPT_FOR_DELETIONS.into_inner();
+        let (least, most) = DELETION_RESERVE_BYTES.into_inner();
         // Relaxed: written by the worker that prepares space; a statistic for others.
         let kept = (self.first_bytes.load(Ordering::Relaxed) / 8).clamp(least, most);
         match purpose {
-            Purpose::Change => kept,
-            Purpose::Deletion => kept / UPKEEP_SHARE,
-            Purpose::Upkeep => 0,
+            BlockPurpose::Change => kept,
+            BlockPurpose::Deletion => kept / UPKEEP_SHARE,
+            BlockPurpose::Upkeep => 0,
         }
     }
 
@@ -199,7 +199,7 @@ impl Extent {
     }
 
     /// Demands an extension in which a block for a purpose can end at `end`.
-    pub(super) fn demand(&self, end: u64, purpose: Purpose) {
+    pub(super) fn demand(&self, end: u64, purpose: BlockPurpose) {
         // Relaxed: ordered by the fence.
         self.demands[purpose as usize].fetch_max(end, Ordering::Relaxed);
         // Pairs with the fence in `PreparedSpace::finish`: if another worker is preparing space
@@ -210,15 +210,15 @@ impl Extent {
     /// Returns the extension that is due, if any: to meet a demand, or so that `ahead` bytes exist
     /// after the tail.
     pub(super) fn due(&self, tail: Lsn, ahead: u64) -> Option<DueExtension> {
-        let demanded = |purpose: &Purpose| {
+        let demanded = |purpose: &BlockPurpose| {
             // Relaxed: ordered by the fence in `PreparedSpace::finish`, see `demand`.
             let demand = self.demands[*purpose as usize].load(Ordering::Relaxed);
             !self.allows(demand, *purpose)
         };
-        if let Some(purpose) = Purpose::ALL.into_iter().rev().find(demanded) {
+        if let Some(purpose) = BlockPurpose::ALL.into_iter().rev().find(demanded) {
             return Some(DueExtension { purpose, demanded: true });
         }
-        let purpose = Purpose::Change;
+        let purpose = BlockPurpose::Change;
         // Relaxed: as in `kept`.
         let first_bytes = self.first_bytes.load(Ordering::Relaxed);
         let ahead =
@@ -236,13 +236,13 @@ impl Extent {
 
     /// Starts using a new end of the log on disk, which was made for a purpose. Changes cannot use
     /// space that was made for deletions or upkeep.
-    pub(super) fn extend(&self, end: Lsn, purpose: Purpose) {
+    pub(super) fn extend(&self, end: Lsn, purpose: BlockPurpose) {
         self.grow_shares(end, purpose);
         self.raise(end.0, purpose);
         self.resume();
         // Relaxed: written only by the worker that prepares space; a hint for others, see
         // `is_short`.
-        if purpose == Purpose::Change && self.short.swap(false, Ordering::Relaxed) {
+        if purpose == BlockPurpose::Change && self.short.swap(false, Ordering::Relaxed) {
             tracing::info!("the log can grow again: commits continue");
         }
         self.note_event();
@@ -252,19 +252,19 @@ impl Extent {
     /// anything.
     pub(super) fn share(&self) -> bool {
         let end = self.end();
-        self.grow_shares(end, Purpose::Change);
-        let shared = self.raise(end.0, Purpose::Change);
+        self.grow_shares(end, BlockPurpose::Change);
+        let shared = self.raise(end.0, BlockPurpose::Change);
         if shared {
-            self.extend(end, Purpose::Change);
+            self.extend(end, BlockPurpose::Change);
         }
         shared
     }
 
     /// Raises the block size and the reserved space to the shares of a log that extends to `end`.
     /// Called before its limits are raised.
-    fn grow_shares(&self, end: Lsn, purpose: Purpose) {
+    fn grow_shares(&self, end: Lsn, purpose: BlockPurpose) {
         let before = self.end().0;
-        if purpose != Purpose::Change && before > 0 {
+        if purpose != BlockPurpose::Change && before > 0 {
             return;
         }
         let first_bytes = end.0.min(self.segment_bytes);
@@ -282,9 +282,9 @@ impl Extent {
         self.common_bytes.fetch_max(common, Ordering::Relaxed);
     }
 
-    fn raise(&self, end: u64, purpose: Purpose) -> bool {
+    fn raise(&self, end: u64, purpose: BlockPurpose) -> bool {
         let mut raised = false;
-        for purpose in Purpose::ALL.into_iter().filter(|other| *other >= purpose) {
+        for purpose in BlockPurpose::ALL.into_iter().filter(|other| *other >= purpose) {
             let limit = end.saturating_sub(self.kept(purpose));
             // AcqRel: its Release pairs with the Acquire in `limit`. Only the worker that prepares
             // space raises limits.
@@ -294,13 +294,13 @@ impl Extent {
     }
 
     /// Refuses the demands for a purpose, and for purposes that may use less.
-    pub(super) fn refuse(&self, purpose: Purpose, error: LogError) {
+    pub(super) fn refuse(&self, purpose: BlockPurpose, error: LogError) {
         // Relaxed: as in `extend`.
         if !self.short.swap(true, Ordering::Relaxed) {
             tracing::warn!("{error}");
         }
         *self.newest_refusal.lock() = Some(Arc::new(error));
-        for purpose in Purpose::ALL.into_iter().filter(|other| *other <= purpose) {
+        for purpose in BlockPurpose::ALL.into_iter().filter(|other| *other <= purpose) {
             // Relaxed: demands made before this store are refused. A concurrent demand that is
             // overwritten here counts as made before.
             self.demands[purpose as usize].store(0, Ordering::Relaxed);
@@ -331,6 +331,6 @@ impl Extent {
 /// Returns the maximum size of a common block in a log with segments of `segment_bytes`. Small
 /// segments have small blocks, so that few segments are needed ahead of the filled part.
 pub(super) fn common_block_bytes(segment_bytes: u64) -> u64 {
-    let most = COMMON_BLOCK_BYTES as u64;
+    let most = MAX_COMMON_BLOCK_BYTES as u64;
     (segment_bytes / 16).clamp(MIN_COMMON_BYTES, most) / ALIGNMENT * ALIGNMENT
 }

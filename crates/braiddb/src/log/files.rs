@@ -4,15 +4,15 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use super::identity::{OWN_NUMBERS, read_header};
-use super::reader::{Block, Window};
-use super::reserve::A_LITTLE_MORE;
+use super::identity::{HEADER_FIELDS, read_header};
+use super::reader::{Block, LogWindow};
+use super::reserve::EXTRA_SEGMENTS;
 use super::segment::Segments;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, LOCK_NAME, OpenMode};
 use crate::sync::atomic::{Ordering, fence};
 
-const BLOCKS_AT_ONCE: usize = 4096;
+const BLOCKS_PER_READ: usize = 4096;
 const COPY_BYTES: usize = 1 << 20;
 
 /// Copies the bytes in `range` from one file to another, and makes the copy durable. Returns the
@@ -261,7 +261,7 @@ impl LogFiles {
         until: Lsn,
         most: usize,
     ) -> Result<(Vec<Block>, Lsn), LogError> {
-        let mut window = Window::new(self.0.clone());
+        let mut window = LogWindow::new(self.0.clone());
         let (mut at, mut blocks) = (from, Vec::new());
         while at < until && blocks.len() < most {
             let Some(block) = window.block(at)? else {
@@ -293,7 +293,7 @@ impl LogFiles {
     pub(crate) fn check_blocks(&self, checkpoint: Lsn, until: Lsn) -> Result<u64, LogError> {
         let (mut at, mut count) = (self.first_block(checkpoint), 0);
         while at < until {
-            let (blocks, end) = self.blocks(at, until, BLOCKS_AT_ONCE)?;
+            let (blocks, end) = self.blocks(at, until, BLOCKS_PER_READ)?;
             (at, count) = (end, count + blocks.len() as u64);
         }
         Ok(count)
@@ -327,7 +327,7 @@ impl LogFiles {
     /// Removes the reserve if it far exceeds the requirements of the next checkpoints. If that
     /// fails, the next call tries again.
     pub(crate) fn give_up_excess_reserve(&self) {
-        if let Err(error) = self.0.shrink_reserve(A_LITTLE_MORE) {
+        if let Err(error) = self.0.shrink_reserve(EXTRA_SEGMENTS) {
             tracing::debug!("cannot shrink the disk reserve: {error}");
         }
     }
@@ -385,7 +385,7 @@ impl LogFiles {
         &self,
         magic: [u8; 8],
         lsn: Lsn,
-        own: [u64; OWN_NUMBERS],
+        own: [u64; HEADER_FIELDS],
     ) -> AlignedBuffer {
         self.0.identity.sector_of(self.0.version(), magic, lsn.0, own)
     }
@@ -408,7 +408,7 @@ impl LogFiles {
         file: &File,
         magic: [u8; 8],
         lsn: Lsn,
-    ) -> Result<[u64; OWN_NUMBERS], LogError> {
+    ) -> Result<[u64; HEADER_FIELDS], LogError> {
         let header = read_header(file, magic)?;
         self.0.identity.check(&header, file, lsn)?;
         Ok(header.own.map(|number| number.get()))

@@ -13,8 +13,8 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::block::HEADER_BYTES;
-use super::extent::Purpose;
-use super::leader::{Flush, Leader, Step};
+use super::extent::BlockPurpose;
+use super::leader::{Flush, Leader, LeaderStep};
 use super::prepare::Preparation;
 use super::reservation::Reservation;
 use super::ring::Ring;
@@ -39,7 +39,7 @@ const WRITE_BYTES: u64 = 1 << 20;
 
 /// The on-disk part of a log.
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(super) struct LogDisk {
     pub(super) ring: Arc<Ring>,
     pub(super) segments: Arc<Segments>,
     leader: Leader,
@@ -83,7 +83,7 @@ pub(crate) struct FlushTurn {
     pub(crate) pending: bool,
 }
 
-impl Disk {
+impl LogDisk {
     pub(super) fn new(ring: Ring, segments: Arc<Segments>, flush_unit: u64) -> Self {
         Self {
             ring: Arc::new(ring),
@@ -106,7 +106,7 @@ impl Disk {
         // The size of the disk reserve is known only after the tables are loaded, so the first
         // change demands space for changes. If that space is not available, deletions and upkeep
         // can still use the log.
-        self.segments.extent.extend(self.segments.end(), Purpose::Deletion);
+        self.segments.extent.extend(self.segments.end(), BlockPurpose::Deletion);
         self.segments.extent.stall();
     }
 
@@ -175,9 +175,9 @@ impl Disk {
         let prepared = &self.segments.prepared;
         let (pad, writes) = (|| self.pad(space, padder), |from, to| self.writes(from, to));
         match self.leader.next(space, prepared, pad, writes) {
-            Step::Rest => false,
-            Step::Repeat => true,
-            Step::Submit(Flush { number, bytes, writes }) => {
+            LeaderStep::Rest => false,
+            LeaderStep::Repeat => true,
+            LeaderStep::Submit(Flush { number, bytes, writes }) => {
                 self.counters.flushes.add(1);
                 self.counters.bytes_written.add(bytes);
                 flush.outstanding += writes.len();

@@ -1,6 +1,6 @@
 //! Growth of the first segment's file: a small log has a small file.
 //!
-//! The file of a database's first segment starts with [`FIRST_BYTES`] of log, and doubles whenever
+//! The file of a database's first segment starts with [`INITIAL_FILE_BYTES`] of log, and doubles whenever
 //! the log needs more, until it is a whole segment. All other segments are created with their full
 //! size. The disk space of a database is thus proportional to the logged data, while a log of many
 //! segments is unaffected. A file is extended like a segment is created: durably and with its
@@ -20,7 +20,7 @@ use crate::io::{AlignedBuffer, File};
 use crate::sync::atomic::Ordering;
 
 /// Bytes of log in a new first segment's file.
-pub(super) const FIRST_BYTES: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 256 << 10 };
+pub(super) const INITIAL_FILE_BYTES: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 256 << 10 };
 
 impl Segments {
     /// Returns the end of the last file.
@@ -38,7 +38,7 @@ impl Segments {
 
     /// Returns the bytes of log in the file of a new segment.
     pub(super) fn bytes_when_made(&self, index: u64) -> u64 {
-        if index == 0 { FIRST_BYTES.min(self.segment_bytes()) } else { self.segment_bytes() }
+        if index == 0 { INITIAL_FILE_BYTES.min(self.segment_bytes()) } else { self.segment_bytes() }
     }
 
     /// Returns the bytes from the end of the last file to the end of its segment.

@@ -38,13 +38,13 @@ pub(super) const META_NAME: &str = "braid.meta";
 /// The file that reserves disk space for use when the disk is full.
 pub(super) const RESERVE_NAME: &str = "braid.reserve";
 /// Suffix of a file's name until the file is complete.
-pub(crate) const UNFINISHED: &str = ".new";
+pub(crate) const UNFINISHED_SUFFIX: &str = ".new";
 const META_MAGIC: [u8; 8] = *b"BRAIDDB\0";
 const SEGMENT_MAGIC: [u8; 8] = *b"BRAIDWAL";
 const MIN_SEGMENT: u64 = if cfg!(braid_simulation) { 8 << 10 } else { 64 << 10 };
 
 /// Number of fields that each kind of file defines itself.
-pub(crate) const OWN_NUMBERS: usize = 6;
+pub(crate) const HEADER_FIELDS: usize = 6;
 
 /// The id of the database, and the values fixed at its creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ on_disk! {
         /// For `braid.meta`, 0.
         pub(crate) start: U64,
         /// Numbers that each kind of file defines itself.
-        pub(crate) own: [U64; OWN_NUMBERS],
+        pub(crate) own: [U64; HEADER_FIELDS],
     }
 }
 
@@ -97,7 +97,7 @@ impl Identity {
         version: u32,
         magic: [u8; 8],
         start: u64,
-        own: [u64; OWN_NUMBERS],
+        own: [u64; HEADER_FIELDS],
     ) -> AlignedBuffer {
         let mut sector = AlignedBuffer::zeroed(SECTOR_BYTES);
         let mut header = FileHeader {
@@ -218,7 +218,7 @@ impl Identity {
 
     /// Writes `braid.meta` durably. The directory then contains a database of this version.
     pub(super) fn write(&self, directory: &Directory, version: u32) -> Result<(), LogError> {
-        let unfinished = format!("{META_NAME}{UNFINISHED}");
+        let unfinished = format!("{META_NAME}{UNFINISHED_SUFFIX}");
         let file = directory.open_file(&unfinished, OpenMode::Emptied)?;
         let page_bytes = if version == FIRST_VERSION { 0 } else { self.page_bytes as u64 };
         let sector = self.sector_of(version, META_MAGIC, 0, [page_bytes, 0, 0, 0, 0, 0]);

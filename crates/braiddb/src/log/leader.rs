@@ -14,20 +14,20 @@
 use std::collections::VecDeque;
 
 use super::Lsn;
-use super::prepared::{Found, PreparedSpace};
+use super::prepared::{PreparedSpace, SpaceAvailability};
 use super::space::Space;
 use super::tracker::Tracker;
 use crate::sync::ModelMutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum number of flushes in flight.
-const MAX_FLIGHTS: usize = 2;
+const MAX_IN_FLIGHT_FLUSHES: usize = 2;
 /// This many bytes are flushed even without a waiter.
-const EAGER_BYTES: u64 = 1 << 20;
+const MIN_EAGER_FLUSH_BYTES: u64 = 1 << 20;
 
 /// One flush in flight.
 #[derive(Debug)]
-struct Flight {
+struct InFlightFlush {
     number: u64,
     from: Lsn,
     to: Lsn,
@@ -40,11 +40,11 @@ struct Flight {
 /// Invariants: `durable <= flights in order <= submitted <= target <= tail`; all except the tail
 /// are multiples of a sector.
 #[derive(Debug)]
-struct State {
+struct LeaderState {
     submitted: Lsn,
     /// The end of the next flush: already padded, not yet submitted.
     target: Option<Lsn>,
-    flights: VecDeque<Flight>,
+    flights: VecDeque<InFlightFlush>,
     flights_made: u64,
 }
 
@@ -58,7 +58,7 @@ pub(super) struct Flush<W> {
 
 /// The next step of a worker that would lead a flush.
 #[derive(Debug)]
-pub(super) enum Step<W> {
+pub(super) enum LeaderStep<W> {
     /// No action; another worker continues the remaining work.
     Rest,
     /// Repeat the turn soon.
@@ -70,7 +70,7 @@ pub(super) enum Step<W> {
 /// The flush state of the log.
 #[derive(Debug)]
 pub(super) struct Leader {
-    state: ModelMutex<State>,
+    state: ModelMutex<LeaderState>,
     /// A copy that is read without the lock.
     submitted: AtomicU64,
     /// While one flush is in flight, the next one waits for this many bytes, so that small ones are
@@ -80,8 +80,8 @@ pub(super) struct Leader {
 
 impl Leader {
     pub(super) fn new(flush_unit: u64) -> Self {
-        let flights = VecDeque::with_capacity(MAX_FLIGHTS);
-        let state = State { submitted: Lsn::FIRST, target: None, flights, flights_made: 0 };
+        let flights = VecDeque::with_capacity(MAX_IN_FLIGHT_FLUSHES);
+        let state = LeaderState { submitted: Lsn::FIRST, target: None, flights, flights_made: 0 };
         Self { state: ModelMutex::new(state), submitted: AtomicU64::new(Lsn::FIRST.0), flush_unit }
     }
 
@@ -109,7 +109,9 @@ impl Leader {
     ) -> bool {
         let submitted = self.submitted();
         let unsubmitted = space.tail().0 - submitted.0;
-        (wanted && unsubmitted > 0) || unsubmitted >= EAGER_BYTES || prepared.is_announced()
+        (wanted && unsubmitted > 0)
+            || unsubmitted >= MIN_EAGER_FLUSH_BYTES
+            || prepared.is_announced()
     }
 
     /// Leads a flush if one can start. `pad` ends the tail at a sector boundary and returns its
@@ -120,18 +122,18 @@ impl Leader {
         prepared: &PreparedSpace,
         pad: impl FnOnce() -> Lsn,
         writes: impl FnOnce(Lsn, Lsn) -> Vec<W>,
-    ) -> Step<W> {
-        let Some(mut state) = self.state.try_lock() else { return Step::Repeat };
+    ) -> LeaderStep<W> {
+        let Some(mut state) = self.state.try_lock() else { return LeaderStep::Repeat };
         let target = match state.target {
             Some(target) => target,
             None => {
                 let unsubmitted = space.tail().0 - state.submitted.0;
                 let flights = state.flights.len();
                 if unsubmitted == 0
-                    || flights >= MAX_FLIGHTS
+                    || flights >= MAX_IN_FLIGHT_FLUSHES
                     || (flights > 0 && unsubmitted < self.flush_unit)
                 {
-                    return Step::Rest;
+                    return LeaderStep::Rest;
                 }
                 let target = pad();
                 state.target = Some(target);
@@ -140,23 +142,23 @@ impl Leader {
             }
         };
         if space.buffered() < target {
-            return Step::Repeat;
+            return LeaderStep::Repeat;
         }
         match prepared.find(target) {
-            Found::Prepared => {}
-            Found::UnderPreparation => return Step::Rest,
-            Found::Missing => return Step::Repeat,
+            SpaceAvailability::Prepared => {}
+            SpaceAvailability::UnderPreparation => return LeaderStep::Rest,
+            SpaceAvailability::Missing => return LeaderStep::Repeat,
         }
         let (from, number) = (state.submitted, state.flights_made);
         let writes = writes(from, target);
-        state.flights.push_back(Flight { number, from, to: target, writes: writes.len() });
+        state.flights.push_back(InFlightFlush { number, from, to: target, writes: writes.len() });
         state.flights_made += 1;
         state.submitted = target;
         state.target = None;
         // Release pairs with the Acquire in `submitted`.
         self.submitted.store(target.0, Ordering::Release);
         prepared.withdraw();
-        Step::Submit(Flush { number, bytes: target.0 - from.0, writes })
+        LeaderStep::Submit(Flush { number, bytes: target.0 - from.0, writes })
     }
 
     /// Handles the completion of a write of flush `number`. `check` is called under the lock with

@@ -49,24 +49,24 @@ mod wake_up_model;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-pub(crate) use block::{BlockKind, LARGE_BLOCK_BYTES, block_bytes};
+pub(crate) use block::{BlockKind, MAX_LARGE_BLOCK_BYTES, block_bytes};
 pub(crate) use cold::{ColdRecord, ColdSpan, ColdStore};
 #[cfg(not(loom))]
 #[cfg(feature = "experiment")]
-pub use drive::{TrackerDrive, TrackerDriven};
+pub use drive::{TrackerDrive, TrackerDriveResult};
 pub(crate) use durable_waiters::LogWatch;
 pub use error::LogError;
-pub(crate) use extent::Purpose;
+pub(crate) use extent::BlockPurpose;
 use extent::{Extent, common_block_bytes};
 pub(crate) use files::{DirectoryCopy, LogFiles, WeakLogFiles};
-use flush::Disk;
+use flush::LogDisk;
 pub(crate) use flush::{FlushState, FlushTurn};
 pub(crate) use follow::BlockFollower;
-pub(crate) use identity::{DEFAULT_PAGE_BYTES, PAGE_BYTES, UNFINISHED, is_table_page_size};
+pub(crate) use identity::{DEFAULT_PAGE_BYTES, PAGE_BYTES, UNFINISHED_SUFFIX, is_table_page_size};
 pub(crate) use location::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX};
 pub(crate) use lsn::Lsn;
 pub(crate) use read_only::DirectoryState;
-use read_only::Source;
+use read_only::ReadOnlySource;
 pub(crate) use reader::{Block, LogReader};
 pub(crate) use record::{RecordKind, RecordView, record_bytes};
 pub(crate) use reservation::Reservation;
@@ -84,7 +84,7 @@ use crate::io::{self, Completion, Device, Directory, SimulatedDisk};
 use crate::sync::atomic::{Ordering, fence};
 
 /// The clock's step for a commit that is not logged.
-const TICK: u64 = 8;
+const UNLOGGED_CLOCK_STEP: u64 = 8;
 /// Maximum ring size: blocks store distances within the ring in 32 bits.
 pub(crate) const MAX_RING: u64 = 2 << 30;
 
@@ -136,13 +136,13 @@ impl LogOptions {
 
 /// Returns the segment size of a new database on a disk with `available` free bytes. On a small
 /// disk, segments reserve only a part of the space.
-fn usual_segment_bytes(available: u64) -> u64 {
+fn default_segment_bytes(available: u64) -> u64 {
     (available / 64).min(64 << 20).next_power_of_two().max(4 << 20)
 }
 
 /// Returns the minimum ring size for this number of workers. The ring uses the next power of two.
-pub(crate) fn least_ring(workers: usize) -> u64 {
-    Space::<LogTracker>::least_ring(workers)
+pub(crate) fn min_ring_bytes(workers: usize) -> u64 {
+    Space::<LogTracker>::min_ring_bytes(workers)
 }
 
 /// The write-ahead log.
@@ -150,15 +150,15 @@ pub(crate) fn least_ring(workers: usize) -> u64 {
 pub(crate) struct Log {
     space: Space<LogTracker>,
     workers: usize,
-    disk: Option<Box<Disk>>,
+    disk: Option<Box<LogDisk>>,
     /// The source of a read-only log.
-    source: Option<Box<Source>>,
+    source: Option<Box<ReadOnlySource>>,
 }
 
 impl Log {
     /// Creates a log that is only a clock: nothing is written, and everything counts as durable.
     pub(crate) fn volatile(workers: usize) -> Self {
-        let clock_only = usual_tracker(workers + 1);
+        let clock_only = default_tracker(workers + 1);
         let space = Space::new(workers, MAX_RING, clock_only);
         space.start(Lsn::FIRST, Lsn::MAX);
         Self { space, workers, disk: None, source: None }
@@ -172,7 +172,7 @@ impl Log {
     /// `Corrupt`, `WrongVersion`; errors of the operating system.
     pub(crate) fn open(options: LogOptions) -> Result<(Self, LogReader), LogError> {
         let LogOptions { directory, disk, workers, ring_bytes, create, .. } = options;
-        let ring_bytes = ring_bytes.max(least_ring(workers)).next_power_of_two();
+        let ring_bytes = ring_bytes.max(min_ring_bytes(workers)).next_power_of_two();
         if ring_bytes > MAX_RING {
             return Err(LogError::Size {
                 what: "a log ring",
@@ -190,14 +190,14 @@ impl Log {
         let ring = Ring::new(ring_bytes as usize)
             .map_err(|error| LogError::io("map the log's ring for", directory.path(), 0, error))?;
         let extent = |segment_bytes| Extent::new(segment_bytes, workers);
-        let usual = || usual_segment_bytes(directory.available_bytes());
+        let usual = || default_segment_bytes(directory.available_bytes());
         let sizes = (options.segment_bytes.unwrap_or_else(usual), options.page_bytes);
         let segments = Arc::new(Segments::open(directory, sizes, create, extent)?);
         let reader = LogReader::new(segments.clone());
         #[cfg(feature = "experiment")]
         let tracker = LogTracker::new(options.tracker, workers + 1, ring_bytes);
         #[cfg(not(feature = "experiment"))]
-        let tracker = usual_tracker(workers + 1);
+        let tracker = default_tracker(workers + 1);
         let common_bytes = common_block_bytes(segments.segment_bytes());
         let space = Space::new(workers, ring_bytes, tracker);
         let space = space.within(segments.extent.clone(), common_bytes);
@@ -207,7 +207,7 @@ impl Log {
             Self {
                 space,
                 workers,
-                disk: Some(Box::new(Disk::new(ring, segments, options.flush_unit))),
+                disk: Some(Box::new(LogDisk::new(ring, segments, options.flush_unit))),
                 source: None,
             },
             reader,
@@ -284,7 +284,7 @@ impl Log {
     /// Advances the clock for a commit that is not logged, and returns its LSN.
     #[inline]
     pub(crate) fn advance_clock(&self) -> Lsn {
-        self.space.advance_clock(TICK)
+        self.space.advance_clock(UNLOGGED_CLOCK_STEP)
     }
 
     /// Appends an empty block if space is available. Later begin stamps then differ from earlier
@@ -292,7 +292,7 @@ impl Log {
     pub(crate) fn append_empty_block(&self, worker: usize) {
         if self.disk.is_none() {
             self.advance_clock();
-        } else if self.admits(block_bytes(0), Purpose::Upkeep) {
+        } else if self.admits(block_bytes(0), BlockPurpose::Upkeep) {
             self.reserve(worker, block_bytes(0)).finish_skip();
         }
     }
@@ -300,18 +300,18 @@ impl Log {
     /// Returns whether a block of `block_bytes` may be reserved now. After `true`, the worker must
     /// reserve it before it suspends or asks for a block of another size.
     #[inline]
-    pub(crate) fn admits(&self, block_bytes: usize, purpose: Purpose) -> bool {
+    pub(crate) fn admits(&self, block_bytes: usize, purpose: BlockPurpose) -> bool {
         self.space.admits(block_bytes as u64, purpose)
     }
 
     /// Demands an extension of the log, if the lack of space is the reason why a block is not
     /// admitted. The following turns make or refuse it.
-    pub(crate) fn demand(&self, block_bytes: usize, purpose: Purpose) {
+    pub(crate) fn demand(&self, block_bytes: usize, purpose: BlockPurpose) {
         self.space.demand_extent(block_bytes as u64, purpose);
     }
 
     /// Returns how many blocks for a purpose were refused because the log could not be extended.
-    pub(crate) fn refusals(&self, purpose: Purpose) -> u64 {
+    pub(crate) fn refusals(&self, purpose: BlockPurpose) -> u64 {
         self.disk.as_ref().map_or(0, |disk| disk.segments.extent.refusals(purpose))
     }
 
@@ -320,7 +320,7 @@ impl Log {
     pub(crate) fn refused(
         &self,
         block_bytes: usize,
-        purpose: Purpose,
+        purpose: BlockPurpose,
         seen: u64,
     ) -> Option<Arc<LogError>> {
         let extent = &self.disk.as_ref()?.segments.extent;
@@ -458,7 +458,7 @@ impl Log {
             segments_freed: disk.segments.freed.get(),
             disk_bytes: disk.segments.disk_bytes(),
             reserve_bytes: disk.segments.reserve.held(),
-            extensions_refused: disk.segments.extent.refusals(Purpose::Change),
+            extensions_refused: disk.segments.extent.refusals(BlockPurpose::Change),
             files_open: pool.open,
             files_reopened: pool.reopened,
             #[cfg(feature = "experiment")]
@@ -471,7 +471,7 @@ impl Log {
 }
 
 /// Returns the default tracker of a log.
-fn usual_tracker(fillers: usize) -> LogTracker {
+fn default_tracker(fillers: usize) -> LogTracker {
     #[cfg(feature = "experiment")]
     return LogTracker::new(HoleTracker::default(), fillers, 0);
     #[cfg(not(feature = "experiment"))]

@@ -10,7 +10,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::Lsn;
-use super::extent::Purpose;
+use super::extent::BlockPurpose;
 use super::space::Space;
 use super::tracker::{
     BitmapScan, ConsolidationArray, GlobalLock, Grasshopper, InFlightMarks, Tracker,
@@ -37,7 +37,7 @@ fn marks(workers: usize, blocks: usize) -> Arc<Model<InFlightMarks>> {
 
 impl<T: Tracker> Model<T> {
     fn new(workers: usize, blocks: usize, tracker: T) -> Arc<Self> {
-        let space = Space::new(workers, Space::<T>::least_ring(workers), tracker);
+        let space = Space::new(workers, Space::<T>::min_ring_bytes(workers), tracker);
         space.start(Lsn::FIRST, Lsn::FIRST);
         Arc::new(Self { space, cells: (0..blocks).map(|_| UnsafeCell::new(0)).collect() })
     }
@@ -177,24 +177,24 @@ fn model_padding_takes_its_place_among_commits() {
 
 #[test]
 fn model_large_blocks_leave_room_for_common_ones() {
-    use super::block::{COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES};
+    use super::block::{MAX_COMMON_BLOCK_BYTES, MAX_LARGE_BLOCK_BYTES};
     loom::model(|| {
         let log = marks(2, 0);
-        let bound = Lsn::FIRST.0 + Space::<InFlightMarks>::least_ring(2);
+        let bound = Lsn::FIRST.0 + Space::<InFlightMarks>::min_ring_bytes(2);
         let common = {
             let log = log.clone();
             thread::spawn(move || {
                 for _ in 0..4 {
-                    if log.space.admits(COMMON_BLOCK_BYTES as u64, Purpose::Change) {
-                        let lsn = log.space.reserve(0, COMMON_BLOCK_BYTES as u64);
-                        log.space.filled(0, lsn, COMMON_BLOCK_BYTES as u64, Lsn::FIRST);
+                    if log.space.admits(MAX_COMMON_BLOCK_BYTES as u64, BlockPurpose::Change) {
+                        let lsn = log.space.reserve(0, MAX_COMMON_BLOCK_BYTES as u64);
+                        log.space.filled(0, lsn, MAX_COMMON_BLOCK_BYTES as u64, Lsn::FIRST);
                     }
                 }
             })
         };
-        if log.space.admits(LARGE_BLOCK_BYTES as u64, Purpose::Change) {
-            let lsn = log.space.reserve(1, LARGE_BLOCK_BYTES as u64);
-            log.space.filled(1, lsn, LARGE_BLOCK_BYTES as u64, Lsn::FIRST);
+        if log.space.admits(MAX_LARGE_BLOCK_BYTES as u64, BlockPurpose::Change) {
+            let lsn = log.space.reserve(1, MAX_LARGE_BLOCK_BYTES as u64);
+            log.space.filled(1, lsn, MAX_LARGE_BLOCK_BYTES as u64, Lsn::FIRST);
         }
         common.join().unwrap();
         assert!(log.space.tail().0 <= bound, "the ring is overrun");

@@ -12,7 +12,7 @@
 
 use std::sync::Arc;
 
-use super::extent::{DueExtension, Purpose};
+use super::extent::{BlockPurpose, DueExtension};
 use super::flush::PREPARE_TOKEN;
 use super::segment::{SegmentFile, Segments};
 use super::{LogError, Lsn};
@@ -22,31 +22,31 @@ use crate::io::{
 use crate::sync::OnceLock;
 
 /// Divisor of the prepared space for simulations, where logs and segments are small.
-const LESS: u64 = if cfg!(braid_simulation) { 32 } else { 1 };
+const SCALE_DIVISOR: u64 = if cfg!(braid_simulation) { 32 } else { 1 };
 /// Size of a write of zeros when the log waits for it, in bytes.
-const PIECE_BYTES: u64 = (1 << 20) / LESS;
+const PIECE_BYTES: u64 = (1 << 20) / SCALE_DIVISOR;
 /// Size of a write of zeros otherwise, so that a flush never queues behind many of them. Also the
 /// amount between two syncs.
-const SMALL_PIECE_BYTES: u64 = (128 << 10) / LESS;
-const STEP_BYTES: u64 = (4 << 20) / LESS;
+const SMALL_PIECE_BYTES: u64 = (128 << 10) / SCALE_DIVISOR;
+const STEP_BYTES: u64 = (4 << 20) / SCALE_DIVISOR;
 /// Bytes prepared ahead of the tail; less until the log has grown by this much.
-const AHEAD_BYTES: u64 = (16 << 20) / LESS;
+const MAX_PREPARED_BYTES: u64 = (16 << 20) / SCALE_DIVISOR;
 /// With this many bytes waiting for a flush, flushes are large.
-const LARGE_BACKLOG: u64 = (1 << 20) / LESS;
+const MIN_LARGE_BACKLOG_BYTES: u64 = (1 << 20) / SCALE_DIVISOR;
 /// If fewer than this many segments fit on the disk, segments are created only on demand.
-const TIGHT_SEGMENTS: u64 = 4;
+const MIN_FREE_SEGMENTS: u64 = 4;
 
 /// One preparation step, owned by one worker.
 #[derive(Debug)]
 pub(super) struct Preparation {
-    stage: Stage,
+    stage: PreparationStage,
     /// Operations of this stage in flight.
     outstanding: usize,
     failed: Option<LogError>,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum PreparationStage {
     /// The header of a segment is being written; durably, if its file was another segment before.
     Header { index: u64, segment: SegmentFile, due: DueExtension },
     /// A new file is being made durable: its length, and the header that states it.
@@ -64,7 +64,7 @@ enum Stage {
 }
 
 /// An extension of the log.
-enum Addition {
+enum LogAddition {
     /// A file that becomes the next segment.
     Segment(SegmentFile),
     /// A longer last file, with its new end.
@@ -72,7 +72,7 @@ enum Addition {
 }
 
 /// The next preparation step.
-enum Step {
+enum PreparationStep {
     /// Extend the log.
     Extend(DueExtension),
     /// Prepare the existing space beyond the prepared part.
@@ -80,7 +80,7 @@ enum Step {
 }
 
 impl Preparation {
-    fn new(stage: Stage, outstanding: usize) -> Option<Self> {
+    fn new(stage: PreparationStage, outstanding: usize) -> Option<Self> {
         Some(Self { stage, outstanding, failed: None })
     }
 
@@ -89,13 +89,13 @@ impl Preparation {
         assert!(self.outstanding > 0, "completions are of operations under way");
         self.outstanding -= 1;
         if let Err(error) = completion.result {
-            let (Stage::Header { segment: SegmentFile { file, .. }, .. }
-            | Stage::File { segment: SegmentFile { file, .. }, .. }
-            | Stage::Name { segment: SegmentFile { file, .. }, .. }
-            | Stage::Length { file, .. }
-            | Stage::LengthInHeader { file, .. }
-            | Stage::Zeros { file, .. }
-            | Stage::Sync { file, .. }) = &self.stage;
+            let (PreparationStage::Header { segment: SegmentFile { file, .. }, .. }
+            | PreparationStage::File { segment: SegmentFile { file, .. }, .. }
+            | PreparationStage::Name { segment: SegmentFile { file, .. }, .. }
+            | PreparationStage::Length { file, .. }
+            | PreparationStage::LengthInHeader { file, .. }
+            | PreparationStage::Zeros { file, .. }
+            | PreparationStage::Sync { file, .. }) = &self.stage;
             self.failed = Some(LogError::io("prepare", file.path(), 0, error));
         }
     }
@@ -112,9 +112,9 @@ impl Segments {
         started: Lsn,
         submitted: Lsn,
         tail: Lsn,
-    ) -> Result<Prepared, LogError> {
-        let mut prepared = Prepared::default();
-        let ahead = (tail.0 - started.0).clamp(PIECE_BYTES, AHEAD_BYTES);
+    ) -> Result<PreparationResult, LogError> {
+        let mut prepared = PreparationResult::default();
+        let ahead = (tail.0 - started.0).clamp(PIECE_BYTES, MAX_PREPARED_BYTES);
         loop {
             match state.take() {
                 None => {
@@ -123,8 +123,10 @@ impl Segments {
                     }
                     // A second check: the previous preparer may have done it in between.
                     *state = match self.next_step(tail, ahead) {
-                        Some(Step::Extend(due)) => self.extend(due, device),
-                        Some(Step::MakeReady) => self.begin_ready(device, submitted, tail),
+                        Some(PreparationStep::Extend(due)) => self.extend(due, device),
+                        Some(PreparationStep::MakeReady) => {
+                            self.begin_ready(device, submitted, tail)
+                        }
                         None => None,
                     };
                 }
@@ -145,32 +147,32 @@ impl Segments {
         }
     }
 
-    fn next_step(&self, tail: Lsn, ahead: u64) -> Option<Step> {
+    fn next_step(&self, tail: Lsn, ahead: u64) -> Option<PreparationStep> {
         let prepared = self.prepared.end();
         let unready = prepared.0 < tail.0 + ahead && prepared < self.extent.end();
         match self.extent.due(tail, ahead) {
             // Flushes may wait for unprepared space, but no transaction waits for an extension
             // without demand.
-            Some(due) if due.demanded || !unready => Some(Step::Extend(due)),
-            _ => unready.then_some(Step::MakeReady),
+            Some(due) if due.demanded || !unready => Some(PreparationStep::Extend(due)),
+            _ => unready.then_some(PreparationStep::MakeReady),
         }
     }
 
     /// Starts an extension of the log. Returns `None` if it is already complete, or failed.
     fn extend(&self, due: DueExtension, device: &mut dyn Device) -> Option<Preparation> {
         match self.addition(due) {
-            Ok(Some(Addition::Length(file, to))) => {
+            Ok(Some(LogAddition::Length(file, to))) => {
                 device.submit(Operation::Sync { file: file.clone() }, PREPARE_TOKEN);
-                Preparation::new(Stage::Length { to, file, due }, 1)
+                Preparation::new(PreparationStage::Length { to, file, due }, 1)
             }
-            Ok(Some(Addition::Segment(segment))) => {
+            Ok(Some(LogAddition::Segment(segment))) => {
                 let index = self.index(self.extent.end());
                 let bytes = self.bytes_when_made(index);
                 let header = self.identity.segment_header(self.start(index), bytes);
                 let (file, source) = (segment.file.clone(), WriteSource::Buffer(header));
                 let write = Operation::Write { file, offset: 0, source, sync: segment.written };
                 device.submit(write, PREPARE_TOKEN);
-                Preparation::new(Stage::Header { index, segment, due }, 1)
+                Preparation::new(PreparationStage::Header { index, segment, due }, 1)
             }
             Ok(None) => None,
             Err(error) => {
@@ -181,8 +183,8 @@ impl Segments {
     }
 
     /// Returns the extension to make; `None` if none is necessary, or none may be made yet.
-    fn addition(&self, due: DueExtension) -> Result<Option<Addition>, LogError> {
-        let upkeep = due.purpose == Purpose::Upkeep;
+    fn addition(&self, due: DueExtension) -> Result<Option<LogAddition>, LogError> {
+        let upkeep = due.purpose == BlockPurpose::Upkeep;
         if !upkeep {
             // The reserve comes first, so that the log never takes the space needed to recover from
             // a full disk.
@@ -193,15 +195,15 @@ impl Segments {
         }
         let is_whole = self.missing_bytes() == 0;
         if is_whole && let Some(spare) = self.take_unread_spare() {
-            return Ok(Some(Addition::Segment(spare)));
+            return Ok(Some(LogAddition::Segment(spare)));
         }
         if !due.demanded && self.is_disk_tight() {
             self.extent.stall();
             return Ok(None);
         }
         let make = || match is_whole {
-            true => self.create_file(self.index(self.end())).map(Addition::Segment),
-            false => self.lengthen().map(|(file, to)| Addition::Length(file, to)),
+            true => self.create_file(self.index(self.end())).map(LogAddition::Segment),
+            false => self.lengthen().map(|(file, to)| LogAddition::Length(file, to)),
         };
         match make() {
             Err(error) if upkeep && error.is_full() && self.lend_reserve() => make().map(Some),
@@ -211,7 +213,7 @@ impl Segments {
 
     /// Returns whether the disk is nearly full.
     pub(super) fn is_disk_tight(&self) -> bool {
-        self.directory.available_bytes() / self.next_bytes() < TIGHT_SEGMENTS
+        self.directory.available_bytes() / self.next_bytes() < MIN_FREE_SEGMENTS
     }
 
     /// Refuses an extension that failed. An extension without demand is postponed.
@@ -227,8 +229,9 @@ impl Segments {
     ///
     /// # Errors
     /// The failure, if the log cannot continue after it.
-    fn give_up(&self, stage: Stage, error: LogError) -> Result<(), LogError> {
-        let (Stage::Header { index, segment, due } | Stage::File { index, segment, due }) = stage
+    fn give_up(&self, stage: PreparationStage, error: LogError) -> Result<(), LogError> {
+        let (PreparationStage::Header { index, segment, due }
+        | PreparationStage::File { index, segment, due }) = stage
         else {
             return Err(error);
         };
@@ -257,8 +260,8 @@ impl Segments {
         let from = self.prepared.end();
         let (file, _) = self.locate(from).expect("the extent is in segments that exist");
         let rest = self.rest_on_disk(from);
-        if tail.0 >= submitted.0 + LARGE_BACKLOG || self.was_written(from) {
-            self.set_prepared(Lsn(from.0 + AHEAD_BYTES.min(rest)));
+        if tail.0 >= submitted.0 + MIN_LARGE_BACKLOG_BYTES || self.was_written(from) {
+            self.set_prepared(Lsn(from.0 + MAX_PREPARED_BYTES.min(rest)));
             return None;
         }
         // If the log already waits, prepares a small amount immediately.
@@ -283,58 +286,59 @@ impl Segments {
         let (source, target) = (zeros(bytes), file.clone());
         device
             .submit(Operation::Write { file: target, offset, source, sync: false }, PREPARE_TOKEN);
-        Preparation::new(Stage::Zeros { at: Lsn(at.0 + bytes), to, file }, 1)
+        Preparation::new(PreparationStage::Zeros { at: Lsn(at.0 + bytes), to, file }, 1)
     }
 
     fn advance(
         &self,
-        stage: Stage,
+        stage: PreparationStage,
         device: &mut dyn Device,
-        prepared: &mut Prepared,
+        prepared: &mut PreparationResult,
     ) -> Result<Option<Preparation>, LogError> {
         match stage {
-            Stage::Header { index, segment, due } if !segment.written => {
+            PreparationStage::Header { index, segment, due } if !segment.written => {
                 device.submit(Operation::Sync { file: segment.file.clone() }, PREPARE_TOKEN);
-                Ok(Preparation::new(Stage::File { index, segment, due }, 1))
+                Ok(Preparation::new(PreparationStage::File { index, segment, due }, 1))
             }
-            Stage::File { index, segment, due } => {
+            PreparationStage::File { index, segment, due } => {
                 let named = match self.name_file(index, &segment) {
                     Ok(named) => named,
                     Err(error) => {
-                        self.give_up(Stage::File { index, segment, due }, error)?;
+                        self.give_up(PreparationStage::File { index, segment, due }, error)?;
                         return Ok(None);
                     }
                 };
                 let directory = self.directory.handle().clone();
                 device.submit(Operation::Sync { file: directory }, PREPARE_TOKEN);
-                Ok(Preparation::new(Stage::Name { index, segment: named, due }, 1))
+                Ok(Preparation::new(PreparationStage::Name { index, segment: named, due }, 1))
             }
-            Stage::Header { index, segment, due } | Stage::Name { index, segment, due } => {
+            PreparationStage::Header { index, segment, due }
+            | PreparationStage::Name { index, segment, due } => {
                 prepared.segments += 1;
                 prepared.reused += u64::from(segment.written);
                 self.add_file(index, segment);
                 self.extent.extend(self.end(), due.purpose);
                 Ok(None)
             }
-            Stage::Length { to, file, due } => {
+            PreparationStage::Length { to, file, due } => {
                 let source = WriteSource::Buffer(self.header_of_length(to));
                 let write = Operation::Write { file: file.clone(), offset: 0, source, sync: true };
                 device.submit(write, PREPARE_TOKEN);
-                Ok(Preparation::new(Stage::LengthInHeader { to, file, due }, 1))
+                Ok(Preparation::new(PreparationStage::LengthInHeader { to, file, due }, 1))
             }
-            Stage::LengthInHeader { to, due, .. } => {
+            PreparationStage::LengthInHeader { to, due, .. } => {
                 self.set_end(to);
                 self.extent.extend(to, due.purpose);
                 Ok(None)
             }
-            Stage::Zeros { at, to, file } if at < to => {
+            PreparationStage::Zeros { at, to, file } if at < to => {
                 Ok(self.write_zeros(device, file, at, to, SMALL_PIECE_BYTES))
             }
-            Stage::Zeros { to, file, .. } => {
+            PreparationStage::Zeros { to, file, .. } => {
                 device.submit(Operation::Sync { file: file.clone() }, PREPARE_TOKEN);
-                Ok(Preparation::new(Stage::Sync { to, file }, 1))
+                Ok(Preparation::new(PreparationStage::Sync { to, file }, 1))
             }
-            Stage::Sync { to, .. } => {
+            PreparationStage::Sync { to, .. } => {
                 self.set_prepared(to);
                 Ok(None)
             }
@@ -344,7 +348,7 @@ impl Segments {
 
 /// The result of a preparation turn.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Prepared {
+pub(super) struct PreparationResult {
     /// Segments that came into use.
     pub(super) segments: u64,
     /// Segments among these with a reused file.

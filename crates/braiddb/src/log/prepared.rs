@@ -23,7 +23,7 @@ pub(super) struct PreparedSpace {
 
 /// The state of the space that a flush needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum SpaceAvailability {
     /// All of it is prepared.
     Prepared,
     /// Not prepared yet; the preparing worker will check for the announced flush at its end.
@@ -83,17 +83,17 @@ impl PreparedSpace {
     }
 
     /// Returns the state of the space up to `target` for the announced flush.
-    pub(super) fn find(&self, target: Lsn) -> Found {
+    pub(super) fn find(&self, target: Lsn) -> SpaceAvailability {
         if self.end() >= target {
-            return Found::Prepared;
+            return SpaceAvailability::Prepared;
         }
         // Pairs with the fence in `finish`.
         fence(Ordering::SeqCst);
         // Acquire pairs with the Release of `finish`: if the preparation has ended, its extent is
         // seen below.
         if self.preparing.load(Ordering::Acquire) {
-            return Found::UnderPreparation;
+            return SpaceAvailability::UnderPreparation;
         }
-        if self.end() >= target { Found::Prepared } else { Found::Missing }
+        if self.end() >= target { SpaceAvailability::Prepared } else { SpaceAvailability::Missing }
     }
 }

@@ -33,13 +33,13 @@ use crate::sync::OnceLock;
 
 /// The source of a read-only log.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct ReadOnlySource {
     pub(super) segments: Arc<Segments>,
     /// The end that was found.
     end: OnceLock<Lsn>,
 }
 
-impl Source {
+impl ReadOnlySource {
     pub(super) fn end(&self) -> Lsn {
         *self.end.get().expect("the log is resumed only after it was read")
     }
@@ -93,7 +93,7 @@ impl Log {
     pub(crate) fn open_read_only(options: &LogOptions) -> Result<(Self, LogReader), LogError> {
         let segments = Arc::new(Segments::open_read_only(open_directory(options)?)?);
         let reader = LogReader::new(segments.clone());
-        let source = Some(Box::new(Source { segments, end: OnceLock::new() }));
+        let source = Some(Box::new(ReadOnlySource { segments, end: OnceLock::new() }));
         Ok((Self { source, ..Self::volatile(options.workers) }, reader))
     }
 

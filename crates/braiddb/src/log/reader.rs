@@ -69,13 +69,13 @@ impl Block {
 
 /// Finds blocks at positions, through a window on the log.
 #[derive(Debug)]
-pub(super) struct Window {
+pub(super) struct LogWindow {
     segments: Arc<Segments>,
     memory: Arc<AlignedBuffer>,
     at: Lsn,
 }
 
-impl Window {
+impl LogWindow {
     pub(super) fn new(segments: Arc<Segments>) -> Self {
         let memory = Arc::new(AlignedBuffer::zeroed(SECTOR_BYTES));
         // No block is at the last LSN, so the window is empty.
@@ -117,7 +117,7 @@ impl Window {
 #[derive(Debug)]
 pub(crate) struct LogReader {
     segments: Arc<Segments>,
-    window: Window,
+    window: LogWindow,
     position: Lsn,
     begun: bool,
     ended: bool,
@@ -125,7 +125,7 @@ pub(crate) struct LogReader {
 
 impl LogReader {
     pub(super) fn new(segments: Arc<Segments>) -> Self {
-        let window = Window::new(segments.clone());
+        let window = LogWindow::new(segments.clone());
         Self { segments, window, position: Lsn::FIRST, begun: false, ended: false }
     }
 
@@ -145,7 +145,7 @@ impl LogReader {
         until: Lsn,
         mut look: impl FnMut(&Block),
     ) -> Result<(), LogError> {
-        let (mut window, mut position) = (Window::new(self.segments.clone()), from);
+        let (mut window, mut position) = (LogWindow::new(self.segments.clone()), from);
         while position < until {
             let Some(block) = window.block(position)? else {
                 let reason = "a block that was read before no longer exists";

@@ -27,7 +27,7 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const MIN_SEGMENTS: usize = 4;
 
 /// An excess up to this factor is kept, because it will soon be needed again.
-pub(super) const A_LITTLE_MORE: u64 = 2;
+pub(super) const EXTRA_SEGMENTS: u64 = 2;
 
 /// The state of the reserve.
 #[derive(Debug, Default)]
@@ -118,7 +118,7 @@ impl Segments {
     ///
     /// # Errors
     /// An error if the disk has no space. The previous reserve is then kept.
-    pub(super) fn take_reserve_back(&self) -> Result<(), LogError> {
+    pub(super) fn reclaim_reserve(&self) -> Result<(), LogError> {
         self.hold_back(&mut self.reserve.file.lock())
     }
 
@@ -175,7 +175,7 @@ impl Segments {
         let (target, held) = (self.reserve_target(), self.reserve.held());
         // Relaxed, here and below: written under the lock of the file, except at the end of a loan.
         // Readers without the lock use them as hints and statistics.
-        if held < target || held / A_LITTLE_MORE > target {
+        if held < target || held / EXTRA_SEGMENTS > target {
             self.reserve.whole.store(false, Ordering::Relaxed);
             let file = self.open_reserve(file)?;
             let resize = || match held > target {
@@ -206,7 +206,7 @@ impl Segments {
     /// the loan. Returns whether there was a reserve.
     pub(super) fn lend_reserve(&self) -> bool {
         let file = self.reserve.file.lock();
-        // Relaxed, here and below: as in `take_reserve_back`.
+        // Relaxed, here and below: as in `reclaim_reserve`.
         self.reserve.whole.store(false, Ordering::Relaxed);
         self.reserve.lent.store(true, Ordering::Relaxed);
         let (Some(file), true) = (&*file, self.reserve.held() > 0) else { return false };
@@ -214,7 +214,7 @@ impl Segments {
             tracing::warn!("cannot release {}: {error}", file.path().display());
             return false;
         }
-        // Relaxed: as in `take_reserve_back`.
+        // Relaxed: as in `reclaim_reserve`.
         self.reserve.held.store(0, Ordering::Relaxed);
         tracing::info!("the disk is full: the reserve in {} is used", file.path().display());
         true
@@ -223,7 +223,7 @@ impl Segments {
     /// Ends the loan, whether the reserve can be restored or not. If not, the next extension of the
     /// log tries again.
     pub(super) fn end_loan(&self) {
-        if self.take_reserve_back().is_err() {
+        if self.reclaim_reserve().is_err() {
             // Relaxed: see `hold_reserve`.
             self.reserve.lent.store(false, Ordering::Relaxed);
         }

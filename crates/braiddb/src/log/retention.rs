@@ -16,10 +16,10 @@ use crate::sync::Mutex;
 
 /// The active holds of the log.
 #[derive(Debug, Default)]
-pub(super) struct Retention(Mutex<Holds>);
+pub(super) struct Retention(Mutex<LogHolds>);
 
 #[derive(Debug, Default)]
-struct Holds {
+struct LogHolds {
     next: u64,
     held: BTreeMap<u64, HeldRange>,
 }
@@ -57,7 +57,7 @@ impl LogHold {
     }
 
     /// Sets the maximum bytes of log to hold.
-    pub(crate) fn set_most(&self, most: u64) {
+    pub(crate) fn set_max_bytes(&self, most: u64) {
         let mut holds = self.retention.0.lock();
         holds.held.get_mut(&self.number).expect("held until it is dropped").most = most;
     }
@@ -76,7 +76,7 @@ impl Drop for LogHold {
     }
 }
 
-impl Holds {
+impl LogHolds {
     /// Returns the lowest position that a hold within its limit needs; `tail` is the current end of
     /// the log.
     fn oldest(&self, tail: Lsn) -> Lsn {

@@ -25,7 +25,7 @@ use super::extent::Extent;
 use super::files::copy;
 use super::identity::{
     DEFAULT_PAGE_BYTES, FIRST_VERSION, Identity, LEAVES_VERSION, META_NAME, MOVED_VERSION,
-    PAGED_VERSION, UNFINISHED,
+    PAGED_VERSION, UNFINISHED_SUFFIX,
 };
 use super::location::is_own;
 use super::prepared::PreparedSpace;
@@ -33,7 +33,7 @@ use super::reserve::Reserve;
 use super::retention::Retention;
 use super::spare::Spares;
 use super::stats::SharedCounter;
-use super::tail::Tail;
+use super::tail::LogTail;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -97,7 +97,7 @@ pub(super) struct Segments {
     /// Number of segments when they were released.
     released: AtomicU64,
     /// The end of the log, as found by the reader.
-    pub(super) tail: Mutex<Option<Tail>>,
+    pub(super) tail: Mutex<Option<LogTail>>,
     /// True if they were just created, so that no log must be read.
     pub(super) fresh: bool,
     /// True if opened read-only: another process may write to them, and free them (`read_only`).
@@ -115,7 +115,7 @@ impl Segments {
         extent: impl FnOnce(u64) -> Extent,
     ) -> Result<Self, LogError> {
         let names = directory.list()?;
-        for name in names.iter().filter(|name| name.ends_with(UNFINISHED) && is_own(name)) {
+        for name in names.iter().filter(|name| name.ends_with(UNFINISHED_SUFFIX) && is_own(name)) {
             directory.remove(name)?;
         }
         let exists = names.iter().any(|name| name == META_NAME);
@@ -405,7 +405,7 @@ impl Segments {
     }
 
     fn unfinished_name(&self, index: u64) -> String {
-        self.name(index) + UNFINISHED
+        self.name(index) + UNFINISHED_SUFFIX
     }
 
     /// Returns the file and the offset of an LSN, for messages.

@@ -15,8 +15,8 @@ use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 
 use super::Lsn;
-use super::block::{COMMON_BLOCK_BYTES, LARGE_BLOCK_BYTES};
-use super::extent::{Extent, MIN_COMMON_BYTES, PADDING_BYTES, Purpose};
+use super::block::{MAX_COMMON_BLOCK_BYTES, MAX_LARGE_BLOCK_BYTES};
+use super::extent::{BlockPurpose, Extent, MIN_COMMON_BYTES, PADDING_BYTES};
 use super::tracker::Tracker;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +26,7 @@ pub(super) struct Space<T> {
     tail: CachePadded<AtomicU64>,
     /// Everything before is durable, and its space in the ring is free.
     released: CachePadded<AtomicU64>,
-    large: CachePadded<Large>,
+    large: CachePadded<LargeBlockAdmission>,
     pub(super) tracker: T,
     ring_bytes: u64,
     /// The part of the ring that admission may assign, in bytes.
@@ -39,7 +39,7 @@ pub(super) struct Space<T> {
 
 /// The single large block that may be admitted and not reserved.
 #[derive(Debug)]
-struct Large {
+struct LargeBlockAdmission {
     /// The thread that has admitted it; 0 if none.
     owner: AtomicU64,
     /// While the tail is below this, common blocks leave space for a waiting large block.
@@ -59,13 +59,13 @@ fn this_thread() -> u64 {
 impl<T: Tracker> Space<T> {
     pub(super) fn new(workers: usize, ring_bytes: u64, tracker: T) -> Self {
         assert!(
-            ring_bytes >= Self::least_ring(workers),
+            ring_bytes >= Self::min_ring_bytes(workers),
             "a ring too small admits nothing when it is empty"
         );
         Self {
             tail: CachePadded::new(AtomicU64::new(Lsn::FIRST.0)),
             released: CachePadded::new(AtomicU64::new(Lsn::FIRST.0)),
-            large: CachePadded::new(Large {
+            large: CachePadded::new(LargeBlockAdmission {
                 owner: AtomicU64::new(0),
                 waits_until: AtomicU64::new(0),
             }),
@@ -73,7 +73,7 @@ impl<T: Tracker> Space<T> {
             ring_bytes,
             admitted_bytes: ring_bytes,
             workers: workers as u64,
-            common_bytes: COMMON_BLOCK_BYTES as u64,
+            common_bytes: MAX_COMMON_BLOCK_BYTES as u64,
             extent: Arc::new(Extent::unbounded()),
         }
     }
@@ -98,9 +98,9 @@ impl<T: Tracker> Space<T> {
     }
 
     /// Returns the smallest ring in which an empty log admits any block.
-    pub(super) fn least_ring(workers: usize) -> u64 {
-        let common = COMMON_BLOCK_BYTES as u64;
-        (workers as u64 + 1) * common + LARGE_BLOCK_BYTES as u64 + PADDING_BYTES
+    pub(super) fn min_ring_bytes(workers: usize) -> u64 {
+        let common = MAX_COMMON_BLOCK_BYTES as u64;
+        (workers as u64 + 1) * common + MAX_LARGE_BLOCK_BYTES as u64 + PADDING_BYTES
     }
 
     #[inline]
@@ -144,7 +144,7 @@ impl<T: Tracker> Space<T> {
     /// Returns whether a block of `bytes` may be reserved now. An admitted large block must be the
     /// thread's next reservation.
     #[inline]
-    pub(super) fn admits(&self, bytes: u64, purpose: Purpose) -> bool {
+    pub(super) fn admits(&self, bytes: u64, purpose: BlockPurpose) -> bool {
         // Read in this order: see `Extent::limit`.
         let limit = self.extent.limit(purpose);
         let common = self.extent.common_bytes();
@@ -162,7 +162,7 @@ impl<T: Tracker> Space<T> {
         let tail = self.tail().0;
         // Relaxed: only prevents starvation of large blocks.
         let awaited = tail < self.large.waits_until.load(Ordering::Relaxed);
-        let large = |taken| if taken { LARGE_BLOCK_BYTES as u64 } else { 0 };
+        let large = |taken| if taken { MAX_LARGE_BLOCK_BYTES as u64 } else { 0 };
         self.fits(tail, bytes + large(owned || awaited))
             && self.bound(tail, bytes + large(owned), common) <= limit
     }
@@ -180,7 +180,7 @@ impl<T: Tracker> Space<T> {
 
     /// Returns the end that the extent needs for a block of `bytes`, ignoring large blocks of
     /// others, if it does not reach that far.
-    fn missing_extent(&self, bytes: u64, purpose: Purpose) -> Option<u64> {
+    fn missing_extent(&self, bytes: u64, purpose: BlockPurpose) -> Option<u64> {
         let limit = self.extent.limit(purpose);
         let end = self.bound(self.tail().0, bytes, self.extent.common_bytes());
         (end > limit).then_some(end)
@@ -188,20 +188,23 @@ impl<T: Tracker> Space<T> {
 
     /// Returns whether the extent has space for a block of `bytes`, ignoring large blocks of
     /// others.
-    pub(super) fn is_within_extent(&self, bytes: u64, purpose: Purpose) -> bool {
+    pub(super) fn is_within_extent(&self, bytes: u64, purpose: BlockPurpose) -> bool {
         self.missing_extent(bytes, purpose).is_none()
     }
 
     /// Demands an extension for the block, if the extent has no space for it.
-    pub(super) fn demand_extent(&self, bytes: u64, purpose: Purpose) {
+    pub(super) fn demand_extent(&self, bytes: u64, purpose: BlockPurpose) {
         if let Some(end) = self.missing_extent(bytes, purpose) {
             self.extent.demand(end, purpose);
         }
     }
 
     #[cold]
-    fn admits_large(&self, bytes: u64, purpose: Purpose) -> bool {
-        assert!(bytes <= LARGE_BLOCK_BYTES as u64, "a record's size is checked when it is written");
+    fn admits_large(&self, bytes: u64, purpose: BlockPurpose) -> bool {
+        assert!(
+            bytes <= MAX_LARGE_BLOCK_BYTES as u64,
+            "a record's size is checked when it is written"
+        );
         let (owner, me) = (&self.large.owner, this_thread());
         // AcqRel pairs with itself and the loads in `admits`. If the owner asks again, it already
         // has the latch. On failure Acquire is stronger than necessary: the word belongs to this
@@ -235,15 +238,15 @@ impl<T: Tracker> Space<T> {
     pub(super) fn reserve(&self, filler: usize, bytes: u64) -> Lsn {
         let lsn = self.tracker.reserve(filler, &self.tail, bytes);
         if bytes > MIN_COMMON_BYTES {
-            self.give_latch_back();
+            self.release_latch();
         }
         Lsn(lsn)
     }
 
     /// Releases the latch if this thread admitted its reserved block with it. By now, the block may
     /// no longer count as large.
-    fn give_latch_back(&self) {
-        let Large { owner, waits_until } = &*self.large;
+    fn release_latch(&self) {
+        let LargeBlockAdmission { owner, waits_until } = &*self.large;
         // Relaxed: only this thread sets or clears its own number.
         if owner.load(Ordering::Relaxed) == this_thread() {
             // Relaxed: as in `admits`.

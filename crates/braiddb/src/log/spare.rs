@@ -45,7 +45,7 @@ impl Segments {
             drop(segment);
             self.directory.remove(&name)?;
             // If the reserve cannot be restored yet, the next extension of the log tries again.
-            _ = self.take_reserve_back();
+            _ = self.reclaim_reserve();
         } else {
             segment.written = true;
             self.spares.0.lock().push(segment);

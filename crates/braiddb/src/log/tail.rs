@@ -22,7 +22,7 @@ use crate::types::OnDisk;
 use std::sync::Arc;
 
 use super::block::{BLOCK_ALIGNMENT, BlockHeader, BlockKind, HEADER_BYTES};
-use super::reader::Window;
+use super::reader::LogWindow;
 use super::segment::Segments;
 use super::{LogError, Lsn, MAX_RING};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
@@ -33,7 +33,7 @@ const READ_BYTES: u64 = 1 << 20;
 
 /// The end of a log, as found on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Tail {
+pub(super) struct LogTail {
     /// The position after the last block.
     pub(super) end: Lsn,
     /// From here on no block can begin: no word names its own LSN.
@@ -41,13 +41,13 @@ pub(super) struct Tail {
 }
 
 /// Examines everything after `end`, where no block is.
-pub(super) fn examine(segments: &Arc<Segments>, end: Lsn) -> Result<Tail, LogError> {
-    let mut tail = Tail { end, stale_until: end };
+pub(super) fn examine(segments: &Arc<Segments>, end: Lsn) -> Result<LogTail, LogError> {
+    let mut tail = LogTail { end, stale_until: end };
     if segments.fresh {
         return Ok(tail);
     }
     let last = segments.end();
-    let mut window = Window::new(segments.clone());
+    let mut window = LogWindow::new(segments.clone());
     let mut buffer = AlignedBuffer::zeroed(READ_BYTES as usize);
     let mut base = Lsn(end.0 / SECTOR * SECTOR);
     // Blocks are not searched before this position, which was already examined.
@@ -71,7 +71,7 @@ pub(super) fn examine(segments: &Arc<Segments>, end: Lsn) -> Result<Tail, LogErr
 
 /// Follows blocks from `at` on and returns their end. Fails if one of them knows that the log was
 /// durable past `end`.
-fn follow(segments: &Segments, window: &mut Window, at: Lsn, end: Lsn) -> Result<Lsn, LogError> {
+fn follow(segments: &Segments, window: &mut LogWindow, at: Lsn, end: Lsn) -> Result<Lsn, LogError> {
     let mut at = at;
     while let Some(block) = window.block(at)? {
         if block.durable > end {
@@ -95,8 +95,8 @@ fn names_itself(sector: &[u8], at: Lsn, end: Lsn) -> bool {
 }
 
 /// Makes the log end at a sector, with no block after it. Returns the start of new blocks.
-pub(super) fn close(segments: &Segments, tail: Tail) -> Result<Lsn, LogError> {
-    let Tail { end, stale_until } = tail;
+pub(super) fn close(segments: &Segments, tail: LogTail) -> Result<Lsn, LogError> {
+    let LogTail { end, stale_until } = tail;
     let end = if is_planted(Bug::WrongTail) { Lsn(end.0 / SECTOR * SECTOR) } else { end };
     let next = if end.0.is_multiple_of(SECTOR) {
         end

@@ -7,7 +7,7 @@
 use loom::sync::{Arc, Notify};
 use loom::thread;
 
-use super::leader::{Leader, Step};
+use super::leader::{Leader, LeaderStep};
 use super::prepared::PreparedSpace;
 use super::space::Space;
 use super::tracker::InFlightMarks;
@@ -45,7 +45,7 @@ struct Log {
 impl Log {
     fn new(Case { flush_unit, step, .. }: Case) -> Self {
         let marks = InFlightMarks::new(WORKERS + 1);
-        let space = Space::new(WORKERS, Space::<InFlightMarks>::least_ring(WORKERS), marks);
+        let space = Space::new(WORKERS, Space::<InFlightMarks>::min_ring_bytes(WORKERS), marks);
         let (leader, prepared) = (Leader::new(flush_unit), PreparedSpace::default());
         space.start(Lsn::FIRST, Lsn::FIRST);
         leader.start(Lsn::FIRST);
@@ -126,9 +126,9 @@ impl Worker {
         let mut repeat = false;
         if leader.is_due(space, prepared, wanted) {
             match leader.next(space, prepared, || self.log.pad(), |_, _| vec![()]) {
-                Step::Rest => {}
-                Step::Repeat => repeat = true,
-                Step::Submit(flush) => self.flights.push(flush.number),
+                LeaderStep::Rest => {}
+                LeaderStep::Repeat => repeat = true,
+                LeaderStep::Submit(flush) => self.flights.push(flush.number),
             }
         }
         let durable = space.released();

@@ -115,7 +115,7 @@ mod tests {
     use crate::common::{PART_SECONDS, with_limit};
 
     #[test]
-    fn has_what_a_vector_has() {
+    fn buffer_behaves_like_a_vector() {
         with_limit(PART_SECONDS, |_| {
             let mut random = fastrand::Rng::with_seed(1);
             let (mut buffer, mut vector) = (Buffer::default(), Vec::new());

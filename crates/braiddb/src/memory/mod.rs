@@ -27,7 +27,7 @@ use crate::sync::statistic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 /// Kind of contents of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub(crate) enum Kind {
+pub(crate) enum MemoryKind {
     /// Record versions: header and payload.
     Version,
     /// Index nodes.
@@ -42,12 +42,12 @@ pub(crate) enum Kind {
     Change,
 }
 
-impl Kind {
+impl MemoryKind {
     const ALL: [Self; 6] =
         [Self::Version, Self::Node, Self::Key, Self::Copy, Self::Reading, Self::Change];
 }
 
-const KINDS: usize = Kind::ALL.len();
+const KINDS: usize = MemoryKind::ALL.len();
 const SHARDS: usize = 64;
 
 /// Bytes in use by kind, one set of counters per database.
@@ -89,7 +89,7 @@ impl MemoryCounters {
     }
 
     /// Bytes of `kind` in use now; approximate while other threads allocate.
-    pub(crate) fn bytes(&self, kind: Kind) -> u64 {
+    pub(crate) fn bytes(&self, kind: MemoryKind) -> u64 {
         // Relaxed: a statistic, ordered with nothing.
         let sum: i64 = self.shards.iter().map(|s| s[kind as usize].load(Ordering::Relaxed)).sum();
         sum.max(0) as u64
@@ -97,7 +97,7 @@ impl MemoryCounters {
 
     /// Bytes in use now.
     pub(crate) fn in_use(&self) -> u64 {
-        Kind::ALL.into_iter().map(|kind| self.bytes(kind)).sum()
+        MemoryKind::ALL.into_iter().map(|kind| self.bytes(kind)).sum()
     }
 
     /// Bytes that this thread has allocated, less those that it has freed. A few other threads may
@@ -142,7 +142,7 @@ impl MemoryCounters {
     }
 
     /// Allocates `layout` for `kind`; aborts the process as `Vec` does when memory is exhausted.
-    pub(crate) fn allocate(&self, kind: Kind, layout: Layout) -> NonNull<u8> {
+    pub(crate) fn allocate(&self, kind: MemoryKind, layout: Layout) -> NonNull<u8> {
         assert!(layout.size() > 0, "an empty block has no address");
         self.count(kind, layout.size() as i64);
         backend::allocate(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
@@ -153,7 +153,7 @@ impl MemoryCounters {
     /// # Safety
     /// `block` came from `allocate` of the same counters with the same `kind` and `layout`, is no
     /// longer used, and is freed once.
-    pub(crate) unsafe fn free(&self, kind: Kind, block: NonNull<u8>, layout: Layout) {
+    pub(crate) unsafe fn free(&self, kind: MemoryKind, block: NonNull<u8>, layout: Layout) {
         self.count(kind, -(layout.size() as i64));
         #[cfg(any(braid_simulation, loom))]
         if crate::sync::takes_part() || cfg!(loom) {
@@ -165,7 +165,7 @@ impl MemoryCounters {
     }
 
     /// Counts bytes that are allocated elsewhere, or are about to be; subtracts if negative.
-    pub(crate) fn count(&self, kind: Kind, bytes: i64) {
+    pub(crate) fn count(&self, kind: MemoryKind, bytes: i64) {
         // Relaxed: a statistic, ordered with nothing.
         self.shards[shard()][kind as usize].fetch_add(bytes, Ordering::Relaxed);
     }
@@ -204,8 +204,8 @@ pub(crate) unsafe fn free_uncounted(block: NonNull<u8>, layout: Layout) {
 }
 
 /// Returns free memory of this thread, and unowned free memory, to the operating system.
-pub(crate) fn give_back() {
-    backend::give_back();
+pub(crate) fn return_free_memory() {
+    backend::return_free_memory();
 }
 
 fn shard() -> usize {
@@ -255,7 +255,7 @@ mod backend {
         let mut committed = 0;
         let (mut times, mut sizes, mut faults) = ([0; 3], [0; 3], 0);
         let [elapsed, user, system] = &mut times;
-        let [resident, most_resident, most_committed] = &mut sizes;
+        let [resident, max_resident, max_committed] = &mut sizes;
         // SAFETY: every pointer references one number of the right type.
         unsafe {
             libmimalloc_sys::mi_process_info(
@@ -263,16 +263,16 @@ mod backend {
                 user,
                 system,
                 resident,
-                most_resident,
+                max_resident,
                 &mut committed,
-                most_committed,
+                max_committed,
                 &mut faults,
             );
         }
         committed as u64
     }
 
-    pub(super) fn give_back() {
+    pub(super) fn return_free_memory() {
         // SAFETY: may be called at any time.
         unsafe { libmimalloc_sys::mi_collect(true) };
     }
@@ -302,7 +302,7 @@ mod backend {
 
     pub(super) fn prepare() {}
 
-    pub(super) fn give_back() {}
+    pub(super) fn return_free_memory() {}
 
     /// The system allocator does not report this.
     pub(super) fn committed(in_use: u64) -> u64 {
@@ -327,18 +327,18 @@ mod tests {
         with_limit(PART_SECONDS, |_| {
             let counters = MemoryCounters::new();
             let layout = Layout::from_size_align(96, 32).unwrap();
-            let block = counters.allocate(Kind::Version, layout).as_ptr() as usize;
+            let block = counters.allocate(MemoryKind::Version, layout).as_ptr() as usize;
             assert_eq!(block % 32, 0);
-            assert_eq!(counters.bytes(Kind::Version), 96);
-            assert_eq!(counters.bytes(Kind::Node), 0);
+            assert_eq!(counters.bytes(MemoryKind::Version), 96);
+            assert_eq!(counters.bytes(MemoryKind::Node), 0);
             std::thread::scope(|s| {
                 s.spawn(|| {
                     let block = NonNull::new(block as *mut u8).unwrap();
                     // SAFETY: allocated above with this kind and layout, and not used again.
-                    unsafe { counters.free(Kind::Version, block, layout) };
+                    unsafe { counters.free(MemoryKind::Version, block, layout) };
                 });
             });
-            assert_eq!(counters.bytes(Kind::Version), 0);
+            assert_eq!(counters.bytes(MemoryKind::Version), 0);
         });
     }
 }

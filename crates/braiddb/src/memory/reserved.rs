@@ -261,7 +261,7 @@ mod tests {
     /// page.
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_is_kept_small_is_not_made_large() {
+    fn small_page_mappings_are_not_merged() {
         const HUGE_PAGE_WORDS: usize = HUGE_PAGE_BYTES / 8;
         let words = Reserved::<AtomicU64>::new(8 * HUGE_PAGE_WORDS).unwrap();
         let has = |place: usize, flag: &str| {

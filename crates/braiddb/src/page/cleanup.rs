@@ -1,15 +1,15 @@
 //! Leaf cleanup: removes unused version chains, slots of deleted records, and nearly empty leaves.
 //!
 //! The task that ends the last use of a chain or slot does not wait for pages. It receives the work
-//! that it cannot do now as an [`Untidy`]. A task of its worker that can wait does this work later
+//! that it cannot do now as an [`PendingCleanup`]. A task of its worker that can wait does this work later
 //! (`transaction/leaf_cleanup.rs`). Each attempt examines the leaf again, because it may have
 //! changed.
 
 use super::error::{Interrupted, PageError};
-use super::layout::{Slot, SlotFlags};
-use super::resident_set::{HeldPages, Needs};
+use super::layout::{KeySlot, SlotFlags};
+use super::resident_set::{HeldPages, PageNeeds};
 use super::table::PagedTable;
-use super::tree::{LatchedLeaf, Room};
+use super::tree::{LatchedLeaf, LeafRoom};
 use super::versions::Mapping;
 use crate::planted::{Bug, is_planted};
 use crate::types::KeyBuffer;
@@ -17,7 +17,7 @@ use crate::version::StatusTable;
 
 /// Cleanup of the leaf of a key, for a task that can wait for pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Untidy {
+pub(crate) enum PendingCleanup {
     /// Remove chains that no transaction needs.
     Chains,
     /// Merge sparse pages from this level upwards, because the leaf was nearly empty.
@@ -34,35 +34,41 @@ impl PagedTable {
         &self,
         key: &[u8],
         status: &StatusTable,
-    ) -> Result<Option<Untidy>, Interrupted> {
-        let mut leaf = self.tree().try_latch(key, Room::NONE)?;
+    ) -> Result<Option<PendingCleanup>, Interrupted> {
+        let mut leaf = self.tree().try_latch(key, LeafRoom::NONE)?;
         self.roll_back_on(&mut leaf, key, status);
         prune_on(&mut leaf);
         leaf.reserve_for_undo();
         let is_to_go = leaf.is_nearly_empty() && leaf.page_id() != self.tree().root();
-        Ok(is_to_go.then_some(Untidy::Sparse(0)))
+        Ok(is_to_go.then_some(PendingCleanup::Sparse(0)))
     }
 
     /// Removes unused chains and the slots of deleted records from the leaf of `key`, and merges
     /// the leaf if it is sparse. Returns the cleanup that remains.
-    pub(crate) fn prune(&self, key: &[u8]) -> Option<Untidy> {
-        let mut untidy = Untidy::Chains;
-        self.tidy_leaf(key, &mut untidy).is_err().then_some(untidy)
+    pub(crate) fn prune(&self, key: &[u8]) -> Option<PendingCleanup> {
+        let mut cleanup = PendingCleanup::Chains;
+        self.clean_up_leaf(key, &mut cleanup).is_err().then_some(cleanup)
     }
 
-    /// Cleans up the leaf of a key, as far as pages are resident. `untidy` is updated to the
+    /// Cleans up the leaf of a key, as far as pages are resident. `cleanup` is updated to the
     /// cleanup that remains.
     ///
     /// # Errors
     /// When a page is not resident: see [`Self::mend`].
-    pub(crate) fn tidy_leaf(&self, key: &[u8], untidy: &mut Untidy) -> Result<(), Interrupted> {
+    pub(crate) fn clean_up_leaf(
+        &self,
+        key: &[u8],
+        cleanup: &mut PendingCleanup,
+    ) -> Result<(), Interrupted> {
         loop {
-            if let Untidy::Sparse(level @ 1..) = untidy {
+            if let PendingCleanup::Sparse(level @ 1..) = cleanup {
                 return self.tree().merge_from(key, level);
             }
-            let interrupted = match self.tree().try_latch(key, Room::NONE) {
+            let interrupted = match self.tree().try_latch(key, LeafRoom::NONE) {
                 Ok(mut leaf) => {
-                    if is_planted(Bug::EmptiedLeafTakenForEmpty) && *untidy == Untidy::Sparse(0) {
+                    if is_planted(Bug::EmptiedLeafTakenForEmpty)
+                        && *cleanup == PendingCleanup::Sparse(0)
+                    {
                         remove_settled(&mut leaf);
                     }
                     prune_on(&mut leaf);
@@ -72,16 +78,16 @@ impl PagedTable {
                     drop(leaf);
                     let mut level = 0;
                     let merged = self.tree().merge_from(key, &mut level);
-                    *untidy = Untidy::Sparse(level);
+                    *cleanup = PendingCleanup::Sparse(level);
                     return merged;
                 }
                 Err(why) => why,
             };
-            if *untidy == Untidy::Chains {
+            if *cleanup == PendingCleanup::Chains {
                 // The slots of deleted records stay on the page until it is loaded.
                 match self.tree().space().prune_absent(self.tree().leaf_id(key)?) {
                     Some(false) => return Ok(()),
-                    Some(true) => *untidy = Untidy::Sparse(0),
+                    Some(true) => *cleanup = PendingCleanup::Sparse(0),
                     // The page is resident by now.
                     None => continue,
                 }
@@ -96,8 +102,8 @@ impl PagedTable {
         self.tree().pages_by_level()
     }
 
-    /// Returns the needs of [`Self::tidy_leaf`].
-    pub(crate) fn needs_to_tidy(&self) -> Needs {
+    /// Returns the needs of [`Self::clean_up_leaf`].
+    pub(crate) fn cleanup_needs(&self) -> PageNeeds {
         self.tree().needs_to_merge()
     }
 
@@ -105,12 +111,12 @@ impl PagedTable {
     /// available, together with those in `needs`. It does not keep the table alive.
     pub(crate) fn mend(
         &self,
-        mut needs: Needs,
+        mut needs: PageNeeds,
         interrupted: Interrupted,
-    ) -> impl Future<Output = Result<(Needs, HeldPages), PageError>> + use<> {
+    ) -> impl Future<Output = Result<(PageNeeds, HeldPages), PageError>> + use<> {
         let space = self.tree().space().clone();
         async move {
-            let held = space.gather(&mut needs, &[interrupted], None).await?;
+            let held = space.hold_pages(&mut needs, &[interrupted], None).await?;
             Ok((needs, held))
         }
     }
@@ -133,7 +139,7 @@ pub(super) fn prune_on(leaf: &mut LatchedLeaf<'_>) {
     }
     leaf.set_mapping(left);
     for key in gone {
-        let Slot::At(place) = leaf.find(&key) else {
+        let KeySlot::At(place) = leaf.find(&key) else {
             unreachable!("a record with a chain has a slot")
         };
         let flags = leaf.flags(place);

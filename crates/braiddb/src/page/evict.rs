@@ -18,7 +18,7 @@ use smallvec::SmallVec;
 
 use super::frame::{LatchedPage, ResidentPage};
 use super::layout::{Page, SlotFlags};
-use super::map::{DiskPlace, PageId, Whereabouts};
+use super::map::{DiskPlace, PageId, PageLocation};
 use super::space::{FreeFrame, PageSpace};
 use super::write_back::WriteBatch;
 use super::zone::RUN_SLOTS;
@@ -28,15 +28,15 @@ use crate::sync::statistic;
 
 /// Rounds of the clock hand before a search gives up: two to find a page that was marked as used at
 /// first, and one more.
-const ROUNDS: u64 = 3;
+const MAX_SWEEP_ROUNDS: u64 = 3;
 /// Maximum number of frames that one sweep passes.
-const STRETCH: u64 = 1 << 10;
+const SWEEP_FRAMES: u64 = 1 << 10;
 /// Maximum number of dirty pages that one sweep passes while no further write may begin.
 const MAX_UNWRITTEN: u32 = 64;
 
 /// State of the clock algorithm.
 #[derive(Debug, Default)]
-pub(super) struct Pager {
+pub(super) struct EvictionClock {
     /// Clock hand: number of frames with memory that it has not passed in this round.
     hand: usize,
     /// Frames of dirty pages that the hand has passed, to be written together.
@@ -49,7 +49,7 @@ pub(super) struct Pager {
     held: Vec<PageId>,
 }
 
-impl Pager {
+impl EvictionClock {
     pub(super) fn hold(&mut self, pages: &[PageId]) {
         self.held.extend(pages);
     }
@@ -68,7 +68,7 @@ impl Pager {
 
 /// Parameters and progress of one search for a free frame.
 #[derive(Debug)]
-pub(super) struct Search<'p> {
+pub(super) struct FrameSearch<'p> {
     /// Pages that the search does not evict.
     pub(super) keep: &'p [PageId],
     /// If true, only clean pages are evicted.
@@ -79,7 +79,7 @@ pub(super) struct Search<'p> {
 
 /// Result of one clock sweep.
 #[derive(Debug)]
-pub(super) enum Swept {
+pub(super) enum ClockSweepResult {
     /// A page was evicted; this is its frame.
     Left,
     /// Dirty pages for the caller to write.
@@ -97,7 +97,7 @@ pub(super) enum Swept {
 
 /// Result of returning memory of frames to the operating system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shrunk {
+pub(crate) enum ShrinkResult {
     /// No frame has memory beyond the limit.
     Enough,
     /// Some memory was returned, or will be when page writes end.
@@ -115,23 +115,27 @@ enum FrameOutcome<'s> {
 }
 
 impl PageSpace {
-    /// Moves the hand until it evicts a page or collects enough dirty pages, at most `STRETCH`
+    /// Moves the hand until it evicts a page or collects enough dirty pages, at most `SWEEP_FRAMES`
     /// frames.
-    pub(super) fn sweep(self: &Arc<Self>, pager: &mut Pager, search: &mut Search<'_>) -> Swept {
-        let (frames, _) = self.transit.with_memory();
-        let all = ROUNDS * frames;
-        let writes = self.transit.writes();
+    pub(super) fn sweep(
+        self: &Arc<Self>,
+        pager: &mut EvictionClock,
+        search: &mut FrameSearch<'_>,
+    ) -> ClockSweepResult {
+        let (frames, _) = self.frame_pool.with_memory();
+        let all = MAX_SWEEP_ROUNDS * frames;
+        let writes = self.frame_pool.writes();
         if pager.writes_ended != writes.ended {
             (pager.writes_ended, pager.in_vain) = (writes.ended, 0);
         }
         if writes.any && pager.in_vain > frames {
-            return Swept::Written;
+            return ClockSweepResult::Written;
         }
         let mut unwritten = 0;
         // Limits the batch, so that a small pool does not evict all of its pages at the same time.
         let most = (frames as usize / 8).clamp(1, RUN_SLOTS);
         let (mut busy, mut batch, mut ahead) = (false, None, SmallVec::new().into_iter());
-        for step in 0..STRETCH {
+        for step in 0..SWEEP_FRAMES {
             if *search.passed >= all {
                 break;
             }
@@ -146,7 +150,7 @@ impl PageSpace {
             let number = match ahead.next() {
                 Some(number) => number,
                 None => {
-                    let (end, some) = self.transit.live_before(pager.hand);
+                    let (end, some) = self.frame_pool.live_before(pager.hand);
                     (pager.hand, ahead) = (end, some.into_iter());
                     let Some(number) = ahead.next() else { break };
                     number
@@ -158,7 +162,7 @@ impl PageSpace {
                 FrameOutcome::Left(frame) => {
                     (*search.passed, pager.in_vain) = (0, 0);
                     drop(frame);
-                    return Swept::Left;
+                    return ClockSweepResult::Left;
                 }
                 FrameOutcome::Busy => busy = true,
                 FrameOutcome::Nothing => {}
@@ -166,7 +170,7 @@ impl PageSpace {
                 FrameOutcome::Dirty if !writes.may_begin => {
                     unwritten += 1;
                     if unwritten == MAX_UNWRITTEN {
-                        return Swept::Written;
+                        return ClockSweepResult::Written;
                     }
                 }
                 // A dirty page that the hand passes a second time is not delayed further, even if
@@ -185,20 +189,20 @@ impl PageSpace {
         }
         if let Some(batch) = batch.or_else(|| self.batch(pager, search)) {
             *search.passed = 0;
-            return Swept::Dirty(batch);
+            return ClockSweepResult::Dirty(batch);
         }
         let is_over = *search.passed >= all;
         if is_over {
             *search.passed = 0;
         }
-        if busy || !is_over { Swept::Busy } else { Swept::Nothing }
+        if busy || !is_over { ClockSweepResult::Busy } else { ClockSweepResult::Nothing }
     }
 
     fn examine<'s>(
         &'s self,
         page: ResidentPage<'s>,
-        pager: &Pager,
-        search: &Search<'_>,
+        pager: &EvictionClock,
+        search: &FrameSearch<'_>,
     ) -> FrameOutcome<'s> {
         // Hints at first; the decision is made under a latch version.
         let Some(id) = page.held() else { return FrameOutcome::Nothing };
@@ -226,7 +230,11 @@ impl PageSpace {
     }
 
     /// Builds a batch of the collected dirty pages that still need a write and may be written now.
-    fn batch(self: &Arc<Self>, pager: &mut Pager, search: &Search<'_>) -> Option<WriteBatch> {
+    fn batch(
+        self: &Arc<Self>,
+        pager: &mut EvictionClock,
+        search: &FrameSearch<'_>,
+    ) -> Option<WriteBatch> {
         if search.clean_only || pager.dirty.is_empty() {
             return None;
         }
@@ -252,45 +260,47 @@ impl PageSpace {
     /// Returns memory of frames above the limit to the operating system, of at most `most` frames.
     /// Evicts pages for that. Writes dirty pages first if `may` is true and no page write has
     /// failed recently.
-    pub(crate) fn shrink(self: &Arc<Self>, most: usize, may: bool) -> Shrunk {
+    pub(crate) fn shrink(self: &Arc<Self>, most: usize, may: bool) -> ShrinkResult {
         let mut gone = 0;
         while gone < most
-            && let Some(number) = self.transit.take_surplus()
+            && let Some(number) = self.frame_pool.take_surplus()
         {
             self.park(number);
             gone += 1;
         }
-        if self.zones.is_none() || !self.transit.has_surplus() {
-            return Shrunk::Enough;
+        if self.zones.is_none() || !self.frame_pool.has_surplus() {
+            return ShrinkResult::Enough;
         }
         let clean_only = !may || self.failed_writes.are_recent();
         let dirty = {
             let mut pager = self.pager.lock();
-            let mut search = Search { keep: &[], clean_only, passed: &mut 0 };
+            let mut search = FrameSearch { keep: &[], clean_only, passed: &mut 0 };
             loop {
-                if !self.transit.has_surplus() {
-                    return Shrunk::Enough;
+                if !self.frame_pool.has_surplus() {
+                    return ShrinkResult::Enough;
                 }
                 if gone >= most {
-                    return Shrunk::Some;
+                    return ShrinkResult::Some;
                 }
-                let none = if gone > 0 { Shrunk::Some } else { Shrunk::Nothing };
+                let none = if gone > 0 { ShrinkResult::Some } else { ShrinkResult::Nothing };
                 // The pages in flight cover the surplus; those that stay are handled by a later
                 // call.
-                if self.transit.surplus_is_being_written() {
+                if self.frame_pool.surplus_is_being_written() {
                     return none;
                 }
                 match self.sweep(&mut pager, &mut search) {
-                    Swept::Left => gone += 1,
-                    Swept::Dirty(batch) => break batch,
-                    Swept::Written | Swept::Busy | Swept::Nothing => return none,
+                    ClockSweepResult::Left => gone += 1,
+                    ClockSweepResult::Dirty(batch) => break batch,
+                    ClockSweepResult::Written
+                    | ClockSweepResult::Busy
+                    | ClockSweepResult::Nothing => return none,
                 }
             }
         };
         match dirty.write() {
-            Ok(_) => Shrunk::Some,
+            Ok(_) => ShrinkResult::Some,
             // The error was already recorded.
-            Err(_) => Shrunk::Nothing,
+            Err(_) => ShrinkResult::Nothing,
         }
     }
 
@@ -300,7 +310,7 @@ impl PageSpace {
             |number: &u32| self.frame(*number).held().is_some_and(|id| !keep.contains(&id));
         let mut position = 0;
         loop {
-            let (end, some) = self.transit.live_before(position);
+            let (end, some) = self.frame_pool.live_before(position);
             if some.iter().any(is_one) {
                 return true;
             }
@@ -316,7 +326,7 @@ impl PageSpace {
     /// records left.
     pub(super) fn prune_absent(&self, id: PageId) -> Option<bool> {
         let is_absent =
-            || matches!(self.map.get(id), Whereabouts::Loading | Whereabouts::OnDisk(_));
+            || matches!(self.map.get(id), PageLocation::Loading | PageLocation::OnDisk(_));
         self.orphans.prune(id, is_absent)
     }
 
@@ -333,7 +343,7 @@ impl PageSpace {
         if !late {
             self.orphans.put(id, word, all_deleted);
         }
-        self.map.set(id, Whereabouts::OnDisk(place));
+        self.map.set(id, PageLocation::OnDisk(place));
         // Relaxed: statistics.
         self.counters.evicted.fetch_add(1, statistic::Ordering::Relaxed);
         if latched.page.level() > 0 {
@@ -359,8 +369,8 @@ mod tests {
     use crate::common::{PART_SECONDS, with_limit};
     use crate::io::SimulatedDisk;
     use crate::log::{Log, LogOptions};
-    use crate::page::layout::{MIN_PAGE_BYTES, Slot};
-    use crate::page::tree::{PageTree, Room};
+    use crate::page::layout::{KeySlot, MIN_PAGE_BYTES};
+    use crate::page::tree::{LeafRoom, PageTree};
     use crate::rid::TableId;
     use crate::sched::run_now;
 
@@ -375,8 +385,8 @@ mod tests {
         let tree = run_now(PageTree::create(space.clone(), TableId(3))).unwrap();
         for key in 0..records {
             let key = key.to_be_bytes();
-            let mut leaf = run_now(tree.latch(&key, Room::value(8))).unwrap();
-            let Slot::Before(place) = leaf.find(&key) else { panic!("it is new") };
+            let mut leaf = run_now(tree.latch(&key, LeafRoom::value(8))).unwrap();
+            let KeySlot::Before(place) = leaf.find(&key) else { panic!("it is new") };
             leaf.insert(place, &key, &key, SlotFlags::NONE);
         }
         (log, space, tree)
@@ -384,12 +394,12 @@ mod tests {
 
     /// Returns the dirty pages that the hand collects first.
     fn first_batch(space: &Arc<PageSpace>) -> WriteBatch {
-        let mut pager = Pager::default();
-        let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+        let mut pager = EvictionClock::default();
+        let mut search = FrameSearch { keep: &[], clean_only: false, passed: &mut 0 };
         loop {
             match space.sweep(&mut pager, &mut search) {
-                Swept::Dirty(batch) => return batch,
-                Swept::Busy => {}
+                ClockSweepResult::Dirty(batch) => return batch,
+                ClockSweepResult::Busy => {}
                 swept => panic!("{swept:?}"),
             }
         }
@@ -403,14 +413,14 @@ mod tests {
             let taken = space.frames_taken() as u32;
             let written = || space.counters.written.load(statistic::Ordering::Relaxed);
             let (pages, before) = (batch.len() as u32, written());
-            space.transit.set_limit(taken - pages);
-            assert_eq!(space.shrink(64, true), Shrunk::Nothing, "as many are being written");
+            space.frame_pool.set_limit(taken - pages);
+            assert_eq!(space.shrink(64, true), ShrinkResult::Nothing, "as many are being written");
             assert_eq!(written(), before);
-            space.transit.set_limit(taken - pages - 1);
-            assert_eq!(space.shrink(64, true), Shrunk::Some, "one more is to go");
+            space.frame_pool.set_limit(taken - pages - 1);
+            assert_eq!(space.shrink(64, true), ShrinkResult::Some, "one more is to go");
             assert!(written() > before);
             batch.write().unwrap();
-            assert_eq!(space.shrink(64, true), Shrunk::Enough);
+            assert_eq!(space.shrink(64, true), ShrinkResult::Enough);
         });
     }
 
@@ -421,11 +431,11 @@ mod tests {
         with_limit(PART_SECONDS, |_| {
             let (_log, space, _tree) = dirty_tree(2000);
             let batch = first_batch(&space);
-            let mut pager = Pager::default();
+            let mut pager = EvictionClock::default();
             let mut sweep = || {
-                let mut search = Search { keep: &[], clean_only: true, passed: &mut 0 };
+                let mut search = FrameSearch { keep: &[], clean_only: true, passed: &mut 0 };
                 let swept = space.sweep(&mut pager, &mut search);
-                (matches!(swept, Swept::Written), format!("{swept:?}"))
+                (matches!(swept, ClockSweepResult::Written), format!("{swept:?}"))
             };
             let (rests, swept) = sweep();
             assert!(!rests, "it has not gone round: {swept}");
@@ -451,20 +461,24 @@ mod tests {
             for number in 0..space.frames_taken() as u32 {
                 space.frame(number).frame.take_use();
             }
-            while space.transit.begin_write() {}
-            let (mut pager, mut passed) = (Pager::default(), 0);
+            while space.frame_pool.begin_write() {}
+            let (mut pager, mut passed) = (EvictionClock::default(), 0);
             let mut sweep = || {
-                let mut search = Search { keep: &[], clean_only: false, passed: &mut passed };
+                let mut search = FrameSearch { keep: &[], clean_only: false, passed: &mut passed };
                 let swept = space.sweep(&mut pager, &mut search);
-                (matches!(swept, Swept::Dirty(_)), matches!(swept, Swept::Written), passed)
+                (
+                    matches!(swept, ClockSweepResult::Dirty(_)),
+                    matches!(swept, ClockSweepResult::Written),
+                    passed,
+                )
             };
             assert!(space.frames_taken() > 2 * u64::from(MAX_UNWRITTEN));
             assert_eq!(sweep(), (false, true, MAX_UNWRITTEN.into()));
             assert_eq!(sweep(), (false, true, 2 * u64::from(MAX_UNWRITTEN)));
-            space.transit.end_write(0);
+            space.frame_pool.end_write(0);
             assert_eq!(sweep(), (true, false, 0));
             // A batch was begun, and ended when it was dropped.
-            while space.transit.begin_write() {}
+            while space.frame_pool.begin_write() {}
             assert!(!sweep().0);
         });
     }
@@ -485,11 +499,12 @@ mod tests {
             for hand in 1..=frames as usize {
                 // At least one round is left.
                 for before in 0..=u64::from(frames) {
-                    let mut pager = Pager { hand, ..Pager::default() };
+                    let mut pager = EvictionClock { hand, ..EvictionClock::default() };
                     let mut passed = before;
-                    let mut search = Search { keep: &keep, clean_only: false, passed: &mut passed };
+                    let mut search =
+                        FrameSearch { keep: &keep, clean_only: false, passed: &mut passed };
                     match space.sweep(&mut pager, &mut search) {
-                        Swept::Dirty(batch) => assert_eq!(batch.len(), 1),
+                        ClockSweepResult::Dirty(batch) => assert_eq!(batch.len(), 1),
                         swept => panic!("{swept:?}, from {hand}, after {before}"),
                     }
                 }
@@ -507,14 +522,16 @@ mod tests {
             let leaves =
                 || numbers.clone().filter(|number| space.frame(*number).shape().level == 0);
             assert!(leaves().count() > 2 * RUN_SLOTS && numbers.len() < 8 * (RUN_SLOTS - 2));
-            let mut pager =
-                Pager { dirty: leaves().take(RUN_SLOTS - 1).collect(), ..Pager::default() };
+            let mut pager = EvictionClock {
+                dirty: leaves().take(RUN_SLOTS - 1).collect(),
+                ..EvictionClock::default()
+            };
             for number in leaves() {
                 space.frame(number).frame.take_use();
             }
-            let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+            let mut search = FrameSearch { keep: &[], clean_only: false, passed: &mut 0 };
             let mut written = 0;
-            while let Swept::Dirty(batch) = space.sweep(&mut pager, &mut search) {
+            while let ClockSweepResult::Dirty(batch) = space.sweep(&mut pager, &mut search) {
                 assert!((1..=RUN_SLOTS).contains(&batch.len()), "{} pages", batch.len());
                 written += batch.len();
                 batch.write().unwrap();

@@ -20,15 +20,15 @@ use std::sync::Arc;
 
 use super::error::PageError;
 use super::frame::LatchedPage;
-use super::layout::{PageDamage, Slot, SlotFlags, image_checksum};
-use super::map::{DiskPlace, PageId, Whereabouts};
+use super::layout::{KeySlot, PageDamage, SlotFlags, image_checksum};
+use super::map::{DiskPlace, PageId, PageLocation};
 use super::resident_set::Admitted;
 use super::space::{FreeFrame, PageSpace};
 use super::versions::{Mapping, reserved_bytes};
 use crate::io::AlignedBuffer;
 use crate::log::LogError;
 use crate::planted::{Bug, is_planted};
-use crate::sched::{Cause, RemoteWaiter, wait_remotely};
+use crate::sched::{RemoteWaiter, WaitCause, wait_remotely};
 use crate::sync::ModelMutex;
 use crate::sync::statistic::Ordering;
 
@@ -36,34 +36,34 @@ const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
 
 /// Loads in progress of a space, by page.
 #[derive(Debug)]
-pub(super) struct Loads(Box<[ModelMutex<BTreeMap<PageId, Listed>>]>);
+pub(super) struct PageLoads(Box<[ModelMutex<BTreeMap<PageId, ListedLoad>>]>);
 
 /// A load in progress.
 #[derive(Debug)]
-struct Listed {
-    load: Arc<Load>,
+struct ListedLoad {
+    load: Arc<PageLoad>,
     /// The page was freed: its id and place are released when the load ends.
     freed: bool,
 }
 
 /// State of a load that is shared by all operations that need the page.
 #[derive(Debug)]
-struct Load {
+struct PageLoad {
     id: PageId,
     place: DiskPlace,
-    state: ModelMutex<LoadState>,
+    state: ModelMutex<PageLoadState>,
 }
 
 #[derive(Debug)]
-struct LoadState {
-    stage: Stage,
+struct PageLoadState {
+    stage: LoadStage,
     /// Number of operations that need the page.
     wanted: usize,
     waiters: Vec<RemoteWaiter>,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum LoadStage {
     /// The image is being read, or an operation is publishing the page.
     Busy,
     /// The image has been read.
@@ -74,41 +74,41 @@ enum Stage {
 
 /// Share of one operation in a load. The image that was read is kept as long as any share exists.
 #[derive(Debug)]
-pub(super) struct Wanted {
+pub(super) struct LoadShare {
     space: Arc<PageSpace>,
-    load: Arc<Load>,
+    load: Arc<PageLoad>,
 }
 
 /// Read of an image in progress. If it is dropped before its end, the page stays on disk.
-struct Reading {
+struct ImageRead {
     space: Arc<PageSpace>,
-    load: Arc<Load>,
+    load: Arc<PageLoad>,
     is_over: bool,
     /// Admission for the bytes of the image. The read keeps it even if the operation that started
     /// it is dropped.
     _admitted: Option<Admitted>,
 }
 
-impl Loads {
+impl PageLoads {
     pub(super) fn new() -> Self {
         Self((0..SHARDS).map(|_| ModelMutex::new(BTreeMap::new())).collect())
     }
 
-    fn shard(&self, id: PageId) -> &ModelMutex<BTreeMap<PageId, Listed>> {
+    fn shard(&self, id: PageId) -> &ModelMutex<BTreeMap<PageId, ListedLoad>> {
         &self.0[id.number() as usize % SHARDS]
     }
 }
 
-impl LoadState {
+impl PageLoadState {
     /// Advances the load to a stage. Returns the waiters, which the caller wakes.
-    fn advance_stage(&mut self, stage: Stage) -> Vec<RemoteWaiter> {
+    fn advance_stage(&mut self, stage: LoadStage) -> Vec<RemoteWaiter> {
         self.stage = stage;
         let waiters = std::mem::take(&mut self.waiters);
         if is_planted(Bug::LoadWaitersNotWoken) { Vec::new() } else { waiters }
     }
 }
 
-impl Wanted {
+impl LoadShare {
     /// Returns the id of the page.
     pub(super) fn id(&self) -> PageId {
         self.load.id
@@ -119,12 +119,12 @@ impl Wanted {
     /// # Errors
     /// The error of the load, after it has ended.
     pub(super) async fn image(&self) -> Result<(), PageError> {
-        wait_remotely(Cause::Storage, |waiter| {
+        wait_remotely(WaitCause::Storage, |waiter| {
             let mut state = self.load.state.lock();
             match &state.stage {
-                Stage::Read(_) => Some(Ok(())),
-                Stage::Over(outcome) => Some(outcome.clone()),
-                Stage::Busy => {
+                LoadStage::Read(_) => Some(Ok(())),
+                LoadStage::Over(outcome) => Some(outcome.clone()),
+                LoadStage::Busy => {
                     state.waiters.extend(waiter);
                     None
                 }
@@ -135,12 +135,12 @@ impl Wanted {
 
     /// Returns whether the image has been read and the page is not published yet.
     pub(super) fn has_image(&self) -> bool {
-        matches!(self.load.state.lock().stage, Stage::Read(_))
+        matches!(self.load.state.lock().stage, LoadStage::Read(_))
     }
 
     /// Returns whether the load has ended.
     pub(super) fn is_over(&self) -> bool {
-        matches!(self.load.state.lock().stage, Stage::Over(_))
+        matches!(self.load.state.lock().stage, LoadStage::Over(_))
     }
 
     /// Publishes the page in a frame, unless another operation has done so.
@@ -150,8 +150,8 @@ impl Wanted {
     pub(super) fn publish(&self, frame: FreeFrame<'_>) -> Result<(), PageError> {
         let image = {
             let mut state = self.load.state.lock();
-            match std::mem::replace(&mut state.stage, Stage::Busy) {
-                Stage::Read(image) => image,
+            match std::mem::replace(&mut state.stage, LoadStage::Busy) {
+                LoadStage::Read(image) => image,
                 other => {
                     state.stage = other;
                     return Ok(());
@@ -166,12 +166,12 @@ impl Wanted {
     }
 }
 
-impl Drop for Wanted {
+impl Drop for LoadShare {
     fn drop(&mut self) {
         let is_left = {
             let mut state = self.load.state.lock();
             state.wanted -= 1;
-            state.wanted == 0 && matches!(state.stage, Stage::Read(_))
+            state.wanted == 0 && matches!(state.stage, LoadStage::Read(_))
         };
         if is_left {
             self.space.end_unwanted(&self.load);
@@ -179,7 +179,7 @@ impl Drop for Wanted {
     }
 }
 
-impl Reading {
+impl ImageRead {
     fn end(mut self, image: Result<AlignedBuffer, LogError>) {
         self.is_over = true;
         let image = match image {
@@ -188,7 +188,7 @@ impl Reading {
         };
         let (waiters, is_wanted) = {
             let mut state = self.load.state.lock();
-            (state.advance_stage(Stage::Read(image)), state.wanted > 0)
+            (state.advance_stage(LoadStage::Read(image)), state.wanted > 0)
         };
         waiters.into_iter().for_each(RemoteWaiter::wake);
         if !is_wanted {
@@ -197,7 +197,7 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for ImageRead {
     fn drop(&mut self) {
         if !self.is_over {
             // The waiters look again, and load the page if they still need it.
@@ -213,29 +213,30 @@ impl PageSpace {
         self: &Arc<Self>,
         id: PageId,
         admitted: Option<&Admitted>,
-    ) -> Option<Wanted> {
-        let wanted = |load: Arc<Load>| Wanted { space: self.clone(), load };
+    ) -> Option<LoadShare> {
+        let wanted = |load: Arc<PageLoad>| LoadShare { space: self.clone(), load };
         let load = {
             let mut shard = self.loads.shard(id).lock();
             match self.map.get(id) {
-                Whereabouts::Free | Whereabouts::Frame(_) => return None,
-                Whereabouts::Loading => {
+                PageLocation::Free | PageLocation::Frame(_) => return None,
+                PageLocation::Loading => {
                     let listed = shard.get(&id).expect("a loading page is listed");
                     listed.load.state.lock().wanted += 1;
                     return Some(wanted(listed.load.clone()));
                 }
-                Whereabouts::OnDisk(place) => {
-                    let state = LoadState { stage: Stage::Busy, wanted: 1, waiters: Vec::new() };
-                    let load = Arc::new(Load { id, place, state: ModelMutex::new(state) });
-                    shard.insert(id, Listed { load: load.clone(), freed: false });
-                    self.map.set(id, Whereabouts::Loading);
+                PageLocation::OnDisk(place) => {
+                    let state =
+                        PageLoadState { stage: LoadStage::Busy, wanted: 1, waiters: Vec::new() };
+                    let load = Arc::new(PageLoad { id, place, state: ModelMutex::new(state) });
+                    shard.insert(id, ListedLoad { load: load.clone(), freed: false });
+                    self.map.set(id, PageLocation::Loading);
                     load
                 }
             }
         };
         let wanted = wanted(load.clone());
         let _admitted = admitted.cloned();
-        let reading = Reading { space: self.clone(), load, is_over: false, _admitted };
+        let reading = ImageRead { space: self.clone(), load, is_over: false, _admitted };
         let zones = self.zones.as_ref().expect("pages are on disk");
         zones.read_then(wanted.load.place, |image| reading.end(image));
         Some(wanted)
@@ -244,11 +245,11 @@ impl PageSpace {
     /// Fills a frame with the image of a loading page, and makes the page resident.
     fn publish(
         &self,
-        load: &Arc<Load>,
+        load: &Arc<PageLoad>,
         image: &[u8],
         frame: FreeFrame<'_>,
     ) -> Result<(), PageError> {
-        let Load { id, place, .. } = **load;
+        let PageLoad { id, place, .. } = **load;
         let image = &image[..self.page_bytes()];
         let mut latched = frame.latch();
         latched.hold_image(id, place);
@@ -272,51 +273,51 @@ impl PageSpace {
         let listed = shard.remove(&id).expect("a loading page is listed");
         if listed.freed {
             latched.empty();
-            self.give_back(id, place);
+            self.release(id, place);
         } else {
             self.orphans.take(id, |word| {
                 latched.set_mapping(word);
-                self.map.set(id, Whereabouts::Frame(latched.number));
+                self.map.set(id, PageLocation::Frame(latched.number));
             });
             drop(shard);
             settle(&mut latched);
             drop(latched);
             frame.used();
         }
-        let waiters = load.state.lock().advance_stage(Stage::Over(Ok(())));
+        let waiters = load.state.lock().advance_stage(LoadStage::Over(Ok(())));
         waiters.into_iter().for_each(RemoteWaiter::wake);
         Ok(())
     }
 
     /// Ends a load without a resident page: the page stays on disk.
-    fn end_load(&self, load: &Load, outcome: Result<(), PageError>) {
+    fn end_load(&self, load: &PageLoad, outcome: Result<(), PageError>) {
         let mut shard = self.loads.shard(load.id).lock();
-        let waiters = load.state.lock().advance_stage(Stage::Over(outcome));
+        let waiters = load.state.lock().advance_stage(LoadStage::Over(outcome));
         self.unlist(&mut shard, load);
         drop(shard);
         waiters.into_iter().for_each(RemoteWaiter::wake);
     }
 
     /// Discards an image that was read, if no operation needs the page by now.
-    fn end_unwanted(&self, load: &Load) {
+    fn end_unwanted(&self, load: &PageLoad) {
         let mut shard = self.loads.shard(load.id).lock();
         {
             let mut state = load.state.lock();
-            if state.wanted > 0 || !matches!(state.stage, Stage::Read(_)) {
+            if state.wanted > 0 || !matches!(state.stage, LoadStage::Read(_)) {
                 return;
             }
-            let waiters = state.advance_stage(Stage::Over(Ok(())));
+            let waiters = state.advance_stage(LoadStage::Over(Ok(())));
             assert!(waiters.is_empty(), "every waiter needs the page");
         }
         self.unlist(&mut shard, load);
     }
 
-    fn unlist(&self, shard: &mut BTreeMap<PageId, Listed>, load: &Load) {
+    fn unlist(&self, shard: &mut BTreeMap<PageId, ListedLoad>, load: &PageLoad) {
         let listed = shard.remove(&load.id).expect("a loading page is listed");
         if listed.freed {
-            self.give_back(load.id, load.place);
+            self.release(load.id, load.place);
         } else {
-            self.map.set(load.id, Whereabouts::OnDisk(load.place));
+            self.map.set(load.id, PageLocation::OnDisk(load.place));
         }
     }
 
@@ -325,25 +326,25 @@ impl PageSpace {
     pub(super) fn free_absent(&self, id: PageId, free: impl FnOnce(u64)) -> bool {
         let mut shard = self.loads.shard(id).lock();
         match self.map.get(id) {
-            Whereabouts::Frame(_) => false,
-            Whereabouts::Free => unreachable!("a page is freed once"),
-            Whereabouts::Loading => {
+            PageLocation::Frame(_) => false,
+            PageLocation::Free => unreachable!("a page is freed once"),
+            PageLocation::Loading => {
                 shard.get_mut(&id).expect("a loading page is listed").freed = true;
                 self.orphans.take(id, free);
                 true
             }
-            Whereabouts::OnDisk(place) => {
+            PageLocation::OnDisk(place) => {
                 self.orphans.take(id, free);
-                self.give_back(id, place);
+                self.release(id, place);
                 true
             }
         }
     }
 
-    fn give_back(&self, id: PageId, place: DiskPlace) {
+    fn release(&self, id: PageId, place: DiskPlace) {
         self.zones.as_ref().expect("pages are on disk").free(place.slot);
-        self.map.set(id, Whereabouts::Free);
-        self.map.give_back(id);
+        self.map.set(id, PageLocation::Free);
+        self.map.release(id);
     }
 }
 
@@ -357,7 +358,7 @@ fn settle(latched: &mut LatchedPage<'_>) {
     // SAFETY: latched.
     unsafe {
         Mapping::each_key(word, |key| {
-            let Slot::At(place) = page.find(key) else {
+            let KeySlot::At(place) = page.find(key) else {
                 unreachable!("a record with a chain has a slot")
             };
             page.set_flags(place, page.flags(place).with(SlotFlags::VERSIONED));

@@ -14,9 +14,9 @@
 
 use std::ops::Deref;
 
-use super::layout::{Page, Shape};
+use super::layout::{Page, PageShape};
 use super::map::{DiskPlace, PageId};
-use crate::latch::{Latch, LatchVersion, Latched, Restart};
+use crate::latch::{Latch, LatchGuard, LatchVersion, Restart};
 use crate::memory::Zero;
 use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -159,9 +159,9 @@ impl<'s> ResidentPage<'s> {
     /// Returns the properties of the page that a search reads first. Meaningless until validated,
     /// unless latched.
     #[inline(always)]
-    pub(in crate::page) fn shape(self) -> Shape {
+    pub(in crate::page) fn shape(self) -> PageShape {
         // Relaxed: validated, or latched.
-        Shape::from_word(self.frame.shape.load(Ordering::Relaxed))
+        PageShape::from_word(self.frame.shape.load(Ordering::Relaxed))
     }
 
     /// Returns the word that points to the page's mapping table of versions.
@@ -206,7 +206,7 @@ impl<'s> ResidentPage<'s> {
 #[must_use]
 pub(in crate::page) struct LatchedPage<'s> {
     resident: ResidentPage<'s>,
-    latched: Latched<'s>,
+    latched: LatchGuard<'s>,
     is_changed: bool,
 }
 

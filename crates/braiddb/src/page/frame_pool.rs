@@ -17,7 +17,7 @@
 
 use smallvec::SmallVec;
 
-use crate::sched::{Cause, RemoteWaiter, wait_remotely};
+use crate::sched::{RemoteWaiter, WaitCause, wait_remotely};
 use crate::sync::ModelMutex;
 
 /// Maximum number of concurrent page writes. Each writes at most one run of places: 1 MiB of pages
@@ -25,7 +25,7 @@ use crate::sync::ModelMutex;
 const MAX_WRITES: usize = 16;
 
 /// Number of frame numbers that are copied under the lock at a time.
-const SOME: usize = 64;
+const FRAMES_PER_COPY: usize = 64;
 
 /// Number of frames that may have memory regardless of the memory budget; enough for a few
 /// operations.
@@ -33,10 +33,10 @@ const MIN_FRAMES: u32 = if cfg!(braid_simulation) { 16 } else { 64 };
 
 /// Free frames of a space, and counters of the activities that may free more.
 #[derive(Debug)]
-pub(super) struct Transit(ModelMutex<State>);
+pub(super) struct FramePool(ModelMutex<FramePoolState>);
 
 #[derive(Debug)]
-struct State {
+struct FramePoolState {
     /// Free frames that have memory.
     free: Vec<u32>,
     /// Parked frames: their memory was returned to the operating system.
@@ -50,7 +50,7 @@ struct State {
     frames: u32,
     /// Maximum number of frames with memory.
     limit: u32,
-    under_way: usize,
+    in_progress: usize,
     /// Number of page writes among them, and the number of pages in those writes.
     writes: usize,
     pages_written: u32,
@@ -62,7 +62,7 @@ struct State {
 
 /// Summary of the page writes in flight.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Writes {
+pub(super) struct InFlightWrites {
     /// True if any page write is in flight.
     pub(super) any: bool,
     /// True if another write may begin.
@@ -73,12 +73,12 @@ pub(super) struct Writes {
 
 /// Guard of an activity that may free frames; dropping it wakes all waiters.
 #[derive(Debug)]
-pub(super) struct UnderWay<'t>(&'t Transit);
+pub(super) struct FramePoolActivity<'t>(&'t FramePool);
 
-impl Transit {
+impl FramePool {
     /// Creates a pool in which all `frames` frames are free.
     pub(super) fn new(frames: u32) -> Self {
-        Self(ModelMutex::new(State {
+        Self(ModelMutex::new(FramePoolState {
             free: Vec::new(),
             parked: Vec::new(),
             live: Vec::new(),
@@ -86,7 +86,7 @@ impl Transit {
             next: 0,
             frames,
             limit: frames,
-            under_way: 0,
+            in_progress: 0,
             writes: 0,
             pages_written: 0,
             writes_ended: 0,
@@ -95,13 +95,13 @@ impl Transit {
         }))
     }
 
-    pub(super) fn begin(&self) -> UnderWay<'_> {
+    pub(super) fn begin(&self) -> FramePoolActivity<'_> {
         self.begin_one();
-        UnderWay(self)
+        FramePoolActivity(self)
     }
 
     fn begin_one(&self) {
-        self.0.lock().under_way += 1;
+        self.0.lock().in_progress += 1;
     }
 
     /// Counts the begin of a page write, which ends with [`Self::end_write`]. Returns `false` if
@@ -112,7 +112,7 @@ impl Transit {
         let may = state.writes < MAX_WRITES;
         if may {
             state.writes += 1;
-            state.under_way += 1;
+            state.in_progress += 1;
         }
         may
     }
@@ -135,7 +135,7 @@ impl Transit {
     fn end_one(&self) {
         let waiters = {
             let mut state = self.0.lock();
-            state.under_way -= 1;
+            state.in_progress -= 1;
             state.ended += 1;
             std::mem::take(&mut state.waiters)
         };
@@ -144,19 +144,19 @@ impl Transit {
 
     /// Takes a free frame, if one exists. The guard counts as an activity until the frame is used
     /// or returned.
-    pub(super) fn take(&self) -> Option<(u32, UnderWay<'_>)> {
+    pub(super) fn take(&self) -> Option<(u32, FramePoolActivity<'_>)> {
         let mut state = self.0.lock();
         let number = match state.free.pop() {
             Some(number) => number,
             None if state.room() == 0 => return None,
-            None => state.bring_to_life(),
+            None => state.add_memory(),
         };
-        state.under_way += 1;
-        Some((number, UnderWay(self)))
+        state.in_progress += 1;
+        Some((number, FramePoolActivity(self)))
     }
 
     /// Returns an empty frame that has memory to the pool.
-    pub(super) fn give_back(&self, number: u32) {
+    pub(super) fn release(&self, number: u32) {
         self.0.lock().free.push(number);
     }
 
@@ -171,20 +171,20 @@ impl Transit {
         state.parked.push(number);
     }
 
-    /// Returns up to `SOME` frames that are not parked, in descending order of their positions,
+    /// Returns up to `FRAMES_PER_COPY` frames that are not parked, in descending order of their positions,
     /// starting below `position`. It starts at the last frame if `position` is 0 or beyond the end.
     /// The first result is the number of frames from the start downwards. The list is empty if all
     /// frames are parked.
     ///
     /// A caller that moves downwards skips no frame: a frame that replaces a parked one was already
     /// visited, and newly taken frames are appended at the end.
-    pub(super) fn live_before(&self, position: usize) -> (usize, SmallVec<[u32; SOME]>) {
+    pub(super) fn live_before(&self, position: usize) -> (usize, SmallVec<[u32; FRAMES_PER_COPY]>) {
         let state = self.0.lock();
         let end = match position {
             0 => state.live.len(),
             position => position.min(state.live.len()),
         };
-        let begin = end.saturating_sub(SOME);
+        let begin = end.saturating_sub(FRAMES_PER_COPY);
         (end, state.live[begin..end].iter().rev().copied().collect())
     }
 
@@ -207,10 +207,10 @@ impl Transit {
     }
 
     /// Returns a summary of the page writes in flight.
-    pub(super) fn writes(&self) -> Writes {
+    pub(super) fn writes(&self) -> InFlightWrites {
         let state = self.0.lock();
         let (any, may_begin) = (state.pages_written > 0, state.writes < MAX_WRITES);
-        Writes { any, may_begin, ended: state.writes_ended }
+        InFlightWrites { any, may_begin, ended: state.writes_ended }
     }
 
     /// Sets the maximum number of frames with memory. Wakes the waiters if the limit rises.
@@ -263,10 +263,10 @@ impl Transit {
     /// No waiter is lost: it registers under the same lock under which it saw an activity in
     /// flight, and the end of each activity wakes all waiters.
     pub(super) async fn wait_since(&self, seen: u64, needed: usize) -> bool {
-        wait_remotely(Cause::Storage, |waiter| {
+        wait_remotely(WaitCause::Storage, |waiter| {
             let mut state = self.0.lock();
             let mended = state.ended != seen || state.has(needed);
-            if mended || state.under_way == 0 {
+            if mended || state.in_progress == 0 {
                 return Some(mended);
             }
             state.waiters.extend(waiter);
@@ -277,7 +277,7 @@ impl Transit {
 
     /// Waits until `is_over` returns true for an activity in flight, or `needed` frames are free.
     pub(super) async fn wait_for(&self, is_over: impl Fn() -> bool, needed: usize) {
-        wait_remotely(Cause::Storage, |waiter| {
+        wait_remotely(WaitCause::Storage, |waiter| {
             let mut state = self.0.lock();
             if is_over() || state.has(needed) {
                 return Some(());
@@ -294,7 +294,7 @@ impl Transit {
     }
 }
 
-impl State {
+impl FramePoolState {
     /// Returns the maximum number of frames with memory.
     fn limit(&self) -> u32 {
         self.limit.max(MIN_FRAMES).min(self.frames)
@@ -310,7 +310,7 @@ impl State {
     }
 
     /// Takes a frame without memory. One exists, because the limit is at most the number of frames.
-    fn bring_to_life(&mut self) -> u32 {
+    fn add_memory(&mut self) -> u32 {
         let number = self.parked.pop().unwrap_or_else(|| {
             self.next += 1;
             self.positions.push(0);
@@ -331,7 +331,7 @@ impl State {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for FramePoolActivity<'_> {
     fn drop(&mut self) {
         self.0.end_one();
     }
@@ -345,10 +345,10 @@ mod tests {
     use super::*;
 
     /// Returns the frames that a clock hand visits in one round.
-    fn round(transit: &Transit) -> Vec<u32> {
+    fn round(frame_pool: &FramePool) -> Vec<u32> {
         let (mut passed, mut hand) = (Vec::new(), 0);
         loop {
-            let (end, some) = transit.live_before(hand);
+            let (end, some) = frame_pool.live_before(hand);
             passed.extend(&some);
             hand = end - some.len();
             if hand == 0 {
@@ -360,23 +360,24 @@ mod tests {
     #[test]
     fn the_hand_comes_by_each_frame_that_has_memory_and_by_no_other() {
         with_limit(PART_SECONDS, |_| {
-            const FRAMES: u32 = 10 * SOME as u32;
-            let transit = Transit::new(FRAMES);
-            let mut taken: BTreeSet<u32> = (0..FRAMES).map(|_| transit.take().unwrap().0).collect();
-            assert!(transit.take().is_none());
+            const FRAMES: u32 = 10 * FRAMES_PER_COPY as u32;
+            let frame_pool = FramePool::new(FRAMES);
+            let mut taken: BTreeSet<u32> =
+                (0..FRAMES).map(|_| frame_pool.take().unwrap().0).collect();
+            assert!(frame_pool.take().is_none());
             let mut random = fastrand::Rng::with_seed(1);
             for _ in 0..10 {
                 for number in 0..FRAMES {
                     if random.u32(..3) > 0 && taken.remove(&number) {
-                        transit.park(number);
+                        frame_pool.park(number);
                     }
                 }
-                let passed = round(&transit);
+                let passed = round(&frame_pool);
                 assert_eq!(passed.len(), taken.len(), "each once");
                 assert_eq!(BTreeSet::from_iter(passed), taken);
-                assert_eq!(transit.with_memory().0, taken.len() as u64);
+                assert_eq!(frame_pool.with_memory().0, taken.len() as u64);
                 while random.u32(..100) > 0 {
-                    taken.extend(transit.take().map(|(number, _)| number));
+                    taken.extend(frame_pool.take().map(|(number, _)| number));
                 }
             }
         });
@@ -385,15 +386,15 @@ mod tests {
     #[test]
     fn a_hand_that_parks_what_it_comes_by_passes_over_none() {
         with_limit(PART_SECONDS, |_| {
-            let transit = Transit::new(1000);
-            (0..1000).for_each(|_| drop(transit.take().unwrap()));
+            let frame_pool = FramePool::new(1000);
+            (0..1000).for_each(|_| drop(frame_pool.take().unwrap()));
             let (mut passed, mut hand) = (0, 0);
             loop {
-                let (end, some) = transit.live_before(hand);
+                let (end, some) = frame_pool.live_before(hand);
                 let Some(first) = some.first() else { break };
                 passed += 1;
                 if first % 3 > 0 {
-                    transit.park(*first);
+                    frame_pool.park(*first);
                 }
                 hand = end - 1;
                 if hand == 0 {
@@ -401,7 +402,7 @@ mod tests {
                 }
             }
             assert_eq!(passed, 1000);
-            assert!(round(&transit).iter().all(|number| number % 3 == 0));
+            assert!(round(&frame_pool).iter().all(|number| number % 3 == 0));
         });
     }
 }

@@ -23,11 +23,11 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::error::{Interrupted, PageError};
-use super::layout::{Slot, SlotFlags, WORD_BYTES};
-use super::nonblocking::NotNow;
-use super::resident_set::Needs;
+use super::layout::{KeySlot, SlotFlags, WORD_BYTES};
+use super::nonblocking::WouldSuspend;
+use super::resident_set::PageNeeds;
 use super::space::PageSpace;
-use super::tree::{LeafView, PageCursor, PageTree, Room, Stored};
+use super::tree::{LeafRoom, LeafView, PageCursor, PageTree, StoredSize};
 use super::value::LargeRef;
 use crate::rid::TableId;
 use crate::sync::Mutex;
@@ -36,15 +36,15 @@ use crate::sync::statistic::{AtomicBool, AtomicU64, Ordering};
 const KEY_BYTES: usize = WORD_BYTES + size_of::<u32>();
 /// Number of bytes by which a piece is shorter than the longest inline value, so that four pieces
 /// fit on a page.
-const LESS_BYTES: usize = 64;
+const PIECE_MARGIN_BYTES: usize = 64;
 /// Flag in the table number on pages of pieces. A task that resumes after a suspension recognises
 /// its page by the table number and the fences. The flag is necessary because page ids move between
 /// the two trees of a table.
-const PIECES: u32 = 1 << 31;
+const PIECES_KEY_FLAG: u32 = 1 << 31;
 /// Maximum number of pieces read from one leaf; no leaf has more.
 const MAX_ON_LEAF: usize = 64;
 /// Maximum number of leaves read without suspending.
-const LEAVES_AT_ONCE: usize = 32;
+const LEAVES_PER_BATCH: usize = 32;
 
 /// Large values of a table.
 #[derive(Debug)]
@@ -57,20 +57,20 @@ pub(crate) struct LargeValues {
     removal_queue: Mutex<Vec<LargeRef>>,
     /// True if the queue may have values.
     any_queued: AtomicBool,
-    unowned: Mutex<Unowned>,
+    unowned: Mutex<UnownedValues>,
 }
 
 /// Values that no slot references, as far as their writers know: their pieces are being written or
 /// must be removed.
 #[derive(Debug, Default)]
-struct Unowned {
+struct UnownedValues {
     now: BTreeSet<LargeRef>,
     /// While a checkpoint lists the table: all values that were unowned at any time since its
     /// start.
     since: Option<Vec<LargeRef>>,
 }
 
-impl Unowned {
+impl UnownedValues {
     fn add(&mut self, large: LargeRef) {
         if self.now.insert(large) {
             self.since.as_mut().into_iter().for_each(|since| since.push(large));
@@ -80,7 +80,7 @@ impl Unowned {
 
 /// Progress of reading a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Progress {
+pub(crate) enum LargeReadProgress {
     /// Read to the end, or to the requested length.
     All,
     /// More pieces follow.
@@ -130,13 +130,14 @@ impl LargeValues {
 
     /// Returns the table id that pages with pieces of a table's values contain.
     pub(super) fn pieces_of(table: TableId) -> TableId {
-        TableId(table.0 | PIECES)
+        TableId(table.0 | PIECES_KEY_FLAG)
     }
 
     /// Creates the store from a tree of pieces; the next value gets the number `next`.
     pub(super) fn of_tree(tree: PageTree, next: u64) -> Self {
         let most = tree.max_inline_value_bytes();
-        let piece_bytes = if most > 4 * LESS_BYTES { most - LESS_BYTES } else { most };
+        let piece_bytes =
+            if most > 4 * PIECE_MARGIN_BYTES { most - PIECE_MARGIN_BYTES } else { most };
         let (removal_queue, any_queued, unowned) = Default::default();
         let next = AtomicU64::new(next);
         Self { tree: Some(tree), next, piece_bytes, removal_queue, any_queued, unowned }
@@ -147,7 +148,7 @@ impl LargeValues {
     }
 
     /// Returns the number of pieces and their bytes.
-    pub(crate) fn stored(&self) -> Stored {
+    pub(crate) fn stored(&self) -> StoredSize {
         self.tree().stored()
     }
 
@@ -243,17 +244,17 @@ impl LargeValues {
         value: &[u8],
         piece: u32,
         now: bool,
-    ) -> Result<(), NotNow> {
+    ) -> Result<(), WouldSuspend> {
         let (key, bytes) = (key(large.number, piece), self.piece(value, piece));
-        let room = Room::value(bytes.len());
+        let room = LeafRoom::value(bytes.len());
         let latched = match now {
             true => self.tree().try_latch(&key, room),
             false => self.tree().latch_if_in_memory(&key, room).await,
         };
-        let mut leaf = latched.map_err(|why| NotNow::new(self.tree().space(), why))?;
+        let mut leaf = latched.map_err(|why| WouldSuspend::new(self.tree().space(), why))?;
         match leaf.find(&key) {
-            Slot::Before(place) => leaf.insert(place, &key, bytes, SlotFlags::NONE),
-            Slot::At(_) => unreachable!("a piece is written once"),
+            KeySlot::Before(place) => leaf.insert(place, &key, bytes, SlotFlags::NONE),
+            KeySlot::At(_) => unreachable!("a piece is written once"),
         }
         Ok(())
     }
@@ -266,10 +267,10 @@ impl LargeValues {
         let large = self.name(value.len());
         for piece in 0..self.pieces(large) {
             let (key, bytes) = (key(large.number, piece), self.piece(value, piece));
-            let mut leaf = self.tree().latch(&key, Room::value(bytes.len())).await?;
+            let mut leaf = self.tree().latch(&key, LeafRoom::value(bytes.len())).await?;
             match leaf.find(&key) {
-                Slot::Before(place) => leaf.insert(place, &key, bytes, SlotFlags::NONE),
-                Slot::At(_) => unreachable!("a piece is written once"),
+                KeySlot::Before(place) => leaf.insert(place, &key, bytes, SlotFlags::NONE),
+                KeySlot::At(_) => unreachable!("a piece is written once"),
             }
         }
         self.note_settled(large);
@@ -283,8 +284,8 @@ impl LargeValues {
     pub(crate) async fn remove_piece(&self, large: LargeRef, piece: u32) -> Result<(), PageError> {
         let key = key(large.number, piece);
         let is_sparse = {
-            let mut leaf = self.tree().latch(&key, Room::NONE).await?;
-            if let Slot::At(place) = leaf.find(&key) {
+            let mut leaf = self.tree().latch(&key, LeafRoom::NONE).await?;
+            if let KeySlot::At(place) = leaf.find(&key) {
                 leaf.remove(place);
             }
             leaf.is_sparse()
@@ -306,7 +307,7 @@ impl LargeValues {
     }
 
     /// Returns the needs of an operation on one leaf.
-    pub(crate) fn needs(&self) -> Needs {
+    pub(crate) fn needs(&self) -> PageNeeds {
         self.tree().needs(0)
     }
 
@@ -323,14 +324,14 @@ impl Drop for LargeValues {
 }
 
 /// Adjacent pieces on a leaf.
-struct Run {
+struct PieceRun {
     /// Index of the first piece; `None` if the indexes are not consecutive.
     first: Option<u32>,
     pieces: u32,
     bytes: Vec<u8>,
 }
 
-impl Run {
+impl PieceRun {
     fn copy(leaf: LeafView<'_>, places: impl Iterator<Item = usize>) -> Self {
         let mut run = Self { first: None, pieces: 0, bytes: Vec::new() };
         for place in places {
@@ -356,20 +357,20 @@ impl LargeReader<'_> {
     ///
     /// # Errors
     /// When a page is not available now; the bytes read so far are kept.
-    pub(crate) async fn read_on(&mut self, now: bool) -> Result<Progress, NotNow> {
-        for _ in 0..LEAVES_AT_ONCE {
+    pub(crate) async fn read_on(&mut self, now: bool) -> Result<LargeReadProgress, WouldSuspend> {
+        for _ in 0..LEAVES_PER_BATCH {
             if self.bytes.len() >= self.wanted {
-                return Ok(Progress::All);
+                return Ok(LargeReadProgress::All);
             }
-            let met = self.cursor.peek_if_in_memory(MAX_ON_LEAF, now, Run::copy).await;
+            let met = self.cursor.peek_if_in_memory(MAX_ON_LEAF, now, PieceRun::copy).await;
             let run = match met {
                 Ok(run) => run,
                 // The cursor has passed an empty leaf.
                 Err(Interrupted::Restart) => continue,
-                Err(why) => return Err(NotNow::new(self.values.tree().space(), why)),
+                Err(why) => return Err(WouldSuspend::new(self.values.tree().space(), why)),
             };
             let Some(run) = run.filter(|run| run.first == Some(self.next)) else {
-                return Ok(Progress::Gone);
+                return Ok(LargeReadProgress::Gone);
             };
             self.cursor.pass_all();
             self.next += run.pieces;
@@ -378,13 +379,13 @@ impl LargeReader<'_> {
             }
             self.bytes.extend_from_slice(&run.bytes);
         }
-        Ok(Progress::More)
+        Ok(LargeReadProgress::More)
     }
 
     /// Returns up to `most` of the next leaves that are on disk, after the current leaf, for a
     /// prefetch. `most` is reduced to the frames that one operation may use ahead of need.
     pub(crate) fn absent_ahead(&self, most: usize) -> SmallVec<[Interrupted; 4]> {
-        let most = most.min(self.values.tree().space().most_ahead());
+        let most = most.min(self.values.tree().space().max_prefetched_pages());
         self.cursor.leaves_ahead(most).into_iter().map(Interrupted::Absent).collect()
     }
 

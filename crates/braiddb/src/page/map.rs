@@ -42,7 +42,7 @@ impl PageId {
 
 /// Location of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::page) enum Whereabouts {
+pub(in crate::page) enum PageLocation {
     /// No page has this id.
     Free,
     /// Resident in the frame with this number.
@@ -115,7 +115,7 @@ impl DiskPlace {
     }
 }
 
-impl Whereabouts {
+impl PageLocation {
     #[inline(always)]
     fn from_word(word: u64) -> Self {
         match word & TAG {
@@ -182,8 +182,8 @@ impl PageMap {
     }
 
     /// Frees the id of a page that has no location.
-    pub(in crate::page) fn give_back(&self, id: PageId) {
-        assert_eq!(self.get(id), Whereabouts::Free);
+    pub(in crate::page) fn release(&self, id: PageId) {
+        assert_eq!(self.get(id), PageLocation::Free);
         self.free.push(id);
     }
 
@@ -209,14 +209,14 @@ impl PageMap {
 
     /// Returns the location of a page.
     #[inline(always)]
-    pub(in crate::page) fn get(&self, id: PageId) -> Whereabouts {
+    pub(in crate::page) fn get(&self, id: PageId) -> PageLocation {
         // Acquire pairs with the Release in `set`: a reader that finds a frame finds it filled.
-        Whereabouts::from_word(self.word(id).load(Ordering::Acquire))
+        PageLocation::from_word(self.word(id).load(Ordering::Acquire))
     }
 
     /// Sets the location of a page. The caller holds the lock that the module documentation names,
     /// or owns the page exclusively.
-    pub(in crate::page) fn set(&self, id: PageId, whereabouts: Whereabouts) {
+    pub(in crate::page) fn set(&self, id: PageId, whereabouts: PageLocation) {
         assert!(id.0 != 0 && id.0 < self.words.count() as u64);
         // Release pairs with the Acquire in `get`.
         self.word(id).store(whereabouts.word(), Ordering::Release);
@@ -264,10 +264,10 @@ impl PageMap {
         place: DiskPlace,
         stored: StoredOnPage,
     ) -> bool {
-        let is_new = id.0 != 0 && id.0 < self.limit() && self.get(id) == Whereabouts::Free;
+        let is_new = id.0 != 0 && id.0 < self.limit() && self.get(id) == PageLocation::Free;
         if is_new {
             self.set_stored(id, stored);
-            self.set(id, Whereabouts::OnDisk(place));
+            self.set(id, PageLocation::OnDisk(place));
         }
         is_new
     }
@@ -275,6 +275,6 @@ impl PageMap {
     /// Frees the reserved ids below `limit` that no page has.
     pub(in crate::page) fn free_unclaimed(&self, limit: u64) {
         let ids = (1..limit).map(PageId);
-        ids.filter(|id| self.get(*id) == Whereabouts::Free).for_each(|id| self.free.push(id));
+        ids.filter(|id| self.get(*id) == PageLocation::Free).for_each(|id| self.free.push(id));
     }
 }

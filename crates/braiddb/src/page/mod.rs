@@ -39,22 +39,22 @@ mod write_back;
 #[cfg_attr(loom, path = "zone/modelled.rs")]
 mod zone;
 
-pub(crate) use bulk::{BulkRefused, BulkWritten, Gate, SweepPosition};
-pub(crate) use cleanup::Untidy;
+pub(crate) use bulk::{BulkGate, BulkWriteRefusal, BulkWriteResult, SweepPosition};
+pub(crate) use cleanup::PendingCleanup;
 pub(crate) use error::{Interrupted, PageError};
-pub(crate) use evict::Shrunk;
-pub(crate) use large::{LargeValues, Progress};
+pub(crate) use evict::ShrinkResult;
+pub(crate) use large::{LargeReadProgress, LargeValues};
 pub use layout::MAX_PAGED_KEY_BYTES;
 pub(crate) use layout::{KeyBytes, StoredOnPage, is_page_size};
 pub(crate) use listing::{
-    ImageCheck, LeafWalk, Listed, ListedLeaf, Listing, LoadError, TreeLoader,
+    ImageCheck, LeafFromFile, LeafWalk, ListedLeaf, Listing, LoadError, TreeLoader,
 };
-pub(crate) use nonblocking::NotNow;
-pub(crate) use resident_set::{Admitted, HeldPages, Needs};
-pub(crate) use space::{PageSpace, PageStats};
+pub(crate) use nonblocking::WouldSuspend;
+pub(crate) use resident_set::{Admitted, HeldPages, PageNeeds};
+pub(crate) use space::{PageSpace, PageSpaceStats};
 pub(crate) use table::{
-    Decision, PagedCursor, PagedRecord, PagedTable, RecordBeforeWrite, Written,
+    PagedCursor, PagedRecord, PagedTable, RecordBeforeWrite, WriteDecision, WriteResult,
 };
 pub(crate) use value::{CopiedValue, LargeRef, SlotValue, ValueBytes};
-pub(crate) use versions::{Base, ChangeRef, LeftChain, Refusal};
-pub(crate) use zone::{HolesFrom, has_zones, remove_zones};
+pub(crate) use versions::{ChainBase, ChangeRef, LeftChain, WriteRefusal};
+pub(crate) use zone::{HoleSearch, has_zones, remove_zones};

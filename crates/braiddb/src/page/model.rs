@@ -7,9 +7,9 @@ use std::sync::Arc;
 use loom::model::Builder;
 use loom::thread;
 
-use super::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
+use super::layout::{KeySlot, MIN_PAGE_BYTES, SlotFlags};
 use super::space::PageSpace;
-use super::tree::{PageTree, Room};
+use super::tree::{LeafRoom, PageTree};
 use super::versions::Mapping;
 use super::zone::Zones;
 use crate::memory::MemoryCounters;
@@ -37,7 +37,7 @@ impl Model {
         let tree = run_now(PageTree::create(space, TABLE)).unwrap();
         let memory = Box::new(MemoryCounters::new());
         let mapping = {
-            let mut leaf = run_now(tree.latch(&KEY, Room::value(1))).unwrap();
+            let mut leaf = run_now(tree.latch(&KEY, LeafRoom::value(1))).unwrap();
             // SAFETY: the page is latched, and the key gets its slot below.
             let (_, word) = unsafe { Mapping::find_or_make(0, &memory, TABLE, &KEY) };
             leaf.set_mapping(word);
@@ -56,7 +56,7 @@ impl Model {
     /// Returns the value, after checking that the page has its chain.
     fn read(&self) -> u8 {
         let read = self.tree.read(&KEY, |leaf, slot| {
-            let Slot::At(place) = slot else { return None };
+            let KeySlot::At(place) = slot else { return None };
             let mut value = Vec::new();
             leaf.copy_value(place, &mut value);
             let is_versioned = leaf.flags(place).has(SlotFlags::VERSIONED);
@@ -77,8 +77,8 @@ impl Model {
     }
 
     fn write(&self, value: u8) {
-        let mut leaf = run_now(self.tree.latch(&KEY, Room::NONE)).unwrap();
-        let Slot::At(place) = leaf.find(&KEY) else { panic!("the record is there") };
+        let mut leaf = run_now(self.tree.latch(&KEY, LeafRoom::NONE)).unwrap();
+        let KeySlot::At(place) = leaf.find(&KEY) else { panic!("the record is there") };
         leaf.overwrite(place, &[value], SlotFlags::NONE.with(SlotFlags::VERSIONED));
     }
 }

@@ -4,10 +4,12 @@
 
 use super::error::{Interrupted, PageError};
 use super::space::PageSpace;
-use super::table::{Copied, Decision, PagedRecord, PagedTable, RecordBeforeWrite, Written};
-use super::tree::Room;
+use super::table::{
+    PagedRecord, PagedTable, RecordBeforeWrite, SlotCopy, WriteDecision, WriteResult,
+};
+use super::tree::LeafRoom;
 use super::value::SlotValue;
-use super::versions::Refusal;
+use super::versions::WriteRefusal;
 use crate::reclaim::OperationGuard;
 #[cfg(any(test, braid_simulation))]
 use crate::sync::statistic::{AtomicU64, Ordering};
@@ -15,18 +17,18 @@ use crate::version::{Undecided, View};
 
 /// Reason why an operation was not done.
 #[derive(Debug)]
-pub(crate) enum NotNow {
+pub(crate) enum WouldSuspend {
     /// The caller retries after the missing pages or frames are available.
     Interrupted(Interrupted),
     /// A page cannot be provided.
     Failed(PageError),
 }
 
-impl NotNow {
+impl WouldSuspend {
     pub(super) fn new(space: &PageSpace, interrupted: Interrupted) -> Self {
         match space.error(interrupted) {
-            None => NotNow::Interrupted(interrupted),
-            Some(error) => NotNow::Failed(error),
+            None => WouldSuspend::Interrupted(interrupted),
+            Some(error) => WouldSuspend::Failed(error),
         }
     }
 }
@@ -67,10 +69,10 @@ impl PagedTable {
         &self,
         key: &[u8],
         value: Option<SlotValue<'_>>,
-    ) -> Result<(), NotNow> {
+    ) -> Result<(), WouldSuspend> {
         let bytes = value.map_or(0, SlotValue::cell_bytes);
-        let latched = self.tree().latch_if_in_memory(key, Room::value(bytes)).await;
-        latched.map(drop).map_err(|interrupted| self.not_now(interrupted))
+        let latched = self.tree().latch_if_in_memory(key, LeafRoom::value(bytes)).await;
+        latched.map(drop).map_err(|interrupted| self.would_suspend(interrupted))
     }
 
     /// Like [`read`](Self::read), without suspending.
@@ -83,16 +85,16 @@ impl PagedTable {
         key: &[u8],
         view: View<'_>,
         operation: &OperationGuard,
-    ) -> Result<Result<PagedRecord, Undecided>, NotNow> {
+    ) -> Result<Result<PagedRecord, Undecided>, WouldSuspend> {
         if key.len() > self.max_key_bytes() {
             return Ok(Ok(PagedRecord::NONE));
         }
         let copied = self
             .tree()
-            .try_read_now(key, |leaf, slot| Copied::of(self, leaf, slot, key, operation));
+            .try_read_now(key, |leaf, slot| SlotCopy::of(self, leaf, slot, key, operation));
         match copied {
             Ok(copied) => Ok(copied.seen_by(view)),
-            Err(interrupted) => Err(self.not_now(interrupted)),
+            Err(interrupted) => Err(self.would_suspend(interrupted)),
         }
     }
 
@@ -107,19 +109,19 @@ impl PagedTable {
         value: Option<SlotValue<'_>>,
         view: View<'_>,
         operation: &OperationGuard,
-        decide: impl FnOnce(RecordBeforeWrite<'_>) -> Decision<E>,
-    ) -> Result<Result<Written<E>, Refusal>, NotNow> {
+        decide: impl FnOnce(RecordBeforeWrite<'_>) -> WriteDecision<E>,
+    ) -> Result<Result<WriteResult<E>, WriteRefusal>, WouldSuspend> {
         if self.interruptions.interrupts() {
-            return Err(NotNow::Interrupted(Interrupted::Restart));
+            return Err(WouldSuspend::Interrupted(Interrupted::Restart));
         }
-        let room = value.map_or(Room::NONE, |value| Room::value(value.cell_bytes()));
+        let room = value.map_or(LeafRoom::NONE, |value| LeafRoom::value(value.cell_bytes()));
         match self.tree().try_latch(key, room) {
             Ok(leaf) => Ok(self.write_latched(leaf, key, value, view, operation, decide)),
-            Err(interrupted) => Err(self.not_now(interrupted)),
+            Err(interrupted) => Err(self.would_suspend(interrupted)),
         }
     }
 
-    pub(super) fn not_now(&self, interrupted: Interrupted) -> NotNow {
-        NotNow::new(self.tree().space(), interrupted)
+    pub(super) fn would_suspend(&self, interrupted: Interrupted) -> WouldSuspend {
+        WouldSuspend::new(self.tree().space(), interrupted)
     }
 }

@@ -2,9 +2,9 @@
 //! because no reader runs before recovery has ended.
 
 use super::error::PageError;
-use super::layout::{Slot, SlotFlags};
+use super::layout::{KeySlot, SlotFlags};
 use super::table::PagedTable;
-use super::tree::Room;
+use super::tree::LeafRoom;
 use super::value::SlotValue;
 
 impl PagedTable {
@@ -20,23 +20,23 @@ impl PagedTable {
             }
             value => value.map(SlotValue::Here),
         };
-        let room = value.map_or(Room::NONE, |value| Room::value(value.cell_bytes()));
+        let room = value.map_or(LeafRoom::NONE, |value| LeafRoom::value(value.cell_bytes()));
         let (is_sparse, before) = {
             let mut leaf = self.tree().latch(key, room).await?;
             let slot = leaf.find(key);
             let before = match slot {
-                Slot::At(place) => leaf.value(place).as_slot().large(),
-                Slot::Before(_) => None,
+                KeySlot::At(place) => leaf.value(place).as_slot().large(),
+                KeySlot::Before(_) => None,
             };
             match (slot, value) {
-                (Slot::At(place), Some(value)) => {
+                (KeySlot::At(place), Some(value)) => {
                     leaf.overwrite_value(place, value, SlotFlags::NONE);
                 }
-                (Slot::Before(place), Some(value)) => {
+                (KeySlot::Before(place), Some(value)) => {
                     leaf.insert_value(place, key, value, SlotFlags::NONE);
                 }
-                (Slot::At(place), None) => leaf.remove(place),
-                (Slot::Before(_), None) => {}
+                (KeySlot::At(place), None) => leaf.remove(place),
+                (KeySlot::Before(_), None) => {}
             }
             (value.is_none() && leaf.is_sparse(), before)
         };

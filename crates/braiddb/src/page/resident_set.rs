@@ -1,6 +1,6 @@
 //! Resident set: loads and holds all pages and frames that one operation needs at the same time.
 //!
-//! An interrupted operation reports its missing pages and frames (`Needs`) and waits until all of
+//! An interrupted operation reports its missing pages and frames (`PageNeeds`) and waits until all of
 //! them are available. It then continues without suspending until its attempt ends. During the
 //! attempt the pages are *held*: they are not evicted. While it waits, an operation holds nothing
 //! that another could need: no frame, no mark and no page. It holds only images that were read,
@@ -32,33 +32,33 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::error::{Interrupted, PageError};
-use super::evict::{Search, Swept};
-use super::fault::Wanted;
-use super::map::{PageId, Whereabouts};
+use super::evict::{ClockSweepResult, FrameSearch};
+use super::fault::LoadShare;
+use super::map::{PageId, PageLocation};
 use super::space::PageSpace;
 use super::write_back::WriteBatch;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::statistic::Ordering;
 
 /// Maximum number of attempts of an operation that needs pages.
 const MAX_ATTEMPTS: u32 = 10_000;
 /// Maximum number of times that an operation forgets earlier pages. It does so when the frames are
 /// too few for all of them, because some may be unnecessary by now.
-const MAX_NARROWED: u32 = 8;
+const MAX_NARROWINGS: u32 = 8;
 
 /// Admission for the images that an operation may need at the same time. It is released after the
 /// operation has its pages and all reads that it began have ended.
 pub(crate) type Admitted = Rc<dyn Any>;
 
 /// Pages that an operation needs at the same time.
-type Pages = SmallVec<[PageId; 4]>;
+type NeededPages = SmallVec<[PageId; 4]>;
 
 /// Pages and frames that an operation needs at the same time, as far as its attempts have met them.
 #[derive(Debug)]
-pub(crate) struct Needs {
+pub(crate) struct PageNeeds {
     /// Most recently met pages first; limited to the number that the operation may need.
-    pages: Pages,
-    most_pages: usize,
+    pages: NeededPages,
+    max_pages: usize,
     frames: usize,
     attempts: u32,
     /// Number of times that the frames were too few for all pages known to be needed, some of which
@@ -66,17 +66,17 @@ pub(crate) struct Needs {
     narrowed: u32,
 }
 
-impl Needs {
+impl PageNeeds {
     /// Creates empty needs, with a maximum number of pages at the same time.
-    pub(crate) fn new(most_pages: usize) -> Self {
-        Self { pages: Pages::new(), most_pages, frames: 0, attempts: 0, narrowed: 0 }
+    pub(crate) fn new(max_pages: usize) -> Self {
+        Self { pages: NeededPages::new(), max_pages, frames: 0, attempts: 0, narrowed: 0 }
     }
 
     /// Returns a copy that allows `more` pages in addition.
     pub(crate) fn and(&self, more: usize) -> Self {
-        let most_pages = self.most_pages.saturating_add(more);
+        let max_pages = self.max_pages.saturating_add(more);
         let (attempts, narrowed) = (self.attempts, self.narrowed);
-        Self { pages: self.pages.clone(), most_pages, frames: 0, attempts, narrowed }
+        Self { pages: self.pages.clone(), max_pages, frames: 0, attempts, narrowed }
     }
 
     fn count_attempt(&mut self, space: &PageSpace) -> Result<(), PageError> {
@@ -89,7 +89,7 @@ impl Needs {
     pub(super) fn pages_with(&self, interrupted: &[Interrupted]) -> usize {
         let absent = |why: &&Interrupted| matches!(why, Interrupted::Absent(_));
         let more = interrupted.iter().filter(absent).count();
-        (self.pages.len() + more).min(self.most_pages)
+        (self.pages.len() + more).min(self.max_pages)
     }
 
     /// Adds the causes that interrupted the last attempt.
@@ -100,7 +100,7 @@ impl Needs {
                 Interrupted::Absent(id) => {
                     self.pages.retain(|page| *page != id);
                     self.pages.insert(0, id);
-                    self.pages.truncate(self.most_pages);
+                    self.pages.truncate(self.max_pages);
                 }
                 Interrupted::OutOfFrames { needed } => self.frames += needed,
                 Interrupted::Restart | Interrupted::OutOfPageIds => {}
@@ -113,7 +113,7 @@ impl Needs {
 #[derive(Debug)]
 pub(crate) struct HeldPages {
     space: Arc<PageSpace>,
-    pages: Pages,
+    pages: NeededPages,
 }
 
 impl Drop for HeldPages {
@@ -125,7 +125,7 @@ impl Drop for HeldPages {
 }
 
 /// Result of one try to hold all pages and frames without suspending.
-enum Gathered {
+enum HoldResult {
     All(HeldPages),
     /// A page was evicted since its load.
     Absent,
@@ -149,14 +149,14 @@ impl PageSpace {
     #[cold]
     pub(in crate::page) fn retry<'s, R: 's>(
         self: &'s Arc<Self>,
-        mut needs: Needs,
+        mut needs: PageNeeds,
         interrupted: Interrupted,
         mut attempt: impl FnMut() -> Result<R, Interrupted> + 's,
     ) -> Pin<Box<dyn Future<Output = Result<R, PageError>> + 's>> {
         Box::pin(async move {
             let mut interrupted = interrupted;
             loop {
-                let _held = self.gather(&mut needs, &[interrupted], None).await?;
+                let _held = self.hold_pages(&mut needs, &[interrupted], None).await?;
                 match attempt() {
                     Ok(done) => return Ok(done),
                     Err(again) => interrupted = again,
@@ -170,9 +170,9 @@ impl PageSpace {
     ///
     /// # Errors
     /// When they cannot be provided, or the operation was interrupted too often.
-    pub(in crate::page) async fn gather(
+    pub(in crate::page) async fn hold_pages(
         self: &Arc<Self>,
-        needs: &mut Needs,
+        needs: &mut PageNeeds,
         interrupted: &[Interrupted],
         admitted: Option<Admitted>,
     ) -> Result<HeldPages, PageError> {
@@ -181,7 +181,7 @@ impl PageSpace {
         }
         needs.add(interrupted);
         // Loaded images stay in this list until all are available.
-        let mut wanted = SmallVec::<[Wanted; 4]>::new();
+        let mut wanted = SmallVec::<[LoadShare; 4]>::new();
         let (mut failed, mut passed, mut lacked) = (None::<PageError>, 0, false);
         needs.count_attempt(self)?;
         loop {
@@ -194,96 +194,96 @@ impl PageSpace {
             for one in &wanted {
                 one.image().await?;
             }
-            let seen = self.transit.ended();
+            let seen = self.frame_pool.ended();
             let needed = needs.frames + wanted.len();
-            if !lacked && !self.transit.has(needed) {
+            if !lacked && !self.frame_pool.has(needed) {
                 lacked = true;
                 // Relaxed: a statistic.
                 self.counters.wanted.fetch_add(needed as u64, Ordering::Relaxed);
             }
-            match self.try_gather(needs, &wanted, failed.is_some(), &mut passed)? {
-                Gathered::All(held) => return Ok(held),
-                Gathered::Absent => needs.count_attempt(self)?,
+            match self.try_hold_pages(needs, &wanted, failed.is_some(), &mut passed)? {
+                HoldResult::All(held) => return Ok(held),
+                HoldResult::Absent => needs.count_attempt(self)?,
                 // The end of a write is counted, so it wakes the waiter, or was counted after
                 // `seen` was read.
-                Gathered::Written => _ = self.transit.wait_since(seen, needed).await,
-                Gathered::Busy => sched::yield_now(Cause::Undecided).await,
-                Gathered::Dirty(batch) => match batch.write() {
+                HoldResult::Written => _ = self.frame_pool.wait_since(seen, needed).await,
+                HoldResult::Busy => sched::yield_now(WaitCause::Undecided).await,
+                HoldResult::Dirty(batch) => match batch.write() {
                     Err(error) => failed = Some(error),
                     Ok(outcome) => {
-                        self.transit.wait_for(|| outcome.get().is_some(), needed).await;
+                        self.frame_pool.wait_for(|| outcome.get().is_some(), needed).await;
                         failed = outcome.get().and_then(Result::err);
                     }
                 },
                 // No clean page could be evicted either.
-                Gathered::Nothing if failed.is_some() => {
+                HoldResult::Nothing if failed.is_some() => {
                     return Err(failed.expect("checked above"));
                 }
-                Gathered::Nothing if self.transit.wait_since(seen, needed).await => {}
-                Gathered::Nothing if self.has_page_but(&needs.pages) => {
-                    sched::yield_now(Cause::Undecided).await;
+                HoldResult::Nothing if self.frame_pool.wait_since(seen, needed).await => {}
+                HoldResult::Nothing if self.has_page_but(&needs.pages) => {
+                    sched::yield_now(WaitCause::Undecided).await;
                 }
-                Gathered::Nothing if needs.pages.len() > 1 && needs.narrowed < MAX_NARROWED => {
+                HoldResult::Nothing if needs.pages.len() > 1 && needs.narrowed < MAX_NARROWINGS => {
                     needs.narrowed += 1;
                     needs.pages.truncate(1);
                 }
                 // Exceeding the budget is better than failing.
-                Gathered::Nothing if self.transit.raise_limit_for(needed) => {}
-                Gathered::Nothing => return Err(self.out_of_frames()),
+                HoldResult::Nothing if self.frame_pool.raise_limit_for(needed) => {}
+                HoldResult::Nothing => return Err(self.out_of_frames()),
             }
         }
     }
 
     /// Holds all pages and takes all frames, if the images have been read. Does not suspend, and
     /// holds the pager's lock so that no other task evicts a page.
-    fn try_gather(
+    fn try_hold_pages(
         self: &Arc<Self>,
-        needs: &Needs,
-        wanted: &[Wanted],
+        needs: &PageNeeds,
+        wanted: &[LoadShare],
         clean_only: bool,
         passed: &mut u64,
-    ) -> Result<Gathered, PageError> {
+    ) -> Result<HoldResult, PageError> {
         let mut pager = self.pager.lock();
-        let mut missing = SmallVec::<[&Wanted; 4]>::new();
+        let mut missing = SmallVec::<[&LoadShare; 4]>::new();
         for id in &needs.pages {
             match self.map.get(*id) {
                 // The page was freed, so the operation needs another one.
-                Whereabouts::Free => {}
-                Whereabouts::Frame(number) => self.frame(number).frame.note_use(),
-                Whereabouts::Loading | Whereabouts::OnDisk(_) => {
+                PageLocation::Free => {}
+                PageLocation::Frame(number) => self.frame(number).frame.note_use(),
+                PageLocation::Loading | PageLocation::OnDisk(_) => {
                     match wanted.iter().find(|one| one.id() == *id && one.has_image()) {
                         Some(one) => missing.push(one),
-                        None => return Ok(Gathered::Absent),
+                        None => return Ok(HoldResult::Absent),
                     }
                 }
             }
         }
-        let mut search = Search { keep: &needs.pages, clean_only, passed };
+        let mut search = FrameSearch { keep: &needs.pages, clean_only, passed };
         let needed = missing.len() + needs.frames;
-        while !self.transit.has(needed) {
+        while !self.frame_pool.has(needed) {
             match self.sweep(&mut pager, &mut search) {
-                Swept::Left => {}
-                Swept::Dirty(batch) => return Ok(Gathered::Dirty(batch)),
-                Swept::Written => return Ok(Gathered::Written),
-                Swept::Busy => return Ok(Gathered::Busy),
-                Swept::Nothing => return Ok(Gathered::Nothing),
+                ClockSweepResult::Left => {}
+                ClockSweepResult::Dirty(batch) => return Ok(HoldResult::Dirty(batch)),
+                ClockSweepResult::Written => return Ok(HoldResult::Written),
+                ClockSweepResult::Busy => return Ok(HoldResult::Busy),
+                ClockSweepResult::Nothing => return Ok(HoldResult::Nothing),
             }
         }
         for one in missing {
             // Tasks that create pages take frames too.
-            let Some(frame) = self.take_frame() else { return Ok(Gathered::Busy) };
+            let Some(frame) = self.take_frame() else { return Ok(HoldResult::Busy) };
             one.publish(frame)?;
         }
         pager.hold(&needs.pages);
-        Ok(Gathered::All(HeldPages { space: self.clone(), pages: needs.pages.clone() }))
+        Ok(HoldResult::All(HeldPages { space: self.clone(), pages: needs.pages.clone() }))
     }
 
     /// Evicts a page, if any may be evicted.
     #[cfg(all(test, loom))]
     pub(super) async fn evict_one(self: &Arc<Self>) -> Result<(), PageError> {
-        let mut search = Search { keep: &[], clean_only: false, passed: &mut 0 };
+        let mut search = FrameSearch { keep: &[], clean_only: false, passed: &mut 0 };
         let swept = self.sweep(&mut self.pager.lock(), &mut search);
-        if let Swept::Dirty(batch) = swept {
+        if let ClockSweepResult::Dirty(batch) = swept {
             batch.write()?;
         }
         Ok(())

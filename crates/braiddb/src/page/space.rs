@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use super::error::{Interrupted, PageError};
-use super::evict::Pager;
-use super::fault::Loads;
+use super::evict::EvictionClock;
+use super::fault::PageLoads;
 use super::frame::{Frame, LatchedPage, ResidentPage};
-use super::frame_pool::{Transit, UnderWay};
+use super::frame_pool::{FramePool, FramePoolActivity};
 use super::layout::{self, Page, WORD_BYTES};
-use super::map::{PageId, PageMap, Whereabouts};
+use super::map::{PageId, PageLocation, PageMap};
 use super::tree::PagesToFree;
 use super::versions::{Mapping, Orphans};
 use super::write_back::FailedWrites;
-use super::zone::{HolesFrom, Zones};
+use super::zone::{HoleSearch, Zones};
 use crate::log::{DirectoryCopy, LogError, WeakLogFiles};
 use crate::memory::Reserved;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -28,10 +28,10 @@ pub(crate) struct PageSpace {
     words: Reserved<AtomicU64>,
     /// Number of leading frames whose pages the operating system may not merge into huge pages.
     kept_small: AtomicU64,
-    pub(super) pager: ModelMutex<Pager>,
+    pub(super) pager: ModelMutex<EvictionClock>,
     /// Free frames, and counters of the activities that may free more.
-    pub(super) transit: Transit,
-    pub(super) loads: Loads,
+    pub(super) frame_pool: FramePool,
+    pub(super) loads: PageLoads,
     pub(super) orphans: Orphans,
     /// Pages of dropped trees that must be freed.
     pub(super) to_free: ModelMutex<Vec<PagesToFree>>,
@@ -60,7 +60,7 @@ pub(super) struct PageCounters {
 
 /// Fill level of a page space, and counters of its operations.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PageStats {
+pub(crate) struct PageSpaceStats {
     pub(crate) page_bytes: u64,
     /// Maximum number of resident pages.
     pub(crate) frames: u64,
@@ -124,9 +124,9 @@ impl PageSpace {
             frames: Reserved::new(frames as usize).map_err(no_memory)?,
             words: Reserved::new(frames as usize * page_words).map_err(no_memory)?,
             kept_small: AtomicU64::new(0),
-            pager: ModelMutex::new(Pager::default()),
-            transit: Transit::new(frames),
-            loads: Loads::new(),
+            pager: ModelMutex::new(EvictionClock::default()),
+            frame_pool: FramePool::new(frames),
+            loads: PageLoads::new(),
             orphans: Orphans::new(),
             to_free: ModelMutex::new(Vec::new()),
             zones,
@@ -149,20 +149,20 @@ impl PageSpace {
     /// Returns the bytes of all frames with memory, including their pages. Free frames keep their
     /// memory unless the limit is exceeded.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        self.transit.with_memory().0 * Self::frame_bytes(self.page_bytes())
+        self.frame_pool.with_memory().0 * Self::frame_bytes(self.page_bytes())
     }
 
     /// Returns the memory that eviction does not reduce: the map's words, and the headers of parked
     /// frames.
     pub(crate) fn fixed_bytes(&self) -> u64 {
-        self.map.memory_bytes() + self.transit.parked() * size_of::<Frame>() as u64
+        self.map.memory_bytes() + self.frame_pool.parked() * size_of::<Frame>() as u64
     }
 
     /// Limits the memory of frames to `bytes`. [`Self::shrink`] returns the excess to the operating
     /// system.
     pub(crate) fn set_memory_limit(&self, bytes: u64) {
         let frames = (bytes / Self::frame_bytes(self.page_bytes())).min(self.frames());
-        self.transit.set_limit(frames as u32);
+        self.frame_pool.set_limit(frames as u32);
     }
 
     /// Returns the number of frames that were needed while all frames with memory held pages, since
@@ -179,21 +179,21 @@ impl PageSpace {
     }
 
     /// Returns the maximum number of pages that an operation may prefetch at the same time.
-    pub(crate) fn most_ahead(&self) -> usize {
+    pub(crate) fn max_prefetched_pages(&self) -> usize {
         /// The remaining frames are for the current needs of operations.
-        const PART: u64 = 8;
-        let (_, limit) = self.transit.with_memory();
-        (limit / PART) as usize
+        const PREFETCH_DIVISOR: u64 = 8;
+        let (_, limit) = self.frame_pool.with_memory();
+        (limit / PREFETCH_DIVISOR) as usize
     }
 
     /// Returns the number of ended activities that may allow more evictions.
     pub(crate) fn ended(&self) -> u64 {
-        self.transit.ended()
+        self.frame_pool.ended()
     }
 
     /// Returns whether frames have more memory than the limit allows.
     pub(crate) fn has_surplus(&self) -> bool {
-        self.transit.has_surplus()
+        self.frame_pool.has_surplus()
     }
 
     /// Returns the memory of an empty frame that the caller owns to the operating system.
@@ -207,7 +207,7 @@ impl PageSpace {
             self.kept_small.fetch_max((words / self.page_words) as u64, Ordering::Relaxed);
         }
         self.words.discard(number as usize * self.page_words, self.page_words);
-        self.transit.park(number);
+        self.frame_pool.park(number);
     }
 
     /// Returns the total number of frames.
@@ -217,11 +217,11 @@ impl PageSpace {
 
     /// Returns the number of frames that were ever taken; the others hold no page.
     pub(super) fn frames_taken(&self) -> u64 {
-        self.transit.frames_taken()
+        self.frame_pool.frames_taken()
     }
 
     /// Returns the fill level and the counters. Examines all frames.
-    pub(crate) fn stats(&self) -> PageStats {
+    pub(crate) fn stats(&self) -> PageSpaceStats {
         let (mut resident, mut dirty) = (0, 0);
         for number in 0..self.frames_taken() {
             let frame = self.frames.at(number as usize);
@@ -230,9 +230,9 @@ impl PageSpace {
         }
         // Relaxed: statistics.
         let counted = |counter: &statistic::AtomicU64| counter.load(statistic::Ordering::Relaxed);
-        PageStats {
+        PageSpaceStats {
             page_bytes: self.page_bytes() as u64,
-            frames: self.transit.with_memory().1,
+            frames: self.frame_pool.with_memory().1,
             resident,
             dirty,
             orphaned: self.orphans.count(),
@@ -251,7 +251,7 @@ impl PageSpace {
     /// pages are created before.
     pub(crate) fn images_of_checkpoints(&self, more: u64) -> [u64; 2] {
         let Some(zones) = &self.zones else { return [0; 2] };
-        let (_, frames) = self.transit.with_memory();
+        let (_, frames) = self.frame_pool.with_memory();
         let [taken, free] = zones.places();
         let more = more.div_ceil(self.page_bytes() as u64);
         let pages = self.map.pages();
@@ -273,8 +273,8 @@ impl PageSpace {
 
     /// Returns free extents inside the zone files to the file system, as far as they exceed the
     /// images of all pages. Returns the freed bytes; `None` when nothing is left to do.
-    pub(crate) fn give_back_between(&self, from: &mut HolesFrom) -> Option<u64> {
-        self.zones.as_ref()?.give_back_between(from, self.map.pages())
+    pub(crate) fn release_holes(&self, from: &mut HoleSearch) -> Option<u64> {
+        self.zones.as_ref()?.release_holes(from, self.map.pages())
     }
 
     /// Copies the images that the published checkpoint lists into another directory, with blocking
@@ -313,9 +313,9 @@ impl PageSpace {
     #[inline(always)]
     pub(in crate::page) fn resident(&self, id: PageId) -> Result<ResidentPage<'_>, Interrupted> {
         match self.map.get(id) {
-            Whereabouts::Frame(number) => Ok(self.frame(number)),
-            Whereabouts::Free => Err(Interrupted::Restart),
-            Whereabouts::Loading | Whereabouts::OnDisk(_) => Err(Interrupted::Absent(id)),
+            PageLocation::Frame(number) => Ok(self.frame(number)),
+            PageLocation::Free => Err(Interrupted::Restart),
+            PageLocation::Loading | PageLocation::OnDisk(_) => Err(Interrupted::Absent(id)),
         }
     }
 
@@ -329,18 +329,18 @@ impl PageSpace {
 
     /// Takes a free frame, if one exists.
     pub(super) fn take_frame(&self) -> Option<FreeFrame<'_>> {
-        let (number, under_way) = self.transit.take()?;
-        Some(FreeFrame { space: self, number: Some(number), _under_way: under_way })
+        let (number, in_progress) = self.frame_pool.take()?;
+        Some(FreeFrame { space: self, number: Some(number), _under_way: in_progress })
     }
 
     /// Frees an unreachable page whose frame has no mapping table.
     pub(in crate::page) fn free(&self, page: LatchedPage<'_>) {
         let (id, number, place) = (page.id(), page.number, page.place());
-        let under_way = self.transit.begin();
-        self.map.set(id, Whereabouts::Free);
+        let in_progress = self.frame_pool.begin();
+        self.map.set(id, PageLocation::Free);
         page.empty();
-        drop(FreeFrame { space: self, number: Some(number), _under_way: under_way });
-        self.map.give_back(id);
+        drop(FreeFrame { space: self, number: Some(number), _under_way: in_progress });
+        self.map.release(id);
         if let (Some(zones), Some(place)) = (&self.zones, place) {
             zones.free(place.slot);
         }
@@ -348,9 +348,9 @@ impl PageSpace {
 
     /// Empties a frame whose page was evicted or never published.
     pub(super) fn empty(&self, page: LatchedPage<'_>) -> FreeFrame<'_> {
-        let (number, under_way) = (page.number, self.transit.begin());
+        let (number, in_progress) = (page.number, self.frame_pool.begin());
         page.empty();
-        FreeFrame { space: self, number: Some(number), _under_way: under_way }
+        FreeFrame { space: self, number: Some(number), _under_way: in_progress }
     }
 
     /// Returns the error for a caller that cannot continue without more room. Returns `None` if it
@@ -403,7 +403,7 @@ pub(in crate::page) struct FreeFrame<'s> {
     /// `None` after use.
     number: Option<u32>,
     /// Dropped last, so that a waiter for a frame finds this frame free or its page published.
-    _under_way: UnderWay<'s>,
+    _under_way: FramePoolActivity<'s>,
 }
 
 impl<'s> FreeFrame<'s> {
@@ -425,9 +425,9 @@ impl<'s> FreeFrame<'s> {
 impl Drop for FreeFrame<'_> {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            match self.space.transit.has_surplus() {
+            match self.space.frame_pool.has_surplus() {
                 true => self.space.park(number),
-                false => self.space.transit.give_back(number),
+                false => self.space.frame_pool.release(number),
             }
         }
     }
@@ -451,7 +451,7 @@ impl<'s> NewPage<'s> {
         let id = self.id.take().expect("used once");
         let mut latched = self.frame.latch();
         latched.hold(id);
-        self.frame.space.map.set(id, Whereabouts::Frame(latched.number));
+        self.frame.space.map.set(id, PageLocation::Frame(latched.number));
         self.frame.number = None;
         latched
     }
@@ -460,7 +460,7 @@ impl<'s> NewPage<'s> {
 impl Drop for NewPage<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.frame.space.map.give_back(id);
+            self.frame.space.map.release(id);
         }
     }
 }

@@ -16,27 +16,27 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::bulk::{BulkState, Virtual};
+use super::bulk::{BulkState, VirtualChange};
 use super::cleanup::prune_on;
 use super::error::{Interrupted, PageError};
 use super::large::LargeValues;
-use super::layout::{Slot, SlotFlags};
-use super::nonblocking::{Interruptions, NotNow};
-use super::resident_set::{Admitted, HeldPages, Needs};
+use super::layout::{KeySlot, SlotFlags};
+use super::nonblocking::{Interruptions, WouldSuspend};
+use super::resident_set::{Admitted, HeldPages, PageNeeds};
 use super::space::PageSpace;
-use super::tree::{LatchedLeaf, LeafView, PageCursor, PageTree, Room, Stored};
+use super::tree::{LatchedLeaf, LeafRoom, LeafView, PageCursor, PageTree, StoredSize};
 use super::value::{CopiedValue, SlotValue};
-use super::versions::{Base, ChangeRef, Mapping, Refusal, Seen, SeenValue, Start};
+use super::versions::{ChainBase, ChangeRef, Mapping, SeenValue, WalkEnd, WalkHead, WriteRefusal};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::reclaim::OperationGuard;
 use crate::rid::TableId;
 use crate::sync::OnceLock;
 use crate::types::KeyBuffer;
-use crate::version::{Stamp, StatusTable, Undecided, View, Visible};
+use crate::version::{Stamp, StatusTable, Undecided, View, Visibility};
 
 /// Minimum number of chains on a leaf before a writer looks for empty ones.
-const PRUNED_FROM: usize = 8;
+const MIN_CHAINS_TO_PRUNE: usize = 8;
 
 /// Records of a paged table.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ pub(crate) struct ReadProvenance {
 pub(crate) struct RecordBeforeWrite<'a> {
     /// True if the record exists for the writer.
     pub(crate) exists: bool,
-    pub(crate) base: Base<'a>,
+    pub(crate) base: ChainBase<'a>,
     /// Change that was created from a mark of a bulk operation. It belongs to the caller, which
     /// collects it when it is due.
     pub(crate) made: Option<ChangeRef>,
@@ -99,7 +99,7 @@ pub(crate) struct RecordBeforeWrite<'a> {
 
 /// Decision of a transaction about a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Decision<E> {
+pub(crate) enum WriteDecision<E> {
     /// Do not write the record, and return this reason.
     Refuse(E),
     /// Write the record, and replace the transaction's own newest change.
@@ -110,7 +110,7 @@ pub(crate) enum Decision<E> {
 
 /// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written<E> {
+pub(crate) enum WriteResult<E> {
     Refused(E),
     Overwritten,
     /// The new change, which belongs to the transaction.
@@ -118,11 +118,11 @@ pub(crate) enum Written<E> {
 }
 
 /// Copy of a slot, taken under one version of its leaf.
-pub(super) struct Copied<'o> {
+pub(super) struct SlotCopy<'o> {
     on_page: Option<CopiedValue>,
     /// State of the bulk operation's mark, if the slot is marked.
-    marked: Option<Box<Virtual>>,
-    start: Start<'o>,
+    marked: Option<Box<VirtualChange>>,
+    start: WalkHead<'o>,
 }
 
 impl PagedTable {
@@ -169,9 +169,9 @@ impl PagedTable {
 
     /// Returns the number of records on the pages, and the bytes of their keys and values. Values
     /// that are too long for a page are all counted, whether visible or not.
-    pub(crate) fn stored(&self) -> Stored {
-        let Stored { records, bytes } = self.tree().stored();
-        Stored { records, bytes: bytes + self.large().map_or(0, |large| large.stored().bytes) }
+    pub(crate) fn stored(&self) -> StoredSize {
+        let StoredSize { records, bytes } = self.tree().stored();
+        StoredSize { records, bytes: bytes + self.large().map_or(0, |large| large.stored().bytes) }
     }
 
     /// Returns the number of leaf pages.
@@ -229,14 +229,14 @@ impl PagedTable {
         key: &[u8],
         view: View<'_>,
         operation: &OperationGuard,
-    ) -> Result<Result<PagedRecord, Undecided>, NotNow> {
+    ) -> Result<Result<PagedRecord, Undecided>, WouldSuspend> {
         if key.len() > self.max_key_bytes() {
             return Ok(Ok(PagedRecord::NONE));
         }
-        let look = |leaf: LeafView<'_>, slot| Copied::of(self, leaf, slot, key, operation);
+        let look = |leaf: LeafView<'_>, slot| SlotCopy::of(self, leaf, slot, key, operation);
         match self.tree().read_if_in_memory(key, look).await {
             Ok(copied) => Ok(copied.seen_by(view)),
-            Err(interrupted) => Err(self.not_now(interrupted)),
+            Err(interrupted) => Err(self.would_suspend(interrupted)),
         }
     }
 
@@ -253,12 +253,12 @@ impl PagedTable {
         value: Option<SlotValue<'_>>,
         view: impl Fn() -> View<'v>,
         operation: &OperationGuard,
-        decide: impl FnOnce(RecordBeforeWrite<'_>) -> Decision<E>,
-    ) -> Result<Result<Written<E>, Refusal>, NotNow> {
-        let room = value.map_or(Room::NONE, |value| Room::value(value.cell_bytes()));
+        decide: impl FnOnce(RecordBeforeWrite<'_>) -> WriteDecision<E>,
+    ) -> Result<Result<WriteResult<E>, WriteRefusal>, WouldSuspend> {
+        let room = value.map_or(LeafRoom::NONE, |value| LeafRoom::value(value.cell_bytes()));
         match self.tree().latch_if_in_memory(key, room).await {
             Ok(leaf) => Ok(self.write_latched(leaf, key, value, view(), operation, decide)),
-            Err(interrupted) => Err(self.not_now(interrupted)),
+            Err(interrupted) => Err(self.would_suspend(interrupted)),
         }
     }
 
@@ -270,17 +270,17 @@ impl PagedTable {
         value: Option<SlotValue<'_>>,
         view: View<'_>,
         operation: &OperationGuard,
-        decide: impl FnOnce(RecordBeforeWrite<'_>) -> Decision<E>,
-    ) -> Result<Written<E>, Refusal> {
+        decide: impl FnOnce(RecordBeforeWrite<'_>) -> WriteDecision<E>,
+    ) -> Result<WriteResult<E>, WriteRefusal> {
         self.roll_back_on(&mut leaf, key, view.status);
         let reserved = leaf.reserved_for(key);
         let made = self.unmark_for_write(&mut leaf, key, view)?;
         let slot = leaf.find(key);
         let flags = match slot {
-            Slot::At(place) => leaf.flags(place),
-            Slot::Before(_) => SlotFlags::NONE,
+            KeySlot::At(place) => leaf.flags(place),
+            KeySlot::Before(_) => SlotFlags::NONE,
         };
-        let exists = matches!(slot, Slot::At(_)) && !flags.has(SlotFlags::DELETED);
+        let exists = matches!(slot, KeySlot::At(_)) && !flags.has(SlotFlags::DELETED);
         // SAFETY: latched.
         let chain = unsafe { Mapping::find(leaf.mapping(), key) };
         let base = match chain {
@@ -288,12 +288,12 @@ impl PagedTable {
             Some(chain) => unsafe { chain.base(view, operation) }.inspect_err(|_| {
                 assert!(made.is_none(), "the writer sees a change created from a mark")
             })?,
-            None => Base::Settled,
+            None => ChainBase::Settled,
         };
         let pushed = match decide(RecordBeforeWrite { exists, base, made }) {
-            Decision::Refuse(why) => return Ok(Written::Refused(why)),
-            Decision::Overwrite => None,
-            Decision::Push(position) => {
+            WriteDecision::Refuse(why) => return Ok(WriteResult::Refused(why)),
+            WriteDecision::Overwrite => None,
+            WriteDecision::Push(position) => {
                 Some(self.push(&mut leaf, key, view, exists.then_some(slot), position))
             }
         };
@@ -302,7 +302,7 @@ impl PagedTable {
         if reserved.is_none() {
             prune_many(&mut leaf);
         }
-        Ok(pushed.map_or(Written::Overwritten, Written::Pushed))
+        Ok(pushed.map_or(WriteResult::Overwritten, WriteResult::Pushed))
     }
 
     /// Pushes a change onto a record's chain. The before-image is the value in `slot`, or absent.
@@ -311,11 +311,11 @@ impl PagedTable {
         leaf: &mut LatchedLeaf<'_>,
         key: &[u8],
         view: View<'_>,
-        slot: Option<Slot>,
+        slot: Option<KeySlot>,
         position: u32,
     ) -> ChangeRef {
         let before = slot.map(|slot| {
-            let Slot::At(place) = slot else { unreachable!("the record exists") };
+            let KeySlot::At(place) = slot else { unreachable!("the record exists") };
             leaf.value(place)
         });
         let word = leaf.mapping();
@@ -337,19 +337,19 @@ impl PagedTable {
     fn put_on(&self, leaf: &mut LatchedLeaf<'_>, key: &[u8], value: Option<SlotValue<'_>>) {
         let versioned = SlotFlags::NONE.with(SlotFlags::VERSIONED);
         let bytes = match (leaf.find(key), value) {
-            (Slot::At(place), Some(value)) => {
+            (KeySlot::At(place), Some(value)) => {
                 leaf.overwrite_value(place, value, versioned);
                 value.cell_bytes()
             }
-            (Slot::Before(place), Some(value)) => {
+            (KeySlot::Before(place), Some(value)) => {
                 leaf.insert_value(place, key, value, versioned);
                 value.cell_bytes()
             }
-            (Slot::At(place), None) => {
+            (KeySlot::At(place), None) => {
                 leaf.set_flags(place, versioned.with(SlotFlags::DELETED));
                 leaf.cell_bytes(place)
             }
-            (Slot::Before(_), None) => unreachable!("only a record that exists is deleted"),
+            (KeySlot::Before(_), None) => unreachable!("only a record that exists is deleted"),
         };
         // SAFETY: latched.
         if let Some(chain) = unsafe { Mapping::find(leaf.mapping(), key) } {
@@ -373,7 +373,7 @@ impl PagedTable {
         unsafe {
             chain.roll_back(status, |before| {
                 any = true;
-                let Slot::At(place) = leaf.find(key) else {
+                let KeySlot::At(place) = leaf.find(key) else {
                     unreachable!("a record with a chain has a slot")
                 };
                 match before {
@@ -394,23 +394,23 @@ impl PagedTable {
     ///
     /// # Errors
     /// When the pages or frames cannot be provided.
-    pub(crate) async fn gather(
+    pub(crate) async fn hold_pages(
         &self,
-        needs: &mut Needs,
+        needs: &mut PageNeeds,
         interrupted: &[Interrupted],
         admitted: Option<Admitted>,
     ) -> Result<HeldPages, PageError> {
-        self.tree().space().gather(needs, interrupted, admitted).await
+        self.tree().space().hold_pages(needs, interrupted, admitted).await
     }
 
     /// Returns the needs of an operation on one record. If the record has moved to another leaf,
     /// the operation needs that leaf instead.
-    pub(crate) fn needs(&self) -> Needs {
+    pub(crate) fn needs(&self) -> PageNeeds {
         self.tree().needs(0)
     }
 
-    /// Returns the maximum bytes of images that [`Self::gather`] keeps in memory at a time.
-    pub(crate) fn image_bytes(&self, needs: &Needs, interrupted: &[Interrupted]) -> u64 {
+    /// Returns the maximum bytes of images that [`Self::hold_pages`] keeps in memory at a time.
+    pub(crate) fn image_bytes(&self, needs: &PageNeeds, interrupted: &[Interrupted]) -> u64 {
         (needs.pages_with(interrupted) * self.tree().space().page_bytes()) as u64
     }
 
@@ -437,7 +437,7 @@ fn prune_many(leaf: &mut LatchedLeaf<'_>) {
     // SAFETY: latched.
     let mapping = unsafe { Mapping::from_word(leaf.mapping()) };
     let chains = mapping.map_or(0, |mapping| mapping.chains());
-    if chains >= PRUNED_FROM && chains.is_power_of_two() {
+    if chains >= MIN_CHAINS_TO_PRUNE && chains.is_power_of_two() {
         prune_on(leaf);
     }
 }
@@ -449,40 +449,40 @@ pub(super) fn copy_slot<'o, 'k>(
     place: usize,
     key: impl FnOnce() -> &'k [u8],
     operation: &'o OperationGuard,
-) -> Copied<'o> {
+) -> SlotCopy<'o> {
     let flags = leaf.flags(place);
     let on_page = (!flags.has(SlotFlags::DELETED)).then(|| leaf.value(place));
     let start = match flags.has(SlotFlags::VERSIONED) {
         // SAFETY: loaded with Acquire under the guard.
         true => unsafe { Mapping::start(leaf.mapping(), key(), operation) },
-        false => Start::NONE,
+        false => WalkHead::NONE,
     };
     let copy = || table.bulk.epochs.copy(leaf.bulk_epoch(), leaf.value_before(place));
     let marked = flags.is_marked().then(copy);
-    Copied { on_page, marked, start }
+    SlotCopy { on_page, marked, start }
 }
 
-impl<'o> Copied<'o> {
+impl<'o> SlotCopy<'o> {
     /// Copies the slot of a key and the start of its chain.
     pub(super) fn of(
         table: &PagedTable,
         leaf: LeafView<'_>,
-        slot: Slot,
+        slot: KeySlot,
         key: &[u8],
         operation: &'o OperationGuard,
     ) -> Self {
         match slot {
-            Slot::At(place) => copy_slot(table, leaf, place, || key, operation),
-            Slot::Before(_) => Copied { on_page: None, marked: None, start: Start::NONE },
+            KeySlot::At(place) => copy_slot(table, leaf, place, || key, operation),
+            KeySlot::Before(_) => SlotCopy { on_page: None, marked: None, start: WalkHead::NONE },
         }
     }
 
     pub(super) fn seen_by(mut self, view: View<'_>) -> Result<PagedRecord, Undecided> {
         if let Some(marked) = self.marked.take() {
             let (committed, own) = match marked.seen_by(view)? {
-                Visible::Own => (None, true),
-                Visible::Committed(lsn) => (Some(lsn), false),
-                Visible::No => {
+                Visibility::Own => (None, true),
+                Visibility::Committed(lsn) => (Some(lsn), false),
+                Visibility::No => {
                     let below_bulk = marked.is_committed(view.status);
                     self.on_page = marked.before;
                     return self.seen_below(view, below_bulk);
@@ -500,7 +500,7 @@ impl<'o> Copied<'o> {
     /// unmarked slot.
     #[inline]
     fn seen_below(self, view: View<'_>, below_bulk: bool) -> Result<PagedRecord, Undecided> {
-        let Seen { value, committed, own, below_newer } = self.start.see(view)?;
+        let WalkEnd { value, committed, own, below_newer } = self.start.see(view)?;
         let below_newer = below_newer || below_bulk;
         let value = match value {
             SeenValue::OnPage => self.on_page,
@@ -514,7 +514,7 @@ impl<'o> Copied<'o> {
 enum CopiedSlots<'o> {
     /// Records of a leaf without version chains and marks.
     Settled(Vec<(KeyBuffer, PagedRecord)>),
-    Versioned(Vec<(KeyBuffer, Copied<'o>)>),
+    Versioned(Vec<(KeyBuffer, SlotCopy<'o>)>),
 }
 
 /// Position in a key range of a paged table.
@@ -539,7 +539,7 @@ impl PagedCursor<'_> {
         now: bool,
         view: impl Fn() -> View<'v>,
         operation: &OperationGuard,
-    ) -> Result<Option<(Vec<(KeyBuffer, PagedRecord)>, bool)>, NotNow> {
+    ) -> Result<Option<(Vec<(KeyBuffer, PagedRecord)>, bool)>, WouldSuspend> {
         let table = self.table;
         let key_of = |leaf: LeafView<'_>, place| {
             let mut key = KeyBuffer::new();
@@ -563,7 +563,7 @@ impl PagedCursor<'_> {
             };
             CopiedSlots::Versioned(places.map(each).collect())
         });
-        let copied = copied.await.map_err(|interrupted| table.not_now(interrupted))?;
+        let copied = copied.await.map_err(|interrupted| table.would_suspend(interrupted))?;
         let copied = match copied {
             None => return Ok(None),
             Some(CopiedSlots::Settled(records)) => return Ok(Some((records, true))),
@@ -584,7 +584,7 @@ impl PagedCursor<'_> {
     /// Returns up to `most` of the next leaves that are on disk, after the current leaf, for a
     /// prefetch. `most` is reduced to the frames that one operation may use ahead of need.
     pub(crate) fn absent_ahead(&self, most: usize) -> SmallVec<[Interrupted; 4]> {
-        let most = most.min(self.table.tree().space().most_ahead());
+        let most = most.min(self.table.tree().space().max_prefetched_pages());
         self.cursor.leaves_ahead(most).into_iter().map(Interrupted::Absent).collect()
     }
 

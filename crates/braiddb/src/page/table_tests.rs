@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::space::PageSpace;
-use super::table::{Decision, PagedTable, Written};
-use super::tree::Room;
+use super::table::{PagedTable, WriteDecision, WriteResult};
+use super::tree::LeafRoom;
 use super::value::SlotValue;
-use super::versions::{ChangeRef, Refusal};
+use super::versions::{ChangeRef, WriteRefusal};
 use crate::common::{PART_SECONDS, with_limit};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
@@ -20,7 +20,7 @@ use crate::version::{Stamp, StatusTable, View};
 /// savepoint. Another transaction performs that rollback, and its own write is refused. The bytes
 /// for undoing the first write must stay reserved.
 #[test]
-fn who_rolls_back_and_is_refused_keeps_room_for_undoing() {
+fn a_refused_write_after_a_rollback_keeps_room_for_undo() {
     with_limit(PART_SECONDS, |_| {
         let memory = Arc::new(MemoryCounters::new());
         let domain = Arc::new(Domain::new(1, memory.clone()));
@@ -29,14 +29,15 @@ fn who_rolls_back_and_is_refused_keeps_room_for_undoing() {
         let space = PageSpace::new(MIN_PAGE_BYTES, 10, 10, None).unwrap();
         let table = run_now(PagedTable::create(space, TableId(3), memory.clone())).unwrap();
         let names = [0, 1, 2].map(|context| status.begin(0, context));
-        let write = |begin: u64, name: usize, value: &[u8]| -> Result<ChangeRef, Refusal> {
+        let write = |begin: u64, name: usize, value: &[u8]| -> Result<ChangeRef, WriteRefusal> {
             let operation = reclaim::enter();
             // SAFETY: none of the transactions ends before the last write.
             let view = || unsafe { View::new(Lsn(begin), names[name], &status) };
             let value = Some(SlotValue::Here(value));
-            let written = table.write(b"key", value, view, &operation, |_| Decision::<()>::Push(0));
+            let written =
+                table.write(b"key", value, view, &operation, |_| WriteDecision::<()>::Push(0));
             match run_now(written).unwrap()? {
-                Written::Pushed(change) => Ok(change),
+                WriteResult::Pushed(change) => Ok(change),
                 other => panic!("{other:?}"),
             }
         };
@@ -47,9 +48,9 @@ fn who_rolls_back_and_is_refused_keeps_room_for_undoing() {
         let behind = write(200, 1, &[3; 32]).unwrap();
         stamp(behind, Stamp::ABORTED);
         let refused = write(200, 2, &[4; 32]);
-        assert!(matches!(refused, Err(Refusal::Conflict)), "{refused:?}");
+        assert!(matches!(refused, Err(WriteRefusal::Conflict)), "{refused:?}");
         {
-            let leaf = run_now(table.tree().latch(b"key", Room::NONE)).unwrap();
+            let leaf = run_now(table.tree().latch(b"key", LeafRoom::NONE)).unwrap();
             let reserved = leaf.page().reserved_bytes();
             assert!(reserved >= 32 - 4, "{reserved} bytes are reserved");
         }

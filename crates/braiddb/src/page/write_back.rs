@@ -21,7 +21,7 @@ use super::frame::LatchedPage;
 use super::layout::StoredOnPage;
 use super::map::DiskPlace;
 use super::space::PageSpace;
-use super::zone::Run;
+use super::zone::PlaceRun;
 use crate::io::AlignedBuffer;
 use crate::latch::LatchVersion;
 use crate::log::LogError;
@@ -33,16 +33,16 @@ use crate::sync::{ModelMutex, clock};
 #[derive(Debug)]
 pub(super) struct Images {
     bytes: AlignedBuffer,
-    run: Run,
+    run: PlaceRun,
 }
 
 impl Images {
     /// Creates the images, one for each place of the run.
-    pub(super) fn new(bytes: AlignedBuffer, run: Run) -> Self {
+    pub(super) fn new(bytes: AlignedBuffer, run: PlaceRun) -> Self {
         Self { bytes, run }
     }
 
-    pub(super) fn run(&self) -> &Run {
+    pub(super) fn run(&self) -> &PlaceRun {
         &self.run
     }
 }
@@ -81,7 +81,7 @@ impl WriteOutcome {
 }
 
 /// Delay after a failed page write before the memory budget requests another.
-const HOLD_OFF: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Time of the last failed page write, if none has succeeded since.
 #[derive(Debug)]
@@ -107,14 +107,16 @@ impl FailedWrites {
     /// Returns whether a page write failed recently. A simulation must not depend on time, so there
     /// this returns whether none has succeeded since the last failure.
     pub(super) fn are_recent(&self) -> bool {
-        self.0.lock().is_some_and(|last| cfg!(braid_simulation) || clock::now() < last + HOLD_OFF)
+        self.0
+            .lock()
+            .is_some_and(|last| cfg!(braid_simulation) || clock::now() < last + RETRY_DELAY)
     }
 }
 
 impl WriteBatch {
     /// Creates an empty batch. Returns `None` if the maximum number of writes is in flight.
     pub(super) fn new(space: Arc<PageSpace>) -> Option<Self> {
-        if !space.transit.begin_write() {
+        if !space.frame_pool.begin_write() {
             return None;
         }
         let outcome = WriteOutcome(Arc::new(ModelMutex::new(None)));
@@ -123,7 +125,7 @@ impl WriteBatch {
 
     /// Adds a page, which the caller has marked.
     pub(super) fn push(&mut self, frame: u32, version: LatchVersion) {
-        self.space.transit.add_page_written();
+        self.space.frame_pool.add_page_written();
         self.pages.push((frame, version));
     }
 
@@ -189,7 +191,7 @@ impl WriteBatch {
     /// Records the new places of pages that have not changed since they were copied, and evicts
     /// those that were not used. Used pages stay resident and are clean. `copied` has the images,
     /// and `None` for each page that changed while it was copied.
-    fn leave_unchanged(&self, copied: &[Option<CopiedImage>], run: &Run) {
+    fn leave_unchanged(&self, copied: &[Option<CopiedImage>], run: &PlaceRun) {
         let pager = self.space.pager.lock();
         for (number, ((frame, version), image)) in self.pages.iter().zip(copied).enumerate() {
             let Some(image) = image else { continue };
@@ -234,6 +236,6 @@ impl Drop for WriteBatch {
             self.space.frame(*number).frame.end_writing();
         }
         // Last, so that a waiter finds the pages not marked any more.
-        self.space.transit.end_write(self.pages.len());
+        self.space.frame_pool.end_write(self.pages.len());
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! Invariants:
 //!
-//! - A place is either free or taken. A page, a held [`Run`], a checkpoint, or several of these
+//! - A place is either free or taken. A page, a held [`PlaceRun`], a checkpoint, or several of these
 //!   take it (`places`). A write holds its run until it ends.
 //! - Therefore a place is not reused while it is being written, nor while the published or the next
 //!   checkpoint lists it.
@@ -25,9 +25,9 @@ mod places;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
-pub(crate) use holes::HolesFrom;
+pub(crate) use holes::HoleSearch;
 pub(in crate::page) use places::RUN_SLOTS;
-use places::{Places, SLOTS, TakenBy};
+use places::{PlaceUser, Places, SLOTS};
 
 use super::layout::PageDamage;
 use super::map::{DiskPlace, SLOT_LIMIT};
@@ -65,7 +65,7 @@ struct Zone {
 /// Adjacent places that the holder may write to. Places that are not kept are freed when it is
 /// dropped.
 #[derive(Debug)]
-pub(in crate::page) struct Run {
+pub(in crate::page) struct PlaceRun {
     zones: Arc<Zones>,
     file: Arc<File>,
     first: u64,
@@ -196,7 +196,7 @@ impl Zones {
     ///
     /// # Errors
     /// Errors of the operating system, when no place is free and no zone can be created.
-    pub(in crate::page) fn take(self: &Arc<Self>, most: usize) -> Result<Run, LogError> {
+    pub(in crate::page) fn take(self: &Arc<Self>, most: usize) -> Result<PlaceRun, LogError> {
         assert!((1..=RUN_SLOTS).contains(&most));
         let zones = &mut *self.state.lock();
         let (number, place, count) = self.find(zones, most)?;
@@ -204,11 +204,11 @@ impl Zones {
         let first = number as u64 * SLOTS + place;
         let left = (first..first + count).collect();
         for place in place..place + count {
-            assert!(!zone.places.is(place, TakenBy::Live), "a place has one user");
-            zone.places.set(place, TakenBy::Live, true);
+            assert!(!zone.places.is(place, PlaceUser::Live), "a place has one user");
+            zone.places.set(place, PlaceUser::Live, true);
         }
         let file = zone.file.clone().expect("places are taken in files");
-        Ok(Run { zones: self.clone(), file, first, left: Mutex::new(left) })
+        Ok(PlaceRun { zones: self.clone(), file, first, left: Mutex::new(left) })
     }
 
     fn find(&self, zones: &mut Vec<Zone>, most: usize) -> Result<(usize, u64, u64), LogError> {
@@ -271,16 +271,16 @@ impl Zones {
         // Tables are dropped after the zones when the database is closed.
         if let Some(zone) = zones.get_mut((slot / SLOTS) as usize) {
             let place = slot % SLOTS;
-            assert!(zone.places.is(place, TakenBy::Live), "a place is freed once");
-            zone.places.set(place, TakenBy::Live, false);
+            assert!(zone.places.is(place, PlaceUser::Live), "a place is freed once");
+            zone.places.set(place, PlaceUser::Live, false);
             if is_planted(Bug::PlaceOfCheckpointReused) {
-                zone.places.set(place, TakenBy::Published, false);
+                zone.places.set(place, PlaceUser::Published, false);
             }
         }
     }
 
     /// Truncates the files after their last taken place.
-    pub(in crate::page) fn give_back(&self) {
+    pub(in crate::page) fn release(&self) {
         for zone in &mut *self.state.lock() {
             let Some(file) = zone.file.as_ref().filter(|_| zone.may_be_written()) else { continue };
             let (end, backed_end) = zone.places.ends();
@@ -288,7 +288,7 @@ impl Zones {
                 continue;
             }
             match file.truncate(end * self.slot_bytes as u64) {
-                Ok(()) => zone.places.note_given_back(end..SLOTS),
+                Ok(()) => zone.places.note_released(end..SLOTS),
                 Err(error) => tracing::warn!("cannot truncate {}: {error}", file.path().display()),
             }
         }
@@ -299,7 +299,7 @@ impl Zones {
         let zones = std::mem::take(&mut *self.state.lock());
         let Some(files) = self.files.get().filter(|files| !files.is_read_only()) else { return };
         for (number, zone) in zones.into_iter().enumerate() {
-            if zone.file.is_none() || zone.places.has_any(TakenBy::Published) {
+            if zone.file.is_none() || zone.places.has_any(PlaceUser::Published) {
                 continue;
             }
             if let Err(error) = files.remove(&zone_name(number)) {
@@ -340,11 +340,11 @@ impl Zones {
         let zones = &mut *self.state.lock();
         let Some(zone) = zones.get_mut((slot / SLOTS) as usize) else { return false };
         let place = slot % SLOTS;
-        if zone.file.is_none() || zone.places.is(place, TakenBy::Published) {
+        if zone.file.is_none() || zone.places.is(place, PlaceUser::Published) {
             return false;
         }
-        zone.places.set(place, TakenBy::Published, true);
-        zone.places.set(place, TakenBy::Live, true);
+        zone.places.set(place, PlaceUser::Published, true);
+        zone.places.set(place, PlaceUser::Live, true);
         true
     }
 
@@ -392,7 +392,7 @@ impl Zones {
         for number in 0..count {
             let (file, runs) = {
                 let zone = &self.state.lock()[number];
-                (zone.file.clone(), zone.places.runs_of(TakenBy::Published))
+                (zone.file.clone(), zone.places.runs_of(PlaceUser::Published))
             };
             let Some(file) = file.filter(|_| !runs.is_empty()) else { continue };
             let offset = |place: u64| place * self.slot_bytes as u64;
@@ -405,7 +405,7 @@ impl Zones {
     /// Records whether the next checkpoint lists a place.
     pub(in crate::page) fn list(&self, slot: u64, is: bool) {
         let zones = &mut *self.state.lock();
-        zones[(slot / SLOTS) as usize].places.set(slot % SLOTS, TakenBy::Next, is);
+        zones[(slot / SLOTS) as usize].places.set(slot % SLOTS, PlaceUser::Next, is);
     }
 
     /// Returns the files written to since the last call. The caller syncs them before a checkpoint
@@ -458,7 +458,7 @@ impl Zone {
     }
 }
 
-impl Run {
+impl PlaceRun {
     /// Returns the number of places in the run.
     pub(in crate::page) fn len(&self) -> usize {
         self.left.lock().len()
@@ -517,7 +517,7 @@ impl Run {
     }
 }
 
-impl Drop for Run {
+impl Drop for PlaceRun {
     fn drop(&mut self) {
         for slot in self.left.get_mut().drain(..) {
             self.zones.free(slot);

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::planted::{Bug, is_planted};
 use crate::sched::engine_call;
 use crate::sync::Mutex;
@@ -34,23 +34,25 @@ use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 const QUIESCENT: u64 = u64::MAX;
 
 /// An item to free.
-enum Garbage {
+enum RetiredItem {
     /// A block of memory; the common case.
-    Block { kind: Kind, block: NonNull<u8>, layout: Layout },
+    Block { kind: MemoryKind, block: NonNull<u8>, layout: Layout },
     /// Anything else; the function frees it.
     Other(Box<dyn FnOnce() + Send>),
 }
 
 // SAFETY: an unused block may be freed by any thread (`retire_block`).
-unsafe impl Send for Garbage {}
+unsafe impl Send for RetiredItem {}
 
-impl Garbage {
+impl RetiredItem {
     fn free(self, memory: &MemoryCounters) {
         match self {
             // SAFETY: of this layout, allocated with the counters of the domain, unlinked when it
             // was retired, and retired once (`retire_block`); the grace period has ended.
-            Garbage::Block { kind, block, layout } => unsafe { memory.free(kind, block, layout) },
-            Garbage::Other(free) => free(),
+            RetiredItem::Block { kind, block, layout } => unsafe {
+                memory.free(kind, block, layout)
+            },
+            RetiredItem::Other(free) => free(),
         }
     }
 }
@@ -69,7 +71,7 @@ pub(crate) struct Domain {
     /// Allocator counters for retired blocks.
     memory: Arc<MemoryCounters>,
     /// Garbage of threads that left, with its tags.
-    orphans: Mutex<Vec<(u64, Garbage)>>,
+    orphans: Mutex<Vec<(u64, RetiredItem)>>,
 }
 
 impl std::fmt::Debug for Domain {
@@ -80,15 +82,15 @@ impl std::fmt::Debug for Domain {
 
 #[cfg(not(loom))]
 thread_local! {
-    static CURRENT: Cell<*const Local> = const { Cell::new(std::ptr::null()) };
+    static CURRENT: Cell<*const ParticipantState> = const { Cell::new(std::ptr::null()) };
 }
 #[cfg(loom)]
 loom::thread_local! {
-    static CURRENT: Cell<*const Local> = Cell::new(std::ptr::null());
+    static CURRENT: Cell<*const ParticipantState> = Cell::new(std::ptr::null());
 }
 
 /// A participating thread's private state.
-struct Local {
+struct ParticipantState {
     domain: Arc<Domain>,
     number: usize,
     /// The epoch in which new operations begin, and the number of its operations in flight.
@@ -96,7 +98,7 @@ struct Local {
     in_flight: Cell<u64>,
     /// The same pairs for earlier epochs that are still in use, oldest first.
     earlier: RefCell<VecDeque<(u64, u64)>>,
-    garbage: RefCell<VecDeque<(u64, Garbage)>>,
+    garbage: RefCell<VecDeque<(u64, RetiredItem)>>,
 }
 
 impl Domain {
@@ -130,7 +132,7 @@ impl Domain {
         };
         let number = (0..self.participants.len()).find(free);
         let number = number.expect("the domain was made for this many threads");
-        let local = Box::new(Local {
+        let local = Box::new(ParticipantState {
             domain: self.clone(),
             number,
             epoch: Cell::new(0),
@@ -174,7 +176,7 @@ impl Drop for Domain {
     }
 }
 
-impl Local {
+impl ParticipantState {
     fn participant(&self) -> &Participant {
         &self.domain.participants[self.number]
     }
@@ -194,7 +196,7 @@ impl Local {
         fence(Ordering::SeqCst);
     }
 
-    fn retire(&self, garbage: Garbage) {
+    fn retire(&self, garbage: RetiredItem) {
         // Orders the unlinking before the load of the tag.
         fence(Ordering::SeqCst);
         let tag = self.domain.epoch.load(Ordering::SeqCst);
@@ -209,7 +211,7 @@ impl Local {
 
 /// This thread's membership in a domain.
 pub(crate) struct Participation {
-    local: Box<Local>,
+    local: Box<ParticipantState>,
     /// Bound to the thread that created it.
     bound: PhantomData<*const ()>,
 }
@@ -273,7 +275,7 @@ pub(crate) struct OperationGuard {
 }
 
 #[inline(always)]
-fn local<R>(look: impl FnOnce(&Local) -> R) -> R {
+fn local<R>(look: impl FnOnce(&ParticipantState) -> R) -> R {
     // SAFETY: null, or set by `participate` on this thread to a state that its `Participation`
     // owns, boxed, and cleared when that is dropped.
     look(
@@ -319,7 +321,7 @@ impl Drop for OperationGuard {
 /// # Panics
 /// Panics if this thread does not participate in a domain.
 pub(crate) fn retire_with(garbage: impl FnOnce() + Send + 'static) {
-    local(|local| local.retire(Garbage::Other(Box::new(garbage))));
+    local(|local| local.retire(RetiredItem::Other(Box::new(garbage))));
 }
 
 /// Frees a block of memory that was just unlinked, once no operation can hold it any more.
@@ -332,13 +334,13 @@ pub(crate) fn retire_with(garbage: impl FnOnce() + Send + 'static) {
 /// Panics if this thread does not participate in the domain whose blocks `memory` counts.
 pub(crate) unsafe fn retire_block(
     memory: &MemoryCounters,
-    kind: Kind,
+    kind: MemoryKind,
     block: NonNull<u8>,
     layout: Layout,
 ) {
     local(|local| {
         let same = std::ptr::eq(memory, &*local.domain.memory);
         assert!(same, "a block is retired in the domain of its database");
-        local.retire(Garbage::Block { kind, block, layout });
+        local.retire(RetiredItem::Block { kind, block, layout });
     });
 }

@@ -16,10 +16,10 @@ use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sync;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::version::{Link, Outcome, Stamp, Version, View};
+use crate::version::{Link, Stamp, TransactionStatus, Version, View};
 
 /// Number of polls for another worker's decision before this thread yields.
-const LOOKS: u32 = 100;
+const MAX_POLLS: u32 = 100;
 
 /// Commit LSNs of the latest readers of a table.
 #[derive(Debug, Default)]
@@ -128,11 +128,11 @@ fn decided(version: Version<'_>, view: View<'_>, until: Lsn) -> Option<Lsn> {
             return None;
         }
         match view.status.outcome(name) {
-            Outcome::Active | Outcome::Aborted => return None,
-            Outcome::Committing(Some(lsn)) if lsn >= until => return None,
-            Outcome::Committing(_) => wait(&mut looks),
-            Outcome::Committed(lsn) => return Some(lsn),
-            Outcome::Stale => stamp = version.stamp(),
+            TransactionStatus::Active | TransactionStatus::Aborted => return None,
+            TransactionStatus::Committing(Some(lsn)) if lsn >= until => return None,
+            TransactionStatus::Committing(_) => wait(&mut looks),
+            TransactionStatus::Committed(lsn) => return Some(lsn),
+            TransactionStatus::Stale => stamp = version.stamp(),
         }
     }
 }
@@ -140,7 +140,7 @@ fn decided(version: Version<'_>, view: View<'_>, until: Lsn) -> Option<Lsn> {
 /// Waits a moment for another thread, which is about to do what the caller polls for.
 pub(crate) fn wait(looks: &mut u32) {
     *looks += 1;
-    if *looks < LOOKS {
+    if *looks < MAX_POLLS {
         sync::spin_loop();
     } else {
         sync::yield_thread();

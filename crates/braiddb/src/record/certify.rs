@@ -21,7 +21,7 @@ use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
-use crate::version::{Link, Outcome, Stamp, Verdict, Version, View};
+use crate::version::{Link, Stamp, TransactionStatus, Verdict, Version, View};
 
 impl Records {
     /// Returns whether no other transaction committed a write to a record at or after `view`'s
@@ -101,7 +101,7 @@ impl Records {
         let stamp = version.stamp();
         let committed = match stamp.name() {
             None => stamp != Stamp::ABORTED && stamp.lsn().is_some_and(|lsn| lsn < until),
-            Some(name) => matches!(view.status.outcome(name), Outcome::Committed(_)),
+            Some(name) => matches!(view.status.outcome(name), TransactionStatus::Committed(_)),
         };
         committed.then_some(version)
     }

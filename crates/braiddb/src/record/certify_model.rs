@@ -9,9 +9,9 @@ use loom::model::Builder;
 use loom::thread;
 
 use super::indirection::IndirectionEntry;
-use super::read::{NotReady, Seen};
+use super::read::{NotReady, SeenVersion};
 use super::records::Records;
-use super::write::Refusal;
+use super::write::InstallRefusal;
 use crate::index::LeafEntry;
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
@@ -124,7 +124,7 @@ impl Shared {
                 self.table.index.remove(&[written], id, operation);
             }
             // SAFETY: installed above on that base.
-            unsafe { self.table.take_back(id, new, base) };
+            unsafe { self.table.roll_back(id, new, base) };
         }
         end
     }
@@ -145,7 +145,7 @@ impl Shared {
                     return Some((id, None));
                 }
                 // SAFETY: published above; the index never referenced it.
-                unsafe { self.table.take_back(id, new, None) };
+                unsafe { self.table.roll_back(id, new, None) };
                 continue;
             };
             match self.table.base(id, view, operation) {
@@ -153,8 +153,8 @@ impl Shared {
                     // SAFETY: nothing is freed while a model's threads run.
                     return Some((id, unsafe { new.get() }.next()));
                 }
-                Ok(_) | Err(Refusal::Dead) => {}
-                Err(Refusal::Conflict | Refusal::Newer) => return None,
+                Ok(_) | Err(InstallRefusal::Dead) => {}
+                Err(InstallRefusal::Conflict | InstallRefusal::Newer) => return None,
             }
         }
     }
@@ -248,7 +248,7 @@ fn reader_beside_certification(fails: bool) {
         let begin = shared.tail();
         let view = shared.view(begin, shared.status.begin(1, 0));
         let read = || match shared.table.find_now(rid(TWO), view, &operation) {
-            Ok(seen) => Some(seen.and_then(Seen::value).expect("it is there").to_vec()),
+            Ok(seen) => Some(seen.and_then(SeenVersion::value).expect("it is there").to_vec()),
             Err(NotReady::Undecided) => None,
             Err(NotReady::InLog(place)) => panic!("{place:?}"),
         };

@@ -42,13 +42,13 @@ impl ColdVersion {
     }
 
     /// Returns whether a version restored from here links to older versions.
-    pub(crate) fn leads_on(self) -> bool {
+    pub(crate) fn has_older_versions(self) -> bool {
         self.committed.is_some()
     }
 }
 
 /// Result of reading a record from the log.
-type Fetched = Result<ColdRecord, Arc<LogError>>;
+type FetchResult = Result<ColdRecord, Arc<LogError>>;
 
 impl Records {
     /// Reads the record of the version `cold` of `rid`, which an active transaction saw.
@@ -60,7 +60,7 @@ impl Records {
         &self,
         rid: Rid,
         cold: ColdVersion,
-    ) -> Pin<Box<dyn Future<Output = Fetched> + '_>> {
+    ) -> Pin<Box<dyn Future<Output = FetchResult> + '_>> {
         // Boxed, so that reads of resident records do not carry the state of reads of storage.
         Box::pin(async move { self.fetch_now(rid, cold).await.map_err(Arc::new) })
     }
@@ -86,7 +86,7 @@ impl Records {
     /// Those of the device; `Corrupt` if the segment is missing.
     pub(crate) async fn fetch_span(&self, from: Lsn, to: Lsn) -> Result<ColdSpan, LogError> {
         let store = self.store().expect("addresses are of a log that can be read");
-        store.read_stretch(from, to).await
+        store.read_segment_span(from, to).await
     }
 
     /// The value of `cold`, a version of `rid`, if a complete record of it is in `span`.
@@ -111,7 +111,7 @@ impl Records {
     ///
     /// # Safety
     /// The caller's transaction is active, and saw the version `cold`.
-    pub(crate) unsafe fn bring_back(
+    pub(crate) unsafe fn cache_record(
         &self,
         rid: Rid,
         cold: ColdVersion,

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 
 use crate::log::ColdRecord;
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::sync::thread;
 
 /// Size of the first chunk in bytes, unless a value needs more: many transactions keep one value
@@ -15,11 +15,11 @@ use crate::sync::thread;
 const FIRST_CHUNK_BYTES: usize = 256;
 const CHUNK_BYTES: usize = 64 << 10;
 /// Values read from the log that are at least this long stay in the buffer they were read into.
-const ADOPTED_BYTES: usize = 32 << 10;
+const MIN_ADOPTED_BYTES: usize = 32 << 10;
 
 /// A block of memory that is filled from its start.
 #[derive(Debug)]
-struct Chunk {
+struct CopyChunk {
     start: NonNull<u8>,
     capacity: usize,
     used: usize,
@@ -30,18 +30,18 @@ struct Chunk {
 /// Invariants: a returned copy is never moved, changed or freed while the owner is borrowed; chunks
 /// are filled one after the other, and only the last has room.
 #[derive(Debug, Default)]
-pub(crate) struct Copies(RefCell<Kept>);
+pub(crate) struct Copies(RefCell<OwnedCopies>);
 
 #[derive(Debug, Default)]
-struct Kept {
-    chunks: Vec<Chunk>,
+struct OwnedCopies {
+    chunks: Vec<CopyChunk>,
     records: Vec<ColdRecord>,
     buffers: Vec<Vec<u8>>,
 }
 
-impl Chunk {
+impl CopyChunk {
     fn allocate(memory: &MemoryCounters, capacity: usize) -> Self {
-        Self { start: memory.allocate(Kind::Copy, Self::layout(capacity)), capacity, used: 0 }
+        Self { start: memory.allocate(MemoryKind::Copy, Self::layout(capacity)), capacity, used: 0 }
     }
 
     fn layout(capacity: usize) -> Layout {
@@ -61,17 +61,17 @@ impl Chunk {
 
     fn free(self, memory: &MemoryCounters) {
         // SAFETY: allocated with this layout by the same counters, and owned: freed once.
-        unsafe { memory.free(Kind::Copy, self.start, Self::layout(self.capacity)) }
+        unsafe { memory.free(MemoryKind::Copy, self.start, Self::layout(self.capacity)) }
     }
 }
 
-impl Kept {
+impl OwnedCopies {
     fn append(&mut self, memory: &MemoryCounters, bytes: &[u8]) -> NonNull<[u8]> {
-        let room = |chunk: &Chunk| chunk.capacity - chunk.used;
+        let room = |chunk: &CopyChunk| chunk.capacity - chunk.used;
         if self.chunks.last().is_none_or(|last| room(last) < bytes.len()) {
-            let twice = |last: &Chunk| (2 * last.capacity).min(CHUNK_BYTES);
+            let twice = |last: &CopyChunk| (2 * last.capacity).min(CHUNK_BYTES);
             let usual = self.chunks.last().map_or(FIRST_CHUNK_BYTES, twice);
-            self.chunks.push(Chunk::allocate(memory, usual.max(bytes.len())));
+            self.chunks.push(CopyChunk::allocate(memory, usual.max(bytes.len())));
         }
         self.chunks.last_mut().expect("pushed above").append(bytes)
     }
@@ -87,7 +87,7 @@ impl Copies {
 
     /// Returns whether [`Self::keep_record`] keeps such a value in the buffer it was read into.
     pub(crate) fn adopts(value_bytes: usize) -> bool {
-        value_bytes >= ADOPTED_BYTES
+        value_bytes >= MIN_ADOPTED_BYTES
     }
 
     /// Keeps the value of a record that was read from the log.
@@ -95,7 +95,7 @@ impl Copies {
         if !Self::adopts(record.view().value.len()) {
             return self.keep(memory, record.view().value);
         }
-        memory.count(Kind::Copy, record.memory_bytes() as i64);
+        memory.count(MemoryKind::Copy, record.memory_bytes() as i64);
         let value = NonNull::from(record.view().value);
         self.0.borrow_mut().records.push(record);
         // SAFETY: in the record's heap buffer, which does not move with its owners, and is neither
@@ -105,7 +105,7 @@ impl Copies {
 
     /// Keeps a value in its own buffer.
     pub(crate) fn keep_buffer(&self, memory: &MemoryCounters, value: Vec<u8>) -> &[u8] {
-        memory.count(Kind::Copy, value.capacity() as i64);
+        memory.count(MemoryKind::Copy, value.capacity() as i64);
         let kept = NonNull::from(value.as_slice());
         self.0.borrow_mut().buffers.push(value);
         // SAFETY: in the buffer's heap memory, which does not move with its owners, and is neither
@@ -132,14 +132,14 @@ impl Copies {
     }
 }
 
-impl Kept {
+impl OwnedCopies {
     fn free(&mut self, memory: &MemoryCounters) {
         self.chunks.drain(..).for_each(|chunk| chunk.free(memory));
         for record in self.records.drain(..) {
-            memory.count(Kind::Copy, -(record.memory_bytes() as i64));
+            memory.count(MemoryKind::Copy, -(record.memory_bytes() as i64));
         }
         for buffer in self.buffers.drain(..) {
-            memory.count(Kind::Copy, -(buffer.capacity() as i64));
+            memory.count(MemoryKind::Copy, -(buffer.capacity() as i64));
         }
     }
 
@@ -172,9 +172,9 @@ mod tests {
                 let all: Vec<Vec<u8>> = lengths.iter().map(|length| vec![round; *length]).collect();
                 let kept: Vec<&[u8]> = all.iter().map(|one| copies.keep(&memory, one)).collect();
                 assert!(kept.iter().zip(&all).all(|(kept, one)| kept == one));
-                assert!(memory.bytes(Kind::Copy) >= 170_000);
+                assert!(memory.bytes(MemoryKind::Copy) >= 170_000);
                 copies.free(&memory);
-                assert_eq!(memory.bytes(Kind::Copy), 0);
+                assert_eq!(memory.bytes(MemoryKind::Copy), 0);
             }
             let mut other = Copies::default();
             other.keep(&memory, b"other");
@@ -183,7 +183,7 @@ mod tests {
             assert_eq!(copies.keep(&memory, b"more"), b"more");
             copies.free(&memory);
             other.free(&memory);
-            assert_eq!(memory.bytes(Kind::Copy), 0);
+            assert_eq!(memory.bytes(MemoryKind::Copy), 0);
         });
     }
 }

@@ -164,7 +164,7 @@ mod tests {
 
     /// Compaction moves a record after an evictor read its location and before the replacement.
     #[test]
-    fn what_takes_a_versions_place_follows_its_record() {
+    fn the_replacement_of_a_version_follows_its_record() {
         with_limit(PART_SECONDS, |_| {
             let memory = Arc::new(MemoryCounters::new());
             let domain = Arc::new(Domain::new(1, memory.clone()));

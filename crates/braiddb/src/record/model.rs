@@ -10,7 +10,7 @@ use super::indirection::{IndirectionArray, IndirectionEntry};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::rid::Rid;
-use crate::version::{Address, Link, Stamp, StatusTable, TransactionName, VersionRef, Visible};
+use crate::version::{Address, Link, Stamp, StatusTable, TransactionName, VersionRef, Visibility};
 
 /// Shared state of a model's workers: one record with a first version committed at 8.
 struct Shared {
@@ -84,8 +84,8 @@ impl Shared {
             // SAFETY: the model frees nothing while threads run.
             let version = unsafe { reference.get::<'static>() };
             match self.status.visible(version.stamp(), begin, None, || version.stamp())? {
-                Visible::No => next = version.next(),
-                Visible::Own | Visible::Committed(_) => return Some(version.payload()),
+                Visibility::No => next = version.next(),
+                Visibility::Own | Visibility::Committed(_) => return Some(version.payload()),
             }
         }
         panic!("the first version is visible to everyone");

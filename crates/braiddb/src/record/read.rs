@@ -2,7 +2,7 @@
 //!
 //! Two conditions keep a found version allocated. The operation guard under which it was found,
 //! since a head may be evicted at any moment. And the transaction that sees it, since a superseded
-//! version is freed once no begin stamp needs it. [`Seen`] borrows both.
+//! version is freed once no begin stamp needs it. [`SeenVersion`] borrows both.
 
 use super::cold::ColdVersion;
 use super::indirection::IndirectionEntry;
@@ -10,13 +10,13 @@ use super::records::Records;
 use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
-use crate::sched::{self, Cause};
-use crate::version::{Address, Link, Undecided, Version, View, Visible};
+use crate::sched::{self, WaitCause};
+use crate::version::{Address, Link, Undecided, Version, View, Visibility};
 
 /// The visible version of a record and its origin. It may be a tombstone: absence depends on that
 /// deletion like a value depends on its write.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'o> {
+pub(crate) struct SeenVersion<'o> {
     version: Version<'o>,
     /// Set if a newer version, committed or not, was stepped over.
     pub(crate) below_newer: bool,
@@ -35,13 +35,13 @@ pub(crate) enum NotReady {
 
 /// Location of a version's record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Located {
+pub(crate) enum RecordLocation {
     At(Address),
     /// The version is not in the log.
     Unlogged,
 }
 
-impl<'o> Seen<'o> {
+impl<'o> SeenVersion<'o> {
     /// The record's value; `None` if it is deleted.
     pub(crate) fn value(self) -> Option<&'o [u8]> {
         (!self.version.is_tombstone()).then(|| self.version.payload())
@@ -61,7 +61,7 @@ impl Records {
         rid: Rid,
         view: View<'o>,
         operation: &'o OperationGuard,
-    ) -> Result<Option<Seen<'o>>, ColdVersion> {
+    ) -> Result<Option<SeenVersion<'o>>, ColdVersion> {
         if self.array_is_cold() {
             sched::touch(self.array().pointer(rid)).await;
         }
@@ -72,13 +72,13 @@ impl Records {
                 sched::touch(reference.pointer()).await;
             }
             match self.look(leads_to, view, operation) {
-                Ok(Looked::Older(older)) => (link, below_newer) = (older, true),
-                Ok(Looked::Seen(seen)) => {
+                Ok(LinkVisibility::Older(older)) => (link, below_newer) = (older, true),
+                Ok(LinkVisibility::Seen(seen)) => {
                     self.mark_referenced(seen);
-                    return Ok(Some(Seen { below_newer, ..seen }));
+                    return Ok(Some(SeenVersion { below_newer, ..seen }));
                 }
                 Err(NotReady::InLog(version)) => return Err(version),
-                Err(NotReady::Undecided) => sched::yield_now(Cause::Undecided).await,
+                Err(NotReady::Undecided) => sched::yield_now(WaitCause::Undecided).await,
             }
         }
         Ok(None)
@@ -91,7 +91,7 @@ impl Records {
         rid: Rid,
         view: View<'o>,
         operation: &'o OperationGuard,
-    ) -> Result<Option<Seen<'o>>, NotReady> {
+    ) -> Result<Option<SeenVersion<'o>>, NotReady> {
         let seen = self.search(rid, view, operation)?;
         seen.into_iter().for_each(|seen| self.mark_referenced(seen));
         Ok(seen)
@@ -104,12 +104,12 @@ impl Records {
         rid: Rid,
         view: View<'o>,
         operation: &'o OperationGuard,
-    ) -> Result<Option<Seen<'o>>, NotReady> {
+    ) -> Result<Option<SeenVersion<'o>>, NotReady> {
         let (mut link, mut below_newer) = (self.array().load(rid).link(), false);
         while let Some(leads_to) = link {
             match self.look(leads_to, view, operation)? {
-                Looked::Older(older) => (link, below_newer) = (older, true),
-                Looked::Seen(seen) => return Ok(Some(Seen { below_newer, ..seen })),
+                LinkVisibility::Older(older) => (link, below_newer) = (older, true),
+                LinkVisibility::Seen(seen) => return Ok(Some(SeenVersion { below_newer, ..seen })),
             }
         }
         Ok(None)
@@ -122,7 +122,7 @@ impl Records {
         link: Link,
         view: View<'o>,
         _operation: &'o OperationGuard,
-    ) -> Result<Looked<'o>, NotReady> {
+    ) -> Result<LinkVisibility<'o>, NotReady> {
         let reference = match link {
             Link::Version(reference) => reference,
             Link::Address(address) => {
@@ -134,20 +134,20 @@ impl Records {
         // transaction follows the link to it; `view` did.
         let version = unsafe { reference.get::<'o>() };
         let committed = match view.sees(|| version.stamp()) {
-            Some(Visible::No) => return Ok(Looked::Older(version.next())),
-            Some(Visible::Own) => None,
-            Some(Visible::Committed(lsn)) if version.is_evicted() => {
+            Some(Visibility::No) => return Ok(LinkVisibility::Older(version.next())),
+            Some(Visibility::Own) => None,
+            Some(Visibility::Committed(lsn)) if version.is_evicted() => {
                 return Err(NotReady::InLog(ColdVersion::of_evicted(version, lsn)));
             }
-            Some(Visible::Committed(lsn)) => Some(lsn),
+            Some(Visibility::Committed(lsn)) => Some(lsn),
             None => return Err(NotReady::Undecided),
         };
-        Ok(Looked::Seen(Seen { version, below_newer: false, committed }))
+        Ok(LinkVisibility::Seen(SeenVersion { version, below_newer: false, committed }))
     }
 
     /// Marks a committed version as referenced, if the table evicts.
     #[inline(always)]
-    fn mark_referenced(&self, seen: Seen<'_>) {
+    fn mark_referenced(&self, seen: SeenVersion<'_>) {
         if self.evicts() && seen.committed.is_some() {
             seen.version.mark_referenced();
         }
@@ -163,19 +163,19 @@ impl Records {
         rid: Rid,
         view: View<'_>,
         operation: &OperationGuard,
-    ) -> Result<Option<Located>, Undecided> {
+    ) -> Result<Option<RecordLocation>, Undecided> {
         let seen = match self.search(rid, view, operation) {
-            Ok(Some(Seen { version, .. })) if !version.is_tombstone() => version,
+            Ok(Some(SeenVersion { version, .. })) if !version.is_tombstone() => version,
             Ok(_) => return Ok(None),
-            Err(NotReady::InLog(version)) => return Ok(Some(Located::At(version.address))),
+            Err(NotReady::InLog(version)) => return Ok(Some(RecordLocation::At(version.address))),
             Err(NotReady::Undecided) => return Err(Undecided),
         };
         if seen.stamp().name().is_some() {
             // Just committed: its worker is about to stamp it.
             return Err(Undecided);
         }
-        let at = |lsn| Located::At(Address::new(lsn, seen.payload_bytes()));
-        Ok(Some(seen.record().map_or(Located::Unlogged, at)))
+        let at = |lsn| RecordLocation::At(Address::new(lsn, seen.payload_bytes()));
+        Ok(Some(seen.record().map_or(RecordLocation::Unlogged, at)))
     }
 
     /// Prefetches the entries and the newest versions of many records into the processor's caches
@@ -197,9 +197,9 @@ impl Records {
 }
 
 /// Visibility of a link's target.
-enum Looked<'o> {
+enum LinkVisibility<'o> {
     /// Not visible; the search continues at this link.
     Older(Option<Link>),
     /// The target is visible.
-    Seen(Seen<'o>),
+    Seen(SeenVersion<'o>),
 }

@@ -13,7 +13,7 @@ use super::indirection::{IndirectionArray, IndirectionEntry};
 use super::rids::{RidAllocator, TableFull};
 use super::secondary::Secondaries;
 use super::show_key::ShowKey;
-use crate::index::Index;
+use crate::index::IndexTree;
 use crate::log::{ColdStore, Lsn};
 use crate::memory::MemoryCounters;
 use crate::page::PagedTable;
@@ -29,10 +29,10 @@ const CACHED_BYTES: u64 = 2 << 20;
 /// Size of a small version in bytes, to estimate the memory of versions from a record count.
 const SMALL_VERSION_BYTES: u64 = 32;
 
-const ALL: u64 = 0;
-const NOBODY: u64 = 1;
+const USABLE_BY_ALL: u64 = 0;
+const USABLE_BY_NONE: u64 = 1;
 /// Users are the transactions that began before the table was dropped.
-const OLDER: u64 = 2;
+const USABLE_BY_OLDER: u64 = 2;
 
 /// The records of a table.
 ///
@@ -41,7 +41,7 @@ const OLDER: u64 = 2;
 #[derive(Debug)]
 pub(crate) struct Records {
     pub(crate) id: TableId,
-    pub(crate) index: Index,
+    pub(crate) index: IndexTree,
     /// The pages of a paged table, which has no entries in its index and array.
     paged: Option<Box<PagedTable>>,
     pub(super) lifetime: Lifetime,
@@ -81,10 +81,10 @@ impl Records {
         store: Option<ColdStore>,
         evicts: bool,
     ) -> Self {
-        let index = Index::new(memory.clone());
+        let index = IndexTree::new(memory.clone());
         let (array, rids) = (IndirectionArray::default(), RidAllocator::default());
         let (caches, hand) = (AtomicBool::new(true), CachePadded::default());
-        let users = AtomicU64::new(ALL);
+        let users = AtomicU64::new(USABLE_BY_ALL);
         let (name, secondaries) = (RwLock::new("".into()), Secondaries::default());
         let show_key = RwLock::new(ShowKey(|_| None));
         Self {
@@ -143,21 +143,21 @@ impl Records {
     /// Opens the table to every transaction: its creator commits, and has drawn its LSN.
     pub(crate) fn open_to_all(&self) {
         // Release pairs with the Acquire in `may_be_used_by`: a transaction that uses it commits later.
-        self.users.store(ALL, Ordering::Release);
+        self.users.store(USABLE_BY_ALL, Ordering::Release);
     }
 
     /// Closes the table to every transaction: its creator aborts.
     pub(crate) fn close_to_all(&self) {
         // Release pairs with the Acquire in `creation_was_aborted`: a thread that meets a chain
         // that its creator emptied afterwards sees this.
-        self.users.store(NOBODY, Ordering::Release);
+        self.users.store(USABLE_BY_NONE, Ordering::Release);
     }
 
     /// Returns whether the table's creation was rolled back. Data read before this was false is
     /// committed. Later, aborted data may be on pages that were not resident.
     pub(crate) fn creation_was_aborted(&self) -> bool {
         // Acquire pairs with the Release in `close_to_all`.
-        self.users.load(Ordering::Acquire) == NOBODY
+        self.users.load(Ordering::Acquire) == USABLE_BY_NONE
     }
 
     /// Restricts the table to transactions that began before it was dropped; the drop was committed
@@ -169,7 +169,7 @@ impl Records {
         // Relaxed: `users` publishes it.
         self.dropped_at.store(lsn.0, Ordering::Relaxed);
         // Release pairs with the Acquire in `may_be_used_by`.
-        self.users.store(OLDER, Ordering::Release);
+        self.users.store(USABLE_BY_OLDER, Ordering::Release);
     }
 
     /// Returns whether a transaction with begin stamp `begin` may use the table. A table handle can
@@ -179,21 +179,22 @@ impl Records {
     pub(crate) fn may_be_used_by(&self, transaction: TransactionName, begin: Lsn) -> bool {
         // Acquire pairs with the Release in `open_to_all`, and in `drop_at`.
         let users = self.users.load(Ordering::Acquire);
-        users == ALL || self.is_among(users, transaction, begin)
+        users == USABLE_BY_ALL || self.is_among(users, transaction, begin)
     }
 
     /// Returns whether no new transaction may use the table: it was dropped, or its creation was
     /// rolled back.
     pub(crate) fn is_gone(&self) -> bool {
         // Acquire pairs with the Release in `drop_at`.
-        matches!(self.users.load(Ordering::Acquire), NOBODY | OLDER)
+        matches!(self.users.load(Ordering::Acquire), USABLE_BY_NONE | USABLE_BY_OLDER)
     }
 
     #[cold]
     fn is_among(&self, users: u64, transaction: TransactionName, begin: Lsn) -> bool {
-        // Relaxed: stored before `OLDER` was.
+        // Relaxed: stored before `USABLE_BY_OLDER` was.
         let dropped_at = || self.dropped_at.load(Ordering::Relaxed);
-        (users == OLDER && begin.0 <= dropped_at()) || users == Stamp::in_flight(transaction).bits()
+        (users == USABLE_BY_OLDER && begin.0 <= dropped_at())
+            || users == Stamp::in_flight(transaction).bits()
     }
 
     /// Sets the table's name in errors.
@@ -271,7 +272,7 @@ impl Records {
     pub(crate) fn take_rid(&self) -> Result<Rid, TableFull> {
         let rid = self.rids.take(&self.array, &self.memory)?;
         #[cfg(feature = "experiment")]
-        self.make_room_for_readers(rid).inspect_err(|_| self.rids.give_back(rid))?;
+        self.make_room_for_readers(rid).inspect_err(|_| self.rids.release(rid))?;
         Ok(rid)
     }
 
@@ -322,7 +323,7 @@ impl Records {
             // garbage first, and a table whose creation was rolled back is retired itself.
             let table = unsafe { table.get() };
             table.array.clear(rid);
-            table.rids.give_back(rid);
+            table.rids.release(rid);
         });
     }
 

@@ -7,40 +7,40 @@ use crate::index::MAX_KEY_BYTES;
 use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
-use crate::version::{Acting, Address, Link, Outcome, Stamp, Version, VersionRef, View};
+use crate::version::{Acting, Address, Link, Stamp, TransactionStatus, Version, VersionRef, View};
 
 /// The part of the log that holds a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct HeldLogRange {
     /// Its start.
     pub(crate) lsn: Lsn,
     /// Bytes that it takes with a key of the usual length, or a shorter one.
-    pub(crate) usual_bytes: usize,
+    pub(crate) expected_bytes: usize,
 }
 
 /// State of a record's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Newest {
+pub(crate) enum NewestVersion {
     /// No record, or a deletion.
     Gone,
     /// An uncommitted write, and the location of the version it was installed on.
-    InFlight(Option<Kept>),
+    InFlight(Option<HeldLogRange>),
     /// A write whose transaction is ending at this moment; the caller must retry.
     Deciding,
     /// A committed version or an address, and its location.
-    Committed(Link, Kept),
+    Committed(Link, HeldLogRange),
     /// A committed version whose log position is unknown.
     Unlogged,
 }
 
-impl Kept {
+impl HeldLogRange {
     fn of_address(address: Address) -> Self {
-        Self { lsn: address.lsn(), usual_bytes: address.read_bytes() }
+        Self { lsn: address.lsn(), expected_bytes: address.read_bytes() }
     }
 
     /// The last position that it can take.
     pub(crate) fn last(self) -> Lsn {
-        Lsn(self.lsn.0 + (self.usual_bytes + MAX_KEY_BYTES) as u64 - 1)
+        Lsn(self.lsn.0 + (self.expected_bytes + MAX_KEY_BYTES) as u64 - 1)
     }
 
     fn of_version(version: Version<'_>) -> Option<Self> {
@@ -51,11 +51,19 @@ impl Kept {
 
 impl Records {
     /// Returns the state of a record's entry.
-    pub(crate) fn newest(&self, rid: Rid, view: View<'_>, _operation: &OperationGuard) -> Newest {
+    pub(crate) fn newest(
+        &self,
+        rid: Rid,
+        view: View<'_>,
+        _operation: &OperationGuard,
+    ) -> NewestVersion {
         let head = match self.array().load(rid) {
-            IndirectionEntry::Empty | IndirectionEntry::Dead => return Newest::Gone,
+            IndirectionEntry::Empty | IndirectionEntry::Dead => return NewestVersion::Gone,
             IndirectionEntry::Address(address) => {
-                return Newest::Committed(Link::Address(address), Kept::of_address(address));
+                return NewestVersion::Committed(
+                    Link::Address(address),
+                    HeldLogRange::of_address(address),
+                );
             }
             IndirectionEntry::Version(head) => head,
         };
@@ -69,20 +77,21 @@ impl Records {
                 // aborts. So no worker has acted on a horizon that would let the version below be
                 // freed. If that version is evicted once it is the head again, the operation is
                 // older.
-                Outcome::Active => unsafe { below(version) },
-                _ => Newest::Deciding,
+                TransactionStatus::Active => unsafe { below(version) },
+                _ => NewestVersion::Deciding,
             };
         }
         if stamp == Stamp::ABORTED {
             // Unlinked since the entry was loaded. The entry now references the version it was
             // installed on, or nothing. An aborted version's record is not in the log.
-            return Newest::Deciding;
+            return NewestVersion::Deciding;
         }
         if version.is_tombstone() {
-            return Newest::Gone;
+            return NewestVersion::Gone;
         }
-        Kept::of_version(version)
-            .map_or(Newest::Unlogged, |kept| Newest::Committed(Link::Version(head), kept))
+        HeldLogRange::of_version(version).map_or(NewestVersion::Unlogged, |kept| {
+            NewestVersion::Committed(Link::Version(head), kept)
+        })
     }
 
     /// Returns whether the entry of a record still references `link`.
@@ -140,18 +149,20 @@ impl Records {
 ///
 /// # Safety
 /// The version below the head is not freed during the call.
-unsafe fn below(head: Version<'_>) -> Newest {
+unsafe fn below(head: Version<'_>) -> NewestVersion {
     match head.next() {
-        None => Newest::InFlight(None),
-        Some(Link::Address(address)) => Newest::InFlight(Some(Kept::of_address(address))),
+        None => NewestVersion::InFlight(None),
+        Some(Link::Address(address)) => {
+            NewestVersion::InFlight(Some(HeldLogRange::of_address(address)))
+        }
         Some(Link::Version(base)) => {
             // SAFETY: the caller's contract.
             let base = unsafe { base.get() };
             // It may be committed and not stamped yet.
             if base.stamp().name().is_some() {
-                return Newest::Deciding;
+                return NewestVersion::Deciding;
             }
-            Newest::InFlight(Kept::of_version(base))
+            NewestVersion::InFlight(HeldLogRange::of_version(base))
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Granularity at which a large table counts ids as in use: memory for their entries is allocated,
 /// or soon will be.
-const STEP: u64 = if cfg!(braid_simulation) { 1 << 5 } else { 1 << 16 };
+const RIDS_PER_STEP: u64 = if cfg!(braid_simulation) { 1 << 5 } else { 1 << 16 };
 const ENTRY_BYTES: u64 = size_of::<u64>() as u64;
 
 /// A table has no record id for another record.
@@ -27,7 +27,7 @@ pub(crate) enum TableFull {
 
 /// Allocates record ids.
 ///
-/// Invariants: an id belongs to one record at a time; `give_back` accepts only ids whose entry is
+/// Invariants: an id belongs to one record at a time; `release` accepts only ids whose entry is
 /// empty and that no operation holds any more. The array has room for every id below `bound`, and
 /// so for every allocated id.
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ impl RidAllocator {
             return Ok(());
         }
         let room = array.grow(number)?;
-        let bound = (number + 1).next_multiple_of(STEP).min(room);
+        let bound = (number + 1).next_multiple_of(RIDS_PER_STEP).min(room);
         // AcqRel, of which the Release pairs with the Acquire in `bound`.
         let before = self.bound.fetch_max(bound, Ordering::AcqRel);
         memory.add_array_bytes(bound.saturating_sub(before) * ENTRY_BYTES);
@@ -88,7 +88,7 @@ impl RidAllocator {
     }
 
     /// Frees an id.
-    pub(crate) fn give_back(&self, rid: Rid) {
+    pub(crate) fn release(&self, rid: Rid) {
         self.free.push(rid.number());
     }
 

@@ -19,11 +19,12 @@ use crate::types::{DecodeError, KeyBuffer};
 
 /// Computes the index keys of a record from its encoded value, each encoded as a part of a tuple.
 /// It runs user code, so its callers contain panics.
-type Extract = Box<dyn Fn(&[u8], &mut Vec<KeyBuffer>) -> Result<(), DecodeError> + Send + Sync>;
+type KeyExtractor =
+    Box<dyn Fn(&[u8], &mut Vec<KeyBuffer>) -> Result<(), DecodeError> + Send + Sync>;
 
 /// Functions for an index's key type, available once the index is attached.
 pub(crate) struct IndexCode {
-    pub(crate) extract: Extract,
+    pub(crate) extract: KeyExtractor,
     /// Returns the length of the index key at the start of an entry's key.
     pub(crate) split: fn(&[u8]) -> Result<usize, DecodeError>,
     /// Formats the index key, encoded as a part of a tuple, in errors.
@@ -31,7 +32,7 @@ pub(crate) struct IndexCode {
 }
 
 /// Replaces the LSN from which on an index may be read: it is being built.
-const NEVER: u64 = u64::MAX;
+const UNUSABLE: u64 = u64::MAX;
 
 /// A secondary index.
 pub(crate) struct Secondary {
@@ -85,7 +86,7 @@ impl Secondary {
             entries,
             unique,
             code: OnceLock::new(),
-            usable_after: AtomicU64::new(NEVER),
+            usable_after: AtomicU64::new(UNUSABLE),
             dropped: AtomicBool::new(false),
         }
     }
@@ -147,7 +148,7 @@ impl Secondary {
     /// Returns whether every committed record has its entries.
     pub(crate) fn is_built(&self) -> bool {
         // Acquire pairs with the Release in `make_usable`.
-        self.usable_after.load(Ordering::Acquire) != NEVER
+        self.usable_after.load(Ordering::Acquire) != UNUSABLE
     }
 
     /// Closes the index to all readers.

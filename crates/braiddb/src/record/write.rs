@@ -10,11 +10,11 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sched;
-use crate::version::{Address, Link, Outcome, Stamp, Version, VersionRef, View};
+use crate::version::{Address, Link, Stamp, TransactionStatus, Version, VersionRef, View};
 
 /// The current head, on which a new version would be installed.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Base<'a> {
+pub(crate) enum InstallBase<'a> {
     /// A visible version, committed at this LSN.
     Committed(Version<'a>, Lsn),
     /// A version in the log, visible to every transaction.
@@ -25,7 +25,7 @@ pub(crate) enum Base<'a> {
 
 /// Reasons why a version cannot be installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum InstallRefusal {
     /// Another transaction is writing the record.
     Conflict,
     /// Another transaction wrote the record, and committed at or after the writer's begin stamp.
@@ -34,13 +34,15 @@ pub(crate) enum Refusal {
     Dead,
 }
 
-impl<'a> Base<'a> {
+impl<'a> InstallBase<'a> {
     /// Returns whether the record is absent as of this version.
     pub(crate) fn is_tombstone(self) -> bool {
         match self {
-            Base::Committed(version, _) | Base::Own(version) => version.is_tombstone(),
+            InstallBase::Committed(version, _) | InstallBase::Own(version) => {
+                version.is_tombstone()
+            }
             // Tombstones are never evicted.
-            Base::Cold(_) => false,
+            InstallBase::Cold(_) => false,
         }
     }
 }
@@ -66,11 +68,11 @@ impl Records {
         rid: Rid,
         view: View<'o>,
         _operation: &'o OperationGuard,
-    ) -> Result<Base<'o>, Refusal> {
+    ) -> Result<InstallBase<'o>, InstallRefusal> {
         let head = match self.array().load(rid) {
             IndirectionEntry::Version(head) => head,
-            IndirectionEntry::Address(address) => return Ok(Base::Cold(address)),
-            IndirectionEntry::Empty | IndirectionEntry::Dead => return Err(Refusal::Dead),
+            IndirectionEntry::Address(address) => return Ok(InstallBase::Cold(address)),
+            IndirectionEntry::Empty | IndirectionEntry::Dead => return Err(InstallRefusal::Dead),
         };
         // SAFETY: the head just loaded. If it is superseded, the transaction of the view keeps it,
         // active for `'o`; if it is unlinked, the operation does.
@@ -79,19 +81,21 @@ impl Records {
             let stamp = version.stamp();
             let committed = match stamp.name() {
                 None => stamp.lsn().expect("not in flight"),
-                Some(name) if name == view.me => return Ok(Base::Own(version)),
+                Some(name) if name == view.me => return Ok(InstallBase::Own(version)),
                 Some(name) => match view.status.outcome(name) {
-                    Outcome::Committed(lsn) => lsn,
-                    Outcome::Stale => continue,
-                    Outcome::Active | Outcome::Committing(_) | Outcome::Aborted => {
-                        return Err(Refusal::Conflict);
+                    TransactionStatus::Committed(lsn) => lsn,
+                    TransactionStatus::Stale => continue,
+                    TransactionStatus::Active
+                    | TransactionStatus::Committing(_)
+                    | TransactionStatus::Aborted => {
+                        return Err(InstallRefusal::Conflict);
                     }
                 },
             };
             return if committed < view.begin || is_planted(Bug::NewerVersionWrittenOver) {
-                Ok(Base::Committed(version, committed))
+                Ok(InstallBase::Committed(version, committed))
             } else {
-                Err(Refusal::Newer)
+                Err(InstallRefusal::Newer)
             };
         }
     }
@@ -101,20 +105,20 @@ impl Records {
     /// `false` if another transaction was faster, or the record was just evicted or made resident.
     /// The caller then still owns `new`, and reads the base again.
     #[inline(always)]
-    pub(crate) fn install(&self, rid: Rid, base: Base<'_>, new: VersionRef) -> bool {
+    pub(crate) fn install(&self, rid: Rid, base: InstallBase<'_>, new: VersionRef) -> bool {
         let (head, next) = match base {
-            Base::Committed(version, _) => {
+            InstallBase::Committed(version, _) => {
                 let head = Link::Version(version.reference());
                 (head, Some(head))
             }
-            Base::Cold(address) => (Link::Address(address), Some(Link::Address(address))),
+            InstallBase::Cold(address) => (Link::Address(address), Some(Link::Address(address))),
             // A second write replaces the first one: only the last is logged and committed.
-            Base::Own(version) => (Link::Version(version.reference()), version.next()),
+            InstallBase::Own(version) => (Link::Version(version.reference()), version.next()),
         };
         // SAFETY: `new` is not shared yet.
         unsafe { new.get() }.set_next(next);
         let installed = self.array().replace(rid, head.into(), IndirectionEntry::Version(new));
-        let own = matches!(base, Base::Own(_));
+        let own = matches!(base, InstallBase::Own(_));
         assert!(installed || !own, "only its transaction replaces a version in flight");
         installed
     }
@@ -127,7 +131,7 @@ impl Records {
     /// # Safety
     /// The caller's transaction, which will not commit `version`, installed it on `base`, and
     /// undoes it once. If `base` is none, the index does not reference the id (any more).
-    pub(crate) unsafe fn take_back(&self, rid: Rid, version: VersionRef, base: Option<Link>) {
+    pub(crate) unsafe fn roll_back(&self, rid: Rid, version: VersionRef, base: Option<Link>) {
         let before = base.map_or(IndirectionEntry::Dead, IndirectionEntry::from);
         let replaced = self.array().replace(rid, IndirectionEntry::Version(version), before);
         assert!(replaced, "only its transaction replaces a version in flight");
@@ -144,7 +148,12 @@ impl Records {
     /// # Safety
     /// The caller's transaction, which will not commit `undone`, installed it to replace its
     /// earlier `version`.
-    pub(crate) unsafe fn put_back(&self, rid: Rid, undone: VersionRef, version: VersionRef) {
+    pub(crate) unsafe fn restore_previous(
+        &self,
+        rid: Rid,
+        undone: VersionRef,
+        version: VersionRef,
+    ) {
         let replaced = self.array().replace(
             rid,
             IndirectionEntry::Version(undone),

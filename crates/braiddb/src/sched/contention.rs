@@ -7,16 +7,16 @@
 //!
 //! - The bound is at least 1, so a task that can run at width 1 always runs.
 //! - It depends only on counts of attempts, not on time, so a simulation is deterministic.
-//! - While few attempts fail, it rises to [`MOST`] and stays there, which means no bound.
+//! - While few attempts fail, it rises to [`MAX_BOUND`] and stays there, which means no bound.
 
 /// Number of attempts, including failed ones, between two evaluations of the bound.
-const WINDOW: u64 = 64;
+const WINDOW_ATTEMPTS: u64 = 64;
 /// The bound decreases if more than one attempt in this many failed.
-const TOO_MANY: u64 = 8;
+const MIN_FAILURES_TO_NARROW: u64 = 8;
 /// The bound may increase if at most one attempt in this many failed.
-const FEW: u64 = 16;
+const MAX_FAILURES_TO_WIDEN: u64 = 16;
 /// The value that means no bound.
-pub(super) const MOST: usize = 64;
+pub(super) const MAX_BOUND: usize = 64;
 /// Maximum number of calm windows before the bound increases by one to a width at which too many
 /// attempts had failed. The number doubles after each such increase that failed, and halves after
 /// each other one.
@@ -39,7 +39,7 @@ pub(super) struct Contention {
 
 impl Contention {
     pub(super) fn new() -> Self {
-        let (bound, too_wide) = (MOST, MOST);
+        let (bound, too_wide) = (MAX_BOUND, MAX_BOUND);
         Self { bound, finished: 0, failed: 0, calm: 0, rest: 1, too_wide, tried: false }
     }
 
@@ -54,20 +54,20 @@ impl Contention {
     pub(super) fn count(&mut self, finished: u64, failed: u64, width: usize) {
         self.finished += finished;
         self.failed += failed;
-        if self.finished + self.failed >= WINDOW {
+        if self.finished + self.failed >= WINDOW_ATTEMPTS {
             self.decide(width);
         }
     }
 
     fn decide(&mut self, width: usize) {
         let attempts = self.finished + self.failed;
-        if self.failed * TOO_MANY > attempts {
+        if self.failed * MIN_FAILURES_TO_NARROW > attempts {
             if self.tried {
                 self.rest = (self.rest * 2).min(MAX_PAUSE);
             }
             (self.bound, self.too_wide) = ((width / 2).max(1), width);
             (self.calm, self.tried) = (0, false);
-        } else if self.failed * FEW <= attempts && self.bound < MOST {
+        } else if self.failed * MAX_FAILURES_TO_WIDEN <= attempts && self.bound < MAX_BOUND {
             self.calm += 1;
             let tries = self.bound + 1 >= self.too_wide;
             if self.calm >= if tries { self.rest } else { 1 } {
@@ -139,16 +139,16 @@ mod tests {
         let mut contention = Contention::new();
         pass(&mut contention, 10_000, 24, one_record);
         pass(&mut contention, 3 * u64::from(MAX_PAUSE), 24, |_| 0);
-        assert_eq!(contention.bound(), MOST);
+        assert_eq!(contention.bound(), MAX_BOUND);
     }
 
     #[test]
     fn a_few_failures_are_no_contention() {
         let mut contention = Contention::new();
-        pass(&mut contention, 10_000, 24, |_| 64 / TOO_MANY);
-        assert_eq!(contention.bound(), MOST);
+        pass(&mut contention, 10_000, 24, |_| 64 / MIN_FAILURES_TO_NARROW);
+        assert_eq!(contention.bound(), MAX_BOUND);
         // Turns without attempts have no effect.
         contention.count(0, 0, 24);
-        assert_eq!(contention.bound(), MOST);
+        assert_eq!(contention.bound(), MAX_BOUND);
     }
 }

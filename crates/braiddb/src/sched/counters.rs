@@ -1,6 +1,6 @@
 //! Statistics of one worker: only the owner counts, any thread may read.
 
-use super::local::Cause;
+use super::local::WaitCause;
 use crate::sync::statistic::{AtomicU64, Ordering};
 
 /// A statistic of one worker. An increment is a load and a store instead of an atomic
@@ -32,7 +32,7 @@ pub(crate) struct SchedulerCounters {
     pub(crate) tasks_finished: WorkerCounter,
     /// Panics in destructors of users' values that changed no result.
     pub(crate) destructor_panics: WorkerCounter,
-    pub(crate) suspensions: [WorkerCounter; Cause::COUNT],
+    pub(crate) suspensions: [WorkerCounter; WaitCause::COUNT],
     pub(crate) sleeps: WorkerCounter,
     /// Jobs taken over from blocked workers.
     pub(crate) taken_over: WorkerCounter,

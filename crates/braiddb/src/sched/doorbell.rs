@@ -82,7 +82,7 @@ impl Doorbell {
 
 /// The next action of a worker after a turn in which no task was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next<E> {
+pub(super) enum IdleAction<E> {
     /// Continue: work is available.
     Run,
     /// Sleep, unless a sender has rung.
@@ -102,7 +102,7 @@ pub(super) trait Sleeper {
     fn look(&mut self, idle: bool);
 
     /// Called after `look` found no task ready: takes the new work, and returns the next action.
-    fn next(&mut self) -> Next<Self::Exit>;
+    fn next(&mut self) -> IdleAction<Self::Exit>;
 
     /// Sleeps until a notification or a deadline of the worker.
     fn sleep(&mut self);
@@ -126,9 +126,9 @@ pub(super) fn turn<S: Sleeper>(sleeper: &mut S, idle: bool) {
 pub(super) fn idle<S: Sleeper>(sleeper: &mut S) -> Option<S::Exit> {
     turn(sleeper, true);
     match sleeper.next() {
-        Next::Run => return None,
-        Next::Exit(exit) => return Some(exit),
-        Next::Sleep => {}
+        IdleAction::Run => return None,
+        IdleAction::Exit(exit) => return Some(exit),
+        IdleAction::Sleep => {}
     }
     if sleeper.doorbell().begin_sleep() {
         sleeper.sleep();
@@ -194,13 +194,13 @@ mod model {
             self.durable = self.shared.durable.load(Ordering::Acquire);
         }
 
-        fn next(&mut self) -> Next<()> {
+        fn next(&mut self) -> IdleAction<()> {
             // Like the worker's admission, which sees messages after the turn, and never lowers the
             // signal.
             if self.shared.doorbell.is_rung() {
                 self.collect();
             }
-            if self.is_done() { Next::Exit(()) } else { Next::Sleep }
+            if self.is_done() { IdleAction::Exit(()) } else { IdleAction::Sleep }
         }
 
         fn sleep(&mut self) {

@@ -10,7 +10,7 @@ use super::local;
 use super::mailbox::{Mailbox, WorkerHandle};
 use super::panics::{Failure, UntilRecorded};
 use super::policy::{Policy, Width};
-use super::source::{ErasedSource, Sending, Source};
+use super::source::{ErasedSource, Sending, TaskSource};
 use super::thread::WorkerThread;
 use super::trace::WorkerTrace;
 use crate::io::{Device, SimulatedDisk};
@@ -47,7 +47,7 @@ pub(crate) struct ExecutorOptions {
 
 /// The executor has been stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Closed;
+pub(crate) struct ExecutorClosed;
 
 /// The workers of one database.
 pub(crate) struct Executor {
@@ -80,7 +80,7 @@ impl JobSender {
     }
 
     /// Runs a job on some worker that is not blocked.
-    pub(crate) fn spawn(&self, job: Job) -> Result<(), Closed> {
+    pub(crate) fn spawn(&self, job: Job) -> Result<(), ExecutorClosed> {
         // Relaxed: the choice of the worker does not matter.
         let number = self.next.fetch_add(1, Ordering::Relaxed) % self.group.mailboxes.len();
         self.settle();
@@ -102,8 +102,8 @@ impl SourceHandle {
     ///
     /// # Errors
     /// An error if the workers were stopped or failed first.
-    pub(crate) async fn done(self) -> Result<(), Closed> {
-        self.0.await.map_err(|oneshot::Canceled| Closed)
+    pub(crate) async fn done(self) -> Result<(), ExecutorClosed> {
+        self.0.await.map_err(|oneshot::Canceled| ExecutorClosed)
     }
 }
 
@@ -178,11 +178,11 @@ impl Executor {
     }
 
     /// Runs a typed source on one worker to its end. The source is created there.
-    pub(crate) fn run_source<S: Source>(
+    pub(crate) fn run_source<S: TaskSource>(
         &self,
         worker: usize,
         make: impl FnOnce() -> S + Send + 'static,
-    ) -> Result<SourceHandle, Closed> {
+    ) -> Result<SourceHandle, ExecutorClosed> {
         let (done, receiver) = oneshot::channel();
         let done = UntilRecorded::new(done);
         self.jobs.settle();

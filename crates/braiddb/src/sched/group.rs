@@ -4,7 +4,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::executor::{Closed, Job, Message};
+use super::executor::{ExecutorClosed, Job, Message};
 use super::local::WorkerLocal;
 use super::mailbox::Mailbox;
 use super::panics::{Failure, contain, message_of};
@@ -40,10 +40,10 @@ impl WorkerGroup {
         }
     }
 
-    pub(super) fn send(&self, worker: usize, message: Message) -> Result<(), Closed> {
+    pub(super) fn send(&self, worker: usize, message: Message) -> Result<(), ExecutorClosed> {
         let open = self.open.read();
         if !*open {
-            return Err(Closed);
+            return Err(ExecutorClosed);
         }
         self.mailboxes[worker].messages.push(message);
         self.mailboxes[worker].ring();
@@ -51,10 +51,10 @@ impl WorkerGroup {
     }
 
     /// Sends a job to a worker, or to the first one after it that is not blocked.
-    pub(super) fn send_job(&self, worker: usize, job: Job) -> Result<(), Closed> {
+    pub(super) fn send_job(&self, worker: usize, job: Job) -> Result<(), ExecutorClosed> {
         let open = self.open.read();
         if !*open {
-            return Err(Closed);
+            return Err(ExecutorClosed);
         }
         let (earlier, from) = self.mailboxes.split_at(worker);
         let comes_back =

@@ -16,14 +16,14 @@ use super::waiter::Waiter;
 /// operation, a possible wait for a cache line, or a similar amount of work: about a tenth of a
 /// microsecond. A task that is alone on its worker is interrupted about ten thousand times per
 /// second. With other tasks, its turns are shorter and more frequent.
-pub(super) const STEPS_ALONE: u32 = 256;
-pub(super) const STEPS_BESIDE_OTHERS: u32 = 32;
+pub(super) const MAX_STEPS_ALONE: u32 = 256;
+pub(super) const MAX_STEPS_SHARED: u32 = 32;
 
 /// The reason why a transaction, or another task of a worker, suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 #[non_exhaustive]
-pub enum Cause {
+pub enum WaitCause {
     /// A cache line is being loaded.
     Memory,
     /// Another worker is about to make a decision, or the task waits for a few rounds after a
@@ -43,12 +43,12 @@ pub enum Cause {
     Foreign,
 }
 
-impl Cause {
+impl WaitCause {
     pub(crate) const COUNT: usize = 8;
 
     /// Returns whether a task suspended for this cause is polled again soon without being resumed.
     pub(super) fn is_hot(self) -> bool {
-        matches!(self, Cause::Memory | Cause::Undecided)
+        matches!(self, WaitCause::Memory | WaitCause::Undecided)
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) struct WorkerLocal {
     /// Failed attempts of tasks since the last turn, which are retried.
     pub(super) failed_attempts: Cell<u64>,
     /// The cause for which the task that is being polled suspends.
-    pub(super) cause: Cell<Cause>,
+    pub(super) cause: Cell<WaitCause>,
     /// The slot that is being polled.
     slot: Cell<u32>,
     /// The address of that slot's waker; only compared.
@@ -99,7 +99,7 @@ pub(super) struct WorkerLocal {
 impl WorkerLocal {
     pub(super) fn new(
         worker: usize,
-        most_reads: usize,
+        max_reads: usize,
         mailbox: Arc<Mailbox>,
         counters: Arc<SchedulerCounters>,
         failure: Arc<Failure>,
@@ -107,17 +107,17 @@ impl WorkerLocal {
         Self {
             worker: worker as u32,
             interleave: Cell::new(false),
-            slice: Cell::new(STEPS_ALONE),
-            steps_left: Cell::new(STEPS_ALONE),
+            slice: Cell::new(MAX_STEPS_ALONE),
+            steps_left: Cell::new(MAX_STEPS_ALONE),
             urgent: Cell::new(false),
             failed_attempts: Cell::new(0),
-            cause: Cell::new(Cause::Foreign),
+            cause: Cell::new(WaitCause::Foreign),
             slot: Cell::new(0),
             waker: Cell::new(std::ptr::null()),
             waits: RefCell::default(),
             mailbox,
             resumed: RefCell::default(),
-            transfers: Transfers::new(most_reads),
+            transfers: Transfers::new(max_reads),
             counters,
             failure,
             engine_panicked: Cell::new(false),
@@ -133,13 +133,13 @@ impl WorkerLocal {
         self.waker.set(waker);
         self.steps_left.set(self.slice.get());
         // A future that sets no cause waits for something foreign.
-        self.cause.set(Cause::Foreign);
+        self.cause.set(WaitCause::Foreign);
     }
 
     /// Sets how tasks suspend that are polled from here on.
     pub(super) fn set_interleaved(&self, interleave: bool) {
         self.interleave.set(interleave);
-        self.slice.set(if interleave { STEPS_BESIDE_OTHERS } else { STEPS_ALONE });
+        self.slice.set(if interleave { MAX_STEPS_SHARED } else { MAX_STEPS_ALONE });
     }
 
     /// Counts steps of the task that is being polled. Returns whether it must suspend, so that its
@@ -187,7 +187,7 @@ impl WorkerLocal {
     }
 
     /// Keeps the memory of an emptied list of resumed waiters for later use.
-    pub(super) fn give_back(&self, mut emptied: Vec<Waiter>) {
+    pub(super) fn release(&self, mut emptied: Vec<Waiter>) {
         let mut resumed = self.resumed.borrow_mut();
         std::mem::swap(&mut *resumed, &mut emptied);
         resumed.append(&mut emptied);
@@ -196,7 +196,7 @@ impl WorkerLocal {
     /// Suspends a part of the task that is being polled. If any of several parts wants to be polled
     /// again soon, its cause takes precedence, because the other parts are resumed separately.
     #[inline(always)]
-    pub(super) fn suspend(&self, cause: Cause) {
+    pub(super) fn suspend(&self, cause: WaitCause) {
         if !self.cause.get().is_hot() {
             self.cause.set(cause);
         }

@@ -36,9 +36,9 @@ mod worker;
 pub(crate) use counters::{SchedulerCounters, WorkerCounter};
 pub(crate) use driver::{Driver, Turn};
 pub(crate) use executor::{
-    Closed, Executor, ExecutorOptions, Job, JobSender, SourceHandle, WorkerHandles,
+    Executor, ExecutorClosed, ExecutorOptions, Job, JobSender, SourceHandle, WorkerHandles,
 };
-pub use local::Cause;
+pub use local::WaitCause;
 pub(crate) use local::on_worker;
 pub(crate) use observe::{Observed, Observer, observe};
 pub(crate) use panics::{
@@ -55,7 +55,7 @@ pub(crate) use suspend::{
     Interleaved, count_failed_attempt, count_steps, failed_attempts, is_upkeep, outlined, park,
     prefetch, run_now, suspend_memory, suspended_for, touch, upkeep, yield_now,
 };
-pub(crate) use trace::{Doing, PollEnd, Slice};
+pub(crate) use trace::{PollEnd, SliceActivity, TimeSlice};
 pub(crate) use waiter::{
     RemoteWaiter, Waiter, current_foreign_waiter, current_waiter, resume, wait_remotely,
 };

@@ -39,7 +39,7 @@ const MAX_LONG_ENTRIES: usize = 256;
 
 /// The lengths of a worker's queues, without tasks that wait for foreign futures.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(super) struct QueueLoad {
     pub(super) hot: usize,
     pub(super) cold: usize,
     pub(super) staged: usize,
@@ -49,7 +49,7 @@ pub(super) struct Load {
 
 impl Policy {
     /// Returns whether a new task may start.
-    pub(super) fn admits(self, load: Load, width: usize, cold_width: usize) -> bool {
+    pub(super) fn admits(self, load: QueueLoad, width: usize, cold_width: usize) -> bool {
         #[cfg(feature = "experiment")]
         let running = load.hot + load.cold + load.staged;
         match self {
@@ -64,7 +64,12 @@ impl Policy {
     /// Returns whether a job from another thread may start although [`Policy::admits`] returns
     /// false. The job must not wait for the end of long tasks, which may take seconds. This applies
     /// to one policy; the others define which tasks wait.
-    pub(super) fn admits_beside_long(self, load: Load, width: usize, cold_width: usize) -> bool {
+    pub(super) fn admits_beside_long(
+        self,
+        load: QueueLoad,
+        width: usize,
+        cold_width: usize,
+    ) -> bool {
         let short = (load.hot + load.staged).saturating_sub(load.long.min(MAX_LONG_ENTRIES));
         self == Policy::DualQueue && short < width && load.cold < cold_width
     }
@@ -76,7 +81,7 @@ impl Policy {
     }
 
     /// Returns whether a resumed task may join the hot queue.
-    pub(super) fn takes_back(self, load: Load, width: usize) -> bool {
+    pub(super) fn resumes_waiting(self, load: QueueLoad, width: usize) -> bool {
         match self {
             #[cfg(feature = "experiment")]
             Policy::Sequential | Policy::Batch | Policy::Pipeline => true,
@@ -90,8 +95,8 @@ impl Policy {
 mod tests {
     use super::*;
 
-    fn load(hot: usize, cold: usize) -> Load {
-        Load { hot, cold, staged: 0, long: 0 }
+    fn load(hot: usize, cold: usize) -> QueueLoad {
+        QueueLoad { hot, cold, staged: 0, long: 0 }
     }
 
     #[test]
@@ -110,14 +115,14 @@ mod tests {
 
     #[test]
     fn jobs_do_not_wait_for_long_tasks() {
-        let beside = |hot, long| Load { long, ..load(hot, 0) };
+        let beside = |hot, long| QueueLoad { long, ..load(hot, 0) };
         assert!(!Policy::DualQueue.admits(beside(8, 8), 8, 64));
         assert!(Policy::DualQueue.admits_beside_long(beside(8, 8), 8, 64));
         assert!(Policy::DualQueue.admits_beside_long(beside(15, 8), 8, 64));
         assert!(!Policy::DualQueue.admits_beside_long(beside(16, 8), 8, 64));
         assert!(!Policy::DualQueue.admits_beside_long(beside(1000, 1000), 8, 64));
         assert!(!Policy::Sequential.admits_beside_long(beside(1, 1), 1, 64));
-        assert!(Policy::DualQueue.takes_back(beside(8, 8), 8));
-        assert!(!Policy::DualQueue.takes_back(beside(16, 8), 8));
+        assert!(Policy::DualQueue.resumes_waiting(beside(8, 8), 8));
+        assert!(!Policy::DualQueue.resumes_waiting(beside(16, 8), 8));
     }
 }

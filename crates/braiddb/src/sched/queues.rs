@@ -2,33 +2,33 @@
 //!
 //! Invariant: every slot is free, or in exactly one of: the hot queue, the staging area, waiting.
 //! `cold`, `apart` and `foreign` count the waiting tasks by their cause (`apart`: the end of other
-//! transactions, or a time). `long` counts the tasks that do not wait and have taken [`LONG_STEPS`]
+//! transactions, or a time). `long` counts the tasks that do not wait and have taken [`MIN_LONG_TASK_STEPS`]
 //! or more since their last wait.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::local::{Cause, STEPS_ALONE, WorkerLocal};
+use super::local::{MAX_STEPS_ALONE, WaitCause, WorkerLocal};
 use super::mailbox::Mailbox;
 use super::panics::contain_destructor;
-use super::policy::Load;
-use super::slot::{Slot, Task, TaskState};
+use super::policy::QueueLoad;
+use super::slot::{Task, TaskSlot, TaskState};
 use super::suspend::prefetch;
-use super::waiter::Resumed;
+use super::waiter::ResumedWaiter;
 
 /// Number of staged tasks ahead of which a task's memory is prefetched. After its wait, the memory
 /// is no longer in the near caches.
-const UNSTAGE_AHEAD: usize = 3;
+const PREFETCH_DISTANCE: usize = 3;
 /// Prefetched bytes of a slot.
 const PREFETCHED_BYTES: usize = 1024;
 const CACHE_LINE_BYTES: usize = 64;
 /// Steps after which a task counts as long, so that new jobs are started beyond the width.
-const LONG_STEPS: u32 = STEPS_ALONE;
+const MIN_LONG_TASK_STEPS: u32 = MAX_STEPS_ALONE;
 
-fn prefetch_slot<F>(slot: &Slot<F>) {
+fn prefetch_slot<F>(slot: &TaskSlot<F>) {
     let start = std::ptr::from_ref(slot).cast::<u8>();
-    for offset in (0..size_of::<Slot<F>>().min(PREFETCHED_BYTES)).step_by(CACHE_LINE_BYTES) {
+    for offset in (0..size_of::<TaskSlot<F>>().min(PREFETCHED_BYTES)).step_by(CACHE_LINE_BYTES) {
         prefetch(start.wrapping_add(offset));
     }
 }
@@ -36,7 +36,7 @@ fn prefetch_slot<F>(slot: &Slot<F>) {
 /// Slots and queues, for typed tasks of one type.
 pub(super) struct Queues<F> {
     /// Boxed because tasks are pinned in them: they must not move when the vector grows.
-    slots: Vec<Box<Slot<F>>>,
+    slots: Vec<Box<TaskSlot<F>>>,
     free: Vec<u32>,
     pub(super) hot: Vec<u32>,
     pub(super) staged: VecDeque<u32>,
@@ -71,9 +71,9 @@ impl<F: Future<Output = ()>> Queues<F> {
         self.open() - self.foreign - self.apart
     }
 
-    pub(super) fn load(&self) -> Load {
+    pub(super) fn load(&self) -> QueueLoad {
         let (hot, cold, staged) = (self.hot.len(), self.cold, self.staged.len());
-        Load { hot, cold, staged, long: self.long }
+        QueueLoad { hot, cold, staged, long: self.long }
     }
 
     /// Puts a task into a slot, which the caller adds to the hot queue.
@@ -81,7 +81,7 @@ impl<F: Future<Output = ()>> Queues<F> {
     pub(super) fn fill(&mut self, make: impl FnOnce() -> Task<F>) -> u32 {
         let index = self.free.pop().unwrap_or_else(|| {
             let index = self.slots.len() as u32;
-            self.slots.push(Box::new(Slot::new(&self.mailbox, index)));
+            self.slots.push(Box::new(TaskSlot::new(&self.mailbox, index)));
             index
         });
         self.slots[index as usize].fill(make);
@@ -106,12 +106,12 @@ impl<F: Future<Output = ()>> Queues<F> {
         let slot = &mut self.slots[self.hot[position] as usize];
         let before = slot.steps;
         slot.steps = before.saturating_add(steps);
-        self.long += usize::from(before < LONG_STEPS && slot.steps >= LONG_STEPS);
+        self.long += usize::from(before < MIN_LONG_TASK_STEPS && slot.steps >= MIN_LONG_TASK_STEPS);
     }
 
     fn forget_steps(&mut self, index: u32) {
         let steps = std::mem::take(&mut self.slots[index as usize].steps);
-        self.long -= usize::from(steps >= LONG_STEPS);
+        self.long -= usize::from(steps >= MIN_LONG_TASK_STEPS);
     }
 
     /// Removes the task at `position` of the hot queue, which ended.
@@ -124,15 +124,15 @@ impl<F: Future<Output = ()>> Queues<F> {
 
     /// Moves the task at `position` of the hot queue to the waiting ones. `cause` was set by its
     /// futures in its last poll; they may have been dropped in the same poll.
-    pub(super) fn wait(&mut self, position: usize, cause: Cause, local: &WorkerLocal) {
+    pub(super) fn wait(&mut self, position: usize, cause: WaitCause, local: &WorkerLocal) {
         let index = self.hot.swap_remove(position);
         self.forget_steps(index);
         let has_waits = local.has_waits(index);
         let cause = match (has_waits, cause) {
-            (false, _) => Cause::Foreign,
+            (false, _) => WaitCause::Foreign,
             // Only a part of the task was polled, which waits for nothing. Other parts wait, mostly
             // for transfers.
-            (true, Cause::Foreign) => Cause::Storage,
+            (true, WaitCause::Foreign) => WaitCause::Storage,
             (true, cause) => cause,
         };
         let slot = &mut self.slots[index as usize];
@@ -149,17 +149,17 @@ impl<F: Future<Output = ()>> Queues<F> {
         if let TaskState::Waiting(cause) = slot.state
             && !local.has_waits(index)
         {
-            (slot.state, slot.waited_foreign) = (TaskState::Waiting(Cause::Foreign), true);
+            (slot.state, slot.waited_foreign) = (TaskState::Waiting(WaitCause::Foreign), true);
             *self.waiting(cause) -= 1;
             self.foreign += 1;
         }
     }
 
     /// Handles the event that a task, or a part of one, waited for.
-    pub(super) fn go_on(&mut self, resumed: Resumed, local: &WorkerLocal) {
+    pub(super) fn resume(&mut self, resumed: ResumedWaiter, local: &WorkerLocal) {
         match resumed {
-            Resumed::Task(index) => self.stage(index),
-            Resumed::Part(index) => self.count_as_foreign(index, local),
+            ResumedWaiter::Task(index) => self.stage(index),
+            ResumedWaiter::Part(index) => self.count_as_foreign(index, local),
         }
     }
 
@@ -170,10 +170,10 @@ impl<F: Future<Output = ()>> Queues<F> {
         self.staged.push_back(index);
     }
 
-    fn waiting(&mut self, cause: Cause) -> &mut usize {
+    fn waiting(&mut self, cause: WaitCause) -> &mut usize {
         match cause {
-            Cause::Foreign => &mut self.foreign,
-            Cause::GracePeriod | Cause::BackOff => &mut self.apart,
+            WaitCause::Foreign => &mut self.foreign,
+            WaitCause::GracePeriod | WaitCause::BackOff => &mut self.apart,
             _ => &mut self.cold,
         }
     }
@@ -193,7 +193,7 @@ impl<F: Future<Output = ()>> Queues<F> {
         let index = self.staged.pop_front().expect("the caller saw a staged task");
         self.slots[index as usize].state = TaskState::Hot;
         self.hot.push(index);
-        if let Some(&soon) = self.staged.get(UNSTAGE_AHEAD) {
+        if let Some(&soon) = self.staged.get(PREFETCH_DISTANCE) {
             prefetch_slot(&self.slots[soon as usize]);
         }
     }

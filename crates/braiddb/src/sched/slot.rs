@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::local::Cause;
+use super::local::WaitCause;
 use super::mailbox::{Mailbox, SlotWaker};
 
 /// A task that was sent as a closure.
@@ -29,13 +29,13 @@ pub(super) enum TaskState {
     /// In the hot queue.
     Hot,
     /// Waiting to be resumed.
-    Waiting(Cause),
+    Waiting(WaitCause),
     /// Resumed, and waiting for room in the hot queue.
     Staged,
 }
 
 /// Space for one task.
-pub(super) struct Slot<F> {
+pub(super) struct TaskSlot<F> {
     task: Task<F>,
     pub(super) state: TaskState,
     pub(super) waker: Waker,
@@ -48,7 +48,7 @@ pub(super) struct Slot<F> {
     pub(super) was_foreign_at_last_look: bool,
 }
 
-impl<F: Future<Output = ()>> Slot<F> {
+impl<F: Future<Output = ()>> TaskSlot<F> {
     pub(super) fn new(mailbox: &Arc<Mailbox>, index: u32) -> Self {
         let waker = Waker::from(Arc::new(SlotWaker::new(mailbox.clone(), index)));
         Self {
@@ -114,13 +114,13 @@ impl<F: Future<Output = ()>> Slot<F> {
     }
 
     /// Returns the same slot for typed tasks of another type.
-    pub(super) fn convert<G>(self) -> Slot<G> {
+    pub(super) fn convert<G>(self) -> TaskSlot<G> {
         let task = match self.task {
             Task::Empty => Task::Empty,
             Task::Boxed(task) => Task::Boxed(task),
             Task::Typed(_) => panic!("a source's tasks are over before its slots are converted"),
         };
         let Self { state, waker, steps, waited_foreign, was_foreign_at_last_look, .. } = self;
-        Slot { task, state, waker, steps, waited_foreign, was_foreign_at_last_look }
+        TaskSlot { task, state, waker, steps, waited_foreign, was_foreign_at_last_look }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::panics::{UntilRecorded, drop_contained};
 use super::slot::NoTask;
-use super::worker::{Exit, Worker};
+use super::worker::{RunExit, Worker};
 use crate::sync::oneshot;
 
 /// A source of tasks, one after another, without a box for each.
-pub(crate) trait Source: 'static {
+pub(crate) trait TaskSource: 'static {
     /// The input of one task.
     type Input;
     /// The future of one task, stored unboxed in a slot.
@@ -23,7 +23,7 @@ pub(crate) trait Source: 'static {
 /// A source of two closures: one returns the inputs of tasks, the other creates the tasks.
 pub(crate) struct FromFn<N, M>(pub(crate) N, pub(crate) M);
 
-impl<N, M, I, T> Source for FromFn<N, M>
+impl<N, M, I, T> TaskSource for FromFn<N, M>
 where
     N: FnMut() -> Option<I> + 'static,
     M: Fn(I) -> T + 'static,
@@ -45,7 +45,7 @@ where
 /// A source without tasks.
 pub(super) struct NoSource;
 
-impl Source for NoSource {
+impl TaskSource for NoSource {
     type Input = std::convert::Infallible;
     type Task = NoTask;
 
@@ -69,10 +69,10 @@ pub(super) struct Sending<M> {
     pub(super) done: UntilRecorded<oneshot::Sender<()>>,
 }
 
-impl<S: Source, M: FnOnce() -> S + Send> ErasedSource for Sending<M> {
+impl<S: TaskSource, M: FnOnce() -> S + Send> ErasedSource for Sending<M> {
     fn run(self: Box<Self>, worker: &mut Worker<'_>) {
         let Self { make, done } = *self;
-        if worker.run(make()) == Exit::SourceDone {
+        if worker.run(make()) == RunExit::SourceDone {
             // The receiver may be dropped already.
             drop_contained(done.into_inner().send(()));
         }

@@ -6,17 +6,17 @@ use std::time::{Duration, Instant};
 use super::counters::SchedulerCounters;
 
 /// A stall of this length is logged. Normal ones take a few hundred microseconds.
-const LONG: Duration = Duration::from_millis(500);
+const MIN_STALL: Duration = Duration::from_millis(500);
 
 /// The time from one turn of housekeeping to the next, excluding sleep.
 #[derive(Debug)]
-pub(super) struct Stretch {
+pub(super) struct StallTimer {
     began: Instant,
     /// True if a long stall was logged.
     told: bool,
 }
 
-impl Stretch {
+impl StallTimer {
     pub(super) fn new(now: Instant) -> Self {
         Self { began: now, told: false }
     }
@@ -34,7 +34,7 @@ impl Stretch {
             return;
         }
         counters.longest_stretch.set(nanos);
-        if stretch >= LONG && !std::mem::replace(&mut self.told, true) {
+        if stretch >= MIN_STALL && !std::mem::replace(&mut self.told, true) {
             tracing::warn!(
                 ?stretch,
                 "a worker stalled: a closure blocks its thread and every transaction that waits \

@@ -18,7 +18,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::local::{Cause, WorkerLocal, local};
+use super::local::{WaitCause, WorkerLocal, local};
 use super::panics::engine_call;
 use super::waiter::Waiter;
 use crate::io::{AlignedBuffer, Completion, Device, File, MappedPointer, Operation, WriteSource};
@@ -28,7 +28,7 @@ pub(crate) const HOUSEKEEPING_TOKEN: u64 = 1 << 63;
 
 /// The state of a transfer.
 #[derive(Debug)]
-enum Ticket {
+enum TransferTicket {
     Free,
     /// Not issued yet.
     Queued {
@@ -40,14 +40,14 @@ enum Ticket {
     },
     /// The future was dropped.
     Abandoned,
-    Done(Done),
+    Done(TransferResult),
 }
 
 /// The number of transferred bytes, and a read's buffer.
-type Done = (io::Result<usize>, Option<AlignedBuffer>);
+type TransferResult = (io::Result<usize>, Option<AlignedBuffer>);
 
 /// Receives the result of a detached transfer, on the worker.
-pub(super) type CompletionCallback = Box<dyn FnOnce(Done)>;
+pub(super) type CompletionCallback = Box<dyn FnOnce(TransferResult)>;
 
 /// The action after a transfer has completed.
 enum OnCompletion {
@@ -75,7 +75,7 @@ pub(super) struct Transfers {
 
 #[derive(Debug)]
 struct TransfersState {
-    tickets: Vec<Ticket>,
+    tickets: Vec<TransferTicket>,
     free: Vec<usize>,
     /// Tickets to issue, in order. Tickets of dropped futures are freed when they are reached.
     queue: VecDeque<usize>,
@@ -85,17 +85,17 @@ struct TransfersState {
     ordinary: usize,
     /// Detached transfers that have not completed, or whose callbacks have not run.
     detached: usize,
-    completed: VecDeque<Completed>,
+    completed: VecDeque<CompletedTransfer>,
 }
 
 /// A detached transfer that has completed.
-struct Completed {
+struct CompletedTransfer {
     callback: CompletionCallback,
-    done: Done,
+    done: TransferResult,
     is_ordinary: bool,
 }
 
-impl std::fmt::Debug for Completed {
+impl std::fmt::Debug for CompletedTransfer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Completed").field("done", &self.done).finish_non_exhaustive()
     }
@@ -141,13 +141,13 @@ impl Transfers {
         while state.issued < state.most
             && let Some(number) = state.queue.pop_front()
         {
-            match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
-                Ticket::Queued { completion, operation } => {
-                    state.tickets[number] = Ticket::Issued { completion };
+            match std::mem::replace(&mut state.tickets[number], TransferTicket::Free) {
+                TransferTicket::Queued { completion, operation } => {
+                    state.tickets[number] = TransferTicket::Issued { completion };
                     state.issued += 1;
                     device.submit(operation, number as u64);
                 }
-                Ticket::Abandoned => state.free.push(number),
+                TransferTicket::Abandoned => state.free.push(number),
                 other => unreachable!("a queued ticket is {other:?}"),
             }
         }
@@ -158,20 +158,23 @@ impl Transfers {
         let state = &mut *self.state.borrow_mut();
         let number = completion.token as usize;
         state.issued -= 1;
-        match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
-            Ticket::Issued { completion: OnCompletion::WakeTask { waiter, urgent } } => {
+        match std::mem::replace(&mut state.tickets[number], TransferTicket::Free) {
+            TransferTicket::Issued { completion: OnCompletion::WakeTask { waiter, urgent } } => {
                 state.ordinary -= usize::from(!urgent);
-                state.tickets[number] = Ticket::Done((completion.result, completion.buffer));
+                state.tickets[number] =
+                    TransferTicket::Done((completion.result, completion.buffer));
                 Some(waiter)
             }
-            Ticket::Issued { completion: OnCompletion::Callback { callback, is_ordinary } } => {
+            TransferTicket::Issued {
+                completion: OnCompletion::Callback { callback, is_ordinary },
+            } => {
                 state.free.push(number);
                 let done = (completion.result, completion.buffer);
-                state.completed.push_back(Completed { callback, done, is_ordinary });
+                state.completed.push_back(CompletedTransfer { callback, done, is_ordinary });
                 self.has_completed.set(true);
                 None
             }
-            Ticket::Abandoned => {
+            TransferTicket::Abandoned => {
                 state.free.push(number);
                 None
             }
@@ -191,7 +194,7 @@ impl Transfers {
     fn run_callbacks_of_completed(&self) {
         loop {
             let next = self.state.borrow_mut().completed.pop_front();
-            let Some(Completed { callback, done, is_ordinary }) = next else { break };
+            let Some(CompletedTransfer { callback, done, is_ordinary }) = next else { break };
             callback(done);
             let mut state = self.state.borrow_mut();
             state.detached -= 1;
@@ -205,10 +208,10 @@ impl Transfers {
         let state = &mut *self.state.borrow_mut();
         std::mem::forget(std::mem::take(&mut state.completed));
         for ticket in &mut state.tickets {
-            if let Ticket::Queued { completion: OnCompletion::Callback { .. }, .. }
-            | Ticket::Issued { completion: OnCompletion::Callback { .. } } = ticket
+            if let TransferTicket::Queued { completion: OnCompletion::Callback { .. }, .. }
+            | TransferTicket::Issued { completion: OnCompletion::Callback { .. } } = ticket
             {
-                std::mem::forget(std::mem::replace(ticket, Ticket::Abandoned));
+                std::mem::forget(std::mem::replace(ticket, TransferTicket::Abandoned));
             }
         }
     }
@@ -228,10 +231,10 @@ impl Transfers {
             OnCompletion::WakeTask { urgent, .. } => state.ordinary += usize::from(!urgent),
         }
         let number = state.free.pop().unwrap_or_else(|| {
-            state.tickets.push(Ticket::Free);
+            state.tickets.push(TransferTicket::Free);
             state.tickets.len() - 1
         });
-        state.tickets[number] = Ticket::Queued { completion, operation };
+        state.tickets[number] = TransferTicket::Queued { completion, operation };
         if urgent {
             state.queue.push_front(number);
         } else {
@@ -241,10 +244,10 @@ impl Transfers {
     }
 
     /// Returns the result of a transfer, if it has ended.
-    fn take(&self, number: usize) -> Option<Done> {
+    fn take(&self, number: usize) -> Option<TransferResult> {
         let state = &mut *self.state.borrow_mut();
-        match std::mem::replace(&mut state.tickets[number], Ticket::Free) {
-            Ticket::Done(done) => {
+        match std::mem::replace(&mut state.tickets[number], TransferTicket::Free) {
+            TransferTicket::Done(done) => {
                 state.free.push(number);
                 Some(done)
             }
@@ -270,18 +273,20 @@ impl Transfers {
 
     fn abandon(&self, number: usize) {
         let mut state = self.state.borrow_mut();
-        let given_up = std::mem::replace(&mut state.tickets[number], Ticket::Abandoned);
+        let given_up = std::mem::replace(&mut state.tickets[number], TransferTicket::Abandoned);
         match &given_up {
-            Ticket::Queued { completion, .. } | Ticket::Issued { completion } => {
+            TransferTicket::Queued { completion, .. } | TransferTicket::Issued { completion } => {
                 if let OnCompletion::WakeTask { urgent: false, .. } = completion {
                     state.ordinary -= 1;
                 }
             }
-            Ticket::Done(..) => {
-                state.tickets[number] = Ticket::Free;
+            TransferTicket::Done(..) => {
+                state.tickets[number] = TransferTicket::Free;
                 state.free.push(number);
             }
-            Ticket::Free | Ticket::Abandoned => unreachable!("a future has its ticket"),
+            TransferTicket::Free | TransferTicket::Abandoned => {
+                unreachable!("a future has its ticket")
+            }
         }
         drop(state);
         // Its waiter may be a user's waker, whose code may do anything.
@@ -292,8 +297,12 @@ impl Transfers {
 impl TransfersState {
     fn waiter(&mut self, number: usize) -> &mut Waiter {
         match &mut self.tickets[number] {
-            Ticket::Queued { completion: OnCompletion::WakeTask { waiter, .. }, .. }
-            | Ticket::Issued { completion: OnCompletion::WakeTask { waiter, .. } } => waiter,
+            TransferTicket::Queued {
+                completion: OnCompletion::WakeTask { waiter, .. }, ..
+            }
+            | TransferTicket::Issued { completion: OnCompletion::WakeTask { waiter, .. } } => {
+                waiter
+            }
             other => unreachable!("a task's transfer is under way, and its ticket is {other:?}"),
         }
     }
@@ -377,7 +386,7 @@ pub(crate) fn write_then<M: AsRef<[u8]> + Send + Sync + 'static>(
     });
 }
 
-fn begin_detached(operation: Operation, callback: impl FnOnce(Done) + 'static) {
+fn begin_detached(operation: Operation, callback: impl FnOnce(TransferResult) + 'static) {
     local(|local| {
         let local = local.expect("only workers reach storage");
         let urgent = local.urgent.get();
@@ -416,7 +425,7 @@ enum TransferState {
 }
 
 impl Future for Transfer {
-    type Output = Done;
+    type Output = TransferResult;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         local(|local| {
@@ -441,7 +450,7 @@ impl Future for Transfer {
                 }
                 TransferState::Over => unreachable!("not polled again once it is over"),
             }
-            local.suspend(Cause::Storage);
+            local.suspend(WaitCause::Storage);
             Poll::Pending
         })
     }

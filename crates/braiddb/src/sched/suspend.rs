@@ -6,7 +6,7 @@
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use super::local::{Cause, WorkerLocal, local};
+use super::local::{WaitCause, WorkerLocal, local};
 use super::waiter::wake_polled;
 use crate::sync::yield_thread;
 
@@ -39,7 +39,7 @@ pub(crate) fn touch<T>(pointer: *const T) -> Suspend {
 #[inline(always)]
 pub(crate) fn suspend_memory() -> Suspend {
     let suspend = |local: &WorkerLocal| local.interleave.get() || local.take_steps(1);
-    Suspend { cause: Cause::Memory, done: !local(|local| local.is_some_and(suspend)) }
+    Suspend { cause: WaitCause::Memory, done: !local(|local| local.is_some_and(suspend)) }
 }
 
 /// Counts steps that may not have accessed cold memory, and regularly lets other tasks run. No task
@@ -47,7 +47,7 @@ pub(crate) fn suspend_memory() -> Suspend {
 #[inline(always)]
 pub(crate) fn count_steps(steps: u32) -> Suspend {
     let suspend = |local: &WorkerLocal| local.take_steps(steps);
-    Suspend { cause: Cause::Memory, done: !local(|local| local.is_some_and(suspend)) }
+    Suspend { cause: WaitCause::Memory, done: !local(|local| local.is_some_and(suspend)) }
 }
 
 /// A future of the engine whose polls are not inlined, so that the code generated for each closure
@@ -110,12 +110,12 @@ pub(crate) fn failed_attempts() -> u64 {
 }
 
 /// Returns the cause for which the part of a task that was just polled has suspended.
-pub(crate) fn suspended_for() -> Cause {
-    local(|local| local.map_or(Cause::Foreign, |local| local.cause.get()))
+pub(crate) fn suspended_for() -> WaitCause {
+    local(|local| local.map_or(WaitCause::Foreign, |local| local.cause.get()))
 }
 
 /// Lets other tasks run, and returns soon. Outside a worker, yields to other threads.
-pub(crate) fn yield_now(cause: Cause) -> Suspend {
+pub(crate) fn yield_now(cause: WaitCause) -> Suspend {
     assert!(cause.is_hot(), "{cause:?} takes being resumed");
     let done = local(|local| local.is_none());
     if done {
@@ -127,7 +127,7 @@ pub(crate) fn yield_now(cause: Cause) -> Suspend {
 /// Waits outside the hot queue until [`resume`](super::resume) is called with the
 /// [`current_waiter`](super::current_waiter), which the caller must have published. May return
 /// earlier, so the caller must check its condition in a loop.
-pub(crate) fn park(cause: Cause) -> Suspend {
+pub(crate) fn park(cause: WaitCause) -> Suspend {
     assert!(!cause.is_hot(), "{cause:?} is not waited for");
     Suspend { cause, done: false }
 }
@@ -136,7 +136,7 @@ pub(crate) fn park(cause: Cause) -> Suspend {
 #[derive(Debug)]
 #[must_use = "a suspension happens when it is awaited"]
 pub(crate) struct Suspend {
-    cause: Cause,
+    cause: WaitCause,
     done: bool,
 }
 
@@ -227,12 +227,14 @@ where
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
         let before = local(|local| {
-            local.map(|local| (local.interleave.replace(true), local.cause.replace(Cause::Foreign)))
+            local.map(|local| {
+                (local.interleave.replace(true), local.cause.replace(WaitCause::Foreign))
+            })
         });
         loop {
             let again = local(|local| {
                 // Each round determines again whether a future wants to be polled soon.
-                local.inspect(|local| local.cause.set(Cause::Foreign));
+                local.inspect(|local| local.cause.set(WaitCause::Foreign));
                 this.round(context);
                 // The worker must check for new arrivals from time to time, even if no other task
                 // can run.
@@ -250,7 +252,7 @@ where
                 local.interleave.set(others);
                 // The cause set by another part of the task counts as well. Without one, the task
                 // would appear to wait for something foreign, although these futures do not.
-                if cause != Cause::Foreign {
+                if cause != WaitCause::Foreign {
                     local.suspend(cause);
                 }
             }

@@ -88,14 +88,14 @@ fn is_unwatched(by: (&Doorbell, &Pulse)) -> bool {
 
 /// A worker's knowledge of the workers it watches.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct WorkerWatch {
     worker: usize,
     /// The turns of each worker, as last seen.
     seen: Vec<u64>,
     look_at: Instant,
 }
 
-impl Watch {
+impl WorkerWatch {
     pub(super) fn new(worker: usize, workers: usize, now: Instant) -> Self {
         Self { worker, seen: vec![0; workers], look_at: now + WINDOW }
     }
@@ -186,12 +186,12 @@ mod model {
     use super::*;
 
     #[derive(Default)]
-    struct One {
+    struct WatchedWorker {
         doorbell: Doorbell,
         pulse: Pulse,
     }
 
-    impl One {
+    impl WatchedWorker {
         fn both(&self) -> (&Doorbell, &Pulse) {
             (&self.doorbell, &self.pulse)
         }
@@ -202,7 +202,8 @@ mod model {
     #[test]
     fn model_who_is_awake_is_watched() {
         loom::model(|| {
-            let workers = Arc::new(([One::default(), One::default()], Notify::new()));
+            let workers =
+                Arc::new(([WatchedWorker::default(), WatchedWorker::default()], Notify::new()));
             let sleeper = workers.clone();
             assert!(workers.0[1].doorbell.begin_sleep());
             let before = thread::spawn(move || {

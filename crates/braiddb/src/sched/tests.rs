@@ -16,7 +16,7 @@ use std::time::Duration;
 use crate::sync::oneshot;
 use parking_lot::{Condvar, Mutex};
 
-use super::source::Source;
+use super::source::TaskSource;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::io::{Completion, Device, Notify, Operation};
@@ -105,8 +105,8 @@ async fn walk(hops: u64) -> u64 {
     for hop in 0..hops {
         touch(&raw const hop).await;
     }
-    yield_now(Cause::Undecided).await;
-    yield_now(Cause::Undecided).await;
+    yield_now(WaitCause::Undecided).await;
+    yield_now(WaitCause::Undecided).await;
     hops
 }
 
@@ -127,7 +127,7 @@ fn every_policy_runs_every_job() {
             assert_eq!(sum.load(Ordering::Relaxed), (0..200).sum::<u64>(), "{policy:?}");
             let finished: u64 = executor.counters().iter().map(|c| c.tasks_finished.get()).sum();
             assert_eq!(finished, 200);
-            assert_eq!(executor.jobs().spawn(Box::new(|| Box::pin(async {}))), Err(Closed));
+            assert_eq!(executor.jobs().spawn(Box::new(|| Box::pin(async {}))), Err(ExecutorClosed));
         }
     });
 }
@@ -138,7 +138,7 @@ struct Walks {
     sum: Arc<AtomicU64>,
 }
 
-impl Source for Walks {
+impl TaskSource for Walks {
     type Input = u64;
     type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -155,7 +155,7 @@ impl Source for Walks {
 
 /// A task that waits for another one's decision must not keep that one out of the only place.
 #[test]
-fn undecided_tasks_make_room_for_who_decides() {
+fn undecided_tasks_yield_to_the_deciding_task() {
     with_limit(PART_SECONDS, |_| {
         let executor = start(1, Policy::DualQueue, Width::Fixed(1));
         let decided = Arc::new(AtomicU64::new(0));
@@ -165,7 +165,7 @@ fn undecided_tasks_make_room_for_who_decides() {
             Box::pin(async move {
                 let waiter = current_waiter().await;
                 *parked.lock() = Some(waiter);
-                park(Cause::LogSpace).await;
+                park(WaitCause::LogSpace).await;
                 decides.store(1, Ordering::Relaxed);
             })
         });
@@ -174,7 +174,7 @@ fn undecided_tasks_make_room_for_who_decides() {
             Box::pin(async move {
                 resume(place.lock().take().expect("the decider came first"));
                 while seen.load(Ordering::Relaxed) == 0 {
-                    yield_now(Cause::Undecided).await;
+                    yield_now(WaitCause::Undecided).await;
                 }
                 done.send(()).unwrap();
             })
@@ -219,7 +219,7 @@ fn sources_run_beside_jobs_and_come_back() {
 
 /// Tasks that end at their first poll do not prevent others from being polled.
 #[test]
-fn short_tasks_starve_nobody() {
+fn short_tasks_starve_no_other() {
     with_limit(PART_SECONDS, |_| {
         const TASKS: u64 = 10_000;
         const WIDTH: u64 = 8;
@@ -279,7 +279,7 @@ fn spawn_parked(executor: &Executor) -> oneshot::Receiver<()> {
         Box::pin(async move {
             let waiter = current_waiter().await;
             WAITING.with(|waiting| *waiting.borrow_mut() = Some(waiter));
-            park(Cause::Commit).await;
+            park(WaitCause::Commit).await;
             reply.send(()).unwrap();
         })
     });
@@ -298,20 +298,20 @@ fn parked_tasks_are_resumed_by_their_own_worker() {
                     if let Some(waiter) = WAITING.with(|waiting| waiting.borrow_mut().take()) {
                         return resume(waiter);
                     }
-                    yield_now(Cause::Undecided).await;
+                    yield_now(WaitCause::Undecided).await;
                 }
             })
         });
         executor.jobs().spawn(job).unwrap();
         pollster::block_on(result).unwrap();
         let suspensions = &executor.counters()[0].suspensions;
-        assert_eq!(suspensions[Cause::Commit as usize].get(), 1);
+        assert_eq!(suspensions[WaitCause::Commit as usize].get(), 1);
     });
 }
 
 /// User code is contained within tasks, so a panic out of a task is the engine's.
 #[test]
-fn a_panic_out_of_a_task_ends_all_workers_and_tells_all_who_wait() {
+fn a_panic_in_a_task_ends_all_workers_and_fails_all_waiters() {
     with_limit(PART_SECONDS, |_| {
         let failure = Arc::<Failure>::default();
         let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);
@@ -345,7 +345,7 @@ fn a_panic_out_of_a_task_ends_all_workers_and_tells_all_who_wait() {
             assert!(pollster::block_on(result).is_err(), "its task was dropped");
             assert_eq!(failure.message().map(|message| &**message), Some("on purpose"));
         }
-        assert_eq!(executor.jobs().spawn(Box::new(|| Box::pin(async {}))), Err(Closed));
+        assert_eq!(executor.jobs().spawn(Box::new(|| Box::pin(async {}))), Err(ExecutorClosed));
         pollster::block_on(all_left).unwrap();
         executor.stop();
     });
@@ -424,7 +424,7 @@ fn what_waits_for_a_task_that_is_dropped_at_the_end_goes_on() {
 fn suspension_costs() {
     with_limit(PART_SECONDS, |_| {
         struct Touches(u64);
-        impl Source for Touches {
+        impl TaskSource for Touches {
             type Input = ();
             type Task = Pin<Box<dyn Future<Output = ()>>>;
 

@@ -10,7 +10,7 @@ use super::group::WorkerGroup;
 use super::local::{self, WorkerLocal};
 use super::panics::{contain, drop_contained, message_of};
 use super::runtime;
-use super::trace::{Tracer, WorkerTrace};
+use super::trace::{TraceWriter, WorkerTrace};
 use super::worker::Worker;
 use crate::io::Device;
 use crate::sync::channel::Sender;
@@ -65,7 +65,7 @@ impl WorkerThread<'_> {
             }
         };
         _ = ready.send(Ok(()));
-        let tracer = (options.trace > 0).then(|| Tracer::new(trace));
+        let tracer = (options.trace > 0).then(|| TraceWriter::new(trace));
         let mut worker = Worker::new(&local, group.clone(), options, device, driver, tracer);
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.main())) {
             group.fail(&local, panic);

@@ -8,15 +8,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::local::Cause;
+use super::local::WaitCause;
 use crate::sync::{Mutex, clock};
 
 /// Maximum number of slices that a worker records before it publishes them, even without a turn.
-const MAX_NOTED: usize = 1024;
+const MAX_SLICES: usize = 1024;
 
 /// The activity of a worker in a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum SliceActivity {
     /// Polled the task in a slot, until it suspended or ended.
     Poll { slot: u32, end: PollEnd },
     /// Dropped the waiting task in a slot.
@@ -30,17 +30,17 @@ pub(crate) enum Doing {
 /// The reason for the end of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PollEnd {
-    Suspended(Cause),
+    Suspended(WaitCause),
     Over,
 }
 
 /// A slice of a worker's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Slice {
+pub(crate) struct TimeSlice {
     /// Start and end, in nanoseconds since the workers were started.
     pub(crate) begin: u64,
     pub(crate) end: u64,
-    pub(crate) doing: Doing,
+    pub(crate) doing: SliceActivity,
 }
 
 /// The latest slices of one worker, which any thread may read.
@@ -50,7 +50,7 @@ pub(crate) struct WorkerTrace {
     origin: Instant,
     /// Maximum number of slices kept.
     capacity: usize,
-    latest: Mutex<VecDeque<Slice>>,
+    latest: Mutex<VecDeque<TimeSlice>>,
 }
 
 impl WorkerTrace {
@@ -60,12 +60,12 @@ impl WorkerTrace {
     }
 
     /// Returns the latest published slices, the earliest first.
-    pub(crate) fn latest(&self) -> Vec<Slice> {
+    pub(crate) fn latest(&self) -> Vec<TimeSlice> {
         self.latest.lock().iter().copied().collect()
     }
 
     /// Adds all of `noted`, in place of the earliest slices.
-    fn keep(&self, noted: &mut Vec<Slice>) {
+    fn keep(&self, noted: &mut Vec<TimeSlice>) {
         let mut latest = self.latest.lock();
         let superfluous = (latest.len() + noted.len()).saturating_sub(self.capacity);
         let of_latest = superfluous.min(latest.len());
@@ -76,27 +76,27 @@ impl WorkerTrace {
 
 /// A worker's own end of its trace.
 #[derive(Debug)]
-pub(super) struct Tracer {
+pub(super) struct TraceWriter {
     /// Slices that are not published yet.
-    noted: Vec<Slice>,
+    noted: Vec<TimeSlice>,
     trace: Arc<WorkerTrace>,
 }
 
-impl Tracer {
+impl TraceWriter {
     pub(super) fn new(trace: Arc<WorkerTrace>) -> Self {
         Self { noted: Vec::new(), trace }
     }
 
     /// Records that the worker did this from `begin` to now.
     #[cold]
-    pub(super) fn note(&mut self, begin: Instant, doing: Doing) {
+    pub(super) fn note(&mut self, begin: Instant, doing: SliceActivity) {
         let nanos = |moment: Instant| {
             let since = moment.saturating_duration_since(self.trace.origin);
             u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
         };
         let (begin, end) = (nanos(begin), nanos(clock::now()));
-        self.noted.push(Slice { begin, end, doing });
-        if self.noted.len() >= MAX_NOTED {
+        self.noted.push(TimeSlice { begin, end, doing });
+        if self.noted.len() >= MAX_SLICES {
             self.hand_on();
         }
     }
@@ -108,7 +108,7 @@ impl Tracer {
 }
 
 /// The slices before an engine failure are the most useful ones.
-impl Drop for Tracer {
+impl Drop for TraceWriter {
     fn drop(&mut self) {
         self.hand_on();
     }
@@ -118,8 +118,8 @@ impl Drop for Tracer {
 mod tests {
     use super::*;
 
-    fn slice(begin: u64) -> Slice {
-        Slice { begin, end: begin + 1, doing: Doing::Turn }
+    fn slice(begin: u64) -> TimeSlice {
+        TimeSlice { begin, end: begin + 1, doing: SliceActivity::Turn }
     }
 
     #[test]
@@ -139,6 +139,6 @@ mod tests {
     #[test]
     fn a_slice_is_as_long_as_is_said_of_it() {
         // `Tuning::trace` documents this size.
-        assert_eq!(size_of::<Slice>(), 24);
+        assert_eq!(size_of::<TimeSlice>(), 24);
     }
 }

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 
 /// Widths that are tried.
 const WIDTHS: [usize; 12] = [1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 40, 48];
-const START: usize = 6;
+const INITIAL_WIDTH_INDEX: usize = 6;
 /// A probe ends once a width's balance of better and worse windows reaches one of these bounds. A
 /// single window is not significant if the durations of tasks differ widely.
-const WON: i32 = 3;
-const LOST: i32 = -2;
+const MIN_WINS: i32 = 3;
+const MAX_LOSSES: i32 = -2;
 /// The minimum length of a window, and the minimum number of tasks that finish in it.
 const WINDOW: Duration = Duration::from_millis(2);
 const WINDOW_TASKS: u64 = 128;
@@ -24,17 +24,17 @@ const WINDOW_TASKS: u64 = 128;
 const SETTLING_TASKS: u64 = 64;
 /// Minimum gain in throughput for a greater width. A smaller width needs only a higher throughput:
 /// of equal widths, it has the shorter latency.
-const GAIN: f64 = 1.02;
+const MIN_GAIN: f64 = 1.02;
 /// Windows between probes: at first, and at most.
-const FIRST_REST: u32 = 4;
-const MAX_PAUSE: u32 = 128;
+const MIN_PAUSE_WINDOWS: u32 = 4;
+const MAX_PAUSE_WINDOWS: u32 = 128;
 /// A change of throughput by this factor while the width rests indicates another workload and
 /// starts a new probe.
-const SHIFT: f64 = 1.3;
+const SHIFT_FACTOR: f64 = 1.3;
 
 /// The subject of the current window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Phase {
+enum TunerPhase {
     /// Rest at the chosen width; this many windows remain.
     Rest(u32),
     /// First part of a probe: the chosen width.
@@ -49,7 +49,7 @@ enum Phase {
 #[derive(Debug)]
 pub(super) struct Tuner {
     chosen: usize,
-    phase: Phase,
+    phase: TunerPhase,
     rest: u32,
     /// Throughput of the last window at the chosen width.
     resting_rate: f64,
@@ -65,9 +65,9 @@ pub(super) struct Tuner {
 impl Tuner {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            chosen: START,
-            phase: Phase::Before,
-            rest: FIRST_REST,
+            chosen: INITIAL_WIDTH_INDEX,
+            phase: TunerPhase::Before,
+            rest: MIN_PAUSE_WINDOWS,
             resting_rate: 0.0,
             next: 0,
             window_start: now,
@@ -80,8 +80,10 @@ impl Tuner {
     /// Returns the width to use now.
     pub(super) fn width(&self) -> usize {
         match self.phase {
-            Phase::Probe { place, .. } => WIDTHS[place],
-            Phase::Rest(_) | Phase::Before | Phase::After { .. } => WIDTHS[self.chosen],
+            TunerPhase::Probe { place, .. } => WIDTHS[place],
+            TunerPhase::Rest(_) | TunerPhase::Before | TunerPhase::After { .. } => {
+                WIDTHS[self.chosen]
+            }
         }
     }
 
@@ -116,46 +118,48 @@ impl Tuner {
 
     fn decide(&mut self, rate: f64) {
         self.phase = match self.phase {
-            Phase::Rest(_) if self.has_shifted(rate) => {
-                (self.rest, self.resting_rate, self.next) = (FIRST_REST, rate, 0);
-                Phase::Before
+            TunerPhase::Rest(_) if self.has_shifted(rate) => {
+                (self.rest, self.resting_rate, self.next) = (MIN_PAUSE_WINDOWS, rate, 0);
+                TunerPhase::Before
             }
-            Phase::Rest(0) => Phase::Before,
-            Phase::Rest(left) => Phase::Rest(left - 1),
-            Phase::Before => Phase::Probe { place: self.candidate(), before: rate, score: 0 },
-            Phase::Probe { place, before, score } => {
-                Phase::After { place, before, probe: rate, score }
+            TunerPhase::Rest(0) => TunerPhase::Before,
+            TunerPhase::Rest(left) => TunerPhase::Rest(left - 1),
+            TunerPhase::Before => {
+                TunerPhase::Probe { place: self.candidate(), before: rate, score: 0 }
             }
-            Phase::After { place, before, probe, score } => {
-                let needed = if place > self.chosen { GAIN } else { 1.0 };
+            TunerPhase::Probe { place, before, score } => {
+                TunerPhase::After { place, before, probe: rate, score }
+            }
+            TunerPhase::After { place, before, probe, score } => {
+                let needed = if place > self.chosen { MIN_GAIN } else { 1.0 };
                 let better = probe > needed * (before + rate) / 2.0;
                 match score + if better { 1 } else { -1 } {
-                    WON.. => {
+                    MIN_WINS.. => {
                         self.chosen = place;
-                        self.rest = FIRST_REST;
-                        Phase::Before
+                        self.rest = MIN_PAUSE_WINDOWS;
+                        TunerPhase::Before
                     }
-                    ..=LOST => {
+                    ..=MAX_LOSSES => {
                         self.resting_rate = rate;
                         self.next += 1;
-                        self.rest = (self.rest * 2).min(MAX_PAUSE);
-                        Phase::Rest(self.rest)
+                        self.rest = (self.rest * 2).min(MAX_PAUSE_WINDOWS);
+                        TunerPhase::Rest(self.rest)
                     }
-                    score => Phase::Probe { place, before: rate, score },
+                    score => TunerPhase::Probe { place, before: rate, score },
                 }
             }
         };
     }
 
     fn has_shifted(&self, rate: f64) -> bool {
-        rate > self.resting_rate * SHIFT || rate * SHIFT < self.resting_rate
+        rate > self.resting_rate * SHIFT_FACTOR || rate * SHIFT_FACTOR < self.resting_rate
     }
 
     /// Returns a neighbour of the chosen width, or a distant one: if 1 is the best width, the slope
     /// between 2 and 12 may be too flat for hill climbing.
     fn candidate(&mut self) -> usize {
         let last = WIDTHS.len() - 1;
-        let far = if self.chosen == 0 { START } else { 0 };
+        let far = if self.chosen == 0 { INITIAL_WIDTH_INDEX } else { 0 };
         let candidates = [self.chosen + 1, far, self.chosen.saturating_sub(1), self.chosen + 2];
         loop {
             let place = candidates[self.next % candidates.len()].min(last);

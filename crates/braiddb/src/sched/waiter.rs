@@ -15,7 +15,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::local::{Cause, SlotId, WorkerLocal, local};
+use super::local::{SlotId, WaitCause, WorkerLocal, local};
 use super::mailbox::Mailbox;
 use super::panics::{Contained, Panic, contain};
 use crate::planted::{Bug, is_planted};
@@ -90,12 +90,12 @@ impl Waiter {
     /// Called on its worker when its event has happened: wakes it if it is a part. It is no longer
     /// counted then.
     #[inline]
-    pub(super) fn go_on(mut self) -> Resumed {
+    pub(super) fn resume(mut self) -> ResumedWaiter {
         let (slot, part) = (self.slot.index, self.part.take());
         if std::mem::take(&mut self.counts) {
             uncount_wait(slot);
         }
-        Resumed::of(slot, part)
+        ResumedWaiter::of(slot, part)
     }
 }
 
@@ -111,14 +111,14 @@ impl Drop for Waiter {
 
 /// The target of a resumption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Resumed {
+pub(super) enum ResumedWaiter {
     /// The task in a slot, which must be staged.
     Task(u32),
     /// A part of it, which has been woken.
     Part(u32),
 }
 
-impl Resumed {
+impl ResumedWaiter {
     fn of(slot: u32, part: Option<PartWaker>) -> Self {
         match part {
             None => Self::Task(slot),
@@ -163,23 +163,23 @@ impl RemoteWaiter {
 }
 
 impl Resumption {
-    /// As [`Waiter::go_on`].
-    pub(super) fn go_on(self) -> Resumed {
+    /// As [`Waiter::resume`].
+    pub(super) fn resume(self) -> ResumedWaiter {
         let Self { slot, part, over } = self;
-        Registration { slot, over }.end();
-        Resumed::of(slot, part)
+        WaitRegistration { slot, over }.end();
+        ResumedWaiter::of(slot, part)
     }
 }
 
 /// The registration of a wait in [`wait_remotely`]. It counts until the first of its two handles is
 /// dropped: that of its future, or the one created when the worker learns that it may continue.
 /// Both are on the same worker.
-struct Registration {
+struct WaitRegistration {
     slot: u32,
     over: Arc<AtomicBool>,
 }
 
-impl Registration {
+impl WaitRegistration {
     fn new(local: &WorkerLocal, context: &Context<'_>) -> (Self, RemoteWaiter) {
         let (slot, over) = (local.current_slot().index, Arc::default());
         let part = if local.polls_task(context) { None } else { PartWaker::of(context) };
@@ -190,7 +190,7 @@ impl Registration {
     }
 }
 
-impl Registration {
+impl WaitRegistration {
     fn end(&self) {
         // Relaxed: accessed only by its own worker.
         if !self.over.swap(true, Ordering::Relaxed) {
@@ -199,7 +199,7 @@ impl Registration {
     }
 }
 
-impl Drop for Registration {
+impl Drop for WaitRegistration {
     fn drop(&mut self) {
         if !is_planted(Bug::GivenUpWaitCounted) {
             self.end();
@@ -212,7 +212,7 @@ impl Drop for Registration {
 /// wakes it. Spurious calls of `look` are possible. Outside a worker no waiter exists, so `look` is
 /// called repeatedly.
 pub(crate) async fn wait_remotely<T>(
-    cause: Cause,
+    cause: WaitCause,
     mut look: impl FnMut(Option<RemoteWaiter>) -> Option<T>,
 ) -> T {
     assert!(!cause.is_hot(), "{cause:?} is not waited for");
@@ -227,7 +227,7 @@ pub(crate) async fn wait_remotely<T>(
                     yield_thread();
                 }
             };
-            let (registration, waiter) = Registration::new(local, context);
+            let (registration, waiter) = WaitRegistration::new(local, context);
             let found = look(Some(waiter));
             registered = found.is_none().then_some(registration);
             if found.is_none() {

@@ -15,19 +15,19 @@ use super::doorbell;
 use super::driver::{Driver, Turn};
 use super::executor::{ExecutorOptions, Message};
 use super::group::WorkerGroup;
-use super::local::{Cause, STEPS_ALONE, WorkerLocal};
+use super::local::{MAX_STEPS_ALONE, WaitCause, WorkerLocal};
 use super::mailbox::Mailbox;
 use super::panics::drop_contained;
 use super::policy::Width;
 #[cfg(feature = "experiment")]
-use super::policy::{Load, Policy};
+use super::policy::{Policy, QueueLoad};
 use super::queues::Queues;
 use super::slot::{BoxedTask, NoTask, Task};
-use super::source::{ErasedSource, NoSource, Source};
-use super::stall::Stretch;
+use super::source::{ErasedSource, NoSource, TaskSource};
+use super::stall::StallTimer;
 use super::storage::Transfers;
-use super::takeover::Watch;
-use super::trace::{Doing, PollEnd, Tracer};
+use super::takeover::WorkerWatch;
+use super::trace::{PollEnd, SliceActivity, TraceWriter};
 use super::tuner::Tuner;
 use crate::io::{Completion, Device};
 use crate::sync::{clock, yield_thread};
@@ -41,13 +41,13 @@ const ROUNDS_PER_TURN: u32 = 64;
 const ROUNDS_PER_FLUSH: u32 = 8;
 /// Steps after which housekeeping takes a turn in any case; rounds of a task that never waits are
 /// long.
-const STEPS_PER_TURN: u32 = 4 * STEPS_ALONE;
+const STEPS_PER_TURN: u32 = 4 * MAX_STEPS_ALONE;
 /// Transfers that are issued together; fewer wait for the next turn.
-const TRANSFERS_AT_ONCE: usize = 8;
+const TRANSFERS_PER_ROUND: usize = 8;
 
 /// The reason why a run of rounds ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Exit {
+pub(super) enum RunExit {
     /// The source is exhausted and its tasks have ended.
     SourceDone,
     /// The worker must stop, and has no task left, or none of the source.
@@ -68,8 +68,8 @@ pub(super) struct Worker<'w> {
     pub(super) device: Box<dyn Device>,
     pub(super) driver: Box<dyn Driver>,
     tuner: Tuner,
-    stretch: Stretch,
-    watch: Watch,
+    stretch: StallTimer,
+    watch: WorkerWatch,
     /// True if the previous worker was seen to watch this one since it last recorded that it
     /// sleeps.
     is_watched: bool,
@@ -89,7 +89,7 @@ pub(super) struct Worker<'w> {
     /// The source of random decisions, if enabled.
     chance: Option<fastrand::Rng>,
     /// Records the worker's activity, if enabled.
-    tracer: Option<Tracer>,
+    tracer: Option<TraceWriter>,
 }
 
 impl<'w> Worker<'w> {
@@ -99,10 +99,10 @@ impl<'w> Worker<'w> {
         options: ExecutorOptions,
         device: Box<dyn Device>,
         driver: Box<dyn Driver>,
-        tracer: Option<Tracer>,
+        tracer: Option<TraceWriter>,
     ) -> Self {
         let mailbox = group.mailboxes[local.worker as usize].clone();
-        let watch = Watch::new(local.worker as usize, group.mailboxes.len(), clock::now());
+        let watch = WorkerWatch::new(local.worker as usize, group.mailboxes.len(), clock::now());
         let queues = Some(Queues::new(mailbox.clone()));
         local.observers.set_traced(tracer.is_some());
         Self {
@@ -114,7 +114,7 @@ impl<'w> Worker<'w> {
             device,
             driver,
             tuner: Tuner::new(clock::now()),
-            stretch: Stretch::new(clock::now()),
+            stretch: StallTimer::new(clock::now()),
             watch,
             is_watched: false,
             contention: Contention::new(),
@@ -135,7 +135,7 @@ impl<'w> Worker<'w> {
 
     /// Runs until the worker must stop, or the engine has failed.
     pub(super) fn main(&mut self) {
-        while self.run(NoSource) == Exit::SourceCame {
+        while self.run(NoSource) == RunExit::SourceCame {
             if let Some(source) = self.waiting_sources.pop_front() {
                 source.run(self);
             }
@@ -170,24 +170,24 @@ impl<'w> Worker<'w> {
 
     /// Runs a source to its end, together with the boxed tasks. Without a source, runs until one
     /// arrives or the worker must stop.
-    pub(super) fn run<S: Source>(&mut self, source: S) -> Exit {
-        let Some(queues) = self.queues.take() else { return Exit::Failed };
+    pub(super) fn run<S: TaskSource>(&mut self, source: S) -> RunExit {
+        let Some(queues) = self.queues.take() else { return RunExit::Failed };
         let queues = queues.convert();
         let typed = std::any::TypeId::of::<S>() != std::any::TypeId::of::<NoSource>();
         let (exhausted, cut_short) = (!typed, false);
         let mut run =
-            Run { worker: self, queues, source, exhausted, cut_short, typed_open: 0, typed };
+            WorkerRun { worker: self, queues, source, exhausted, cut_short, typed_open: 0, typed };
         // User code contains its own panics, within its tasks: this one is the engine's.
         let exit = std::panic::catch_unwind(AssertUnwindSafe(|| run.rounds()));
         let exit = exit.unwrap_or_else(|panic| {
             run.worker.group.fail(run.worker.local, panic);
-            Exit::Failed
+            RunExit::Failed
         });
-        let Run { mut queues, source, .. } = run;
+        let WorkerRun { mut queues, source, .. } = run;
         drop_contained(source);
-        if exit == Exit::Failed {
+        if exit == RunExit::Failed {
             queues.drop_all(dropping(&mut self.tracer));
-            self.tracer.iter_mut().for_each(Tracer::hand_on);
+            self.tracer.iter_mut().for_each(TraceWriter::hand_on);
         } else {
             self.queues = Some(queues.convert());
         }
@@ -219,7 +219,7 @@ impl<'w> Worker<'w> {
     }
 
     /// Records the worker's activity since `begin`, if slices are recorded.
-    fn end_slice(&mut self, begin: Option<Instant>, doing: Doing) {
+    fn end_slice(&mut self, begin: Option<Instant>, doing: SliceActivity) {
         if let (Some(tracer), Some(begin)) = (&mut self.tracer, begin) {
             tracer.note(begin, doing);
         }
@@ -235,7 +235,7 @@ impl<'w> Worker<'w> {
             Poll::Ready(()) => PollEnd::Over,
             Poll::Pending => PollEnd::Suspended(self.local.cause.get()),
         };
-        self.end_slice(begin, Doing::Poll { slot, end });
+        self.end_slice(begin, SliceActivity::Poll { slot, end });
     }
 
     /// Returns whether no message of this worker can start a task.
@@ -266,7 +266,7 @@ impl<'w> Worker<'w> {
 
     /// Opens the batch if no task runs, closes it if it is full, and returns whether it is open.
     #[cfg(feature = "experiment")]
-    fn track_batch(&mut self, load: Load, width: usize) -> bool {
+    fn track_batch(&mut self, load: QueueLoad, width: usize) -> bool {
         let running = load.hot + load.cold + load.staged;
         if running == 0 || running >= width {
             self.batch_open = running == 0;
@@ -285,10 +285,10 @@ impl<'w> Worker<'w> {
 }
 
 /// Records that tasks of slots are dropped, if enabled.
-fn dropping(tracer: &mut Option<Tracer>) -> impl FnMut(u32) {
+fn dropping(tracer: &mut Option<TraceWriter>) -> impl FnMut(u32) {
     move |slot| {
         if let Some(tracer) = tracer {
-            tracer.note(clock::now(), Doing::Drop { slot });
+            tracer.note(clock::now(), SliceActivity::Drop { slot });
         }
     }
 }
@@ -303,7 +303,7 @@ fn deliver(local: &WorkerLocal, driver: &mut dyn Driver, completion: Completion)
 }
 
 /// A worker while it runs one source.
-struct Run<'r, 'w, S: Source> {
+struct WorkerRun<'r, 'w, S: TaskSource> {
     worker: &'r mut Worker<'w>,
     queues: Queues<S::Task>,
     source: S,
@@ -322,8 +322,8 @@ enum NextTask<I> {
     Typed(I),
 }
 
-impl<S: Source> Run<'_, '_, S> {
-    fn rounds(&mut self) -> Exit {
+impl<S: TaskSource> WorkerRun<'_, '_, S> {
+    fn rounds(&mut self) -> RunExit {
         loop {
             self.admit();
             if self.queues.hot.is_empty() {
@@ -350,7 +350,7 @@ impl<S: Source> Run<'_, '_, S> {
     /// Issues the tasks' transfers, several at a time: each call into the kernel, and each signal
     /// to the device, costs as much as a transaction.
     fn transfer(&mut self) {
-        if self.worker.local.transfers.due() >= TRANSFERS_AT_ONCE {
+        if self.worker.local.transfers.due() >= TRANSFERS_PER_ROUND {
             self.worker.poll_device();
         }
     }
@@ -382,8 +382,8 @@ impl<S: Source> Run<'_, '_, S> {
                     // The suspension costs as much as a step.
                     self.queues.count_steps(position, 1 + steps);
                     match cause {
-                        Cause::Memory => true,
-                        Cause::Undecided => self.move_behind_staged(position),
+                        WaitCause::Memory => true,
+                        WaitCause::Undecided => self.move_behind_staged(position),
                         _ => self.leave(position, |run| run.wait(position, cause)),
                     }
                 }
@@ -419,9 +419,9 @@ impl<S: Source> Run<'_, '_, S> {
         true
     }
 
-    fn wait(&mut self, position: usize, cause: Cause) {
+    fn wait(&mut self, position: usize, cause: WaitCause) {
         self.queues.wait(position, cause, self.worker.local);
-        self.worker.commits_since_turn += u64::from(cause == Cause::Commit);
+        self.worker.commits_since_turn += u64::from(cause == WaitCause::Commit);
     }
 
     fn finish(&mut self, position: usize) {
@@ -438,7 +438,7 @@ impl<S: Source> Run<'_, '_, S> {
         self.collect_resumed();
         let (policy, cold_width) = (self.worker.options.policy, self.worker.options.cold_width);
         let width = self.worker.width();
-        while !self.queues.staged.is_empty() && policy.takes_back(self.queues.load(), width) {
+        while !self.queues.staged.is_empty() && policy.resumes_waiting(self.queues.load(), width) {
             self.queues.unstage();
         }
         loop {
@@ -514,9 +514,9 @@ impl<S: Source> Run<'_, '_, S> {
             // Taken out: the waker of a part is user code, and may do anything.
             let mut resumed = self.worker.local.resumed.take();
             for waiter in resumed.drain(..) {
-                self.queues.go_on(waiter.go_on(), self.worker.local);
+                self.queues.resume(waiter.resume(), self.worker.local);
             }
-            self.worker.local.give_back(resumed);
+            self.worker.local.release(resumed);
         }
     }
 
@@ -526,7 +526,7 @@ impl<S: Source> Run<'_, '_, S> {
             self.queues.stage(index);
         }
         while let Some(resumption) = self.worker.mailbox.resumed.pop() {
-            self.queues.go_on(resumption.go_on(), self.worker.local);
+            self.queues.resume(resumption.resume(), self.worker.local);
         }
     }
 }

@@ -2,18 +2,18 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
 use super::garbage::Garbage;
-use super::write_set::{PagedWrite, Replaced, Write, WriteKind, WriteSet};
+use super::write_set::{PagedWrite, ReplacedWrite, Write, WriteKind, WriteSet};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::version::{Link, Stamp, TransactionName, VersionRef};
 
 /// A position in a transaction: the writes made and the tables created so far.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Savepoint {
+pub(crate) struct WriteSavepoint {
     transaction: TransactionName,
     number: u64,
     writes: usize,
@@ -26,7 +26,7 @@ pub(crate) struct Savepoint {
 /// Counts of a transaction's writes and rollbacks; two values are equal if it wrote nothing between
 /// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Moment {
+pub(super) struct WriteMoment {
     written: usize,
     pub(super) rollbacks: u64,
 }
@@ -55,17 +55,17 @@ impl Savepoints {
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Returns a value that changes whenever the transaction writes or rolls back.
-    pub(super) fn moment(&self) -> Moment {
+    pub(super) fn moment(&self) -> WriteMoment {
         let writes = self.writes().borrow();
         let on_pages = writes.paged.len() + writes.overwrites;
         let written = writes.writes().len() + writes.replaced.len() + on_pages;
-        Moment { written, rollbacks: self.savepoints().rollbacks() }
+        WriteMoment { written, rollbacks: self.savepoints().rollbacks() }
     }
 
     /// Creates a savepoint.
-    pub(crate) fn savepoint(&self) -> Savepoint {
+    pub(crate) fn savepoint(&self) -> WriteSavepoint {
         let savepoints = self.savepoints();
         let number = savepoints.next.get();
         savepoints.next.set(number + 1);
@@ -73,7 +73,7 @@ impl Transaction {
         let writes = self.writes().borrow();
         let paged = writes.next_paged_position();
         savepoints.newest_paged.set(paged);
-        Savepoint {
+        WriteSavepoint {
             transaction: self.name(),
             number,
             writes: writes.writes().len(),
@@ -90,7 +90,7 @@ impl Transaction {
     /// # Errors
     /// `BulkSavepoint` in a bulk operation. `SavepointOver` if the savepoint belongs to another
     /// transaction, or an earlier one was rolled back to since.
-    pub(crate) fn rollback_to(&self, savepoint: Savepoint) -> Result<(), OperationError> {
+    pub(crate) fn rollback_to(&self, savepoint: WriteSavepoint) -> Result<(), OperationError> {
         if self.is_bulk() {
             return Err(OperationError::BulkSavepoint);
         }
@@ -105,12 +105,12 @@ impl Transaction {
         let operation = reclaim::enter();
         let writes = &mut *self.writes().borrow_mut();
         self.engine().planted_panic.panic_if_planted(PanicPoint::Rollback);
-        put_replaced_back(writes, savepoint.replaced);
+        restore_replaced(writes, savepoint.replaced);
         let mut undone = Vec::new();
         let later = writes.writes()[savepoint.writes..].iter().rev();
         for write in later.filter(|write| write.kind != WriteKind::Void) {
             self.note_undone(writes, write);
-            self.take_back(writes, write, &operation);
+            self.roll_back(writes, write, &operation);
             undone.push((write.table, write.version));
         }
         writes.undone.append(&mut undone);
@@ -118,7 +118,7 @@ impl Transaction {
         let paged = writes.split_off_paged(savepoint.paged as usize, savepoint.paged_value_bytes);
         savepoints.newest_paged.set(savepoint.paged);
         self.note_undone_on_pages(&paged);
-        self.take_back_from_pages(&paged);
+        self.roll_back_on_pages(&paged);
         self.discard_values(&paged);
         self.undo_created(savepoint.created);
         self.forget_recent();
@@ -151,7 +151,7 @@ impl Transaction {
     }
 
     /// Undoes writes to paged tables that the transaction will not commit.
-    pub(super) fn take_back_from_pages(&self, undone: &[PagedWrite]) {
+    pub(super) fn roll_back_on_pages(&self, undone: &[PagedWrite]) {
         for write in undone {
             // SAFETY: the change belongs to this transaction and is not retired yet.
             unsafe { write.change.get() }.set_stamp(Stamp::ABORTED);
@@ -160,7 +160,7 @@ impl Transaction {
         for write in undone {
             // SAFETY: the change belongs to this transaction, is stamped above and is in no list
             // any more.
-            unsafe { worker.take_back(write.table, write.change) };
+            unsafe { worker.roll_back(write.table, write.change) };
         }
     }
 
@@ -186,14 +186,14 @@ impl Transaction {
         {
             let mut writes = self.writes().borrow_mut();
             for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
-                self.take_back(&writes, write, &operation);
+                self.roll_back(&writes, write, &operation);
                 // SAFETY: unlinked above, and in no list of versions to retire.
                 unsafe { write.table.get().retire_version(write.version) };
             }
             retire_unlinked(&mut writes);
             let paged = std::mem::take(&mut writes.paged);
             drop(writes);
-            self.take_back_from_pages(&paged);
+            self.roll_back_on_pages(&paged);
             self.discard_values(&paged);
         }
         self.drop_created();
@@ -205,7 +205,7 @@ impl Transaction {
     }
 
     /// Unlinks one version in flight. The caller retires it.
-    fn take_back(&self, writes: &WriteSet, write: &Write, operation: &OperationGuard) {
+    fn roll_back(&self, writes: &WriteSet, write: &Write, operation: &OperationGuard) {
         // SAFETY: tables live as long as the engine, which `self` holds.
         let table = unsafe { write.table.get() };
         if write.base.is_none() {
@@ -214,7 +214,7 @@ impl Transaction {
         }
         // SAFETY: this transaction installed the version on that base, and will not commit it; a new
         // record's key was removed above.
-        unsafe { table.take_back(write.rid, write.version, write.base) };
+        unsafe { table.roll_back(write.rid, write.version, write.base) };
         if let Some(Link::Version(base)) = write.base {
             self.keep_deleted(write, base);
         }
@@ -236,14 +236,14 @@ impl Transaction {
 
 /// Restores the transaction's own versions that were replaced after the first `keep` replacements,
 /// newest first.
-fn put_replaced_back(writes: &mut WriteSet, keep: usize) {
+fn restore_replaced(writes: &mut WriteSet, keep: usize) {
     while writes.replaced.len() > keep {
-        let Replaced { table, version, position, kind } =
+        let ReplacedWrite { table, version, position, kind } =
             writes.replaced.pop().expect("there are more than are kept");
         let (rid, undone) = writes.restore(position, version, kind);
         // SAFETY: tables live as long as the engine, which the transaction holds; it installed
         // `undone` in place of `version`.
-        unsafe { table.get().put_back(rid, undone, version) };
+        unsafe { table.get().restore_previous(rid, undone, version) };
         writes.undone.push((table, undone));
     }
 }

@@ -1,7 +1,7 @@
 //! Admission: how many transactions a worker keeps open.
 //!
 //! A worker has twice as many contexts as
-//! [`EngineOptions::most_open`](super::engine::EngineOptions::most_open). Half are for running
+//! [`EngineOptions::max_open`](super::engine::EngineOptions::most_open). Half are for running
 //! transactions, which the scheduler limits. Half are for transactions that wait for something
 //! outside the engine. No task waits for a context, because the tasks that hold one may be waiting
 //! for that task. If no context is free, a transaction does not begin. Invariants:
@@ -11,8 +11,8 @@
 
 use std::rc::Rc;
 
-use super::context::Transaction;
-use super::isolation::Mode;
+use super::context::ActiveTransaction;
+use super::isolation::TransactionMode;
 use super::worker::{NoContext, WorkerTransactions};
 
 /// Permit for one of a worker's interactive transactions; dropping it releases it.
@@ -25,7 +25,7 @@ impl InteractivePermit {
     /// # Errors
     /// `NoContext` if the worker has its maximum of interactive transactions.
     pub(crate) fn take(worker: &Rc<WorkerTransactions>) -> Result<Self, NoContext> {
-        if worker.interactive.get() == worker.most_contexts() / 2 {
+        if worker.interactive.get() == worker.max_contexts() / 2 {
             return Err(NoContext);
         }
         worker.interactive.set(worker.interactive.get() + 1);
@@ -49,12 +49,12 @@ impl NextAttempt {
     pub(crate) fn keep(worker: &Rc<WorkerTransactions>) -> Self {
         worker.kept.set(worker.kept.get() + 1);
         worker.counters().retries.add(1);
-        assert!(worker.active() + worker.kept.get() <= worker.most_contexts());
+        assert!(worker.active() + worker.kept.get() <= worker.max_contexts());
         Self(worker.clone())
     }
 
     /// Begins the attempt.
-    pub(crate) fn begin(self, mode: Mode) -> Transaction {
+    pub(crate) fn begin(self, mode: TransactionMode) -> ActiveTransaction {
         let worker = self.0.clone();
         drop(self);
         worker.begin_as(mode).expect("a context is reserved for it")

@@ -13,7 +13,7 @@ use super::page_share::PageShare;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Minimum number of bytes evicted between two measurements of the allocator.
-const LOOK_BYTES: u64 = 1 << 20;
+const MIN_BYTES_PER_CHECK: u64 = 1 << 20;
 
 /// The state of a database's memory budget.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Budget {
     }
 
     /// Maximum number of bytes that all workers together read from the log at a time.
-    pub(super) fn most_read_bytes(&self) -> u64 {
+    pub(super) fn max_read_bytes(&self) -> u64 {
         self.records / 8
     }
 
@@ -114,7 +114,7 @@ impl Budget {
         // selects one.
         self.on_the_way_out.fetch_add(bytes, Ordering::Relaxed);
         let evicted = self.evicted.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        evicted >= LOOK_BYTES.max(self.bytes / 256)
+        evicted >= MIN_BYTES_PER_CHECK.max(self.bytes / 256)
             && self.evicted.swap(0, Ordering::Relaxed) >= evicted
     }
 
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_allocator_takes_beyond_its_room_is_given_up_once() {
+    fn allocator_overhead_is_evicted_once() {
         let budget = Budget::new(1024 * MIB, 64 * MIB);
         let (room, at_first) = (budget.room(0), aim(&budget));
         assert!(at_first < room && at_first > room / 8 * 7);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_on_its_way_out_is_not_evicted_again() {
+    fn versions_in_eviction_are_not_counted_again() {
         let budget = Budget::new(1024 * MIB, 64 * MIB);
         let (in_use, beside) = (2048 * MIB, 512 * MIB);
         let excess = budget.excess(in_use, beside);

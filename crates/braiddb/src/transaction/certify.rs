@@ -6,7 +6,7 @@
 //! the smallest LSN fails only because of a commit, or of a transaction that is drawing its LSN at
 //! that moment. So some transaction always makes progress.
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::read_set::NamedKeys;
 use crate::index::LeafEntry;
 use crate::log::Lsn;
@@ -15,17 +15,17 @@ use crate::reclaim;
 use crate::sched::{self, run_now};
 
 /// Prefetch distance, in records, of an indirection entry and of the version that it references.
-const ENTRIES_AHEAD: usize = 16;
-const HEADS_AHEAD: usize = 8;
+const ENTRY_PREFETCH_DISTANCE: usize = 16;
+const HEAD_PREFETCH_DISTANCE: usize = 8;
 /// Index entries that are checked together.
 pub(super) const BATCH: usize = 64;
 /// Larger read sets are also validated before the commit LSN is drawn, because the log waits for
 /// every transaction that has drawn one.
-pub(super) const LARGE_READ_SET: usize = if cfg!(braid_simulation) { 4 } else { 4096 };
+pub(super) const MIN_LARGE_READ_SET: usize = if cfg!(braid_simulation) { 4 } else { 4096 };
 /// Records of a large read set that are validated in one step.
 const RECORDS_PER_STEP: usize = 16;
 
-impl Transaction {
+impl ActiveTransaction {
     /// Checks, without suspension, that what the transaction read is unchanged as of `until`.
     pub(super) fn certify(&self, until: Lsn) -> Result<(), NamedKeys> {
         #[cfg(feature = "experiment")]
@@ -71,12 +71,12 @@ impl Transaction {
             (unsafe { point.table.get() }, point.rid)
         };
         for number in start..end {
-            if number + ENTRIES_AHEAD < end {
-                let (table, rid) = table(number + ENTRIES_AHEAD);
+            if number + ENTRY_PREFETCH_DISTANCE < end {
+                let (table, rid) = table(number + ENTRY_PREFETCH_DISTANCE);
                 table.prefetch_entry(rid);
             }
-            if number + HEADS_AHEAD < end {
-                let (table, rid) = table(number + HEADS_AHEAD);
+            if number + HEAD_PREFETCH_DISTANCE < end {
+                let (table, rid) = table(number + HEAD_PREFETCH_DISTANCE);
                 table.prefetch_newest(rid, &operation);
             }
             let (table, rid) = table(number);

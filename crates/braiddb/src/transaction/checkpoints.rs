@@ -24,7 +24,7 @@ pub(crate) struct Checkpoints {
     due_at: AtomicU64,
     /// The LSN at which the last checkpoint began.
     begun_at: AtomicU64,
-    under_way: AtomicBool,
+    in_progress: AtomicBool,
     /// Tasks that wait until no checkpoint is running.
     waiting: Mutex<Vec<oneshot::Sender<()>>>,
     newest: AtomicU64,
@@ -39,14 +39,14 @@ pub(crate) struct Checkpoints {
 
 /// Registration of a transaction that is logged in parts.
 #[derive(Debug)]
-pub(super) struct InParts {
+pub(super) struct PartsRegistration {
     checkpoints: Arc<Checkpoints>,
     bound: Lsn,
 }
 
 /// A running checkpoint; dropping it ends it.
 #[derive(Debug)]
-pub(crate) struct UnderWay<'c>(&'c Checkpoints);
+pub(crate) struct RunningCheckpoint<'c>(&'c Checkpoints);
 
 impl Checkpoints {
     pub(super) fn new(every: u64) -> Self {
@@ -54,7 +54,7 @@ impl Checkpoints {
             every,
             due_at: AtomicU64::new(every),
             begun_at: AtomicU64::new(0),
-            under_way: AtomicBool::new(false),
+            in_progress: AtomicBool::new(false),
             waiting: Mutex::default(),
             newest: AtomicU64::new(0),
             newest_bytes: AtomicU64::new(0),
@@ -71,11 +71,11 @@ impl Checkpoints {
 
     /// Registers, until the result is dropped, a transaction that is logged in parts. Must be
     /// called before its first part is reserved. `tail` reads the log's tail.
-    pub(super) fn log_in_parts(self: &Arc<Self>, tail: impl FnOnce() -> Lsn) -> InParts {
+    pub(super) fn log_in_parts(self: &Arc<Self>, tail: impl FnOnce() -> Lsn) -> PartsRegistration {
         let mut parts = self.parts.lock();
         let bound = tail();
         parts.push(bound);
-        InParts { checkpoints: self.clone(), bound }
+        PartsRegistration { checkpoints: self.clone(), bound }
     }
 
     /// The LSN from which to replay the log on top of a snapshot that begins afterwards.
@@ -125,20 +125,20 @@ impl Checkpoints {
     }
 
     /// Begins a checkpoint; `None` if one is running.
-    pub(crate) fn begin(&self) -> Option<UnderWay<'_>> {
+    pub(crate) fn begin(&self) -> Option<RunningCheckpoint<'_>> {
         // Acquire pairs with the Release at the end of the previous one: its files are in place.
-        let taken = self.under_way.swap(true, Ordering::Acquire);
+        let taken = self.in_progress.swap(true, Ordering::Acquire);
         // Created only if taken here, because its drop releases the flag.
-        (!taken).then(|| UnderWay(self))
+        (!taken).then(|| RunningCheckpoint(self))
     }
 
     /// Waits until the running checkpoint ends; then another may begin.
-    pub(crate) async fn until_over(&self) {
+    pub(crate) async fn wait_until_finished(&self) {
         let over = {
             let mut waiting = self.waiting.lock();
             // Relaxed: the end is set under the lock. So it is seen here, or it resumes the waiters
             // on the list.
-            if !self.under_way.load(Ordering::Relaxed) {
+            if !self.in_progress.load(Ordering::Relaxed) {
                 return;
             }
             let (end, over) = oneshot::channel();
@@ -184,7 +184,7 @@ impl Checkpoints {
     }
 }
 
-impl Drop for InParts {
+impl Drop for PartsRegistration {
     fn drop(&mut self) {
         let parts = &mut *self.checkpoints.parts.lock();
         let position = parts.iter().position(|bound| *bound == self.bound);
@@ -192,11 +192,11 @@ impl Drop for InParts {
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for RunningCheckpoint<'_> {
     fn drop(&mut self) {
         let mut waiting = self.0.waiting.lock();
         // Release pairs with the Acquire in `begin`.
-        self.0.under_way.store(false, Ordering::Release);
+        self.0.in_progress.store(false, Ordering::Release);
         for end in waiting.drain(..) {
             // A waiter that was dropped needs no wake-up.
             _ = end.send(());

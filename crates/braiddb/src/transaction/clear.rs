@@ -5,19 +5,19 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
-use super::scan::Bounds;
-use super::starvation_guard::TurnedAway;
+use super::scan::ScanBounds;
+use super::starvation_guard::YieldedToPriority;
 use super::worker::WorkerTransactions;
-use super::write::Intent;
+use super::write::WriteIntent;
 use crate::record::Records;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::statistic::{AtomicU64, Ordering};
 use crate::types::KeyBuffer;
 
 /// Number of records deleted per transaction.
-const DELETED_AT_ONCE: u64 = 1024;
+const RECORDS_PER_TRANSACTION: u64 = 1024;
 
 /// A row of the catalog.
 #[derive(Debug)]
@@ -82,15 +82,15 @@ pub(crate) async fn clear_dropped(
 pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, OperationError> {
     let worker = WorkerTransactions::current();
     let (mut deleted, mut deleted_before, mut after) = (0, 0, None);
-    let mut turned_away = TurnedAway::default();
+    let mut yielded = YieldedToPriority::default();
     while !worker.engine().checkpoints.stopping() {
-        sched::yield_now(Cause::Memory).await;
+        sched::yield_now(WaitCause::Memory).await;
         let cleared = match delete_some(&worker, records, after.clone()).await {
             // Another task deletes them too, or a bulk operation that began before the drop has not
             // ended.
             Err(OperationError::Conflict(_) | OperationError::BulkUnderWay(..)) => continue,
-            Err(OperationError::TurnedAway) => {
-                worker.wait_for_turnstile(&mut turned_away).await;
+            Err(OperationError::YieldedToPriority) => {
+                worker.wait_for_priority_token(&mut yielded).await;
                 continue;
             }
             cleared => cleared?,
@@ -116,11 +116,13 @@ pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, Oper
 /// Those of [`clear_dropped`].
 pub(crate) async fn delete_row(row: &CatalogRow) -> Result<(), OperationError> {
     let worker = WorkerTransactions::current();
-    let mut turned_away = TurnedAway::default();
+    let mut yielded = YieldedToPriority::default();
     while !worker.engine().checkpoints.stopping() {
         match delete_row_once(&worker, row).await {
-            Err(OperationError::Conflict(_)) => sched::yield_now(Cause::Memory).await,
-            Err(OperationError::TurnedAway) => worker.wait_for_turnstile(&mut turned_away).await,
+            Err(OperationError::Conflict(_)) => sched::yield_now(WaitCause::Memory).await,
+            Err(OperationError::YieldedToPriority) => {
+                worker.wait_for_priority_token(&mut yielded).await
+            }
             gone => return gone,
         }
     }
@@ -136,13 +138,13 @@ async fn delete_row_once(
     let now = transaction.get(&row.catalog, &row.key).await?;
     let still_there = now.is_some_and(|now| now.bytes() == row.value);
     if still_there {
-        transaction.write_record(&row.catalog, &row.key, Intent::Delete).await?;
+        transaction.write_record(&row.catalog, &row.key, WriteIntent::Delete).await?;
     }
     transaction.commit().await?;
     Ok(())
 }
 
-/// Deletes the next records of a table in one transaction; see [`Transaction::delete_next`].
+/// Deletes the next records of a table in one transaction; see [`ActiveTransaction::delete_next`].
 async fn delete_some(
     worker: &Rc<WorkerTransactions>,
     records: &Records,
@@ -150,7 +152,7 @@ async fn delete_some(
 ) -> Result<(u64, Option<KeyBuffer>), OperationError> {
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let delete = async |key: &[u8]| {
-        transaction.write_record(records, key, Intent::Delete).await?;
+        transaction.write_record(records, key, WriteIntent::Delete).await?;
         Ok(())
     };
     let deleted = transaction.delete_next(records, after, delete).await?;
@@ -158,7 +160,7 @@ async fn delete_some(
     Ok(deleted)
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Deletes the next records of a table after a key, using `delete`. Returns their number, and
     /// the last key if more records may follow.
     ///
@@ -171,16 +173,16 @@ impl Transaction {
         delete: impl AsyncFn(&[u8]) -> Result<(), OperationError>,
     ) -> Result<(u64, Option<KeyBuffer>), OperationError> {
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut scan = self.scan(records, Bounds { low, high: Bound::Unbounded });
+        let mut scan = self.scan(records, ScanBounds { low, high: Bound::Unbounded });
         scan.set_keys_only();
-        scan.expect_records(DELETED_AT_ONCE);
+        scan.expect_records(RECORDS_PER_TRANSACTION);
         let (mut deleted, mut last) = (0, None);
-        while deleted < DELETED_AT_ONCE && scan.load().await? {
+        while deleted < RECORDS_PER_TRANSACTION && scan.load().await? {
             let key = scan.current().expect("loaded").0.clone();
             delete(&key).await?;
             (deleted, last) = (deleted + 1, Some(key));
             scan.pass();
         }
-        Ok((deleted, last.filter(|_| deleted == DELETED_AT_ONCE)))
+        Ok((deleted, last.filter(|_| deleted == RECORDS_PER_TRANSACTION)))
     }
 }

@@ -15,9 +15,9 @@
 //! Then the result waits until the block is durable.
 
 use super::abort::retire_unlinked;
-use super::certify::LARGE_READ_SET;
-use super::checkpoints::InParts;
-use super::context::Transaction;
+use super::certify::MIN_LARGE_READ_SET;
+use super::checkpoints::PartsRegistration;
+use super::context::ActiveTransaction;
 use super::counters::AbortCause;
 use super::engine::Durability;
 use super::error::OperationError;
@@ -30,27 +30,27 @@ use crate::planted::{Bug, is_planted};
 use crate::version::{Link, Stamp};
 
 /// Reasons why a transaction may not commit at the LSN that it drew.
-enum Refused {
+enum CommitRefusal {
     /// Its read set has changed.
     Changed(NamedKeys),
     /// Another transaction holds the priority token.
     TurnedAway,
 }
 
-impl From<NamedKeys> for Refused {
+impl From<NamedKeys> for CommitRefusal {
     fn from(changed: NamedKeys) -> Self {
-        Refused::Changed(changed)
+        CommitRefusal::Changed(changed)
     }
 }
 
 /// The logged parts of a transaction that was too large for one block.
-struct Parts {
+struct LoggedParts {
     first: Lsn,
     /// Dropped once the commit block is in the log.
-    _noted: InParts,
+    _noted: PartsRegistration,
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Commits. Returns the commit LSN, or for a transaction that wrote nothing its begin stamp.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Transaction {
             told
         } else {
             // Before space in the log is reserved, because reserved space must be used immediately.
-            if self.reads().len() > LARGE_READ_SET && !self.mode().is_safety_net() {
+            if self.reads().len() > MIN_LARGE_READ_SET && !self.mode().is_safety_net() {
                 self.certify_ahead().await.map_err(|changed| self.fail(changed.into()))?;
             }
             let parts = match self.make_room().await {
@@ -115,13 +115,13 @@ impl Transaction {
         self.certify(lsn).map_err(|changed| self.fail(changed.into()))
     }
 
-    fn fail(&self, refused: Refused) -> OperationError {
+    fn fail(&self, refused: CommitRefusal) -> OperationError {
         match refused {
-            Refused::TurnedAway => {
+            CommitRefusal::TurnedAway => {
                 self.set_abort_cause(AbortCause::Conflict);
-                OperationError::TurnedAway
+                OperationError::YieldedToPriority
             }
-            Refused::Changed(changed) => {
+            CommitRefusal::Changed(changed) => {
                 self.set_abort_cause(AbortCause::Certification);
                 OperationError::NotSerializable(Box::new(changed))
             }
@@ -155,7 +155,7 @@ impl Transaction {
     /// Waits until the log has room for the rest of the transaction. A transaction too large for
     /// one block logs its writes in parts here. The parts count only if its commit block follows. A
     /// bulk operation has already logged some parts.
-    async fn make_room(&self) -> Result<Option<Parts>, OperationError> {
+    async fn make_room(&self) -> Result<Option<LoggedParts>, OperationError> {
         if self.engine().durability == Durability::Volatile {
             return Ok(None);
         }
@@ -174,7 +174,7 @@ impl Transaction {
             if some.is_empty() {
                 self.admit(log::block_bytes(0)).await?;
                 let first = first_part.expect("logged in parts");
-                return Ok(Some(Parts { first, _noted: noted }));
+                return Ok(Some(LoggedParts { first, _noted: noted }));
             }
             self.admit(bytes).await?;
             let writes = self.writes().borrow();
@@ -191,7 +191,7 @@ impl Transaction {
     /// # Errors
     /// The reason why it may not commit. The caller must then abort it, and its block in the log is
     /// empty.
-    fn commit_now(&mut self, first_part: Option<Lsn>) -> Result<Lsn, Refused> {
+    fn commit_now(&mut self, first_part: Option<Lsn>) -> Result<Lsn, CommitRefusal> {
         let worker = self.worker().clone();
         let engine = worker.engine();
         #[cfg(feature = "experiment")]
@@ -214,7 +214,7 @@ impl Transaction {
     ///
     /// # Errors
     /// Those of `decide`.
-    fn draw_and_decide(&self, first_part: Option<Lsn>) -> Result<Lsn, Refused> {
+    fn draw_and_decide(&self, first_part: Option<Lsn>) -> Result<Lsn, CommitRefusal> {
         let engine = self.engine();
 
         let writes = self.writes().borrow();
@@ -242,20 +242,20 @@ impl Transaction {
     ///
     /// # Errors
     /// The reason why it does not.
-    fn decide(&self, lsn: Lsn) -> Result<(), Refused> {
+    fn decide(&self, lsn: Lsn) -> Result<(), CommitRefusal> {
         let status = &self.engine().status;
         // First, so that of two concurrent certifications each knows whether the other precedes it.
         status.drew(self.name(), lsn);
-        if self.engine().turnstile.is_taken_by_other(self.turnstile()) {
-            return Err(Refused::TurnedAway);
+        if self.engine().starvation_guard.is_taken_by_other(self.priority_token()) {
+            return Err(CommitRefusal::TurnedAway);
         }
         if !is_planted(Bug::CertifiedBeforeDraw) || self.mode().is_safety_net() {
             self.certify(lsn)?;
         }
         self.open_created();
         status.committed(self.name());
-        if self.turnstile() != 0 {
-            self.engine().turnstile.give_back(self.turnstile());
+        if self.priority_token() != 0 {
+            self.engine().starvation_guard.release(self.priority_token());
         }
         Ok(())
     }

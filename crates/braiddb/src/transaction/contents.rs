@@ -4,16 +4,16 @@
 use std::ops::Bound;
 
 use super::error::OperationError;
-use super::scan::Bounds;
+use super::scan::ScanBounds;
 use super::worker::WorkerTransactions;
 use crate::reclaim;
 use crate::record::{Contents, Records};
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::types::KeyBuffer;
 
 /// Limits of one snapshot: number of records, and for a paged table bytes of their values.
-const AT_ONCE: u64 = 1024;
-const AT_ONCE_BYTES: u64 = 1 << 20;
+const MAX_RECORDS_PER_SNAPSHOT: u64 = 1024;
+const MAX_BYTES_PER_SNAPSHOT: u64 = 1 << 20;
 
 /// Counts the records of a table by location; those of a paged table count as in memory. Records
 /// that are written during the count may or may not be counted.
@@ -30,11 +30,11 @@ pub(crate) async fn count_contents(table: &Records) -> Result<Contents, Operatio
         let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
         {
             let operation = reclaim::enter();
-            let some = (from, AT_ONCE);
+            let some = (from, MAX_RECORDS_PER_SNAPSHOT);
             next = table.count_contents(some, transaction.view(), &operation, &mut contents);
         }
         transaction.end_uncounted();
-        sched::yield_now(Cause::Memory).await;
+        sched::yield_now(WaitCause::Memory).await;
     }
     Ok(contents)
 }
@@ -47,8 +47,8 @@ async fn count_paged(table: &Records) -> Result<Contents, OperationError> {
         let (mut found, mut bytes, mut is_over) = (0, 0, false);
         {
             let low = last.clone().map_or(Bound::Unbounded, Bound::Excluded);
-            let mut scan = transaction.scan(table, Bounds { low, high: Bound::Unbounded });
-            while found < AT_ONCE && bytes < AT_ONCE_BYTES {
+            let mut scan = transaction.scan(table, ScanBounds { low, high: Bound::Unbounded });
+            while found < MAX_RECORDS_PER_SNAPSHOT && bytes < MAX_BYTES_PER_SNAPSHOT {
                 if !scan.load().await? {
                     is_over = true;
                     break;
@@ -65,6 +65,6 @@ async fn count_paged(table: &Records) -> Result<Contents, OperationError> {
         if is_over {
             return Ok(contents);
         }
-        sched::yield_now(Cause::Memory).await;
+        sched::yield_now(WaitCause::Memory).await;
     }
 }

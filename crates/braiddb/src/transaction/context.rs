@@ -12,13 +12,13 @@ use super::counters::AbortCause;
 use super::doomed::Conflict;
 use super::engine::Engine;
 use super::error::OperationError;
-use super::isolation::Mode;
-use super::read_set::{NamedKeys, ReadSet, SamePart};
+use super::isolation::TransactionMode;
+use super::read_set::{NamedKeys, ProjectionCheck, ReadSet};
 use super::worker::WorkerTransactions;
 use super::write_set::WriteSet;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::record::{Copies, Records, RecordsRef, Seen};
+use crate::record::{Copies, Records, RecordsRef, SeenVersion};
 use crate::rid::{Rid, TableId};
 use crate::sync::thread;
 use crate::version::{TransactionName, View};
@@ -28,7 +28,7 @@ use crate::version::{TransactionName, View};
 pub(super) struct TransactionContext {
     /// Index of this context on its worker.
     pub(super) number: usize,
-    state: State,
+    state: TransactionState,
     pub(super) writes: RefCell<WriteSet>,
     pub(super) reads: ReadSet,
     /// Copies of values that were returned to the caller.
@@ -49,14 +49,14 @@ impl TransactionContext {
     pub(super) fn new(number: usize, name: TransactionName) -> Self {
         let (writes, reads, copies, joined, bulk_epochs) = Default::default();
         let (created, undone_created) = Default::default();
-        let state = State::new(name, Lsn::MAX, Mode::ReadOnly);
+        let state = TransactionState::new(name, Lsn::MAX, TransactionMode::ReadOnly);
         Self { number, state, writes, reads, copies, joined, bulk_epochs, created, undone_created }
     }
 }
 
 /// The record that this transaction has just read; a write that follows need not search for it.
 #[derive(Clone, Copy, Debug)]
-struct Recent {
+struct RecentRecord {
     table: RecordsRef,
     head: u64,
     bytes: usize,
@@ -70,7 +70,7 @@ struct Recent {
 ///
 /// It moves between futures, so all its state is in its boxed context, which does not move.
 #[derive(Debug)]
-pub(crate) struct Transaction {
+pub(crate) struct ActiveTransaction {
     worker: Rc<WorkerTransactions>,
     /// Present until the transaction ends.
     context: Option<Box<TransactionContext>>,
@@ -78,11 +78,11 @@ pub(crate) struct Transaction {
 
 /// Mutable state of an active transaction.
 #[derive(Debug)]
-pub(crate) struct State {
+pub(crate) struct TransactionState {
     name: TransactionName,
     begin: Cell<Lsn>,
     extensions: Cell<u32>,
-    mode: Mode,
+    mode: TransactionMode,
     /// The transaction's time for expiring records; 0 until first used (`transaction/expiry.rs`).
     time: Cell<u64>,
     /// Set once an expiry decision used this time.
@@ -90,7 +90,7 @@ pub(crate) struct State {
     /// The latest commit that any returned result depends on: a value or deletion that it saw, or
     /// the version that its own write was installed on or refused for.
     depends_on: Cell<Lsn>,
-    recent: Cell<Option<Recent>>,
+    recent: Cell<Option<RecentRecord>>,
     /// Set if an earlier attempt of this transaction failed.
     repeated: Cell<bool>,
     conflict: Cell<Conflict>,
@@ -99,19 +99,19 @@ pub(crate) struct State {
     /// The table of the bulk operation that refused it.
     bulk_met: OnceCell<(Arc<str>, TableId)>,
     /// The first record that it read in a superseded version.
-    stale: OnceCell<Box<NamedKeys>>,
+    doomed_by: OnceCell<Box<NamedKeys>>,
     cause: Cell<AbortCause>,
     /// False for internal transactions, whose aborts statistics do not count.
     is_counted: Cell<bool>,
     savepoints: Savepoints,
     /// The priority token, if this transaction holds it, else 0.
-    turnstile: Cell<u64>,
+    priority_token: Cell<u64>,
     /// The error of an operation that failed halfway; the transaction then cannot commit.
     failed: OnceCell<OperationError>,
 }
 
-impl State {
-    fn new(name: TransactionName, begin: Lsn, mode: Mode) -> Self {
+impl TransactionState {
+    fn new(name: TransactionName, begin: Lsn, mode: TransactionMode) -> Self {
         Self {
             name,
             begin: Cell::new(begin),
@@ -125,35 +125,35 @@ impl State {
             conflict: Cell::default(),
             conflict_record: RefCell::default(),
             bulk_met: OnceCell::new(),
-            stale: OnceCell::new(),
+            doomed_by: OnceCell::new(),
             cause: Cell::new(AbortCause::Dropped),
             is_counted: Cell::new(true),
             savepoints: Savepoints::default(),
-            turnstile: Cell::new(0),
+            priority_token: Cell::new(0),
             failed: OnceCell::new(),
         }
     }
 }
 
-impl Deref for Transaction {
-    type Target = State;
+impl Deref for ActiveTransaction {
+    type Target = TransactionState;
 
     #[inline(always)]
-    fn deref(&self) -> &State {
+    fn deref(&self) -> &TransactionState {
         &self.context().state
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     #[inline]
     pub(super) fn new(
         worker: Rc<WorkerTransactions>,
         mut context: Box<TransactionContext>,
         name: TransactionName,
         begin: Lsn,
-        mode: Mode,
+        mode: TransactionMode,
     ) -> Self {
-        context.state = State::new(name, begin, mode);
+        context.state = TransactionState::new(name, begin, mode);
         Self { worker, context: Some(context) }
     }
 
@@ -178,7 +178,7 @@ impl Transaction {
         &self.context().writes
     }
 
-    pub(super) fn mode(&self) -> Mode {
+    pub(super) fn mode(&self) -> TransactionMode {
         self.mode
     }
 
@@ -213,12 +213,12 @@ impl Transaction {
         self.reads().name_points(true);
     }
 
-    pub(super) fn set_turnstile(&self, token: u64) {
-        self.turnstile.set(token);
+    pub(super) fn set_priority_token(&self, token: u64) {
+        self.priority_token.set(token);
     }
 
-    pub(super) fn turnstile(&self) -> u64 {
-        self.turnstile.get()
+    pub(super) fn priority_token(&self) -> u64 {
+        self.priority_token.get()
     }
 
     /// Adds a record to the read set.
@@ -231,7 +231,7 @@ impl Transaction {
 
     /// Adds a projection of a record to the read set; `same` returns whether a value has the same
     /// one.
-    pub(crate) fn note_part(&self, table: &Records, rid: Rid, key: &[u8], same: SamePart) {
+    pub(crate) fn note_part(&self, table: &Records, rid: Rid, key: &[u8], same: ProjectionCheck) {
         if self.mode.notes() {
             self.reads().note_part(RecordsRef::new(table), rid, key, same);
         }
@@ -332,7 +332,7 @@ impl Transaction {
     ///
     /// An absent record depends on nothing that a crash could undo: it was never committed before
     /// the snapshot, or its deletion was durable before it was reclaimed.
-    pub(super) fn note<'a>(&self, seen: Option<Seen<'a>>) -> Option<&'a [u8]> {
+    pub(super) fn note<'a>(&self, seen: Option<SeenVersion<'a>>) -> Option<&'a [u8]> {
         let seen = seen?;
         let value = seen.value();
         if let Some(lsn) = seen.committed
@@ -355,7 +355,7 @@ impl Transaction {
     pub(super) fn remember(&self, table: &Records, key: &[u8], rid: Rid) {
         if let Some(head) = short(key) {
             let table = RecordsRef::new(table);
-            self.recent.set(Some(Recent { table, head, bytes: key.len(), rid }));
+            self.recent.set(Some(RecentRecord { table, head, bytes: key.len(), rid }));
         }
     }
 
@@ -422,8 +422,8 @@ impl Transaction {
         self.conflict.get()
     }
 
-    pub(super) fn stale(&self) -> &OnceCell<Box<NamedKeys>> {
-        &self.stale
+    pub(super) fn doomed_by(&self) -> &OnceCell<Box<NamedKeys>> {
+        &self.doomed_by
     }
 
     /// Notes that an operation failed halfway, so that the transaction must abort.
@@ -454,7 +454,7 @@ impl Transaction {
         match self.conflict.get() {
             Conflict::None => self.cause.get(),
             Conflict::Write | Conflict::NewerWrite | Conflict::Bulk => AbortCause::Conflict,
-            Conflict::StaleRead => AbortCause::StaleRead,
+            Conflict::SupersededRead => AbortCause::SupersededRead,
         }
     }
 
@@ -463,7 +463,7 @@ impl Transaction {
     }
 }
 
-impl Drop for Transaction {
+impl Drop for ActiveTransaction {
     fn drop(&mut self) {
         if self.context.is_none() {
             return;

@@ -12,7 +12,7 @@ pub(crate) enum AbortCause {
     Certification,
     /// The read set had changed during or soon after a read. The transaction wrote, so it could not
     /// commit.
-    StaleRead,
+    SupersededRead,
     /// The caller's closure returned an error, or the caller aborted it.
     Requested,
     /// The caller's closure panicked.

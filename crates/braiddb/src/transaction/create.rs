@@ -3,28 +3,28 @@
 
 use std::sync::Arc;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::engine::Engine;
 use super::error::OperationError;
-use super::write::Intent;
+use super::write::WriteIntent;
 use crate::reclaim;
 use crate::record::Records;
 use crate::rid::TableId;
 
 /// A table id that is freed unless the table is created.
-struct NewId<'e> {
+struct ReservedTableId<'e> {
     engine: &'e Engine,
     id: TableId,
 }
 
-impl Drop for NewId<'_> {
+impl Drop for ReservedTableId<'_> {
     fn drop(&mut self) {
-        let table = self.engine.give_table_id_back(self.id);
+        let table = self.engine.release_table_id(self.id);
         assert!(table.is_none(), "the table was removed with its id");
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Creates a table and inserts its catalog row; `row` returns the row's key and value for the
     /// id.
     ///
@@ -41,12 +41,12 @@ impl Transaction {
         if self.mode().is_read_only() {
             return Err(self.refused_write());
         }
-        let new = NewId { engine, id: engine.take_table_id() };
+        let new = ReservedTableId { engine, id: engine.take_table_id() };
         // Before the row is written, because this may wait: if the future is dropped here, nothing
         // exists yet.
         let pages = if paged { Some(engine.empty_pages(new.id).await?) } else { None };
         let (key, description) = row(new.id);
-        self.write(catalog, &key, Intent::Insert(&description)).await?;
+        self.write(catalog, &key, WriteIntent::Insert(&description)).await?;
         if paged {
             // Only after the name is known to be free. The row is already written, so on failure
             // the transaction must not commit.
@@ -100,7 +100,7 @@ impl Transaction {
             if table.paged().is_some() {
                 self.worker().forget_aborted(&table);
             }
-            let listed = self.engine().give_table_id_back(table.id);
+            let listed = self.engine().release_table_id(table.id);
             assert!(listed.is_some_and(|listed| Arc::ptr_eq(&listed, &table)), "listed once");
             // After earlier retirements of its contents: retired items are freed in order.
             reclaim::retire_with(move || drop(table));

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use super::recent_commits::RecentChange;
 use super::worker::WorkerTransactions;
-use crate::page::{HeldPages, Needs};
+use crate::page::{HeldPages, PageNeeds};
 use crate::record::{Records, RecordsRef};
 use crate::sched::Job;
 use crate::sync::clock;
 
 /// Delay before the next attempt after a page could not be loaded.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 impl WorkerTransactions {
     /// Rolls back an aborted change: immediately if the record's page is resident, else queued.
@@ -25,10 +25,10 @@ impl WorkerTransactions {
     /// # Safety
     /// A transaction of this worker wrote the change and stamped it aborted; it is passed here
     /// once.
-    pub(super) unsafe fn take_back(&self, table: RecordsRef, change: crate::page::ChangeRef) {
+    pub(super) unsafe fn roll_back(&self, table: RecordsRef, change: crate::page::ChangeRef) {
         let one = RecentChange::uncertified(table, change);
         // SAFETY: the contract of this function.
-        if unsafe { !self.try_take_back(one) } {
+        if unsafe { !self.try_roll_back(one) } {
             self.aborted.borrow_mut().push_back(one);
         }
     }
@@ -37,15 +37,15 @@ impl WorkerTransactions {
     ///
     /// # Safety
     /// A transaction of this worker wrote the change and stamped it aborted.
-    unsafe fn try_take_back(&self, one: RecentChange) -> bool {
+    unsafe fn try_roll_back(&self, one: RecentChange) -> bool {
         let engine = self.engine();
         // SAFETY: tables live as long as the engine, or as the queued changes, which are not
         // retired yet.
         let (table, (_, key)) = unsafe { (one.table.get(), one.change.record()) };
         let paged = table.paged().expect("a write to a paged table");
-        let Ok(untidy) = paged.roll_back(key, &engine.status) else { return false };
-        if let Some(what) = untidy {
-            self.have_tidied(one.table, key, what);
+        let Ok(cleanup) = paged.roll_back(key, &engine.status) else { return false };
+        if let Some(what) = cleanup {
+            self.enqueue_leaf_cleanup(one.table, key, what);
         }
         // SAFETY: stamped by its transaction and rolled back above, with the page latched; in no
         // list any more.
@@ -55,23 +55,23 @@ impl WorkerTransactions {
 
     /// The task that rolls back queued changes, if it is needed and not running. Also returns when
     /// to ask again, if it is not due yet.
-    pub(super) fn take_back_job(&self) -> (Option<Job>, Option<Instant>) {
+    pub(super) fn deferred_rollback_job(&self) -> (Option<Job>, Option<Instant>) {
         if self.aborted.borrow().is_empty() || self.taking_back.get() {
             return (None, None);
         }
-        let at = self.take_back_at.get();
+        let at = self.rollback_at.get();
         if at.is_some_and(|at| clock::now() < at) {
             return (None, at);
         }
         self.taking_back.set(true);
-        (Some(Box::new(|| Box::pin(take_all_back()))), None)
+        (Some(Box::new(|| Box::pin(roll_back_all()))), None)
     }
 
     /// Dequeues the changes of a table that is closed to all and about to be dropped with its
     /// pages.
     pub(super) fn forget_aborted(&self, table: &Records) {
         let engine = self.engine();
-        self.forget_untidy(table);
+        self.forget_leaf_cleanups(table);
         self.aborted.borrow_mut().retain(|one| {
             let is_of_table = one.table == RecordsRef::new(table);
             if is_of_table {
@@ -84,10 +84,10 @@ impl WorkerTransactions {
     }
 }
 
-async fn take_all_back() {
+async fn roll_back_all() {
     let worker = WorkerTransactions::current();
     // Pages that the first queued change needs resident; they are held until it has been retried.
-    let mut there = None::<(Needs, HeldPages)>;
+    let mut there = None::<(PageNeeds, HeldPages)>;
     loop {
         let Some(one) = worker.aborted.borrow_mut().pop_front() else { break };
         // SAFETY: it was queued, so its table exists and it is not retired.
@@ -97,9 +97,9 @@ async fn take_all_back() {
             let rolled_back = paged.roll_back(key, &worker.engine().status);
             let needs = there.take().map(|(needs, _held)| needs);
             match rolled_back {
-                Ok(untidy) => {
-                    if let Some(what) = untidy {
-                        worker.have_tidied(one.table, key, what);
+                Ok(cleanup) => {
+                    if let Some(what) = cleanup {
+                        worker.enqueue_leaf_cleanup(one.table, key, what);
                     }
                     None
                 }
@@ -125,7 +125,7 @@ async fn take_all_back() {
                 tracing::warn!(
                     "cannot roll back writes of aborted transactions yet, will retry: {error}"
                 );
-                worker.take_back_at.set(Some(clock::now() + AGAIN));
+                worker.rollback_at.set(Some(clock::now() + RETRY_DELAY));
                 break;
             }
         }

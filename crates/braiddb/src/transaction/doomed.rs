@@ -2,12 +2,12 @@
 //! doomed transaction may continue to read its snapshot. If it also writes, it fails immediately
 //! instead of at commit.
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
-use super::isolation::Mode;
+use super::isolation::TransactionMode;
 use super::read_set::NamedKeys;
 use crate::reclaim::OperationGuard;
-use crate::record::{Records, Seen};
+use crate::record::{Records, SeenVersion};
 use crate::rid::Rid;
 
 /// Reasons why a transaction cannot commit.
@@ -22,25 +22,25 @@ pub(super) enum Conflict {
     /// A bulk operation holds a table that this transaction was to write.
     Bulk,
     /// Another transaction changed what this one read, and this one writes.
-    StaleRead,
+    SupersededRead,
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Notes that the transaction has read a superseded version of a record. The read itself is
     /// noted like any other.
     ///
     /// # Errors
     /// `NotSerializable` if the transaction has written.
     #[cold]
-    pub(super) fn note_stale_read(
+    pub(super) fn note_doomed_read(
         &self,
         table: &Records,
         key: &[u8],
     ) -> Result<(), OperationError> {
-        if self.may_become_stale() {
-            self.stale().get_or_init(|| Box::new(NamedKeys::record(table, key)));
+        if self.can_become_doomed() {
+            self.doomed_by().get_or_init(|| Box::new(NamedKeys::record(table, key)));
             if !self.writes().borrow().is_empty() {
-                return Err(self.stale_conflict());
+                return Err(self.doomed_conflict());
             }
         }
         Ok(())
@@ -48,17 +48,17 @@ impl Transaction {
 
     /// Returns whether reading a superseded version would doom the transaction.
     #[inline(always)]
-    pub(super) fn may_become_stale(&self) -> bool {
-        self.mode() == Mode::Serializable && self.stale().get().is_none()
+    pub(super) fn can_become_doomed(&self) -> bool {
+        self.mode() == TransactionMode::Serializable && self.doomed_by().get().is_none()
     }
 
     /// Returns whether another transaction has committed a newer version of the record being read.
     #[inline(always)]
-    pub(super) fn is_stale(
+    pub(super) fn is_superseded(
         &self,
         table: &Records,
         rid: Rid,
-        seen: Option<Seen<'_>>,
+        seen: Option<SeenVersion<'_>>,
         operation: &OperationGuard,
     ) -> bool {
         seen.is_none_or(|seen| seen.below_newer) && self.is_overwritten(table, rid, operation)
@@ -73,7 +73,7 @@ impl Transaction {
         rid: Rid,
         operation: &OperationGuard,
     ) -> bool {
-        self.may_become_stale() && table.is_overwritten(rid, self.view(), operation)
+        self.can_become_doomed() && table.is_overwritten(rid, self.view(), operation)
     }
 
     /// Checks that the transaction may write; called immediately before each write.
@@ -81,15 +81,15 @@ impl Transaction {
     /// # Errors
     /// `NotSerializable` if it has read a superseded version.
     #[inline(always)]
-    pub(super) fn check_not_stale(&self) -> Result<(), OperationError> {
-        if self.stale().get().is_none() { Ok(()) } else { Err(self.stale_conflict()) }
+    pub(super) fn check_not_doomed(&self) -> Result<(), OperationError> {
+        if self.doomed_by().get().is_none() { Ok(()) } else { Err(self.doomed_conflict()) }
     }
 
     /// Marks the transaction as lost to a conflict.
     #[cold]
-    fn stale_conflict(&self) -> OperationError {
-        self.set_conflict(Conflict::StaleRead);
-        let changed = self.stale().get().expect("the caller met it");
+    fn doomed_conflict(&self) -> OperationError {
+        self.set_conflict(Conflict::SupersededRead);
+        let changed = self.doomed_by().get().expect("the caller met it");
         OperationError::NotSerializable(changed.clone())
     }
 
@@ -110,8 +110,8 @@ impl Transaction {
                 let (table, id) = self.bulk_met().get().expect("the conflict is about it");
                 Some(OperationError::BulkUnderWay(table.clone(), *id))
             }
-            Conflict::StaleRead => {
-                let changed = self.stale().get().expect("the conflict is about it");
+            Conflict::SupersededRead => {
+                let changed = self.doomed_by().get().expect("the conflict is about it");
                 Some(OperationError::NotSerializable(changed.clone()))
             }
         }

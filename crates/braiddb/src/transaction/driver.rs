@@ -117,8 +117,8 @@ impl WorkerDriver {
         {
             self.handles.get(self.worker.number()).give((engine.checkpoint_job)());
         }
-        let (take_back, take_back_at) = self.worker.take_back_job();
-        if let Some(job) = take_back {
+        let (roll_back, rollback_at) = self.worker.deferred_rollback_job();
+        if let Some(job) = roll_back {
             self.handles.get(self.worker.number()).give(job);
         }
         let (discard, discard_at) = self.worker.discard_job();
@@ -128,7 +128,7 @@ impl WorkerDriver {
         if let Some(job) = self.worker.bulk_sweep_job() {
             self.handles.get(self.worker.number()).give(job);
         }
-        let (tidy, tidy_at) = self.worker.tidy_job();
+        let (tidy, tidy_at) = self.worker.leaf_cleanup_job();
         if let Some(job) = tidy {
             self.handles.get(self.worker.number()).give(job);
         }
@@ -149,7 +149,7 @@ impl WorkerDriver {
         }
         let waiting = self.worker.garbage_waits();
         self.worker.counters().versions_waiting.set(waiting as u64);
-        let due = [eviction.at, shrinking.at, take_back_at, discard_at, tidy_at, sweep_at];
+        let due = [eviction.at, shrinking.at, rollback_at, discard_at, tidy_at, sweep_at];
         let due = due.into_iter().flatten().min();
         (garbage_left || eviction.at_once || shrinking.at_once, due)
     }
@@ -178,7 +178,7 @@ impl Driver for WorkerDriver {
             || self.participation.turn();
         let garbage_due = left.then(|| clock::now() + GARBAGE_DELAY);
         let busy = pending || more || admitted;
-        let memory_due = if busy { None } else { self.worker.give_memory_back() };
+        let memory_due = if busy { None } else { self.worker.return_free_memory() };
         let timer_due = self.worker.timers.earliest();
         let due = [garbage_due, housekeeping_due, memory_due, timer_due];
         let deadline = due.into_iter().flatten().min();

@@ -6,13 +6,13 @@
 
 use std::collections::VecDeque;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::engine::Durability;
 use super::error::OperationError;
 use super::worker::WorkerTransactions;
-use crate::log::{self, Lsn, Purpose};
+use crate::log::{self, BlockPurpose, Lsn};
 use crate::planted::{Bug, is_planted};
-use crate::sched::{self, Cause, Waiter};
+use crate::sched::{self, WaitCause, Waiter};
 
 /// For a planted bug: wake-ups at multiples of this LSN are lost.
 const LOST_WAKE_UP: u64 = 1024;
@@ -100,7 +100,7 @@ impl WorkerTransactions {
             // Raised before this last check, so an advance that the check misses wakes this worker.
             self.engine().waiting.raise(self.number());
             if lsn >= log.durable() && log.poisoned().is_none() {
-                sched::park(Cause::Commit).await;
+                sched::park(WaitCause::Commit).await;
             }
         }
         Ok(())
@@ -124,12 +124,12 @@ impl WorkerTransactions {
             if engine.log.tail() == now {
                 // Without commits, later begin stamps would equal `now`. An empty block advances
                 // the tail; a full log must grow for it.
-                self.wait_for_space(log::block_bytes(0), Purpose::Upkeep).await?;
+                self.wait_for_space(log::block_bytes(0), BlockPurpose::Upkeep).await?;
                 engine.log.append_empty_block(self.number());
             }
             let waiter = sched::current_waiter().await;
             self.grace_period_waiters.borrow_mut().push((now, waiter));
-            sched::park(Cause::GracePeriod).await;
+            sched::park(WaitCause::GracePeriod).await;
         }
         Ok(true)
     }
@@ -159,7 +159,7 @@ impl WorkerTransactions {
     pub(crate) async fn wait_for_space(
         &self,
         bytes: usize,
-        purpose: Purpose,
+        purpose: BlockPurpose,
     ) -> Result<(), OperationError> {
         let log = &self.engine().log;
         let seen = log.refusals(purpose);
@@ -177,14 +177,14 @@ impl WorkerTransactions {
             log.demand(bytes, purpose);
             let refused = log.refused(bytes, purpose, seen).is_some();
             if !log.admits(bytes, purpose) && log.poisoned().is_none() && !refused {
-                sched::park(Cause::LogSpace).await;
+                sched::park(WaitCause::LogSpace).await;
             }
         }
         Ok(())
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Waits until everything that the transaction returned so far may leave the engine.
     ///
     /// # Errors
@@ -200,7 +200,7 @@ impl Transaction {
             return Err(OperationError::Log(error));
         }
         let deletes = self.writes().borrow().only_deletes();
-        let purpose = if deletes { Purpose::Deletion } else { Purpose::Change };
+        let purpose = if deletes { BlockPurpose::Deletion } else { BlockPurpose::Change };
         self.worker().wait_for_space(bytes, purpose).await
     }
 }

@@ -12,23 +12,23 @@ use super::checkpoints::Checkpoints;
 use super::clear::Removals;
 use super::counters::WorkerCounters;
 use super::error::OperationError;
-use super::evict::LOOK_BYTES;
+use super::evict::BYTES_PER_CHECK;
 use super::expiry::{SteadyClock, WallClock};
 use super::fault::PlantedPanic;
 use super::garbage::GarbageList;
 #[cfg(feature = "experiment")]
 use super::isolation::Certifier;
 use super::isolation::Isolation;
-use super::page_share::{SHRINK, Use};
+use super::page_share::{MAX_SHRINK_FRAMES, MemoryUse};
 use super::recent_commits::{RecentChange, RecentCommits};
 #[cfg(feature = "experiment")]
 use super::safety_net::SafetyNet;
-use super::starvation_guard::Turnstile;
+use super::starvation_guard::StarvationGuard;
 use super::sweep::Sweeps;
 use super::tables::Tables;
 use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers, WeakLogFiles};
-use crate::memory::{Kind, MemoryCounters};
-use crate::page::{PageError, PageSpace, PageStats, PagedTable, Shrunk, has_zones};
+use crate::memory::{MemoryCounters, MemoryKind};
+use crate::page::{PageError, PageSpace, PageSpaceStats, PagedTable, ShrinkResult, has_zones};
 use crate::reclaim::Domain;
 use crate::record::Records;
 use crate::rid::TableId;
@@ -39,16 +39,16 @@ use crate::version::{Horizon, Readers, StatusTable};
 
 /// Maximum number of resident pages. Address space is reserved for all of them; memory is allocated
 /// on use.
-const FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 << 24 };
+const MAX_FRAMES: u32 = if cfg!(any(test, braid_simulation)) { 1 << 16 } else { 1 << 24 };
 /// Maximum decrease of the page limit per step. An allocation that needs a frame must first free as
 /// much.
-const MAX_SHRINK: u64 = 256 << 10;
+const MAX_SHRINK_STEP_BYTES: u64 = 256 << 10;
 /// Maximum number of page limit decreases per call during recovery.
-const MAX_SHRINKS: usize = 32;
+const MAX_SHRINK_STEPS: usize = 32;
 /// Divisor: the fraction of the budget for records queued for replay.
-const REPLAYED_PART: u64 = 8;
+const REPLAY_BUDGET_DIVISOR: u64 = 8;
 /// Maximum number of pages.
-const PAGES: u64 = if cfg!(any(test, braid_simulation)) { 1 << 18 } else { 1 << 32 };
+const MAX_PAGES: u64 = if cfg!(any(test, braid_simulation)) { 1 << 18 } else { 1 << 32 };
 
 /// Determines when a transaction's result is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
@@ -75,7 +75,7 @@ pub(crate) struct EngineOptions {
     pub(crate) workers: usize,
     /// Maximum number of transactions that run on a worker, and of those that wait on it for
     /// something outside the engine.
-    pub(crate) most_open: usize,
+    pub(crate) max_open: usize,
     pub(crate) durability: Durability,
     /// If set, all transactions are refused writes.
     pub(crate) read_only: bool,
@@ -149,7 +149,7 @@ pub(crate) struct Engine {
     pub(super) waiting: WaitingWorkers,
     /// Followers of the log outside the workers.
     pub(crate) watch: Arc<LogWatch>,
-    pub(super) turnstile: CachePadded<Turnstile>,
+    pub(super) starvation_guard: CachePadded<StarvationGuard>,
     /// The serial safety net, if it replaces read validation.
     #[cfg(feature = "experiment")]
     pub(super) safety_net: Option<SafetyNet>,
@@ -181,14 +181,14 @@ impl Engine {
         domain: Arc<Domain>,
         memory: Arc<MemoryCounters>,
     ) -> Self {
-        let EngineOptions { workers, most_open, durability, memory_budget, .. } = *options;
+        let EngineOptions { workers, max_open, durability, memory_budget, .. } = *options;
         let ring_bytes = log.ring_bytes();
         Self {
             log,
             store,
             budget: memory_budget.map(|bytes| Arc::new(Budget::new(bytes, ring_bytes))),
             shed_beyond: options.shed_beyond,
-            status: StatusTable::new(workers, 2 * most_open),
+            status: StatusTable::new(workers, 2 * max_open),
             horizon: Horizon::new(workers),
             readers: Readers::new(workers),
             checkpoints: Arc::new(Checkpoints::new(options.checkpoint_bytes)),
@@ -212,7 +212,7 @@ impl Engine {
             drained: AtomicU32::new(0),
             waiting: WaitingWorkers::new(workers),
             watch: Arc::default(),
-            turnstile: CachePadded::default(),
+            starvation_guard: CachePadded::default(),
             snapshots: AtomicU32::new(0),
             #[cfg(feature = "experiment")]
             safety_net: (options.certifier == Certifier::SerialSafetyNet)
@@ -317,8 +317,8 @@ impl Engine {
         let files =
             files.filter(|files| !self.read_only || has_scratch(files) || are_zones_in(files));
         let page_bytes = self.store.as_ref().map_or(self.page_bytes, ColdStore::page_bytes);
-        let frames = self.page_frames.filter(|_| files.is_some()).unwrap_or(FRAMES);
-        let new = PageSpace::new(page_bytes, frames, PAGES, files)?;
+        let frames = self.page_frames.filter(|_| files.is_some()).unwrap_or(MAX_FRAMES);
+        let new = PageSpace::new(page_bytes, frames, MAX_PAGES, files)?;
         if self.shares_with(&new) {
             self.share_with_pages(&new);
         }
@@ -339,18 +339,18 @@ impl Engine {
     /// that is larger.
     pub(super) fn share_with_pages(&self, pages: &PageSpace) {
         let Some(budget) = &self.budget else { return };
-        let (in_use, versions) = (self.memory.in_use(), self.memory.bytes(Kind::Version));
+        let (in_use, versions) = (self.memory.in_use(), self.memory.bytes(MemoryKind::Version));
         let fixed = self.memory.array_bytes() + self.log.ring_bytes() + pages.fixed_bytes();
         let room = budget.bytes().saturating_sub(fixed);
         let taken = pages.memory_bytes();
         let wanted = pages.take_wanted() * PageSpace::frame_bytes(pages.page_bytes());
-        let cost = budget.cost(self.beside_the_allocator());
+        let cost = budget.cost(self.bytes_outside_allocator());
         // Allocations of workers between two checks, and as much again until they are evicted.
-        let lag = (2 * self.workers() as u64 * LOOK_BYTES).min(room / 4);
+        let lag = (2 * self.workers() as u64 * BYTES_PER_CHECK).min(room / 4);
         let slack = (room / 16).max(lag);
-        let used = Use { room, slack, in_use, versions, cost, pages: taken, wanted };
+        let used = MemoryUse { room, slack, in_use, versions, cost, pages: taken, wanted };
         let limit = budget.pages().limit(&used);
-        pages.set_memory_limit(limit.max(taken.saturating_sub(MAX_SHRINK)));
+        pages.set_memory_limit(limit.max(taken.saturating_sub(MAX_SHRINK_STEP_BYTES)));
     }
 
     /// Adjusts the page limit during recovery, when no worker does. Must be called periodically.
@@ -359,8 +359,8 @@ impl Engine {
         self.share_with_pages(pages);
         // Outside of the workers, a write is synchronous. The next call handles memory that other
         // threads use until then.
-        for _ in 0..MAX_SHRINKS {
-            if pages.shrink(SHRINK, true) != Shrunk::Some {
+        for _ in 0..MAX_SHRINK_STEPS {
+            if pages.shrink(MAX_SHRINK_FRAMES, true) != ShrinkResult::Some {
                 break;
             }
         }
@@ -368,20 +368,20 @@ impl Engine {
 
     /// Maximum bytes of records queued for replay; `None` without a budget.
     pub(crate) fn room_to_replay(&self) -> Option<u64> {
-        self.budget.as_ref().map(|budget| budget.records() / REPLAYED_PART)
+        self.budget.as_ref().map(|budget| budget.records() / REPLAY_BUDGET_DIVISOR)
     }
 
     /// Counts bytes of records that were read from the log again.
-    pub(super) fn note_brought_back(&self, bytes: usize) {
+    pub(super) fn note_loaded(&self, bytes: usize) {
         if self.shared_pages().is_some()
             && let Some(budget) = &self.budget
         {
-            budget.pages().note_brought_back(bytes as u64);
+            budget.pages().note_loaded(bytes as u64);
         }
     }
 
     /// Statistics of the pages.
-    pub(crate) fn page_stats(&self) -> PageStats {
+    pub(crate) fn page_stats(&self) -> PageSpaceStats {
         self.pages.get().map(|pages| pages.stats()).unwrap_or_default()
     }
 
@@ -407,14 +407,14 @@ impl Engine {
     }
 
     /// Memory outside the allocator in bytes: tables' arrays, pages and the log's ring.
-    fn beside_the_allocator(&self) -> u64 {
+    fn bytes_outside_allocator(&self) -> u64 {
         self.memory.array_bytes() + self.page_bytes() + self.log.ring_bytes()
     }
 
     /// The part of `in_use` above the eviction target; 0 without a budget.
     pub(super) fn excess_memory(&self, in_use: u64) -> u64 {
         let Some(budget) = &self.budget else { return 0 };
-        budget.excess(in_use, self.beside_the_allocator())
+        budget.excess(in_use, self.bytes_outside_allocator())
     }
 
     /// Returns whether memory in use exceeded the target when a worker last checked.
@@ -442,7 +442,7 @@ impl Engine {
         if let Some(budget) = &self.budget
             && budget.note_evicted(bytes)
         {
-            budget.look(self.beside_the_allocator(), self.memory.taken());
+            budget.look(self.bytes_outside_allocator(), self.memory.taken());
         }
     }
 
@@ -462,10 +462,10 @@ impl Engine {
     }
 
     /// Maximum number of bytes that a worker reads from the log at a time.
-    pub(super) fn most_read_bytes(&self) -> u64 {
-        const UNBOUNDED: u64 = 64 << 20;
+    pub(super) fn max_read_bytes(&self) -> u64 {
+        const DEFAULT_READ_BYTES: u64 = 64 << 20;
         let workers = self.workers() as u64;
-        self.budget.as_ref().map_or(UNBOUNDED, |budget| budget.most_read_bytes() / workers)
+        self.budget.as_ref().map_or(DEFAULT_READ_BYTES, |budget| budget.max_read_bytes() / workers)
     }
 
     /// Returns whether a table belongs to this engine.
@@ -479,8 +479,8 @@ impl Engine {
     }
 
     /// Frees such an id, and returns the table that was created for it.
-    pub(super) fn give_table_id_back(&self, id: TableId) -> Option<Arc<Records>> {
-        self.tables.give_back(id)
+    pub(super) fn release_table_id(&self, id: TableId) -> Option<Arc<Records>> {
+        self.tables.release(id)
     }
 
     /// Marks ids up to `id` as used; for recovery.

@@ -23,7 +23,7 @@ pub(crate) enum OperationError {
     NotSerializable(Box<NamedKeys>),
     /// A starved transaction has the priority token; this one is aborted, and may be retried.
     #[error("a starved transaction commits alone")]
-    TurnedAway,
+    YieldedToPriority,
     /// A bulk operation is changing the table; the transaction must abort, and may be retried.
     #[error("a bulk operation changes table {0:?}")]
     BulkUnderWay(Arc<str>, TableId),

@@ -23,29 +23,29 @@ use crate::version::VersionRef;
 /// Maximum number of entries that one turn passes over.
 const ENTRIES_PER_TURN: u64 = 16 << 10;
 /// Number of entries between two checks for more urgent work.
-const STRIDE: u64 = 1024;
+const ENTRIES_PER_CHECK: u64 = 1024;
 /// Bytes that a worker allocates or frees before it measures memory use again, with and without
 /// ready tasks. A measurement reads the counters of every worker.
-pub(super) const LOOK_BYTES: u64 = 256 << 10;
-const IDLE_LOOK_BYTES: u64 = 4 << 10;
+pub(super) const BYTES_PER_CHECK: u64 = 256 << 10;
+const IDLE_BYTES_PER_CHECK: u64 = 4 << 10;
 /// Delay before an idle worker in the slow state passes over more entries.
 pub(super) const SLOW_DELAY: Duration = Duration::from_millis(20);
 /// Divisor: freeing one eighth of the excess counts as progress.
-const MUCH: u64 = 8;
+const PROGRESS_DIVISOR: u64 = 8;
 /// Bytes freed since the peak before memory is returned to the operating system. A sixteenth of the
 /// peak if that is larger, because returning memory scans all of it.
-const GIVE_BACK_BYTES: u64 = 8 << 20;
+const RETURN_THRESHOLD_BYTES: u64 = 8 << 20;
 /// How long freed memory is kept for the next allocations.
-const GIVE_BACK_DELAY: Duration = Duration::from_millis(100);
+const RETURN_DELAY: Duration = Duration::from_millis(100);
 
 /// A worker's view of the memory in use.
 #[derive(Debug, Default)]
 pub(super) struct MemoryWatch {
     /// Bytes in use when this worker last measured.
     in_use: Cell<u64>,
-    pace: Cell<Pace>,
+    pace: Cell<EvictionPace>,
     /// The current double pass over all entries.
-    passage: Cell<Option<Passage>>,
+    passage: Cell<Option<ClockPass>>,
     /// This worker's net allocated bytes at the last measurement.
     allocated: Cell<i64>,
     /// Peak of the memory in use since memory was last returned.
@@ -56,7 +56,7 @@ pub(super) struct MemoryWatch {
 
 /// The conditions that decide which versions may be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Circumstances {
+struct EvictionConditions {
     oldest: Lsn,
     durable: Lsn,
     excess: u64,
@@ -64,19 +64,19 @@ struct Circumstances {
 
 /// Eviction pace of an idle worker.
 #[derive(Clone, Copy, Debug, Default)]
-enum Pace {
+enum EvictionPace {
     #[default]
     Eager,
     Slow,
     /// Stopped, because nothing could be evicted under these conditions.
-    Stopped(Circumstances),
+    Stopped(EvictionConditions),
 }
 
 /// A double pass of the clock's hand over all entries.
 #[derive(Clone, Copy, Debug)]
-struct Passage {
+struct ClockPass {
     /// The conditions at its start.
-    circumstances: Circumstances,
+    circumstances: EvictionConditions,
     entries: u64,
     freed: u64,
 }
@@ -96,7 +96,7 @@ impl Eviction {
     }
 }
 
-impl Circumstances {
+impl EvictionConditions {
     /// Returns whether everything evictable now was already evictable under `before`.
     fn allow_no_more_than(self, before: Self) -> bool {
         (self.oldest, self.durable) == (before.oldest, before.durable)
@@ -110,29 +110,29 @@ impl MemoryWatch {
         self.in_use.set(in_use);
         self.most.set(self.most.get().max(in_use));
         if excess == 0 {
-            self.pace.set(Pace::Eager);
+            self.pace.set(EvictionPace::Eager);
             self.passage.set(None);
         }
     }
 
     /// Returns whether nothing is evictable that was not already in an unsuccessful pass.
-    fn stops(&self, now: Circumstances) -> bool {
-        let Pace::Stopped(before) = self.pace.get() else { return false };
+    fn stops(&self, now: EvictionConditions) -> bool {
+        let EvictionPace::Stopped(before) = self.pace.get() else { return false };
         let stops = now.allow_no_more_than(before);
         // If the excess rises above its current value, the state has changed.
-        self.pace.set(if stops { Pace::Stopped(now) } else { Pace::Slow });
+        self.pace.set(if stops { EvictionPace::Stopped(now) } else { EvictionPace::Slow });
         stops
     }
 
     /// Counts the passed entries, of `all`, and the bytes freed; `left` is the remaining excess.
-    fn pass(&self, now: Circumstances, entries: u64, freed: u64, all: u64, left: u64) {
-        let much = |freed: u64| freed > 0 && freed >= left / MUCH;
+    fn pass(&self, now: EvictionConditions, entries: u64, freed: u64, all: u64, left: u64) {
+        let much = |freed: u64| freed > 0 && freed >= left / PROGRESS_DIVISOR;
         let mut passage =
-            self.passage.get().unwrap_or(Passage { circumstances: now, entries: 0, freed: 0 });
+            self.passage.get().unwrap_or(ClockPass { circumstances: now, entries: 0, freed: 0 });
         passage.entries += entries;
         passage.freed += freed;
         if much(freed) {
-            self.pace.set(Pace::Eager);
+            self.pace.set(EvictionPace::Eager);
         }
         if passage.entries < 2 * all {
             self.passage.set(Some(passage));
@@ -143,19 +143,19 @@ impl MemoryWatch {
             // If more became evictable during the pass, earlier entries need another pass: no event
             // wakes this worker for it.
             0 if now.allow_no_more_than(passage.circumstances) => {
-                Pace::Stopped(passage.circumstances)
+                EvictionPace::Stopped(passage.circumstances)
             }
-            freed if much(freed) => Pace::Eager,
-            _ => Pace::Slow,
+            freed if much(freed) => EvictionPace::Eager,
+            _ => EvictionPace::Slow,
         });
     }
 
     /// Returns the next step for the remaining excess.
     fn next(&self, left: u64) -> Eviction {
         match self.pace.get() {
-            Pace::Eager => Eviction { at_once: left > 0, at: None },
-            Pace::Slow => Eviction::later(),
-            Pace::Stopped(_) => Eviction::default(),
+            EvictionPace::Eager => Eviction { at_once: left > 0, at: None },
+            EvictionPace::Slow => Eviction::later(),
+            EvictionPace::Stopped(_) => Eviction::default(),
         }
     }
 }
@@ -201,9 +201,9 @@ impl WorkerTransactions {
         // Other workers check what they allocate themselves.
         let allocated = engine.memory.of_this_thread();
         let moved = allocated.abs_diff(watch.allocated.get());
-        let much = moved >= if idle { IDLE_LOOK_BYTES } else { LOOK_BYTES };
+        let much = moved >= if idle { IDLE_BYTES_PER_CHECK } else { BYTES_PER_CHECK };
         if !engine.memory_is_short() {
-            watch.pace.set(Pace::Eager);
+            watch.pace.set(EvictionPace::Eager);
             if !much {
                 return Eviction::default();
             }
@@ -221,14 +221,14 @@ impl WorkerTransactions {
             return Eviction::later();
         };
         let durable = engine.log.durable();
-        let now = Circumstances { oldest: acting.oldest(), durable, excess };
+        let now = EvictionConditions { oldest: acting.oldest(), durable, excess };
         if watch.stops(now) {
             return Eviction::default();
         }
         // One round is enough: entries that received a second chance are checked in another turn.
         let (all, mut passed, mut freed) = (engine.entries(), 0, 0);
         while excess > 0 && passed < all.min(ENTRIES_PER_TURN) {
-            let Some((table, count)) = engine.next_stride(STRIDE) else { break };
+            let Some((table, count)) = engine.next_stride(ENTRIES_PER_CHECK) else { break };
             passed += count;
             // The catalog is small and always needed.
             if table.id == CATALOG {
@@ -242,31 +242,31 @@ impl WorkerTransactions {
             excess = excess.saturating_sub(bytes);
         }
         // If only tables without entries came next, this counts as many entries.
-        watch.pass(now, if passed == 0 { STRIDE } else { passed }, freed, all, excess);
+        watch.pass(now, if passed == 0 { ENTRIES_PER_CHECK } else { passed }, freed, all, excess);
         watch.next(excess)
     }
 
     /// Returns memory to the operating system that was freed a while ago, such as that of large
     /// values. Returns when to call again, if memory was freed recently. Called when the worker is
     /// idle.
-    pub(super) fn give_memory_back(&self) -> Option<Instant> {
+    pub(super) fn return_free_memory(&self) -> Option<Instant> {
         if cfg!(braid_simulation) {
             // A simulation must not depend on the speed of the machine.
             return None;
         }
         let watch = &self.memory;
         let (in_use, most) = (watch.in_use.get(), watch.most.get());
-        if most - in_use < GIVE_BACK_BYTES.max(most / 16) {
+        if most - in_use < RETURN_THRESHOLD_BYTES.max(most / 16) {
             watch.give_back_at.set(None);
             return None;
         }
         let now = clock::now();
-        let at = watch.give_back_at.get().unwrap_or(now + GIVE_BACK_DELAY);
+        let at = watch.give_back_at.get().unwrap_or(now + RETURN_DELAY);
         if now < at {
             watch.give_back_at.set(Some(at));
             return Some(at);
         }
-        memory::give_back();
+        memory::return_free_memory();
         watch.most.set(in_use);
         watch.give_back_at.set(None);
         None

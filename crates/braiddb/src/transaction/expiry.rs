@@ -13,11 +13,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::{OperationError, UniqueViolation};
 use super::read::SeenRecord;
-use super::value_view::Found;
-use super::write::Intent;
+use super::value_view::FoundValue;
+use super::write::WriteIntent;
 use crate::record::{EXPIRY_BYTES, Records, RecordsRef, Secondary, split_expiry, with_expiry};
 use crate::sched::contain;
 use crate::sync::clock;
@@ -110,7 +110,7 @@ impl SteadyClock {
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// The time of this transaction in milliseconds since 1970, taken at the first call.
     pub(crate) fn time(&self) -> u64 {
         self.time_used().set(true);
@@ -142,8 +142,8 @@ impl Transaction {
     pub(super) fn unexpired_found<'tx>(
         &self,
         table: &Records,
-        mut found: Found<'tx>,
-    ) -> Option<Found<'tx>> {
+        mut found: FoundValue<'tx>,
+    ) -> Option<FoundValue<'tx>> {
         self.unexpired(table, found.bytes())?;
         found.pass_bytes(EXPIRY_BYTES);
         Some(found)
@@ -204,7 +204,7 @@ impl Transaction {
         value: &[u8],
         lifetime_ms: u64,
     ) -> Result<bool, OperationError> {
-        let intent = Intent::Put(value);
+        let intent = WriteIntent::Put(value);
         self.check_write(key, &intent)?;
         self.write_expiring(table, key, intent, Some(lifetime_ms)).await
     }
@@ -218,7 +218,7 @@ impl Transaction {
         &'a self,
         table: &'a Records,
         key: &'a [u8],
-        intent: Intent<'a>,
+        intent: WriteIntent<'a>,
         lifetime_ms: Option<u64>,
     ) -> Pin<Box<dyn Future<Output = Result<bool, OperationError>> + 'a>> {
         // Boxed, so that writes to other tables do not carry its state.
@@ -232,9 +232,9 @@ impl Transaction {
             let expiry = self.time().saturating_add(lifetime_ms.unwrap_or(table.lifetime_ms()));
             let stored = with_expiry(expiry, value);
             let intent = match intent {
-                Intent::Insert(_) => Intent::Insert(&stored),
-                Intent::Update(_) => Intent::Update(&stored),
-                _ => Intent::Put(&stored),
+                WriteIntent::Insert(_) => WriteIntent::Insert(&stored),
+                WriteIntent::Update(_) => WriteIntent::Update(&stored),
+                _ => WriteIntent::Put(&stored),
             };
             let written = self.write_indexed(table, key, intent).await?;
             self.writes().borrow_mut().note_expiring(RecordsRef::new(table), expiry);
@@ -247,18 +247,18 @@ impl Transaction {
     pub(super) fn for_stored<'v>(
         &self,
         table: &Records,
-        intent: Intent<'v>,
+        intent: WriteIntent<'v>,
         stored: Option<&[u8]>,
-    ) -> Result<Intent<'v>, Result<bool, OperationError>> {
+    ) -> Result<WriteIntent<'v>, Result<bool, OperationError>> {
         if !table.expires() {
             return Ok(intent);
         }
         let has_expired = stored.is_some_and(|stored| self.unexpired(table, stored).is_none());
         match (intent, has_expired) {
-            (Intent::Insert(value), true) => Ok(Intent::Put(value)),
-            (Intent::Update(_), true) => Err(Err(OperationError::KeyNotFound)),
-            (Intent::Delete, true) | (Intent::Expire, false) => Err(Ok(false)),
-            (Intent::Expire, true) => Ok(Intent::Delete),
+            (WriteIntent::Insert(value), true) => Ok(WriteIntent::Put(value)),
+            (WriteIntent::Update(_), true) => Err(Err(OperationError::KeyNotFound)),
+            (WriteIntent::Delete, true) | (WriteIntent::Expire, false) => Err(Ok(false)),
+            (WriteIntent::Expire, true) => Ok(WriteIntent::Delete),
             (intent, _) => Ok(intent),
         }
     }
@@ -279,7 +279,7 @@ impl Transaction {
         let named = indexes.iter().find(|one| one.name() == index);
         let Some(index) = named else { return Ok(false) };
         let Some(owner) = self.owner_of(index, key).await? else { return Ok(false) };
-        self.write_indexed(table, &owner, Intent::Expire).await
+        self.write_indexed(table, &owner, WriteIntent::Expire).await
     }
 
     /// The key of the record that an entry of a unique index references.

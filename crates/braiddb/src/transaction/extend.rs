@@ -22,9 +22,9 @@
 //! it sees. Versions listed by the pruner before the extension end at a tail that this worker
 //! announced before, which is not later than the new stamp.
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::doomed::Conflict;
-use super::isolation::Mode;
+use super::isolation::TransactionMode;
 use super::read_set::NamedKeys;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -35,7 +35,7 @@ pub(super) const MAX_NOTED: usize = 64;
 /// Maximum number of extensions per attempt.
 const MAX_EXTENSIONS: u32 = 64;
 
-impl Transaction {
+impl ActiveTransaction {
     /// Moves the begin stamp to the log's tail, if the transaction is certain to write and all its
     /// reads hold there; returns whether it did. Must be called without suspension since the caller
     /// met a newer version.
@@ -61,7 +61,11 @@ impl Transaction {
         // A record that was live at its time may be expired later, and others may have read so at
         // the new stamp.
         let has_time = self.time_used().get();
-        if !few || has_time || self.mode() != Mode::Serializable || self.stale().get().is_some() {
+        if !few
+            || has_time
+            || self.mode() != TransactionMode::Serializable
+            || self.doomed_by().get().is_some()
+        {
             return false;
         }
         let tail = self.engine().log.tail();

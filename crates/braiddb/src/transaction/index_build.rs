@@ -3,24 +3,24 @@
 
 use std::ops::Bound;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::{IndexError, OperationError};
 use super::index_keys::{check_entry, keys_of};
-use super::scan::Bounds;
-use super::write::Intent;
+use super::scan::ScanBounds;
+use super::write::WriteIntent;
 use crate::record::{EncodedKey, Records, Secondary};
 use crate::types::KeyBuffer;
 
 /// The work of one transaction of an index build.
 #[derive(Debug)]
-pub(crate) struct Filled {
+pub(crate) struct IndexBuildStep {
     /// Number of records processed.
     pub(crate) records: u64,
     /// The key of the last one; `None` if no records are left.
     pub(crate) last: Option<KeyBuffer>,
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Creates the missing entries of the next records of a table, up to `most` records.
     ///
     /// A transaction that writes one of the records after this one began inserts its new keys, and
@@ -35,7 +35,7 @@ impl Transaction {
         index: &Secondary,
         after: Option<KeyBuffer>,
         most: u64,
-    ) -> Result<Filled, OperationError> {
+    ) -> Result<IndexBuildStep, OperationError> {
         // The build may have been dropped, and the index as well. A drop of the index waits only
         // for transactions that began before the index was marked.
         if index.is_dropped() {
@@ -43,12 +43,12 @@ impl Transaction {
             return Err(IndexError::NotFound { table, index }.into());
         }
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut scan = self.scan(table, Bounds { low, high: Bound::Unbounded });
+        let mut scan = self.scan(table, ScanBounds { low, high: Bound::Unbounded });
         scan.expect_records(most);
         let (mut records, mut last) = (0, None);
         while records < most {
             if !scan.load().await? {
-                return Ok(Filled { records, last: None });
+                return Ok(IndexBuildStep { records, last: None });
             }
             let (primary, stored) = scan.current().expect("loaded");
             if self.unexpired(table, stored).is_some() {
@@ -57,12 +57,12 @@ impl Transaction {
                 }
             } else {
                 // An expired record needs no entry, and its keys might conflict with others.
-                self.write_indexed(table, primary, Intent::Expire).await?;
+                self.write_indexed(table, primary, WriteIntent::Expire).await?;
             }
             (records, last) = (records + 1, Some(primary.clone()));
             scan.pass();
         }
-        Ok(Filled { records, last })
+        Ok(IndexBuildStep { records, last })
     }
 
     /// Creates the entry of a record if it is missing.
@@ -78,20 +78,20 @@ impl Transaction {
         let value = index.entry_value(primary);
         if !index.is_unique() {
             if !self.contains(entries, &key).await? {
-                self.write_record(entries, &key, Intent::Insert(value)).await?;
+                self.write_record(entries, &key, WriteIntent::Insert(value)).await?;
             }
             return Ok(());
         }
         let owner = loop {
             let Some(owner) = self.owner_of(index, &key).await? else {
-                self.write_record(entries, &key, Intent::Insert(value)).await?;
+                self.write_record(entries, &key, WriteIntent::Insert(value)).await?;
                 return Ok(());
             };
             if *owner == *primary {
                 return Ok(());
             }
             // The owner may have expired since it was inserted.
-            if !table.expires() || !self.write_indexed(table, &owner, Intent::Expire).await? {
+            if !table.expires() || !self.write_indexed(table, &owner, WriteIntent::Expire).await? {
                 break owner;
             }
         };

@@ -26,22 +26,24 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::{IndexError, OperationError, UniqueViolation};
-use super::index_keys::{Change, changes, detached};
-use super::large::{Draft, LargeRead, SeenAt, slot_value};
+use super::index_keys::{IndexKeyChange, changes, detached};
+use super::large::{LargeDraft, LargeRead, ReadMoment, slot_value};
 use super::paged::check_fits;
-use super::paged_nonblocking::{all_prefetched, not_now};
-use super::write::Intent;
+use super::paged_nonblocking::{all_prefetched, would_suspend};
+use super::write::WriteIntent;
 use crate::log::Lsn;
 use crate::page::{
-    HeldPages, Interrupted, LargeRef, Needs, NotNow, PagedTable, SlotValue, ValueBytes,
+    HeldPages, Interrupted, LargeRef, PageNeeds, PagedTable, SlotValue, ValueBytes, WouldSuspend,
 };
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Base, ColdVersion, EncodedKey, NotReady, Records, Refusal, Secondary};
+use crate::record::{
+    ColdVersion, EncodedKey, InstallBase, InstallRefusal, NotReady, Records, Secondary,
+};
 use crate::rid::Rid;
-use crate::sched::{self, Cause, Interleaved, run_now};
+use crate::sched::{self, Interleaved, WaitCause, run_now};
 
 /// The action on an index entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +58,7 @@ enum EntryWrite {
 
 /// A transaction's view of a record, valid while an operation guard is held.
 #[derive(Clone, Debug)]
-pub(super) struct Sight<'o> {
+pub(super) struct VisibleRecord<'o> {
     pub(super) value: Option<SeenBytes<'o>>,
     pub(super) rid: Option<Rid>,
     /// Identifies a value by its location: in memory, in the log, or in pieces. Copies are compared
@@ -72,7 +74,7 @@ pub(super) enum SeenBytes<'o> {
     Copied(ValueBytes),
 }
 
-impl<'o> Sight<'o> {
+impl<'o> VisibleRecord<'o> {
     /// A view of a record on a page.
     pub(super) fn copied(value: Option<ValueBytes>) -> Self {
         Self { value: value.map(SeenBytes::Copied), rid: None, location: (None, None, None) }
@@ -104,12 +106,12 @@ impl<'o> Sight<'o> {
 
 /// Values that were read from the log, and one that was assembled from pieces.
 #[derive(Debug, Default)]
-pub(super) struct Fetched {
+pub(super) struct FetchedValues {
     cold: Vec<(ColdVersion, Vec<u8>)>,
     large: Option<(LargeRef, LargeRead)>,
 }
 
-impl Fetched {
+impl FetchedValues {
     /// A value that was assembled from pieces.
     pub(super) fn large(&self, wanted: LargeRef) -> Option<&[u8]> {
         let (large, read) = self.large.as_ref()?;
@@ -118,11 +120,11 @@ impl Fetched {
 }
 
 /// Reasons why a write must wait.
-pub(super) enum Wait<'t> {
+pub(super) enum WriteWait<'t> {
     /// A value must be read from the log.
     Fetch(&'t Records, Rid, ColdVersion),
     /// The pieces of a value must be loaded.
-    Large(&'t PagedTable, LargeRef, SeenAt),
+    Large(&'t PagedTable, LargeRef, ReadMoment),
     /// Another worker is about to decide a commit.
     Undecided,
     /// The transaction itself wrote the record in the meantime, or its snapshot was extended.
@@ -131,9 +133,9 @@ pub(super) enum Wait<'t> {
     Interrupted(SmallVec<[Interrupted; 2]>),
 }
 
-pub(super) type Attempt<'t, T> = Result<Result<T, OperationError>, Wait<'t>>;
+pub(super) type WriteAttempt<'t, T> = Result<Result<T, OperationError>, WriteWait<'t>>;
 
-impl Transaction {
+impl ActiveTransaction {
     /// Writes to a table with secondary indexes, and to the indexes; or to a table with expiring
     /// records. Values are in their stored form.
     #[cold]
@@ -141,14 +143,14 @@ impl Transaction {
         &'a self,
         table: &'a Records,
         key: &'a [u8],
-        intent: Intent<'a>,
+        intent: WriteIntent<'a>,
     ) -> Pin<Box<dyn Future<Output = Result<bool, OperationError>> + 'a>> {
         // Boxed, so that writes to other tables do not carry its state.
         Box::pin(async move {
             if self.bulk_epoch(table).is_some() {
                 return self.write_bulk_indexed(table, key, intent).await;
             }
-            let mut fetched = Fetched::default();
+            let mut fetched = FetchedValues::default();
             let draft = match table.paged() {
                 Some(paged) => self.draft(paged, intent.value()).await?,
                 None => None,
@@ -156,7 +158,7 @@ impl Transaction {
             let what = (intent, draft.as_ref());
             // The set of pages that must be resident together is known once the write has met all
             // of them.
-            let (mut needs, mut held) = (Needs::new(usize::MAX), None::<HeldPages>);
+            let (mut needs, mut held) = (PageNeeds::new(usize::MAX), None::<HeldPages>);
             loop {
                 // Looked up again after an extension: the new snapshot may see records that were
                 // written since an index was listed or dropped, with or without entries.
@@ -181,19 +183,19 @@ impl Transaction {
                     Ok(Err(error))
                         if self.remove_expired_conflict(table, &indexes, &error).await? => {}
                     Ok(done) => return done,
-                    Err(Wait::Again) => {}
-                    Err(Wait::Undecided) => sched::yield_now(Cause::Undecided).await,
-                    Err(Wait::Interrupted(why)) => {
+                    Err(WriteWait::Again) => {}
+                    Err(WriteWait::Undecided) => sched::yield_now(WaitCause::Undecided).await,
+                    Err(WriteWait::Interrupted(why)) => {
                         let paged = table.paged().expect("a paged table's pages");
-                        held = Some(self.gather(paged, &mut needs, &why).await?);
+                        held = Some(self.hold_pages(paged, &mut needs, &why).await?);
                     }
-                    Err(Wait::Large(paged, large, then)) => {
+                    Err(WriteWait::Large(paged, large, then)) => {
                         // Freed before more memory is requested.
                         fetched.large = None;
                         let read = self.read_large(paged, large, usize::MAX, then).await?;
                         fetched.large = read.map(|read| (large, read));
                     }
-                    Err(Wait::Fetch(table, rid, location)) => {
+                    Err(WriteWait::Fetch(table, rid, location)) => {
                         let (record, _permit) = self.fetch(table, rid, location).await?;
                         fetched.cold.push((location, record.view().value.to_vec()));
                     }
@@ -213,17 +215,17 @@ impl Transaction {
         indexes: &'t [Arc<Secondary>],
         begin: Lsn,
         key: &[u8],
-        (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
-        fetched: &Fetched,
+        (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
+        fetched: &FetchedValues,
         are_held: bool,
-    ) -> Attempt<'t, bool> {
+    ) -> WriteAttempt<'t, bool> {
         if let Some(paged) = table.paged() {
             if let Err(error) = check_fits(paged, key) {
                 return Ok(Err(error));
             }
             let value = intent.value().map(|value| slot_value(value, draft));
             if !are_held && let Err(why) = paged.prefetch_path(key, value).await {
-                return not_now(why);
+                return would_suspend(why);
             }
         }
         let operation = reclaim::enter();
@@ -235,7 +237,9 @@ impl Transaction {
         {
             table.prefetch_head(rid).await;
         }
-        if indexes.is_empty() && matches!(intent, Intent::Put(_)) && !self.has_moved_on_from(begin)
+        if indexes.is_empty()
+            && matches!(intent, WriteIntent::Put(_))
+            && !self.has_moved_on_from(begin)
         {
             // The old value does not matter.
             let what = (intent, draft);
@@ -243,7 +247,7 @@ impl Transaction {
         }
         let old = self.see(table, key, fetched, &operation)?;
         if self.has_moved_on_from(begin) {
-            return Err(Wait::Again);
+            return Err(WriteWait::Again);
         }
         let intent = match self.for_stored(table, intent, old.bytes()) {
             Ok(intent) => intent,
@@ -276,7 +280,7 @@ impl Transaction {
             if self.has_moved_on_from(begin)
                 || !self.see(table, key, fetched, &operation)?.is_same_as(&old)
             {
-                return Err(Wait::Again);
+                return Err(WriteWait::Again);
             }
         }
         self.carry_out(table, key, (intent, draft), &old, &changes, fetched, &operation)
@@ -287,16 +291,16 @@ impl Transaction {
         &self,
         table: &'t Records,
         key: &[u8],
-        fetched: &'o Fetched,
+        fetched: &'o FetchedValues,
         operation: &'o OperationGuard,
-    ) -> Result<Sight<'o>, Wait<'t>>
+    ) -> Result<VisibleRecord<'o>, WriteWait<'t>>
     where
         Self: 'o,
     {
         if let Some(paged) = table.paged() {
             return self.see_on_page(paged, key, fetched, operation);
         }
-        let absent = Sight { value: None, rid: None, location: (None, None, None) };
+        let absent = VisibleRecord { value: None, rid: None, location: (None, None, None) };
         let Some(rid) = run_now(table.index.get(key, operation)) else { return Ok(absent) };
         // SAFETY: the transaction is active while the caller runs, which borrows it.
         match table.find_now(rid, self.view(), operation) {
@@ -306,22 +310,26 @@ impl Transaction {
                 // active.
                 let value = value.map(|value| unsafe { NonNull::from(value).as_ref() });
                 let location = (value.map(|value| NonNull::from(value).cast()), None, None);
-                Ok(Sight { value: value.map(SeenBytes::Borrowed), rid: Some(rid), location })
+                Ok(VisibleRecord {
+                    value: value.map(SeenBytes::Borrowed),
+                    rid: Some(rid),
+                    location,
+                })
             }
-            Err(NotReady::Undecided) => Err(Wait::Undecided),
+            Err(NotReady::Undecided) => Err(WriteWait::Undecided),
             Err(NotReady::InLog(location)) => {
                 let Some((_, value)) = fetched.cold.iter().find(|(at, _)| *at == location) else {
-                    return Err(Wait::Fetch(table, rid, location));
+                    return Err(WriteWait::Fetch(table, rid, location));
                 };
                 self.note_lsn(location.lsn());
                 let (value, location) = (SeenBytes::Borrowed(value), (None, Some(location), None));
-                Ok(Sight { value: Some(value), rid: Some(rid), location })
+                Ok(VisibleRecord { value: Some(value), rid: Some(rid), location })
             }
         }
     }
 
     /// Adds the view of a record to the read set.
-    fn note_sight(&self, table: &Records, key: &[u8], sight: &Sight<'_>) {
+    fn note_sight(&self, table: &Records, key: &[u8], sight: &VisibleRecord<'_>) {
         match (sight.rid, &sight.value) {
             _ if table.paged().is_some() => self.note_key(table, key),
             (Some(rid), Some(_)) => self.note_record(table, rid, key),
@@ -338,12 +346,12 @@ impl Transaction {
         &self,
         table: &'t Records,
         key: &[u8],
-        what @ (_, draft): (Intent<'_>, Option<&Draft<'_>>),
-        old: &Sight<'_>,
-        changes: &[Change<'t>],
-        fetched: &Fetched,
+        what @ (_, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
+        old: &VisibleRecord<'_>,
+        changes: &[IndexKeyChange<'t>],
+        fetched: &FetchedValues,
         operation: &OperationGuard,
-    ) -> Attempt<'t, bool> {
+    ) -> WriteAttempt<'t, bool> {
         let mut writes = Vec::with_capacity(changes.len());
         for change in changes {
             match self.decide_entry(table, key, change, fetched, operation)? {
@@ -369,11 +377,11 @@ impl Transaction {
         &self,
         table: &'t Records,
         key: &[u8],
-        what: (Intent<'_>, Option<&Draft<'_>>),
-        changes: &[Change<'t>],
+        what: (WriteIntent<'_>, Option<&LargeDraft<'_>>),
+        changes: &[IndexKeyChange<'t>],
         writes: Vec<EntryWrite>,
         operation: &OperationGuard,
-    ) -> Attempt<'t, bool> {
+    ) -> WriteAttempt<'t, bool> {
         let keep = self.writes_to_keep();
         match self.write_now(table, key, what, keep, operation)? {
             Ok(true) => {}
@@ -399,10 +407,10 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        change: &Change<'t>,
-        fetched: &Fetched,
+        change: &IndexKeyChange<'t>,
+        fetched: &FetchedValues,
         operation: &OperationGuard,
-    ) -> Attempt<'t, EntryWrite> {
+    ) -> WriteAttempt<'t, EntryWrite> {
         let index = change.index;
         if change.gained {
             let free =
@@ -430,9 +438,9 @@ impl Transaction {
     fn check_free<'t>(
         &self,
         table: &Records,
-        change: &Change<'t>,
+        change: &IndexKeyChange<'t>,
         operation: &OperationGuard,
-    ) -> Attempt<'t, ()> {
+    ) -> WriteAttempt<'t, ()> {
         let entries: &'t Records = change.index.entries();
         let there = match entries.paged() {
             Some(paged) => self.is_there_now(entries, paged, &change.entry, operation)?,
@@ -459,11 +467,11 @@ impl Transaction {
         let Some(rid) = found else { return Ok(false) };
         let base = match entries.base(rid, self.view(), operation) {
             Ok(base) => base,
-            Err(Refusal::Dead) => return Ok(false),
-            Err(Refusal::Conflict) => return Err(self.conflict_at(entries, key)),
-            Err(Refusal::Newer) => return Err(self.conflict_with_newer(entries, key)),
+            Err(InstallRefusal::Dead) => return Ok(false),
+            Err(InstallRefusal::Conflict) => return Err(self.conflict_at(entries, key)),
+            Err(InstallRefusal::Newer) => return Err(self.conflict_with_newer(entries, key)),
         };
-        if let Base::Committed(_, lsn) = base {
+        if let InstallBase::Committed(_, lsn) = base {
             self.note_lsn(lsn);
         }
         if base.is_tombstone() {
@@ -477,25 +485,25 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        change: &Change<'t>,
+        change: &IndexKeyChange<'t>,
         write: EntryWrite,
         keep: u32,
         operation: &OperationGuard,
-    ) -> Attempt<'t, ()> {
+    ) -> WriteAttempt<'t, ()> {
         let (index, entry) = (change.index, &change.entry);
         let value = index.entry_value(key);
         let write_now =
             |intent| self.write_now(index.entries(), entry, (intent, None), keep, operation);
         let as_expected = match write {
-            EntryWrite::Keep(owner) => write_now(Intent::Update(&owner))?,
-            EntryWrite::Insert => match write_now(Intent::Insert(value))? {
+            EntryWrite::Keep(owner) => write_now(WriteIntent::Update(&owner))?,
+            EntryWrite::Insert => match write_now(WriteIntent::Insert(value))? {
                 Err(OperationError::KeyExists) => Ok(false),
                 inserted => inserted,
             },
-            EntryWrite::Remove => write_now(Intent::Delete)?,
+            EntryWrite::Remove => write_now(WriteIntent::Delete)?,
             EntryWrite::Bury if is_planted(Bug::MissingEntryNotBuried) => Ok(true),
-            EntryWrite::Bury => match write_now(Intent::Insert(value))? {
-                Ok(_) => write_now(Intent::Delete)?,
+            EntryWrite::Bury => match write_now(WriteIntent::Insert(value))? {
+                Ok(_) => write_now(WriteIntent::Delete)?,
                 refused => refused,
             },
         };
@@ -512,14 +520,14 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        what: (Intent<'_>, Option<&Draft<'_>>),
+        what: (WriteIntent<'_>, Option<&LargeDraft<'_>>),
         keep: u32,
         operation: &OperationGuard,
-    ) -> Attempt<'t, bool> {
+    ) -> WriteAttempt<'t, bool> {
         match table.paged() {
-            Some(paged) => {
-                self.write_paged_now(table, paged, key, what, keep, operation).or_else(not_now)
-            }
+            Some(paged) => self
+                .write_paged_now(table, paged, key, what, keep, operation)
+                .or_else(would_suspend),
             None => Ok(run_now(self.write_record(table, key, what.0))),
         }
     }
@@ -532,7 +540,11 @@ fn inconsistent(table: &Records, index: &Secondary) -> OperationError {
 }
 
 /// Prefetches the path to an entry into the processor's caches.
-async fn prefetch_entry_path(entries: &Records, key: &[u8], value: &[u8]) -> Result<(), NotNow> {
+async fn prefetch_entry_path(
+    entries: &Records,
+    key: &[u8],
+    value: &[u8],
+) -> Result<(), WouldSuspend> {
     if let Some(paged) = entries.paged() {
         return paged.prefetch_path(key, Some(SlotValue::Here(value))).await;
     }

@@ -4,14 +4,14 @@
 use std::ops::Bound;
 use std::rc::Rc;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::index_keys::keys_of;
 use super::index_scan::split_entry;
-use super::scan::Bounds;
+use super::scan::ScanBounds;
 use super::worker::WorkerTransactions;
 use crate::record::{Records, Secondary};
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::types::KeyBuffer;
 
 /// Number of records or entries checked per snapshot.
@@ -43,13 +43,13 @@ pub(crate) async fn check_index(
             if after.is_none() {
                 break;
             }
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
     }
     Ok(problems)
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Checks the next records of the table, or entries of the index. Returns the last key, if more
     /// may follow.
     async fn check_some(
@@ -61,7 +61,7 @@ impl Transaction {
         problems: &mut Vec<String>,
     ) -> Result<Option<KeyBuffer>, OperationError> {
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut scan = self.scan(scanned, Bounds { low, high: Bound::Unbounded });
+        let mut scan = self.scan(scanned, ScanBounds { low, high: Bound::Unbounded });
         scan.expect_records(BATCH);
         let (mut looked_at, mut last) = (0, None);
         while looked_at < BATCH {

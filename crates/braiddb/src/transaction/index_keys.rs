@@ -12,7 +12,7 @@ use crate::types::KeyBuffer;
 
 /// An index key that a record gains or loses.
 #[derive(Debug)]
-pub(super) struct Change<'i> {
+pub(super) struct IndexKeyChange<'i> {
     pub(super) index: &'i Secondary,
     /// The key of its entry.
     pub(super) entry: KeyBuffer,
@@ -26,7 +26,7 @@ pub(super) fn changes<'i>(
     key: &[u8],
     old: Option<&[u8]>,
     new: Option<&[u8]>,
-) -> Result<Vec<Change<'i>>, OperationError> {
+) -> Result<Vec<IndexKeyChange<'i>>, OperationError> {
     let mut changes = Vec::new();
     for index in indexes {
         let (old, new) = (keys_of(table, index, old)?, keys_of(table, index, new)?);
@@ -48,7 +48,7 @@ pub(super) fn changes<'i>(
             };
             let entry = index.entry_key(part.expect("peeked"), key);
             check_entry(index, &entry)?;
-            changes.push(Change { index, entry, gained });
+            changes.push(IndexKeyChange { index, entry, gained });
         }
     }
     Ok(changes)

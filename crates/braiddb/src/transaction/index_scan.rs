@@ -11,13 +11,13 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::abort::Moment;
-use super::context::Transaction;
+use super::abort::WriteMoment;
+use super::context::ActiveTransaction;
 use super::error::{IndexError, OperationError};
 use super::index_keys::keys_of_value;
-use super::progress::Progress;
-use super::scan::{Bounds, Direction, Scan};
-use super::value_view::Found;
+use super::progress::ScanProgress;
+use super::scan::{Direction, RecordScan, ScanBounds};
+use super::value_view::FoundValue;
 use crate::record::{Records, Secondary};
 use crate::sched::{Interleaved, Panic, contain};
 use crate::types::KeyBuffer;
@@ -27,23 +27,23 @@ const BATCH: u64 = 32;
 
 /// A scan of an index.
 #[derive(Debug)]
-pub(crate) struct IndexScan<'tx> {
-    transaction: &'tx Transaction,
+pub(crate) struct IndexRecordScan<'tx> {
+    transaction: &'tx ActiveTransaction,
     table: Arc<Records>,
     index: Arc<Secondary>,
-    bounds: Bounds,
+    bounds: ScanBounds,
     direction: Direction,
     /// False if only entries are read.
     reads_records: bool,
-    progress: Progress,
+    progress: ScanProgress,
     /// Created when the first record is requested, and again after a rollback undid what was read
     /// ahead.
-    entries: Option<Scan<'tx>>,
+    entries: Option<RecordScan<'tx>>,
     /// Entries whose records are not read yet, in order.
     pending: Vec<FoundEntry>,
-    ready: VecDeque<Hit>,
+    ready: VecDeque<IndexHit>,
     /// The transaction's state when the first of them was found.
-    found_at: Moment,
+    found_at: WriteMoment,
 }
 
 /// An index entry whose record is not read yet.
@@ -55,7 +55,7 @@ struct FoundEntry {
 
 /// An entry and the record that it references.
 #[derive(Debug)]
-pub(crate) struct Hit {
+pub(crate) struct IndexHit {
     /// The index key, encoded as a part of a tuple.
     pub(crate) part: KeyBuffer,
     /// The record's key.
@@ -64,7 +64,7 @@ pub(crate) struct Hit {
     pub(crate) value: Vec<u8>,
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Checks that the transaction may read an index.
     ///
     /// # Errors
@@ -88,16 +88,16 @@ impl Transaction {
         &self,
         table: &Arc<Records>,
         index: &Arc<Secondary>,
-        bounds: Bounds,
-    ) -> IndexScan<'_> {
-        IndexScan {
+        bounds: ScanBounds,
+    ) -> IndexRecordScan<'_> {
+        IndexRecordScan {
             transaction: self,
             table: table.clone(),
             index: index.clone(),
             bounds,
             direction: Direction::Forward,
             reads_records: true,
-            progress: Progress::new(),
+            progress: ScanProgress::new(),
             entries: None,
             pending: Vec::new(),
             ready: VecDeque::new(),
@@ -114,7 +114,7 @@ impl Transaction {
         table: &Records,
         index: &Secondary,
         part: &[u8],
-    ) -> Result<Option<(KeyBuffer, Found<'_>)>, OperationError> {
+    ) -> Result<Option<(KeyBuffer, FoundValue<'_>)>, OperationError> {
         assert!(index.is_unique(), "a key leads to one record");
         loop {
             let before = self.moment();
@@ -145,7 +145,7 @@ pub(super) fn split_entry<'e>(
     Ok(entry.split_at(part_bytes))
 }
 
-impl<'tx> IndexScan<'tx> {
+impl<'tx> IndexRecordScan<'tx> {
     /// Sets the direction; only before the first record.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         if self.entries.is_some() {
@@ -154,7 +154,7 @@ impl<'tx> IndexScan<'tx> {
         self.direction = direction;
     }
 
-    /// Limits [`IndexScan::next`] to `count` more records.
+    /// Limits [`IndexRecordScan::next`] to `count` more records.
     pub(crate) fn limit(&mut self, count: u64) {
         self.progress.limit(count);
     }
@@ -169,12 +169,12 @@ impl<'tx> IndexScan<'tx> {
         self.progress.give();
     }
 
-    /// Moves past the returned entry and loads the next, like [`IndexScan::load`]; also `false`
-    /// once the limit is reached. The caller then returns the entry ([`IndexScan::give`]), or it
+    /// Moves past the returned entry and loads the next, like [`IndexRecordScan::load`]; also `false`
+    /// once the limit is reached. The caller then returns the entry ([`IndexRecordScan::give`]), or it
     /// stays the next one.
     ///
     /// # Errors
-    /// Those of [`IndexScan::load`].
+    /// Those of [`IndexRecordScan::load`].
     pub(crate) async fn next(&mut self) -> Result<bool, OperationError> {
         if self.progress.passes() {
             self.pass();
@@ -191,14 +191,14 @@ impl<'tx> IndexScan<'tx> {
         self.reads_records = self.table.expires();
     }
 
-    /// Makes [`IndexScan::current`] the next entry; `false` at the end of the range. A dropped
+    /// Makes [`IndexRecordScan::current`] the next entry; `false` at the end of the range. A dropped
     /// future or an error loses nothing.
     ///
     /// # Errors
     /// Those of a scan and of `get`.
     async fn load(&mut self) -> Result<bool, OperationError> {
         loop {
-            self.forget_taken_back();
+            self.forget_rolled_back();
             if !self.ready.is_empty() {
                 return Ok(true);
             }
@@ -213,7 +213,7 @@ impl<'tx> IndexScan<'tx> {
     }
 
     /// The loaded entry and its record.
-    pub(crate) fn current(&self) -> Option<&Hit> {
+    pub(crate) fn current(&self) -> Option<&IndexHit> {
         self.ready.front()
     }
 
@@ -230,7 +230,7 @@ impl<'tx> IndexScan<'tx> {
 
     /// Restarts after the last returned entry, if the transaction was rolled back to a savepoint
     /// since. Entries read ahead may include undone writes, and miss records that those had hidden.
-    fn forget_taken_back(&mut self) {
+    fn forget_rolled_back(&mut self) {
         if self.found_at.rollbacks != self.transaction.moment().rollbacks {
             self.found_at = self.transaction.moment();
             self.pending.clear();
@@ -300,7 +300,7 @@ impl<'tx> IndexScan<'tx> {
                 continue;
             }
             let (part, primary) = (found.part.clone(), found.primary.clone());
-            hits.push_back(Hit { part, primary, value });
+            hits.push_back(IndexHit { part, primary, value });
         }
         self.pending.clear();
         self.ready = hits;

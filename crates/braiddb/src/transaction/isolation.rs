@@ -40,7 +40,7 @@ pub enum Certifier {
 /// Internal mode of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Mode {
+pub(crate) enum TransactionMode {
     /// Reads are noted, and certified if it writes.
     Serializable,
     /// Reads are noted, and certified by the serial safety net.
@@ -55,18 +55,18 @@ pub(crate) enum Mode {
     ReadOnly,
 }
 
-impl Mode {
+impl TransactionMode {
     /// Returns whether reads are noted.
     #[inline(always)]
     pub(super) fn notes(self) -> bool {
-        (self as u8) < Mode::Snapshot as u8
+        (self as u8) < TransactionMode::Snapshot as u8
     }
 
     pub(super) fn is_read_only(self) -> bool {
         match self {
             #[cfg(feature = "experiment")]
-            Mode::SafetyNetReadOnly => true,
-            mode => mode == Mode::ReadOnly,
+            TransactionMode::SafetyNetReadOnly => true,
+            mode => mode == TransactionMode::ReadOnly,
         }
     }
 
@@ -74,7 +74,7 @@ impl Mode {
     #[inline(always)]
     pub(super) fn is_safety_net(self) -> bool {
         #[cfg(feature = "experiment")]
-        return matches!(self, Mode::SafetyNet | Mode::SafetyNetReadOnly);
+        return matches!(self, TransactionMode::SafetyNet | TransactionMode::SafetyNetReadOnly);
         #[cfg(not(feature = "experiment"))]
         false
     }
@@ -84,8 +84,8 @@ impl Mode {
     #[cold]
     pub(super) fn under_safety_net(self) -> Self {
         match self {
-            Mode::Serializable => Mode::SafetyNet,
-            Mode::ReadOnly => Mode::SafetyNetReadOnly,
+            TransactionMode::Serializable => TransactionMode::SafetyNet,
+            TransactionMode::ReadOnly => TransactionMode::SafetyNetReadOnly,
             other => other,
         }
     }
@@ -101,11 +101,11 @@ impl Engine {
     }
 }
 
-impl From<Isolation> for Mode {
+impl From<Isolation> for TransactionMode {
     fn from(isolation: Isolation) -> Self {
         match isolation {
-            Isolation::Serializable => Mode::Serializable,
-            Isolation::Snapshot => Mode::Snapshot,
+            Isolation::Serializable => TransactionMode::Serializable,
+            Isolation::Snapshot => TransactionMode::Snapshot,
         }
     }
 }

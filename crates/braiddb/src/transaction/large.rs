@@ -1,10 +1,10 @@
 //! Reads and writes of large values by transactions. The format is in `page/large.rs`.
 //!
 //! The pieces of a value are written before its record, and this may wait for pages. They form a
-//! [`Draft`], which is discarded unless a write of the transaction references it. A reader finds
+//! [`LargeDraft`], which is discarded unless a write of the transaction references it. A reader finds
 //! the value's location like any value. Then it loads the pieces, many pages at a time, with
 //! admission by bytes. Only the transaction's own actions can change what it sees in the meantime;
-//! then it reads again ([`SeenAt`]).
+//! then it reads again ([`ReadMoment`]).
 //!
 //! Values that no snapshot can see any more are discarded. A task of the worker removes their
 //! pieces, and may load pages for that. Invariant: a value is discarded exactly once, by the owner
@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use super::abort::Moment;
-use super::context::Transaction;
+use super::abort::WriteMoment;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::paged::RequiredPages;
 use super::paged_scan::MAX_READ_AHEAD;
@@ -27,10 +27,10 @@ use super::reading::ReadPermit;
 use super::worker::WorkerTransactions;
 use crate::log::{LogError, Lsn};
 use crate::page::{
-    Admitted, HeldPages, Interrupted, LargeRef, LargeValues, NotNow, PageError, PagedTable,
-    Progress, SlotValue,
+    Admitted, HeldPages, Interrupted, LargeReadProgress, LargeRef, LargeValues, PageError,
+    PagedTable, SlotValue, WouldSuspend,
 };
-use crate::sched::{self, Cause, Job};
+use crate::sched::{self, Job, WaitCause};
 use crate::sync::clock;
 
 /// Number of pieces that a task processes before it yields.
@@ -38,17 +38,17 @@ const PIECES_PER_STEP: u32 = 16;
 /// Maximum number of such steps without a yield.
 const MAX_STEPS: usize = 16;
 /// Delay before the next attempt after a page could not be loaded.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A value to remove.
-pub(super) type Discarded = (Arc<LargeValues>, LargeRef);
+pub(super) type DiscardedValue = (Arc<LargeValues>, LargeRef);
 
 /// State of a transaction when it read something. While the state is unchanged, the transaction
 /// sees the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SeenAt {
+pub(super) struct ReadMoment {
     begin: Lsn,
-    moment: Moment,
+    moment: WriteMoment,
 }
 
 /// A large value that was read.
@@ -62,14 +62,14 @@ pub(super) struct LargeRead {
 /// A value whose pieces are written, for a record that is not written yet. Discarded when dropped,
 /// unless a write of the transaction references it.
 #[derive(Debug)]
-pub(super) struct Draft<'tx> {
-    transaction: &'tx Transaction,
+pub(super) struct LargeDraft<'tx> {
+    transaction: &'tx ActiveTransaction,
     values: Arc<LargeValues>,
     large: LargeRef,
     is_written: Cell<bool>,
 }
 
-impl Draft<'_> {
+impl LargeDraft<'_> {
     /// Sets whether a write of the transaction references the value, and so owns it.
     pub(super) fn set_written(&self, is_written: bool) {
         self.is_written.set(is_written);
@@ -81,7 +81,7 @@ impl Draft<'_> {
     }
 }
 
-impl Drop for Draft<'_> {
+impl Drop for LargeDraft<'_> {
     fn drop(&mut self) {
         if self.is_written.get() {
             self.values.note_settled(self.large);
@@ -92,18 +92,18 @@ impl Drop for Draft<'_> {
 }
 
 /// The slot contents for a value on a page.
-pub(super) fn slot_value<'v>(value: &'v [u8], draft: Option<&Draft<'_>>) -> SlotValue<'v> {
+pub(super) fn slot_value<'v>(value: &'v [u8], draft: Option<&LargeDraft<'_>>) -> SlotValue<'v> {
     draft.map_or(SlotValue::Here(value), |draft| SlotValue::Elsewhere(draft.large))
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// The transaction's current state.
-    pub(super) fn seen_at(&self) -> SeenAt {
-        SeenAt { begin: self.begin(), moment: self.moment() }
+    pub(super) fn seen_at(&self) -> ReadMoment {
+        ReadMoment { begin: self.begin(), moment: self.moment() }
     }
 
     /// Returns whether the transaction still sees what it saw then.
-    pub(super) fn is_still(&self, then: SeenAt) -> bool {
+    pub(super) fn is_still(&self, then: ReadMoment) -> bool {
         self.seen_at() == then
     }
 
@@ -115,7 +115,7 @@ impl Transaction {
         &'a self,
         paged: &PagedTable,
         value: Option<&[u8]>,
-    ) -> Result<Option<Draft<'a>>, OperationError> {
+    ) -> Result<Option<LargeDraft<'a>>, OperationError> {
         match value {
             Some(value) if value.len() > paged.max_inline_value_bytes() => {
                 Ok(Some(self.write_draft(paged, value).await?))
@@ -130,14 +130,15 @@ impl Transaction {
         &'a self,
         paged: &'v PagedTable,
         value: &'v [u8],
-    ) -> Pin<Box<dyn Future<Output = Result<Draft<'a>, OperationError>> + 'v>>
+    ) -> Pin<Box<dyn Future<Output = Result<LargeDraft<'a>, OperationError>> + 'v>>
     where
         'a: 'v,
     {
         Box::pin(async move {
             let values = paged.make_large().await?.clone();
             let large = values.name(value.len());
-            let draft = Draft { transaction: self, values, large, is_written: Cell::new(false) };
+            let draft =
+                LargeDraft { transaction: self, values, large, is_written: Cell::new(false) };
             for piece in 0..draft.values.pieces(large) {
                 if piece % PIECES_PER_STEP == 0 {
                     sched::count_steps(PIECES_PER_STEP).await;
@@ -169,7 +170,7 @@ impl Transaction {
         paged: &'a PagedTable,
         large: LargeRef,
         most: usize,
-        then: SeenAt,
+        then: ReadMoment,
     ) -> Pin<Box<dyn Future<Output = Result<Option<LargeRead>, OperationError>> + 'a>> {
         Box::pin(async move {
             let values = paged.large().expect("created before any large value");
@@ -184,17 +185,17 @@ impl Transaction {
                 let read = reader.read_on(held.is_some()).await;
                 drop(held.take());
                 let why = match read {
-                    Ok(Progress::More) => continue,
-                    Ok(Progress::All) => {
+                    Ok(LargeReadProgress::More) => continue,
+                    Ok(LargeReadProgress::All) => {
                         return Ok(Some(LargeRead { value: reader.into_bytes(), permit }));
                     }
-                    Ok(Progress::Gone) if !self.is_still(then) => return Ok(None),
-                    Ok(Progress::Gone) => {
+                    Ok(LargeReadProgress::Gone) if !self.is_still(then) => return Ok(None),
+                    Ok(LargeReadProgress::Gone) => {
                         let bytes = large.bytes();
                         return Err(OperationError::storage(LogError::ValueNotWhole { bytes }));
                     }
-                    Err(NotNow::Failed(error)) => return Err(error.into()),
-                    Err(NotNow::Interrupted(why)) => why,
+                    Err(WouldSuspend::Failed(error)) => return Err(error.into()),
+                    Err(WouldSuspend::Interrupted(why)) => why,
                 };
                 let Some(admitted) = &permit else {
                     // Restarts from the first piece, so that no task waits for admission while it
@@ -218,7 +219,7 @@ impl Transaction {
                     (needs, read_before) = (values.needs(), reader.bytes_read());
                 }
                 let mut with_ahead = needs.and(all.len() - 1);
-                held = match paged.gather(&mut with_ahead, &all, admitted()).await {
+                held = match paged.hold_pages(&mut with_ahead, &all, admitted()).await {
                     Ok(held) => {
                         needs.add(&[why]);
                         ahead = (2 * ahead).clamp(1, MAX_READ_AHEAD);
@@ -228,7 +229,7 @@ impl Transaction {
                     // Errors of pages read ahead are reported to the task that needs them.
                     Err(_) => {
                         ahead = 0;
-                        Some(paged.gather(&mut needs, &[why], admitted()).await?)
+                        Some(paged.hold_pages(&mut needs, &[why], admitted()).await?)
                     }
                 };
             }
@@ -268,7 +269,7 @@ async fn discard_all() {
             // Other values are tried first next time: their pages may be loadable.
             worker.discarded.borrow_mut().push_back((values, large));
             tracing::warn!("cannot remove unused large values yet, will retry: {error}");
-            worker.discard_at.set(Some(clock::now() + AGAIN));
+            worker.discard_at.set(Some(clock::now() + RETRY_DELAY));
             break;
         }
     }
@@ -285,7 +286,7 @@ async fn remove(
     for piece in (0..values.pieces(large)).rev() {
         let waiting = worker.discarded.borrow().len().min(MAX_STEPS) as u32;
         if piece % (PIECES_PER_STEP * (1 + waiting)) == 0 {
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
             if worker.engine().checkpoints.stopping() {
                 return Ok(());
             }

@@ -12,46 +12,46 @@
 use std::time::{Duration, Instant};
 
 use super::worker::WorkerTransactions;
-use crate::page::{HeldPages, Needs, PageError, Untidy};
+use crate::page::{HeldPages, PageError, PageNeeds, PendingCleanup};
 use crate::record::{Records, RecordsRef};
-use crate::sched::{self, Cause, Job};
+use crate::sched::{self, Job, WaitCause};
 use crate::sync::clock;
 use crate::types::KeyBuffer;
 
 /// Delay before the next attempt after a page could not be loaded or written.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of leaves processed without a yield.
 const MAX_CONCURRENT: usize = 16;
 
 /// A leaf to clean up: the one that covers a key of a table.
 #[derive(Debug)]
-pub(super) struct UntidyLeaf {
+pub(super) struct LeafCleanup {
     table: RecordsRef,
     key: KeyBuffer,
-    what: Untidy,
+    what: PendingCleanup,
 }
 
 impl WorkerTransactions {
     /// Queues the leaf of a key for cleanup.
-    pub(super) fn have_tidied(&self, table: RecordsRef, key: &[u8], what: Untidy) {
+    pub(super) fn enqueue_leaf_cleanup(&self, table: RecordsRef, key: &[u8], what: PendingCleanup) {
         let mut copy = KeyBuffer::new();
         copy.extend_from_slice(key);
-        self.untidy.borrow_mut().push_back(UntidyLeaf { table, key: copy, what });
+        self.cleanup.borrow_mut().push_back(LeafCleanup { table, key: copy, what });
     }
 
     /// Dequeues the leaves of a table that is about to be dropped.
-    pub(super) fn forget_untidy(&self, table: &Records) {
-        self.untidy.borrow_mut().retain(|one| one.table != RecordsRef::new(table));
+    pub(super) fn forget_leaf_cleanups(&self, table: &Records) {
+        self.cleanup.borrow_mut().retain(|one| one.table != RecordsRef::new(table));
     }
 
     /// The cleanup task, if it is needed and not running. Also returns when to ask again, if it is
     /// not due yet.
-    pub(super) fn tidy_job(&self) -> (Option<Job>, Option<Instant>) {
+    pub(super) fn leaf_cleanup_job(&self) -> (Option<Job>, Option<Instant>) {
         let engine = self.engine();
         let Some(pages) = engine.pages().filter(|_| !engine.checkpoints.stopping()) else {
             return (None, None);
         };
-        let is_due = !self.untidy.borrow().is_empty() || pages.has_to_free();
+        let is_due = !self.cleanup.borrow().is_empty() || pages.has_to_free();
         if !is_due || self.tidying.get() {
             return (None, None);
         }
@@ -60,59 +60,59 @@ impl WorkerTransactions {
             return (None, at);
         }
         if pages.has_failed_lately() {
-            let at = Some(clock::now() + AGAIN);
+            let at = Some(clock::now() + RETRY_DELAY);
             self.tidy_at.set(at);
             return (None, at);
         }
         self.tidying.set(true);
-        (Some(Box::new(|| Box::pin(tidy_all()))), None)
+        (Some(Box::new(|| Box::pin(clean_up_leaves()))), None)
     }
 }
 
-async fn tidy_all() {
+async fn clean_up_leaves() {
     let worker = WorkerTransactions::current();
-    if let Err(error) = try_tidy_all(&worker).await {
+    if let Err(error) = try_clean_up_leaves(&worker).await {
         // Other leaves are tried first next time: their pages may be loadable.
-        let mut untidy = worker.untidy.borrow_mut();
-        if let Some(first) = untidy.pop_front() {
-            untidy.push_back(first);
+        let mut cleanup = worker.cleanup.borrow_mut();
+        if let Some(first) = cleanup.pop_front() {
+            cleanup.push_back(first);
         }
         tracing::warn!("cannot clean up pages yet, will retry: {error}");
-        worker.tidy_at.set(Some(clock::now() + AGAIN));
+        worker.tidy_at.set(Some(clock::now() + RETRY_DELAY));
     }
     worker.tidying.set(false);
 }
 
-async fn try_tidy_all(worker: &WorkerTransactions) -> Result<(), PageError> {
+async fn try_clean_up_leaves(worker: &WorkerTransactions) -> Result<(), PageError> {
     let is_stopping = || worker.engine().checkpoints.stopping();
     if let Some(pages) = worker.engine().pages() {
         pages.free_left(is_stopping).await?;
     }
     // Pages that the first in the queue needs resident; they are held until it has been retried.
-    let (mut there, mut done) = (None::<(Needs, HeldPages)>, 0);
+    let (mut there, mut done) = (None::<(PageNeeds, HeldPages)>, 0);
     while !is_stopping() {
-        let Some(mut one) = worker.untidy.borrow_mut().pop_front() else { break };
+        let Some(mut one) = worker.cleanup.borrow_mut().pop_front() else { break };
         let mended = {
             // SAFETY: it was queued, so its table exists.
             let table = unsafe { one.table.get() };
             let paged = table.paged().expect("a leaf of a paged table");
-            let tidied = paged.tidy_leaf(&one.key, &mut one.what);
+            let tidied = paged.clean_up_leaf(&one.key, &mut one.what);
             let needs = there.take().map(|(needs, _held)| needs);
             match tidied {
                 Ok(()) => None,
-                Err(why) => Some(paged.mend(needs.unwrap_or_else(|| paged.needs_to_tidy()), why)),
+                Err(why) => Some(paged.mend(needs.unwrap_or_else(|| paged.cleanup_needs()), why)),
             }
         };
         let Some(mended) = mended else {
             done += 1;
-            let waiting = worker.untidy.borrow().len();
+            let waiting = worker.cleanup.borrow().len();
             if done % (1 + waiting.min(MAX_CONCURRENT - 1)) == 0 {
-                sched::yield_now(Cause::Memory).await;
+                sched::yield_now(WaitCause::Memory).await;
             }
             continue;
         };
         // Queued while this waits, because the table may be dropped.
-        worker.untidy.borrow_mut().push_front(one);
+        worker.cleanup.borrow_mut().push_front(one);
         there = Some(mended.await?);
     }
     Ok(())

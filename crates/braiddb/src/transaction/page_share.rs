@@ -18,18 +18,18 @@ use std::time::Instant;
 
 use super::evict::{Eviction, SLOW_DELAY};
 use super::worker::WorkerTransactions;
-use crate::page::Shrunk;
+use crate::page::ShrinkResult;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::clock;
 
 /// Frames requested by all workers, and bytes allocated or freed by one worker, before it checks
 /// again.
-const LOOK_WANTED: u64 = 8;
-const LOOK_BYTES: u64 = 64 << 10;
+const FRAMES_PER_CHECK: u64 = 8;
+const BYTES_PER_CHECK: u64 = 64 << 10;
 /// Maximum number of frames whose memory is returned per turn.
-pub(super) const SHRINK: usize = 64;
+pub(super) const MAX_SHRINK_FRAMES: usize = 64;
 /// Divisor: the fraction of the room by which the share moves per check, at most.
-const STEP: u64 = 8;
+const SHARE_STEP_DIVISOR: u64 = 8;
 
 /// The share of pages in the memory budget.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct PageShare {
 
 /// Current use of memory.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Use {
+pub(super) struct MemoryUse {
     /// The budget less everything except the allocator and pages.
     pub(super) room: u64,
     /// Part of the room that is kept free, because workers measure their allocations only at
@@ -68,12 +68,12 @@ pub(super) struct PageWatch {
     allocated: Cell<i64>,
     /// Set if frames exceeded their limit at that check.
     shrinking: Cell<bool>,
-    rest: Cell<Option<Rest>>,
+    rest: Cell<Option<EvictionPause>>,
 }
 
 /// A pause after pages above their limit could not be evicted.
 #[derive(Clone, Copy, Debug)]
-struct Rest {
+struct EvictionPause {
     /// When to retry, unless more of the operations that block eviction end before.
     until: Instant,
     ended: u64,
@@ -90,14 +90,14 @@ impl PageShare {
         self.target.load(Ordering::Relaxed)
     }
 
-    pub(super) fn note_brought_back(&self, bytes: u64) {
+    pub(super) fn note_loaded(&self, bytes: u64) {
         // Relaxed: a statistic, ordered with nothing.
         self.brought_back.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Bytes that pages may use now.
-    pub(super) fn limit(&self, used: &Use) -> u64 {
-        let Use { room, slack, in_use, versions, cost, pages, wanted } = *used;
+    pub(super) fn limit(&self, used: &MemoryUse) -> u64 {
+        let MemoryUse { room, slack, in_use, versions, cost, pages, wanted } = *used;
         let cost = |bytes: u64| bytes / 1024 * cost;
         let kept = in_use.saturating_sub(versions);
         let most = room.saturating_sub(cost(kept)).saturating_sub(slack);
@@ -108,7 +108,7 @@ impl PageShare {
         // here and below: statistics.
         let brought_back = self.brought_back.swap(0, Ordering::Relaxed);
         let brought_back = if free < pages + slack { brought_back } else { 0 };
-        let step = room / STEP;
+        let step = room / SHARE_STEP_DIVISOR;
         let (wanted, brought_back) = (wanted.min(step), cost(brought_back).min(step));
         // Of two concurrent checks one change may be lost; the next misses correct that.
         let target = (self.target() + wanted).saturating_sub(brought_back).clamp(least, most);
@@ -124,8 +124,9 @@ impl WorkerTransactions {
         let Some(pages) = engine.shared_pages() else { return Eviction::default() };
         let allocated = engine.memory.of_this_thread();
         let moved = allocated.abs_diff(watch.allocated.get());
-        let changed =
-            pages.wanted() >= LOOK_WANTED || moved >= LOOK_BYTES || engine.memory_is_short();
+        let changed = pages.wanted() >= FRAMES_PER_CHECK
+            || moved >= BYTES_PER_CHECK
+            || engine.memory_is_short();
         if !changed && !watch.shrinking.get() {
             return Eviction::default();
         }
@@ -143,16 +144,16 @@ impl WorkerTransactions {
         }
         watch.rest.set(None);
         // A database that is closed waits for transfers that have begun.
-        match pages.shrink(SHRINK, !engine.checkpoints.stopping()) {
-            Shrunk::Enough => {
+        match pages.shrink(MAX_SHRINK_FRAMES, !engine.checkpoints.stopping()) {
+            ShrinkResult::Enough => {
                 watch.shrinking.set(false);
                 Eviction::default()
             }
-            Shrunk::Some => Eviction { at_once: true, at: None },
-            Shrunk::Nothing => {
+            ShrinkResult::Some => Eviction { at_once: true, at: None },
+            ShrinkResult::Nothing => {
                 let until = clock::now() + SLOW_DELAY;
                 // A simulation must not depend on time.
-                watch.rest.set((!cfg!(braid_simulation)).then_some(Rest { until, ended }));
+                watch.rest.set((!cfg!(braid_simulation)).then_some(EvictionPause { until, ended }));
                 Eviction { at_once: false, at: Some(until) }
             }
         }
@@ -170,9 +171,9 @@ mod tests {
         bytes / 1024 * 1300
     }
 
-    fn used(in_use: u64, versions: u64, wanted: u64) -> Use {
+    fn used(in_use: u64, versions: u64, wanted: u64) -> MemoryUse {
         let (slack, cost, pages) = (ROOM / 16, cost(1024), ROOM / 2);
-        Use { room: ROOM, slack, in_use, versions, cost, pages, wanted }
+        MemoryUse { room: ROOM, slack, in_use, versions, cost, pages, wanted }
     }
 
     #[test]
@@ -190,15 +191,15 @@ mod tests {
     }
 
     #[test]
-    fn who_lacks_memory_takes_from_the_others_share() {
+    fn a_side_short_of_memory_takes_from_the_other_share() {
         let share = PageShare::new(ROOM / 2);
         let full = |wanted| used(80 * MIB, 80 * MIB, wanted);
         assert_eq!(share.limit(&full(3 * MIB)), ROOM / 2 + 3 * MIB);
         assert_eq!(share.limit(&full(0)), ROOM / 2 + 3 * MIB, "counted once");
-        share.note_brought_back(5 * MIB);
+        share.note_loaded(5 * MIB);
         assert!(share.limit(&used(0, 0, 0)) > ROOM / 2, "there was room for it");
         assert_eq!(share.limit(&full(0)), ROOM / 2 + 3 * MIB);
-        share.note_brought_back(5 * MIB);
+        share.note_loaded(5 * MIB);
         assert_eq!(share.limit(&full(0)), ROOM / 2 + 3 * MIB - cost(5 * MIB));
     }
 
@@ -207,12 +208,12 @@ mod tests {
         let share = PageShare::new(ROOM / 2);
         let full = |wanted| used(80 * MIB, 80 * MIB, wanted);
         for step in 1..4 {
-            share.note_brought_back(1 << 50);
-            assert_eq!(share.limit(&full(0)), ROOM / 2 - step * (ROOM / STEP));
+            share.note_loaded(1 << 50);
+            assert_eq!(share.limit(&full(0)), ROOM / 2 - step * (ROOM / SHARE_STEP_DIVISOR));
         }
-        share.note_brought_back(ROOM);
+        share.note_loaded(ROOM);
         assert_eq!(share.limit(&full(0)), ROOM / 16, "pages keep a minimum");
-        assert_eq!(share.limit(&full(1 << 60)), ROOM / 16 + ROOM / STEP);
+        assert_eq!(share.limit(&full(1 << 60)), ROOM / 16 + ROOM / SHARE_STEP_DIVISOR);
         (0..8).for_each(|_| _ = share.limit(&full(1 << 60)));
         assert_eq!(share.limit(&full(0)), ROOM - ROOM / 16, "and so do versions");
     }

@@ -13,23 +13,24 @@ use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::engine::Durability;
 use super::error::{OperationError, TooLong};
 use super::fault::PanicPoint;
-use super::large::{Draft, slot_value};
+use super::large::{LargeDraft, slot_value};
 use super::read::SeenRecord;
-use super::value_view::Found;
-use super::write::Intent;
+use super::value_view::FoundValue;
+use super::write::WriteIntent;
 use crate::page::{
-    Admitted, Base, ChangeRef, CopiedValue, Decision, HeldPages, Interrupted, LargeValues, Needs,
-    NotNow, PagedRecord, PagedTable, RecordBeforeWrite, Refusal, Written,
+    Admitted, ChainBase, ChangeRef, CopiedValue, HeldPages, Interrupted, LargeValues, PageNeeds,
+    PagedRecord, PagedTable, RecordBeforeWrite, WouldSuspend, WriteDecision, WriteRefusal,
+    WriteResult,
 };
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 
-impl Transaction {
+impl ActiveTransaction {
     /// Reads the transaction's view of a record, and whether another transaction has committed a
     /// newer version. Notes the commit it depends on. The caller must add the record to the read
     /// set before it suspends.
@@ -63,17 +64,17 @@ impl Transaction {
             }
             let Ok(record) = read else {
                 drop(operation);
-                sched::yield_now(Cause::Undecided).await;
+                sched::yield_now(WaitCause::Undecided).await;
                 continue;
             };
-            let stale = record.provenance.below_newer && self.may_become_stale();
-            if stale && !record.provenance.own && self.extend() {
+            let doomed_by = record.provenance.below_newer && self.can_become_doomed();
+            if doomed_by && !record.provenance.own && self.extend() {
                 continue;
             }
             if let Some(lsn) = record.provenance.committed {
                 self.note_lsn(lsn);
             }
-            return Ok((record, stale));
+            return Ok((record, doomed_by));
         }
     }
 
@@ -83,22 +84,25 @@ impl Transaction {
         table: &Records,
         paged: &PagedTable,
         key: &[u8],
-    ) -> Result<Option<(Found<'_>, SeenRecord)>, OperationError> {
+    ) -> Result<Option<(FoundValue<'_>, SeenRecord)>, OperationError> {
         loop {
-            let (record, stale) = self.read_paged(paged, key).await?;
-            let seen =
-                if record.provenance.own { SeenRecord::Own } else { SeenRecord::OnPage { stale } };
+            let (record, doomed_by) = self.read_paged(paged, key).await?;
+            let seen = if record.provenance.own {
+                SeenRecord::Own
+            } else {
+                SeenRecord::OnPage { doomed_by }
+            };
             let large = match record.value {
                 Some(CopiedValue::Elsewhere(large)) => large,
                 Some(CopiedValue::Here(value)) => {
                     let value = NonNull::from(self.copies().keep(&self.engine().memory, &value));
                     // SAFETY: the value is in the transaction's copies.
-                    return Ok(Some((unsafe { Found::lasting(self, value) }, seen)));
+                    return Ok(Some((unsafe { FoundValue::lasting(self, value) }, seen)));
                 }
                 None => {
                     self.note_key(table, key);
-                    if stale {
-                        self.note_stale_read(table, key)?;
+                    if doomed_by {
+                        self.note_doomed_read(table, key)?;
                     }
                     return Ok(None);
                 }
@@ -106,7 +110,7 @@ impl Transaction {
             let then = self.seen_at();
             let read = self.read_large(paged, large, usize::MAX, then).await?;
             if let Some(read) = read.filter(|_| self.is_still(then)) {
-                return Ok(Some((Found::large(self, read), seen)));
+                return Ok(Some((FoundValue::large(self, read), seen)));
             }
         }
     }
@@ -118,12 +122,12 @@ impl Transaction {
         paged: &PagedTable,
         key: &[u8],
     ) -> Result<bool, OperationError> {
-        let (record, stale) = self.read_paged(paged, key).await?;
+        let (record, doomed_by) = self.read_paged(paged, key).await?;
         if !record.provenance.own {
             self.note_key(table, key);
         }
-        if stale {
-            self.note_stale_read(table, key)?;
+        if doomed_by {
+            self.note_doomed_read(table, key)?;
         }
         Ok(record.value.is_some())
     }
@@ -134,7 +138,7 @@ impl Transaction {
         table: &Records,
         paged: &PagedTable,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
     ) -> Result<bool, OperationError> {
         if let Some(epoch) = self.bulk_epoch(table) {
             return self.write_bulk(table, paged, key, intent, epoch).await;
@@ -175,16 +179,16 @@ impl Transaction {
     }
 
     /// Waits until the pages that interrupted an operation, and those it needed before, are
-    /// resident: see [`PagedTable::gather`]. The caller holds no operation guard. Boxed, so that
+    /// resident: see [`PagedTable::hold_pages`]. The caller holds no operation guard. Boxed, so that
     /// reads of resident pages do not carry the state of loading.
     ///
     /// # Errors
     /// Fails if a page cannot be loaded; `Overloaded`.
     #[cold]
-    pub(super) fn gather<'a>(
+    pub(super) fn hold_pages<'a>(
         &'a self,
         paged: &'a PagedTable,
-        needs: &'a mut Needs,
+        needs: &'a mut PageNeeds,
         why: &'a [Interrupted],
     ) -> Pin<Box<dyn Future<Output = Result<HeldPages, OperationError>> + 'a>> {
         Box::pin(async move {
@@ -193,7 +197,7 @@ impl Transaction {
                 0 => None,
                 bytes => Some(Rc::new(self.admit_bytes(bytes).await?) as Admitted),
             };
-            Ok(paged.gather(needs, why, admitted).await?)
+            Ok(paged.hold_pages(needs, why, admitted).await?)
         })
     }
 
@@ -204,10 +208,10 @@ impl Transaction {
         table: &Records,
         paged: &PagedTable,
         key: &[u8],
-        what @ (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
+        what @ (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
         keep: u32,
         operation: &OperationGuard,
-    ) -> Result<Result<bool, OperationError>, NotNow> {
+    ) -> Result<Result<bool, OperationError>, WouldSuspend> {
         if let Err(error) = check_fits(paged, key).and_then(|()| self.join(table, paged)) {
             return Ok(Err(error));
         }
@@ -225,22 +229,22 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
-        written: Result<Written<Result<bool, OperationError>>, Refusal>,
+        (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
+        written: Result<WriteResult<Result<bool, OperationError>>, WriteRefusal>,
         replaced: Option<u32>,
     ) -> Result<bool, OperationError> {
         match written {
-            Err(Refusal::Conflict) => Err(self.conflict_at(table, key)),
-            Err(Refusal::Newer) => Err(self.conflict_with_newer(table, key)),
-            Ok(Written::Refused(told)) => told,
-            Ok(Written::Overwritten) => {
+            Err(WriteRefusal::Conflict) => Err(self.conflict_at(table, key)),
+            Err(WriteRefusal::Newer) => Err(self.conflict_with_newer(table, key)),
+            Ok(WriteResult::Refused(told)) => told,
+            Ok(WriteResult::Overwritten) => {
                 draft.inspect(|draft| draft.set_written(true));
                 Ok(true)
             }
-            Ok(Written::Pushed(change)) => {
+            Ok(WriteResult::Pushed(change)) => {
                 self.worker().discard_queued_for_removal(table.paged().expect("it was written"));
-                let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
-                let value = (value, draft.map(Draft::large));
+                let (value, deleted) = (self.logged_value(intent), intent == WriteIntent::Delete);
+                let value = (value, draft.map(LargeDraft::large));
                 let writes = &mut *self.writes().borrow_mut();
                 // SAFETY: the change belongs to the transaction.
                 writes.version_bytes +=
@@ -260,35 +264,35 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        (intent, draft): (Intent<'_>, Option<&Draft<'_>>),
+        (intent, draft): (WriteIntent<'_>, Option<&LargeDraft<'_>>),
         before: RecordBeforeWrite<'_>,
         keep: u32,
         replaced: &Cell<Option<u32>>,
-    ) -> Decision<Result<bool, OperationError>> {
+    ) -> WriteDecision<Result<bool, OperationError>> {
         self.engine().planted_panic.panic_if_planted(PanicPoint::PagedWrite);
         self.note_made(table, before.made);
         // The outcome of the write reveals whether the record exists.
-        if let Base::Committed(lsn) = before.base {
+        if let ChainBase::Committed(lsn) = before.base {
             self.note_lsn(lsn);
         }
         if !intent.applies(before.exists) {
-            if !matches!(before.base, Base::Own(_)) {
+            if !matches!(before.base, ChainBase::Own(_)) {
                 self.note_key(table, key);
             }
-            return Decision::Refuse(match intent {
-                Intent::Insert(_) => Err(OperationError::KeyExists),
-                Intent::Update(_) => Err(OperationError::KeyNotFound),
-                Intent::Put(_) | Intent::Delete | Intent::Expire => Ok(false),
+            return WriteDecision::Refuse(match intent {
+                WriteIntent::Insert(_) => Err(OperationError::KeyExists),
+                WriteIntent::Update(_) => Err(OperationError::KeyNotFound),
+                WriteIntent::Put(_) | WriteIntent::Delete | WriteIntent::Expire => Ok(false),
             });
         }
-        if let Err(error) = self.check_not_stale().and_then(|()| self.check_version_bytes()) {
-            return Decision::Refuse(Err(error));
+        if let Err(error) = self.check_not_doomed().and_then(|()| self.check_version_bytes()) {
+            return WriteDecision::Refuse(Err(error));
         }
         let mut writes = self.writes().borrow_mut();
         match before.base {
-            Base::Own(own) if own.position() >= keep => {
-                let (value, deleted) = (self.logged_value(intent), intent == Intent::Delete);
-                let value = (value, draft.map(Draft::large));
+            ChainBase::Own(own) if own.position() >= keep => {
+                let (value, deleted) = (self.logged_value(intent), intent == WriteIntent::Delete);
+                let value = (value, draft.map(LargeDraft::large));
                 let memory = &self.engine().memory;
                 let replaced = writes.overwrite_paged(own.position(), deleted, value, memory);
                 if let Some(replaced) = replaced {
@@ -296,15 +300,15 @@ impl Transaction {
                     let values = values.expect("the table stores large values").clone();
                     self.worker().discard(values, replaced);
                 }
-                Decision::Overwrite
+                WriteDecision::Overwrite
             }
             base => {
-                if let Base::Own(own) = base
+                if let ChainBase::Own(own) = base
                     && own.position() >= self.savepoints().newest_paged()
                 {
                     replaced.set(Some(own.position()));
                 }
-                Decision::Push(writes.next_paged_position())
+                WriteDecision::Push(writes.next_paged_position())
             }
         }
     }
@@ -334,10 +338,12 @@ impl Transaction {
     }
 
     /// The part of the new value that is logged.
-    fn logged_value<'v>(&self, intent: Intent<'v>) -> &'v [u8] {
+    fn logged_value<'v>(&self, intent: WriteIntent<'v>) -> &'v [u8] {
         let is_logged = self.engine().durability != Durability::Volatile;
         match intent {
-            Intent::Insert(value) | Intent::Put(value) | Intent::Update(value) if is_logged => {
+            WriteIntent::Insert(value) | WriteIntent::Put(value) | WriteIntent::Update(value)
+                if is_logged =>
+            {
                 value
             }
             _ => &[],
@@ -357,7 +363,7 @@ impl Transaction {
 #[derive(Debug)]
 pub(super) struct RequiredPages {
     /// `None` while no page was missing.
-    needs: Option<Needs>,
+    needs: Option<PageNeeds>,
     /// Pages that are held resident until the next attempt, which does not suspend.
     held: Option<HeldPages>,
 }
@@ -373,7 +379,7 @@ impl RequiredPages {
         Self { needs: Some(values.needs()), held: None }
     }
 
-    fn needs(&mut self, paged: &PagedTable) -> &mut Needs {
+    fn needs(&mut self, paged: &PagedTable) -> &mut PageNeeds {
         self.needs.get_or_insert_with(|| paged.needs())
     }
 
@@ -393,14 +399,14 @@ impl RequiredPages {
     /// Fails if a page cannot be loaded.
     pub(super) async fn load(
         &mut self,
-        transaction: &Transaction,
+        transaction: &ActiveTransaction,
         paged: &PagedTable,
-        why: NotNow,
+        why: WouldSuspend,
     ) -> Result<(), OperationError> {
         match why {
-            NotNow::Failed(error) => Err(error.into()),
-            NotNow::Interrupted(why) => {
-                self.held = Some(transaction.gather(paged, self.needs(paged), &[why]).await?);
+            WouldSuspend::Failed(error) => Err(error.into()),
+            WouldSuspend::Interrupted(why) => {
+                self.held = Some(transaction.hold_pages(paged, self.needs(paged), &[why]).await?);
                 Ok(())
             }
         }
@@ -414,17 +420,18 @@ impl RequiredPages {
     /// Those of `load`.
     pub(super) async fn load_ahead(
         &mut self,
-        transaction: &Transaction,
+        transaction: &ActiveTransaction,
         paged: &PagedTable,
-        why: NotNow,
+        why: WouldSuspend,
         ahead: &[Interrupted],
     ) -> Result<bool, OperationError> {
-        if let (NotNow::Interrupted(absent @ Interrupted::Absent(_)), [_, ..]) = (&why, ahead) {
+        if let (WouldSuspend::Interrupted(absent @ Interrupted::Absent(_)), [_, ..]) = (&why, ahead)
+        {
             let mut needs = self.needs(paged).and(ahead.len());
             // Keeps the last one if only one frame is free.
             let mut all: SmallVec<[Interrupted; 8]> = ahead.iter().rev().copied().collect();
             all.push(*absent);
-            if let Ok(held) = transaction.gather(paged, &mut needs, &all).await {
+            if let Ok(held) = transaction.hold_pages(paged, &mut needs, &all).await {
                 self.held = Some(held);
                 self.needs(paged).add(&[*absent]);
                 return Ok(true);

@@ -3,63 +3,64 @@
 
 use smallvec::{SmallVec, smallvec};
 
-use super::context::Transaction;
-use super::index_changes::{Attempt, Fetched, Sight, Wait};
+use super::context::ActiveTransaction;
+use super::index_changes::{FetchedValues, VisibleRecord, WriteAttempt, WriteWait};
 use crate::page::{
-    Base, CopiedValue, Decision, NotNow, PagedTable, RecordBeforeWrite, Refusal, Written,
+    ChainBase, CopiedValue, PagedTable, RecordBeforeWrite, WouldSuspend, WriteDecision,
+    WriteRefusal, WriteResult,
 };
 use crate::reclaim::OperationGuard;
 use crate::record::Records;
 use crate::version::Undecided;
 
 /// Converts the reason why an operation was not done into its result.
-pub(super) fn not_now<'t, T>(why: NotNow) -> Attempt<'t, T> {
+pub(super) fn would_suspend<'t, T>(why: WouldSuspend) -> WriteAttempt<'t, T> {
     match why {
-        NotNow::Interrupted(why) => Err(Wait::Interrupted(smallvec![why])),
-        NotNow::Failed(error) => Ok(Err(error.into())),
+        WouldSuspend::Interrupted(why) => Err(WriteWait::Interrupted(smallvec![why])),
+        WouldSuspend::Failed(error) => Ok(Err(error.into())),
     }
 }
 
 /// Checks that all paths were prefetched; missing pages are waited for together.
 pub(super) fn all_prefetched<'t, T>(
-    outcomes: impl IntoIterator<Item = Result<(), NotNow>>,
-) -> Result<(), Attempt<'t, T>> {
+    outcomes: impl IntoIterator<Item = Result<(), WouldSuspend>>,
+) -> Result<(), WriteAttempt<'t, T>> {
     let mut absent = SmallVec::new();
     for why in outcomes.into_iter().filter_map(Result::err) {
         match why {
-            NotNow::Interrupted(why) => absent.push(why),
-            NotNow::Failed(error) => return Err(Ok(Err(error.into()))),
+            WouldSuspend::Interrupted(why) => absent.push(why),
+            WouldSuspend::Failed(error) => return Err(Ok(Err(error.into()))),
         }
     }
-    if absent.is_empty() { Ok(()) } else { Err(Err(Wait::Interrupted(absent))) }
+    if absent.is_empty() { Ok(()) } else { Err(Err(WriteWait::Interrupted(absent))) }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Reads the transaction's view of a record of a paged table.
     pub(super) fn see_on_page<'t, 'o>(
         &self,
         paged: &'t PagedTable,
         key: &[u8],
-        fetched: &'o Fetched,
+        fetched: &'o FetchedValues,
         operation: &'o OperationGuard,
-    ) -> Result<Sight<'o>, Wait<'t>> {
+    ) -> Result<VisibleRecord<'o>, WriteWait<'t>> {
         match paged.read_now(key, self.view(), operation) {
             Ok(Ok(record)) => {
                 if let Some(lsn) = record.provenance.committed {
                     self.note_lsn(lsn);
                 }
                 match record.value {
-                    None => Ok(Sight::copied(None)),
-                    Some(CopiedValue::Here(value)) => Ok(Sight::copied(Some(value))),
+                    None => Ok(VisibleRecord::copied(None)),
+                    Some(CopiedValue::Here(value)) => Ok(VisibleRecord::copied(Some(value))),
                     Some(CopiedValue::Elsewhere(large)) => match fetched.large(large) {
-                        Some(value) => Ok(Sight::large(value, large)),
-                        None => Err(Wait::Large(paged, large, self.seen_at())),
+                        Some(value) => Ok(VisibleRecord::large(value, large)),
+                        None => Err(WriteWait::Large(paged, large, self.seen_at())),
                     },
                 }
             }
-            Ok(Err(Undecided)) => Err(Wait::Undecided),
-            Err(NotNow::Interrupted(why)) => Err(Wait::Interrupted(smallvec![why])),
-            Err(NotNow::Failed(error)) => unreachable!("a read allocates no page: {error}"),
+            Ok(Err(Undecided)) => Err(WriteWait::Undecided),
+            Err(WouldSuspend::Interrupted(why)) => Err(WriteWait::Interrupted(smallvec![why])),
+            Err(WouldSuspend::Failed(error)) => unreachable!("a read allocates no page: {error}"),
         }
     }
 
@@ -71,27 +72,27 @@ impl Transaction {
         paged: &PagedTable,
         key: &[u8],
         operation: &OperationGuard,
-    ) -> Attempt<'t, bool> {
+    ) -> WriteAttempt<'t, bool> {
         let look = |before: RecordBeforeWrite<'_>| {
-            if let Base::Committed(lsn) = before.base {
+            if let ChainBase::Committed(lsn) = before.base {
                 self.note_lsn(lsn);
             }
             self.note_made(table, before.made);
-            Decision::Refuse(before.exists)
+            WriteDecision::Refuse(before.exists)
         };
         let written = match paged.write_now(key, None, self.view(), operation, look) {
             Ok(written) => written,
-            Err(why) => return not_now(why),
+            Err(why) => return would_suspend(why),
         };
         Ok(match written {
-            Err(Refusal::Conflict) => Err(self.conflict_at(table, key)),
-            Err(Refusal::Newer) => Err(self.conflict_with_newer(table, key)),
-            Ok(Written::Refused(true)) => {
+            Err(WriteRefusal::Conflict) => Err(self.conflict_at(table, key)),
+            Err(WriteRefusal::Newer) => Err(self.conflict_with_newer(table, key)),
+            Ok(WriteResult::Refused(true)) => {
                 self.note_key(table, key);
                 Ok(true)
             }
-            Ok(Written::Refused(false)) => Ok(false),
-            Ok(Written::Overwritten | Written::Pushed(_)) => unreachable!("a read only"),
+            Ok(WriteResult::Refused(false)) => Ok(false),
+            Ok(WriteResult::Overwritten | WriteResult::Pushed(_)) => unreachable!("a read only"),
         })
     }
 
@@ -105,6 +106,6 @@ impl Transaction {
     /// values that they referenced still belong to drafts.
     pub(super) fn undo_paged_writes(&self, keep: u32, value_bytes: usize) {
         let undone = self.writes().borrow_mut().split_off_paged(keep as usize, value_bytes);
-        self.take_back_from_pages(&undone);
+        self.roll_back_on_pages(&undone);
     }
 }

@@ -3,19 +3,21 @@
 use std::ptr::NonNull;
 
 use super::error::OperationError;
-use super::large::SeenAt;
+use super::large::ReadMoment;
 use super::paged::RequiredPages;
-use super::scan::{BATCH, BATCH_BYTES, Bounds, Direction, RECORDS_PER_STEP, Scan, as_bytes};
-use crate::page::{CopiedValue, Interrupted, NotNow, PagedRecord, PagedTable};
+use super::scan::{
+    BATCH, BATCH_BYTES, Direction, RECORDS_PER_STEP, RecordScan, ScanBounds, as_bytes,
+};
+use crate::page::{CopiedValue, Interrupted, PagedRecord, PagedTable, WouldSuspend};
 use crate::reclaim;
 use crate::record::{EXPIRY_BYTES, Records};
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::types::KeyBuffer;
 
 /// Maximum number of leaves that a scan reads ahead; enough to reach nearly full disk throughput.
 pub(super) const MAX_READ_AHEAD: usize = 32;
 
-impl<'tx> Scan<'tx> {
+impl<'tx> RecordScan<'tx> {
     /// Does what `read_batch` does, for a paged table.
     pub(super) async fn read_paged_batch(
         &mut self,
@@ -32,7 +34,7 @@ impl<'tx> Scan<'tx> {
             if !now {
                 sched::count_steps(1 + (self.batch / RECORDS_PER_STEP) as u32).await;
             }
-            let Bounds { low, high } = &self.bounds;
+            let ScanBounds { low, high } = &self.bounds;
             let cursor = self
                 .page_cursor
                 .get_or_insert_with(|| paged.cursor(as_bytes(low), as_bytes(high), reverse));
@@ -53,10 +55,10 @@ impl<'tx> Scan<'tx> {
                 // The first record's commit is being decided.
                 Ok(Some(_)) => {
                     drop(operation);
-                    sched::yield_now(Cause::Undecided).await;
+                    sched::yield_now(WaitCause::Undecided).await;
                 }
                 // The cursor stands behind a leaf without matching records.
-                Err(NotNow::Interrupted(Interrupted::Restart)) => {}
+                Err(WouldSuspend::Interrupted(Interrupted::Restart)) => {}
                 Err(why) => {
                     let ahead = cursor.absent_ahead(self.leaves_ahead);
                     drop(operation);
@@ -92,9 +94,9 @@ impl<'tx> Scan<'tx> {
             if let Some(lsn) = record.provenance.committed {
                 transaction.note_lsn(lsn);
             }
-            let stale = record.provenance.below_newer && transaction.may_become_stale();
-            if stale && self.stale.is_none() {
-                self.stale = Some(key.clone());
+            let doomed = record.provenance.below_newer && transaction.can_become_doomed();
+            if doomed && self.doomed.is_none() {
+                self.doomed = Some(key.clone());
             }
         }
         for (key, record) in records.into_iter().rev() {
@@ -131,7 +133,7 @@ impl<'tx> Scan<'tx> {
         &self,
         paged: &PagedTable,
         records: &mut Vec<(KeyBuffer, PagedRecord)>,
-        then: SeenAt,
+        then: ReadMoment,
     ) -> Result<Option<Vec<Vec<u8>>>, OperationError> {
         let most = match (self.keys_only, self.unexpired_only) {
             (false, _) => usize::MAX,

@@ -7,7 +7,7 @@ use super::error::OperationError;
 /// Counts the records that a scan returned and may still return. A returned record borrows the
 /// scan, so this is shared while it changes.
 #[derive(Debug)]
-pub(super) struct Progress {
+pub(super) struct ScanProgress {
     /// Number of records that may still be returned.
     left: Cell<u64>,
     /// Set if the ready record was returned, so that the scan must move past it first.
@@ -16,7 +16,7 @@ pub(super) struct Progress {
     refused: Cell<bool>,
 }
 
-impl Progress {
+impl ScanProgress {
     pub(super) fn new() -> Self {
         Self { left: Cell::new(u64::MAX), given: Cell::new(false), refused: Cell::new(false) }
     }

@@ -19,13 +19,13 @@ use crate::version::{Pruning, VersionRef};
 
 /// Minimum length of the garbage list before a worker prunes, and the maximum number of items it
 /// examines per turn, so that transactions are never delayed for long.
-const STRIDE: usize = if cfg!(braid_simulation) { 6 } else { 4096 };
+const PRUNE_BATCH: usize = if cfg!(braid_simulation) { 6 } else { 4096 };
 
 /// Number of turns between prunes of a short garbage list if memory is short.
-const TURNS: u32 = 32;
+const TURNS_BETWEEN_PRUNES: u32 = 32;
 
 /// A version to cut out of its chain.
-struct Superseded {
+struct SupersededVersion {
     table: RecordsRef,
     rid: Rid,
     superseded: Lsn,
@@ -41,9 +41,9 @@ impl WorkerTransactions {
             return;
         }
         let mut garbage = self.garbage.borrow_mut();
-        let often = idle || self.turns.get().is_multiple_of(TURNS);
+        let often = idle || self.turns.get().is_multiple_of(TURNS_BETWEEN_PRUNES);
         let few = self.engine().memory_is_short() && often;
-        if garbage.unexamined() < if few { 1 } else { STRIDE } {
+        if garbage.unexamined() < if few { 1 } else { PRUNE_BATCH } {
             return;
         }
         let engine = self.engine();
@@ -54,7 +54,7 @@ impl WorkerTransactions {
         let stamps = engine.readers.stamps(tail, &pruning);
         let durable = engine.log.durable();
         let mut cuts = Vec::new();
-        for _ in 0..STRIDE {
+        for _ in 0..PRUNE_BATCH {
             // Both the superseding commit and the superseded version are durable.
             let Some((lsn, item)) = garbage.examine(stamps.recent().min(durable)) else { break };
             let Garbage::Superseded { table, rid, version } = item else {
@@ -76,18 +76,23 @@ impl WorkerTransactions {
                     continue;
                 }
             }
-            cuts.push(Superseded { table, rid, superseded: lsn, cut: Cut { version, header } });
+            cuts.push(SupersededVersion {
+                table,
+                rid,
+                superseded: lsn,
+                cut: Cut { version, header },
+            });
         }
         drop(garbage);
         self.cut(cuts, &pruning);
     }
 
-    fn cut(&self, mut all: Vec<Superseded>, pruning: &Pruning<'_>) {
+    fn cut(&self, mut all: Vec<SupersededVersion>, pruning: &Pruning<'_>) {
         let evicted = all.iter().filter(|one| one.cut.header.is_some()).count();
         self.counters().evicted.add(evicted as u64);
         self.counters().versions_pruned.add((all.len() - evicted) as u64);
         // SAFETY: tables live as long as the engine.
-        let table = |one: &Superseded| unsafe { one.table.get() }.id;
+        let table = |one: &SupersededVersion| unsafe { one.table.get() }.id;
         // By id, not by address: a simulated schedule must be repeatable.
         all.sort_unstable_by_key(|one| (table(one), one.rid, Reverse(one.superseded)));
         let mut cuts = Vec::new();

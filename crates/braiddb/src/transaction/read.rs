@@ -2,14 +2,14 @@
 
 use std::ptr::NonNull;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
-use super::value_view::Found;
+use super::value_view::FoundValue;
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Located, Records, Seen};
+use crate::record::{RecordLocation, Records, SeenVersion};
 use crate::rid::Rid;
-use crate::sched::{self, Cause, Interleaved};
+use crate::sched::{self, Interleaved, WaitCause};
 use crate::types::KeyBuffer;
 use crate::version::{Address, Undecided};
 
@@ -18,14 +18,14 @@ use crate::version::{Address, Undecided};
 pub(crate) enum SeenRecord {
     /// The transaction's own version, which needs no certification.
     Own,
-    /// Another transaction's version of the record with this id. `stale` if a newer version is
+    /// Another transaction's version of the record with this id. `doomed_by` if a newer version is
     /// committed.
-    Others { rid: Rid, stale: bool },
-    /// Another transaction's version, in a paged table. `stale` if a newer version is committed.
-    OnPage { stale: bool },
+    Others { rid: Rid, doomed_by: bool },
+    /// Another transaction's version, in a paged table. `doomed_by` if a newer version is committed.
+    OnPage { doomed_by: bool },
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Returns the visible value of `key`.
     ///
     /// # Errors
@@ -34,25 +34,25 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-    ) -> Result<Option<Found<'_>>, OperationError> {
+    ) -> Result<Option<FoundValue<'_>>, OperationError> {
         loop {
             let Some((found, seen)) = self.get_unnoted(table, key).await? else {
                 return Ok(None);
             };
-            let stale = match seen {
+            let doomed_by = match seen {
                 SeenRecord::Own => false,
-                SeenRecord::Others { stale, .. } if stale && self.extend() => continue,
-                SeenRecord::Others { rid, stale } => {
+                SeenRecord::Others { doomed_by, .. } if doomed_by && self.extend() => continue,
+                SeenRecord::Others { rid, doomed_by } => {
                     self.note_record(table, rid, key);
-                    stale
+                    doomed_by
                 }
-                SeenRecord::OnPage { stale } => {
+                SeenRecord::OnPage { doomed_by } => {
                     self.note_key(table, key);
-                    stale
+                    doomed_by
                 }
             };
-            if stale {
-                self.note_stale_read(table, key)?;
+            if doomed_by {
+                self.note_doomed_read(table, key)?;
             }
             if table.expires() {
                 return Ok(self.unexpired_found(table, found));
@@ -68,7 +68,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-    ) -> Result<Option<(Found<'_>, SeenRecord)>, OperationError> {
+    ) -> Result<Option<(FoundValue<'_>, SeenRecord)>, OperationError> {
         if let Some(paged) = table.paged() {
             return self.get_paged(table, paged, key).await;
         }
@@ -84,28 +84,28 @@ impl Transaction {
             let cold = match table.find(rid, self.view(), &operation).await {
                 _ if self.has_moved_on_from(begin) => continue,
                 Ok(seen) => {
-                    let stale = self.is_stale(table, rid, seen, &operation);
+                    let doomed_by = self.is_superseded(table, rid, seen, &operation);
                     let Some(value) = self.note(seen) else {
-                        if stale && self.extend() {
+                        if doomed_by && self.extend() {
                             continue;
                         }
                         self.note_absence(table, key);
-                        if stale {
-                            self.note_stale_read(table, key)?;
+                        if doomed_by {
+                            self.note_doomed_read(table, key)?;
                         }
                         return Ok(None);
                     };
-                    let own = seen.is_some_and(Seen::is_own);
+                    let own = seen.is_some_and(SeenVersion::is_own);
                     self.remember(table, key, rid);
                     let value = NonNull::from(value);
                     // SAFETY: found under the guard, and seen by this transaction.
-                    let found = unsafe { Found::in_memory(self, table, value, operation) };
-                    let others = SeenRecord::Others { rid, stale };
+                    let found = unsafe { FoundValue::in_memory(self, table, value, operation) };
+                    let others = SeenRecord::Others { rid, doomed_by };
                     return Ok(Some((found, if own { SeenRecord::Own } else { others })));
                 }
                 Err(cold) => cold,
             };
-            let stale = self.is_overwritten(table, rid, &operation);
+            let doomed_by = self.is_overwritten(table, rid, &operation);
             drop(operation);
             let (record, permit) = self.fetch(table, rid, cold).await?;
             if self.has_moved_on_from(begin) {
@@ -113,8 +113,8 @@ impl Transaction {
             }
             self.note_lsn(cold.lsn());
             self.remember(table, key, rid);
-            let found = Found::in_log(self, record, permit);
-            return Ok(Some((found, SeenRecord::Others { rid, stale })));
+            let found = FoundValue::in_log(self, record, permit);
+            return Ok(Some((found, SeenRecord::Others { rid, doomed_by })));
         }
     }
 
@@ -142,26 +142,28 @@ impl Transaction {
                 return Ok(false);
             };
             let begin = self.begin();
-            let (found, stale) = match table.find(rid, self.view(), &operation).await {
+            let (found, doomed_by) = match table.find(rid, self.view(), &operation).await {
                 _ if self.has_moved_on_from(begin) => continue,
-                Ok(seen) if seen.is_some_and(Seen::is_own) => return Ok(self.note(seen).is_some()),
+                Ok(seen) if seen.is_some_and(SeenVersion::is_own) => {
+                    return Ok(self.note(seen).is_some());
+                }
                 Ok(seen) => {
-                    (self.note(seen).is_some(), self.is_stale(table, rid, seen, &operation))
+                    (self.note(seen).is_some(), self.is_superseded(table, rid, seen, &operation))
                 }
                 Err(cold) => {
                     self.note_lsn(cold.lsn());
                     (true, self.is_overwritten(table, rid, &operation))
                 }
             };
-            if stale && self.extend() {
+            if doomed_by && self.extend() {
                 continue;
             }
             match found {
                 true => self.note_record(table, rid, key),
                 false => self.note_absence(table, key),
             }
-            if stale {
-                self.note_stale_read(table, key)?;
+            if doomed_by {
+                self.note_doomed_read(table, key)?;
             }
             return Ok(found);
         }
@@ -181,12 +183,12 @@ impl Transaction {
         loop {
             match table.locate(rid, self.view(), operation) {
                 Ok(None) => return Ok(None),
-                Ok(Some(Located::At(address))) => {
+                Ok(Some(RecordLocation::At(address))) => {
                     self.note_lsn(address.lsn());
                     return Ok(Some(address));
                 }
-                Ok(Some(Located::Unlogged)) => return Err(OperationError::Unlogged),
-                Err(Undecided) => sched::yield_now(Cause::Undecided).await,
+                Ok(Some(RecordLocation::Unlogged)) => return Err(OperationError::Unlogged),
+                Err(Undecided) => sched::yield_now(WaitCause::Undecided).await,
             }
         }
     }
@@ -203,9 +205,9 @@ impl Transaction {
     ) -> Result<Vec<Option<&'a [u8]>>, OperationError> {
         /// Number of concurrent lookups: more would evict each other's lines from the processor's
         /// caches.
-        const WIDTH: usize = 32;
+        const MAX_CONCURRENT_LOOKUPS: usize = 32;
         let mut values = Vec::with_capacity(keys.len());
-        for some in keys.chunks(WIDTH) {
+        for some in keys.chunks(MAX_CONCURRENT_LOOKUPS) {
             // Kept one by one, so that no read waits for memory that the others hold.
             let reads = some.iter().map(|key| async {
                 let found = self.get(table, key).await?;

@@ -1,7 +1,7 @@
 //! Read-ahead: a scan reads neighboring log records in one piece, and more beyond them.
 //!
 //! Records that were written in key order are adjacent in the log, so a scan over evicted records
-//! meets contiguous spans of the log. Each span is read in one piece of at most [`MAX_BYTES`], and
+//! meets contiguous spans of the log. Each span is read in one piece of at most [`MAX_SPAN_BYTES`], and
 //! admitted like any other read. While each batch continues where the last one ended, the scan
 //! reads more than the batch needs, twice as much each time. The extra span is kept, instead of
 //! copies, until a batch does not use it.
@@ -10,31 +10,31 @@
 //! complete and never change: a position of the log is never written again. A record that is not
 //! found intact in a span is read separately, and that read reports the error.
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::scan::Direction;
 use crate::log::{ColdRecord, ColdSpan, Lsn};
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::record::{ColdVersion, Records};
 use crate::rid::Rid;
 use crate::sched;
 
 /// Maximum size of a span in bytes.
-const MAX_BYTES: u64 = 256 << 10;
+const MAX_SPAN_BYTES: u64 = 256 << 10;
 /// Initial number of bytes that are read beyond a batch.
-const FIRST_AHEAD: u64 = 16 << 10;
+const INITIAL_READ_AHEAD_BYTES: u64 = 16 << 10;
 /// Gap between two records, in bytes, that costs less to read than a separate read.
-const GAP: u64 = 4096;
+const MAX_GAP_BYTES: u64 = 4096;
 
 /// A record to read, and its number in its batch.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct RecordToRead {
     pub(super) number: usize,
     pub(super) rid: Rid,
     pub(super) cold: ColdVersion,
 }
 
-impl Wanted {
+impl RecordToRead {
     fn start(&self) -> u64 {
         self.cold.address.lsn().0
     }
@@ -50,8 +50,8 @@ impl Wanted {
 
 /// Some records, and the span of the log that contains them.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Stretch<'w> {
-    pub(super) wanted: &'w [Wanted],
+pub(super) struct ReadSpan<'w> {
+    pub(super) wanted: &'w [RecordToRead],
     low: u64,
     high: u64,
 }
@@ -67,28 +67,28 @@ pub(super) struct ReadAhead {
 }
 
 /// Groups records into spans, in order; no span crosses a segment boundary.
-pub(super) fn stretches(mut wanted: &[Wanted], segment_bytes: u64) -> Vec<Stretch<'_>> {
-    let mut stretches = Vec::new();
+pub(super) fn read_spans(mut wanted: &[RecordToRead], segment_bytes: u64) -> Vec<ReadSpan<'_>> {
+    let mut read_spans = Vec::new();
     while let Some(first) = wanted.first() {
         let (mut low, mut high, mut count) = (first.start(), first.end(), 1);
         let segment = low / segment_bytes;
         for next in &wanted[1..] {
             let wider = (low.min(next.start()), high.max(next.end()));
-            let near = next.start() <= high + GAP && low <= next.end() + GAP;
+            let near = next.start() <= high + MAX_GAP_BYTES && low <= next.end() + MAX_GAP_BYTES;
             let elsewhere = next.start() / segment_bytes != segment;
-            if !near || elsewhere || wider.1 - wider.0 > MAX_BYTES {
+            if !near || elsewhere || wider.1 - wider.0 > MAX_SPAN_BYTES {
                 break;
             }
             ((low, high), count) = (wider, count + 1);
         }
         let (these, rest) = wanted.split_at(count);
-        stretches.push(Stretch { wanted: these, low, high });
+        read_spans.push(ReadSpan { wanted: these, low, high });
         wanted = rest;
     }
-    stretches
+    read_spans
 }
 
-impl Stretch<'_> {
+impl ReadSpan<'_> {
     /// Number of bytes in the span.
     pub(super) fn bytes(&self) -> u64 {
         self.high - self.low
@@ -96,14 +96,14 @@ impl Stretch<'_> {
 
     /// Returns whether reading the span in one piece is worthwhile.
     fn is_piece(&self) -> bool {
-        self.bytes() <= MAX_BYTES
+        self.bytes() <= MAX_SPAN_BYTES
             && (self.wanted.len() > 1 || self.bytes() > self.wanted[0].bytes())
     }
 }
 
 impl ReadAhead {
     /// The value of a record, if it was read ahead.
-    pub(super) fn find(&self, table: &Records, wanted: &Wanted) -> Option<&[u8]> {
+    pub(super) fn find(&self, table: &Records, wanted: &RecordToRead) -> Option<&[u8]> {
         table.value_in(self.span.as_ref()?, wanted.rid, wanted.cold)
     }
 
@@ -111,21 +111,25 @@ impl ReadAhead {
     /// read ended. `expected` is the maximum number of records still requested, including these.
     pub(super) fn widen(
         &mut self,
-        stretches: &mut [Stretch<'_>],
+        read_spans: &mut [ReadSpan<'_>],
         direction: Direction,
         expected: u64,
         segment_bytes: u64,
     ) {
-        let Some(first) = stretches.first() else { return };
+        let Some(first) = read_spans.first() else { return };
         let goes_on = self.last.is_some_and(|(low, high)| match direction {
-            Direction::Forward => high.abs_diff(first.low) <= GAP,
-            Direction::Reverse => low.abs_diff(first.high) <= GAP,
+            Direction::Forward => high.abs_diff(first.low) <= MAX_GAP_BYTES,
+            Direction::Reverse => low.abs_diff(first.high) <= MAX_GAP_BYTES,
         });
-        self.ahead = if goes_on { (2 * self.ahead).clamp(FIRST_AHEAD, MAX_BYTES) } else { 0 };
-        let last = stretches.last_mut().expect("there is a first");
+        self.ahead = if goes_on {
+            (2 * self.ahead).clamp(INITIAL_READ_AHEAD_BYTES, MAX_SPAN_BYTES)
+        } else {
+            0
+        };
+        let last = read_spans.last_mut().expect("there is a first");
         let records = last.wanted.len() as u64;
         let beyond = expected.saturating_sub(records).saturating_mul(last.bytes() / records);
-        let room = MAX_BYTES.saturating_sub(last.bytes());
+        let room = MAX_SPAN_BYTES.saturating_sub(last.bytes());
         let ahead = self.ahead.min(beyond).min(room);
         match direction {
             Direction::Forward => last.high += ahead,
@@ -139,14 +143,14 @@ impl ReadAhead {
         let bytes =
             |span: &Option<ColdSpan>| span.as_ref().map_or(0, ColdSpan::memory_bytes) as i64;
         let span = span.filter(|_| self.ahead > 0);
-        memory.count(Kind::Copy, bytes(&span) - bytes(&self.span));
+        memory.count(MemoryKind::Copy, bytes(&span) - bytes(&self.span));
         self.span = span;
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Reads a span in one piece, if worthwhile; `None` also if the read failed.
-    async fn read_piece(&self, table: &Records, stretch: &Stretch<'_>) -> Option<ColdSpan> {
+    async fn read_piece(&self, table: &Records, stretch: &ReadSpan<'_>) -> Option<ColdSpan> {
         if !stretch.is_piece() {
             return None;
         }
@@ -158,16 +162,16 @@ impl Transaction {
     pub(super) async fn read_pieces(
         &self,
         table: &Records,
-        stretches: &[Stretch<'_>],
-    ) -> Vec<Piece> {
+        read_spans: &[ReadSpan<'_>],
+    ) -> Vec<SpanRead> {
         // A single record is read together with the spans, so that none waits for another.
-        let reads = stretches.iter().map(|stretch| async move {
+        let reads = read_spans.iter().map(|stretch| async move {
             match self.read_piece(table, stretch).await {
-                Some(span) => Piece::Span(span),
+                Some(span) => SpanRead::Span(span),
                 None if let [one] = stretch.wanted => {
-                    Piece::Record(self.fetch_admitted(table, one.rid, one.cold).await)
+                    SpanRead::Record(self.fetch_admitted(table, one.rid, one.cold).await)
                 }
-                None => Piece::Unread,
+                None => SpanRead::Unread,
             }
         });
         sched::Interleaved::new(reads).await
@@ -176,7 +180,7 @@ impl Transaction {
 
 /// The result of reading a span.
 #[derive(Debug)]
-pub(super) enum Piece {
+pub(super) enum SpanRead {
     Span(ColdSpan),
     /// The result for a single record.
     Record(Result<ColdRecord, OperationError>),

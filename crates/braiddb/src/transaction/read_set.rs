@@ -21,19 +21,19 @@ use crate::sched::Contained;
 
 /// A record that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Point {
+pub(super) struct ReadPoint {
     pub(super) table: RecordsRef,
     pub(super) rid: Rid,
 }
 
 /// User code that returns whether a value has the same projection as the one that was read.
-pub(crate) type SamePart = Contained<Box<dyn Fn(&[u8]) -> bool>>;
+pub(crate) type ProjectionCheck = Contained<Box<dyn Fn(&[u8]) -> bool>>;
 
 /// A record of which a projection was read.
 struct Projection {
-    point: Point,
+    point: ReadPoint,
     key: Range<usize>,
-    same: SamePart,
+    same: ProjectionCheck,
 }
 
 impl std::fmt::Debug for Projection {
@@ -57,11 +57,11 @@ pub(super) struct ReadRange {
 /// Invariant: every result that depends on other transactions' records is covered by a point, by a
 /// range, or by one of the transaction's own writes.
 #[derive(Debug, Default)]
-pub(super) struct ReadSet(RefCell<Reads>);
+pub(super) struct ReadSet(RefCell<RecordedReads>);
 
 #[derive(Debug, Default)]
-struct Reads {
-    points: Vec<Point>,
+struct RecordedReads {
+    points: Vec<ReadPoint>,
     /// The key of each point, while `names_points`.
     point_keys: Vec<Range<usize>>,
     ranges: Vec<ReadRange>,
@@ -106,7 +106,7 @@ impl NamedKeys {
     }
 }
 
-impl Reads {
+impl RecordedReads {
     fn keep(&mut self, key: &[u8]) -> Range<usize> {
         let start = self.keys.len();
         self.keys.extend_from_slice(key);
@@ -136,7 +136,7 @@ impl ReadSet {
     /// Notes that the record with this id and key was read.
     pub(super) fn note_point(&self, table: RecordsRef, rid: Rid, key: &[u8]) {
         let reads = &mut *self.0.borrow_mut();
-        let point = Point { table, rid };
+        let point = ReadPoint { table, rid };
         if reads.points.last() == Some(&point) {
             return;
         }
@@ -148,10 +148,10 @@ impl ReadSet {
     }
 
     /// Notes that a projection of a record was read.
-    pub(super) fn note_part(&self, table: RecordsRef, rid: Rid, key: &[u8], same: SamePart) {
+    pub(super) fn note_part(&self, table: RecordsRef, rid: Rid, key: &[u8], same: ProjectionCheck) {
         let reads = &mut *self.0.borrow_mut();
         let key = reads.keep(key);
-        reads.projections.push(Projection { point: Point { table, rid }, key, same });
+        reads.projections.push(Projection { point: ReadPoint { table, rid }, key, same });
     }
 
     /// Notes that no record has this key.
@@ -216,7 +216,7 @@ impl ReadSet {
         self.0.borrow().ranges.len()
     }
 
-    pub(super) fn point(&self, number: usize) -> Point {
+    pub(super) fn point(&self, number: usize) -> ReadPoint {
         self.0.borrow().points[number]
     }
 
@@ -228,7 +228,7 @@ impl ReadSet {
     pub(super) fn with_projection<T>(
         &self,
         number: usize,
-        look: impl FnOnce(Point, &SamePart) -> T,
+        look: impl FnOnce(ReadPoint, &ProjectionCheck) -> T,
     ) -> T {
         let projection = &self.0.borrow().projections[number];
         look(projection.point, &projection.same)
@@ -273,18 +273,18 @@ impl ReadSet {
 
     /// Empties the set, and keeps little of its memory: thousands of sets exist.
     pub(super) fn clear(&mut self) {
-        const KEPT: usize = 256;
+        const MAX_RETAINED: usize = 256;
         let reads = self.0.get_mut();
         reads.points.clear();
-        reads.points.shrink_to(KEPT);
+        reads.points.shrink_to(MAX_RETAINED);
         reads.point_keys.clear();
-        reads.point_keys.shrink_to(KEPT);
+        reads.point_keys.shrink_to(MAX_RETAINED);
         // User destructors run here; their panics are contained.
         reads.projections.clear();
         reads.ranges.clear();
-        reads.ranges.shrink_to(KEPT);
+        reads.ranges.shrink_to(MAX_RETAINED);
         reads.keys.clear();
-        reads.keys.shrink_to(16 * KEPT);
+        reads.keys.shrink_to(16 * MAX_RETAINED);
         reads.names_points = false;
         reads.pages = false;
     }

@@ -16,18 +16,18 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
 use crate::log::ColdRecord;
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim;
 use crate::record::{ColdVersion, Records};
 use crate::rid::Rid;
-use crate::sched::{self, Cause, Waiter};
+use crate::sched::{self, WaitCause, Waiter};
 
 /// Number of turns without a transaction's read before one more read is admitted although tasks are
 /// ready.
-const STALLED_TURNS: u32 = 64;
+const MAX_STALLED_TURNS: u32 = 64;
 
 /// The reads of one worker.
 ///
@@ -35,10 +35,10 @@ const STALLED_TURNS: u32 = 64;
 /// entries come first in line, so reads are admitted in order. The first of the others has no room,
 /// or was admitted since.
 #[derive(Debug)]
-pub(super) struct Reads {
+pub(super) struct ReadAdmission {
     most: u64,
     admitted: Cell<u64>,
-    line: RefCell<VecDeque<Waiting>>,
+    line: RefCell<VecDeque<WaitingRead>>,
     next_number: Cell<u64>,
     /// Turns since a transaction last read while a read waited.
     stalled: Cell<u32>,
@@ -47,7 +47,7 @@ pub(super) struct Reads {
 
 /// A read that waits for admission, or was admitted and has not resumed yet.
 #[derive(Debug)]
-struct Waiting {
+struct WaitingRead {
     number: u64,
     bytes: u64,
     /// The task to resume; `None` once resumed.
@@ -58,17 +58,17 @@ struct Waiting {
 /// An admitted read; its bytes count until this is dropped.
 #[derive(Debug)]
 pub(super) struct ReadPermit {
-    reads: Rc<Reads>,
+    reads: Rc<ReadAdmission>,
     bytes: u64,
 }
 
 /// An entry in the queue of waiting reads, removed when dropped.
-struct InLine<'r> {
-    reads: &'r Rc<Reads>,
+struct QueuedRead<'r> {
+    reads: &'r Rc<ReadAdmission>,
     number: u64,
 }
 
-impl Reads {
+impl ReadAdmission {
     /// Creates admission control for `most` bytes at a time, or one read.
     pub(super) fn new(most: u64, memory: Arc<MemoryCounters>) -> Rc<Self> {
         let [admitted, next_number] = [0, 0].map(Cell::new);
@@ -82,12 +82,12 @@ impl Reads {
             self.count(bytes);
             return ReadPermit { reads: self.clone(), bytes };
         }
-        let in_line = InLine::join(self, bytes);
+        let in_line = QueuedRead::join(self, bytes);
         loop {
             if let Some(permit) = in_line.permit(sched::current_waiter().await) {
                 return permit;
             }
-            sched::park(Cause::Storage).await;
+            sched::park(WaitCause::Storage).await;
         }
     }
 
@@ -98,13 +98,13 @@ impl Reads {
 
     fn count(&self, bytes: u64) {
         self.admitted.set(self.admitted.get() + bytes);
-        self.memory.count(Kind::Reading, bytes as i64);
+        self.memory.count(MemoryKind::Reading, bytes as i64);
     }
 
     /// Subtracts bytes of a finished read, and admits waiters that now fit.
-    fn give_back(&self, bytes: u64) {
+    fn release(&self, bytes: u64) {
         self.admitted.set(self.admitted.get() - bytes);
-        self.memory.count(Kind::Reading, -(bytes as i64));
+        self.memory.count(MemoryKind::Reading, -(bytes as i64));
         self.admit_waiting();
     }
 
@@ -113,7 +113,7 @@ impl Reads {
     }
 
     /// Admits the first waiting read, if `may`; returns whether it did.
-    fn admit_first(&self, may: impl FnOnce(&Waiting) -> bool) -> bool {
+    fn admit_first(&self, may: impl FnOnce(&WaitingRead) -> bool) -> bool {
         let mut line = self.line.borrow_mut();
         let first = line.iter_mut().find(|one| !one.admitted);
         let Some(first) = first.filter(|first| may(first)) else { return false };
@@ -133,7 +133,7 @@ impl Reads {
             return false;
         }
         self.stalled.set(self.stalled.get() + 1);
-        if !idle && self.stalled.get() <= STALLED_TURNS {
+        if !idle && self.stalled.get() <= MAX_STALLED_TURNS {
             return false;
         }
         self.stalled.set(0);
@@ -141,11 +141,11 @@ impl Reads {
     }
 }
 
-impl<'r> InLine<'r> {
-    fn join(reads: &'r Rc<Reads>, bytes: u64) -> Self {
+impl<'r> QueuedRead<'r> {
+    fn join(reads: &'r Rc<ReadAdmission>, bytes: u64) -> Self {
         let number = reads.next_number.get();
         reads.next_number.set(number + 1);
-        let waiting = Waiting { number, bytes, waiter: None, admitted: false };
+        let waiting = WaitingRead { number, bytes, waiter: None, admitted: false };
         reads.line.borrow_mut().push_back(waiting);
         Self { reads, number }
     }
@@ -167,7 +167,7 @@ impl<'r> InLine<'r> {
     }
 }
 
-impl Drop for InLine<'_> {
+impl Drop for QueuedRead<'_> {
     fn drop(&mut self) {
         let mut line = self.reads.line.borrow_mut();
         let position = line.iter().position(|one| one.number == self.number);
@@ -176,7 +176,7 @@ impl Drop for InLine<'_> {
         let given_up = line.remove(position).expect("found above");
         drop(line);
         if given_up.admitted {
-            self.reads.give_back(given_up.bytes);
+            self.reads.release(given_up.bytes);
         } else {
             // The next in line may need less.
             self.reads.admit_waiting();
@@ -186,11 +186,11 @@ impl Drop for InLine<'_> {
 
 impl Drop for ReadPermit {
     fn drop(&mut self) {
-        self.reads.give_back(self.bytes);
+        self.reads.release(self.bytes);
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Reads a visible record from the log, after admission. The caller holds no operation guard,
     /// which would delay reclamation.
     ///
@@ -232,22 +232,28 @@ impl Transaction {
         version: ColdVersion,
     ) -> Result<ColdRecord, OperationError> {
         let record = table.fetch(rid, version).await.map_err(OperationError::Storage)?;
-        self.bring_back(table, rid, version, record.view().value);
+        self.cache_record(table, rid, version, record.view().value);
         Ok(record)
     }
 
     /// Makes the value of a visible version resident again, if it should be cached.
-    pub(super) fn bring_back(&self, table: &Records, rid: Rid, version: ColdVersion, value: &[u8]) {
+    pub(super) fn cache_record(
+        &self,
+        table: &Records,
+        rid: Rid,
+        version: ColdVersion,
+        value: &[u8],
+    ) {
         let engine = self.engine();
         if engine.caches(value.len()) {
-            engine.note_brought_back(value.len());
+            engine.note_loaded(value.len());
             let operation = reclaim::enter();
-            let acting = match version.leads_on() {
+            let acting = match version.has_older_versions() {
                 true => engine.horizon.act(self.worker().number(), engine.log.tail()),
                 false => None,
             };
             // SAFETY: this transaction is active, and saw the version there.
-            unsafe { table.bring_back(rid, version, value, &operation, acting.as_ref()) };
+            unsafe { table.cache_record(rid, version, value, &operation, acting.as_ref()) };
         }
     }
 }

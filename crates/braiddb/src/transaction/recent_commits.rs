@@ -14,7 +14,7 @@ use std::ops::{Bound, ControlFlow};
 
 use smallvec::SmallVec;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::read_set::NamedKeys;
 use super::worker::WorkerTransactions;
 use crate::log::Lsn;
@@ -60,11 +60,11 @@ struct ReadFilter {
 }
 
 impl ReadFilter {
-    const BITS_A_READ: usize = 64;
+    const BITS_PER_READ: usize = 64;
 
     /// Creates a filter for this many reads.
     fn new(reads: usize) -> Self {
-        let bits = (reads.max(1) * Self::BITS_A_READ).next_power_of_two();
+        let bits = (reads.max(1) * Self::BITS_PER_READ).next_power_of_two();
         Self { bits: SmallVec::from_elem(0, bits / u64::BITS as usize), has_ranges: false }
     }
 
@@ -123,7 +123,7 @@ impl RecentCommits {
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Lists the transaction's changes to paged tables; must precede the draw of its commit LSN.
     pub(super) fn list_changes(&self) {
         let writes = self.writes().borrow();
@@ -305,7 +305,7 @@ impl WorkerTransactions {
                 // SAFETY: tables live as long as the engine.
                 let paged = unsafe { table.get() }.paged().expect("changes are of paged tables");
                 if let Some(what) = paged.prune(key) {
-                    self.have_tidied(table, key, what);
+                    self.enqueue_leaf_cleanup(table, key, what);
                 }
             }
             // SAFETY: the chain belongs to this engine.

@@ -28,7 +28,7 @@
 //!    their reads yet. Then it takes η from the access stamps of the records it overwrites.
 //! 2. For everything it read, it finds the transactions that overwrote it, and waits until those
 //!    that commit before `c` are decided. Then it stamps its reads with `c`.
-//! 3. It publishes this through its worker's word in [`SafetyNet::under_way`].
+//! 3. It publishes this through its worker's word in [`SafetyNet::in_progress`].
 //! 4. It compares, and publishes its π before it is `Committed`.
 //!
 //! A transaction that drew an LSN before `c` had stored its word and its `Committing` before, and
@@ -47,7 +47,7 @@ use std::collections::BTreeMap;
 use crossbeam_utils::CachePadded;
 
 use super::certify::BATCH;
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::engine::Engine;
 use super::read_set::NamedKeys;
 use super::write_set::WriteKind;
@@ -63,34 +63,34 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::Link;
 
 /// Replaces an LSN: the worker has no commit in progress, or its reads are stamped.
-const NONE: u64 = u64::MAX;
+const NO_COMMIT: u64 = u64::MAX;
 
 /// Shared state of a database that is certified by the serial safety net.
 #[derive(Debug)]
 pub(crate) struct SafetyNet {
     /// For each worker a lower bound of the LSN of its commit in progress, then that LSN.
-    under_way: Box<[CachePadded<AtomicU64>]>,
+    in_progress: Box<[CachePadded<AtomicU64>]>,
     /// π of commits for which it is earlier than the commit, while a transaction may need it.
     bounds: RwLock<BTreeMap<Lsn, Lsn>>,
 }
 
 /// A commit in progress; dropping this ends it.
 #[derive(Debug)]
-pub(super) struct UnderWay<'e>(&'e AtomicU64);
+pub(super) struct CommitInProgress<'e>(&'e AtomicU64);
 
 /// The two bounds of a transaction, as found so far.
 #[derive(Debug)]
-struct Bounds {
+struct SerialBounds {
     commit: Lsn,
     /// η so far.
     after: Lsn,
     /// π so far, and the read that determined it.
     before: Lsn,
-    read: Option<Read>,
+    read: Option<BoundingRead>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Read {
+enum BoundingRead {
     Point(usize),
     Part(usize),
     Range(usize),
@@ -98,22 +98,22 @@ enum Read {
 
 impl SafetyNet {
     pub(super) fn new(workers: usize) -> Self {
-        let none = || CachePadded::new(AtomicU64::new(NONE));
-        Self { under_way: (0..workers).map(|_| none()).collect(), bounds: RwLock::default() }
+        let none = || CachePadded::new(AtomicU64::new(NO_COMMIT));
+        Self { in_progress: (0..workers).map(|_| none()).collect(), bounds: RwLock::default() }
     }
 
     /// Begins a worker's commit; `tail` is the log's tail, read before.
-    fn enter(&self, worker: usize, tail: Lsn) -> UnderWay<'_> {
-        let word = &*self.under_way[worker];
+    fn enter(&self, worker: usize, tail: Lsn) -> CommitInProgress<'_> {
+        let word = &*self.in_progress[worker];
         // Release: made visible by the addition to the tail that follows, which every later draw
         // reads.
         word.store(tail.0, Ordering::Release);
-        UnderWay(word)
+        CommitInProgress(word)
     }
 
     /// Waits until all transactions that commit before `lsn` have stamped their reads.
     fn await_readers(&self, worker: usize, lsn: Lsn) {
-        for (_, word) in self.under_way.iter().enumerate().filter(|(other, _)| *other != worker) {
+        for (_, word) in self.in_progress.iter().enumerate().filter(|(other, _)| *other != worker) {
             let mut looks = 0;
             // Acquire pairs with the Release in `stamped_reads`: the reader's stamps are seen.
             while word.load(Ordering::Acquire) < lsn.0 {
@@ -141,7 +141,7 @@ impl SafetyNet {
     }
 }
 
-impl UnderWay<'_> {
+impl CommitInProgress<'_> {
     fn drew(&self, lsn: Lsn) {
         // Release: publishes nothing except the LSN.
         self.0.store(lsn.0, Ordering::Release);
@@ -150,24 +150,24 @@ impl UnderWay<'_> {
     /// Publishes that the transaction's reads are stamped.
     fn stamped_reads(&self) {
         // Release pairs with the Acquire in `await_readers`.
-        self.0.store(NONE, Ordering::Release);
+        self.0.store(NO_COMMIT, Ordering::Release);
     }
 }
 
-impl Drop for UnderWay<'_> {
+impl Drop for CommitInProgress<'_> {
     fn drop(&mut self) {
         self.stamped_reads();
     }
 }
 
-impl Bounds {
+impl SerialBounds {
     /// Notes that the transaction follows a commit.
     fn comes_after(&mut self, commit: Lsn) {
         self.after = self.after.max(commit);
     }
 
     /// Notes that the transaction precedes everything that a commit with this bound precedes.
-    fn comes_before(&mut self, bound: Lsn, read: Read) {
+    fn comes_before(&mut self, bound: Lsn, read: BoundingRead) {
         if bound < self.before {
             (self.before, self.read) = (bound, Some(read));
         }
@@ -176,12 +176,12 @@ impl Bounds {
 
 impl Engine {
     /// Begins a worker's commit under the safety net, if it is in use; before the LSN is drawn.
-    pub(super) fn enter_safety_net(&self, worker: usize) -> Option<UnderWay<'_>> {
+    pub(super) fn enter_safety_net(&self, worker: usize) -> Option<CommitInProgress<'_>> {
         self.safety_net.as_ref().map(|net| net.enter(worker, self.log.tail()))
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Decides whether the transaction may commit at `commit`, by the serial safety net.
     ///
     /// # Errors
@@ -190,18 +190,19 @@ impl Transaction {
         let engine = self.engine();
         let net = engine.safety_net.as_ref().expect("the transaction's mode says so");
         let number = self.worker().number();
-        let under_way = UnderWay(&net.under_way[number]);
-        under_way.drew(commit);
-        let mut bounds = Bounds { commit, after: self.depends_on(), before: commit, read: None };
+        let in_progress = CommitInProgress(&net.in_progress[number]);
+        in_progress.drew(commit);
+        let mut bounds =
+            SerialBounds { commit, after: self.depends_on(), before: commit, read: None };
         self.look_at_writes(net, &mut bounds);
         self.look_at_reads(net, &mut bounds);
-        drop(under_way);
-        let Bounds { after, before, read, .. } = bounds;
+        drop(in_progress);
+        let SerialBounds { after, before, read, .. } = bounds;
         if before <= after {
             return Err(match read {
-                Some(Read::Point(number)) => self.reads().name_point(number),
-                Some(Read::Part(number)) => self.reads().name_projection(number),
-                Some(Read::Range(number)) => self.reads().name_range(number),
+                Some(BoundingRead::Point(number)) => self.reads().name_point(number),
+                Some(BoundingRead::Part(number)) => self.reads().name_projection(number),
+                Some(BoundingRead::Range(number)) => self.reads().name_range(number),
                 None => self.name_a_write(),
             });
         }
@@ -212,7 +213,7 @@ impl Transaction {
     }
 
     /// Takes η from the readers of the records that the transaction overwrites.
-    fn look_at_writes(&self, net: &SafetyNet, bounds: &mut Bounds) {
+    fn look_at_writes(&self, net: &SafetyNet, bounds: &mut SerialBounds) {
         let writes = self.writes().borrow();
         if writes.is_empty() {
             return;
@@ -235,9 +236,9 @@ impl Transaction {
     }
 
     /// Takes π from the transactions that overwrote what this one read, and stamps the reads.
-    fn look_at_reads(&self, net: &SafetyNet, bounds: &mut Bounds) {
+    fn look_at_reads(&self, net: &SafetyNet, bounds: &mut SerialBounds) {
         let (reads, operation) = (self.reads(), reclaim::enter());
-        let mut look = |table: &Records, rid: Rid, read: Read| {
+        let mut look = |table: &Records, rid: Rid, read: BoundingRead| {
             let overwritten = table.overwritten_at(rid, self.view(), bounds.commit, &operation);
             if let Some(commit) = overwritten {
                 bounds.comes_before(net.bound(commit), read);
@@ -248,18 +249,18 @@ impl Transaction {
             let point = reads.point(number);
             // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
             // transaction.
-            look(unsafe { point.table.get() }, point.rid, Read::Point(number));
+            look(unsafe { point.table.get() }, point.rid, BoundingRead::Point(number));
         }
         for number in 0..reads.projections() {
             reads.with_projection(number, |point, _| {
                 // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
                 // transaction.
-                look(unsafe { point.table.get() }, point.rid, Read::Part(number));
+                look(unsafe { point.table.get() }, point.rid, BoundingRead::Part(number));
             });
         }
         for number in 0..reads.ranges() {
             self.entries_of_range(number, &operation, |table, rid| {
-                look(table, rid, Read::Range(number));
+                look(table, rid, BoundingRead::Range(number));
             });
         }
         for number in 0..reads.ranges() {

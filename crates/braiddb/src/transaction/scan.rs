@@ -11,11 +11,11 @@
 use std::ops::Bound;
 use std::ptr::NonNull;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
-use super::progress::Progress;
-use super::read_ahead::{Piece, ReadAhead, Stretch, Wanted, stretches};
+use super::progress::ScanProgress;
+use super::read_ahead::{ReadAhead, ReadSpan, RecordToRead, SpanRead, read_spans};
 use super::read_set::RangeNumber;
 use crate::index::{Cursor, LeafEntry};
 use crate::log::ColdRecord;
@@ -23,7 +23,7 @@ use crate::page::PagedCursor;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Copies, NotReady, Records, RecordsRef};
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::thread;
 use crate::types::KeyBuffer;
 
@@ -38,7 +38,7 @@ pub(super) const RECORDS_PER_STEP: usize = 4;
 
 /// The key bounds of a scan.
 #[derive(Clone, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ScanBounds {
     pub(crate) low: Bound<KeyBuffer>,
     pub(crate) high: Bound<KeyBuffer>,
 }
@@ -52,10 +52,10 @@ pub(crate) enum Direction {
 
 /// A scan in progress.
 #[derive(Debug)]
-pub(crate) struct Scan<'tx> {
-    pub(super) transaction: &'tx Transaction,
+pub(crate) struct RecordScan<'tx> {
+    pub(super) transaction: &'tx ActiveTransaction,
     table: RecordsRef,
-    pub(super) bounds: Bounds,
+    pub(super) bounds: ScanBounds,
     pub(super) direction: Direction,
     /// If set, values are not read from the log, unless needed to decide expiry, and are returned
     /// empty.
@@ -65,7 +65,7 @@ pub(crate) struct Scan<'tx> {
     pub(super) unexpired_only: bool,
     /// If set, records read from the log are not made resident.
     leaves_cold: bool,
-    progress: Progress,
+    progress: ScanProgress,
     /// Maximum number of records that will be requested.
     expected: u64,
     /// Number of entries to take next.
@@ -87,7 +87,7 @@ pub(crate) struct Scan<'tx> {
     passed: Option<KeyBuffer>,
     /// The first key of a record that was superseded since the transaction began, until the
     /// transaction is notified.
-    pub(super) stale: Option<KeyBuffer>,
+    pub(super) doomed: Option<KeyBuffer>,
     /// Set at the end of the range.
     ended: bool,
     /// Number of the transaction's rollbacks at the last read.
@@ -97,27 +97,27 @@ pub(crate) struct Scan<'tx> {
 /// The first entries of a batch, in scan order, and their records.
 #[derive(Debug, Default)]
 struct ScanBatch {
-    records: Vec<Record>,
+    records: Vec<ScannedRecord>,
     /// The elements of `records` that must be read from the log.
-    in_log: Vec<Wanted>,
+    in_log: Vec<RecordToRead>,
     /// Position of the first record that was superseded since the transaction began.
-    stale: Option<usize>,
+    doomed: Option<usize>,
     /// Set if these are all entries that the cursor met.
     whole: bool,
 }
 
 #[derive(Debug)]
-struct Record {
+struct ScannedRecord {
     key: KeyBuffer,
     /// `None` if no version is visible, or the value is not read yet.
     value: Option<NonNull<[u8]>>,
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Creates a scan of the records between two bounds, in their stored form.
-    pub(crate) fn scan(&self, table: &Records, bounds: Bounds) -> Scan<'_> {
+    pub(crate) fn scan(&self, table: &Records, bounds: ScanBounds) -> RecordScan<'_> {
         assert!(self.engine().owns(table), "the caller checked the table");
-        Scan {
+        RecordScan {
             transaction: self,
             table: RecordsRef::new(table),
             bounds,
@@ -125,7 +125,7 @@ impl Transaction {
             keys_only: false,
             unexpired_only: false,
             leaves_cold: false,
-            progress: Progress::new(),
+            progress: ScanProgress::new(),
             expected: u64::MAX,
             batch: BATCH,
             cursor: None,
@@ -136,14 +136,14 @@ impl Transaction {
             ahead: ReadAhead::default(),
             noted: None,
             passed: None,
-            stale: None,
+            doomed: None,
             ended: false,
             rollbacks: self.savepoints().rollbacks(),
         }
     }
 }
 
-impl<'tx> Scan<'tx> {
+impl<'tx> RecordScan<'tx> {
     /// Sets the direction; only before the first record.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
         if !self.has_not_begun() {
@@ -185,7 +185,7 @@ impl<'tx> Scan<'tx> {
         !self.ready.is_empty()
     }
 
-    /// Limits [`Scan::next`] to `count` more records.
+    /// Limits [`RecordScan::next`] to `count` more records.
     pub(crate) fn limit(&mut self, count: u64) {
         self.progress.limit(count);
         // A returned record is not passed yet.
@@ -197,12 +197,12 @@ impl<'tx> Scan<'tx> {
         self.progress.left()
     }
 
-    /// Moves past the returned record and loads the next, like [`Scan::load`]; also `false` once
-    /// the limit is reached. The caller then returns the record ([`Scan::give`]), or it stays the
+    /// Moves past the returned record and loads the next, like [`RecordScan::load`]; also `false` once
+    /// the limit is reached. The caller then returns the record ([`RecordScan::give`]), or it stays the
     /// next one.
     ///
     /// # Errors
-    /// Those of [`Scan::load`].
+    /// Those of [`RecordScan::load`].
     pub(crate) async fn next(&mut self) -> Result<bool, OperationError> {
         if self.progress.passes() {
             self.pass();
@@ -237,28 +237,27 @@ impl<'tx> Scan<'tx> {
                 break;
             }
         }
-        if self.stale.is_some() {
-            self.note_stale()?;
+        if self.doomed.is_some() {
+            self.note_doomed()?;
         }
         Ok(!self.ended)
     }
 
     /// Notifies the transaction of a superseded record, once the scan has returned it.
     #[cold]
-    fn note_stale(&mut self) -> Result<(), OperationError> {
-        let beyond =
-            self.stale.as_ref().zip(self.ready.last()).is_some_and(|(stale, (key, _))| match self
-                .direction
-            {
-                Direction::Forward => **stale > **key,
-                Direction::Reverse => **stale < **key,
-            });
+    fn note_doomed(&mut self) -> Result<(), OperationError> {
+        let beyond = self.doomed.as_ref().zip(self.ready.last()).is_some_and(
+            |(doomed, (key, _))| match self.direction {
+                Direction::Forward => **doomed > **key,
+                Direction::Reverse => **doomed < **key,
+            },
+        );
         if beyond {
             return Ok(());
         }
-        let key = self.stale.take().expect("the caller looked");
+        let key = self.doomed.take().expect("the caller looked");
         // SAFETY: the engine owns the table and outlives the transaction.
-        self.transaction.note_stale_read(unsafe { self.table.get() }, &key)
+        self.transaction.note_doomed_read(unsafe { self.table.get() }, &key)
     }
 
     /// The key and the value of the ready record.
@@ -278,7 +277,7 @@ impl<'tx> Scan<'tx> {
     /// Returns the first record of the scan. The transaction keeps its value until it ends.
     ///
     /// # Errors
-    /// Those of [`Scan::load`].
+    /// Those of [`RecordScan::load`].
     pub(crate) async fn into_first(
         mut self,
     ) -> Result<Option<(KeyBuffer, &'tx [u8])>, OperationError> {
@@ -312,7 +311,7 @@ impl<'tx> Scan<'tx> {
             return;
         }
         self.ready.clear();
-        self.stale = None;
+        self.doomed = None;
         match (&mut self.cursor, &self.passed) {
             (Some(cursor), Some(passed)) => cursor.pass_to(passed),
             (cursor, _) => *cursor = None,
@@ -345,8 +344,8 @@ impl<'tx> Scan<'tx> {
             Some(last) => cursor.pass_to(&last.key),
             None => {}
         }
-        let stale = batch.stale.and_then(|position| batch.records.get(position));
-        self.stale = self.stale.take().or_else(|| stale.map(|record| record.key.clone()));
+        let doomed = batch.doomed.and_then(|position| batch.records.get(position));
+        self.doomed = self.doomed.take().or_else(|| doomed.map(|record| record.key.clone()));
         let records = batch.records.len();
         let live = batch.records.into_iter().rev().filter_map(|record| {
             let mut value = record.value?;
@@ -389,7 +388,7 @@ impl<'tx> Scan<'tx> {
         let operation = reclaim::enter();
         self.note_range();
         let cursor = self.cursor.get_or_insert_with(|| {
-            let Bounds { low, high } = &self.bounds;
+            let ScanBounds { low, high } = &self.bounds;
             let reverse = self.direction == Direction::Reverse;
             table.index.cursor(as_bytes(low), as_bytes(high), reverse)
         });
@@ -405,7 +404,7 @@ impl<'tx> Scan<'tx> {
                 return Some(batch);
             }
             // The first record's commit is being decided.
-            sched::yield_now(Cause::Undecided).await;
+            sched::yield_now(WaitCause::Undecided).await;
         }
     }
 
@@ -425,8 +424,8 @@ impl<'tx> Scan<'tx> {
                 break;
             }
             let found = table.find_now(entry.rid, view, operation);
-            let stale = match found {
-                Ok(seen) => self.transaction.is_stale(table, entry.rid, seen, operation),
+            let doomed = match found {
+                Ok(seen) => self.transaction.is_superseded(table, entry.rid, seen, operation),
                 Err(_) => self.transaction.is_overwritten(table, entry.rid, operation),
             };
             let (value, cold) = match found {
@@ -447,17 +446,17 @@ impl<'tx> Scan<'tx> {
                 break;
             }
             live += u64::from(value.is_some() || cold.is_some());
-            if stale && batch.stale.is_none() {
-                batch.stale = Some(batch.records.len());
+            if doomed && batch.doomed.is_none() {
+                batch.doomed = Some(batch.records.len());
             }
             let (number, rid) = (batch.records.len(), entry.rid);
-            batch.in_log.extend(cold.map(|cold| Wanted { number, rid, cold }));
+            batch.in_log.extend(cold.map(|cold| RecordToRead { number, rid, cold }));
             let key = entry.key();
             let value = value.map(|value| match table.keeps_versions() {
                 true => NonNull::from(value),
                 false => NonNull::from(self.copies.keep(table.memory(), value)),
             });
-            batch.records.push(Record { key, value });
+            batch.records.push(ScannedRecord { key, value });
         }
         batch.whole = batch.records.len() == entries.len();
         batch
@@ -486,10 +485,10 @@ impl<'tx> Scan<'tx> {
             return Ok(());
         }
         let segment_bytes = table.log_segment_bytes();
-        let mut stretches = stretches(&wanted, segment_bytes);
-        self.ahead.widen(&mut stretches, self.direction, self.expected, segment_bytes);
-        for some in stretches.chunks(READS) {
-            let bytes = some.iter().map(Stretch::bytes).sum();
+        let mut read_spans = read_spans(&wanted, segment_bytes);
+        self.ahead.widen(&mut read_spans, self.direction, self.expected, segment_bytes);
+        for some in read_spans.chunks(READS) {
+            let bytes = some.iter().map(ReadSpan::bytes).sum();
             let _permit = match self.transaction.admit_bytes(bytes).await {
                 Ok(permit) => permit,
                 Err(error) => return batch.end_before(some[0].wanted[0].number, error),
@@ -511,14 +510,14 @@ impl<'tx> Scan<'tx> {
     async fn take_piece(
         &mut self,
         table: &'tx Records,
-        stretch: &Stretch<'_>,
-        piece: Piece,
+        stretch: &ReadSpan<'_>,
+        piece: SpanRead,
         batch: &mut ScanBatch,
     ) -> Result<(), (usize, OperationError)> {
         let span = match piece {
-            Piece::Span(span) => Some(span),
-            Piece::Unread => None,
-            Piece::Record(read) => {
+            SpanRead::Span(span) => Some(span),
+            SpanRead::Unread => None,
+            SpanRead::Record(read) => {
                 let one = &stretch.wanted[0];
                 self.keep_record(table, one, read.map_err(|error| (one.number, error))?, batch);
                 self.ahead.keep(table.memory(), None);
@@ -539,9 +538,9 @@ impl<'tx> Scan<'tx> {
     }
 
     /// Keeps the value of a record that was found in a piece of the log.
-    fn receive(&self, table: &Records, one: &Wanted, value: &[u8], batch: &mut ScanBatch) {
+    fn receive(&self, table: &Records, one: &RecordToRead, value: &[u8], batch: &mut ScanBatch) {
         if !self.leaves_cold {
-            self.transaction.bring_back(table, one.rid, one.cold, value);
+            self.transaction.cache_record(table, one.rid, one.cold, value);
         }
         self.transaction.note_lsn(one.cold.lsn());
         let value = self.copies.keep(table.memory(), value);
@@ -552,7 +551,7 @@ impl<'tx> Scan<'tx> {
     fn keep_record(
         &self,
         table: &Records,
-        one: &Wanted,
+        one: &RecordToRead,
         record: ColdRecord,
         batch: &mut ScanBatch,
     ) {
@@ -574,7 +573,7 @@ impl ScanBatch {
     }
 }
 
-impl Drop for Scan<'_> {
+impl Drop for RecordScan<'_> {
     fn drop(&mut self) {
         if let Some(noted) = self.noted
             && !self.ended

@@ -21,48 +21,48 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::engine::Engine;
 use super::error::{IndexError, OperationError};
-use super::scan::Bounds;
+use super::scan::ScanBounds;
 use super::worker::WorkerTransactions;
-use super::write::Intent;
+use super::write::WriteIntent;
 use crate::record::{Records, split_expiry};
-use crate::sched::{self, Cause, Job};
+use crate::sched::{self, Job, WaitCause};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::statistic::AtomicU64;
 use crate::sync::{self, clock};
 use crate::types::KeyBuffer;
 
 /// Number of records examined per transaction.
-const LOOKED_AT: u64 = 256;
+const MAX_RECORDS_PER_BATCH: u64 = 256;
 /// Divisor: a sweep begins after an eighth of the records' lifetime.
-const PART_OF_LIFE: u64 = 8;
+const LIFETIME_DIVISOR: u64 = 8;
 /// Shortest and longest interval between sweeps in milliseconds.
-const SOONEST: u64 = 1000;
-const LATEST: u64 = 3_600_000;
+const MIN_INTERVAL_MS: u64 = 1000;
+const MAX_INTERVAL_MS: u64 = 3_600_000;
 /// Pause of a sweep as a multiple of the time its last batch took, and the maximum pause.
-const REST: u32 = 4;
+const REST_FACTOR: u32 = 4;
 const MAX_PAUSE: Duration = Duration::from_millis(10);
 /// Number of attempts at a batch with conflicts, if a caller waits for the sweep.
-const ATTEMPTS: u32 = 16;
+const MAX_ATTEMPTS: u32 = 16;
 
-const NEVER: u64 = u64::MAX;
+const NOT_SCHEDULED: u64 = u64::MAX;
 
 /// The schedule of sweeps.
 #[derive(Debug)]
 pub(crate) struct Sweeps {
     begin: Instant,
-    /// Milliseconds after `begin` at which the next sweep is due; [`NEVER`] if no table has a
+    /// Milliseconds after `begin` at which the next sweep is due; [`NOT_SCHEDULED`] if no table has a
     /// lifetime, or a sweep is running.
     due: AtomicU64,
-    under_way: AtomicBool,
+    in_progress: AtomicBool,
 }
 
 impl Default for Sweeps {
     fn default() -> Self {
-        let (due, under_way) = (AtomicU64::new(NEVER), AtomicBool::new(false));
-        Self { begin: clock::now(), due, under_way }
+        let (due, in_progress) = (AtomicU64::new(NOT_SCHEDULED), AtomicBool::new(false));
+        Self { begin: clock::now(), due, in_progress }
     }
 }
 
@@ -99,7 +99,7 @@ impl Sweeps {
     pub(super) fn due_at(&self) -> Option<Instant> {
         // Relaxed: see `expect`.
         match self.due.load(Ordering::Relaxed) {
-            NEVER => None,
+            NOT_SCHEDULED => None,
             due => self.begin.checked_add(Duration::from_millis(due)),
         }
     }
@@ -107,30 +107,30 @@ impl Sweeps {
     /// Takes the sweep that is due; `false` if another worker has taken it.
     pub(super) fn take(&self) -> bool {
         // Relaxed: only one worker takes it, and nothing else depends on it.
-        self.due.swap(NEVER, Ordering::Relaxed) != NEVER
+        self.due.swap(NOT_SCHEDULED, Ordering::Relaxed) != NOT_SCHEDULED
     }
 
-    fn begin(&self) -> Option<UnderWay<'_>> {
+    fn begin(&self) -> Option<RunningSweep<'_>> {
         // Acquire pairs with the Release at the end of the previous sweep.
-        let taken = self.under_way.swap(true, Ordering::Acquire);
+        let taken = self.in_progress.swap(true, Ordering::Acquire);
         // Created only if taken here, because its drop releases the flag.
-        (!taken).then(|| UnderWay(self))
+        (!taken).then(|| RunningSweep(self))
     }
 }
 
 /// A running sweep; dropping it ends it.
-struct UnderWay<'s>(&'s Sweeps);
+struct RunningSweep<'s>(&'s Sweeps);
 
-impl Drop for UnderWay<'_> {
+impl Drop for RunningSweep<'_> {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `begin`.
-        self.0.under_way.store(false, Ordering::Release);
+        self.0.in_progress.store(false, Ordering::Release);
     }
 }
 
 /// Interval between sweeps of a table, in milliseconds.
 fn interval(lifetime_ms: u64) -> u64 {
-    (lifetime_ms / PART_OF_LIFE).clamp(SOONEST, LATEST)
+    (lifetime_ms / LIFETIME_DIVISOR).clamp(MIN_INTERVAL_MS, MAX_INTERVAL_MS)
 }
 
 /// The task that sweeps the tables that are due.
@@ -144,38 +144,38 @@ async fn sweep_due() {
     let sweeps = &engine.sweeps;
     // The running sweep handles tables that become due in the meantime.
     let Some(_under_way) = sweeps.begin() else { return };
-    let mut under_way: Vec<TableSweep> = Vec::new();
+    let mut in_progress: Vec<TableSweep> = Vec::new();
     loop {
         for table in engine.tables() {
             if !table.expires() || table.next_sweep() > sweeps.now() {
                 continue;
             }
             // Not due while it is being swept.
-            if under_way.iter().any(|sweep| Arc::ptr_eq(&sweep.table, &table)) {
+            if in_progress.iter().any(|sweep| Arc::ptr_eq(&sweep.table, &table)) {
                 continue;
             }
             if table.may_have_expired(engine.steady_clock.now()) {
-                under_way.push(TableSweep::begin(table, &engine));
+                in_progress.push(TableSweep::begin(table, &engine));
             } else {
                 sweeps.end_of(&table);
             }
         }
-        if under_way.is_empty() {
+        if in_progress.is_empty() {
             break;
         }
-        for mut sweep in std::mem::take(&mut under_way) {
+        for mut sweep in std::mem::take(&mut in_progress) {
             let begun = clock::now();
-            let is_over = sweep.go_on(&worker, 1).await.unwrap_or_else(|error| {
+            let is_over = sweep.continue_sweep(&worker, 1).await.unwrap_or_else(|error| {
                 let name = sweep.table.name();
                 tracing::warn!("cannot sweep expired records of table {:?}: {error}", &*name);
                 true
             });
             match is_over {
                 true => sweeps.end_of(&sweep.table),
-                false => under_way.push(sweep),
+                false => in_progress.push(sweep),
             }
-            sched::yield_now(Cause::Memory).await;
-            rest(&worker, (clock::now() - begun) * REST).await;
+            sched::yield_now(WaitCause::Memory).await;
+            rest(&worker, (clock::now() - begun) * REST_FACTOR).await;
         }
     }
     for table in engine.tables() {
@@ -196,8 +196,8 @@ pub(crate) async fn sweep_now() -> Result<u64, OperationError> {
     let mut swept = 0;
     for table in engine.tables().into_iter().filter(|table| table.expires()) {
         let mut sweep = TableSweep::begin(table, engine);
-        while !sweep.go_on(&worker, ATTEMPTS).await? {
-            sched::yield_now(Cause::Memory).await;
+        while !sweep.continue_sweep(&worker, MAX_ATTEMPTS).await? {
+            sched::yield_now(WaitCause::Memory).await;
         }
         swept += sweep.swept;
     }
@@ -223,7 +223,7 @@ impl TableSweep {
 
     /// Sweeps the next records, with up to `attempts` attempts on conflicts; returns whether those
     /// were the last.
-    async fn go_on(
+    async fn continue_sweep(
         &mut self,
         worker: &Rc<WorkerTransactions>,
         attempts: u32,
@@ -240,7 +240,7 @@ impl TableSweep {
                 break batch;
             }
             attempt += 1;
-            sched::yield_now(Cause::Undecided).await;
+            sched::yield_now(WaitCause::Undecided).await;
         };
         self.swept += batch.swept;
         worker.counters().expired_swept.add(batch.swept);
@@ -284,11 +284,11 @@ async fn sweep_batch(
     };
     let mut swept = 0;
     for key in &expired {
-        match transaction.write_indexed(table, key, Intent::Expire).await {
+        match transaction.write_indexed(table, key, WriteIntent::Expire).await {
             Ok(gone) => swept += u64::from(gone),
             Err(
                 OperationError::Conflict(_)
-                | OperationError::TurnedAway
+                | OperationError::YieldedToPriority
                 | OperationError::BulkUnderWay(..),
             ) => return Ok(conflict()),
             Err(OperationError::Index(error)) if matches!(*error, IndexError::Detached { .. }) => {
@@ -315,12 +315,12 @@ async fn sweep_batch(
     }
     match transaction.commit().await {
         Ok(_) => Ok(SweepBatch { swept, has_conflict: false, last }),
-        Err(OperationError::Conflict(_) | OperationError::TurnedAway) => Ok(conflict()),
+        Err(OperationError::Conflict(_) | OperationError::YieldedToPriority) => Ok(conflict()),
         Err(error) => Err(error),
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Examines the next records after a key. Returns the keys of expired ones, and the last key if
     /// more may follow. Notes when the others expire.
     async fn find_expired(
@@ -329,12 +329,12 @@ impl Transaction {
         after: Option<KeyBuffer>,
     ) -> Result<(Vec<KeyBuffer>, Option<KeyBuffer>), OperationError> {
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let mut scan = self.scan(table, Bounds { low, high: Bound::Unbounded });
-        scan.expect_records(LOOKED_AT);
+        let mut scan = self.scan(table, ScanBounds { low, high: Bound::Unbounded });
+        scan.expect_records(MAX_RECORDS_PER_BATCH);
         scan.set_leaves_cold();
         let (mut expired, mut last, mut looked_at) = (Vec::new(), None, 0);
         let mut earliest = u64::MAX;
-        while looked_at < LOOKED_AT && scan.load().await? {
+        while looked_at < MAX_RECORDS_PER_BATCH && scan.load().await? {
             let (key, stored) = scan.current().expect("loaded");
             let (expiry, _) = split_expiry(stored);
             if expiry <= self.time() {
@@ -346,7 +346,7 @@ impl Transaction {
             scan.pass();
         }
         table.note_expiry(earliest);
-        Ok((expired, last.filter(|_| looked_at == LOOKED_AT)))
+        Ok((expired, last.filter(|_| looked_at == MAX_RECORDS_PER_BATCH)))
     }
 }
 
@@ -359,6 +359,6 @@ async fn rest(worker: &WorkerTransactions, time: Duration) {
     let until = clock::now() + time.min(MAX_PAUSE);
     let timer = worker.timers.set(until, sched::current_waiter().await);
     while !timer.is_over() {
-        sched::park(Cause::BackOff).await;
+        sched::park(WaitCause::BackOff).await;
     }
 }

@@ -14,20 +14,20 @@ use crate::sync::{Mutex, RwLock};
 /// The list of tables.
 #[derive(Debug)]
 pub(super) struct Tables {
-    list: RwLock<List>,
-    hand: Mutex<Hand>,
+    list: RwLock<TableList>,
+    hand: Mutex<ClockHand>,
 }
 
 /// Position of eviction's clock hand.
 #[derive(Debug)]
-struct Hand {
+struct ClockHand {
     table: TableId,
     /// Entries of the table that the hand has not passed in this round.
     left: u64,
 }
 
 #[derive(Debug)]
-struct List {
+struct TableList {
     by_id: Vec<Option<Arc<Records>>>,
     /// Empty tables that recovery made for ids of dropped tables.
     replaced: Vec<Arc<Records>>,
@@ -40,8 +40,8 @@ struct List {
 impl Tables {
     pub(super) fn new() -> Self {
         // Id 0 is the catalog.
-        let list = List { by_id: Vec::new(), replaced: Vec::new(), next: 1, free: Vec::new() };
-        let hand = Hand { table: TableId(0), left: 0 };
+        let list = TableList { by_id: Vec::new(), replaced: Vec::new(), next: 1, free: Vec::new() };
+        let hand = ClockHand { table: TableId(0), left: 0 };
         Self { list: RwLock::new(list), hand: Mutex::new(hand) }
     }
 
@@ -83,7 +83,7 @@ impl Tables {
     }
 
     /// Frees an id from `take_id`, and returns the table that was created for it.
-    pub(super) fn give_back(&self, id: TableId) -> Option<Arc<Records>> {
+    pub(super) fn release(&self, id: TableId) -> Option<Arc<Records>> {
         let mut list = self.list.write();
         list.free.push(id.0);
         list.by_id.get_mut(id.0 as usize).and_then(Option::take)
@@ -110,9 +110,9 @@ impl Tables {
     /// next; the hand has passed some of them.
     pub(super) fn next_stride(&self, most: u64) -> Option<(Arc<Records>, u64)> {
         /// Maximum number of tables without entries that one call passes over.
-        const PASSED: usize = 256;
+        const MAX_EMPTY_TABLES: usize = 256;
         let mut hand = self.hand.lock();
-        for _ in 0..PASSED {
+        for _ in 0..MAX_EMPTY_TABLES {
             let table = self.list.read().next_from(hand.table)?;
             if table.id != hand.table || hand.left == 0 {
                 (hand.table, hand.left) = (table.id, table.rids().bound());
@@ -130,7 +130,7 @@ impl Tables {
     }
 }
 
-impl List {
+impl TableList {
     /// The first table with an id of at least `from`, or else the first of all.
     fn next_from(&self, from: TableId) -> Option<Arc<Records>> {
         let (before, after) = self.by_id.split_at(self.by_id.len().min(from.0 as usize));
@@ -181,7 +181,7 @@ mod tests {
             calls += 1;
         }
         assert_eq!(calls, 1001_usize.div_ceil(256));
-        assert_eq!(tables.give_back(last.id).map(|table| table.id), Some(last.id));
+        assert_eq!(tables.release(last.id).map(|table| table.id), Some(last.id));
         assert_eq!(tables.take_id(), last.id, "the id is used again");
     }
 }

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::log::{Log, Lsn};
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, Domain, Participation};
-use crate::record::{IndirectionEntry, Newest, Records};
+use crate::record::{IndirectionEntry, NewestVersion, Records};
 use crate::rid::Rid;
 use crate::sched::run_now;
 use crate::version::Stamp;
@@ -30,7 +30,7 @@ impl Bench {
     fn new() -> Self {
         let options = EngineOptions {
             workers: 1,
-            most_open: 4,
+            max_open: 4,
             durability: Durability::Volatile,
             read_only: false,
             isolation: Isolation::default(),
@@ -57,7 +57,7 @@ impl Bench {
     }
 
     fn version_bytes(&self) -> u64 {
-        self.memory.bytes(Kind::Version)
+        self.memory.bytes(MemoryKind::Version)
     }
 }
 
@@ -124,10 +124,10 @@ fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
         assert_eq!(evicted, 0);
         drop(acting);
         let found = table.newest(lost, looking.view(), &operation);
-        assert_eq!(found, Newest::Deciding, "the caller retries");
+        assert_eq!(found, NewestVersion::Deciding, "the caller retries");
         drop(inserter);
         assert_eq!(table.array().load(lost), IndirectionEntry::Dead);
-        assert_eq!(table.newest(lost, looking.view(), &operation), Newest::Gone);
+        assert_eq!(table.newest(lost, looking.view(), &operation), NewestVersion::Gone);
     });
 }
 
@@ -139,18 +139,18 @@ fn a_scan_for_one_record_passes_deleted_ones_in_large_steps() {
         let table = &bench.table;
         let _held_back = bench.worker.begin().unwrap();
         let writer = bench.worker.begin().unwrap();
-        let insert = Intent::Insert(b"value");
+        let insert = WriteIntent::Insert(b"value");
         for key in 0..=DELETED {
             run_now(writer.write(table, &key.to_be_bytes(), insert)).unwrap();
         }
         run_now(writer.commit()).unwrap();
         let writer = bench.worker.begin().unwrap();
         for key in 0..DELETED {
-            assert!(run_now(writer.write(table, &key.to_be_bytes(), Intent::Delete)).unwrap());
+            assert!(run_now(writer.write(table, &key.to_be_bytes(), WriteIntent::Delete)).unwrap());
         }
         run_now(writer.commit()).unwrap();
         let reader = bench.worker.begin().unwrap();
-        let mut scan = reader.scan(table, Bounds { low: Unbounded, high: Unbounded });
+        let mut scan = reader.scan(table, ScanBounds { low: Unbounded, high: Unbounded });
         scan.expect_records(1);
         let mut batches = 0;
         while scan.current().is_none() {
@@ -171,7 +171,7 @@ fn an_attempt_that_follows_another_is_not_refused() {
         drop(active.pop());
         let next = NextAttempt::keep(&bench.worker);
         assert!(bench.worker.begin().is_err(), "the last one is kept");
-        active.push(next.begin(Mode::Snapshot));
+        active.push(next.begin(TransactionMode::Snapshot));
         drop(active.pop());
         drop(NextAttempt::keep(&bench.worker));
         assert!(bench.worker.begin().is_ok(), "an unused one is released");

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 use std::rc::Rc;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::large::LargeRead;
 use super::reading::ReadPermit;
 use crate::log::ColdRecord;
@@ -15,15 +15,15 @@ use crate::types::{DecodeError, Value};
 /// A value that a transaction found. It should be decoded immediately: it may hold memory that
 /// other tasks wait for.
 #[derive(Debug)]
-pub(crate) struct Found<'tx> {
-    transaction: &'tx Transaction,
+pub(crate) struct FoundValue<'tx> {
+    transaction: &'tx ActiveTransaction,
     value: NonNull<[u8]>,
-    backing: Backing,
+    backing: ValueBacking,
 }
 
 /// The owner that keeps the value allocated.
 #[derive(Debug)]
-enum Backing {
+enum ValueBacking {
     /// The transaction: the version stays allocated until it ends.
     Lasting,
     /// The operation that found it.
@@ -49,19 +49,19 @@ struct LargeBacking {
     _permit: Option<Rc<ReadPermit>>,
 }
 
-impl<'tx> Found<'tx> {
+impl<'tx> FoundValue<'tx> {
     /// Creates a view of a resident value.
     ///
     /// # Safety
     /// The value was found under `guard`, in a version of `table` that the transaction sees.
     pub(super) unsafe fn in_memory(
-        transaction: &'tx Transaction,
+        transaction: &'tx ActiveTransaction,
         table: &Records,
         value: NonNull<[u8]>,
         guard: OperationGuard,
     ) -> Self {
-        let operation = Backing::Operation { _guard: guard };
-        let backing = if table.keeps_versions() { Backing::Lasting } else { operation };
+        let operation = ValueBacking::Operation { _guard: guard };
+        let backing = if table.keeps_versions() { ValueBacking::Lasting } else { operation };
         Self { transaction, value, backing }
     }
 
@@ -69,28 +69,31 @@ impl<'tx> Found<'tx> {
     ///
     /// # Safety
     /// The value stays allocated as long as the transaction.
-    pub(super) unsafe fn lasting(transaction: &'tx Transaction, value: NonNull<[u8]>) -> Self {
-        Self { transaction, value, backing: Backing::Lasting }
+    pub(super) unsafe fn lasting(
+        transaction: &'tx ActiveTransaction,
+        value: NonNull<[u8]>,
+    ) -> Self {
+        Self { transaction, value, backing: ValueBacking::Lasting }
     }
 
     /// Creates a view of a value that was read from the log.
     pub(super) fn in_log(
-        transaction: &'tx Transaction,
+        transaction: &'tx ActiveTransaction,
         record: ColdRecord,
         permit: ReadPermit,
     ) -> Self {
         let value = NonNull::from(record.view().value);
         let record = RefCell::new(Some(record));
-        let backing = Backing::Record(Box::new(RecordBacking { record, _permit: permit }));
+        let backing = ValueBacking::Record(Box::new(RecordBacking { record, _permit: permit }));
         Self { transaction, value, backing }
     }
 
     /// Creates a view of a large value.
-    pub(super) fn large(transaction: &'tx Transaction, read: LargeRead) -> Self {
+    pub(super) fn large(transaction: &'tx ActiveTransaction, read: LargeRead) -> Self {
         let LargeRead { value: bytes, permit } = read;
         let value = NonNull::from(bytes.as_slice());
         let backing = LargeBacking { value: RefCell::new(Some(bytes)), _permit: permit };
-        Self { transaction, value, backing: Backing::Large(Box::new(backing)) }
+        Self { transaction, value, backing: ValueBacking::Large(Box::new(backing)) }
     }
 
     /// Skips bytes at the start of the value that are not the user's.
@@ -111,9 +114,11 @@ impl<'tx> Found<'tx> {
         let record = match &self.backing {
             // SAFETY: the transaction is borrowed for `'tx`, so it is active, and sees the version,
             // or has the value in its copies.
-            Backing::Lasting => return unsafe { self.value.as_ref() },
-            Backing::Record(backing) if Copies::adopts(self.value.len()) => backing.record.take(),
-            Backing::Large(backing) => {
+            ValueBacking::Lasting => return unsafe { self.value.as_ref() },
+            ValueBacking::Record(backing) if Copies::adopts(self.value.len()) => {
+                backing.record.take()
+            }
+            ValueBacking::Large(backing) => {
                 if let Some(value) = backing.value.take() {
                     // The buffer does not move: `bytes` stays valid.
                     let kept = copies.keep_buffer(memory, value);
@@ -121,7 +126,7 @@ impl<'tx> Found<'tx> {
                 }
                 None
             }
-            Backing::Operation { .. } | Backing::Record(_) => None,
+            ValueBacking::Operation { .. } | ValueBacking::Record(_) => None,
         };
         match record {
             // The value does not move: nothing is copied, and `bytes` stays valid.

@@ -12,17 +12,17 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::begin_stamps::Begins;
-use super::context::{Transaction, TransactionContext};
+use super::context::{ActiveTransaction, TransactionContext};
 use super::counters::WorkerCounters;
 use super::durable::CommitQueue;
 use super::engine::Engine;
 use super::evict::MemoryWatch;
 use super::garbage::GarbageList;
-use super::isolation::Mode;
-use super::large::Discarded;
-use super::leaf_cleanup::UntidyLeaf;
+use super::isolation::TransactionMode;
+use super::large::DiscardedValue;
+use super::leaf_cleanup::LeafCleanup;
 use super::page_share::PageWatch;
-use super::reading::Reads;
+use super::reading::ReadAdmission;
 use super::recent_commits::RecentChange;
 use super::timers::Timers;
 use crate::log::Lsn;
@@ -52,18 +52,18 @@ pub(crate) struct WorkerTransactions {
     /// for the running task, and the time of the next attempt.
     pub(super) aborted: RefCell<VecDeque<RecentChange>>,
     pub(super) taking_back: Cell<bool>,
-    pub(super) take_back_at: Cell<Option<Instant>>,
+    pub(super) rollback_at: Cell<Option<Instant>>,
     /// Large values to remove from their pages, a flag for the running task, and the time of the
     /// next attempt.
-    pub(super) discarded: RefCell<VecDeque<Discarded>>,
+    pub(super) discarded: RefCell<VecDeque<DiscardedValue>>,
     pub(super) discarding: Cell<bool>,
     pub(super) discard_at: Cell<Option<Instant>>,
     /// Leaves queued for cleanup, a flag for the running task, and the time of the next attempt.
-    pub(super) untidy: RefCell<VecDeque<UntidyLeaf>>,
+    pub(super) cleanup: RefCell<VecDeque<LeafCleanup>>,
     pub(super) tidying: Cell<bool>,
     pub(super) tidy_at: Cell<Option<Instant>>,
     pub(super) commits: RefCell<CommitQueue>,
-    pub(super) reads: Rc<Reads>,
+    pub(super) reads: Rc<ReadAdmission>,
     /// Number of housekeeping turns so far.
     pub(super) turns: Cell<u32>,
     pub(super) memory: MemoryWatch,
@@ -88,7 +88,7 @@ impl WorkerTransactions {
     pub(super) fn install(engine: Arc<Engine>, number: usize) -> Rc<Self> {
         engine.readers.wake(number, engine.log.tail());
         engine.horizon.wake(number, engine.log.tail());
-        let reads = Reads::new(engine.most_read_bytes(), engine.memory.clone());
+        let reads = ReadAdmission::new(engine.max_read_bytes(), engine.memory.clone());
         let worker = Rc::new(Self {
             engine,
             number,
@@ -100,11 +100,11 @@ impl WorkerTransactions {
             commits_waiting: Cell::new(0),
             aborted: RefCell::default(),
             taking_back: Cell::new(false),
-            take_back_at: Cell::new(None),
+            rollback_at: Cell::new(None),
             discarded: RefCell::default(),
             discarding: Cell::new(false),
             discard_at: Cell::new(None),
-            untidy: RefCell::default(),
+            cleanup: RefCell::default(),
             tidying: Cell::new(false),
             tidy_at: Cell::new(None),
             commits: RefCell::default(),
@@ -158,8 +158,8 @@ impl WorkerTransactions {
     ///
     /// # Errors
     /// `NoContext` if every context is in use.
-    pub(crate) fn begin(self: &Rc<Self>) -> Result<Transaction, NoContext> {
-        let transaction = self.begin_as(Mode::Snapshot)?;
+    pub(crate) fn begin(self: &Rc<Self>) -> Result<ActiveTransaction, NoContext> {
+        let transaction = self.begin_as(TransactionMode::Snapshot)?;
         transaction.leave_uncounted();
         Ok(transaction)
     }
@@ -168,9 +168,12 @@ impl WorkerTransactions {
     ///
     /// # Errors
     /// `NoContext` if every context is in use.
-    pub(crate) fn begin_as(self: &Rc<Self>, mode: Mode) -> Result<Transaction, NoContext> {
+    pub(crate) fn begin_as(
+        self: &Rc<Self>,
+        mode: TransactionMode,
+    ) -> Result<ActiveTransaction, NoContext> {
         let mode = match mode {
-            _ if self.engine.read_only => Mode::ReadOnly,
+            _ if self.engine.read_only => TransactionMode::ReadOnly,
             #[cfg(feature = "experiment")]
             mode if self.engine.certifies_by_safety_net() => mode.under_safety_net(),
             mode => mode,
@@ -180,22 +183,22 @@ impl WorkerTransactions {
         // The worker's published stamp, an earlier tail, is a lower bound of this one.
         let begin = self.engine.log.tail();
         self.begins.borrow_mut().begin(context.number, begin);
-        Ok(Transaction::new(self.clone(), context, name, begin, mode))
+        Ok(ActiveTransaction::new(self.clone(), context, name, begin, mode))
     }
 
-    pub(super) fn most_contexts(&self) -> usize {
+    pub(super) fn max_contexts(&self) -> usize {
         self.engine.status.per_worker()
     }
 
     fn take_context(&self) -> Result<Box<TransactionContext>, NoContext> {
-        if self.active() + self.kept.get() >= self.most_contexts() {
+        if self.active() + self.kept.get() >= self.max_contexts() {
             return Err(NoContext);
         }
         if let Some(context) = self.free.borrow_mut().pop() {
             return Ok(context);
         }
         let mut begins = self.begins.borrow_mut();
-        assert!(begins.contexts() < self.most_contexts(), "contexts not in use are free");
+        assert!(begins.contexts() < self.max_contexts(), "contexts not in use are free");
         let number = begins.add_context();
         let name = TransactionName::new(self.number, number, 0);
         Ok(Box::new(TransactionContext::new(number, name)))

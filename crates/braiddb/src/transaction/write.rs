@@ -1,20 +1,20 @@
 //! Point writes.
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
 use super::write_set::WriteKind;
 use crate::index::MAX_KEY_BYTES;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Base, Records, RecordsRef, Refusal};
+use crate::record::{InstallBase, InstallRefusal, Records, RecordsRef};
 use crate::rid::Rid;
 use crate::sched;
 use crate::version::{MAX_VALUE_BYTES, Stamp, VersionRef};
 
 /// A write's precondition and the state that it leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Intent<'v> {
+pub(crate) enum WriteIntent<'v> {
     /// The record must not exist; it is created with this value.
     Insert(&'v [u8]),
     /// The record may exist; it gets this value.
@@ -27,26 +27,28 @@ pub(crate) enum Intent<'v> {
     Expire,
 }
 
-impl Intent<'_> {
+impl WriteIntent<'_> {
     /// Returns whether the write changes anything, given whether the record exists.
     pub(super) fn applies(&self, exists: bool) -> bool {
         match self {
-            Intent::Insert(_) => !exists,
-            Intent::Put(_) => true,
-            Intent::Update(_) | Intent::Delete | Intent::Expire => exists,
+            WriteIntent::Insert(_) => !exists,
+            WriteIntent::Put(_) => true,
+            WriteIntent::Update(_) | WriteIntent::Delete | WriteIntent::Expire => exists,
         }
     }
 
     /// The value that the write leaves.
     pub(super) fn value(&self) -> Option<&[u8]> {
         match self {
-            Intent::Insert(value) | Intent::Put(value) | Intent::Update(value) => Some(value),
-            Intent::Delete | Intent::Expire => None,
+            WriteIntent::Insert(value) | WriteIntent::Put(value) | WriteIntent::Update(value) => {
+                Some(value)
+            }
+            WriteIntent::Delete | WriteIntent::Expire => None,
         }
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Writes to a table and its secondary indexes; `false` for a delete of an absent record.
     ///
     /// # Errors
@@ -56,7 +58,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
     ) -> Result<bool, OperationError> {
         self.check_write(key, &intent)?;
         if table.expires() {
@@ -88,7 +90,7 @@ impl Transaction {
     pub(super) fn check_write(
         &self,
         key: &[u8],
-        intent: &Intent<'_>,
+        intent: &WriteIntent<'_>,
     ) -> Result<(), OperationError> {
         if self.mode().is_read_only() {
             return Err(self.refused_write());
@@ -110,7 +112,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
     ) -> Result<bool, OperationError> {
         if let Some(paged) = table.paged() {
             return self.write_paged(table, paged, key, intent).await;
@@ -130,15 +132,15 @@ impl Transaction {
             };
             let Some(rid) = rid else {
                 match intent {
-                    Intent::Update(_) => {
+                    WriteIntent::Update(_) => {
                         self.note_absence(table, key);
                         return Err(OperationError::KeyNotFound);
                     }
-                    Intent::Delete | Intent::Expire => {
+                    WriteIntent::Delete | WriteIntent::Expire => {
                         self.note_absence(table, key);
                         return Ok(false);
                     }
-                    Intent::Insert(value) | Intent::Put(value) => {
+                    WriteIntent::Insert(value) | WriteIntent::Put(value) => {
                         if self.write_new(table, key, value, &operation)? {
                             return Ok(true);
                         }
@@ -149,7 +151,7 @@ impl Transaction {
             match self.write_on(table, rid, key, intent, &operation) {
                 Ok(written) => return written,
                 // Finishes the work of its reclaimer, then tries again.
-                Err(Dead) => _ = table.index.remove(key, rid, &operation),
+                Err(DeadRecord) => _ = table.index.remove(key, rid, &operation),
             }
         }
     }
@@ -161,41 +163,41 @@ impl Transaction {
         table: &Records,
         rid: Rid,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
         operation: &OperationGuard,
-    ) -> Result<Result<bool, OperationError>, Dead> {
+    ) -> Result<Result<bool, OperationError>, DeadRecord> {
         let (base, version) = loop {
             let base = match table.base(rid, self.view(), operation) {
                 Ok(base) => base,
-                Err(Refusal::Dead) => return Err(Dead),
-                Err(Refusal::Conflict) => return Ok(Err(self.conflict_at(table, key))),
-                Err(Refusal::Newer) => return Ok(Err(self.conflict_with_newer(table, key))),
+                Err(InstallRefusal::Dead) => return Err(DeadRecord),
+                Err(InstallRefusal::Conflict) => return Ok(Err(self.conflict_at(table, key))),
+                Err(InstallRefusal::Newer) => return Ok(Err(self.conflict_with_newer(table, key))),
             };
             // The result of the write reveals whether the record exists.
-            if let Base::Committed(_, lsn) = base
+            if let InstallBase::Committed(_, lsn) = base
                 && !is_planted(Bug::RefusalNotNoted)
             {
                 self.note_lsn(lsn);
             }
             match (intent, base.is_tombstone()) {
-                (Intent::Insert(_), false) => {
-                    let own = matches!(base, Base::Own(_));
+                (WriteIntent::Insert(_), false) => {
+                    let own = matches!(base, InstallBase::Own(_));
                     if !own && !is_planted(Bug::RefusedInsertNotNoted) {
                         self.note_record(table, rid, key);
                     }
                     return Ok(Err(OperationError::KeyExists));
                 }
-                (Intent::Update(_), true) => {
+                (WriteIntent::Update(_), true) => {
                     self.note_absence(table, key);
                     return Ok(Err(OperationError::KeyNotFound));
                 }
-                (Intent::Delete, true) => {
+                (WriteIntent::Delete, true) => {
                     self.note_absence(table, key);
                     return Ok(Ok(false));
                 }
                 _ => {}
             }
-            if let Err(error) = self.check_not_stale() {
+            if let Err(error) = self.check_not_doomed() {
                 return Ok(Err(error));
             }
             let version = self.allocate(table, key, intent.value());
@@ -209,14 +211,14 @@ impl Transaction {
         // SAFETY: just installed by this transaction, which alone may replace it.
         let installed = unsafe { version.get() };
         match base {
-            Base::Own(own) => {
+            InstallBase::Own(own) => {
                 installed.set_position(own.position());
-                writes.replace(own.position(), version, intent == Intent::Delete);
+                writes.replace(own.position(), version, intent == WriteIntent::Delete);
             }
-            Base::Committed(..) | Base::Cold(_) => {
+            InstallBase::Committed(..) | InstallBase::Cold(_) => {
                 installed.set_position(writes.next_position());
                 let kind = match (intent, base.is_tombstone()) {
-                    (Intent::Delete, _) => WriteKind::Delete,
+                    (WriteIntent::Delete, _) => WriteKind::Delete,
                     (_, true) => WriteKind::Insert,
                     (_, false) => WriteKind::Update,
                 };
@@ -235,7 +237,7 @@ impl Transaction {
         value: &[u8],
         operation: &OperationGuard,
     ) -> Result<bool, OperationError> {
-        self.check_not_stale()?;
+        self.check_not_doomed()?;
         let rid = table.take_rid()?;
         let version = self.allocate(table, key, Some(value));
         let position = {
@@ -255,7 +257,7 @@ impl Transaction {
         self.writes().borrow_mut().void(position);
         // SAFETY: installed above on no base, and void in the write set; the index never referenced
         // it.
-        unsafe { table.take_back(rid, version, None) };
+        unsafe { table.roll_back(rid, version, None) };
         // SAFETY: unlinked above, and in no list.
         unsafe { table.retire_version(version) };
         Ok(false)
@@ -270,9 +272,9 @@ impl Transaction {
 }
 
 /// The record is dead; its index entry is about to be removed.
-struct Dead;
+struct DeadRecord;
 
-fn check_lengths(key: &[u8], intent: &Intent<'_>) -> Result<(), OperationError> {
+fn check_lengths(key: &[u8], intent: &WriteIntent<'_>) -> Result<(), OperationError> {
     if key.len() > MAX_KEY_BYTES {
         return Err(OperationError::KeyTooLong(key.len()));
     }

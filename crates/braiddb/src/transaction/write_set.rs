@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::bulk::BulkWrites;
 use crate::log::{self, Lsn};
-use crate::memory::{Buffer, Kind, MemoryCounters};
+use crate::memory::{Buffer, MemoryCounters, MemoryKind};
 use crate::page::{ChangeRef, LargeRef};
 use crate::record::RecordsRef;
 use crate::rid::Rid;
@@ -61,7 +61,7 @@ pub(crate) struct WriteSet {
     writes: Vec<Write>,
     keys: Vec<u8>,
     /// Own versions that later writes of the same transaction replaced, in order of replacement.
-    pub(crate) replaced: Vec<Replaced>,
+    pub(crate) replaced: Vec<ReplacedWrite>,
     /// Own versions that were unlinked by a rollback to a savepoint.
     pub(crate) undone: Vec<(RecordsRef, VersionRef)>,
     /// Writes to paged tables, in the order of their changes.
@@ -101,7 +101,7 @@ pub(super) struct PagedWrite {
 
 /// An own version that a later one replaced.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Replaced {
+pub(crate) struct ReplacedWrite {
     pub(crate) table: RecordsRef,
     pub(crate) version: VersionRef,
     /// The write it belonged to, and that write's kind before.
@@ -196,12 +196,12 @@ impl WriteSet {
 
     /// Stores a value to log. Large buffers are counted as memory in use.
     fn keep_value(&mut self, value: &[u8], memory: &MemoryCounters) -> Range<usize> {
-        const MUCH: usize = 1024;
+        const MIN_COUNTED_BYTES: usize = 1024;
         let start = self.paged_values.len();
         self.paged_values.extend_from_slice(value);
         let more = self.paged_values.len().saturating_sub(self.counted);
-        if more >= MUCH {
-            memory.count(Kind::Change, more as i64);
+        if more >= MIN_COUNTED_BYTES {
+            memory.count(MemoryKind::Change, more as i64);
             self.counted += more;
         }
         start..self.paged_values.len()
@@ -258,7 +258,7 @@ impl WriteSet {
         let write = &mut self.writes[position as usize];
         assert_ne!(write.kind, WriteKind::Void);
         let Write { table, version: before, kind, .. } = *write;
-        self.replaced.push(Replaced { table, version: before, position, kind });
+        self.replaced.push(ReplacedWrite { table, version: before, position, kind });
         write.kind = match (write.existed(), deleted) {
             (_, true) => WriteKind::Delete,
             (true, false) => WriteKind::Update,
@@ -322,7 +322,7 @@ impl WriteSet {
         self.paged.shrink_to(KEPT_WRITES);
         self.paged_values.clear_keeping(KEPT_WRITES * 16);
         if self.counted > 0 {
-            memory.count(Kind::Change, -(std::mem::take(&mut self.counted) as i64));
+            memory.count(MemoryKind::Change, -(std::mem::take(&mut self.counted) as i64));
         }
         self.overwrites = 0;
         self.bulk = None;

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use super::schema::{FirstRequest, Schema, first_request, not_this_type};
-use super::shape::{Refusal, Structure, read_fields, structures_within};
+use super::shape::{ShapeRefusal, Structure, read_fields, structures_within};
 
 /// For structs with more fields, or with longer names, the catalog contains only the name.
 const MAX_FIELDS: usize = 256;
@@ -69,7 +69,9 @@ fn marked<T: Schema>(
     // If a value is rejected, it is unknown whether the other fields are optional.
     let are_all = loop {
         match read_fields::<T>(path, &needed, is_human_readable) {
-            Err(Refusal::MissingField(field)) if !needed.contains(&field) => needed.push(field),
+            Err(ShapeRefusal::MissingField(field)) if !needed.contains(&field) => {
+                needed.push(field)
+            }
             read => break read.is_ok(),
         }
     };
@@ -138,7 +140,7 @@ fn reads_one(
     place: &str,
     stored: &[&str],
     fields: &[&str],
-    read: impl Fn(&[&str]) -> Result<(), Refusal>,
+    read: impl Fn(&[&str]) -> Result<(), ShapeRefusal>,
 ) -> Result<(), String> {
     // The sample record omits all optional fields and contains all unknown ones.
     let given = stored.iter().filter_map(|field| match field.strip_suffix('?') {
@@ -153,24 +155,24 @@ fn reads_one(
     };
     match read(&given) {
         // A hand-written implementation may use any field names.
-        Err(Refusal::MissingField(field)) if !is_lacking(field) => Ok(()),
-        Err(Refusal::MissingField(field)) if stored.contains(&&*format!("{field}?")) => {
+        Err(ShapeRefusal::MissingField(field)) if !is_lacking(field) => Ok(()),
+        Err(ShapeRefusal::MissingField(field)) if stored.contains(&&*format!("{field}?")) => {
             Err(format!(
                 "records may lack the field `{}`, which was optional: keep its `#[serde(default)]` \
                  or its `Option`",
                 whole(field)
             ))
         }
-        Err(Refusal::MissingField(field)) => Err(format!(
+        Err(ShapeRefusal::MissingField(field)) => Err(format!(
             "field `{}` is new and has no `#[serde(default)]`: records stored before it cannot be \
              read; give it a default",
             whole(field)
         )),
-        Err(Refusal::UnknownField(field)) => Err(format!(
+        Err(ShapeRefusal::UnknownField(field)) => Err(format!(
             "records have the field `{}`, which `#[serde(deny_unknown_fields)]` refuses: keep the field, or do \
              without that attribute",
             whole(&field)
         )),
-        Err(Refusal::Other) | Ok(()) => Ok(()),
+        Err(ShapeRefusal::Other) | Ok(()) => Ok(()),
     }
 }

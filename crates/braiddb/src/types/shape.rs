@@ -15,7 +15,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::de::{DeserializeOwned, DeserializeSeed, Error, Visitor};
 
-use path::{Given, Parts, Place};
+use path::{CompositeParts, GivenFields, ShapePlace};
 
 /// Limits for one type: the number of sample values, the number of passes, and the depth.
 const MAX_STEPS: usize = 100_000;
@@ -33,7 +33,7 @@ const ROOT: usize = 0;
 
 /// The reason why a type was not read completely.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Refusal {
+pub(super) enum ShapeRefusal {
     /// This field is required.
     MissingField(&'static str),
     /// This field is not allowed.
@@ -42,15 +42,15 @@ pub(super) enum Refusal {
     Other,
 }
 
-impl Display for Refusal {
+impl Display for ShapeRefusal {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{self:?}")
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for ShapeRefusal {}
 
-impl Error for Refusal {
+impl Error for ShapeRefusal {
     fn custom<T: Display>(_: T) -> Self {
         Self::Other
     }
@@ -68,7 +68,7 @@ impl Error for Refusal {
 /// u32}}`, `Vec<(u64, str)>`. It contains no names of types. Within a type, `^1` is the type itself
 /// and `^2` the enclosing one; `?` is unknown.
 pub(super) fn shape_of<T: DeserializeOwned>() -> String {
-    let mut tracer = Tracer::default();
+    let mut tracer = ShapeTracer::default();
     _ = tracer.trace::<T>();
     tracer.text(ROOT)
 }
@@ -82,10 +82,10 @@ pub(super) fn read_fields<T: DeserializeOwned>(
     path: &[usize],
     fields: &[&str],
     is_human_readable: bool,
-) -> Result<(), Refusal> {
+) -> Result<(), ShapeRefusal> {
     let names = fields.iter().map(|&field| field.to_owned()).collect();
     let given = Some(Fields { path: path.to_vec(), names });
-    Tracer { is_human_readable, given, ..Tracer::default() }.trace::<T>()
+    ShapeTracer { is_human_readable, given, ..ShapeTracer::default() }.trace::<T>()
 }
 
 /// A struct: the type itself or a nested one.
@@ -105,7 +105,7 @@ pub(super) struct Structure {
 pub(super) fn structures_within<T: DeserializeOwned>(
     is_human_readable: bool,
 ) -> (Vec<Structure>, usize) {
-    let mut tracer = Tracer { is_human_readable, ..Tracer::default() };
+    let mut tracer = ShapeTracer { is_human_readable, ..ShapeTracer::default() };
     _ = tracer.trace::<T>();
     let mut found = Vec::new();
     tracer.structures(ROOT, String::new(), &mut Vec::new(), &mut found);
@@ -114,10 +114,10 @@ pub(super) fn structures_within<T: DeserializeOwned>(
 
 /// A named type in this run of the program: its name, and that of its visitor, which identifies the
 /// type arguments of a generic type.
-type Identity = (&'static str, &'static str);
+type TypeIdentity = (&'static str, &'static str);
 
 #[derive(Clone, Copy, Default)]
-enum Kind {
+enum ShapeKind {
     #[default]
     Unseen,
     /// A plain value, with the number of samples to try.
@@ -140,8 +140,8 @@ struct Fields {
 }
 
 #[derive(Default)]
-struct Node {
-    kind: Kind,
+struct ShapeNode {
+    kind: ShapeKind,
     parts: Vec<usize>,
     /// The number of steps already taken on the path to the struct that receives fields, if this
     /// node is on it.
@@ -155,12 +155,12 @@ struct Node {
 }
 
 #[derive(Default)]
-struct Tracer {
-    nodes: Vec<Node>,
+struct ShapeTracer {
+    nodes: Vec<ShapeNode>,
     /// The named types that are being read.
-    around: Vec<Identity>,
+    around: Vec<TypeIdentity>,
     /// For each enum, the first variant that could be read.
-    readable: HashMap<Identity, usize>,
+    readable: HashMap<TypeIdentity, usize>,
     steps: usize,
     depth: usize,
     /// The plain value that was provided last.
@@ -170,38 +170,42 @@ struct Tracer {
     is_human_readable: bool,
     given: Option<Fields>,
     /// The result for the struct that receives fields, in this pass.
-    came_of_given: Option<Result<(), Refusal>>,
+    came_of_given: Option<Result<(), ShapeRefusal>>,
 }
 
-impl Tracer {
-    fn trace<T: DeserializeOwned>(&mut self) -> Result<(), Refusal> {
+impl ShapeTracer {
+    fn trace<T: DeserializeOwned>(&mut self) -> Result<(), ShapeRefusal> {
         let steps_of_path = self.given.is_some().then_some(0);
-        self.nodes.push(Node { steps_of_path, ..Node::default() });
+        self.nodes.push(ShapeNode { steps_of_path, ..ShapeNode::default() });
         for _ in 0..MAX_PASSES {
             (self.depth, self.last, self.goes_on) = (0, None, false);
             self.around.clear();
             // Code of the program, which may panic on meaningless values.
             let read = contain(|| self.read(Some(ROOT), PhantomData::<T>).map(drop));
             match self.came_of_given.take() {
-                Some(Err(Refusal::Other)) if self.goes_on => continue,
+                Some(Err(ShapeRefusal::Other)) if self.goes_on => continue,
                 Some(outcome) => return outcome,
                 None => {}
             }
-            match read.unwrap_or(Err(Refusal::Other)) {
+            match read.unwrap_or(Err(ShapeRefusal::Other)) {
                 Ok(()) if self.nodes[ROOT].is_done => break,
                 Ok(()) => {}
-                Err(Refusal::Other) if self.goes_on => {}
+                Err(ShapeRefusal::Other) if self.goes_on => {}
                 Err(refusal) => return Err(refusal),
             }
         }
         // The struct that should receive fields was not reached.
-        if self.nodes[ROOT].is_done && self.given.is_none() { Ok(()) } else { Err(Refusal::Other) }
+        if self.nodes[ROOT].is_done && self.given.is_none() {
+            Ok(())
+        } else {
+            Err(ShapeRefusal::Other)
+        }
     }
 
-    fn step(&mut self) -> Result<(), Refusal> {
+    fn step(&mut self) -> Result<(), ShapeRefusal> {
         self.steps += 1;
         let goes = self.steps <= MAX_STEPS && self.depth <= MAX_DEPTH;
-        if goes { Ok(()) } else { Err(Refusal::Other) }
+        if goes { Ok(()) } else { Err(ShapeRefusal::Other) }
     }
 
     fn part(&mut self, node: usize, part: usize) -> usize {
@@ -212,25 +216,25 @@ impl Tracer {
                 let leads_here = path.get(steps) == Some(&self.nodes[node].parts.len());
                 leads_here.then_some(steps + 1)
             });
-            self.nodes.push(Node { steps_of_path, ..Node::default() });
+            self.nodes.push(ShapeNode { steps_of_path, ..ShapeNode::default() });
             self.nodes[node].parts.push(new);
         }
         self.nodes[node].parts[part]
     }
 
     /// Reads the value at a node; without a node, any value of the type.
-    fn read<'de, S>(&mut self, node: Option<usize>, seed: S) -> Result<S::Value, Refusal>
+    fn read<'de, S>(&mut self, node: Option<usize>, seed: S) -> Result<S::Value, ShapeRefusal>
     where
         S: DeserializeSeed<'de>,
     {
         self.depth += 1;
-        let read = seed.deserialize(Place { tracer: &mut *self, node });
+        let read = seed.deserialize(ShapePlace { tracer: &mut *self, node });
         self.depth -= 1;
         let read = at_the_top(node, read);
         match (&read, node) {
             (Err(refusal), _) => _ = self.is_open(refusal),
             // It requested nothing.
-            (Ok(_), Some(node)) if matches!(self.nodes[node].kind, Kind::Unseen) => {
+            (Ok(_), Some(node)) if matches!(self.nodes[node].kind, ShapeKind::Unseen) => {
                 self.nodes[node].is_done = true;
             }
             (Ok(_), _) => {}
@@ -240,12 +244,13 @@ impl Tracer {
 
     /// Returns whether the enclosing types must try something else after a failure. First, other
     /// samples replace the plain value that was provided last.
-    fn is_open(&mut self, refusal: &Refusal) -> bool {
-        if self.goes_on || *refusal != Refusal::Other || self.steps > MAX_STEPS {
+    fn is_open(&mut self, refusal: &ShapeRefusal) -> bool {
+        if self.goes_on || *refusal != ShapeRefusal::Other || self.steps > MAX_STEPS {
             return false;
         }
         if let Some(last) = self.last
-            && let Node { kind: Kind::Plain(_, values), refused, .. } = &mut self.nodes[last]
+            && let ShapeNode { kind: ShapeKind::Plain(_, values), refused, .. } =
+                &mut self.nodes[last]
             && *refused < *values
         {
             // After the last sample the first one is used again, so this value was not the cause.
@@ -256,8 +261,9 @@ impl Tracer {
     }
 
     /// Records the result of reading a value with parts.
-    fn finish<V>(&mut self, node: usize, read: Result<V, Refusal>) -> Result<V, Refusal> {
-        let may_be_empty = matches!(self.nodes[node].kind, Kind::Option | Kind::List | Kind::Map);
+    fn finish<V>(&mut self, node: usize, read: Result<V, ShapeRefusal>) -> Result<V, ShapeRefusal> {
+        let may_be_empty =
+            matches!(self.nodes[node].kind, ShapeKind::Option | ShapeKind::List | ShapeKind::Map);
         if let Err(refusal) = &read
             && self.is_open(refusal)
             && may_be_empty
@@ -272,8 +278,8 @@ impl Tracer {
         });
         let node = &mut self.nodes[node];
         node.is_done = match node.kind {
-            Kind::Option | Kind::List | Kind::Map => is_done || node.refused > 0,
-            Kind::Enum(cases) => is_done && node.parts.len() == cases.len(),
+            ShapeKind::Option | ShapeKind::List | ShapeKind::Map => is_done || node.refused > 0,
+            ShapeKind::Enum(cases) => is_done && node.parts.len() == cases.len(),
             _ => is_done && read.is_ok(),
         };
         read
@@ -283,15 +289,15 @@ impl Tracer {
     /// suffices.
     fn named<V>(
         &mut self,
-        identity: Identity,
+        identity: TypeIdentity,
         node: Option<usize>,
-        read: impl FnOnce(&mut Self, Option<usize>) -> Result<V, Refusal>,
-    ) -> Result<V, Refusal> {
+        read: impl FnOnce(&mut Self, Option<usize>) -> Result<V, ShapeRefusal>,
+    ) -> Result<V, ShapeRefusal> {
         self.step()?;
         let levels = self.around.iter().rev().position(|&around| around == identity);
         let node = match (node, levels) {
             (Some(node), Some(levels)) => {
-                self.nodes[node].kind = Kind::Around(levels + 1);
+                self.nodes[node].kind = ShapeKind::Around(levels + 1);
                 self.nodes[node].is_done = true;
                 None
             }
@@ -307,20 +313,24 @@ impl Tracer {
     fn parts<'de, V: Visitor<'de>>(
         &mut self,
         node: Option<usize>,
-        kind: Kind,
+        kind: ShapeKind,
         count: usize,
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    ) -> Result<V::Value, ShapeRefusal> {
         self.step()?;
         if count > MAX_PARTS {
-            return Err(Refusal::Other);
+            return Err(ShapeRefusal::Other);
         }
         let Some(node) = node else {
-            return visitor.visit_seq(Parts { tracer: self, node: None, next: 0, count });
+            return visitor.visit_seq(CompositeParts { tracer: self, node: None, next: 0, count });
         };
         self.nodes[node].kind = kind;
-        let read =
-            visitor.visit_seq(Parts { tracer: &mut *self, node: Some(node), next: 0, count });
+        let read = visitor.visit_seq(CompositeParts {
+            tracer: &mut *self,
+            node: Some(node),
+            next: 0,
+            count,
+        });
         self.finish(node, read)
     }
 
@@ -330,18 +340,19 @@ impl Tracer {
         node: Option<usize>,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    ) -> Result<V::Value, ShapeRefusal> {
         let given = node.and_then(|node| {
             let Fields { path, names } = self.given.as_ref()?;
             (self.nodes[node].steps_of_path? == path.len()).then(|| (node, names.clone()))
         });
         let Some((node, names)) = given else {
-            return self.parts(node, Kind::Struct(fields), fields.len(), visitor);
+            return self.parts(node, ShapeKind::Struct(fields), fields.len(), visitor);
         };
-        self.nodes[node].kind = Kind::Struct(fields);
-        let read = visitor.visit_map(Given { tracer: &mut *self, node, fields, names: &names });
+        self.nodes[node].kind = ShapeKind::Struct(fields);
+        let read =
+            visitor.visit_map(GivenFields { tracer: &mut *self, node, fields, names: &names });
         let read = self.finish(node, read);
-        self.came_of_given = Some(read.as_ref().map(drop).map_err(Refusal::clone));
+        self.came_of_given = Some(read.as_ref().map(drop).map_err(ShapeRefusal::clone));
         read
     }
 
@@ -364,8 +375,8 @@ impl Tracer {
         path: &mut Vec<usize>,
         found: &mut Vec<Structure>,
     ) {
-        let Node { kind, parts, .. } = &self.nodes[node];
-        if let Kind::Struct(fields) = *kind
+        let ShapeNode { kind, parts, .. } = &self.nodes[node];
+        if let ShapeKind::Struct(fields) = *kind
             && !path.is_empty()
         {
             found.push(Structure { place: place.clone(), path: path.clone(), fields });
@@ -376,13 +387,15 @@ impl Tracer {
         };
         for (index, part) in parts.iter().enumerate() {
             let place = match *kind {
-                Kind::Struct(names) | Kind::Enum(names) => names.get(index).map(|name| named(name)),
-                Kind::Option => Some(place.clone()),
-                Kind::Tuple(_) => Some(format!("{place}[{index}]")),
+                ShapeKind::Struct(names) | ShapeKind::Enum(names) => {
+                    names.get(index).map(|name| named(name))
+                }
+                ShapeKind::Option => Some(place.clone()),
+                ShapeKind::Tuple(_) => Some(format!("{place}[{index}]")),
                 // In a map, only the values: its keys are text.
-                Kind::Map if index == 0 => None,
-                Kind::List | Kind::Map => Some(format!("{place}[]")),
-                Kind::Unseen | Kind::Plain(..) | Kind::Around(_) => None,
+                ShapeKind::Map if index == 0 => None,
+                ShapeKind::List | ShapeKind::Map => Some(format!("{place}[]")),
+                ShapeKind::Unseen | ShapeKind::Plain(..) | ShapeKind::Around(_) => None,
             };
             if let Some(place) = place {
                 path.push(index);
@@ -393,21 +406,21 @@ impl Tracer {
     }
 
     fn text(&self, node: usize) -> String {
-        let Node { kind, parts, .. } = &self.nodes[node];
+        let ShapeNode { kind, parts, .. } = &self.nodes[node];
         let part = |part: usize| match parts.get(part) {
             Some(&part) => self.text(part),
             None => "?".to_owned(),
         };
         let parts = |count: usize| (0..count).map(part).collect::<Vec<String>>();
         match *kind {
-            Kind::Unseen => "?".to_owned(),
-            Kind::Plain(name, _) => name.to_owned(),
-            Kind::Around(levels) => format!("^{levels}"),
-            Kind::Option => format!("Option<{}>", part(0)),
-            Kind::List => format!("Vec<{}>", part(0)),
-            Kind::Map => format!("Map<{}, {}>", part(0), part(1)),
-            Kind::Tuple(1) => format!("({},)", part(0)),
-            Kind::Tuple(count) => {
+            ShapeKind::Unseen => "?".to_owned(),
+            ShapeKind::Plain(name, _) => name.to_owned(),
+            ShapeKind::Around(levels) => format!("^{levels}"),
+            ShapeKind::Option => format!("Option<{}>", part(0)),
+            ShapeKind::List => format!("Vec<{}>", part(0)),
+            ShapeKind::Map => format!("Map<{}, {}>", part(0), part(1)),
+            ShapeKind::Tuple(1) => format!("({},)", part(0)),
+            ShapeKind::Tuple(count) => {
                 let parts = parts(count);
                 let are_same = parts.iter().all(|part| *part == parts[0] && part != "?");
                 match are_same && count > 2 {
@@ -415,13 +428,13 @@ impl Tracer {
                     false => format!("({})", parts.join(", ")),
                 }
             }
-            Kind::Struct(fields) => {
+            ShapeKind::Struct(fields) => {
                 let parts = fields.iter().zip(parts(fields.len()));
                 let fields: Vec<String> =
                     parts.map(|(field, part)| format!("{field}: {part}")).collect();
                 format!("{{{}}}", fields.join(", "))
             }
-            Kind::Enum(cases) => {
+            ShapeKind::Enum(cases) => {
                 let parts = cases.iter().zip(parts(cases.len()));
                 let cases: Vec<String> = parts.map(|(case, part)| with_case(case, &part)).collect();
                 format!("{{{}}}", cases.join(", "))
@@ -442,8 +455,8 @@ fn contain<T>(code: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Missing and unknown fields matter only at the top level.
-fn at_the_top<V>(node: Option<usize>, read: Result<V, Refusal>) -> Result<V, Refusal> {
-    if node == Some(ROOT) { read } else { read.map_err(|_| Refusal::Other) }
+fn at_the_top<V>(node: Option<usize>, read: Result<V, ShapeRefusal>) -> Result<V, ShapeRefusal> {
+    if node == Some(ROOT) { read } else { read.map_err(|_| ShapeRefusal::Other) }
 }
 
 /// Returns the path of a part within a variant of an enum.

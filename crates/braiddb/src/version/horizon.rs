@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn who_prunes_and_who_acts_exclude_one_another() {
+    fn pruning_and_acting_exclude_each_other() {
         let horizon = Horizon::new(2);
         horizon.publish(0, Lsn(300));
         let one = horizon.act(0, Lsn(500)).unwrap();

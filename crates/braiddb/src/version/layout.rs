@@ -26,7 +26,7 @@ use std::ptr::NonNull;
 use super::address::Link;
 use super::stamp::Stamp;
 use crate::log::Lsn;
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim;
 use crate::sync;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -120,8 +120,9 @@ impl VersionRef {
     }
 
     fn allocate_with(memory: &MemoryCounters, header: VersionHeader, payload: &[u8]) -> Self {
-        let block =
-            memory.allocate(Kind::Version, Self::layout(payload.len())).cast::<VersionHeader>();
+        let block = memory
+            .allocate(MemoryKind::Version, Self::layout(payload.len()))
+            .cast::<VersionHeader>();
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header + payload.
         unsafe {
             block.write(header);
@@ -140,7 +141,7 @@ impl VersionRef {
         // SAFETY: alive until here (the caller's contract).
         let layout = Self::layout(unsafe { self.get() }.payload_bytes_in_memory());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
-        unsafe { memory.free(Kind::Version, self.0.cast(), layout) }
+        unsafe { memory.free(MemoryKind::Version, self.0.cast(), layout) }
     }
 
     /// Frees the version once no operation can hold it any more.
@@ -152,7 +153,7 @@ impl VersionRef {
         // SAFETY: allocated until this thread's next turn (the caller's contract).
         let layout = Self::layout(unsafe { self.get() }.payload_bytes_in_memory());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
-        unsafe { reclaim::retire_block(memory, Kind::Version, self.0.cast(), layout) }
+        unsafe { reclaim::retire_block(memory, MemoryKind::Version, self.0.cast(), layout) }
     }
 
     /// The version itself.
@@ -329,7 +330,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_what_it_was_given() {
+    fn a_version_holds_its_payload() {
         let memory = MemoryCounters::new();
         for payload in [&b""[..], b"x", &[7; 8], &[9; 4096]] {
             for tombstone in [false, true] {
@@ -347,7 +348,7 @@ mod tests {
                 unsafe { version.free(&memory) };
             }
         }
-        assert_eq!(memory.bytes(Kind::Version), 0);
+        assert_eq!(memory.bytes(MemoryKind::Version), 0);
     }
 
     #[test]
@@ -378,6 +379,6 @@ mod tests {
             // SAFETY: never shared, each freed once.
             unsafe { one.free(&memory) };
         }
-        assert_eq!(memory.bytes(Kind::Version), 0);
+        assert_eq!(memory.bytes(MemoryKind::Version), 0);
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::{Horizon, Outcome, Readers, StatusTable};
+use super::{Horizon, Readers, StatusTable, TransactionStatus};
 use crate::log::Lsn;
 use crate::planted::{Bug, VARIABLE};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -32,15 +32,17 @@ fn model_a_context_that_commits_twice_never_lends_one_name_the_other_lsn() {
             })
         };
         match status.outcome(first) {
-            Outcome::Active | Outcome::Committing(None) | Outcome::Stale => {}
-            Outcome::Committing(Some(lsn)) | Outcome::Committed(lsn) => {
+            TransactionStatus::Active
+            | TransactionStatus::Committing(None)
+            | TransactionStatus::Stale => {}
+            TransactionStatus::Committing(Some(lsn)) | TransactionStatus::Committed(lsn) => {
                 assert_eq!(lsn, Lsn(8), "the first one's own LSN")
             }
-            Outcome::Aborted => panic!("it committed"),
+            TransactionStatus::Aborted => panic!("it committed"),
         }
         let second = worker.join().unwrap();
-        assert_eq!(status.outcome(first), Outcome::Stale);
-        assert_eq!(status.outcome(second), Outcome::Committed(Lsn(16)));
+        assert_eq!(status.outcome(first), TransactionStatus::Stale);
+        assert_eq!(status.outcome(second), TransactionStatus::Committed(Lsn(16)));
     });
 }
 

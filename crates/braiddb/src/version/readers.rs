@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_is_forgotten_once_somebody_acted_on_its_end() {
+    fn a_reader_is_forgotten_after_its_end_was_acted_on() {
         let (readers, horizon) = (Readers::new(1), Horizon::new(1));
         readers.publish(0, [Lsn(100), Lsn(200)].into_iter(), Lsn(1000));
         horizon.publish(0, Lsn(200));

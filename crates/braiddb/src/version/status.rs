@@ -33,7 +33,7 @@ const NOT_DRAWN: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
-enum Phase {
+enum ContextPhase {
     Active = 0,
     Committing = 1,
     Committed = 2,
@@ -42,7 +42,7 @@ enum Phase {
 
 /// State of a named transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum TransactionStatus {
     /// Still running: its versions are invisible to others.
     Active,
     /// It commits at this LSN, unless its certification fails; `None` if the LSN is not published
@@ -76,7 +76,7 @@ impl StatusTable {
         let context = || {
             CachePadded::new(ContextState {
                 // Sequence 0 has ended from the start; the first transaction has sequence 1.
-                state: AtomicU64::new(Phase::Aborted as u64),
+                state: AtomicU64::new(ContextPhase::Aborted as u64),
                 commit: AtomicU64::new(0),
             })
         };
@@ -93,7 +93,7 @@ impl StatusTable {
         &self.contexts[name.worker() * self.per_worker + name.context()]
     }
 
-    fn set(&self, name: TransactionName, from: Phase, to: Phase) {
+    fn set(&self, name: TransactionName, from: ContextPhase, to: ContextPhase) {
         let state = &self.context(name).state;
         let word = |phase| name.sequence() << PHASE_BITS | phase as u64;
         // Relaxed: only this worker writes the word. Omitted in models: loom treats a load right
@@ -112,13 +112,16 @@ impl StatusTable {
         let unnumbered = TransactionName::new(worker, context, 0);
         // Relaxed: only this worker writes the word.
         let word = self.context(unnumbered).state.load(Ordering::Relaxed);
-        assert!(word & PHASE_MASK >= Phase::Committed as u64, "the last transaction has ended");
+        assert!(
+            word & PHASE_MASK >= ContextPhase::Committed as u64,
+            "the last transaction has ended"
+        );
         let name = TransactionName::new(worker, context, (word >> PHASE_BITS) + 1);
         if is_planted(Bug::CommitLsnClearedEarly) {
             // Release as in `committing`; too early, which is the bug.
             self.context(unnumbered).commit.store(0, Ordering::Release);
         }
-        let word = name.sequence() << PHASE_BITS | Phase::Active as u64;
+        let word = name.sequence() << PHASE_BITS | ContextPhase::Active as u64;
         // Release pairs with the Acquire in `outcome`: a thread that finds the name outdated sees
         // its versions' final stamps, written before.
         self.context(unnumbered).state.store(word, Ordering::Release);
@@ -131,7 +134,7 @@ impl StatusTable {
         // Here and not earlier: until `begin` the LSN belongs to the last transaction. Release
         // pairs with the Acquire in `outcome`: a thread that sees no LSN sees the new sequence too.
         self.context(name).commit.store(NOT_DRAWN, Ordering::Release);
-        self.set(name, Phase::Active, Phase::Committing);
+        self.set(name, ContextPhase::Active, ContextPhase::Committing);
     }
 
     /// Publishes the commit LSN of a transaction that may still abort.
@@ -143,31 +146,31 @@ impl StatusTable {
     /// The point of commit: from here on the transaction's versions are visible.
     /// Its LSN was published by `drew`.
     pub(crate) fn committed(&self, name: TransactionName) {
-        self.set(name, Phase::Committing, Phase::Committed);
+        self.set(name, ContextPhase::Committing, ContextPhase::Committed);
     }
 
     /// Sets the final state of a transaction that will never commit.
     pub(crate) fn aborted(&self, name: TransactionName) {
         // Relaxed: only this worker writes the word.
         let word = self.context(name).state.load(Ordering::Relaxed);
-        let committing = word & PHASE_MASK == Phase::Committing as u64;
-        let from = if committing { Phase::Committing } else { Phase::Active };
-        self.set(name, from, Phase::Aborted);
+        let committing = word & PHASE_MASK == ContextPhase::Committing as u64;
+        let from = if committing { ContextPhase::Committing } else { ContextPhase::Active };
+        self.set(name, from, ContextPhase::Aborted);
     }
 
     /// The state of the transaction `name`.
-    pub(crate) fn outcome(&self, name: TransactionName) -> Outcome {
+    pub(crate) fn outcome(&self, name: TransactionName) -> TransactionStatus {
         let context = self.context(name);
         // Acquire pairs with the Release stores above.
         let mut word = context.state.load(Ordering::Acquire);
         loop {
             if word >> PHASE_BITS != name.sequence() {
-                return Outcome::Stale;
+                return TransactionStatus::Stale;
             }
             match word & PHASE_MASK {
-                0 => return Outcome::Active,
-                1 if is_planted(Bug::CommittingTakenForActive) => return Outcome::Active,
-                3 => return Outcome::Aborted,
+                0 => return TransactionStatus::Active,
+                1 if is_planted(Bug::CommittingTakenForActive) => return TransactionStatus::Active,
+                3 => return TransactionStatus::Aborted,
                 _ => {}
             }
             // Acquire pairs with the Release in `committing` and `drew`, and keeps the second load
@@ -179,8 +182,8 @@ impl StatusTable {
             if again == word {
                 let lsn = (lsn != NOT_DRAWN).then_some(Lsn(lsn));
                 return match lsn {
-                    Some(lsn) if word & PHASE_MASK == 2 => Outcome::Committed(lsn),
-                    lsn => Outcome::Committing(lsn),
+                    Some(lsn) if word & PHASE_MASK == 2 => TransactionStatus::Committed(lsn),
+                    lsn => TransactionStatus::Committing(lsn),
                 };
             }
             word = again;
@@ -196,9 +199,11 @@ impl StatusTable {
         begin: Lsn,
         me: Option<TransactionName>,
         reload: impl Fn() -> Stamp,
-    ) -> Option<Visible> {
+    ) -> Option<Visibility> {
         match stamp.lsn() {
-            Some(lsn) => Some(if lsn < begin { Visible::Committed(lsn) } else { Visible::No }),
+            Some(lsn) => {
+                Some(if lsn < begin { Visibility::Committed(lsn) } else { Visibility::No })
+            }
             None => self.visible_in_flight(stamp, begin, me, reload),
         }
     }
@@ -209,26 +214,32 @@ impl StatusTable {
         begin: Lsn,
         me: Option<TransactionName>,
         reload: impl Fn() -> Stamp,
-    ) -> Option<Visible> {
+    ) -> Option<Visibility> {
         loop {
             let Some(name) = stamp.name() else {
                 let lsn = stamp.lsn().expect("not in flight");
-                return Some(if lsn < begin { Visible::Committed(lsn) } else { Visible::No });
+                return Some(if lsn < begin { Visibility::Committed(lsn) } else { Visibility::No });
             };
             if Some(name) == me {
-                return Some(Visible::Own);
+                return Some(Visibility::Own);
             }
             match self.outcome(name) {
-                Outcome::Active | Outcome::Aborted => return Some(Visible::No),
-                // Invisible in every case.
-                Outcome::Committing(Some(lsn)) if lsn >= begin => return Some(Visible::No),
-                Outcome::Committing(_) => return None,
-                Outcome::Committed(lsn) if lsn < begin => return Some(Visible::Committed(lsn)),
-                Outcome::Committed(_) => return Some(Visible::No),
-                Outcome::Stale if is_planted(Bug::StaleNameNotLookedUpAgain) => {
-                    return Some(Visible::No);
+                TransactionStatus::Active | TransactionStatus::Aborted => {
+                    return Some(Visibility::No);
                 }
-                Outcome::Stale => stamp = reload(),
+                // Invisible in every case.
+                TransactionStatus::Committing(Some(lsn)) if lsn >= begin => {
+                    return Some(Visibility::No);
+                }
+                TransactionStatus::Committing(_) => return None,
+                TransactionStatus::Committed(lsn) if lsn < begin => {
+                    return Some(Visibility::Committed(lsn));
+                }
+                TransactionStatus::Committed(_) => return Some(Visibility::No),
+                TransactionStatus::Stale if is_planted(Bug::StaleNameNotLookedUpAgain) => {
+                    return Some(Visibility::No);
+                }
+                TransactionStatus::Stale => stamp = reload(),
             }
         }
     }
@@ -236,7 +247,7 @@ impl StatusTable {
 
 /// Visibility of a version, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Visible {
+pub(crate) enum Visibility {
     /// Invisible to this transaction; continue at the next older version.
     No,
     /// Written by this transaction itself.

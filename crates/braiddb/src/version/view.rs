@@ -1,7 +1,7 @@
 //! A transaction's view: the input of visibility decisions.
 
 use super::stamp::{Stamp, TransactionName};
-use super::status::{Outcome, StatusTable, Visible};
+use super::status::{StatusTable, TransactionStatus, Visibility};
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sync;
@@ -21,7 +21,7 @@ pub(crate) struct Undecided;
 
 /// Number of polls of a transaction that has begun to draw its LSN. It publishes the LSN within a
 /// few instructions, unless its thread is interrupted.
-const MAX_LOOKS: u32 = if cfg!(loom) { 2 } else { 100 };
+const MAX_POLLS: u32 = if cfg!(loom) { 2 } else { 100 };
 
 /// Relation of a commit to a begin stamp and a later commit LSN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl<'a> View<'a> {
     /// Returns the visibility of a version for the transaction, given a function that reads its
     /// stamp; `None` while another worker decides.
     #[inline(always)]
-    pub(crate) fn sees(&self, stamp: impl Fn() -> Stamp) -> Option<Visible> {
+    pub(crate) fn sees(&self, stamp: impl Fn() -> Stamp) -> Option<Visibility> {
         self.status.visible(stamp(), self.begin, Some(self.me), stamp)
     }
 
@@ -73,26 +73,26 @@ impl<'a> View<'a> {
                 return Verdict::Before;
             }
             match self.status.outcome(name) {
-                Outcome::Active | Outcome::Aborted => return Verdict::After,
-                Outcome::Committing(_) if is_planted(Bug::CertifiedBesideCommitting) => {
+                TransactionStatus::Active | TransactionStatus::Aborted => return Verdict::After,
+                TransactionStatus::Committing(_) if is_planted(Bug::CertifiedBesideCommitting) => {
                     return Verdict::After;
                 }
                 // Independent of the outcome: no transaction waits here, so no cycle of waits
                 // exists.
-                Outcome::Committing(Some(lsn)) if lsn < until => return Verdict::Between,
-                Outcome::Committing(Some(_)) => return Verdict::After,
+                TransactionStatus::Committing(Some(lsn)) if lsn < until => return Verdict::Between,
+                TransactionStatus::Committing(Some(_)) => return Verdict::After,
                 // A caller that only asks for current commits does not wait either. The LSN may be
                 // before the begin stamp, so the version below may be freed once it is decided: the
                 // search ends here.
-                Outcome::Committing(None) if until == Lsn::MAX || looks == MAX_LOOKS => {
+                TransactionStatus::Committing(None) if until == Lsn::MAX || looks == MAX_POLLS => {
                     return Verdict::Untold;
                 }
-                Outcome::Committing(None) => {
+                TransactionStatus::Committing(None) => {
                     looks += 1;
                     sync::spin_loop();
                 }
-                Outcome::Committed(lsn) => break lsn,
-                Outcome::Stale => word = stamp(),
+                TransactionStatus::Committed(lsn) => break lsn,
+                TransactionStatus::Stale => word = stamp(),
             }
         };
         match committed {
@@ -111,7 +111,7 @@ mod tests {
     /// A search that receives `After` continues at the older version. So `After` is wrong for a
     /// transaction that may have drawn an LSN before the begin stamp.
     #[test]
-    fn what_draws_its_lsn_is_not_after() {
+    fn a_transaction_that_draws_its_lsn_is_not_later() {
         let status = StatusTable::new(2, 1);
         let (me, other) = (status.begin(0, 0), status.begin(1, 0));
         // SAFETY: the transaction is active for as long as the test runs.

@@ -342,7 +342,7 @@ fn a_feed_that_waits_is_past_what_it_need_not_give() {
 
 /// A feed never keeps the database open: dropping the last handle closes it.
 #[test]
-fn what_a_feed_waits_for_keeps_no_database_open() {
+fn a_waiting_feed_keeps_no_database_open() {
     with_limit(LIMIT_SECONDS, |_| {
         for from in [ChangesFrom::Now, ChangesFrom::Snapshot] {
             let directory = tempfile::tempdir().unwrap();

@@ -398,7 +398,7 @@ fn tokens_that_are_of_no_use_are_told() {
 }
 
 #[test]
-fn what_has_no_log_of_its_own_has_no_feed() {
+fn a_database_without_a_log_has_no_feed() {
     with_database(|db, directory| {
         let memory = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let first = |db: &Database| block_on(db.changes(ChangesFrom::Now).next());
@@ -478,7 +478,7 @@ fn poll_once(changes: &mut Changes) -> Option<ChangeTransaction> {
 }
 
 #[test]
-fn giving_up_what_waits_for_the_next_loses_nothing() {
+fn cancelling_a_wait_for_the_next_change_loses_nothing() {
     with_database(|db, _| {
         let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         (0..3).for_each(|key| put(db, &table, key, key));

@@ -177,7 +177,7 @@ fn follow(
 }
 
 #[test]
-fn what_waits_for_the_next_is_given_up_at_each_of_its_polls() {
+fn a_wait_for_the_next_change_is_cancelled_at_each_poll() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options =

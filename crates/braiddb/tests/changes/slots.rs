@@ -206,7 +206,7 @@ fn a_feed_without_a_slot_holds_what_it_has_to_read_while_it_lives() {
 }
 
 #[test]
-fn who_holds_more_than_he_may_goes_on_as_long_as_nothing_of_it_is_freed() {
+fn a_feed_above_its_limit_continues_until_its_log_is_freed() {
     with_database(|db, table, directory| {
         block_on(db.create_change_slot("all", PLENTY)).unwrap();
         block_on(db.create_change_slot("little", SEGMENT_BYTES)).unwrap();

@@ -103,7 +103,7 @@ async fn give_way_for_ever() {
 }
 
 #[test]
-fn closing_ends_what_wakes_itself() {
+fn closing_ends_tasks_that_wake_themselves() {
     with_limit(LIMIT_SECONDS, |_| {
         for policy in [Policy::DualQueue, Policy::Batch, Policy::Pipeline, Policy::Sequential] {
             let db = Database::in_memory(options().tune(|tuning| tuning.policy(policy)))
@@ -178,7 +178,7 @@ fn a_source_that_was_over_before_closing_is_no_failure() {
 
 /// A source's transaction retries while an interactive transaction holds the record.
 #[test]
-fn closing_ends_what_waits_for_an_open_transaction() {
+fn closing_ends_tasks_that_wait_for_an_open_transaction() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(None);
         let holder = block_on(db.begin()).unwrap();

@@ -110,7 +110,7 @@ fn overwritten_data_leaves_the_disk() {
 }
 
 #[test]
-fn what_a_reader_sees_stays_until_it_is_over() {
+fn versions_stay_until_their_reader_ends() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         // Everything is evicted, so the reader's versions are read from the segments.

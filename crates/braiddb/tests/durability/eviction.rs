@@ -214,7 +214,7 @@ fn checks_and_backups_hold_back_no_memory_that_others_write() {
 /// evicted. All of them were read, so the clock hand skips each once. After that transaction ends,
 /// the workers are idle, and nevertheless memory must shrink to the budget.
 #[test]
-fn memory_comes_down_to_the_budget_while_nobody_does_anything() {
+fn an_idle_database_shrinks_to_the_memory_budget() {
     const BUDGET: u64 = RING + 24 * MIB;
     const RECORDS: u64 = 400_000;
     const BATCH: u64 = 200;

@@ -56,7 +56,7 @@ async fn poll_each_once<F: Future + Unpin>(futures: &mut [F]) {
 }
 
 #[test]
-fn reads_that_nobody_polls_hold_up_no_other() {
+fn unpolled_reads_block_no_other() {
     with_limit(120, |_| {
         let (_directory, db, table) = open();
         let watched = db.clone();
@@ -87,7 +87,7 @@ fn reads_that_nobody_polls_hold_up_no_other() {
 
 /// The reads are polled with a waker without effect, so that admitting one of them wakes no task.
 #[test]
-fn reads_whose_waker_wakes_nobody_hold_up_no_other() {
+fn reads_with_an_idle_waker_block_no_other() {
     with_limit(120, |_| {
         let (_directory, db, table) = open();
         let (kept_table, (go_on, waits)) =
@@ -157,7 +157,7 @@ fn reads_side_by_side_are_all_admitted_in_the_end() {
 
 /// Closing drops the last worker's reads, in progress and in the queue, with their transactions.
 #[test]
-fn closing_ends_what_waits_to_be_admitted() {
+fn closing_ends_tasks_that_wait_for_admission() {
     with_limit(120, |_| {
         let (_directory, db, table) = open();
         let reads: Vec<_> = (0..VALUES)

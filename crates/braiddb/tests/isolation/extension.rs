@@ -57,7 +57,7 @@ const STEPS: [(&str, Step); 8] = [
 ];
 
 #[test]
-fn a_writer_goes_on_with_what_was_written_meanwhile() {
+fn a_writer_continues_with_concurrent_writes() {
     with_limit(60, |_| {
         for (what, step) in STEPS {
             let (db, table) = filled();
@@ -76,7 +76,7 @@ fn a_writer_goes_on_with_what_was_written_meanwhile() {
 
 /// If any earlier answer has changed, the transaction fails instead.
 #[test]
-fn a_writer_that_was_told_what_has_changed_does_not_go_on() {
+fn a_writer_that_read_a_changed_record_does_not_continue() {
     with_limit(60, |_| {
         for key in [5, 6, 200] {
             let (db, table) = filled();
@@ -126,7 +126,7 @@ fn only_those_are_extended_that_write_and_were_told_little() {
 /// Records that a scan has read ahead stay valid after an extension, or the extension does not
 /// happen.
 #[test]
-fn scans_under_way_keep_what_they_have_read() {
+fn scans_in_progress_keep_their_results() {
     with_limit(60, |_| {
         for (changed, extended) in [(50, 0), (99, 1)] {
             let (db, table) = filled();

@@ -3,6 +3,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod doomed_transactions;
 mod extension;
 mod hermitage;
 #[path = "../common/one_table.rs"]
@@ -11,7 +12,6 @@ mod safety_net;
 mod serializable;
 mod snapshot_model;
 mod snapshots;
-mod stale_reads;
+mod starvation_guard;
 #[path = "../common/table_kind.rs"]
 mod table_kind;
-mod turnstile;

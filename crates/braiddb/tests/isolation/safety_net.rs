@@ -61,7 +61,7 @@ fn a_read_that_has_changed_need_not_be_a_failure() {
 /// precedes. But `last` saw the write of `first`. It fails although it only reads, and only because
 /// `second` passes on its successors.
 #[test]
-fn whom_a_commit_comes_before_is_handed_on() {
+fn the_successor_bound_of_a_commit_is_passed_on() {
     with_limit(60, |_| {
         for declared in [false, true] {
             let (db, table) = certified_by(Certifier::SerialSafetyNet);

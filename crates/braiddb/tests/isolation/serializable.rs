@@ -75,7 +75,7 @@ fn scan(
 /// A transaction with an answer about key 5 fails at its write elsewhere if and only if the key was
 /// written since. The error names the key.
 #[test]
-fn whatever_was_told_is_certified() {
+fn all_returned_results_are_certified() {
     with_limit(120, |_| {
         for (what, exists, reading) in READINGS {
             for (changed, paged) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -186,7 +186,7 @@ fn transactions_that_only_read_neither_fail_nor_write() {
 
 /// A failed certification is retried up to the limit and then returned.
 #[test]
-fn run_tries_again_and_then_names_what_was_read() {
+fn run_retries_and_then_names_the_read_record() {
     with_limit(60, |_| {
         let (db, table) = in_memory(Options::default().workers(1));
         write_now(&db, &table, 1, Some(0));

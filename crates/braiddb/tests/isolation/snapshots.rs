@@ -206,7 +206,7 @@ fn nothing_is_kept_for_a_snapshot_that_is_dropped() {
 }
 
 #[test]
-fn what_reads_a_snapshot_holds_it_until_the_database_is_closed() {
+fn readers_hold_their_snapshot_until_the_database_is_closed() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("numbers")).unwrap();
@@ -349,7 +349,7 @@ fn a_snapshot_holds_up_no_checkpoint() {
 
 /// When the database closes during a read of a snapshot, the reader completes or receives an error.
 #[test]
-fn closing_ends_what_reads_a_snapshot() {
+fn closing_ends_snapshot_readers() {
     with_limit(LIMIT_SECONDS, |_| {
         for workers in [1, 2] {
             let db = Database::in_memory(Options::default().workers(workers)).unwrap().watched();

@@ -298,7 +298,7 @@ fn a_database_that_was_larger_is_within_its_budget_when_it_is_opened() {
 /// The log records that a transaction holds count as memory in use until the transaction ends in
 /// any way.
 #[test]
-fn what_is_to_be_logged_counts_as_memory() {
+fn unlogged_values_count_as_memory() {
     const BYTES: u64 = 1 << 20;
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();

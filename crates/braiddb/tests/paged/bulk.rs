@@ -438,7 +438,7 @@ fn an_operation_larger_than_memory_takes_none_for_versions() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told() {
+fn unsupported_bulk_operations_fail() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let hot: Table<u64, u64> = create_table(&db, "hot", false);

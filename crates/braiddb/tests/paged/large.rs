@@ -422,7 +422,7 @@ fn large_values_are_recovered() {
 /// An index of large values matches its table after rollbacks of single values and of whole
 /// transactions.
 #[test]
-fn an_index_follows_large_values_that_are_taken_back() {
+fn an_index_follows_large_values_that_are_rolled_back() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = with_few_frames(directory.path(), 2);

@@ -91,7 +91,7 @@ async fn absent(tx: &braiddb::Transaction, table: &Records, keys: u64) -> Result
 }
 
 #[test]
-fn a_read_that_nobody_polls_keeps_its_page_from_no_other() {
+fn an_unpolled_read_does_not_withhold_its_page() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_directory, db, table) = open(1);
         let watched = db.clone();
@@ -114,7 +114,7 @@ fn a_read_that_nobody_polls_keeps_its_page_from_no_other() {
 }
 
 #[test]
-fn reads_that_nobody_polls_keep_no_frame_from_others() {
+fn unpolled_reads_withhold_no_frame() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_directory, db, table) = open(1);
         let read = db.run_blocking(async move |tx| {
@@ -240,7 +240,7 @@ fn an_operation_that_waits_for_a_page_holds_up_no_reclamation() {
 /// Transactions fill frames with dirty pages, then begin writes that need other frames. They keep
 /// these writes without polling them, although the writes have begun to write pages back.
 #[test]
-fn writes_that_nobody_polls_keep_no_page_from_others() {
+fn unpolled_writes_withhold_no_page() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_directory, db, table) = open(2);
         let transactions = (0..2).map(|half| {
@@ -287,7 +287,7 @@ fn writes_that_nobody_polls_keep_no_page_from_others() {
 /// frames exist. When they are dropped, others that need the same pages complete. Closing waits for
 /// none of them.
 #[test]
-fn closing_waits_for_no_operation_that_nobody_polls() {
+fn closing_does_not_wait_for_unpolled_operations() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_directory, db, table) = open(2);
         let (kept_by, keeping) = std::sync::mpsc::channel();

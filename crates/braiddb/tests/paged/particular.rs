@@ -137,7 +137,7 @@ fn transactions_over_both_kinds_are_atomic() {
 
 /// Before-images are kept only while a transaction may need them.
 #[test]
-fn versions_go_when_nobody_needs_them() {
+fn versions_are_freed_when_no_transaction_needs_them() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory(2);
         let table: Table<u64, [u8]> = create_table(&db, "records", true);
@@ -213,7 +213,7 @@ fn a_paged_table_is_dropped_cleared_and_renamed() {
 }
 
 #[test]
-fn what_paged_tables_cannot_do_is_told() {
+fn unsupported_operations_of_paged_tables_fail() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory(1);
         let table: Table<[u8], [u8]> = create_table(&db, "records", true);

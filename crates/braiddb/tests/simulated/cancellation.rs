@@ -199,7 +199,7 @@ fn dropped_and_failed_calls_of_next_lose_no_record_on_disk() {
             disk.set_faults(Faults {
                 errors: 5,
                 short_transfers: 10,
-                most_delay: 5,
+                max_delay: 5,
                 ..Faults::default()
             });
             let counts = db.run_blocking(async move |tx| check_scans(tx, &table, &model).await);
@@ -220,7 +220,7 @@ fn an_overloaded_scan_goes_on_where_it_was() {
         // Few records, because a refused read retries immediately, and each read needs thousands of
         // attempts.
         let (disk, db, table, model) = on_disk(9, &options, 800, false);
-        disk.set_faults(Faults { most_delay: 20, ..Faults::default() });
+        disk.set_faults(Faults { max_delay: 20, ..Faults::default() });
         // Started from a transaction. From outside, each would begin only after the earlier ones
         // have ended, so that a simulation is reproducible.
         let within = db.clone();
@@ -308,7 +308,7 @@ fn an_error_of_the_disk_ends_a_stream_and_not_its_transaction() {
     for paged in [false, true] {
         with_limit(LIMIT_SECONDS, move |_| {
             let (disk, db, table, model) = on_disk(5, &Options::default(), 4000, paged);
-            let faults = Faults { errors: 20, most_delay: 5, ..Faults::default() };
+            let faults = Faults { errors: 20, max_delay: 5, ..Faults::default() };
             let within = disk.clone();
             let counts = db.run_blocking(async move |tx| {
                 let (mut failed, mut given) = (Counts::default(), 0);
@@ -371,7 +371,7 @@ fn a_stream_is_dropped_while_it_reads() {
     for paged in [false, true] {
         with_limit(LIMIT_SECONDS, move |_| {
             let (disk, db, table, model) = on_disk(6, &Options::default(), 1500, paged);
-            disk.set_faults(Faults { short_transfers: 10, most_delay: 5, ..Faults::default() });
+            disk.set_faults(Faults { short_transfers: 10, max_delay: 5, ..Faults::default() });
             let dropped = db.run_blocking(async move |tx| {
                 let mut dropped = 0;
                 for polls in 1.. {

@@ -114,7 +114,7 @@ fn run(seed: u64, failing: u64, seen: &mut Seen) -> u64 {
     let before = disk.counts().writes;
     let short_transfers = if seed.is_multiple_of(2) { 3 } else { 0 };
     let failing_write = if failing == 0 { 0 } else { before + failing };
-    disk.set_faults(Faults { most_delay: 5, short_transfers, failing_write, ..Faults::default() });
+    disk.set_faults(Faults { max_delay: 5, short_transfers, failing_write, ..Faults::default() });
     let told = serve(&db, &disk, &table);
     let crashed = disk.crash(seed ^ failing, &mut CrashCounts::default());
     let writes = disk.counts().writes - before;

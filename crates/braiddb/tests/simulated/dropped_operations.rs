@@ -328,7 +328,7 @@ fn attack(operation: Operation, then: Then, seed: u64) -> usize {
     db.close().unwrap();
     drop((db, tables));
     // Reopens, so that all records are only on disk.
-    disk.set_faults(Faults { most_delay: 4, ..Faults::default() });
+    disk.set_faults(Faults { max_delay: 4, ..Faults::default() });
     let (db, tables) = open(&disk, seed + 1);
     let first = model.clone();
     for polls in 1..MAX_POLLS {

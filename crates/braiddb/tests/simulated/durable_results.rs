@@ -367,7 +367,7 @@ impl Case {
     /// of questions that saw the change before it was durable.
     fn check(self, seed: u64) -> usize {
         let run = self.prepare(seed);
-        run.disk.set_faults(Faults { most_delay: MAX_DELAY, ..Faults::default() });
+        run.disk.set_faults(Faults { max_delay: MAX_DELAY, ..Faults::default() });
         let Record { found, told, changed } = run.change_and_ask(seed);
         let lsn = changed.unwrap().unwrap();
         if self.change == Change::Delete && is_paged(seed) {
@@ -486,7 +486,7 @@ fn a_log_that_fails_meanwhile_answers_for_all() {
 
 fn fail_meanwhile(case: Case, seed: u64) {
     let run = case.prepare(seed);
-    run.disk.set_faults(Faults { most_delay: MAX_DELAY, errors: 1, ..Faults::default() });
+    run.disk.set_faults(Faults { max_delay: MAX_DELAY, errors: 1, ..Faults::default() });
     let Record { found, told, changed } = run.change_and_ask(seed);
     assert!(changed.unwrap().is_err(), "{case:?}, seed {seed}: every write fails");
     assert!(matches!(run.db.close(), Err(Error::Io(_))));
@@ -508,7 +508,7 @@ fn a_step_that_read_nothing_fresh_waits_for_nothing() {
     for_each_seed(|seed| {
         let case = Case { change: Change::Update, question: Question::Get, way: Way::Interactive };
         let run = case.prepare(seed);
-        run.disk.set_faults(Faults { most_delay: MAX_DELAY, ..Faults::default() });
+        run.disk.set_faults(Faults { max_delay: MAX_DELAY, ..Faults::default() });
         let host = run.clone();
         let steps = async move |_: &Transaction| {
             // A commit to a table that no step reads at first.

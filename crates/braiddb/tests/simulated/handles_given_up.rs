@@ -184,7 +184,7 @@ fn a_snapshot_that_is_given_up_holds_nothing() {
 
 /// After a dropped read of a snapshot, later reads see the same contents.
 #[test]
-fn reading_a_snapshot_that_is_given_up_disturbs_nobody() {
+fn cancelled_snapshot_reads_affect_no_other_task() {
     with_limit(LIMIT_SECONDS, |_| {
         at_every_poll(|disk, polls| {
             let db = open(disk, 1);

@@ -227,7 +227,7 @@ fn a_crash_leaves_what_a_step_left() {
 /// A checkpoint that began before the creation of a paged table, and ends while the table is
 /// written, must not free the table's log.
 #[test]
-fn a_checkpoint_under_way_leaves_a_new_paged_table_its_log() {
+fn a_checkpoint_in_progress_keeps_the_log_of_a_new_paged_table() {
     with_limit(LIMIT_SECONDS, |_| {
         for seed in 0..12 {
             let disk = SimulatedDisk::new(seed);
@@ -237,7 +237,7 @@ fn a_checkpoint_under_way_leaves_a_new_paged_table_its_log() {
             let others: Numbers = create_table(&db, "others", false);
             block_on(change(&db, &others, 5));
             disk.settle();
-            disk.set_faults(Faults { most_delay: 60, ..Faults::default() });
+            disk.set_faults(Faults { max_delay: 60, ..Faults::default() });
             let crashes = Arc::new(Mutex::new(Vec::new()));
             let (noted, mut number) = (crashes.clone(), 0);
             disk.watch(move |moment| {

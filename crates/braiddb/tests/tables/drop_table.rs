@@ -92,7 +92,7 @@ fn a_dropped_table_is_gone_with_its_records_and_its_name_is_free() {
 }
 
 #[test]
-fn who_began_before_goes_on_with_the_table() {
+fn earlier_transactions_continue_to_use_a_dropped_table() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_dir, db) = open();
         let table: Numbers = block_on(db.create_table("numbers")).unwrap();
@@ -126,7 +126,7 @@ fn who_began_before_goes_on_with_the_table() {
 }
 
 #[test]
-fn what_is_left_of_a_dropped_table_goes_when_the_database_is_opened_again() {
+fn reopening_frees_the_rest_of_a_dropped_table() {
     with_limit(LIMIT_SECONDS, |_| {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::default().workers(2);
@@ -170,7 +170,7 @@ fn what_is_left_of_a_dropped_table_goes_when_the_database_is_opened_again() {
 }
 
 #[test]
-fn tables_are_dropped_beside_those_who_use_them() {
+fn tables_are_dropped_while_they_are_in_use() {
     const ROUNDS: u64 = 60;
     with_limit(LIMIT_SECONDS, |_| {
         let (_dir, db) = open();

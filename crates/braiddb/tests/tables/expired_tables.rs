@@ -51,7 +51,7 @@ fn a_staged_table_is_filled_with_records_that_expire() {
 }
 
 #[test]
-fn tables_are_cleared_renamed_and_dropped_with_what_has_expired() {
+fn tables_with_expired_records_are_cleared_renamed_and_dropped() {
     with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());

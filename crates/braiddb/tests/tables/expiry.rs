@@ -181,7 +181,7 @@ fn a_unique_index_is_built_over_expired_records_with_the_same_key() {
 }
 
 #[test]
-fn what_a_serializable_transaction_was_told_of_an_expired_record_is_certified() {
+fn serializable_reads_of_expired_records_are_certified() {
     for_both_kinds(|db, clock, table| {
         block_on(async {
             let serializable = db.transaction().isolation(Isolation::Serializable);
@@ -336,7 +336,7 @@ fn open(directory: &Path, clock: &Clock) -> Database {
 }
 
 #[test]
-fn what_has_expired_stays_so_after_reopening_a_checkpoint_and_a_backup() {
+fn records_stay_expired_after_reopening_a_checkpoint_and_a_backup() {
     with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());

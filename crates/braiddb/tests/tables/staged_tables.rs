@@ -146,7 +146,7 @@ fn of_kind_a_name_that_is_taken_is_refused_and_what_was_staged_goes(paged: bool)
 }
 
 #[test]
-fn what_was_not_published_goes_when_the_database_is_opened_again() {
+fn reopening_frees_unpublished_tables() {
     with_limit(LIMIT_SECONDS, |_| {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
@@ -184,7 +184,7 @@ const SEGMENT_BYTES: u64 = 1 << 20;
 /// The next opening frees the disk space of an interrupted load, which is far more than a segment
 /// of the log.
 #[test]
-fn the_space_of_what_was_not_published_is_given_back() {
+fn the_space_of_unpublished_tables_is_freed() {
     for paged in [false, true] {
         with_limit(LIMIT_SECONDS, move |_| {
             let dir = tempfile::tempdir().unwrap();
@@ -289,7 +289,7 @@ fn rows_of_an_iterator_are_loaded_in_any_order() {
 }
 
 #[test]
-fn what_cannot_be_loaded_ends_a_load() {
+fn an_invalid_record_ends_a_load() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let staged = staged_squares(&db, false);

@@ -48,7 +48,7 @@ fn with_blocked(db: &Database, workers: usize, meanwhile: impl FnOnce()) {
 }
 
 #[test]
-fn what_is_sent_to_a_blocked_worker_is_taken_over() {
+fn tasks_of_a_blocked_worker_are_taken_over() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(2);
         with_blocked(&db, 1, || {

@@ -350,7 +350,7 @@ fn a_closure_that_blocks_its_worker_shows_in_the_statistics() {
 /// Operations that wait for the end of all active transactions are refused within a transaction,
 /// because they would wait for it.
 #[test]
-fn what_waits_for_active_transactions_is_refused_within_one() {
+fn operations_that_wait_for_active_transactions_fail_within_one() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
         let value = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);

@@ -99,7 +99,7 @@ fn one_after_the_other(db: &Database, seed: u64, rounds: u64, paged: bool) {
 }
 
 #[test]
-fn savepoints_take_back_what_came_after_them() {
+fn savepoints_roll_back_later_writes() {
     with_limit(180, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         one_after_the_other(&db, 1, 400, false);
@@ -237,7 +237,7 @@ fn a_scan_goes_on_behind_a_rollback() {
 }
 
 #[test]
-fn a_table_is_taken_back_with_what_created_it() {
+fn rolling_back_a_transaction_removes_the_table_that_it_created() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let leaked = db.run_blocking(async |tx| {
@@ -269,7 +269,7 @@ fn a_table_is_taken_back_with_what_created_it() {
 /// The success of a write revealed whether the record existed: after a rollback this still counts
 /// as a read.
 #[test]
-fn writes_that_were_taken_back_are_certified() {
+fn rolled_back_writes_are_certified() {
     with_limit(60, |_| {
         for (existed, changed) in [(true, true), (true, false), (false, true), (false, false)] {
             let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();

@@ -354,7 +354,7 @@ fn options(random: &mut fastrand::Rng) -> Options {
 /// Half of the runs use a disk that only delays; the other disks also fail.
 fn faults(random: &mut fastrand::Rng) -> Faults {
     let mut faults = Faults {
-        most_delay: random.u32(0..20),
+        max_delay: random.u32(0..20),
         short_transfers: if random.bool() { 6 } else { 0 },
         ..Faults::default()
     };

@@ -20,7 +20,7 @@ use crate::log::{Block, BlockFollower, BlockKind, LogHold, Lsn, RecordKind, Reco
 use crate::planted::{Bug, is_planted};
 use crate::record::{EXPIRY_BYTES, split_expiry};
 use crate::rid::CATALOG;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::{Engine, OperationError, WorkerTransactions};
 
 /// Approximate bytes of keys and values after which the found transactions are returned.
@@ -136,7 +136,7 @@ impl Follower {
             }
             count += 1;
             if count.is_multiple_of(TURN) {
-                sched::yield_now(Cause::Memory).await;
+                sched::yield_now(WaitCause::Memory).await;
             }
         }
         events.iter().rev().for_each(|event| tables.take_back(event));
@@ -183,7 +183,7 @@ impl Follower {
             self.open.settle(self.position, || sample(engine));
             count += 1;
             if count.is_multiple_of(TURN) {
-                sched::yield_now(Cause::Memory).await;
+                sched::yield_now(WaitCause::Memory).await;
             }
         }
         self.open.settle(self.position, || sample(engine));
@@ -304,7 +304,7 @@ impl Follower {
             for (number, part) in parts.into_iter().enumerate() {
                 self.refuse_if_over()?;
                 if number % TURN == TURN - 1 {
-                    sched::yield_now(Cause::Memory).await;
+                    sched::yield_now(WaitCause::Memory).await;
                 }
                 let part = self.parts.block_again(part).await;
                 if self.hold.from().is_none() {

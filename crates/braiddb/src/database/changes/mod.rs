@@ -94,11 +94,11 @@ type Transactions = Pin<Box<dyn Stream<Item = Result<ChangeTransaction>> + Send>
 /// ```
 #[must_use = "a feed does nothing unless it is polled"]
 pub struct Changes {
-    source: State,
+    source: FeedState,
     progress: Progress,
 }
 
-enum State {
+enum FeedState {
     Begun(Box<Feed>),
     Running(Transactions),
     Failed(Error),
@@ -157,8 +157,8 @@ impl Database {
     pub fn changes(&self, from: ChangesFrom) -> Changes {
         let progress = Progress::default();
         let source = match self.begin_feed(&from, progress.clone()) {
-            Ok(feed) => State::Begun(Box::new(feed)),
-            Err(error) => State::Failed(error),
+            Ok(feed) => FeedState::Begun(Box::new(feed)),
+            Err(error) => FeedState::Failed(error),
         };
         Changes { source, progress }
     }
@@ -270,7 +270,7 @@ impl Changes {
     /// ```
     pub fn tables<T: Into<FeedTable>>(mut self, tables: impl IntoIterator<Item = T>) -> Self {
         let mut tables = tables.into_iter().map(Into::into).peekable();
-        if let State::Begun(feed) = &mut self.source {
+        if let FeedState::Begun(feed) = &mut self.source {
             if tables.peek().is_none() {
                 feed.wanted = Wanted::none();
             }
@@ -296,8 +296,8 @@ impl Changes {
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     pub fn hold_at_most(self, bytes: u64) -> Self {
-        if let State::Begun(feed) = &self.source {
-            feed.hold.set_most(bytes);
+        if let FeedState::Begun(feed) = &self.source {
+            feed.hold.set_max_bytes(bytes);
         }
         self
     }
@@ -363,15 +363,15 @@ impl Stream for Changes {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         loop {
-            match std::mem::replace(&mut self.source, State::Over) {
-                State::Over => return Poll::Ready(None),
-                State::Failed(error) => return Poll::Ready(Some(Err(error))),
-                State::Begun(feed) => self.source = State::Running(run(*feed)),
-                State::Running(mut transactions) => {
+            match std::mem::replace(&mut self.source, FeedState::Over) {
+                FeedState::Over => return Poll::Ready(None),
+                FeedState::Failed(error) => return Poll::Ready(Some(Err(error))),
+                FeedState::Begun(feed) => self.source = FeedState::Running(run(*feed)),
+                FeedState::Running(mut transactions) => {
                     let next = transactions.as_mut().poll_next(context);
                     let over = |error: &Error| !matches!(error, Error::Overloaded);
                     if !matches!(&next, Poll::Ready(Some(Err(error))) if over(error)) {
-                        self.source = State::Running(transactions);
+                        self.source = FeedState::Running(transactions);
                     }
                     return next;
                 }

@@ -43,10 +43,10 @@ pub struct ChangeSlot {
 /// Committed transactions create and drop slots. Separate tasks add and remove them here once that
 /// is durable, in any order. When all tasks have run, a slot is here if and only if its row exists.
 #[derive(Debug, Default)]
-pub(in crate::database) struct Slots(Mutex<State>);
+pub(in crate::database) struct Slots(Mutex<SlotsState>);
 
 #[derive(Debug, Default)]
-struct State {
+struct SlotsState {
     by_name: BTreeMap<String, Slot>,
     /// Numbers of slots with one pending step: added after it was removed, or removed after another
     /// slot took its name.
@@ -59,7 +59,7 @@ struct State {
     published: BTreeMap<String, u64>,
 }
 
-impl State {
+impl SlotsState {
     /// Returns the row of a slot that callers can know.
     fn row(&self, name: &str) -> Option<&SlotRow> {
         let published = self.published.get(name).filter(|number| !self.half_gone.contains(number));

@@ -13,7 +13,7 @@ use crate::log::Lsn;
 use crate::record::{EXPIRY_BYTES, split_expiry};
 use crate::rid::TableId;
 use crate::sched::{self, engine_code};
-use crate::transaction::{Bounds, WorkerTransactions};
+use crate::transaction::{ScanBounds, WorkerTransactions};
 use crate::types::KeyBuffer;
 
 /// Approximate bytes of keys and values in one piece; more if a single record is larger.
@@ -104,7 +104,7 @@ async fn read_some(tx: &Transaction, table: &KnownTable, after: Option<KeyBuffer
     let records = tx.engine().table(TableId(table.id));
     let now = tx.core().time_for(&records);
     let low = after.map_or(Bound::Unbounded, Bound::Excluded);
-    let mut scan = tx.core().scan(&records, Bounds { low, high: Bound::Unbounded });
+    let mut scan = tx.core().scan(&records, ScanBounds { low, high: Bound::Unbounded });
     let (mut changes, mut bytes, mut last) = (Vec::new(), 0, None);
     while engine_code(scan.load()).await? {
         let (key, stored) = scan.current().expect("loaded");

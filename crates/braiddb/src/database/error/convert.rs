@@ -20,7 +20,7 @@ impl From<OperationError> for Error {
     fn from(error: OperationError) -> Self {
         match error {
             OperationError::Conflict(record) => Error::conflict(1, record),
-            OperationError::TurnedAway => Error::conflict(1, None),
+            OperationError::YieldedToPriority => Error::conflict(1, None),
             OperationError::NotSerializable(changed) => {
                 Error::NotSerializable { attempts: 1, read: Box::new((*changed).into()) }
             }

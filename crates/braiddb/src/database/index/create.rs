@@ -25,7 +25,7 @@ use crate::planted::{Bug, is_planted};
 use crate::record::{self, ChangingIndexes, IndexCode, Secondary};
 use crate::rid::TableId;
 use crate::sched::engine_code;
-use crate::transaction::{Engine, Intent, Isolation, WorkerTransactions};
+use crate::transaction::{Engine, Isolation, WorkerTransactions, WriteIntent};
 use crate::types::{Key, KeyBuffer, TableKey, Value};
 
 /// Maximum number of records indexed in one transaction.
@@ -419,7 +419,7 @@ impl Transaction {
     async fn update_row(&self, row: &IndexDescription) -> Result<()> {
         let (catalog, key) = (self.catalog(), row_key(row.table_id, &row.name));
         let value = row.encode();
-        engine_code(self.core().write(&catalog, &key, Intent::Update(&value))).await?;
+        engine_code(self.core().write(&catalog, &key, WriteIntent::Update(&value))).await?;
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use crate::database::error::{IndexError, Result};
 use crate::database::table::KeyRange;
 use crate::database::transaction::{Transaction, after_prefix, starting_with};
 use crate::sched::engine_code;
-use crate::transaction::{self, Bounds, Direction, Hit};
+use crate::transaction::{self, Direction, IndexHit, ScanBounds};
 use crate::types::{Key, KeyBuffer, KeyPrefix, TableKey, Value};
 
 /// A scan of an index. It returns the index key, the record's key and its value, sorted by index
@@ -40,7 +40,7 @@ use crate::types::{Key, KeyBuffer, KeyPrefix, TableKey, Value};
 /// # Ok::<_, Error>(()) }).unwrap();
 /// ```
 pub struct IndexScan<'tx, S: ?Sized, K: ?Sized, V: ?Sized> {
-    core: transaction::IndexScan<'tx>,
+    core: transaction::IndexRecordScan<'tx>,
     types: PhantomData<fn(&S, &K, &V)>,
 }
 
@@ -248,8 +248,8 @@ impl Transaction {
     fn index_scan<S, K, V>(
         &self,
         index: &Index<S, K, V>,
-        bounds: Bounds,
-    ) -> Result<transaction::IndexScan<'_>>
+        bounds: ScanBounds,
+    ) -> Result<transaction::IndexRecordScan<'_>>
     where
         S: TableKey + ?Sized,
         K: TableKey + ?Sized,
@@ -349,7 +349,7 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
         if !engine_code(self.core.next()).await? {
             return Ok(None);
         }
-        let Hit { part, primary, value } = self.core.current().expect("loaded");
+        let IndexHit { part, primary, value } = self.core.current().expect("loaded");
         let record = (S::Stored::decode_part(part)?.0, K::decode_key(primary)?, V::decode(value)?);
         self.core.give();
         Ok(Some(record))
@@ -457,7 +457,7 @@ fn part_of<S: TableKey + ?Sized>(key: &S) -> KeyBuffer {
 
 /// Returns the bounds of the entries for a range of index keys. The entries of one key start with
 /// its encoded part, and no encoded part is a prefix of another.
-fn bounds_of<S: TableKey + ?Sized>(range: &impl KeyRange<S>) -> Bounds {
+fn bounds_of<S: TableKey + ?Sized>(range: &impl KeyRange<S>) -> ScanBounds {
     let (low, high) = range.key_bounds();
     let low = match low {
         Bound::Unbounded => Bound::Unbounded,
@@ -473,7 +473,7 @@ fn bounds_of<S: TableKey + ?Sized>(range: &impl KeyRange<S>) -> Bounds {
         Bound::Included(key) => after_prefix(&part_of(key)),
         Bound::Excluded(key) => Bound::Excluded(part_of(key)),
     };
-    Bounds { low, high }
+    ScanBounds { low, high }
 }
 
 /// Returns a key that is larger than any key a table accepts.

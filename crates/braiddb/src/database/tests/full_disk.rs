@@ -53,7 +53,7 @@ fn disk_of(limit: &Limit, sectors: u64) -> SimulatedDisk {
     let watched = disk.clone();
     let state = move || format!("{:?}, {:?}", watched.counts(), watched.files());
     limit.on_timeout("disk", state);
-    disk.set_faults(Faults { capacity: sectors, most_delay: 3, ..Faults::default() });
+    disk.set_faults(Faults { capacity: sectors, max_delay: 3, ..Faults::default() });
     disk
 }
 
@@ -265,7 +265,7 @@ fn a_crash_while_a_full_disk_with_a_paged_table_is_compacted_loses_nothing() {
         let crashes = std::mem::take(&mut *crashes.lock());
         assert!(crashes.len() > 10, "{}", crashes.len());
         for (number, disk) in crashes.into_iter().enumerate() {
-            disk.set_faults(Faults { capacity: SECTORS, most_delay: 3, ..Faults::default() });
+            disk.set_faults(Faults { capacity: SECTORS, max_delay: 3, ..Faults::default() });
             let mut model = model.clone();
             let (db, table) = open_kind(&disk, number as u64, paged);
             check(&db, &table, &model);

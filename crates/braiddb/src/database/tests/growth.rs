@@ -111,7 +111,7 @@ fn a_disk_that_is_full_when_it_grows_refuses_commits_and_goes_on() {
         for sectors in (60..1100).step_by(13) {
             let disk = SimulatedDisk::new(sectors);
             let limited = |capacity| {
-                disk.set_faults(Faults { capacity, most_delay: 3, ..Faults::default() });
+                disk.set_faults(Faults { capacity, max_delay: 3, ..Faults::default() });
             };
             limited(sectors);
             let (db, table) = match open(&disk, sectors) {

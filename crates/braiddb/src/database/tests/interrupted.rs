@@ -60,7 +60,7 @@ fn segments(disk: &SimulatedDisk) -> Vec<u64> {
 /// Opens the database and checks its contents. If the operation logged much, checks that none of
 /// that is left in the log, and returns true. Also checks that no reserve remains for the pages
 /// that the operation filled.
-fn check_given_back(disk: &SimulatedDisk, seed: u64) -> bool {
+fn check_freed(disk: &SimulatedDisk, seed: u64) -> bool {
     let (db, table) = open(disk, seed);
     let stats = db.stats();
     let was_much = stats.recovery.log_bytes > 3 * SEGMENT_BYTES;
@@ -114,10 +114,10 @@ fn what_an_interrupted_bulk_operation_logged_is_given_back_on_the_next_opening()
         drop((db, table));
         let mut much = 0;
         for (number, crash) in crashes.iter().enumerate() {
-            much += u64::from(check_given_back(crash, number as u64));
+            much += u64::from(check_freed(crash, number as u64));
         }
         assert!(much > 10, "{much}");
-        assert!(check_given_back(&disk, 100), "the operation was rolled back, not crashed");
+        assert!(check_freed(&disk, 100), "the operation was rolled back, not crashed");
     });
 }
 
@@ -160,7 +160,7 @@ fn load_staged(db: &Database, paged: bool) {
 /// Opens the database, waits until it has deleted the staged table, and checks that only the end of
 /// the log still contains such data. After another crash, a removed file may reappear; the next
 /// compaction removes it.
-fn check_load_given_back(disk: &SimulatedDisk, seed: u64, after_crash: bool) {
+fn check_load_freed(disk: &SimulatedDisk, seed: u64, after_crash: bool) {
     let (db, table) = open(disk, seed);
     while db.stats().removals_under_way > 0 {
         std::thread::yield_now();
@@ -197,9 +197,9 @@ fn what_an_interrupted_load_left_is_given_back_on_the_next_opening() {
             drop((db, table));
             assert!(crashes.len() > 10, "{}", crashes.len());
             for (number, crash) in crashes.iter().chain([&disk]).enumerate() {
-                let check = || check_load_given_back(crash, number as u64, false);
+                let check = || check_load_freed(crash, number as u64, false);
                 for again in crashes_during(crash, 120, check) {
-                    check_load_given_back(&again, number as u64, true);
+                    check_load_freed(&again, number as u64, true);
                 }
             }
         }

@@ -207,7 +207,7 @@ fn trees_whose_inner_pages_do_not_fit_hold_what_was_written() {
             assert!(levels.len() >= 4 && inner > 2 * u64::from(FRAMES), "{levels:?}");
             check(&db, &table, &model);
             let errors = if seed % 2 == 0 { 0 } else { 10 };
-            disk.set_faults(Faults { errors, most_delay: 10, ..Faults::default() });
+            disk.set_faults(Faults { errors, max_delay: 10, ..Faults::default() });
             let (model, [dropped, failed]) = work_of_all(&db, &table, &model);
             let pages = db.stats().pages;
             assert!(dropped > 1000 && (errors == 0 || failed > 10), "{dropped}, {failed}");
@@ -264,10 +264,10 @@ fn inner_pages_stay_while_leaves_come_and_go() {
 
 /// When its creator rolls a table back, all its pages are freed, even if inner pages are on disk.
 #[test]
-fn a_table_that_is_taken_back_leaves_no_pages() {
+fn a_rolled_back_table_leaves_no_pages() {
     with_limit(LIMIT, |_| {
         let (disk, db, _) = open(6, 16);
-        disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+        disk.set_faults(Faults { max_delay: 10, ..Faults::default() });
         let before = db.stats().pages;
         take_back_table(&db);
         assert!(db.stats().pages.inner_evicted > 20, "{:?}", db.stats().pages);
@@ -287,7 +287,7 @@ fn a_database_can_be_closed_while_pages_of_a_table_are_given_back() {
     with_limit(LIMIT, |_| {
         for seed in 0..4 {
             let (disk, db, _) = open(seed, 16);
-            disk.set_faults(Faults { most_delay: 50, ..Faults::default() });
+            disk.set_faults(Faults { max_delay: 50, ..Faults::default() });
             take_back_table(&db);
             db.close().unwrap();
         }
@@ -300,7 +300,7 @@ fn a_database_can_be_closed_while_pages_of_a_table_are_given_back() {
 fn leaves_of_records_that_are_gone_go() {
     with_limit(LIMIT, |_| {
         let (disk, db, table) = open(3, 16);
-        disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+        disk.set_faults(Faults { max_delay: 10, ..Faults::default() });
         let model = fill(&db, &table);
         let other = create(&db, "other");
         let before = with_paged(&db, PagedTable::pages_by_level);
@@ -330,10 +330,10 @@ fn leaves_of_records_that_are_gone_go() {
 
 /// The same for records that were inserted and rolled back.
 #[test]
-fn leaves_of_records_that_were_taken_back_go() {
+fn leaves_of_rolled_back_records_are_freed() {
     with_limit(LIMIT, |_| {
         let (disk, db, table) = open(4, 16);
-        disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+        disk.set_faults(Faults { max_delay: 10, ..Faults::default() });
         let used = table.clone();
         let body = async move |tx: &Transaction| {
             insert_all(tx, &used).await?;
@@ -352,7 +352,7 @@ fn leaves_of_records_that_were_taken_back_go() {
 fn leaves_that_bulk_operations_emptied_go() {
     with_limit(LIMIT, |_| {
         let (disk, db, table) = open(7, 16);
-        disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+        disk.set_faults(Faults { max_delay: 10, ..Faults::default() });
         fill(&db, &table);
         let before = with_paged(&db, PagedTable::pages_by_level);
         assert!(before.len() >= 4, "{before:?}");

@@ -194,7 +194,7 @@ fn operations_that_are_dropped_at_any_poll_leave_pages_as_they_were() {
         with_limit(LIMIT, move |_| {
             let (disk, db, table) = open(seed);
             let model = fill(&db, &table);
-            disk.set_faults(Faults { most_delay: 10, short_transfers: 5, ..Faults::default() });
+            disk.set_faults(Faults { max_delay: 10, short_transfers: 5, ..Faults::default() });
             let (model, counts) = work_of_all(&db, &table, &model);
             assert!(counts.dropped > 1000, "{counts:?}");
             let pages = db.stats().pages;
@@ -211,7 +211,7 @@ fn reads_and_writes_of_pages_that_fail_are_told_and_may_be_tried_again() {
         with_limit(LIMIT, move |_| {
             let (disk, db, table) = open(seed);
             let model = fill(&db, &table);
-            disk.set_faults(Faults { errors: 10, most_delay: 10, ..Faults::default() });
+            disk.set_faults(Faults { errors: 10, max_delay: 10, ..Faults::default() });
             let (model, counts) = work_of_all(&db, &table, &model);
             let faults = disk.counts();
             assert!(counts.failed > 20, "{counts:?}, {faults:?}");
@@ -317,11 +317,11 @@ fn pages_that_cannot_be_written_stay_and_the_database_can_be_closed() {
 /// Starts a checkpoint while a transaction that created a paged table is active, and rolls the
 /// table back some rounds later. Then creates another table with the same id and one record.
 /// Returns the contents after a crash.
-fn table_taken_back_beside_a_checkpoint(turns: u64) -> Vec<(u64, Vec<u8>)> {
+fn table_rolled_back_during_a_checkpoint(turns: u64) -> Vec<(u64, Vec<u8>)> {
     let disk = SimulatedDisk::new(turns);
     let options = || Options::default().tuning(Tuning::default().page_frames(Some(FRAMES)));
     let db = Database::open_simulated(&disk, options(), turns).unwrap().watched();
-    disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+    disk.set_faults(Faults { max_delay: 10, ..Faults::default() });
     let paged = TableOptions::default().paged();
     let (beside, files) = (db.clone(), disk.clone());
     let is_begun = |(name, _): &(String, u64)| name.starts_with("checkpoint");
@@ -367,10 +367,10 @@ fn table_taken_back_beside_a_checkpoint(turns: u64) -> Vec<(u64, Vec<u8>)> {
 /// checkpoint that reads the table must not list it, or its records would appear in the next table
 /// with that id.
 #[test]
-fn a_checkpoint_has_nothing_of_a_table_that_is_taken_back_beside_it() {
+fn a_checkpoint_excludes_a_table_that_is_rolled_back() {
     for turns in 0..24 {
         with_limit(LIMIT, move |_| {
-            let found = table_taken_back_beside_a_checkpoint(turns);
+            let found = table_rolled_back_during_a_checkpoint(turns);
             assert_eq!(found, [(1000, vec![2; 10])], "taken back after {turns} turns");
         });
     }

@@ -38,15 +38,15 @@ pub(super) fn pieces_of(values: impl Iterator<Item = usize>) -> u64 {
 /// After values are overwritten, deleted, rolled back, rejected, abandoned, or failed by the disk,
 /// only pieces of existing values remain.
 #[test]
-fn nothing_is_left_of_values_that_nobody_sees() {
+fn unseen_large_values_are_removed() {
     for seed in 0..4 {
         with_limit(LIMIT, move |_| {
             let (disk, db, table) = open_with(seed, FRAMES);
             let model = fill(&db, &table);
-            disk.set_faults(Faults { errors: 5, most_delay: 10, ..Faults::default() });
+            disk.set_faults(Faults { errors: 5, max_delay: 10, ..Faults::default() });
             let (model, counts) = work_of_all(&db, &table, &model);
             assert!(counts.dropped > 1000 && counts.failed > 10, "{counts:?}");
-            disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+            disk.set_faults(Faults { max_delay: 10, ..Faults::default() });
             check(&db, &table, &model);
             wait_for_pieces(&db, pieces_of(model.values().map(Vec::len)));
             check(&db, &table, &model);
@@ -92,7 +92,7 @@ fn nothing_is_left_of_values_that_nobody_sees() {
 fn values_stay_as_long_as_a_snapshot_sees_them() {
     with_limit(LIMIT, |_| {
         let (disk, db, table) = open_with(9, FRAMES);
-        disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+        disk.set_faults(Faults { max_delay: 10, ..Faults::default() });
         let put = |key: u64, bytes: usize| {
             let (table, value) = (table.clone(), vec![bytes as u8; bytes]);
             db.run_blocking(async move |tx| tx.put(&table, &key, &value[..]).await).unwrap();
@@ -162,7 +162,7 @@ fn a_value_that_is_written_over_while_it_is_read_is_one_or_the_other() {
     with_limit(LIMIT, |_| {
         let (disk, db, table) = open_with(3, 2 * FRAMES);
         fill(&db, &table);
-        disk.set_faults(Faults { most_delay: 10, ..Faults::default() });
+        disk.set_faults(Faults { max_delay: 10, ..Faults::default() });
         let body = async move |tx: &Transaction| {
             let (mut before, mut after) = (0, 0);
             for round in 0..60_u64 {

@@ -24,9 +24,9 @@ const CONTENT_BYTES: usize = CHUNK_BYTES - HEADER_BYTES;
 pub(super) const ENTRY_BYTES: usize = size_of::<EntryHeader>();
 /// Minimum length of values that may be continued in the next chunk; values stored on a page are
 /// shorter.
-pub(super) const CUT_BEYOND: usize = 16 << 10;
+pub(super) const MAX_UNSPLIT_VALUE_BYTES: usize = 16 << 10;
 /// Bytes of a paged table's record before its key.
-pub(super) const RECORD_BYTES: usize = size_of::<RecordHeader>();
+pub(super) const RECORD_BYTES: usize = size_of::<ChunkRecordHeader>();
 
 on_disk! {
     struct ChunkHeader {
@@ -78,7 +78,7 @@ on_disk! {
 on_disk! {
     /// Start of a paged table's record. The key and then the value follow; `value_bytes` is the length
     /// of the whole value.
-    struct RecordHeader {
+    struct ChunkRecordHeader {
         value_bytes: U32,
         key_bytes: U16,
         zero: U16,
@@ -210,11 +210,11 @@ impl<'c> ChunkReader<'c> {
     }
 
     fn record(&mut self) -> Option<ChunkRecord<'c>> {
-        let (header, rest) = RecordHeader::ref_from_prefix(self.rest)?;
+        let (header, rest) = ChunkRecordHeader::ref_from_prefix(self.rest)?;
         let (key, rest) = rest.split_at_checked(header.key_bytes.get().into())?;
         let value_bytes = header.value_bytes.get() as usize;
         // Only the last record can be continued, and only if its value is large.
-        let may_be_cut = value_bytes > CUT_BEYOND && self.left == 0;
+        let may_be_cut = value_bytes > MAX_UNSPLIT_VALUE_BYTES && self.left == 0;
         let here = if may_be_cut { value_bytes.min(rest.len()) } else { value_bytes };
         let (value, rest) = rest.split_at_checked(here)?;
         self.rest = rest;
@@ -257,14 +257,14 @@ impl ChunkWriter {
         value: &[u8],
     ) -> Option<usize> {
         assert_eq!(self.kind, ChunkKind::Records);
-        let header = RecordHeader {
+        let header = ChunkRecordHeader {
             value_bytes: u32::try_from(value.len()).expect("values are bounded").into(),
             key_bytes: u16::try_from(key.len()).expect("keys are short").into(),
             zero: 0.into(),
         };
         let room = CHUNK_BYTES - self.used;
         let part = match room.checked_sub(RECORD_BYTES + key.len())? {
-            room if value.len() > CUT_BEYOND => &value[..room.min(value.len())],
+            room if value.len() > MAX_UNSPLIT_VALUE_BYTES => &value[..room.min(value.len())],
             _ => value,
         };
         self.push_parts([header.as_bytes(), key, part]).then_some(part.len())
@@ -287,7 +287,7 @@ mod tests {
     use crate::log::Lsn;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_data_is_read_back() {
         let mut writer = ChunkWriter::new(TableId(7), ChunkKind::Addresses);
         let address = |n: u64| Address::new(Lsn(4096 + n * 8), 100);
         let key = |n: u64| vec![n as u8; n as usize % 2000];

@@ -3,12 +3,12 @@
 use std::rc::Rc;
 
 use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkWriter, LEAF_BYTES};
-use super::write::{Output, sync_directory};
+use super::write::{CheckpointOutput, sync_directory};
 use crate::log::{LogError, LogFiles};
 use crate::page::{LeafWalk, Listing, PagedTable};
 use crate::record::Records;
 use crate::rid::TableId;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::{Engine, OperationError, WorkerTransactions};
 
 /// Starts the listing of paged tables, if the database has any. Raises the database's format
@@ -38,7 +38,7 @@ pub(super) fn bytes_of_leaves(pages: &PagedTable) -> u64 {
     bytes(pages.leaves(), key) + pieces
 }
 
-impl Output {
+impl CheckpointOutput {
     /// Lists the leaves of a paged table, unless its creation was rolled back by then. A table
     /// whose creating transaction is still active is listed, because that transaction may have
     /// drawn an LSN before the checkpoint's.
@@ -131,7 +131,7 @@ impl Output {
                     self.records += u64::from(leaf.stored.records);
                 }
             }
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         self.write_leaf_chunk(chunk).await
     }

@@ -3,9 +3,9 @@
 
 use super::chunk::{ChunkKind, ChunkReader, ChunkRecord, RECORD_BYTES};
 use super::read::{CUT_SHORT, CheckpointReader, WRONG_COUNT, offset};
-use super::{Checkpoint, parse_name};
+use super::{CheckpointInfo, parse_name};
 use crate::durability::recovered_pages::RecoveringPages;
-use crate::durability::{RecoveryError, RecoveryStep, Watch};
+use crate::durability::{RecoveryError, RecoveryObserver, RecoveryStep};
 use crate::index::Appender;
 use crate::log::{LogError, LogFiles, Lsn};
 use crate::record::{IndirectionEntry, Records, TableFull};
@@ -24,8 +24,8 @@ pub(crate) fn load_newest(
     engine: &Engine,
     files: &LogFiles,
     pages: &RecoveringPages<'_>,
-    watch: Watch<'_>,
-) -> Result<Option<Checkpoint>, RecoveryError> {
+    watch: RecoveryObserver<'_>,
+) -> Result<Option<CheckpointInfo>, RecoveryError> {
     let Some(lsn) = newest(files)? else { return Ok(None) };
     let loaded = load(engine, files, lsn, pages, watch);
     loaded.map(Some).map_err(|error| match error {
@@ -56,14 +56,14 @@ fn load(
     files: &LogFiles,
     lsn: Lsn,
     pages: &RecoveringPages<'_>,
-    watch: Watch<'_>,
-) -> Result<Checkpoint, RecoveryError> {
+    watch: RecoveryObserver<'_>,
+) -> Result<CheckpointInfo, RecoveryError> {
     let reader = CheckpointReader::open(files, lsn)?;
     let (records, chunks, end) = (reader.records, reader.chunks, reader.end);
     if let Some(next) = reader.next_table_id {
         engine.raise_table_id(TableId(next - 1));
     }
-    let mut input = Input { engine, files, pages, reader, loaded: 0, paged_bytes: 0 };
+    let mut input = CheckpointInput { engine, files, pages, reader, loaded: 0, paged_bytes: 0 };
     input.begin_leaves()?;
     let mut last_segment = None;
     while let Some((table, kind)) = input.reader.next_table()? {
@@ -87,7 +87,7 @@ fn load(
         return Err(input.reader.damaged_as_a_whole(WRONG_COUNT).into());
     }
     let paged_bytes = input.paged_bytes;
-    Ok(Checkpoint { lsn, end, records, bytes: offset(chunks), paged_bytes })
+    Ok(CheckpointInfo { lsn, end, records, bytes: offset(chunks), paged_bytes })
 }
 
 /// Error message for a checkpoint with paged tables in a database without them.
@@ -95,7 +95,7 @@ pub(super) const NO_PAGED_TABLES: &str =
     "it holds a paged table, and braid.meta says that there are none";
 
 /// The checkpoint file being loaded.
-pub(super) struct Input<'i> {
+pub(super) struct CheckpointInput<'i> {
     pub(super) engine: &'i Engine,
     pub(super) files: &'i LogFiles,
     pub(super) pages: &'i RecoveringPages<'i>,
@@ -104,9 +104,9 @@ pub(super) struct Input<'i> {
     pub(super) paged_bytes: u64,
 }
 
-impl Input<'_> {
+impl CheckpointInput<'_> {
     /// Moves past a chunk with `entries` entries.
-    pub(super) fn pass(&mut self, entries: u64, watch: Watch<'_>) {
+    pub(super) fn pass(&mut self, entries: u64, watch: RecoveryObserver<'_>) {
         self.reader.pass();
         self.loaded += entries;
         self.engine.share_with_recovered_pages();
@@ -119,7 +119,7 @@ impl Input<'_> {
         &mut self,
         table: TableId,
         last_segment: &mut Option<u64>,
-        watch: Watch<'_>,
+        watch: RecoveryObserver<'_>,
     ) -> Result<(), RecoveryError> {
         let records = self.engine.table(table);
         let mut index = records.index.appender();
@@ -136,7 +136,11 @@ impl Input<'_> {
     }
 
     /// Loads the chunks of a paged table, starting with the next one.
-    fn load_paged_table(&mut self, table: TableId, watch: Watch<'_>) -> Result<(), RecoveryError> {
+    fn load_paged_table(
+        &mut self,
+        table: TableId,
+        watch: RecoveryObserver<'_>,
+    ) -> Result<(), RecoveryError> {
         if !self.files.allows_paged() {
             return Err(self.reader.damaged(NO_PAGED_TABLES).into());
         }

@@ -1,14 +1,14 @@
 //! Loading of the leaf lists of paged tables: builds trees whose leaves stay on disk.
 
 use super::chunk::ChunkKind;
-use super::load::{Input, NO_PAGED_TABLES};
+use super::load::{CheckpointInput, NO_PAGED_TABLES};
 use super::read::{NOTHING_SAID_OF_PAGES, PagesInCheckpoint};
-use crate::durability::{RecoveryError, Watch};
+use crate::durability::{RecoveryError, RecoveryObserver};
 use crate::page::{LargeRef, LoadError, TreeLoader};
 use crate::rid::TableId;
 use crate::sched::run_now;
 
-impl Input<'_> {
+impl CheckpointInput<'_> {
     /// Prepares the page space for the leaves that the checkpoint lists, if it lists any.
     pub(super) fn begin_leaves(&mut self) -> Result<(), RecoveryError> {
         let Some(PagesInCheckpoint { id_limit, page_bytes }) = self.reader.pages else {
@@ -31,7 +31,7 @@ impl Input<'_> {
     pub(super) fn load_leaves(
         &mut self,
         table: TableId,
-        watch: Watch<'_>,
+        watch: RecoveryObserver<'_>,
     ) -> Result<(), RecoveryError> {
         let Some(space) = self.pages.leaves_begun() else {
             return Err(self.reader.damaged(NOTHING_SAID_OF_PAGES).into());
@@ -62,7 +62,7 @@ impl Input<'_> {
         table: TableId,
         kind: ChunkKind,
         tree: &mut TreeLoader,
-        watch: Watch<'_>,
+        watch: RecoveryObserver<'_>,
     ) -> Result<(), RecoveryError> {
         while self.reader.next_table()? == Some((table, kind)) {
             let (mut chunk, mut records) = (self.reader.chunk()?, 0);
@@ -84,7 +84,7 @@ impl Input<'_> {
     fn load_unowned(
         &mut self,
         table: TableId,
-        watch: Watch<'_>,
+        watch: RecoveryObserver<'_>,
     ) -> Result<(Option<u64>, Vec<LargeRef>), RecoveryError> {
         let (mut next, mut unowned) = (None, Vec::new());
         while self.reader.next_table()? == Some((table, ChunkKind::Unowned)) {

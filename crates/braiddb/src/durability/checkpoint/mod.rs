@@ -39,12 +39,12 @@ pub(crate) use write::estimate;
 pub(crate) use write::estimate_file;
 pub(super) use write::write;
 
-use super::compact::Live;
+use super::compact::LiveSegments;
 use crate::log::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX, Lsn};
 
 /// A checkpoint that was written or loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Checkpoint {
+pub(crate) struct CheckpointInfo {
     /// Start of replay; all earlier commits are in the checkpoint.
     pub(crate) lsn: Lsn,
     /// No change committed at or after this LSN is in the checkpoint; the log is not shorter.
@@ -58,9 +58,9 @@ pub(crate) struct Checkpoint {
 
 /// A checkpoint that was written, with the live data of the log's segments.
 #[derive(Clone, Debug)]
-pub(super) struct Written {
-    pub(super) checkpoint: Checkpoint,
-    pub(super) live: Live,
+pub(super) struct WrittenCheckpoint {
+    pub(super) checkpoint: CheckpointInfo,
+    pub(super) live: LiveSegments,
 }
 
 const MAGIC: [u8; 8] = *b"BRAIDCKP";

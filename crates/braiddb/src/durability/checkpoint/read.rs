@@ -140,7 +140,7 @@ impl CheckpointReader {
 
     /// Checks the chunks of a table that is not paged.
     fn check_addresses(&mut self, table: TableId) -> Result<u64, LogError> {
-        let (mut order, mut count) = (Order::default(), 0);
+        let (mut order, mut count) = (KeyOrderCheck::default(), 0);
         while self.next_table()? == Some((table, ChunkKind::Addresses)) {
             let mut chunk = self.chunk()?;
             while let Some(entry) = chunk.next() {
@@ -156,7 +156,7 @@ impl CheckpointReader {
     /// Checks the chunks with records of a paged table.
     fn check_records(&mut self, table: TableId) -> Result<u64, LogError> {
         // Number of missing bytes of an incomplete value.
-        let (mut order, mut count, mut missing) = (Order::default(), 0, 0);
+        let (mut order, mut count, mut missing) = (KeyOrderCheck::default(), 0, 0);
         while self.next_table()? == Some((table, ChunkKind::Records)) {
             let mut chunk = self.chunk()?;
             missing -= chunk.take_rest(missing).len();
@@ -214,9 +214,9 @@ impl CheckpointReader {
 
 /// Check of the order of keys.
 #[derive(Default)]
-struct Order(Option<KeyBuffer>);
+struct KeyOrderCheck(Option<KeyBuffer>);
 
-impl Order {
+impl KeyOrderCheck {
     /// Compares the next key with the last one. Returns an error if it is not greater.
     fn pass(&mut self, key: &[u8]) -> Result<(), &'static str> {
         if self.0.as_ref().is_some_and(|last| **last >= *key) {

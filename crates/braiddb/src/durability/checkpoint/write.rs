@@ -8,16 +8,16 @@ use std::sync::Arc;
 use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkWriter, ENTRY_BYTES};
 use super::list::{begin_listing, bytes_of_leaves};
 use super::read::offset;
-use super::{Checkpoint, MAGIC, Written, name, parse_name};
-use crate::durability::compact::Live;
+use super::{CheckpointInfo, MAGIC, WrittenCheckpoint, name, parse_name};
+use crate::durability::compact::LiveSegments;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
-use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED};
-use crate::memory::Kind;
+use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED_SUFFIX};
+use crate::memory::MemoryKind;
 use crate::page::Listing;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::record::Records;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::{Engine, OperationError, PanicPoint, WorkerTransactions};
 use crate::types::KeyBuffer;
 use crate::version::DEFAULT_KEY_BYTES;
@@ -31,8 +31,8 @@ const BATCH: usize = 32;
 /// # Errors
 /// Errors of the device. Incomplete files are then removed, overwritten by the next checkpoint, or
 /// removed by recovery.
-pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
-    let unfinished = format!("{CHECKPOINT_NAME}{UNFINISHED}");
+pub(crate) async fn write(files: &LogFiles) -> Result<WrittenCheckpoint, OperationError> {
+    let unfinished = format!("{CHECKPOINT_NAME}{UNFINISHED_SUFFIX}");
     let is_full = |written: &Result<_, OperationError>| {
         written.as_ref().is_err_and(OperationError::is_disk_full)
     };
@@ -43,7 +43,7 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
     if is_full(&written) && files.remove_spare() {
         // Space of spare segments: without a checkpoint, the log cannot use it either.
         while files.remove_spare() {
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         written = write_as(files, &unfinished).await;
     }
@@ -63,16 +63,16 @@ pub(crate) async fn write(files: &LogFiles) -> Result<Written, OperationError> {
 }
 
 /// Writes a checkpoint, under the name `unfinished` until it is complete.
-async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, OperationError> {
+async fn write_as(files: &LogFiles, unfinished: &str) -> Result<WrittenCheckpoint, OperationError> {
     let worker = WorkerTransactions::current();
     let engine = worker.engine();
     let lsn = engine.checkpoints.replay_from(|| engine.log.tail());
     let file = files.open(unfinished, OpenMode::Emptied).map_err(OperationError::storage)?;
-    let (file, live) = (Arc::new(file), Live::default());
+    let (file, live) = (Arc::new(file), LiveSegments::default());
     let segment_bytes = files.segment_bytes();
-    let (chunks, most_chunks, paged_bytes, records) = (0, 0, 0, 0);
+    let (chunks, max_chunks, paged_bytes, records) = (0, 0, 0, 0);
     let mut output =
-        Output { file, segment_bytes, chunks, most_chunks, paged_bytes, records, live };
+        CheckpointOutput { file, segment_bytes, chunks, max_chunks, paged_bytes, records, live };
     let mut listing = begin_listing(engine, files)?;
     engine.planted_panic.panic_if_planted(PanicPoint::Checkpoint);
     // A transaction that publishes a table after this commits the table's contents at an LSN that
@@ -87,7 +87,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
             None => output.write_table(&worker, &table).await?,
         }
     }
-    output.cut_off_what_was_taken_back()?;
+    output.cut_off_rolled_back()?;
     if let Some(listing) = &mut listing {
         output.finish_listing(files, listing).await?;
     }
@@ -119,8 +119,8 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<Written, Operati
     remove_older(files, lsn)?;
     engine.expect_checkpoint();
     files.give_up_excess_reserve();
-    let checkpoint = Checkpoint { lsn, end, records: output.records, bytes, paged_bytes };
-    Ok(Written { checkpoint, live: output.live })
+    let checkpoint = CheckpointInfo { lsn, end, records: output.records, bytes, paged_bytes };
+    Ok(WrittenCheckpoint { checkpoint, live: output.live })
 }
 
 /// Makes the names in the database's directory durable.
@@ -139,7 +139,7 @@ pub(crate) fn estimate(engine: &Engine) -> u64 {
 pub(crate) fn estimate_file(engine: &Engine) -> u64 {
     let mut bytes = SECTOR_BYTES as u64;
     // Keys of up to eight bytes are stored in the index; the memory of longer ones is counted.
-    let long_keys = engine.memory.bytes(Kind::Key);
+    let long_keys = engine.memory.bytes(MemoryKind::Key);
     for table in engine.tables() {
         // Each table begins a new chunk.
         bytes += match table.paged() {
@@ -163,20 +163,20 @@ fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {
 }
 
 /// The checkpoint file being written.
-pub(super) struct Output {
+pub(super) struct CheckpointOutput {
     file: Arc<File>,
     segment_bytes: u64,
     pub(super) chunks: u32,
     /// Number of chunks that were written, including those of tables whose creation was rolled
     /// back.
-    most_chunks: u32,
+    max_chunks: u32,
     /// Bytes of chunks of paged tables, and of images.
     pub(super) paged_bytes: u64,
     pub(super) records: u64,
-    live: Live,
+    live: LiveSegments,
 }
 
-impl Output {
+impl CheckpointOutput {
     async fn write(&self, offset: u64, bytes: AlignedBuffer) -> Result<(), OperationError> {
         let written = sched::write(self.file.clone(), offset, bytes).await;
         written.map_err(|error| failed_at("write", self.file.path(), offset, error))
@@ -185,14 +185,14 @@ impl Output {
     pub(super) async fn write_chunk(&mut self, chunk: ChunkWriter) -> Result<(), OperationError> {
         let (offset, bytes) = (offset(self.chunks), chunk.finish(self.chunks));
         self.chunks += 1;
-        self.most_chunks = self.most_chunks.max(self.chunks);
+        self.max_chunks = self.max_chunks.max(self.chunks);
         self.write(offset, bytes).await
     }
 
     /// Truncates the file after the last chunk. The chunks beyond it belong to tables whose
     /// creation was rolled back; they are never read, and their space would not be accounted for.
-    fn cut_off_what_was_taken_back(&self) -> Result<(), OperationError> {
-        if self.most_chunks == self.chunks {
+    fn cut_off_rolled_back(&self) -> Result<(), OperationError> {
+        if self.max_chunks == self.chunks {
             return Ok(());
         }
         let cut = self.file.truncate(offset(self.chunks));
@@ -230,7 +230,7 @@ impl Output {
                 self.live.add(address.lsn(), bytes as u64, self.segment_bytes);
             }
             transaction.end_uncounted();
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         if chunk.is_empty() { Ok(()) } else { self.write_chunk(chunk).await }
     }

@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use super::find::{Item, Stage, Victims};
-use super::pass::Moving;
-use crate::log::{self, ColdSpan, ColdStore, Purpose, RecordKind, RecordView};
+use super::find::{MoveStage, RecordToMove, Victims};
+use super::pass::CompactionState;
+use crate::log::{self, BlockPurpose, ColdSpan, ColdStore, RecordKind, RecordView};
 use crate::reclaim;
-use crate::record::Newest;
-use crate::sched::{self, Cause, Interleaved};
+use crate::record::NewestVersion;
+use crate::sched::{self, Interleaved, WaitCause};
 use crate::transaction::{OperationError, WorkerTransactions};
 use crate::version::Link;
 
@@ -30,8 +30,8 @@ const BLOCK_BYTES: usize = 64 << 10;
 pub(super) async fn copy_all(
     worker: &Rc<WorkerTransactions>,
     store: &ColdStore,
-    mut found: &mut [&mut Item],
-    moving: &mut Moving,
+    mut found: &mut [&mut RecordToMove],
+    moving: &mut CompactionState,
 ) -> Result<(), OperationError> {
     while !found.is_empty() {
         let (mut spans, mut bytes, most) = (Vec::new(), 0, spans_at_once(moving));
@@ -51,21 +51,21 @@ pub(super) async fn copy_all(
 
 /// Returns the number of spans to read concurrently. It grows with the size of the log beyond twice
 /// the live bytes, so transactions are slowed down only as far as necessary to bound the log.
-fn spans_at_once(moving: &Moving) -> usize {
+fn spans_at_once(moving: &CompactionState) -> usize {
     let alive = moving.alive.max(moving.files.segment_bytes());
     let over = moving.files.bytes().saturating_sub(2 * alive).min(alive);
     (MIN_SPANS + (MAX_SPANS - MIN_SPANS) * over / alive) as usize
 }
 
 /// Returns the end of a record, if its key is not unusually long.
-fn end_of(item: &Item) -> u64 {
+fn end_of(item: &RecordToMove) -> u64 {
     item.from.0 + u64::from(item.bytes)
 }
 
 /// Returns the number of records to read together, from the first one.
-fn span(found: &[&mut Item], victims: &Victims) -> usize {
+fn span(found: &[&mut RecordToMove], victims: &Victims) -> usize {
     let first = found[0].from;
-    let goes_on = |(one, next): &(&&mut Item, &&mut Item)| {
+    let goes_on = |(one, next): &(&&mut RecordToMove, &&mut RecordToMove)| {
         victims.segment_of(next.from) == victims.segment_of(first)
             && next.from.0 <= end_of(one) + GAP_BYTES
             && end_of(next) - first.0 <= SPAN_BYTES
@@ -73,7 +73,7 @@ fn span(found: &[&mut Item], victims: &Victims) -> usize {
     1 + found.iter().zip(&found[1..]).take_while(goes_on).count()
 }
 
-async fn read(store: &ColdStore, span: &[&mut Item]) -> Result<ColdSpan, OperationError> {
+async fn read(store: &ColdStore, span: &[&mut RecordToMove]) -> Result<ColdSpan, OperationError> {
     let (first, last) = (&span[0], &span[span.len() - 1]);
     store
         .read_span(first.from, last.from, last.bytes as usize)
@@ -85,9 +85,9 @@ async fn read(store: &ColdStore, span: &[&mut Item]) -> Result<ColdSpan, Operati
 async fn copy(
     worker: &Rc<WorkerTransactions>,
     store: &ColdStore,
-    items: &mut [&mut Item],
+    items: &mut [&mut RecordToMove],
     read: &ColdSpan,
-    moving: &mut Moving,
+    moving: &mut CompactionState,
 ) -> Result<(), OperationError> {
     let mut records = Vec::with_capacity(items.len());
     for item in items {
@@ -110,9 +110,9 @@ async fn copy(
         let count = fit.count().max(1);
         let some = rest.split_off_mut(..count).expect("at most the remaining number");
         let bytes = block_bytes(some.iter().map(|(_, record)| record));
-        worker.wait_for_space(bytes, Purpose::Upkeep).await?;
+        worker.wait_for_space(bytes, BlockPurpose::Upkeep).await?;
         log_block(worker, some, moving)?;
-        sched::yield_now(Cause::Memory).await;
+        sched::yield_now(WaitCause::Memory).await;
     }
     Ok(())
 }
@@ -129,16 +129,16 @@ fn block_bytes<'r>(records: impl Iterator<Item = &'r RecordView<'r>>) -> usize {
 /// waited for room.
 fn log_block(
     worker: &Rc<WorkerTransactions>,
-    records: &mut [(&mut &mut Item, RecordView<'_>)],
-    moving: &mut Moving,
+    records: &mut [(&mut &mut RecordToMove, RecordView<'_>)],
+    moving: &mut CompactionState,
 ) -> Result<(), OperationError> {
     let operation = reclaim::enter();
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let all_bytes = block_bytes(records.iter().map(|(_, record)| record));
-    let mut same = Vec::<(&mut Item, &RecordView<'_>, Link)>::with_capacity(records.len());
+    let mut same = Vec::<(&mut RecordToMove, &RecordView<'_>, Link)>::with_capacity(records.len());
     for (item, record) in records {
         let newest = moving.table(item).newest(item.rid, transaction.view(), &operation);
-        if let Newest::Committed(link, kept) = newest
+        if let NewestVersion::Committed(link, kept) = newest
             && kept == item.kept()
         {
             same.push((item, record, link));
@@ -151,7 +151,7 @@ fn log_block(
     // From here on, a transaction that writes one of the records commits after this block. A write
     // before this point is detected here; the block is then left empty, and the next pass repeats
     // the check.
-    let leads = |item: &Item, link| moving.table(item).points_to(item.rid, link);
+    let leads = |item: &RecordToMove, link| moving.table(item).points_to(item.rid, link);
     if same.is_empty() || !same.iter().all(|(item, _, link)| leads(item, *link)) {
         block.finish_skip();
     } else {
@@ -159,7 +159,7 @@ fn log_block(
         for (item, record, _) in same {
             let RecordView { table, rid, key, value, .. } = *record;
             moving.last = block.append(table, RecordKind::Update, rid, key, value);
-            item.stage = Stage::Copied(moving.last);
+            item.stage = MoveStage::Copied(moving.last);
         }
         // Databases without change feeds log copies as updates, as earlier builds did.
         match worker.engine().log.logs_moved() {

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use crate::log::Lsn;
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Kept, Newest, Records};
+use crate::record::{HeldLogRange, NewestVersion, Records};
 use crate::rid::Rid;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::{OperationError, WorkerTransactions};
 use crate::version::{Link, View};
 
 /// Number of entries examined before the task yields.
-pub(super) const TURN: usize = 256;
+pub(super) const ENTRIES_PER_TURN: usize = 256;
 
 /// Segments to be freed.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Victims {
     }
 
     /// Returns whether a victim contains a part of this extent of the log.
-    pub(super) fn hold(&self, kept: Kept) -> bool {
+    pub(super) fn hold(&self, kept: HeldLogRange) -> bool {
         let segments = self.segment_of(kept.lsn)..=self.segment_of(kept.last());
         self.segments.range(segments).next().is_some()
     }
@@ -41,7 +41,7 @@ impl Victims {
 
 /// A record whose entry pointed to a victim.
 #[derive(Debug)]
-pub(super) struct Item {
+pub(super) struct RecordToMove {
     /// Index of the record's table in the list of tables.
     pub(super) table: u32,
     /// Length of the record, if its key is not unusually long.
@@ -49,12 +49,12 @@ pub(super) struct Item {
     pub(super) rid: Rid,
     /// LSN of the record in a victim.
     pub(super) from: Lsn,
-    pub(super) stage: Stage,
+    pub(super) stage: MoveStage,
 }
 
 /// Progress of moving a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum MoveStage {
     /// The record must be copied.
     Found,
     /// The copy is at this LSN.
@@ -63,19 +63,19 @@ pub(super) enum Stage {
     Settled,
 }
 
-impl Item {
-    pub(super) fn kept(&self) -> Kept {
-        Kept { lsn: self.from, usual_bytes: self.bytes as usize }
+impl RecordToMove {
+    pub(super) fn kept(&self) -> HeldLogRange {
+        HeldLogRange { lsn: self.from, expected_bytes: self.bytes as usize }
     }
 
     /// Restarts the move, for the record's current location.
-    pub(super) fn restart(&mut self, kept: Kept) {
+    pub(super) fn restart(&mut self, kept: HeldLogRange) {
         *self = Self::new(self.table, self.rid, kept);
     }
 
-    fn new(table: u32, rid: Rid, kept: Kept) -> Self {
-        let bytes = u32::try_from(kept.usual_bytes).expect("records are shorter");
-        Self { table, bytes, rid, from: kept.lsn, stage: Stage::Found }
+    fn new(table: u32, rid: Rid, kept: HeldLogRange) -> Self {
+        let bytes = u32::try_from(kept.expected_bytes).expect("records are shorter");
+        Self { table, bytes, rid, from: kept.lsn, stage: MoveStage::Found }
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) enum EntryTarget {
     Elsewhere,
     /// The entry points to an extent in a victim, by this link. Without a link, a write is in
     /// flight, and the extent becomes the target only if the write fails.
-    ToVictim(Option<Link>, Kept),
+    ToVictim(Option<Link>, HeldLogRange),
     /// A transaction that is ending at this moment decides the target.
     Deciding,
 }
@@ -103,11 +103,11 @@ pub(super) fn entry_target(
     operation: &OperationGuard,
 ) -> Result<EntryTarget, OperationError> {
     let (link, kept) = match table.newest(rid, view, operation) {
-        Newest::Gone | Newest::InFlight(None) => return Ok(EntryTarget::Elsewhere),
-        Newest::Deciding => return Ok(EntryTarget::Deciding),
-        Newest::Unlogged => return Err(OperationError::Unlogged),
-        Newest::InFlight(Some(below)) => (None, below),
-        Newest::Committed(link, kept) => (Some(link), kept),
+        NewestVersion::Gone | NewestVersion::InFlight(None) => return Ok(EntryTarget::Elsewhere),
+        NewestVersion::Deciding => return Ok(EntryTarget::Deciding),
+        NewestVersion::Unlogged => return Err(OperationError::Unlogged),
+        NewestVersion::InFlight(Some(below)) => (None, below),
+        NewestVersion::Committed(link, kept) => (Some(link), kept),
     };
     Ok(if victims.hold(kept) { EntryTarget::ToVictim(link, kept) } else { EntryTarget::Elsewhere })
 }
@@ -121,19 +121,19 @@ pub(super) async fn find(
     worker: &Rc<WorkerTransactions>,
     tables: &[Arc<Records>],
     victims: &Victims,
-) -> Result<Vec<Item>, OperationError> {
+) -> Result<Vec<RecordToMove>, OperationError> {
     let mut items = Vec::new();
     for (place, table) in (0..).zip(tables) {
         let bound = table.rids().handed_out();
-        for first in (0..bound).step_by(TURN) {
-            let rids = (first..bound.min(first + TURN as u64)).map(Rid::new);
+        for first in (0..bound).step_by(ENTRIES_PER_TURN) {
+            let rids = (first..bound.min(first + ENTRIES_PER_TURN as u64)).map(Rid::new);
             table.prefetch(rids.clone()).await;
             let mut left: Vec<Rid> = rids.collect();
             while !left.is_empty() {
                 look_at(worker, table, &mut left, victims, |rid, kept| {
-                    items.push(Item::new(place, rid, kept));
+                    items.push(RecordToMove::new(place, rid, kept));
                 })?;
-                sched::yield_now(Cause::Memory).await;
+                sched::yield_now(WaitCause::Memory).await;
             }
         }
     }
@@ -148,7 +148,7 @@ fn look_at(
     table: &Records,
     rids: &mut Vec<Rid>,
     victims: &Victims,
-    mut found: impl FnMut(Rid, Kept),
+    mut found: impl FnMut(Rid, HeldLogRange),
 ) -> Result<(), OperationError> {
     let operation = reclaim::enter();
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;

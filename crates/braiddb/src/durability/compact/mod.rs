@@ -36,24 +36,24 @@ mod plan;
 use std::rc::Rc;
 
 use find::Victims;
-use pass::Moving;
-pub(super) use plan::Live;
+use pass::CompactionState;
+pub(super) use plan::LiveSegments;
 
-use super::checkpoint::{self, Written};
+use super::checkpoint::{self, WrittenCheckpoint};
 use crate::log::{LogFiles, Lsn};
 use crate::planted::{Bug, is_planted};
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::{Engine, OperationError, PanicPoint, WorkerTransactions};
 
 /// Maximum number of rounds of one compaction.
 const MAX_ROUNDS: usize = 64;
 /// Number of segments that a compaction on a full disk tries to gain, regardless of how much it
 /// copies: one for the reserve, and one for the log.
-const ENOUGH_GAINED: u64 = 2;
+const MAX_SEGMENTS_GAINED: u64 = 2;
 
 /// Result of a compaction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Compacted {
+pub(crate) struct CompactionResult {
     /// Number of segments freed.
     pub(crate) segments: u64,
     /// Number of records logged again.
@@ -73,12 +73,12 @@ pub(crate) struct Compacted {
 /// Errors of the device and of the log.
 pub(super) async fn compact(
     files: &LogFiles,
-    mut written: Written,
+    mut written: WrittenCheckpoint,
     waits_for_snapshots: bool,
-) -> Result<Compacted, OperationError> {
+) -> Result<CompactionResult, OperationError> {
     let worker = WorkerTransactions::current();
     let engine = worker.engine().clone();
-    let mut compacted = Compacted::default();
+    let mut compacted = CompactionResult::default();
     engine.planted_panic.panic_if_planted(PanicPoint::Compaction);
     for _ in 0..MAX_ROUNDS {
         // A segment that a change feed holds is not emptied, because it cannot be freed.
@@ -92,9 +92,9 @@ pub(super) async fn compact(
             compacted.free(&engine, files, &written.live, &dead).await?;
         }
         let candidates = files.unheld_before(written.checkpoint.lsn, engine.log.tail());
-        let scarce = scarce_room(&engine, files, &written.live).map(|room| plan::Scarce {
+        let scarce = scarce_room(&engine, files, &written.live).map(|room| plan::FullDiskLimits {
             room,
-            nothing_gained: compacted.gained < ENOUGH_GAINED * files.segment_bytes(),
+            nothing_gained: compacted.gained < MAX_SEGMENTS_GAINED * files.segment_bytes(),
         });
         let victims = plan::victims(&candidates, files.segment_bytes(), &written.live, scarce);
         if victims.is_empty() || engine.checkpoints.stopping() {
@@ -108,7 +108,7 @@ pub(super) async fn compact(
             };
             compacted.moved += moved;
         }
-        let copied = plan::alive_in(&victims, &written.live);
+        let copied = plan::live_bytes_in(&victims, &written.live);
         written = checkpoint::write(files).await?;
         compacted.free(&engine, files, &written.live, &victims).await?;
         compacted.gained = compacted.gained.saturating_sub(copied);
@@ -119,20 +119,20 @@ pub(super) async fn compact(
 /// Returns the bytes that can be copied if the disk is nearly full, and `None` otherwise. The disk
 /// is nearly full if it has no room for the largest log that the live records permit, or if the log
 /// cannot grow.
-fn scarce_room(engine: &Engine, files: &LogFiles, live: &Live) -> Option<u64> {
-    let fits = plan::most_taken(files.segment_bytes(), live) <= files.possible_bytes();
+fn scarce_room(engine: &Engine, files: &LogFiles, live: &LiveSegments) -> Option<u64> {
+    let fits = plan::max_size(files.segment_bytes(), live) <= files.possible_bytes();
     (!fits || engine.log.is_short() || engine.log.is_stalled())
         .then(|| engine.log.room_for_upkeep())
 }
 
-impl Compacted {
+impl CompactionResult {
     /// Frees segments. Keeps some of their files for the log: enough for one and a quarter
     /// checkpoint intervals, or for two and a half times the live bytes if that is more.
     async fn free(
         &mut self,
         engine: &Engine,
         files: &LogFiles,
-        live: &Live,
+        live: &LiveSegments,
         segments: &[u64],
     ) -> Result<(), OperationError> {
         let interval = engine.checkpoints.every() / files.segment_bytes();
@@ -150,7 +150,7 @@ impl Compacted {
             self.bytes += files.segment_bytes();
             self.gained += files.segment_bytes();
             // A file system may take milliseconds to remove a file.
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ async fn empty(
     let tables = worker.engine().tables();
     let items = find::find(worker, &tables, &victims).await?;
     let (files, copied, last) = (files.clone(), 0, Lsn::ZERO);
-    let mut moving = Moving { files, alive, victims, tables, items, copied, last };
+    let mut moving = CompactionState { files, alive, victims, tables, items, copied, last };
     loop {
         let settled = pass::pass(worker, &mut moving).await?;
         worker.wait_durable(moving.last).await?;

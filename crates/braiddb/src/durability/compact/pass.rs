@@ -5,34 +5,34 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::copy::copy_all;
-use super::find::{EntryTarget, Item, Stage, TURN, Victims, entry_target};
+use super::find::{ENTRIES_PER_TURN, EntryTarget, MoveStage, RecordToMove, Victims, entry_target};
 use crate::log::{LogFiles, Lsn};
 use crate::reclaim;
 use crate::record::Records;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::{OperationError, WorkerTransactions};
 
 /// Number of records examined before the copying of those that need it.
-const BATCH: usize = 16 * TURN;
+const BATCH: usize = 16 * ENTRIES_PER_TURN;
 
 /// State of a compaction.
 #[derive(Debug)]
-pub(super) struct Moving {
+pub(super) struct CompactionState {
     pub(super) files: LogFiles,
     /// Bytes of live records in the log.
     pub(super) alive: u64,
     pub(super) victims: Victims,
     pub(super) tables: Vec<Arc<Records>>,
     /// Records that pointed to a victim, in log order.
-    pub(super) items: Vec<Item>,
+    pub(super) items: Vec<RecordToMove>,
     /// Number of records copied.
     pub(super) copied: u64,
     /// LSN of the last copy.
     pub(super) last: Lsn,
 }
 
-impl Moving {
-    pub(super) fn table(&self, item: &Item) -> &Records {
+impl CompactionState {
+    pub(super) fn table(&self, item: &RecordToMove) -> &Records {
         &self.tables[item.table as usize]
     }
 }
@@ -44,7 +44,7 @@ impl Moving {
 /// Errors of the device and of the log.
 pub(super) async fn pass(
     worker: &Rc<WorkerTransactions>,
-    moving: &mut Moving,
+    moving: &mut CompactionState,
 ) -> Result<bool, OperationError> {
     let store = worker.engine().log.cold_store().ok_or(OperationError::Unlogged)?;
     let mut items = std::mem::take(&mut moving.items);
@@ -54,17 +54,17 @@ pub(super) async fn pass(
             break;
         }
         let mut found = Vec::new();
-        for some in batch.chunks_mut(TURN) {
+        for some in batch.chunks_mut(ENTRIES_PER_TURN) {
             for of_table in some.chunk_by(|one, next| one.table == next.table) {
                 let table = moving.table(&of_table[0]);
                 table.prefetch(of_table.iter().map(|item| item.rid)).await;
             }
             look_at(worker, moving, some, &mut found)?;
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         copy_all(worker, &store, &mut found, moving).await?;
     }
-    items.retain(|item| item.stage != Stage::Settled);
+    items.retain(|item| item.stage != MoveStage::Settled);
     moving.items = items;
     Ok(moving.items.is_empty())
 }
@@ -73,9 +73,9 @@ pub(super) async fn pass(
 /// adds items that must be copied to `found`.
 fn look_at<'i>(
     worker: &Rc<WorkerTransactions>,
-    moving: &Moving,
-    items: &'i mut [Item],
-    found: &mut Vec<&'i mut Item>,
+    moving: &CompactionState,
+    items: &'i mut [RecordToMove],
+    found: &mut Vec<&'i mut RecordToMove>,
 ) -> Result<(), OperationError> {
     let engine = worker.engine();
     let operation = reclaim::enter();
@@ -89,7 +89,7 @@ fn look_at<'i>(
         let (link, kept) = match entry_target(table, item.rid, view, victims, &operation)? {
             EntryTarget::ToVictim(link, kept) => (link, kept),
             EntryTarget::Elsewhere => {
-                item.stage = Stage::Settled;
+                item.stage = MoveStage::Settled;
                 continue;
             }
             // The next pass examines it again.
@@ -100,14 +100,14 @@ fn look_at<'i>(
         }
         let may_lead = |to| acting.as_ref().filter(|acting| to < acting.oldest() && to < durable);
         match (link, item.stage) {
-            (Some(link), Stage::Copied(to)) if let Some(acting) = may_lead(to) => {
+            (Some(link), MoveStage::Copied(to)) if let Some(acting) = may_lead(to) => {
                 // SAFETY: found just now, under the guard above.
                 let given_way =
                     unsafe { table.move_to_copy(item.rid, link, to, acting, &operation) };
                 // SAFETY: replaced just now, by this worker alone.
                 unsafe { worker.retire_evicted(given_way.into_iter().collect()) };
             }
-            (Some(_), Stage::Found) => found.push(item),
+            (Some(_), MoveStage::Found) => found.push(item),
             // A write is in flight, or transactions may not see the copy yet.
             _ => {}
         }

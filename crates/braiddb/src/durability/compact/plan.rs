@@ -6,18 +6,18 @@ use crate::log::Lsn;
 
 /// Maximum amount moved between two checkpoints, unless an eighth of the live data is more. Bytes,
 /// because copies occupy disk space twice; and records, because each is listed in memory.
-const MAX_MOVED: Alive = Alive { bytes: 512 << 20, records: 250_000 };
+const MAX_MOVED: LiveData = LiveData { bytes: 512 << 20, records: 250_000 };
 /// Number of segments beyond the live bytes that are tolerated.
-const SLACK: u64 = 4;
+const SLACK_SEGMENTS: u64 = 4;
 
 /// Live bytes and records of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Alive {
+struct LiveData {
     bytes: u64,
     records: u64,
 }
 
-impl Alive {
+impl LiveData {
     fn and(self, other: Self) -> Self {
         Self { bytes: self.bytes + other.bytes, records: self.records + other.records }
     }
@@ -29,11 +29,11 @@ impl Alive {
 
 /// Live data of the log's segments at a checkpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Live {
-    by_segment: BTreeMap<u64, Alive>,
+pub(crate) struct LiveSegments {
+    by_segment: BTreeMap<u64, LiveData>,
 }
 
-impl Live {
+impl LiveSegments {
     /// Counts a record of `bytes` at `lsn` in every segment that contains a part of it.
     pub(crate) fn add(&mut self, lsn: Lsn, bytes: u64, segment_bytes: u64) {
         let (mut at, end) = (lsn.0, lsn.0 + bytes);
@@ -52,33 +52,33 @@ impl Live {
         self.all().bytes
     }
 
-    fn all(&self) -> Alive {
-        self.by_segment.values().fold(Alive::default(), |sum, alive| sum.and(*alive))
+    fn all(&self) -> LiveData {
+        self.by_segment.values().fold(LiveData::default(), |sum, alive| sum.and(*alive))
     }
 
-    fn of(&self, segment: u64) -> Alive {
+    fn of(&self, segment: u64) -> LiveData {
         self.by_segment.get(&segment).copied().unwrap_or_default()
     }
 }
 
 /// Returns those of `candidates`, which recovery does not replay, that have no live bytes.
-pub(super) fn dead(candidates: &[u64], live: &Live) -> Vec<u64> {
+pub(super) fn dead(candidates: &[u64], live: &LiveSegments) -> Vec<u64> {
     candidates.iter().copied().filter(|segment| live.of(*segment).bytes == 0).collect()
 }
 
 /// Returns the live bytes of some segments.
-pub(super) fn alive_in(segments: &[u64], live: &Live) -> u64 {
+pub(super) fn live_bytes_in(segments: &[u64], live: &LiveSegments) -> u64 {
     segments.iter().map(|segment| live.of(*segment).bytes).sum()
 }
 
 /// Returns the maximum size of the log before segments are freed.
-pub(super) fn most_taken(segment_bytes: u64, live: &Live) -> u64 {
-    2 * live.bytes() + SLACK * segment_bytes
+pub(super) fn max_size(segment_bytes: u64, live: &LiveSegments) -> u64 {
+    2 * live.bytes() + SLACK_SEGMENTS * segment_bytes
 }
 
 /// Limits of a compaction on a full disk.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Scarce {
+pub(super) struct FullDiskLimits {
     /// Maximum bytes of copies.
     pub(super) room: u64,
     /// True while the compaction has gained almost nothing.
@@ -95,33 +95,34 @@ pub(super) struct Scarce {
 pub(super) fn victims(
     candidates: &[u64],
     segment_bytes: u64,
-    live: &Live,
-    scarce: Option<Scarce>,
+    live: &LiveSegments,
+    scarce: Option<FullDiskLimits>,
 ) -> Vec<u64> {
     let all = live.all();
-    let most = Alive {
+    let most = LiveData {
         bytes: match scarce {
             // Copies have separate blocks, and some are made twice.
-            Some(Scarce { room, .. }) => room / 8 * 7,
+            Some(FullDiskLimits { room, .. }) => room / 8 * 7,
             None => MAX_MOVED.bytes.max(all.bytes / 8),
         },
         records: MAX_MOVED.records.max(all.records / 8),
     };
     let most_alive = match scarce {
-        Some(Scarce { nothing_gained: true, .. }) => segment_bytes / 16 * 15,
+        Some(FullDiskLimits { nothing_gained: true, .. }) => segment_bytes / 16 * 15,
         _ => segment_bytes / 4 * 3,
     };
     let is_scarce = scarce.is_some();
     let mut taken = candidates.len() as u64 * segment_bytes;
-    if !is_scarce && taken <= most_taken(segment_bytes, live) {
+    if !is_scarce && taken <= max_size(segment_bytes, live) {
         return Vec::new();
     }
     let mut by_life: Vec<u64> = candidates.to_vec();
     by_life.sort_by_key(|segment| (live.of(*segment).bytes, *segment));
-    let (mut victims, mut moved) = (Vec::new(), Alive::default());
+    let (mut victims, mut moved) = (Vec::new(), LiveData::default());
     for segment in by_life {
         let alive = live.of(segment);
-        let enough = !is_scarce && taken <= all.bytes + all.bytes / 2 + SLACK / 2 * segment_bytes;
+        let enough =
+            !is_scarce && taken <= all.bytes + all.bytes / 2 + SLACK_SEGMENTS / 2 * segment_bytes;
         let too_many = moved.and(alive).exceeds(most) && (is_scarce || !victims.is_empty());
         if enough || alive.bytes > most_alive || too_many {
             break;
@@ -139,8 +140,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    fn live(bytes: &[u64]) -> Live {
-        let mut live = Live::default();
+    fn live(bytes: &[u64]) -> LiveSegments {
+        let mut live = LiveSegments::default();
         for (segment, bytes) in bytes.iter().enumerate() {
             live.add(Lsn(segment as u64 * MIB), *bytes, MIB);
         }
@@ -148,8 +149,8 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_alive_in_every_segment_that_holds_some_of_it() {
-        let mut live = Live::default();
+    fn a_record_is_live_in_each_segment_that_holds_a_part_of_it() {
+        let mut live = LiveSegments::default();
         live.add(Lsn(2 * MIB - 8), MIB + 16, MIB);
         let bytes = [1, 2, 3].map(|segment| live.of(segment).bytes);
         assert_eq!(bytes, [8, MIB, 8]);
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_mostly_alive_is_let_be() {
+    fn a_mostly_live_log_is_not_compacted() {
         let candidates: Vec<u64> = (0..20).collect();
         assert!(victims(&candidates, MIB, &live(&[MIB / 2; 20]), None).is_empty());
         assert!(victims(&candidates[..4], MIB, &live(&[0; 4]), None).is_empty());
@@ -174,7 +175,7 @@ mod tests {
         assert!(!victims.contains(&3));
         let kept = 20 - victims.len() as u64;
         let alive = 18 * MIB / 8 + MIB;
-        assert!(kept * MIB <= 2 * alive + SLACK * MIB, "{kept}");
+        assert!(kept * MIB <= 2 * alive + SLACK_SEGMENTS * MIB, "{kept}");
     }
 
     #[test]
@@ -183,7 +184,7 @@ mod tests {
         let live = live(&[MIB / 2, MIB, MIB / 4, MIB, MIB / 2, MIB, MIB / 8 * 7, MIB]);
         assert!(victims(&candidates, MIB, &live, None).is_empty());
         let scarce = |room, nothing_gained| {
-            victims(&candidates, MIB, &live, Some(Scarce { room, nothing_gained }))
+            victims(&candidates, MIB, &live, Some(FullDiskLimits { room, nothing_gained }))
         };
         assert_eq!(scarce(MIB, false), [2, 0]);
         assert_eq!(scarce(8 * MIB, false), [2, 0, 4]);

@@ -4,9 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::transfer::{Call, Transfer};
+use super::super::transfer::{OperationProgress, SystemCall};
 use super::super::{Completion, Device, Notify, Operation};
-use super::{SECTOR_BYTES, SimulatedDisk, State, Target, Unwritten, nodes};
+use super::{
+    HandleTarget, SECTOR_BYTES, SimulatedDisk, SimulatedDiskState, UnwrittenSectors, nodes,
+};
 
 /// Number of waits with a timeout that return immediately, without virtual time passing, before one
 /// lasts until a wake-up. Otherwise a task that waits only for time would loop forever.
@@ -14,8 +16,8 @@ pub(super) const TIMEOUTS: u32 = 4;
 
 /// An operation in flight.
 #[derive(Debug)]
-pub(super) struct UnderWay {
-    pub(super) transfer: Transfer,
+pub(super) struct InFlightOperation {
+    pub(super) transfer: OperationProgress,
     /// Tick at which it is performed.
     pub(super) due: u64,
     /// Submission number.
@@ -27,8 +29,8 @@ pub(super) struct UnderWay {
 
 /// Operations in flight of a device.
 #[derive(Debug, Default)]
-pub(super) struct Operations {
-    pub(super) under_way: Vec<UnderWay>,
+pub(super) struct InFlightOperations {
+    pub(super) under_way: Vec<InFlightOperation>,
     submitted: u64,
     last_performed: u64,
     pub(super) clock: u64,
@@ -38,13 +40,13 @@ pub(super) struct Operations {
     pub(super) devices: usize,
 }
 
-impl Operations {
+impl InFlightOperations {
     /// Returns the sectors that writes in flight will write.
-    pub(super) fn unwritten(&self) -> Unwritten {
-        let mut unwritten = Unwritten::new();
+    pub(super) fn unwritten(&self) -> UnwrittenSectors {
+        let mut unwritten = UnwrittenSectors::new();
         for operation in &self.under_way {
             if let Some((file, offset, bytes)) = operation.transfer.unwritten() {
-                let Target::File(file) = file.node().target else { continue };
+                let HandleTarget::File(file) = file.node().target else { continue };
                 let first = (offset / SECTOR_BYTES as u64) as usize;
                 let sectors = nodes::sectors(bytes).enumerate();
                 let offsets = sectors.map(|(number, sector)| (first + number, sector));
@@ -90,38 +92,38 @@ impl Operations {
     }
 }
 
-impl State {
+impl SimulatedDiskState {
     pub(super) fn delay(&mut self) -> u64 {
-        1 + u64::from(self.random.u32(0..=self.faults.most_delay))
+        1 + u64::from(self.random.u32(0..=self.faults.max_delay))
     }
 
     /// Performs one call of an operation that is due. Returns the completion if the operation has
     /// ended.
     pub(super) fn perform(&mut self, index: usize) -> Option<Completion> {
         let mut operation = self.operations.under_way.swap_remove(index);
-        let Target::File(file) = operation.transfer.file().node().target else {
-            let answer = self.sync(Target::Names).map(|()| 0);
+        let HandleTarget::File(file) = operation.transfer.file().node().target else {
+            let answer = self.sync(HandleTarget::Names).map(|()| 0);
             return self.performed(operation, answer);
         };
         let answer = match operation.transfer.call() {
-            Call::Read { pointer, bytes, offset } => {
+            SystemCall::Read { pointer, bytes, offset } => {
                 // SAFETY: the transfer owns `bytes` writable bytes at `pointer`, exclusively.
                 let into = unsafe { std::slice::from_raw_parts_mut(pointer, bytes) };
                 self.read(file, offset, into)
             }
-            Call::Write { pointer, bytes, offset, sync } => {
+            SystemCall::Write { pointer, bytes, offset, sync } => {
                 // SAFETY: the transfer keeps `bytes` bytes at `pointer` unchanged.
                 let from = unsafe { std::slice::from_raw_parts(pointer, bytes) };
                 self.write(file, offset, from, sync)
             }
-            Call::Sync => self.sync(Target::File(file)).map(|()| 0),
+            SystemCall::Sync => self.sync(HandleTarget::File(file)).map(|()| 0),
         };
         self.performed(operation, answer)
     }
 
     fn performed(
         &mut self,
-        mut operation: UnderWay,
+        mut operation: InFlightOperation,
         answer: std::io::Result<usize>,
     ) -> Option<Completion> {
         let answer = match answer {
@@ -153,9 +155,9 @@ pub(crate) struct SimulatedDevice {
 }
 
 /// Wakes the device.
-struct Wake(SimulatedDisk);
+struct SimulatedNotify(SimulatedDisk);
 
-impl Notify for Wake {
+impl Notify for SimulatedNotify {
     fn notify(&self) {
         self.0.0.state.lock().notified = true;
         self.0.0.notified.notify_all();
@@ -172,7 +174,11 @@ impl SimulatedDevice {
     }
 
     /// Performs the operations that are due at `tick`.
-    fn perform(&self, tick: impl FnOnce(&mut State) -> u64, deliver: &mut dyn FnMut(Completion)) {
+    fn perform(
+        &self,
+        tick: impl FnOnce(&mut SimulatedDiskState) -> u64,
+        deliver: &mut dyn FnMut(Completion),
+    ) {
         let mut completions = Vec::new();
         let mut state = self.disk.0.state.lock();
         let tick = tick(&mut state);
@@ -189,8 +195,8 @@ impl Device for SimulatedDevice {
         let mut state = self.disk.0.state.lock();
         let due = state.operations.clock + state.delay();
         let number = state.operations.next_number();
-        let transfer = Transfer::new(operation, token);
-        state.operations.under_way.push(UnderWay {
+        let transfer = OperationProgress::new(operation, token);
+        state.operations.under_way.push(InFlightOperation {
             transfer,
             due,
             number,
@@ -203,7 +209,7 @@ impl Device for SimulatedDevice {
         if self.outstanding() == 0 {
             return;
         }
-        let tick = |state: &mut State| {
+        let tick = |state: &mut SimulatedDiskState| {
             state.operations.clock += 1;
             state.operations.clock
         };
@@ -227,7 +233,7 @@ impl Device for SimulatedDevice {
             return;
         }
         drop(state);
-        let tick = |state: &mut State| {
+        let tick = |state: &mut SimulatedDiskState| {
             let under_way = &state.operations.under_way;
             let next = under_way.iter().map(|operation| operation.due).min();
             state.operations.clock = next.unwrap_or(0).max(state.operations.clock);
@@ -241,7 +247,7 @@ impl Device for SimulatedDevice {
     }
 
     fn notifier(&self) -> Arc<dyn Notify> {
-        Arc::new(Wake(self.disk.clone()))
+        Arc::new(SimulatedNotify(self.disk.clone()))
     }
 }
 

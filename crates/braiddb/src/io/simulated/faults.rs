@@ -10,7 +10,7 @@ pub struct Faults {
     /// Transfers that move only some of their bytes at a time.
     pub short_transfers: u32,
     /// Maximum number of other operations by which an operation is delayed.
-    pub most_delay: u32,
+    pub max_delay: u32,
     /// Number of sectors of the disk; 0 for no bound.
     pub capacity: u64,
     /// The one write that fails, counted from 1 by [`FaultCounts::writes`]; 0 for none. A synced

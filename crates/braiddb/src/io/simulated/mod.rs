@@ -24,9 +24,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Operations, SimulatedDevice};
+use device::{InFlightOperations, SimulatedDevice};
 pub use faults::{CrashCounts, FaultCounts, Faults};
-use nodes::Nodes;
+use nodes::DiskNodes;
 
 use super::{Device, File, OpenMode, SECTOR_BYTES};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -34,10 +34,10 @@ use crate::sync::{Condvar, Mutex, clock};
 
 /// A simulated disk with one directory. Clones are handles of the same disk.
 #[derive(Clone)]
-pub struct SimulatedDisk(Arc<Shared>);
+pub struct SimulatedDisk(Arc<SharedDisk>);
 
-struct Shared {
-    state: Mutex<State>,
+struct SharedDisk {
+    state: Mutex<SimulatedDiskState>,
     /// Signals that the worker sleeps or has ended.
     settled: Condvar,
     /// Signals that the worker must wake.
@@ -45,15 +45,15 @@ struct Shared {
 }
 
 /// Callback that inspects the disk after each operation.
-type Watch = Box<dyn FnMut(&Moment<'_>) + Send>;
+type DiskObserver = Box<dyn FnMut(&DiskMoment<'_>) + Send>;
 
-struct State {
+struct SimulatedDiskState {
     random: fastrand::Rng,
     faults: Faults,
     counts: FaultCounts,
-    nodes: Nodes,
-    operations: Operations,
-    watch: Option<Watch>,
+    nodes: DiskNodes,
+    operations: InFlightOperations,
+    watch: Option<DiskObserver>,
     locked: bool,
     /// True while a worker's device exists.
     attached: bool,
@@ -63,13 +63,13 @@ struct State {
 }
 
 /// The disk between two operations.
-pub struct Moment<'s> {
+pub struct DiskMoment<'s> {
     operation: u64,
-    nodes: &'s Nodes,
-    operations: &'s Operations,
+    nodes: &'s DiskNodes,
+    operations: &'s InFlightOperations,
 }
 
-impl Moment<'_> {
+impl DiskMoment<'_> {
     /// Returns the number of operations so far.
     #[must_use]
     pub fn operation(&self) -> u64 {
@@ -89,16 +89,16 @@ impl SimulatedDisk {
     /// Creates an empty disk without faults.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self::with(Nodes::default(), fastrand::Rng::with_seed(seed))
+        Self::with(DiskNodes::default(), fastrand::Rng::with_seed(seed))
     }
 
-    fn with(nodes: Nodes, random: fastrand::Rng) -> Self {
-        let state = State {
+    fn with(nodes: DiskNodes, random: fastrand::Rng) -> Self {
+        let state = SimulatedDiskState {
             random,
             faults: Faults::default(),
             counts: FaultCounts::default(),
             nodes,
-            operations: Operations::default(),
+            operations: InFlightOperations::default(),
             watch: None,
             locked: false,
             attached: false,
@@ -107,7 +107,7 @@ impl SimulatedDisk {
             timeouts_left: device::TIMEOUTS,
         };
         let (state, settled, notified) = (Mutex::new(state), Condvar::new(), Condvar::new());
-        Self(Arc::new(Shared { state, settled, notified }))
+        Self(Arc::new(SharedDisk { state, settled, notified }))
     }
 
     /// Returns a copy of the disk's current state, without faults and with all data durable.
@@ -122,9 +122,13 @@ impl SimulatedDisk {
     #[must_use]
     pub fn crash(&self, seed: u64, counts: &mut CrashCounts) -> Self {
         let state = self.0.state.lock();
-        let State { counts: FaultCounts { operations: operation, .. }, nodes, operations, .. } =
-            &*state;
-        Moment { operation: *operation, nodes, operations }.crash(seed, counts)
+        let SimulatedDiskState {
+            counts: FaultCounts { operations: operation, .. },
+            nodes,
+            operations,
+            ..
+        } = &*state;
+        DiskMoment { operation: *operation, nodes, operations }.crash(seed, counts)
     }
 
     /// Sets the faults of the disk from now on.
@@ -140,7 +144,7 @@ impl SimulatedDisk {
 
     /// Calls `watch` after each operation, from the thread that performed it. The callback must
     /// access this disk only through its argument.
-    pub fn watch(&self, watch: impl FnMut(&Moment<'_>) + Send + 'static) {
+    pub fn watch(&self, watch: impl FnMut(&DiskMoment<'_>) + Send + 'static) {
         self.0.state.lock().watch = Some(Box::new(watch));
     }
 
@@ -212,7 +216,7 @@ impl PartialEq for SimulatedDisk {
 
 impl Eq for SimulatedDisk {}
 
-impl State {
+impl SimulatedDiskState {
     /// Returns whether an event of probability one in `one_in` happens now.
     fn strikes(&mut self, one_in: u32) -> bool {
         one_in != 0 && self.random.u32(0..one_in) == 0
@@ -273,14 +277,14 @@ impl State {
     }
 
     /// Syncs a file, or the names.
-    fn sync(&mut self, target: Target) -> std::io::Result<()> {
+    fn sync(&mut self, target: HandleTarget) -> std::io::Result<()> {
         let failed = self.strikes(self.faults.failed_syncs);
         self.counts.failed_syncs += u64::from(failed);
         match target {
-            Target::File(file) if failed => self.nodes.fail_sync(file, &mut self.random),
-            Target::File(file) => self.nodes.sync(file),
-            Target::Names if failed => {}
-            Target::Names => self.nodes.sync_names(),
+            HandleTarget::File(file) if failed => self.nodes.fail_sync(file, &mut self.random),
+            HandleTarget::File(file) => self.nodes.sync(file),
+            HandleTarget::Names if failed => {}
+            HandleTarget::Names => self.nodes.sync_names(),
         }
         if failed { Err(std::io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
@@ -289,7 +293,7 @@ impl State {
     fn happened(&mut self) {
         self.counts.operations += 1;
         if let Some(mut watch) = self.watch.take() {
-            watch(&Moment {
+            watch(&DiskMoment {
                 operation: self.counts.operations,
                 nodes: &self.nodes,
                 operations: &self.operations,
@@ -301,20 +305,20 @@ impl State {
 
 /// Target of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+enum HandleTarget {
     File(usize),
     Names,
 }
 
 /// A handle of a file, or of the directory.
 #[derive(Clone, Debug)]
-pub(super) struct Node {
+pub(super) struct DiskHandle {
     disk: SimulatedDisk,
-    target: Target,
+    target: HandleTarget,
 }
 
-impl Node {
-    fn perform<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
+impl DiskHandle {
+    fn perform<T>(&self, act: impl FnOnce(&mut SimulatedDiskState) -> T) -> T {
         let mut state = self.disk.0.state.lock();
         let done = act(&mut state);
         state.happened();
@@ -323,8 +327,8 @@ impl Node {
 
     fn file(&self) -> usize {
         match self.target {
-            Target::File(file) => file,
-            Target::Names => unreachable!("bytes are moved from and to files"),
+            HandleTarget::File(file) => file,
+            HandleTarget::Names => unreachable!("bytes are moved from and to files"),
         }
     }
 
@@ -361,9 +365,9 @@ impl Node {
         })
     }
 
-    pub(super) fn give_back(&self, part: Range<u64>) -> std::io::Result<()> {
+    pub(super) fn deallocate(&self, part: Range<u64>) -> std::io::Result<()> {
         self.perform(|state| {
-            state.nodes.give_back(self.file(), part);
+            state.nodes.deallocate(self.file(), part);
             Ok(())
         })
     }
@@ -402,15 +406,18 @@ impl SimulatedLock {
         File::simulated(self.node(), path)
     }
 
-    fn node(&self) -> Node {
-        Node { disk: self.disk.clone(), target: Target::Names }
+    fn node(&self) -> DiskHandle {
+        DiskHandle { disk: self.disk.clone(), target: HandleTarget::Names }
     }
 
-    fn perform<T>(&self, act: impl FnOnce(&mut State) -> std::io::Result<T>) -> std::io::Result<T> {
+    fn perform<T>(
+        &self,
+        act: impl FnOnce(&mut SimulatedDiskState) -> std::io::Result<T>,
+    ) -> std::io::Result<T> {
         self.node().perform(act)
     }
 
-    pub(super) fn open(&self, name: &str, mode: OpenMode) -> std::io::Result<Node> {
+    pub(super) fn open(&self, name: &str, mode: OpenMode) -> std::io::Result<DiskHandle> {
         let file = self.perform(|state| match mode {
             OpenMode::Emptied => Ok(state.nodes.create(name)),
             OpenMode::Existing | OpenMode::ReadOnly => state.existing(name),
@@ -418,7 +425,7 @@ impl SimulatedLock {
                 Ok(state.nodes.find(name).unwrap_or_else(|| state.nodes.create(name)))
             }
         })?;
-        Ok(Node { disk: self.disk.clone(), target: Target::File(file) })
+        Ok(DiskHandle { disk: self.disk.clone(), target: HandleTarget::File(file) })
     }
 
     pub(super) fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
@@ -451,7 +458,7 @@ impl SimulatedLock {
     }
 }
 
-impl State {
+impl SimulatedDiskState {
     fn existing(&self, name: &str) -> std::io::Result<usize> {
         self.nodes.find(name).ok_or_else(|| std::io::Error::from_raw_os_error(libc::ENOENT))
     }
@@ -464,4 +471,4 @@ impl Drop for SimulatedLock {
 }
 
 /// Unwritten sectors of files, by file.
-type Unwritten = BTreeMap<usize, Vec<(usize, nodes::Sector)>>;
+type UnwrittenSectors = BTreeMap<usize, Vec<(usize, nodes::Sector)>>;

@@ -32,7 +32,7 @@ struct FileNode {
 
 /// An unsynced change of names.
 #[derive(Clone, Debug)]
-enum Change {
+enum NameChange {
     Create { name: String, file: usize },
     Rename { from: String, to: String },
     Remove { name: String },
@@ -40,11 +40,11 @@ enum Change {
 
 /// The files and names of one disk.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Nodes {
+pub(super) struct DiskNodes {
     files: Vec<FileNode>,
     names: BTreeMap<String, usize>,
     durable_names: BTreeMap<String, usize>,
-    changes: Vec<Change>,
+    changes: Vec<NameChange>,
 }
 
 /// Splits bytes into sectors.
@@ -68,15 +68,15 @@ fn set(sectors: &mut Vec<Sector>, index: usize, sector: Sector) {
     sectors[index] = sector;
 }
 
-fn apply(names: &mut BTreeMap<String, usize>, change: &Change) {
+fn apply(names: &mut BTreeMap<String, usize>, change: &NameChange) {
     match change {
-        Change::Create { name, file } => _ = names.insert(name.clone(), *file),
-        Change::Rename { from, to } => {
+        NameChange::Create { name, file } => _ = names.insert(name.clone(), *file),
+        NameChange::Rename { from, to } => {
             if let Some(file) = names.remove(from) {
                 names.insert(to.clone(), file);
             }
         }
-        Change::Remove { name } => _ = names.remove(name),
+        NameChange::Remove { name } => _ = names.remove(name),
     }
 }
 
@@ -160,7 +160,7 @@ fn tear(old: &Sector, new: &Sector, random: &mut fastrand::Rng) -> Sector {
     Some(Arc::new(torn))
 }
 
-impl Nodes {
+impl DiskNodes {
     /// Returns the names and the lengths of the files.
     pub(super) fn list(&self) -> Vec<(String, u64)> {
         let name = |(name, file): (&String, &usize)| (name.clone(), self.files[*file].length);
@@ -175,19 +175,19 @@ impl Nodes {
     pub(super) fn create(&mut self, name: &str) -> usize {
         let file = self.files.len();
         self.files.push(FileNode::default());
-        self.change(Change::Create { name: name.to_owned(), file });
+        self.change(NameChange::Create { name: name.to_owned(), file });
         file
     }
 
     pub(super) fn rename(&mut self, from: &str, to: &str) {
-        self.change(Change::Rename { from: from.to_owned(), to: to.to_owned() });
+        self.change(NameChange::Rename { from: from.to_owned(), to: to.to_owned() });
     }
 
     pub(super) fn remove(&mut self, name: &str) {
-        self.change(Change::Remove { name: name.to_owned() });
+        self.change(NameChange::Remove { name: name.to_owned() });
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: NameChange) {
         apply(&mut self.names, &change);
         self.changes.push(change);
     }
@@ -217,7 +217,7 @@ impl Nodes {
     }
 
     /// Deallocates sectors of a file, which become zero; not durably.
-    pub(super) fn give_back(&mut self, file: usize, part: Range<u64>) {
+    pub(super) fn deallocate(&mut self, file: usize, part: Range<u64>) {
         let file = &mut self.files[file];
         for sector in index(part.start)..index(part.end.min(file.length)) {
             set(&mut file.sectors, sector, None);
@@ -323,8 +323,8 @@ impl Nodes {
         let mut skipped = BTreeSet::new();
         for change in &self.changes {
             let touched: Vec<&String> = match change {
-                Change::Create { name, .. } | Change::Remove { name } => vec![name],
-                Change::Rename { from, to } => vec![from, to],
+                NameChange::Create { name, .. } | NameChange::Remove { name } => vec![name],
+                NameChange::Rename { from, to } => vec![from, to],
             };
             if touched.iter().any(|name| skipped.contains(*name)) || random.f64() >= keep {
                 skipped.extend(touched.into_iter().cloned());

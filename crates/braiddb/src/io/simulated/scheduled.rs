@@ -5,10 +5,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::transfer::Transfer;
+use super::super::transfer::OperationProgress;
 use super::super::{Completion, Device, Notify, Operation};
 use super::SimulatedDisk;
-use super::device::UnderWay;
+use super::device::InFlightOperation;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::controlled;
 
@@ -20,17 +20,17 @@ const DELAY_MICROSECONDS: u64 = 60;
 pub(super) struct ScheduledDevice {
     disk: SimulatedDisk,
     number: usize,
-    wake: Arc<Wake>,
+    wake: Arc<ScheduledNotify>,
 }
 
 /// Wakes the device.
 #[derive(Debug)]
-struct Wake {
+struct ScheduledNotify {
     notified: AtomicBool,
     resource: usize,
 }
 
-impl Notify for Wake {
+impl Notify for ScheduledNotify {
     fn notify(&self) {
         self.notified.store(true, Ordering::SeqCst);
         controlled::announce(self.resource);
@@ -49,7 +49,11 @@ impl ScheduledDevice {
             state.operations.devices += 1;
             state.operations.devices
         };
-        Self { disk, number, wake: Arc::new(Wake { notified: AtomicBool::new(false), resource }) }
+        Self {
+            disk,
+            number,
+            wake: Arc::new(ScheduledNotify { notified: AtomicBool::new(false), resource }),
+        }
     }
 
     fn perform(&self, deliver: &mut dyn FnMut(Completion)) -> bool {
@@ -71,10 +75,10 @@ impl Device for ScheduledDevice {
     fn submit(&mut self, operation: Operation, token: u64) {
         let mut state = self.disk.0.state.lock();
         let due = now() + state.delay() * DELAY_MICROSECONDS;
-        let transfer = Transfer::new(operation, token);
+        let transfer = OperationProgress::new(operation, token);
         let number = state.operations.next_number();
         let device = self.number;
-        state.operations.under_way.push(UnderWay { transfer, due, number, device });
+        state.operations.under_way.push(InFlightOperation { transfer, due, number, device });
     }
 
     fn poll(&mut self, deliver: &mut dyn FnMut(Completion)) {

@@ -21,7 +21,7 @@ fn crashes(act: impl FnOnce(&Directory)) -> Vec<SimulatedDisk> {
     let directory = Directory::open_simulated(&disk).unwrap();
     act(&directory);
     let state = disk.0.state.lock();
-    let moment = Moment { operation: 0, nodes: &state.nodes, operations: &state.operations };
+    let moment = DiskMoment { operation: 0, nodes: &state.nodes, operations: &state.operations };
     (0..CRASHES).map(|seed| moment.crash(seed, &mut CrashCounts::default())).collect()
 }
 
@@ -34,7 +34,7 @@ fn first_byte(disk: &SimulatedDisk, name: &str) -> Option<u8> {
 }
 
 #[test]
-fn what_is_synced_stays() {
+fn synced_data_survives_a_crash() {
     with_limit(PART_SECONDS, |_| {
         let disks = crashes(|directory| {
             let file = directory.open_file("f", OpenMode::Emptied).unwrap();
@@ -47,7 +47,7 @@ fn what_is_synced_stays() {
 }
 
 #[test]
-fn what_is_not_synced_may_be_there_or_not() {
+fn unsynced_data_may_survive_a_crash() {
     with_limit(PART_SECONDS, |_| {
         let disks = crashes(|directory| {
             let file = directory.open_file("f", OpenMode::Emptied).unwrap();
@@ -78,7 +78,7 @@ fn names_are_lost_without_a_sync_of_the_directory() {
 }
 
 #[test]
-fn writes_under_way_are_torn_now_and_then() {
+fn in_flight_writes_are_sometimes_torn() {
     with_limit(PART_SECONDS, |_| {
         let disk = SimulatedDisk::new(1);
         let directory = Directory::open_simulated(&disk).unwrap();
@@ -91,7 +91,7 @@ fn writes_under_way_are_torn_now_and_then() {
         {
             let state = disk.0.state.lock();
             let moment =
-                Moment { operation: 0, nodes: &state.nodes, operations: &state.operations };
+                DiskMoment { operation: 0, nodes: &state.nodes, operations: &state.operations };
             for seed in 0..CRASHES {
                 _ = moment.crash(seed, &mut counts);
             }
@@ -122,7 +122,7 @@ fn every_fault_strikes() {
             errors: 10,
             failed_syncs: 10,
             short_transfers: 4,
-            most_delay: 9,
+            max_delay: 9,
             capacity: 60,
             failing_write: 3,
         });

@@ -130,15 +130,15 @@ fn a_log_that_cannot_grow_tells_every_worker_once() {
         let bytes = block_bytes(record_bytes(8, 10_000));
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
-            let seen = bench.log.refusals(Purpose::Change);
+            let seen = bench.log.refusals(BlockPurpose::Change);
             others_turn(&bench.log);
-            if bench.log.admits(bytes, Purpose::Change) {
+            if bench.log.admits(bytes, BlockPurpose::Change) {
                 bench.commit(&[1; 8], &[1; 10_000]);
                 bench.flush();
             } else {
-                bench.log.demand(bytes, Purpose::Change);
+                bench.log.demand(bytes, BlockPurpose::Change);
                 let turn = bench.step();
-                if let Some(error) = bench.log.refused(bytes, Purpose::Change, seen) {
+                if let Some(error) = bench.log.refused(bytes, BlockPurpose::Change, seen) {
                     assert!(matches!(*error, LogError::CannotGrow { .. }), "{error}");
                     assert!(turn.advanced && turn.news, "{turn:?}");
                     break;
@@ -151,6 +151,6 @@ fn a_log_that_cannot_grow_tells_every_worker_once() {
         let again = others_turn(&bench.log);
         assert!(!again.news, "{again:?}");
         assert!(bench.log.poisoned().is_none());
-        assert!(bench.log.admits(block_bytes(64), Purpose::Deletion), "deletions have room");
+        assert!(bench.log.admits(block_bytes(64), BlockPurpose::Deletion), "deletions have room");
     });
 }

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{FileExt, MetadataExt};
 
-use super::super::growth::FIRST_BYTES;
+use super::super::growth::INITIAL_FILE_BYTES;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 
@@ -38,7 +38,7 @@ fn the_first_file_doubles_until_it_is_a_segment() {
             let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
             assert!(bench.found == expected, "run {run}");
             if run == 0 {
-                assert_eq!(lengths(path), [HEADER + FIRST_BYTES]);
+                assert_eq!(lengths(path), [HEADER + INITIAL_FILE_BYTES]);
             }
             for number in 0..60_u64 {
                 let (key, value) = (number.to_be_bytes().to_vec(), vec![run as u8; 7000]);
@@ -51,7 +51,7 @@ fn the_first_file_doubles_until_it_is_a_segment() {
                 let sum: u64 = now.iter().sum();
                 assert!(said <= sum && said >= sum / 2, "{said} of {now:?}");
                 assert!(
-                    sum <= 4 * end + HEADER + 2 * FIRST_BYTES || now.len() > 1,
+                    sum <= 4 * end + HEADER + 2 * INITIAL_FILE_BYTES || now.len() > 1,
                     "{now:?} for {end}"
                 );
                 assert!(now.len() == 1 || now[0] == HEADER + SEGMENT, "{now:?}");
@@ -69,7 +69,7 @@ fn the_first_file_doubles_until_it_is_a_segment() {
                 commons.push(bench.log.common_block_bytes());
             }
         }
-        let doubled = [1, 2, 4, 8].map(|times| HEADER + times * FIRST_BYTES);
+        let doubled = [1, 2, 4, 8].map(|times| HEADER + times * INITIAL_FILE_BYTES);
         assert_eq!(seen, doubled);
         assert!(lengths(path).len() > 2, "it went on in further segments");
         assert_eq!(said_by_header(path, FIRST), SEGMENT);
@@ -95,7 +95,7 @@ fn blocks_that_become_common_leave_the_log_to_others() {
         let end = bench.log.stats().disk_bytes;
         // The log grows while the block is admitted.
         let extent = &bench.log.disk.as_ref().unwrap().segments.extent;
-        extent.demand(SEGMENT / 8 * 7, Purpose::Change);
+        extent.demand(SEGMENT / 8 * 7, BlockPurpose::Change);
         let deadline = Instant::now() + Duration::from_secs(30);
         while bench.log.common_block_bytes() < bytes {
             bench.step();
@@ -105,12 +105,12 @@ fn blocks_that_become_common_leave_the_log_to_others() {
         std::thread::scope(|scope| {
             let log = &bench.log;
             let large = block_bytes(record_bytes(8, 300_000));
-            let other = scope.spawn(move || log.admits(large, Purpose::Change));
+            let other = scope.spawn(move || log.admits(large, BlockPurpose::Change));
             assert!(!other.join().unwrap(), "another thread's large block is admitted");
-            assert!(log.admits(bytes, Purpose::Change), "it is its owner's still");
+            assert!(log.admits(bytes, BlockPurpose::Change), "it is its owner's still");
             log.reserve(0, bytes).finish_skip();
             let other = scope.spawn(move || {
-                let admitted = log.admits(large, Purpose::Change);
+                let admitted = log.admits(large, BlockPurpose::Change);
                 if admitted {
                     log.reserve(1, large).finish_skip();
                 }
@@ -151,16 +151,16 @@ fn what_a_file_has_past_what_its_header_says_is_not_there() {
         drop(bench);
         assert_eq!(
             (lengths(path), said_by_header(path, FIRST)),
-            (vec![HEADER + FIRST_BYTES], FIRST_BYTES)
+            (vec![HEADER + INITIAL_FILE_BYTES], INITIAL_FILE_BYTES)
         );
         let file = std::fs::File::options().write(true).open(path.join(FIRST)).unwrap();
-        file.set_len(HEADER + 2 * FIRST_BYTES).unwrap();
+        file.set_len(HEADER + 2 * INITIAL_FILE_BYTES).unwrap();
         let mut bench = Bench::open_with(growing(path), DeviceKind::Auto).unwrap();
         assert!(bench.found == first);
-        assert_eq!(bench.log.disk.as_ref().unwrap().segments.end(), Lsn(FIRST_BYTES));
+        assert_eq!(bench.log.disk.as_ref().unwrap().segments.end(), Lsn(INITIAL_FILE_BYTES));
         let all = write(&mut bench, 80);
         let tail = bench.log.tail().0;
-        assert!(tail > FIRST_BYTES, "the log went past what the header said");
+        assert!(tail > INITIAL_FILE_BYTES, "the log went past what the header said");
         drop(bench);
         let header = said_by_header(path, FIRST);
         assert!(header >= tail && lengths(path)[0] >= HEADER + header, "{header} for {tail}");
@@ -236,7 +236,7 @@ fn a_first_file_that_is_not_whole_is_the_last() {
         file.write_all_at(&header, 0).unwrap();
         match Log::open(growing(path)).err() {
             Some(LogError::Corrupt { path: named, offset, .. }) => {
-                assert_eq!((named, offset), (path.join(FIRST), HEADER + FIRST_BYTES));
+                assert_eq!((named, offset), (path.join(FIRST), HEADER + INITIAL_FILE_BYTES));
             }
             other => panic!("{other:?}"),
         }
@@ -275,11 +275,11 @@ fn a_small_disk_has_small_segments() {
         let expected = [(100, 4), (256, 4), (257, 8), (1 << 10, 16), (4 << 10, 64), (1 << 20, 64)];
         for (available, segment) in expected {
             assert_eq!(
-                crate::log::usual_segment_bytes(available * MIB),
+                crate::log::default_segment_bytes(available * MIB),
                 segment * MIB,
                 "{available}"
             );
         }
-        assert_eq!(crate::log::usual_segment_bytes(u64::MAX), 64 * MIB);
+        assert_eq!(crate::log::default_segment_bytes(u64::MAX), 64 * MIB);
     });
 }

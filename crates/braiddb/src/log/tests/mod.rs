@@ -62,8 +62,8 @@ impl Bench {
     /// Steps until a block of `bytes` is admitted.
     fn admit(&mut self, bytes: usize) {
         let deadline = Instant::now() + Duration::from_secs(30);
-        while !self.log.admits(bytes, Purpose::Change) {
-            self.log.demand(bytes, Purpose::Change);
+        while !self.log.admits(bytes, BlockPurpose::Change) {
+            self.log.demand(bytes, BlockPurpose::Change);
             self.step();
             assert!(Instant::now() < deadline, "the log makes no room");
         }

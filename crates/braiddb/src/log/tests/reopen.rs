@@ -163,7 +163,10 @@ fn parts_skips_and_large_blocks_keep_their_kinds() {
             let records = record_bytes(3, large.len());
             bench.admit(block_bytes(records));
             let log = &bench.log;
-            assert!(log.admits(block_bytes(records), Purpose::Change), "it is its owner's already");
+            assert!(
+                log.admits(block_bytes(records), BlockPurpose::Change),
+                "it is its owner's already"
+            );
             let mut part = log.reserve(1, block_bytes(records));
             part.append(TableId(1), RecordKind::Update, Rid::new(5), b"key", &large);
             let first = part.lsn();
@@ -200,11 +203,11 @@ fn one_large_block_at_a_time() {
         bench.admit(bytes);
         let log = &bench.log;
         std::thread::scope(|s| {
-            let other = s.spawn(|| log.admits(bytes, Purpose::Change));
+            let other = s.spawn(|| log.admits(bytes, BlockPurpose::Change));
             assert!(!other.join().unwrap(), "another thread's is admitted already");
         });
         log.reserve(0, bytes).finish_skip();
-        assert!(log.admits(64, Purpose::Deletion), "common blocks go on");
+        assert!(log.admits(64, BlockPurpose::Deletion), "common blocks go on");
     });
 }
 
@@ -252,7 +255,7 @@ fn a_volatile_log_is_a_clock() {
         assert_eq!(log.advance_clock(), before);
         assert!(log.tail() > before && log.buffered() == log.tail());
         assert_eq!(log.durable(), Lsn::MAX);
-        assert!(log.admits(block_bytes(100), Purpose::Change) && log.poisoned().is_none());
+        assert!(log.admits(block_bytes(100), BlockPurpose::Change) && log.poisoned().is_none());
         let mut device = open_device(DeviceKind::Blocking).unwrap();
         let turn = log.turn(&mut FlushState::default(), &mut *device, true);
         assert_eq!(turn, FlushTurn::default());

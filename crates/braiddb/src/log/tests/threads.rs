@@ -25,8 +25,8 @@ fn two_workers_share_a_log(tracker: HoleTracker) {
         for number in 0..COMMITS {
             let value = vec![number as u8; random.usize(0..600)];
             let bytes = block_bytes(record_bytes(16, value.len()));
-            while !log.admits(bytes, Purpose::Change) {
-                log.demand(bytes, Purpose::Change);
+            while !log.admits(bytes, BlockPurpose::Change) {
+                log.demand(bytes, BlockPurpose::Change);
                 log.turn(&mut flush, &mut *device, true);
                 let timeout = Some(Duration::from_millis(1));
                 device.wait(timeout, &mut |done| log.complete(&mut flush, done));

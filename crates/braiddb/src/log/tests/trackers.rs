@@ -126,7 +126,7 @@ impl Cells {
 /// Threads fill blocks and lead in turn; the leader reads everything that is reported as filled.
 fn never_runs_ahead(kind: HoleTracker, threads: usize) {
     const BLOCKS: u64 = 3000;
-    let ring = Space::<AnyTracker>::least_ring(threads).next_power_of_two();
+    let ring = Space::<AnyTracker>::min_ring_bytes(threads).next_power_of_two();
     let space = Space::new(threads, ring, AnyTracker::new(kind, threads, ring));
     space.start(Lsn::FIRST, Lsn::FIRST);
     let cells = Cells((0..ring / 8).map(|_| UnsafeCell::new(0)).collect());
@@ -155,7 +155,7 @@ fn never_runs_ahead(kind: HoleTracker, threads: usize) {
         let mut random = fastrand::Rng::with_seed(worker as u64);
         for _ in 0..BLOCKS {
             let units = random.u64(2..2000);
-            while !space.admits(units * 8, Purpose::Change) {
+            while !space.admits(units * 8, BlockPurpose::Change) {
                 lead();
                 std::thread::yield_now();
             }

@@ -21,7 +21,7 @@ use crate::sync::RawLock;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Slots in which threads meet; each filler has a preferred one.
-const MEETING_PLACES: usize = 4;
+const SLOT_COUNT: usize = 4;
 /// A slot in a state below `OPEN` cannot be joined.
 const FREE: u64 = 0;
 const CLOSED: u64 = 1;
@@ -31,7 +31,7 @@ const OPEN: u64 = 2;
 const NONE: u64 = u64::MAX;
 
 #[derive(Debug)]
-struct Slot {
+struct ConsolidationSlot {
     state: AtomicU64,
     /// The position of the group, once it is reserved.
     base: AtomicU64,
@@ -46,8 +46,8 @@ struct Slot {
 #[derive(Debug)]
 pub(in crate::log) struct ConsolidationArray {
     /// The open slot of each meeting place.
-    places: [CachePadded<AtomicU64>; MEETING_PLACES],
-    slots: Box<[CachePadded<Slot>]>,
+    places: [CachePadded<AtomicU64>; SLOT_COUNT],
+    slots: Box<[CachePadded<ConsolidationSlot>]>,
     lock: RawLock,
     /// The slot of each filler's block, or `NONE` for a block that was reserved alone.
     joined: Box<[CachePadded<AtomicU64>]>,
@@ -57,9 +57,9 @@ pub(in crate::log) struct ConsolidationArray {
 impl ConsolidationArray {
     pub(in crate::log) fn new(fillers: usize) -> Self {
         // Each filler occupies at most one slot, so one can always be opened.
-        let slots = (0..fillers + 2 * MEETING_PLACES).map(|number| {
-            let state = if number < MEETING_PLACES { OPEN } else { FREE };
-            CachePadded::new(Slot {
+        let slots = (0..fillers + 2 * SLOT_COUNT).map(|number| {
+            let state = if number < SLOT_COUNT { OPEN } else { FREE };
+            CachePadded::new(ConsolidationSlot {
                 state: AtomicU64::new(state),
                 base: AtomicU64::new(NONE),
                 left: AtomicU64::new(0),
@@ -81,7 +81,7 @@ impl ConsolidationArray {
         let mut found = None;
         wait_until(|| {
             // Acquire, both, pairs with the Release that opened the slot.
-            let number = self.places[filler % MEETING_PLACES].load(Ordering::Acquire);
+            let number = self.places[filler % SLOT_COUNT].load(Ordering::Acquire);
             let state = &self.slots[number as usize].state;
             let before = state.load(Ordering::Acquire);
             // AcqRel: the leader sees the members' earlier writes, as their blocks come after it.
@@ -101,7 +101,7 @@ impl ConsolidationArray {
     fn open(&self, place: u64) {
         let mut opened = None;
         wait_until(|| {
-            let free = |slot: &Slot| {
+            let free = |slot: &ConsolidationSlot| {
                 // The slot belongs to this thread from here on, and cannot be joined yet. Acquire
                 // pairs with the Release that freed it. Relaxed on failure: another slot is tried.
                 let order = (Ordering::Acquire, Ordering::Relaxed);
@@ -121,7 +121,7 @@ impl ConsolidationArray {
     }
 
     /// Reserves for all threads that have joined before the lock is acquired.
-    fn lead(&self, slot: &Slot, tail: &AtomicU64) {
+    fn lead(&self, slot: &ConsolidationSlot, tail: &AtomicU64) {
         self.lock.acquire();
         // Relaxed: stored before the slot was opened, whose Release the leader acquired when it joined.
         self.open(slot.place.load(Ordering::Relaxed));

@@ -18,13 +18,13 @@ pub(in crate::log) struct GlobalLock {
     filled: CachePadded<AtomicU64>,
 }
 
-const NOBODY: u64 = u64::MAX;
+const NO_FILLER: u64 = u64::MAX;
 
 impl GlobalLock {
     pub(in crate::log) fn new() -> Self {
         Self {
             lock: RawLock::new(),
-            holder: AtomicU64::new(NOBODY),
+            holder: AtomicU64::new(NO_FILLER),
             filled: CachePadded::new(AtomicU64::new(0)),
         }
     }
@@ -47,7 +47,7 @@ impl Tracker for GlobalLock {
         // should.
         let holder = self.holder.load(Ordering::Relaxed);
         assert_eq!(holder, filler as u64, "a block is ended by the thread that began it");
-        self.holder.store(NOBODY, Ordering::Relaxed);
+        self.holder.store(NO_FILLER, Ordering::Relaxed);
         // Release pairs with the Acquire in `prefix`: the block's bytes, and, through the lock,
         // those of every block before.
         self.filled.store(block.end, Ordering::Release);

@@ -14,7 +14,9 @@ use std::cell::Cell;
 use crate::log::Lsn;
 use crate::page::value::CopiedValue;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::version::{Outcome, Stamp, StatusTable, TransactionName, Undecided, View, Visible};
+use crate::version::{
+    Stamp, StatusTable, TransactionName, TransactionStatus, Undecided, View, Visibility,
+};
 
 /// Newest bulk epoch of a table; numbered from 1.
 #[derive(Debug, Default)]
@@ -27,7 +29,7 @@ pub(crate) struct BulkEpochs {
 
 /// Outcome of the operation that left the marks on a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::page) enum Marks {
+pub(in crate::page) enum BulkMarks {
     /// The result is visible to all and durable.
     SeenByAll,
     /// The operation committed at this LSN.
@@ -38,7 +40,7 @@ pub(in crate::page) enum Marks {
 
 /// Copy of a marked slot's before-image and stamp.
 #[derive(Clone, Debug)]
-pub(in crate::page) struct Virtual {
+pub(in crate::page) struct VirtualChange {
     /// Stamp of the operation at the time of the copy.
     stamp: Stamp,
     /// Before-image; `None` if the record did not exist.
@@ -85,32 +87,38 @@ impl BulkEpochs {
     }
 
     /// Returns the outcome of an epoch whose marks are on a page that the caller has latched.
-    pub(in crate::page) fn marks(&self, epoch: u64, status: &StatusTable) -> Marks {
+    pub(in crate::page) fn marks(&self, epoch: u64, status: &StatusTable) -> BulkMarks {
         // Acquire pairs with the Release in `settle`.
         if self.settled.load(Ordering::Acquire) >= epoch {
-            return Marks::SeenByAll;
+            return BulkMarks::SeenByAll;
         }
         loop {
             let stamp = self.stamp_of(epoch);
             let Some(name) = stamp.name() else {
                 return match stamp {
-                    Stamp::ABORTED => Marks::Aborted,
-                    stamp => Marks::Committed(stamp.lsn().expect("not in flight")),
+                    Stamp::ABORTED => BulkMarks::Aborted,
+                    stamp => BulkMarks::Committed(stamp.lsn().expect("not in flight")),
                 };
             };
             match status.outcome(name) {
-                Outcome::Stale => {}
-                Outcome::Committed(lsn) => return Marks::Committed(lsn),
-                Outcome::Aborted => return Marks::Aborted,
-                Outcome::Active | Outcome::Committing(_) => return Marks::Undecided,
+                TransactionStatus::Stale => {}
+                TransactionStatus::Committed(lsn) => return BulkMarks::Committed(lsn),
+                TransactionStatus::Aborted => return BulkMarks::Aborted,
+                TransactionStatus::Active | TransactionStatus::Committing(_) => {
+                    return BulkMarks::Undecided;
+                }
             }
         }
     }
 
     /// Copies the before-image of a marked slot, and the stamp that decides its visibility. Called
     /// between the two checks of the page's version.
-    pub(in crate::page) fn copy(&self, epoch: u64, before: Option<CopiedValue>) -> Box<Virtual> {
-        Box::new(Virtual { stamp: self.stamp_of(epoch), before })
+    pub(in crate::page) fn copy(
+        &self,
+        epoch: u64,
+        before: Option<CopiedValue>,
+    ) -> Box<VirtualChange> {
+        Box::new(VirtualChange { stamp: self.stamp_of(epoch), before })
     }
 
     /// Returns the newest epoch and its stamp. Returns `None` if no bulk operation has run yet, or
@@ -135,12 +143,12 @@ impl BulkEpochs {
     }
 }
 
-impl Virtual {
+impl VirtualChange {
     /// Returns whether `view` sees the operation's result.
     ///
     /// # Errors
     /// While another worker decides the outcome; the caller then reads the record again.
-    pub(in crate::page) fn seen_by(&self, view: View<'_>) -> Result<Visible, Undecided> {
+    pub(in crate::page) fn seen_by(&self, view: View<'_>) -> Result<Visibility, Undecided> {
         let looks = Cell::new(0);
         let stamp = || {
             // A second look means that the name was stale. The stamp may belong to another epoch by
@@ -156,7 +164,10 @@ impl Virtual {
     pub(in crate::page) fn is_committed(&self, status: &StatusTable) -> bool {
         match self.stamp.name() {
             None => self.stamp != Stamp::ABORTED,
-            Some(name) => matches!(status.outcome(name), Outcome::Committed(_) | Outcome::Stale),
+            Some(name) => matches!(
+                status.outcome(name),
+                TransactionStatus::Committed(_) | TransactionStatus::Stale
+            ),
         }
     }
 }

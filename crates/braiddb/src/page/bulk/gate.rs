@@ -17,19 +17,19 @@ const SHARDS: usize = if cfg!(loom) { 1 } else { 8 };
 
 /// Gate of a table.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct BulkGate {
     closed: AtomicBool,
     writers: Box<[CachePadded<AtomicU64>]>,
 }
 
-impl Default for Gate {
+impl Default for BulkGate {
     fn default() -> Self {
         let writers = (0..SHARDS).map(|_| CachePadded::new(AtomicU64::new(0))).collect();
         Self { closed: AtomicBool::new(false), writers }
     }
 }
 
-impl Gate {
+impl BulkGate {
     fn writers(&self, worker: usize) -> &AtomicU64 {
         &self.writers[worker % SHARDS]
     }
@@ -97,10 +97,10 @@ mod model {
     use loom::cell::UnsafeCell;
     use loom::thread;
 
-    use super::Gate;
+    use super::BulkGate;
 
     struct Table {
-        gate: Gate,
+        gate: BulkGate,
         /// One record for each writer; the operation writes both.
         records: [UnsafeCell<u64>; 2],
     }
@@ -122,7 +122,7 @@ mod model {
     fn nobody_writes_beside_an_operation() {
         loom::model(|| {
             let records = [UnsafeCell::new(0), UnsafeCell::new(0)];
-            let table = Arc::new(Table { gate: Gate::default(), records });
+            let table = Arc::new(Table { gate: BulkGate::default(), records });
             let writers = [0, 1].map(|writer| {
                 let table = table.clone();
                 thread::spawn(move || write(&table, writer))

@@ -35,24 +35,24 @@ mod sweep;
 mod write;
 
 pub(crate) use epoch::BulkEpochs;
-pub(super) use epoch::{Marks, Virtual};
-pub(crate) use gate::Gate;
+pub(super) use epoch::{BulkMarks, VirtualChange};
+pub(crate) use gate::BulkGate;
 pub(super) use pair::{pair_bytes, read_pair, with_pair};
 pub(crate) use sweep::SweepPosition;
-pub(crate) use write::{BulkRefused, BulkWritten};
+pub(crate) use write::{BulkWriteRefusal, BulkWriteResult};
 
 use super::layout::SlotFlags;
 use super::table::PagedTable;
 use super::tree::LatchedLeaf;
 use super::value::{CopiedValue, SlotValue};
-use super::versions::{ChangeRef, Mapping, Refusal};
+use super::versions::{ChangeRef, Mapping, WriteRefusal};
 use crate::log::Lsn;
 use crate::version::{Stamp, StatusTable, View};
 
 /// State of a table for bulk operations.
 #[derive(Debug, Default)]
 pub(crate) struct BulkState {
-    pub(crate) gate: Gate,
+    pub(crate) gate: BulkGate,
     pub(crate) epochs: BulkEpochs,
 }
 
@@ -73,30 +73,30 @@ impl PagedTable {
         leaf: &mut LatchedLeaf<'_>,
         key: &[u8],
         view: View<'_>,
-    ) -> Result<Option<ChangeRef>, Refusal> {
+    ) -> Result<Option<ChangeRef>, WriteRefusal> {
         let epoch = leaf.bulk_epoch();
         if epoch == 0 {
             return Ok(None);
         }
         let committed = match self.bulk.epochs.marks(epoch, view.status) {
-            Marks::SeenByAll => {
+            BulkMarks::SeenByAll => {
                 self.unmark_all(leaf, true);
                 return Ok(None);
             }
-            Marks::Aborted => {
+            BulkMarks::Aborted => {
                 self.unmark_all(leaf, false);
                 return Ok(None);
             }
-            Marks::Committed(lsn) => Some(lsn),
-            Marks::Undecided => None,
+            BulkMarks::Committed(lsn) => Some(lsn),
+            BulkMarks::Undecided => None,
         };
-        let super::layout::Slot::At(place) = leaf.find(key) else { return Ok(None) };
+        let super::layout::KeySlot::At(place) = leaf.find(key) else { return Ok(None) };
         if !leaf.flags(place).is_marked() {
             return Ok(None);
         }
         match committed {
-            None => Err(Refusal::Conflict),
-            Some(lsn) if lsn >= view.begin => Err(Refusal::Newer),
+            None => Err(WriteRefusal::Conflict),
+            Some(lsn) if lsn >= view.begin => Err(WriteRefusal::Newer),
             Some(lsn) => Ok(Some(self.make_change(leaf, place, key, lsn))),
         }
     }
@@ -104,7 +104,7 @@ impl PagedTable {
     /// Removes the marks of a leaf if they are visible to all.
     pub(super) fn unmark_seen_by_all(&self, leaf: &mut LatchedLeaf<'_>, status: &StatusTable) {
         let epoch = leaf.bulk_epoch();
-        if epoch != 0 && self.bulk.epochs.marks(epoch, status) == Marks::SeenByAll {
+        if epoch != 0 && self.bulk.epochs.marks(epoch, status) == BulkMarks::SeenByAll {
             self.unmark_all(leaf, true);
         }
     }
@@ -116,9 +116,9 @@ impl PagedTable {
             return;
         }
         match self.bulk.epochs.marks(epoch, status) {
-            Marks::SeenByAll => self.unmark_all(leaf, true),
-            Marks::Aborted => self.unmark_all(leaf, false),
-            Marks::Committed(_) | Marks::Undecided => {}
+            BulkMarks::SeenByAll => self.unmark_all(leaf, true),
+            BulkMarks::Aborted => self.unmark_all(leaf, false),
+            BulkMarks::Committed(_) | BulkMarks::Undecided => {}
         }
     }
 

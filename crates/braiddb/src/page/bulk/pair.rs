@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn what_means_nothing_is_read_all_the_same() {
+    fn arbitrary_cells_are_read_without_a_panic() {
         let mut random = fastrand::Rng::with_seed(5);
         for _ in 0..1000 {
             let cell: ValueBytes = (0..random.usize(..40)).map(|_| random.u8(..)).collect();

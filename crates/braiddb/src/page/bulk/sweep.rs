@@ -3,7 +3,7 @@
 use crate::page::error::PageError;
 use crate::page::layout::KeyBytes;
 use crate::page::table::PagedTable;
-use crate::page::tree::Room;
+use crate::page::tree::LeafRoom;
 use crate::version::StatusTable;
 
 /// Key at which a sweep continues.
@@ -25,7 +25,7 @@ impl PagedTable {
         let mut needs = self.needs();
         let mut held = None;
         let (next, is_sparse) = loop {
-            let why = match tree.try_latch(key, Room::NONE) {
+            let why = match tree.try_latch(key, LeafRoom::NONE) {
                 Ok(mut leaf) => {
                     let epoch = leaf.bulk_epoch();
                     self.unmark_decided(&mut leaf, status);
@@ -34,7 +34,7 @@ impl PagedTable {
                 Err(why) => why,
             };
             drop(held.take());
-            held = Some(tree.gather_ahead(&mut needs, key, why, |_| true).await?);
+            held = Some(tree.hold_pages_ahead(&mut needs, key, why, |_| true).await?);
         };
         drop(held);
         if is_sparse {

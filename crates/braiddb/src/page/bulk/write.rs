@@ -2,19 +2,19 @@
 
 use super::{pair_bytes, with_pair};
 use crate::log::Lsn;
-use crate::page::layout::{Slot, SlotFlags};
-use crate::page::nonblocking::NotNow;
+use crate::page::layout::{KeySlot, SlotFlags};
+use crate::page::nonblocking::WouldSuspend;
 use crate::page::table::PagedTable;
-use crate::page::tree::{LatchedLeaf, Room};
+use crate::page::tree::{LatchedLeaf, LeafRoom};
 use crate::page::value::{CopiedValue, LargeRef, SlotValue};
-use crate::page::versions::{Base, Mapping, Refusal};
+use crate::page::versions::{ChainBase, Mapping, WriteRefusal};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::version::View;
 
 /// Outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BulkWritten {
+pub(crate) enum BulkWriteResult {
     /// The write did not apply.
     Not,
     Done {
@@ -28,8 +28,8 @@ pub(crate) enum BulkWritten {
 
 /// Reason why the write was refused.
 #[derive(Debug)]
-pub(crate) enum BulkRefused {
-    NotNow(NotNow),
+pub(crate) enum BulkWriteRefusal {
+    WouldSuspend(WouldSuspend),
     /// The value is too long for a cell with the before-image; the caller stores it as a large
     /// value.
     TooLong,
@@ -38,7 +38,7 @@ pub(crate) enum BulkRefused {
 }
 
 /// Target state of a slot.
-struct Target<'v> {
+struct SlotTarget<'v> {
     flags: SlotFlags,
     now: Option<SlotValue<'v>>,
     before: Option<CopiedValue>,
@@ -62,24 +62,25 @@ impl PagedTable {
         view: impl Fn() -> View<'v>,
         operation: &OperationGuard,
         mut applies: impl FnMut(bool, Option<Lsn>) -> bool,
-    ) -> Result<BulkWritten, BulkRefused> {
+    ) -> Result<BulkWriteResult, BulkWriteRefusal> {
         let mut bytes = value.map(SlotValue::cell_bytes);
         loop {
-            let room = bytes.map_or(Room::NONE, Room::value);
+            let room = bytes.map_or(LeafRoom::NONE, LeafRoom::value);
             let latched = match now {
                 true => self.tree().try_latch(key, room),
                 false => self.tree().latch_if_in_memory(key, room).await,
             };
-            let mut leaf = latched.map_err(|why| BulkRefused::NotNow(self.not_now(why)))?;
+            let mut leaf =
+                latched.map_err(|why| BulkWriteRefusal::WouldSuspend(self.would_suspend(why)))?;
             let slot = self.slot_for_bulk(&mut leaf, key, epoch, view(), operation);
-            let (exists, committed) = slot.map_err(|_| BulkRefused::Conflict)?;
+            let (exists, committed) = slot.map_err(|_| BulkWriteRefusal::Conflict)?;
             if !applies(exists, committed) {
-                return Ok(BulkWritten::Not);
+                return Ok(BulkWriteResult::Not);
             }
             let target = target(&leaf, key, value);
             let wanted = target.bytes();
             if wanted.is_some_and(|wanted| wanted > self.max_pair_bytes()) {
-                return Err(BulkRefused::TooLong);
+                return Err(BulkWriteRefusal::TooLong);
             }
             if wanted > bytes && !leaf.has_room_for(key, wanted.unwrap_or(0)) {
                 bytes = wanted;
@@ -92,7 +93,10 @@ impl PagedTable {
             if is_sparse {
                 self.tree().merge_if_in_memory(key);
             }
-            return Ok(BulkWritten::Done { gone: target.gone, covers: target.before.is_some() });
+            return Ok(BulkWriteResult::Done {
+                gone: target.gone,
+                covers: target.before.is_some(),
+            });
         }
     }
 
@@ -105,7 +109,7 @@ impl PagedTable {
         epoch: u64,
         view: View<'_>,
         operation: &OperationGuard,
-    ) -> Result<(bool, Option<Lsn>), Refusal> {
+    ) -> Result<(bool, Option<Lsn>), WriteRefusal> {
         let marked = leaf.bulk_epoch();
         if marked != 0 && marked != epoch && !is_planted(Bug::OldBulkMarksLeft) {
             // The marks were visible to all when the gate's holder began.
@@ -113,29 +117,29 @@ impl PagedTable {
         }
         self.roll_back_on(leaf, key, view.status);
         let exists = match leaf.find(key) {
-            Slot::At(place) => !leaf.flags(place).has(SlotFlags::DELETED),
-            Slot::Before(_) => false,
+            KeySlot::At(place) => !leaf.flags(place).has(SlotFlags::DELETED),
+            KeySlot::Before(_) => false,
         };
         // SAFETY: latched.
         let chain = unsafe { Mapping::find(leaf.mapping(), key) };
         let base = match chain {
             // SAFETY: latched, and rolled back above.
             Some(chain) => unsafe { chain.base(view, operation) }?,
-            None => Base::Settled,
+            None => ChainBase::Settled,
         };
         match base {
-            Base::Settled => Ok((exists, None)),
-            Base::Committed(lsn) => Ok((exists, Some(lsn))),
-            Base::Own(_) => Err(Refusal::Conflict),
+            ChainBase::Settled => Ok((exists, None)),
+            ChainBase::Committed(lsn) => Ok((exists, Some(lsn))),
+            ChainBase::Own(_) => Err(WriteRefusal::Conflict),
         }
     }
 }
 
 /// Returns the target state of the slot of a key, on a leaf whose marks belong to the operation's
 /// epoch.
-fn target<'v>(leaf: &LatchedLeaf<'_>, key: &[u8], value: Option<SlotValue<'v>>) -> Target<'v> {
+fn target<'v>(leaf: &LatchedLeaf<'_>, key: &[u8], value: Option<SlotValue<'v>>) -> SlotTarget<'v> {
     let (mut before, mut gone, mut chained) = (None, None, false);
-    if let Slot::At(place) = leaf.find(key) {
+    if let KeySlot::At(place) = leaf.find(key) {
         let flags = leaf.flags(place);
         chained = flags.has(SlotFlags::VERSIONED);
         let is_there = !flags.has(SlotFlags::DELETED);
@@ -158,10 +162,10 @@ fn target<'v>(leaf: &LatchedLeaf<'_>, key: &[u8], value: Option<SlotValue<'v>>) 
     if before.is_some() {
         flags = flags.with(SlotFlags::BULK_DELETED);
     }
-    Target { flags, now: value, before, gone }
+    SlotTarget { flags, now: value, before, gone }
 }
 
-impl Target<'_> {
+impl SlotTarget<'_> {
     /// Returns the length of the cell; `None` if no new cell is needed.
     fn bytes(&self) -> Option<usize> {
         let now = self.now?;
@@ -171,18 +175,20 @@ impl Target<'_> {
 }
 
 /// Writes the target state to the slot of a key, whose leaf has room.
-fn put(leaf: &mut LatchedLeaf<'_>, key: &[u8], target: &Target<'_>) {
+fn put(leaf: &mut LatchedLeaf<'_>, key: &[u8], target: &SlotTarget<'_>) {
     let before = target.before.as_ref().map(CopiedValue::as_slot);
     match (leaf.find(key), target.now, before) {
-        (Slot::Before(place), Some(now), _) => leaf.insert_value(place, key, now, target.flags),
-        (Slot::Before(_), None, _) => unreachable!("only a record that exists is deleted"),
-        (Slot::At(place), Some(now), None) => leaf.overwrite_value(place, now, target.flags),
-        (Slot::At(place), Some(now), Some(before)) => {
+        (KeySlot::Before(place), Some(now), _) => leaf.insert_value(place, key, now, target.flags),
+        (KeySlot::Before(_), None, _) => unreachable!("only a record that exists is deleted"),
+        (KeySlot::At(place), Some(now), None) => leaf.overwrite_value(place, now, target.flags),
+        (KeySlot::At(place), Some(now), Some(before)) => {
             with_pair(now, before, |cell| leaf.overwrite_pair(place, cell, target.flags));
         }
-        (Slot::At(place), None, Some(before)) => leaf.overwrite_value(place, before, target.flags),
+        (KeySlot::At(place), None, Some(before)) => {
+            leaf.overwrite_value(place, before, target.flags)
+        }
         // The operation itself created the record. The slot stays if the record has changes.
-        (Slot::At(place), None, None) => {
+        (KeySlot::At(place), None, None) => {
             if target.flags.has(SlotFlags::VERSIONED) {
                 leaf.set_flags(place, target.flags);
             } else {

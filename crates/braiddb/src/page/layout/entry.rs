@@ -10,7 +10,7 @@
 //! A cell has the key's bytes beyond its head, padded to whole words, then the value.
 
 use super::{
-    ENTRIES_AT, ENTRY_WORDS, HEAD_BYTES, HINTS, KeyBytes, Page, PageWord, Sink, WORD_BYTES,
+    ByteSink, ENTRIES_AT, ENTRY_WORDS, HEAD_BYTES, HINTS, KeyBytes, Page, PageWord, WORD_BYTES,
 };
 use super::{header, word_of};
 
@@ -304,7 +304,7 @@ impl<'p, W: PageWord> Page<'p, W> {
     }
 
     /// Appends the key of an entry to `out`.
-    pub(in crate::page) fn copy_key(self, place: usize, out: &mut impl Sink) {
+    pub(in crate::page) fn copy_key(self, place: usize, out: &mut impl ByteSink) {
         let (entry, prefix) = (self.entry(place), self.prefix_bytes());
         let prefix = prefix.min(entry.key_bytes());
         if prefix > 0 {

@@ -2,7 +2,7 @@
 
 use std::mem::offset_of;
 
-use super::{ENTRIES_AT, ENTRY_WORDS, KeyBytes, Page, PageWord, Sink, WORD_BYTES};
+use super::{ByteSink, ENTRIES_AT, ENTRY_WORDS, KeyBytes, Page, PageWord, WORD_BYTES};
 use crate::rid::TableId;
 
 /// Header in the on-disk format, with little-endian numbers. It defines the positions of the
@@ -60,13 +60,13 @@ const _: () = {
 
 /// Position of a field: its word, and its bits in that word.
 #[derive(Clone, Copy)]
-struct Field {
+struct HeaderField {
     word: usize,
     shift: u32,
     mask: u64,
 }
 
-impl Field {
+impl HeaderField {
     const fn new(offset: usize, bytes: usize) -> Self {
         assert!(offset / WORD_BYTES == (offset + bytes - 1) / WORD_BYTES, "it is within one word");
         let shift = (offset % WORD_BYTES) as u32 * 8;
@@ -74,18 +74,18 @@ impl Field {
     }
 }
 
-const CRC: Field = Field::new(offset_of!(PageHeader, crc32c), 4);
-const KIND: Field = Field::new(offset_of!(PageHeader, kind), 1);
-const LEVEL: Field = Field::new(offset_of!(PageHeader, level), 1);
-const COUNT: Field = Field::new(offset_of!(PageHeader, count), 2);
-const PAGE: Field = Field::new(offset_of!(PageHeader, page), 8);
-const TABLE: Field = Field::new(offset_of!(PageHeader, table), 4);
-const HEAP_START: Field = Field::new(offset_of!(PageHeader, heap_start), 2);
-const FREED: Field = Field::new(offset_of!(PageHeader, freed), 2);
-const BULK_EPOCH: Field = Field::new(offset_of!(PageHeader, bulk_epoch), 8);
-const LOW: Field = Field::new(offset_of!(PageHeader, low_fence), 4);
-const HIGH: Field = Field::new(offset_of!(PageHeader, high_fence), 4);
-const PREFIX: Field = Field::new(offset_of!(PageHeader, prefix_bytes), 2);
+const CRC: HeaderField = HeaderField::new(offset_of!(PageHeader, crc32c), 4);
+const KIND: HeaderField = HeaderField::new(offset_of!(PageHeader, kind), 1);
+const LEVEL: HeaderField = HeaderField::new(offset_of!(PageHeader, level), 1);
+const COUNT: HeaderField = HeaderField::new(offset_of!(PageHeader, count), 2);
+const PAGE: HeaderField = HeaderField::new(offset_of!(PageHeader, page), 8);
+const TABLE: HeaderField = HeaderField::new(offset_of!(PageHeader, table), 4);
+const HEAP_START: HeaderField = HeaderField::new(offset_of!(PageHeader, heap_start), 2);
+const FREED: HeaderField = HeaderField::new(offset_of!(PageHeader, freed), 2);
+const BULK_EPOCH: HeaderField = HeaderField::new(offset_of!(PageHeader, bulk_epoch), 8);
+const LOW: HeaderField = HeaderField::new(offset_of!(PageHeader, low_fence), 4);
+const HIGH: HeaderField = HeaderField::new(offset_of!(PageHeader, high_fence), 4);
+const PREFIX: HeaderField = HeaderField::new(offset_of!(PageHeader, prefix_bytes), 2);
 
 /// Kind of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl PageKind {
 
 /// Properties of a new page.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::page) struct Format<'k> {
+pub(in crate::page) struct PageFormat<'k> {
     pub(in crate::page) level: u8,
     /// Number of the page.
     pub(in crate::page) page: u64,
@@ -126,13 +126,13 @@ pub(in crate::page) struct Format<'k> {
 
 /// Properties of a page that a search reads first, in one word, so that a frame can have a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::page) struct Shape {
+pub(in crate::page) struct PageShape {
     pub(in crate::page) count: usize,
     pub(in crate::page) prefix_bytes: usize,
     pub(in crate::page) level: u8,
 }
 
-impl Shape {
+impl PageShape {
     /// Encodes the shape in one word: 16 bits for the number of entries, 16 for the prefix length,
     /// 8 for the level.
     #[inline(always)]
@@ -152,18 +152,18 @@ impl Shape {
 
 impl<W: PageWord> Page<'_, W> {
     #[inline(always)]
-    fn field(self, field: Field) -> u64 {
+    fn field(self, field: HeaderField) -> u64 {
         self.word(field.word) >> field.shift & field.mask
     }
 
-    fn set_field(self, field: Field, value: u64) {
+    fn set_field(self, field: HeaderField, value: u64) {
         assert!(value <= field.mask);
         let word = self.word(field.word) & !(field.mask << field.shift);
         self.set_word(field.word, word | value << field.shift);
     }
 
     /// Initializes an empty page.
-    pub(in crate::page) fn format(self, format: &Format<'_>) {
+    pub(in crate::page) fn format(self, format: &PageFormat<'_>) {
         for number in 0..ENTRIES_AT {
             self.set_word(number, 0);
         }
@@ -195,7 +195,7 @@ impl<W: PageWord> Page<'_, W> {
     }
 
     /// Appends the low fence to `out`.
-    pub(in crate::page) fn copy_low_fence(self, out: &mut impl Sink) {
+    pub(in crate::page) fn copy_low_fence(self, out: &mut impl ByteSink) {
         let fence = self.field(LOW);
         self.copy_bytes((fence & 0xffff) as usize, (fence >> 16) as usize, out);
     }
@@ -261,8 +261,8 @@ impl<W: PageWord> Page<'_, W> {
 
     /// Returns the properties of the page that a search reads first.
     #[inline(always)]
-    pub(in crate::page) fn shape(self) -> Shape {
-        Shape {
+    pub(in crate::page) fn shape(self) -> PageShape {
+        PageShape {
             count: self.count(),
             prefix_bytes: self.prefix_bytes(),
             level: self.field(LEVEL) as u8,

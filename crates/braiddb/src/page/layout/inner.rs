@@ -5,8 +5,8 @@
 //! the page.
 
 use super::entry::{EntryWord, head_of, tail_words};
-use super::search::Suffix;
-use super::{ENTRIES_AT, ENTRY_WORDS, Page, PageWord, Shape, WORD_BYTES};
+use super::search::KeySuffix;
+use super::{ENTRIES_AT, ENTRY_WORDS, Page, PageShape, PageWord, WORD_BYTES};
 
 impl<W: PageWord> Page<'_, W> {
     /// Returns the child at a place.
@@ -17,7 +17,7 @@ impl<W: PageWord> Page<'_, W> {
 
     /// Returns the place of the child whose range contains a key, searching a group of entries.
     #[inline(always)]
-    pub(in crate::page) fn child_place(self, shape: Shape, key: &Suffix<'_>) -> usize {
+    pub(in crate::page) fn child_place(self, shape: PageShape, key: &KeySuffix<'_>) -> usize {
         match self.lower_bound_in(self.group(shape, key), shape, key) {
             (place, true) => place,
             // The result is 0 here only for a page that is being changed.

@@ -1,18 +1,18 @@
 //! Leaf pages: slots with a key, a value and flags.
 
 use super::entry::{EntryWord, SlotFlags, head_of, tail_words};
-use super::{ENTRY_WORDS, Page, PageWord, Sink, WORD_BYTES, word_of};
+use super::{ByteSink, ENTRY_WORDS, Page, PageWord, WORD_BYTES, word_of};
 
 /// Position of a key in a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::page) enum Slot {
+pub(in crate::page) enum KeySlot {
     /// The key has the slot at this place.
     At(usize),
     /// The key has no slot; its slot would be inserted at this place.
     Before(usize),
 }
 
-impl Slot {
+impl KeySlot {
     /// Converts the result of a search.
     #[inline(always)]
     pub(in crate::page) fn from_bound((place, equal): (usize, bool)) -> Self {
@@ -70,22 +70,22 @@ impl<W: PageWord> Page<'_, W> {
     /// the reserved bytes.
     pub(in crate::page) fn has_room(
         self,
-        slot: Slot,
+        slot: KeySlot,
         key: &[u8],
         value_bytes: usize,
         reserved_bytes: usize,
     ) -> bool {
         let before = match slot {
-            Slot::At(place) => ENTRY_WORDS + self.cell_words(place),
-            Slot::Before(_) => 0,
+            KeySlot::At(place) => ENTRY_WORDS + self.cell_words(place),
+            KeySlot::Before(_) => 0,
         };
         let more = self.slot_words(key, value_bytes).saturating_sub(before);
         more == 0 || more * WORD_BYTES + reserved_bytes <= self.free_bytes()
     }
 
     /// Returns the slot of a key.
-    pub(in crate::page) fn find(self, key: &[u8]) -> Slot {
-        Slot::from_bound(self.lower_bound(self.shape(), key))
+    pub(in crate::page) fn find(self, key: &[u8]) -> KeySlot {
+        KeySlot::from_bound(self.lower_bound(self.shape(), key))
     }
 
     pub(in crate::page) fn flags(self, place: usize) -> SlotFlags {
@@ -109,7 +109,7 @@ impl<W: PageWord> Page<'_, W> {
 
     /// Appends the value part of a slot's cell to `out`.
     #[inline]
-    pub(in crate::page) fn copy_value(self, place: usize, out: &mut impl Sink) {
+    pub(in crate::page) fn copy_value(self, place: usize, out: &mut impl ByteSink) {
         let entry = self.entry(place);
         let start = entry.cell() + entry.tail_words(self.prefix_bytes());
         self.copy_bytes(start, entry.inline_bytes(), out);

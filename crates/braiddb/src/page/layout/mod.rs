@@ -38,13 +38,13 @@ use smallvec::SmallVec;
 
 pub(in crate::page) use entry::{PAGE_ID_LIMIT, SlotFlags};
 use header::PageKind;
-pub(in crate::page) use header::{Format, Shape};
+pub(in crate::page) use header::{PageFormat, PageShape};
 pub(in crate::page) use image::{PageDamage, image_checksum};
 pub(in crate::page) use inner::ChildrenWords;
-pub(in crate::page) use leaf::Slot;
+pub(in crate::page) use leaf::KeySlot;
 pub(crate) use leaf::StoredOnPage;
 pub(in crate::page) use rebuild::SplitPoint;
-pub(in crate::page) use search::Suffix;
+pub(in crate::page) use search::KeySuffix;
 
 use crate::log::PAGE_BYTES;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -228,7 +228,7 @@ impl<'p, W: PageWord> Page<'p, W> {
     }
 
     /// Appends `bytes` bytes from word `start` to `out`.
-    fn copy_bytes(self, start: usize, bytes: usize, out: &mut impl Sink) {
+    fn copy_bytes(self, start: usize, bytes: usize, out: &mut impl ByteSink) {
         let bytes = bytes.min(self.bytes());
         for number in 0..bytes / WORD_BYTES {
             out.append(&self.word(start + number).to_le_bytes());
@@ -289,17 +289,17 @@ fn word_of(bytes: &[u8], number: usize) -> u64 {
 }
 
 /// Destination for bytes copied from a page.
-pub(in crate::page) trait Sink {
+pub(in crate::page) trait ByteSink {
     fn append(&mut self, bytes: &[u8]);
 }
 
-impl Sink for Vec<u8> {
+impl ByteSink for Vec<u8> {
     fn append(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }
 }
 
-impl<A: smallvec::Array<Item = u8>> Sink for SmallVec<A> {
+impl<A: smallvec::Array<Item = u8>> ByteSink for SmallVec<A> {
     fn append(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }

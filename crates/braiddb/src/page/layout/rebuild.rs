@@ -9,7 +9,8 @@ use std::ops::Range;
 use super::entry::tail_words;
 use super::header::common_prefix;
 use super::{
-    ENTRIES_AT, ENTRY_WORDS, Format, KeyBytes, Page, PageCopy, PageWord, Slot, Suffix, WORD_BYTES,
+    ENTRIES_AT, ENTRY_WORDS, KeyBytes, KeySlot, KeySuffix, Page, PageCopy, PageFormat, PageWord,
+    WORD_BYTES,
 };
 use crate::rid::TableId;
 
@@ -24,7 +25,7 @@ pub(in crate::page) struct SplitPoint {
 /// Maximum number of entries that a split for an append moves.
 const MAX_MOVED_TO_APPEND: usize = 3;
 /// Maximum fill of a merged page, so that it is not split again soon.
-const MERGED_MOST: (usize, usize) = (3, 4);
+const MAX_MERGED_FILL: (usize, usize) = (3, 4);
 
 impl<W: PageWord> Page<'_, W> {
     /// Returns the number of words for entries, cells and fences.
@@ -109,14 +110,14 @@ impl<W: PageWord> Page<'_, W> {
     pub(in crate::page) fn leaf_split_point(
         self,
         key: &[u8],
-        slot: Slot,
+        slot: KeySlot,
         words: usize,
         reserved: &impl Fn(&[u8]) -> usize,
     ) -> SplitPoint {
         let count = self.count();
         let (place, is_there) = match slot {
-            Slot::At(place) => (place, true),
-            Slot::Before(place) => (place, false),
+            KeySlot::At(place) => (place, true),
+            KeySlot::Before(place) => (place, false),
         };
         // Keys and words of the entries after the insertion.
         let all = count + usize::from(!is_there);
@@ -162,7 +163,7 @@ impl<W: PageWord> Page<'_, W> {
     /// the child that contains `key`.
     pub(in crate::page) fn inner_split_point(self, key: &[u8]) -> SplitPoint {
         let (count, prefix) = (self.count(), self.prefix_bytes());
-        let place = self.child_place(self.shape(), &Suffix::new(key, prefix));
+        let place = self.child_place(self.shape(), &KeySuffix::new(key, prefix));
         assert!(count > 2, "an inner page has room for three children");
         let point = |from: usize| SplitPoint { from, separator: self.key(from) };
         let append = point(count - 1);
@@ -178,14 +179,14 @@ impl<W: PageWord> Page<'_, W> {
         self,
         source: Page<'_, Cell<u64>>,
         places: Range<usize>,
-        format: &Format<'_>,
+        format: &PageFormat<'_>,
     ) {
         let part = PageCopy::zeros(self.bytes());
         part.page().fill(source, places, format);
         self.copy_from(part.page());
     }
 
-    fn fill(self, source: Page<'_, Cell<u64>>, places: Range<usize>, format: &Format<'_>) {
+    fn fill(self, source: Page<'_, Cell<u64>>, places: Range<usize>, format: &PageFormat<'_>) {
         self.format(format);
         self.set_bulk_epoch(source.bulk_epoch());
         self.append(source, places);
@@ -230,7 +231,7 @@ impl<W: PageWord> Page<'_, W> {
             + reserved_bytes.div_ceil(WORD_BYTES);
         // An empty page is merged even if the result is full.
         let either_empty = self.has_nothing() || right.has_nothing();
-        let (part, of) = MERGED_MOST;
+        let (part, of) = MAX_MERGED_FILL;
         words + fences_words(&low, high) <= self.capacity()
             && (either_empty || words * of <= self.capacity() * part)
     }
@@ -240,7 +241,7 @@ impl<W: PageWord> Page<'_, W> {
         let (mine, theirs) = (self.copy(), right.copy());
         let (mine, theirs) = (mine.page(), theirs.page());
         let high = theirs.high_fence();
-        let format = Format {
+        let format = PageFormat {
             level: mine.level(),
             page: mine.number(),
             table: mine.table(),
@@ -261,9 +262,9 @@ impl<W: PageWord> Page<'_, W> {
         page: u64,
         low: &'k [u8],
         high: Option<&'k [u8]>,
-    ) -> Format<'k> {
+    ) -> PageFormat<'k> {
         let table: TableId = self.table();
-        Format { level: self.level(), page, table, low, high }
+        PageFormat { level: self.level(), page, table, low, high }
     }
 }
 

@@ -4,17 +4,17 @@ use std::cmp::Ordering as Order;
 use std::ops::Range;
 
 use super::entry::{head_of, stride};
-use super::{ENTRIES_AT, ENTRY_WORDS, HEAD_BYTES, HINTS, Page, PageWord, Shape, WORD_BYTES};
+use super::{ENTRIES_AT, ENTRY_WORDS, HEAD_BYTES, HINTS, Page, PageShape, PageWord, WORD_BYTES};
 use super::{header, word_of};
 
 /// A key without the common prefix of a page's keys.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::page) struct Suffix<'k> {
+pub(in crate::page) struct KeySuffix<'k> {
     head: u64,
     bytes: &'k [u8],
 }
 
-impl<'k> Suffix<'k> {
+impl<'k> KeySuffix<'k> {
     /// Removes the prefix from a key.
     #[inline(always)]
     pub(in crate::page) fn new(key: &'k [u8], prefix_bytes: usize) -> Self {
@@ -27,7 +27,7 @@ impl<W: PageWord> Page<'_, W> {
     /// Uses the hints to return a range of entries that contains the first entry whose key is at
     /// least the searched key, or ends before it.
     #[inline(always)]
-    pub(in crate::page) fn group(self, shape: Shape, key: &Suffix<'_>) -> Range<usize> {
+    pub(in crate::page) fn group(self, shape: PageShape, key: &KeySuffix<'_>) -> Range<usize> {
         let searched = key.head >> 32;
         let (mut below, mut not_above) = (0, 0);
         for pair in 0..HINTS / 2 {
@@ -49,8 +49,8 @@ impl<W: PageWord> Page<'_, W> {
     pub(in crate::page) fn lower_bound_in(
         self,
         group: Range<usize>,
-        shape: Shape,
-        key: &Suffix<'_>,
+        shape: PageShape,
+        key: &KeySuffix<'_>,
     ) -> (usize, bool) {
         let (mut low, mut high) = (group.start, group.end);
         while low < high {
@@ -67,20 +67,20 @@ impl<W: PageWord> Page<'_, W> {
     /// Returns the first entry whose key is at least `key`, or the number of entries. The second
     /// result is `true` if the keys are equal.
     #[inline]
-    pub(in crate::page) fn lower_bound(self, shape: Shape, key: &[u8]) -> (usize, bool) {
-        let suffix = Suffix::new(key, shape.prefix_bytes);
+    pub(in crate::page) fn lower_bound(self, shape: PageShape, key: &[u8]) -> (usize, bool) {
+        let suffix = KeySuffix::new(key, shape.prefix_bytes);
         self.lower_bound_in(self.group(shape, &suffix), shape, &suffix)
     }
 
     /// Compares the key of an entry with the searched key.
     #[inline(always)]
-    fn compare(self, place: usize, shape: Shape, key: &Suffix<'_>) -> Order {
+    fn compare(self, place: usize, shape: PageShape, key: &KeySuffix<'_>) -> Order {
         self.head(place).cmp(&key.head).then_with(|| self.compare_rest(place, shape, key))
     }
 
     /// Compares two keys with equal heads. If one of them ends within its head, it is a prefix of
     /// the other except for zeros, so their lengths decide.
-    fn compare_rest(self, place: usize, shape: Shape, key: &Suffix<'_>) -> Order {
+    fn compare_rest(self, place: usize, shape: PageShape, key: &KeySuffix<'_>) -> Order {
         let entry = self.entry(place);
         let bytes = entry.key_bytes().saturating_sub(shape.prefix_bytes);
         let lengths = bytes.cmp(&key.bytes.len());

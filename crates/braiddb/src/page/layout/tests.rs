@@ -22,8 +22,8 @@ fn words(page_bytes: usize) -> Vec<AtomicU64> {
     (0..page_bytes / WORD_BYTES).map(|_| AtomicU64::new(0xdead_beef)).collect()
 }
 
-fn leaf<'k>(page: u64, low: &'k [u8], high: Option<&'k [u8]>) -> Format<'k> {
-    Format { level: 0, page, table: TABLE, low, high }
+fn leaf<'k>(page: u64, low: &'k [u8], high: Option<&'k [u8]>) -> PageFormat<'k> {
+    PageFormat { level: 0, page, table: TABLE, low, high }
 }
 
 /// Pages in the order of their ranges, used as one map. Full pages are split, and some are merged.
@@ -57,8 +57,8 @@ impl Pages {
             let slot = page.find(key);
             if page.has_room(slot, key, value.len(), 0) {
                 match slot {
-                    Slot::At(place) => page.overwrite(place, value, flags),
-                    Slot::Before(place) => page.insert(place, key, value, flags),
+                    KeySlot::At(place) => page.overwrite(place, value, flags),
+                    KeySlot::Before(place) => page.insert(place, key, value, flags),
                 }
                 page.check();
                 return;
@@ -135,14 +135,14 @@ proptest! {
             for (number, (key, value_bytes, step)) in steps.into_iter().enumerate() {
                 let page = pages.number_of(&key);
                 let found = pages.at(page).find(&key);
-                prop_assert_eq!(matches!(found, Slot::At(_)), model.contains_key(&key));
+                prop_assert_eq!(matches!(found, KeySlot::At(_)), model.contains_key(&key));
                 match (step, found) {
-                    (0 | 1, Slot::At(place)) => {
+                    (0 | 1, KeySlot::At(place)) => {
                         pages.at(page).remove(place);
                         pages.at(page).check();
                         model.remove(&key);
                     }
-                    (2, Slot::At(place)) => {
+                    (2, KeySlot::At(place)) => {
                         pages.at(page).set_flags(place, SlotFlags::DELETED);
                         model.get_mut(&key).unwrap().1 = SlotFlags::DELETED;
                     }
@@ -166,18 +166,17 @@ fn entries_of_any_size_find_room() {
     with_limit(PART_SECONDS, |_| {
         let mut random = fastrand::Rng::with_seed(3);
         for page_bytes in [MIN_PAGE_BYTES, 4096, 16 << 10, MAX_PAGE_BYTES] {
-            let (most_key, most_value) =
+            let (max_key, max_value) =
                 (max_key_bytes(page_bytes), max_inline_value_bytes(page_bytes));
             let (mut pages, mut model) = (Pages::new(page_bytes), Model::new());
             for number in 0..400_u32 {
-                let mut key = vec![random.u8(0..3); random.usize(..most_key)];
+                let mut key = vec![random.u8(0..3); random.usize(..max_key)];
                 if random.bool() {
-                    key = vec![5; most_key];
+                    key = vec![5; max_key];
                     let end = key.len() - 4;
                     key[end..].copy_from_slice(&random.u32(..).to_be_bytes());
                 }
-                let value_bytes =
-                    if random.bool() { most_value } else { random.usize(..most_value) };
+                let value_bytes = if random.bool() { max_value } else { random.usize(..max_value) };
                 let value = vec![number as u8; value_bytes];
                 pages.put(&key, &value, SlotFlags::NONE);
                 model.insert(key, (value, SlotFlags::NONE));
@@ -189,7 +188,7 @@ fn entries_of_any_size_find_room() {
 }
 
 #[test]
-fn merges_undo_what_splits_did() {
+fn merges_undo_splits() {
     with_limit(PART_SECONDS, |_| {
         let mut pages = Pages::new(MIN_PAGE_BYTES);
         let name = |number: u32| format!("a common key {number:03}").into_bytes();
@@ -200,7 +199,7 @@ fn merges_undo_what_splits_did() {
         assert!(pages.splits > 20);
         for number in (0..300).filter(|number| number % 10 != 0) {
             let page = pages.number_of(&name(number));
-            let Slot::At(place) = pages.at(page).find(&name(number)) else { panic!("{number}") };
+            let KeySlot::At(place) = pages.at(page).find(&name(number)) else { panic!("{number}") };
             pages.at(page).remove(place);
         }
         let mut page = 0;
@@ -220,16 +219,22 @@ fn inner_pages_lead_every_key_to_its_child() {
     with_limit(PART_SECONDS, |_| {
         let pages = [words(4096), words(4096)];
         let [left, right] = [Page::new(&pages[0]), Page::new(&pages[1])];
-        left.format(&Format { level: 1, page: 1, table: TABLE, low: b"key/", high: Some(b"key0") });
+        left.format(&PageFormat {
+            level: 1,
+            page: 1,
+            table: TABLE,
+            low: b"key/",
+            high: Some(b"key0"),
+        });
         let name = |number: usize| format!("key/{number:09}").into_bytes();
         left.insert_child(0, b"", 0);
         for number in 1..100 {
-            let place = left.child_place(left.shape(), &Suffix::new(&name(number * 10), 3)) + 1;
+            let place = left.child_place(left.shape(), &KeySuffix::new(&name(number * 10), 3)) + 1;
             left.insert_child(place, &name(number * 10), number as u64);
         }
         let child_of = |page: Page<'_>, key: &[u8]| {
             let shape = page.shape();
-            page.child(page.child_place(shape, &Suffix::new(key, shape.prefix_bytes)))
+            page.child(page.child_place(shape, &KeySuffix::new(key, shape.prefix_bytes)))
         };
         left.check();
         for number in 0..999 {
@@ -451,7 +456,7 @@ fn the_bytes_of_an_inner_page_are_as_documented() {
     with_limit(PART_SECONDS, |_| {
         let copy = PageCopy::zeros(4096);
         let page = copy.page();
-        page.format(&Format { level: 1, page: 9, table: TABLE, low: b"", high: None });
+        page.format(&PageFormat { level: 1, page: 9, table: TABLE, low: b"", high: None });
         // Enough entries that each hint but the last covers two of them.
         page.insert_child(0, b"", 1 << 30);
         for number in 1..18 {
@@ -523,13 +528,13 @@ fn a_reader_beside_a_writer_sees_whole_records() {
                             continue;
                         };
                         let slot = page.find(&name(number));
-                        if let Slot::At(place) = slot {
+                        if let KeySlot::At(place) = slot {
                             page.copy_value(place, &mut value);
                         }
                         if latch.validate(version).is_err() {
                             continue;
                         }
-                        if let Slot::At(_) = slot {
+                        if let KeySlot::At(_) = slot {
                             found += 1;
                             let bytes = u8::try_from(value.len()).unwrap();
                             assert!(value.iter().all(|byte| *byte == number ^ bytes), "{value:?}");
@@ -547,9 +552,9 @@ fn a_reader_beside_a_writer_sees_whole_records() {
                 let mut latched = latch.acquire(version).unwrap();
                 latched.changed();
                 match page.find(&name(number)) {
-                    Slot::At(place) if random.u8(0..3) == 0 => page.remove(place),
-                    Slot::At(place) => page.overwrite(place, &value, SlotFlags::NONE),
-                    Slot::Before(place) => {
+                    KeySlot::At(place) if random.u8(0..3) == 0 => page.remove(place),
+                    KeySlot::At(place) => page.overwrite(place, &value, SlotFlags::NONE),
+                    KeySlot::Before(place) => {
                         page.insert(place, &name(number), &value, SlotFlags::NONE)
                     }
                 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::Listed;
+use super::LeafFromFile;
 use crate::io::{AlignedBuffer, File, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles};
 use crate::page::large::LargeValues;
@@ -35,7 +35,7 @@ impl ImageCheck {
     ///
     /// # Errors
     /// Errors of the operating system; and damage of this image, or of the range of the last one.
-    pub(crate) fn check(&mut self, leaf: &Listed<'_>) -> Result<(), LogError> {
+    pub(crate) fn check(&mut self, leaf: &LeafFromFile<'_>) -> Result<(), LogError> {
         self.end_range(Some(leaf.low))?;
         let Some(place) = DiskPlace::from_file(leaf.place) else {
             let reason = "the place of a leaf makes no sense".to_owned();

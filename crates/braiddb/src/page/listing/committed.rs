@@ -7,7 +7,7 @@ use crate::page::layout::{Page, PageCopy, SlotFlags};
 use crate::page::table::{PagedTable, copy_slot};
 use crate::page::tree::LatchedLeaf;
 use crate::page::value::{CopiedValue, LargeRef, SlotValue};
-use crate::page::versions::{Mapping, Start};
+use crate::page::versions::{Mapping, WalkHead};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::version::{StatusTable, Undecided, View};
@@ -21,7 +21,7 @@ pub(super) struct CommittedLeaf {
 }
 
 /// New state of a slot.
-enum Becomes {
+enum CommittedSlot {
     Value(CopiedValue),
     Gone,
 }
@@ -30,11 +30,7 @@ impl PagedTable {
     /// Removes marks and chains that no transaction needs from a leaf, unless it has slots of
     /// deleted records. A task that removes slots must also merge the leaf, and leaf cleanup skips
     /// a leaf whose slots are already removed.
-    pub(super) fn take_off_what_is_settled(
-        &self,
-        leaf: &mut LatchedLeaf<'_>,
-        status: &StatusTable,
-    ) {
+    pub(super) fn remove_settled_changes(&self, leaf: &mut LatchedLeaf<'_>, status: &StatusTable) {
         let is_deleted = |place| leaf.flags(place).has(SlotFlags::DELETED);
         if (0..leaf.count()).any(is_deleted) {
             return;
@@ -72,7 +68,7 @@ impl PagedTable {
             each_value(leaf, place, &key, operation, |value| {
                 left_out.extend(value.large().filter(|large| Some(*large) != kept));
             });
-            changes.push((place, seen.map_or(Becomes::Gone, Becomes::Value)));
+            changes.push((place, seen.map_or(CommittedSlot::Gone, CommittedSlot::Value)));
         }
         left_out.sort_unstable_by_key(|large| large.number());
         left_out.dedup();
@@ -100,7 +96,7 @@ fn each_value(
     let start = match flags.has(SlotFlags::VERSIONED) {
         // SAFETY: loaded with Acquire under the guard.
         true => unsafe { Mapping::start(leaf.mapping(), key, operation) },
-        false => Start::NONE,
+        false => WalkHead::NONE,
     };
     start.each_before(|before| before.into_iter().for_each(&mut each));
 }
@@ -108,14 +104,14 @@ fn each_value(
 /// Sets the values of slots, those that shrink first. The results fit on the page: bytes for
 /// undoing are reserved (`versions`), and the result of a bulk operation takes no more than its
 /// cell of two values.
-fn apply(page: Page<'_, Cell<u64>>, changes: &[(usize, Becomes)]) {
+fn apply(page: Page<'_, Cell<u64>>, changes: &[(usize, CommittedSlot)]) {
     let words = |bytes: usize| bytes.div_ceil(size_of::<u64>());
     let grows = |place: usize, value: SlotValue<'_>| {
         words(value.cell_bytes()) > words(page.cell_bytes(place))
     };
     for growing in [false, true] {
         for (place, becomes) in changes {
-            if let Becomes::Value(value) = becomes
+            if let CommittedSlot::Value(value) = becomes
                 && grows(*place, value.as_slot()) == growing
             {
                 let value = value.as_slot();
@@ -127,14 +123,14 @@ fn apply(page: Page<'_, Cell<u64>>, changes: &[(usize, Becomes)]) {
             // Slots to be removed are emptied first and removed last, so the places of the growing
             // slots stay valid.
             for (place, becomes) in changes {
-                if matches!(becomes, Becomes::Gone) {
+                if matches!(becomes, CommittedSlot::Gone) {
                     page.overwrite_cell(*place, (&[], 0), SlotFlags::NONE);
                 }
             }
         }
     }
     for (place, becomes) in changes.iter().rev() {
-        if matches!(becomes, Becomes::Gone) {
+        if matches!(becomes, CommittedSlot::Gone) {
             page.remove(*place);
         }
     }

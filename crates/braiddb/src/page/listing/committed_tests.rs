@@ -8,11 +8,11 @@ use crate::common::{PART_SECONDS, with_limit};
 use crate::io::SimulatedDisk;
 use crate::log::{Log, LogOptions, Lsn};
 use crate::memory::MemoryCounters;
-use crate::page::bulk::BulkRefused;
+use crate::page::bulk::BulkWriteRefusal;
 use crate::page::layout::MIN_PAGE_BYTES;
 use crate::page::space::PageSpace;
-use crate::page::table::{Decision, PagedTable, Written};
-use crate::page::tree::Room;
+use crate::page::table::{PagedTable, WriteDecision, WriteResult};
+use crate::page::tree::LeafRoom;
 use crate::page::value::{LargeRef, SlotValue};
 use crate::page::versions::ChangeRef;
 use crate::page::zone::RUN_SLOTS;
@@ -114,12 +114,12 @@ impl Bench {
                 view,
                 &operation,
                 |before| match is_deletion && !before.exists {
-                    true => Decision::Refuse(()),
-                    false => Decision::Push(0),
+                    true => WriteDecision::Refuse(()),
+                    false => WriteDecision::Push(0),
                 },
             );
             // A write to a record with another transaction's undecided change is refused.
-            if let Ok(Written::Pushed(change)) = run_now(written).unwrap() {
+            if let Ok(WriteResult::Pushed(change)) = run_now(written).unwrap() {
                 made.push((key, value, change));
             }
         }
@@ -138,7 +138,7 @@ impl Bench {
             2 => {
                 stamp_all(Stamp::ABORTED);
                 for (key, _, change) in made {
-                    let mut leaf = run_now(self.table.tree().latch(&key, Room::NONE)).unwrap();
+                    let mut leaf = run_now(self.table.tree().latch(&key, LeafRoom::NONE)).unwrap();
                     self.table.roll_back_on(&mut leaf, &key, &self.status);
                     drop(leaf);
                     // SAFETY: rolled back, and retired here only.
@@ -178,8 +178,8 @@ impl Bench {
             let written = self.table.write_bulk(&key, slot, epoch, true, view, &operation, applies);
             match run_now(written) {
                 Ok(_) => made.push((key, value)),
-                Err(BulkRefused::Conflict | BulkRefused::TooLong) => {}
-                Err(BulkRefused::NotNow(why)) => panic!("{why:?}"),
+                Err(BulkWriteRefusal::Conflict | BulkWriteRefusal::TooLong) => {}
+                Err(BulkWriteRefusal::WouldSuspend(why)) => panic!("{why:?}"),
             }
         }
         match self.random.u8(..3) {
@@ -222,7 +222,7 @@ impl Bench {
         let (mut left_out, mut slots) = (BTreeSet::new(), 0);
         while let Some(key) = low.take() {
             let operation = reclaim::enter();
-            let leaf = run_now(self.table.tree().latch(&key, Room::NONE)).unwrap();
+            let leaf = run_now(self.table.tree().latch(&key, LeafRoom::NONE)).unwrap();
             let copy = self.table.committed_copy(&leaf, view, &operation).unwrap();
             let page = copy.page.page();
             page.check();
@@ -302,8 +302,8 @@ fn leaves_on_which_nothing_is_committed_are_looked_at_a_few_at_a_time() {
             let (key, value) = (key.to_be_bytes(), SlotValue::Here(&[7; 8]));
             let (operation, view) = (reclaim::enter(), || view_of(writer));
             let written =
-                table.write(&key, Some(value), view, &operation, |_| Decision::<()>::Push(0));
-            assert!(matches!(run_now(written).unwrap(), Ok(Written::Pushed(_))));
+                table.write(&key, Some(value), view, &operation, |_| WriteDecision::<()>::Push(0));
+            assert!(matches!(run_now(written).unwrap(), Ok(WriteResult::Pushed(_))));
         }
         let (leaves, mut looks) = (table.leaves() as usize, 1);
         assert!(leaves > 4 * RUN_SLOTS, "{leaves} leaves");

@@ -7,18 +7,18 @@ use crate::memory::MemoryCounters;
 use crate::page::error::PageError;
 use crate::page::large::LargeValues;
 use crate::page::layout::{
-    ChildrenWords, Format, KeyBytes, PAGE_ID_LIMIT, StoredOnPage, max_key_bytes,
+    ChildrenWords, KeyBytes, PAGE_ID_LIMIT, PageFormat, StoredOnPage, max_key_bytes,
 };
 use crate::page::map::{DiskPlace, PageId};
-use crate::page::resident_set::Needs;
+use crate::page::resident_set::PageNeeds;
 use crate::page::space::PageSpace;
 use crate::page::table::PagedTable;
-use crate::page::tree::{PageTree, Stored};
+use crate::page::tree::{PageTree, StoredSize};
 use crate::rid::TableId;
 
 /// A leaf as a file lists it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Listed<'l> {
+pub(crate) struct LeafFromFile<'l> {
     pub(crate) low: &'l [u8],
     /// Number of the page.
     pub(crate) page: u64,
@@ -48,13 +48,13 @@ pub(crate) struct TreeLoader {
     table: TableId,
     last: Option<KeyBytes>,
     /// For each level above the leaves, the children of its last page, which is not created yet.
-    levels: Vec<Level>,
+    levels: Vec<LoadedLevel>,
     pages: Vec<u64>,
-    stored: Stored,
+    stored: StoredSize,
 }
 
 #[derive(Debug, Default)]
-struct Level {
+struct LoadedLevel {
     children: Vec<(KeyBytes, PageId)>,
     words: ChildrenWords,
 }
@@ -76,8 +76,8 @@ impl TreeLoader {
     /// # Errors
     /// If it is inconsistent with the previous leaf, or its place or page is already used; when no
     /// page is available.
-    pub(crate) async fn add(&mut self, leaf: Listed<'_>) -> Result<(), LoadError> {
-        let Listed { low, page, place, stored } = leaf;
+    pub(crate) async fn add(&mut self, leaf: LeafFromFile<'_>) -> Result<(), LoadError> {
+        let LeafFromFile { low, page, place, stored } = leaf;
         let damaged = |why| Err(LoadError::Damaged(why));
         let is_next = self.last.as_ref().map_or(low.is_empty(), |last| &last[..] < low);
         if !is_next || low.len() > max_key_bytes(self.space.page_bytes()) {
@@ -118,7 +118,7 @@ impl TreeLoader {
     ) -> Result<(), PageError> {
         loop {
             if self.levels.len() < level {
-                self.levels.push(Level::default());
+                self.levels.push(LoadedLevel::default());
             }
             let last = &mut self.levels[level - 1];
             let page_bytes = self.space.page_bytes();
@@ -140,19 +140,19 @@ impl TreeLoader {
     async fn make(
         &mut self,
         level: usize,
-        page: &Level,
+        page: &LoadedLevel,
         high: Option<&[u8]>,
     ) -> Result<PageId, PageError> {
         self.count(level);
         let space = &self.space;
         let new = match space.take(1) {
             Ok(new) => new,
-            Err(why) => space.retry(Needs::new(0), why, || space.take(1)).await?,
+            Err(why) => space.retry(PageNeeds::new(0), why, || space.take(1)).await?,
         };
         let latched = new.into_latched();
         let (id, low) = (latched.id(), &page.children[0].0);
         let (number, table, level) = (id.number(), self.table, level as u8);
-        latched.page.format(&Format { level, page: number, table, low, high });
+        latched.page.format(&PageFormat { level, page: number, table, low, high });
         for (place, (separator, child)) in page.children.iter().enumerate() {
             latched.page.insert_child(place, separator, child.number());
         }

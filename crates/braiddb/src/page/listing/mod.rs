@@ -33,7 +33,7 @@ mod walk;
 use std::sync::Arc;
 
 pub(crate) use check::ImageCheck;
-pub(crate) use load::{Listed, LoadError, TreeLoader};
+pub(crate) use load::{LeafFromFile, LoadError, TreeLoader};
 pub(crate) use walk::LeafWalk;
 
 use super::error::PageError;
@@ -74,12 +74,12 @@ pub(crate) struct Listing {
     /// Temporary ids for images of parts of pages.
     made_up: Vec<PageId>,
     images: u64,
-    stage: Stage,
+    stage: ListingStage,
 }
 
 /// Progress of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ListingStage {
     BeingWritten,
     /// After a crash, either this checkpoint or the previous one may have the name.
     Named,
@@ -102,7 +102,7 @@ impl Listing {
             ids: Vec::new(),
             made_up: Vec::new(),
             images: 0,
-            stage: Stage::BeingWritten,
+            stage: ListingStage::BeingWritten,
         })
     }
 
@@ -164,27 +164,27 @@ impl Listing {
 
     /// Records that the checkpoint is about to be renamed to its final name.
     pub(crate) fn note_named(&mut self) {
-        self.stage = Stage::Named;
+        self.stage = ListingStage::Named;
     }
 
     /// Records that the checkpoint durably has its final name.
     pub(crate) fn publish(mut self) {
-        self.stage = Stage::Published;
+        self.stage = ListingStage::Published;
         self.zones().publish(false);
-        self.zones().give_back();
+        self.zones().release();
     }
 }
 
 impl Drop for Listing {
     fn drop(&mut self) {
         match self.stage {
-            Stage::BeingWritten => self.zones().abandon(),
+            ListingStage::BeingWritten => self.zones().abandon(),
             // The places of both checkpoints are kept.
-            Stage::Named => self.zones().publish(true),
-            Stage::Published => {}
+            ListingStage::Named => self.zones().publish(true),
+            ListingStage::Published => {}
         }
         for id in self.made_up.drain(..) {
-            self.space.map.give_back(id);
+            self.space.map.release(id);
         }
     }
 }

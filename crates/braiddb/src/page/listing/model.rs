@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::images::each_image;
 use super::*;
 use crate::io::AlignedBuffer;
-use crate::page::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
-use crate::page::map::Whereabouts;
+use crate::page::layout::{KeySlot, MIN_PAGE_BYTES, SlotFlags};
+use crate::page::map::PageLocation;
 use crate::page::tree::model::{beside, merge, split, two_keys_in_a_leaf_of};
-use crate::page::tree::{PageTree, Room};
+use crate::page::tree::{LeafRoom, PageTree};
 use crate::page::write_back::Images;
 use crate::sched::run_now;
 use crate::version::{StatusTable, View};
@@ -34,17 +34,19 @@ fn evict(tree: &PageTree) {
 /// Overwrites a record of the second leaf, evicts the leaf, and writes other bytes to its former
 /// place.
 fn write_and_evict(tree: &PageTree) {
-    let mut leaf = run_now(tree.latch(&[50], Room::NONE)).unwrap();
-    let (Slot::At(place), id) = (leaf.find(&[50]), leaf.page_id()) else { panic!("it is there") };
+    let mut leaf = run_now(tree.latch(&[50], LeafRoom::NONE)).unwrap();
+    let (KeySlot::At(place), id) = (leaf.find(&[50]), leaf.page_id()) else {
+        panic!("it is there")
+    };
     leaf.overwrite(place, &[51], SlotFlags::NONE);
     drop(leaf);
     let space = tree.space();
-    while !matches!(space.map.get(id), Whereabouts::OnDisk(_)) {
+    while !matches!(space.map.get(id), PageLocation::OnDisk(_)) {
         // The first leaf, and so the root, stays recently used.
         run_now(tree.read(&[10], |_, _| ())).unwrap();
         run_now(space.evict_one()).unwrap();
     }
-    let is_there = matches!(space.map.get(tree.root()), Whereabouts::Frame(_));
+    let is_there = matches!(space.map.get(tree.root()), PageLocation::Frame(_));
     assert!(is_there, "the root stays resident, so the leaf's range is still valid");
     let run = space.zones.as_ref().expect("zones exist").take(1).unwrap();
     let bytes = AlignedBuffer::zeroed(MIN_PAGE_BYTES);
@@ -78,8 +80,8 @@ fn list(tree: &PageTree) {
 /// Creates a tree whose second leaf is on disk.
 fn evicted() -> PageTree {
     let tree = tree();
-    let id = run_now(tree.latch(&[50], Room::NONE)).unwrap().page_id();
-    while !matches!(tree.space().map.get(id), Whereabouts::OnDisk(_)) {
+    let id = run_now(tree.latch(&[50], LeafRoom::NONE)).unwrap().page_id();
+    while !matches!(tree.space().map.get(id), PageLocation::OnDisk(_)) {
         evict(&tree);
     }
     tree

@@ -10,8 +10,8 @@ use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::io::SimulatedDisk;
 use crate::log::{Log, LogOptions, Lsn};
-use crate::page::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
-use crate::page::tree::{LeafView, PageTree, Room};
+use crate::page::layout::{KeySlot, MIN_PAGE_BYTES, SlotFlags};
+use crate::page::tree::{LeafRoom, LeafView, PageTree};
 use crate::rid::TableId;
 use crate::sched::run_now;
 use crate::sync::statistic::{AtomicU64, Ordering};
@@ -34,18 +34,18 @@ fn log(disk: &SimulatedDisk) -> Log {
 
 fn put(tree: &PageTree, key: u64, value: &[u8]) {
     let key = key.to_be_bytes();
-    let mut leaf = run_now(tree.latch(&key, Room::value(value.len()))).unwrap();
+    let mut leaf = run_now(tree.latch(&key, LeafRoom::value(value.len()))).unwrap();
     match leaf.find(&key) {
-        Slot::Before(place) => leaf.insert(place, &key, value, SlotFlags::NONE),
-        Slot::At(place) => leaf.overwrite(place, value, SlotFlags::NONE),
+        KeySlot::Before(place) => leaf.insert(place, &key, value, SlotFlags::NONE),
+        KeySlot::At(place) => leaf.overwrite(place, value, SlotFlags::NONE),
     }
 }
 
 fn remove(tree: &PageTree, key: u64) {
     let key = key.to_be_bytes();
     {
-        let mut leaf = run_now(tree.latch(&key, Room::NONE)).unwrap();
-        if let Slot::At(place) = leaf.find(&key) {
+        let mut leaf = run_now(tree.latch(&key, LeafRoom::NONE)).unwrap();
+        if let KeySlot::At(place) = leaf.find(&key) {
             leaf.remove(place);
         }
     }
@@ -197,7 +197,7 @@ fn load(space: &Arc<PageSpace>, leaves: &[ListedLeaf]) -> PageTree {
     for leaf in leaves {
         let ListedLeaf { low, page, place, stored } = leaf;
         let (page, place) = (page.number(), place.word());
-        run_now(loader.add(Listed { low, page, place, stored: *stored })).unwrap();
+        run_now(loader.add(LeafFromFile { low, page, place, stored: *stored })).unwrap();
     }
     run_now(loader.finish()).unwrap()
 }

@@ -23,17 +23,19 @@ use crate::io::AlignedBuffer;
 use crate::latch::{LatchVersion, Restart};
 use crate::page::error::{Interrupted, PageError};
 use crate::page::large::LargeValues;
-use crate::page::layout::{Format, KeyBytes, Page, PageCopy, PageWord, Slot, StoredOnPage, Suffix};
-use crate::page::map::{DiskPlace, PageId, Whereabouts};
+use crate::page::layout::{
+    KeyBytes, KeySlot, KeySuffix, Page, PageCopy, PageFormat, PageWord, StoredOnPage,
+};
+use crate::page::map::{DiskPlace, PageId, PageLocation};
 use crate::page::resident_set::HeldPages;
 use crate::page::space::PageSpace;
 use crate::page::table::PagedTable;
-use crate::page::tree::{LatchedLeaf, PageTree, Room, start_again};
+use crate::page::tree::{LatchedLeaf, LeafRoom, PageTree, start_again};
 use crate::page::value::LargeRef;
 use crate::page::write_back::Images;
 use crate::page::zone::RUN_SLOTS;
 use crate::reclaim;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::oneshot;
 use crate::version::{Undecided, View};
 
@@ -55,14 +57,14 @@ pub(crate) struct LeafWalk<'t> {
     /// The leaves from this key to `next` have no committed records; one image is written for all
     /// of them.
     nothing_from: Option<KeyBytes>,
-    pending: Vec<Pending>,
+    pending: Vec<PendingImage>,
     /// Large values that the written images omit.
     left_out: Vec<LargeRef>,
 }
 
 /// An image that must be written.
 #[derive(Debug)]
-struct Pending {
+struct PendingImage {
     /// Position of its leaf in the list.
     position: usize,
     image: Vec<u8>,
@@ -109,21 +111,21 @@ impl<'t> LeafWalk<'t> {
     ) -> Result<bool, PageError> {
         let mut needs = self.tree.needs(0);
         let (mut held, mut latched) = (None::<HeldPages>, 0);
-        while self.goes_on(latched, out) {
-            let listed = self.list_in_stretch(listing, view, &mut latched, out);
+        while self.should_continue(latched, out) {
+            let listed = self.list_span(listing, view, &mut latched, out);
             drop(held.take());
             match listed {
                 Ok(()) => {}
-                Err(Stopped::Undecided) => sched::yield_now(Cause::Undecided).await,
-                Err(Stopped::Failed(error)) => return Err(error),
-                Err(Stopped::Interrupted(why)) => {
+                Err(WalkStop::Undecided) => sched::yield_now(WaitCause::Undecided).await,
+                Err(WalkStop::Failed(error)) => return Err(error),
+                Err(WalkStop::Interrupted(why)) => {
                     let key = self.next.as_deref().unwrap_or_default();
                     // Leaves with settled images are listed without being loaded.
                     let is_unsettled = |id| {
                         let whereabouts = self.space().map.get(id);
-                        matches!(whereabouts, Whereabouts::OnDisk(place) if !place.is_settled())
+                        matches!(whereabouts, PageLocation::OnDisk(place) if !place.is_settled())
                     };
-                    let there = self.tree.gather_ahead(&mut needs, key, why, is_unsettled);
+                    let there = self.tree.hold_pages_ahead(&mut needs, key, why, is_unsettled);
                     held = Some(there.await?);
                 }
             }
@@ -143,23 +145,23 @@ impl<'t> LeafWalk<'t> {
 
     /// Lists leaves without suspending, until a limit is reached. Counts the leaves that it latches
     /// in `latched`.
-    fn list_in_stretch(
+    fn list_span(
         &mut self,
         listing: &mut Listing,
         view: View<'_>,
         latched: &mut usize,
         out: &mut Vec<ListedLeaf>,
-    ) -> Result<(), Stopped> {
-        while self.goes_on(*latched, out) {
+    ) -> Result<(), WalkStop> {
+        while self.should_continue(*latched, out) {
             match self.list_settled(listing, out) {
                 Ok(()) => {}
-                Err(Stopped::Interrupted(Interrupted::Restart)) => {
+                Err(WalkStop::Interrupted(Interrupted::Restart)) => {
                     start_again();
                     continue;
                 }
                 Err(why) => return Err(why),
             }
-            if self.goes_on(*latched, out) {
+            if self.should_continue(*latched, out) {
                 self.list_latched(listing, view, out)?;
                 *latched += 1;
             }
@@ -168,7 +170,7 @@ impl<'t> LeafWalk<'t> {
     }
 
     /// Returns whether more leaves follow, and the limits allow listing another one.
-    fn goes_on(&self, latched: usize, out: &[ListedLeaf]) -> bool {
+    fn should_continue(&self, latched: usize, out: &[ListedLeaf]) -> bool {
         self.next.is_some()
             && out.len() < MAX_CONCURRENT
             && self.pending.len() < RUN_SLOTS
@@ -180,12 +182,12 @@ impl<'t> LeafWalk<'t> {
         &mut self,
         listing: &mut Listing,
         out: &mut Vec<ListedLeaf>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), WalkStop> {
         let Some(next) = self.next.clone() else { return Ok(()) };
         let above = self.tree.above_leaf(&next)?;
         let Some((above, version)) = above else { return Ok(()) };
         let (page, shape) = (above.page, above.shape());
-        let first = page.child_place(shape, &Suffix::new(&next, shape.prefix_bytes));
+        let first = page.child_place(shape, &KeySuffix::new(&next, shape.prefix_bytes));
         for place in first..shape.count {
             if out.len() >= MAX_CONCURRENT {
                 break;
@@ -221,9 +223,9 @@ impl<'t> LeafWalk<'t> {
     ) -> Result<Option<(DiskPlace, StoredOnPage)>, Restart> {
         let (space, zones) = (self.space(), listing.zones());
         let kept = match space.map.get(id) {
-            Whereabouts::OnDisk(place) if place.is_settled() => {
+            PageLocation::OnDisk(place) if place.is_settled() => {
                 zones.list(place.slot, true);
-                let is_there = || space.map.get(id) == Whereabouts::OnDisk(place);
+                let is_there = || space.map.get(id) == PageLocation::OnDisk(place);
                 let stored = is_there().then(|| space.map.stored(id));
                 let is_it = stored.is_some() && is_there() && validate().is_ok();
                 if !is_it {
@@ -232,7 +234,7 @@ impl<'t> LeafWalk<'t> {
                 }
                 stored.map(|stored| (place, stored))
             }
-            Whereabouts::Frame(number) => {
+            PageLocation::Frame(number) => {
                 let frame = space.frame(number);
                 // The page is not changed: the latch only excludes writers.
                 let latched = frame.acquire(frame.version(id)?)?;
@@ -247,8 +249,8 @@ impl<'t> LeafWalk<'t> {
                 }
                 Some((place, space.map.stored(id)))
             }
-            Whereabouts::Free => return Err(Restart),
-            Whereabouts::OnDisk(_) | Whereabouts::Loading => None,
+            PageLocation::Free => return Err(Restart),
+            PageLocation::OnDisk(_) | PageLocation::Loading => None,
         };
         Ok(kept)
     }
@@ -259,12 +261,12 @@ impl<'t> LeafWalk<'t> {
         listing: &mut Listing,
         view: View<'_>,
         out: &mut Vec<ListedLeaf>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), WalkStop> {
         let Some(low) = self.next.clone() else { return Ok(()) };
         let operation = self.table.map(|_| reclaim::enter());
-        let mut leaf = self.tree.try_latch(&low, Room::NONE)?;
+        let mut leaf = self.tree.try_latch(&low, LeafRoom::NONE)?;
         if let Some(table) = self.table {
-            table.take_off_what_is_settled(&mut leaf, view.status);
+            table.remove_settled_changes(&mut leaf, view.status);
         }
         let (page, high) = (leaf.page(), leaf.high_fence());
         let (id, begins_here) = (page.id(), page.page.low_fence() == low);
@@ -301,9 +303,9 @@ impl<'t> LeafWalk<'t> {
         high: Option<&[u8]>,
         listing: &mut Listing,
         out: &mut Vec<ListedLeaf>,
-    ) -> Result<(), Stopped> {
+    ) -> Result<(), WalkStop> {
         let first = match copy.find(low) {
-            Slot::At(place) | Slot::Before(place) => place,
+            KeySlot::At(place) | KeySlot::Before(place) => place,
         };
         if first == copy.count() {
             self.nothing_from.get_or_insert_with(|| KeyBytes::from_slice(low));
@@ -348,7 +350,7 @@ impl<'t> LeafWalk<'t> {
         let (checksum, stored) = (page.write_image(&mut image), page.stored());
         // The write sets the final slot.
         let place = DiskPlace::new(0, checksum, true);
-        self.pending.push(Pending { position: out.len(), image, checksum, page: from });
+        self.pending.push(PendingImage { position: out.len(), image, checksum, page: from });
         self.list(ListedLeaf { low, page: id, place, stored }, listing, out)
     }
 
@@ -365,7 +367,7 @@ impl<'t> LeafWalk<'t> {
         let page = PageCopy::zeros(listing.page_bytes());
         let high = high.map(|high| &high[..]);
         let (page, number, table) = (page.page(), id.number(), self.tree.table());
-        page.format(&Format { level: 0, page: number, table, low: &low, high });
+        page.format(&PageFormat { level: 0, page: number, table, low: &low, high });
         self.add_image(page, id, low, None, listing, out)
     }
 
@@ -393,7 +395,7 @@ impl<'t> LeafWalk<'t> {
         let mut pending = std::mem::take(&mut self.pending);
         while !pending.is_empty() {
             let run = zones.take(pending.len().min(RUN_SLOTS))?;
-            let some: Vec<Pending> = pending.drain(..run.len()).collect();
+            let some: Vec<PendingImage> = pending.drain(..run.len()).collect();
             let mut bytes = AlignedBuffer::zeroed(some.len() * slot_bytes);
             for (one, slot) in some.iter().zip(bytes.chunks_mut(slot_bytes)) {
                 slot[..one.image.len()].copy_from_slice(&one.image);
@@ -422,32 +424,32 @@ impl<'t> LeafWalk<'t> {
 
 /// Reason why listing without suspending stopped early.
 #[derive(Debug)]
-enum Stopped {
+enum WalkStop {
     Interrupted(Interrupted),
     /// Another worker decides the outcome of a change.
     Undecided,
     Failed(PageError),
 }
 
-impl From<Interrupted> for Stopped {
+impl From<Interrupted> for WalkStop {
     fn from(why: Interrupted) -> Self {
         Self::Interrupted(why)
     }
 }
 
-impl From<Restart> for Stopped {
+impl From<Restart> for WalkStop {
     fn from(Restart: Restart) -> Self {
         Self::Interrupted(Interrupted::Restart)
     }
 }
 
-impl From<Undecided> for Stopped {
+impl From<Undecided> for WalkStop {
     fn from(Undecided: Undecided) -> Self {
         Self::Undecided
     }
 }
 
-impl From<PageError> for Stopped {
+impl From<PageError> for WalkStop {
     fn from(error: PageError) -> Self {
         Self::Failed(error)
     }

@@ -9,14 +9,14 @@ use std::ops::{Bound, Range};
 
 use smallvec::SmallVec;
 
-use super::descend::Target;
+use super::descend::DescentTarget;
 use super::leaf::LeafView;
 use super::{PageTree, start_again};
 use crate::latch::LatchVersion;
 use crate::page::error::{Interrupted, PageError};
 use crate::page::frame::ResidentPage;
 use crate::page::layout::{KeyBytes, Page};
-use crate::page::map::{PageId, Whereabouts};
+use crate::page::map::{PageId, PageLocation};
 use crate::page::resident_set::HeldPages;
 
 /// Position in a key range of a tree of pages.
@@ -48,7 +48,7 @@ impl PageTree {
 }
 
 /// Result of a visit to one leaf.
-struct Visited<R> {
+struct PageVisit<R> {
     /// Result of the caller's closure; `None` if the leaf has no slots in the range.
     result: Option<R>,
     /// Position at which to continue; `None` at the end.
@@ -96,7 +96,7 @@ impl PageCursor<'_> {
                 Err(Interrupted::Restart) => held = None,
                 Err(why) => {
                     drop(held.take());
-                    held = Some(self.tree.space.gather(&mut needs, &[why], None).await?);
+                    held = Some(self.tree.space.hold_pages(&mut needs, &[why], None).await?);
                 }
             }
         }
@@ -128,11 +128,11 @@ impl PageCursor<'_> {
                 visited => visited?,
             };
             match visited {
-                Visited { result: Some(result), after } => {
+                PageVisit { result: Some(result), after } => {
                     self.after = after;
                     return Ok(Some(result));
                 }
-                Visited { result: None, after } => self.next = after,
+                PageVisit { result: None, after } => self.next = after,
             }
             // Many such leaves may follow.
             if now && self.next.is_some() {
@@ -160,11 +160,11 @@ impl PageCursor<'_> {
             let Some(next) = next.filter(|next| *next < shape.count) else { break };
             // Fence between a leaf and its predecessor in scan order.
             let fence = page.key(if self.reverse { next + 1 } else { next });
-            if !self.may_go_on(&fence) {
+            if !self.can_continue(&fence) {
                 break;
             }
             let id = PageId::new(page.child(next));
-            if matches!(self.tree.space.map.get(id), Whereabouts::OnDisk(_)) {
+            if matches!(self.tree.space.map.get(id), PageLocation::OnDisk(_)) {
                 ahead.push(id);
             }
         }
@@ -185,12 +185,12 @@ impl PageCursor<'_> {
     }
 
     /// Returns the target of the descent to the leaf at which a scan continues.
-    fn target<'k>(&self, start: &'k Bound<KeyBytes>) -> Target<'k> {
+    fn target<'k>(&self, start: &'k Bound<KeyBytes>) -> DescentTarget<'k> {
         match start {
-            Bound::Unbounded if self.reverse => Target::Last,
-            Bound::Unbounded => Target::Key(&[]),
-            Bound::Excluded(key) if self.reverse => Target::Before(key),
-            Bound::Included(key) | Bound::Excluded(key) => Target::Key(key),
+            Bound::Unbounded if self.reverse => DescentTarget::Last,
+            Bound::Unbounded => DescentTarget::Key(&[]),
+            Bound::Excluded(key) if self.reverse => DescentTarget::Before(key),
+            Bound::Included(key) | Bound::Excluded(key) => DescentTarget::Key(key),
         }
     }
 
@@ -199,7 +199,7 @@ impl PageCursor<'_> {
         start: &Bound<KeyBytes>,
         most: usize,
         look: &mut impl FnMut(LeafView<'_>, Range<usize>) -> R,
-    ) -> Result<Visited<R>, Interrupted> {
+    ) -> Result<PageVisit<R>, Interrupted> {
         let (_, leaf, version) = self.tree.leaf(self.target(start)).await?;
         self.look_at(leaf, version, start, most, look)
     }
@@ -210,7 +210,7 @@ impl PageCursor<'_> {
         start: &Bound<KeyBytes>,
         most: usize,
         look: &mut impl FnMut(LeafView<'_>, Range<usize>) -> R,
-    ) -> Result<Visited<R>, Interrupted> {
+    ) -> Result<PageVisit<R>, Interrupted> {
         loop {
             let visited = self.tree.path_to(self.target(start), 0).and_then(|path| {
                 let leaf = path.last().expect("a path ends in a leaf");
@@ -230,7 +230,7 @@ impl PageCursor<'_> {
         start: &Bound<KeyBytes>,
         most: usize,
         look: &mut impl FnMut(LeafView<'_>, Range<usize>) -> R,
-    ) -> Result<Visited<R>, Interrupted> {
+    ) -> Result<PageVisit<R>, Interrupted> {
         let page = leaf.page;
         let (low, high) = if self.reverse { (&self.end, start) } else { (start, &self.end) };
         let all = first_place(page, low)..end_place(page, high);
@@ -247,7 +247,7 @@ impl PageCursor<'_> {
         };
         let result = (!places.is_empty()).then(|| look(LeafView::new(leaf), places));
         leaf.validate(version)?;
-        Ok(Visited { result, after })
+        Ok(PageVisit { result, after })
     }
 
     /// Returns the position after a leaf; `None` if the range ends there.
@@ -258,13 +258,13 @@ impl PageCursor<'_> {
         } else {
             page.high_fence()?
         };
-        let may_go_on = self.may_go_on(&fence);
+        let can_continue = self.can_continue(&fence);
         let bound = if self.reverse { Bound::Excluded(fence) } else { Bound::Included(fence) };
-        may_go_on.then_some(bound)
+        can_continue.then_some(bound)
     }
 
     /// Returns whether the range may continue beyond a fence.
-    fn may_go_on(&self, fence: &KeyBytes) -> bool {
+    fn can_continue(&self, fence: &KeyBytes) -> bool {
         match &self.end {
             Bound::Unbounded => true,
             Bound::Included(end) | Bound::Excluded(end) if self.reverse => fence > end,

@@ -12,7 +12,7 @@ use crate::page::error::Interrupted;
 #[cfg(test)]
 use crate::page::error::PageError;
 use crate::page::frame::ResidentPage;
-use crate::page::layout::{KeyBytes, Page, Shape, Slot, Suffix};
+use crate::page::layout::{KeyBytes, KeySlot, KeySuffix, Page, PageShape};
 use crate::page::map::PageId;
 use crate::sched;
 
@@ -23,7 +23,7 @@ const MAX_LINES: usize = 4;
 
 /// Target page of a descent.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Target<'k> {
+pub(super) enum DescentTarget<'k> {
     /// The page whose range contains the key.
     Key(&'k [u8]),
     /// The page whose range contains the keys just below this one.
@@ -32,7 +32,7 @@ pub(super) enum Target<'k> {
     Last,
 }
 
-impl Target<'_> {
+impl DescentTarget<'_> {
     /// Returns whether a page is the target. Meaningless until validated.
     fn is_in(self, page: Page<'_>) -> bool {
         let below_high =
@@ -47,10 +47,10 @@ impl Target<'_> {
     }
 
     /// Returns the entries of a page to search.
-    fn group(self, page: Page<'_>, shape: Shape) -> Range<usize> {
+    fn group(self, page: Page<'_>, shape: PageShape) -> Range<usize> {
         match self {
             Self::Key(key) | Self::Before(key) => {
-                page.group(shape, &Suffix::new(key, shape.prefix_bytes))
+                page.group(shape, &KeySuffix::new(key, shape.prefix_bytes))
             }
             Self::Last => shape.count.saturating_sub(1)..shape.count,
         }
@@ -58,9 +58,9 @@ impl Target<'_> {
 
     /// Returns the place of the child that is the target or an ancestor of it. Meaningless until
     /// validated.
-    pub(super) fn child_place(self, page: Page<'_>, shape: Shape) -> usize {
+    pub(super) fn child_place(self, page: Page<'_>, shape: PageShape) -> usize {
         match self {
-            Self::Key(key) => page.child_place(shape, &Suffix::new(key, shape.prefix_bytes)),
+            Self::Key(key) => page.child_place(shape, &KeySuffix::new(key, shape.prefix_bytes)),
             Self::Before(key) => page.lower_bound(shape, key).0.saturating_sub(1),
             Self::Last => shape.count.saturating_sub(1),
         }
@@ -69,7 +69,7 @@ impl Target<'_> {
 
 /// One page on the path from the root.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Step<'t> {
+pub(super) struct DescentStep<'t> {
     pub(super) page: ResidentPage<'t>,
     pub(super) version: LatchVersion,
     /// Place of the child on the path; unused in the last step.
@@ -77,7 +77,7 @@ pub(super) struct Step<'t> {
 }
 
 /// Path from the root to a page, which is the last step.
-pub(super) type Path<'t> = SmallVec<[Step<'t>; 8]>;
+pub(super) type DescentPath<'t> = SmallVec<[DescentStep<'t>; 8]>;
 
 impl PageTree {
     /// Like `read_if_in_memory`, and loads pages.
@@ -88,7 +88,7 @@ impl PageTree {
     pub(crate) async fn read<R>(
         &self,
         key: &[u8],
-        mut look: impl FnMut(LeafView<'_>, Slot) -> R,
+        mut look: impl FnMut(LeafView<'_>, KeySlot) -> R,
     ) -> Result<R, PageError> {
         match self.read_if_in_memory(key, &mut look).await {
             Ok(result) => Ok(result),
@@ -108,7 +108,7 @@ impl PageTree {
     pub(crate) async fn read_if_in_memory<R>(
         &self,
         key: &[u8],
-        mut look: impl FnMut(LeafView<'_>, Slot) -> R,
+        mut look: impl FnMut(LeafView<'_>, KeySlot) -> R,
     ) -> Result<R, Interrupted> {
         loop {
             match self.try_read(key, &mut look).await {
@@ -122,18 +122,18 @@ impl PageTree {
     async fn try_read<R>(
         &self,
         key: &[u8],
-        look: &mut impl FnMut(LeafView<'_>, Slot) -> R,
+        look: &mut impl FnMut(LeafView<'_>, KeySlot) -> R,
     ) -> Result<R, Interrupted> {
-        let target = Target::Key(key);
+        let target = DescentTarget::Key(key);
         let (id, leaf, mut version) = self.leaf(target).await?;
-        let mut slot = Slot::from_bound(leaf.page.lower_bound(leaf.shape(), key));
-        if let (Slot::At(place), true) = (slot, self.is_cold(0)) {
+        let mut slot = KeySlot::from_bound(leaf.page.lower_bound(leaf.shape(), key));
+        if let (KeySlot::At(place), true) = (slot, self.is_cold(0)) {
             sched::touch(leaf.page.cell_line(place)).await;
             if leaf.validate(version).is_err() {
                 // Retakes the version, so that tasks of one worker on the same leaf do not restart
                 // each other.
                 version = self.version_again(id, leaf, target)?;
-                slot = Slot::from_bound(leaf.page.lower_bound(leaf.shape(), key));
+                slot = KeySlot::from_bound(leaf.page.lower_bound(leaf.shape(), key));
             }
         }
         let result = look(LeafView::new(leaf), slot);
@@ -146,7 +146,7 @@ impl PageTree {
         &self,
         id: PageId,
         leaf: ResidentPage<'_>,
-        target: Target<'_>,
+        target: DescentTarget<'_>,
     ) -> Result<LatchVersion, Restart> {
         let version = leaf.version(id)?;
         self.check(leaf, 0, target)?;
@@ -155,7 +155,12 @@ impl PageTree {
 
     /// Checks whether a page is the target of its level, by the page's own header and fences.
     /// Meaningless until validated.
-    fn check(&self, page: ResidentPage<'_>, level: u8, target: Target<'_>) -> Result<(), Restart> {
+    fn check(
+        &self,
+        page: ResidentPage<'_>,
+        level: u8,
+        target: DescentTarget<'_>,
+    ) -> Result<(), Restart> {
         let is_it = page.page.kind().is_some()
             && page.page.level() == level
             && page.page.table() == self.table
@@ -172,7 +177,7 @@ impl PageTree {
     #[inline]
     pub(super) async fn leaf(
         &self,
-        target: Target<'_>,
+        target: DescentTarget<'_>,
     ) -> Result<(PageId, ResidentPage<'_>, LatchVersion), Interrupted> {
         let mut id = self.root;
         let mut parent: Option<(ResidentPage<'_>, LatchVersion, u8)> = None;
@@ -208,26 +213,30 @@ impl PageTree {
     }
 
     /// Returns the path to the page of a level whose range contains `key`, without suspending.
-    pub(super) fn path(&self, key: &[u8], level: u8) -> Result<Path<'_>, Interrupted> {
-        self.path_to(Target::Key(key), level)
+    pub(super) fn path(&self, key: &[u8], level: u8) -> Result<DescentPath<'_>, Interrupted> {
+        self.path_to(DescentTarget::Key(key), level)
     }
 
     /// Returns the path to the target page of a level, without suspending.
-    pub(super) fn path_to(&self, target: Target<'_>, level: u8) -> Result<Path<'_>, Interrupted> {
-        let mut path = Path::new();
+    pub(super) fn path_to(
+        &self,
+        target: DescentTarget<'_>,
+        level: u8,
+    ) -> Result<DescentPath<'_>, Interrupted> {
+        let mut path = DescentPath::new();
         let mut page = self.space.resident(self.root)?;
         let mut version = page.version(self.root)?;
         loop {
             let shape = page.shape();
             if shape.level <= level {
-                path.push(Step { page, version, place: 0 });
+                path.push(DescentStep { page, version, place: 0 });
                 return Ok(path);
             }
             page.frame.note_use();
             let place = target.child_place(page.page, shape);
             let id = page.page.child(place);
             page.validate(version)?;
-            path.push(Step { page, version, place });
+            path.push(DescentStep { page, version, place });
             let id = PageId::new(id);
             let child = self.space.resident(id)?;
             let child_version = child.version(id)?;

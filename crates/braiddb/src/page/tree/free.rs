@@ -12,7 +12,7 @@ use super::{PageTree, start_again};
 use crate::memory::MemoryCounters;
 use crate::page::error::{Interrupted, PageError};
 use crate::page::map::PageId;
-use crate::page::resident_set::{HeldPages, Needs};
+use crate::page::resident_set::{HeldPages, PageNeeds};
 use crate::page::space::PageSpace;
 use crate::page::versions::Mapping;
 
@@ -26,12 +26,12 @@ pub(in crate::page) struct PagesToFree {
 }
 
 /// Pages that a task is freeing; the remaining ones return to the list when this is dropped.
-struct Taken<'s> {
+struct PagesBeingFreed<'s> {
     space: &'s PageSpace,
     left: Option<PagesToFree>,
 }
 
-impl Drop for Taken<'_> {
+impl Drop for PagesBeingFreed<'_> {
     fn drop(&mut self) {
         self.space.to_free.lock().extend(self.left.take());
     }
@@ -108,15 +108,15 @@ impl PageSpace {
     ) -> Result<(), PageError> {
         while !is_stopping() {
             let Some(left) = self.to_free.lock().pop() else { break };
-            let mut taken = Taken { space: self, left: Some(left) };
-            let (mut needs, mut held) = (Needs::new(1), None::<HeldPages>);
+            let mut taken = PagesBeingFreed { space: self, left: Some(left) };
+            let (mut needs, mut held) = (PageNeeds::new(1), None::<HeldPages>);
             while let Some(left) = &mut taken.left {
                 let freed = left.free(self);
                 drop(held.take());
                 match freed {
                     Ok(()) => taken.left = None,
                     Err(_) if is_stopping() => return Ok(()),
-                    Err(why) => held = Some(self.gather(&mut needs, &[why], None).await?),
+                    Err(why) => held = Some(self.hold_pages(&mut needs, &[why], None).await?),
                 }
             }
         }

@@ -1,9 +1,9 @@
 //! Latching of a leaf for a change, with room for a new or longer value.
 
 use super::attached;
-use super::descend::Target;
-use super::leaf::{LatchedLeaf, Room};
-use super::split::Wanted;
+use super::descend::DescentTarget;
+use super::leaf::{LatchedLeaf, LeafRoom};
+use super::split::EntryToFit;
 use super::{PageTree, start_again};
 use crate::latch::LatchVersion;
 use crate::page::error::{Interrupted, PageError};
@@ -15,7 +15,11 @@ impl PageTree {
     ///
     /// # Errors
     /// When a page is not available.
-    pub(crate) async fn latch(&self, key: &[u8], room: Room) -> Result<LatchedLeaf<'_>, PageError> {
+    pub(crate) async fn latch(
+        &self,
+        key: &[u8],
+        room: LeafRoom,
+    ) -> Result<LatchedLeaf<'_>, PageError> {
         match self.latch_if_in_memory(key, room).await {
             Ok(latched) => Ok(latched),
             Err(why) => self.space.retry(self.needs(0), why, || self.try_latch(key, room)).await,
@@ -30,10 +34,10 @@ impl PageTree {
     pub(crate) async fn latch_if_in_memory(
         &self,
         key: &[u8],
-        room: Room,
+        room: LeafRoom,
     ) -> Result<LatchedLeaf<'_>, Interrupted> {
         loop {
-            let leaf = self.leaf(Target::Key(key)).await;
+            let leaf = self.leaf(DescentTarget::Key(key)).await;
             let latched =
                 leaf.and_then(|(_, leaf, version)| self.latch_leaf(leaf, version, key, room));
             match latched {
@@ -47,7 +51,11 @@ impl PageTree {
     ///
     /// # Errors
     /// When a page is not available.
-    pub(crate) fn try_latch(&self, key: &[u8], room: Room) -> Result<LatchedLeaf<'_>, Interrupted> {
+    pub(crate) fn try_latch(
+        &self,
+        key: &[u8],
+        room: LeafRoom,
+    ) -> Result<LatchedLeaf<'_>, Interrupted> {
         loop {
             let path = self.path(key, 0);
             let latched = path.and_then(|path| {
@@ -68,7 +76,7 @@ impl PageTree {
         leaf: ResidentPage<'t>,
         version: LatchVersion,
         key: &[u8],
-        room: Room,
+        room: LeafRoom,
     ) -> Result<LatchedLeaf<'t>, Interrupted> {
         assert!(key.len() <= self.max_key_bytes());
         let latched = leaf.acquire(version)?;
@@ -81,7 +89,7 @@ impl PageTree {
             return Ok(LatchedLeaf::new(self, latched));
         }
         drop(latched);
-        self.make_room(key, 0, &Wanted::Slot(room))?;
+        self.make_room(key, 0, &EntryToFit::Slot(room))?;
         Err(Interrupted::Restart)
     }
 }

@@ -6,12 +6,12 @@ use std::ops::Deref;
 use super::{PageTree, attached};
 use crate::page::bulk::read_pair;
 use crate::page::frame::{LatchedPage, ResidentPage};
-use crate::page::layout::{KeyBytes, Sink, Slot, SlotFlags};
+use crate::page::layout::{ByteSink, KeyBytes, KeySlot, SlotFlags};
 use crate::page::map::PageId;
 use crate::page::value::{CopiedValue, SlotValue, ValueBytes};
 
 /// Interval of slot counts at which a removal checks whether a large leaf can be merged.
-const LOOK_EVERY: usize = 8;
+const MERGE_CHECK_INTERVAL: usize = 8;
 
 /// A leaf under a version or latch. Under a version, all results are meaningless until validated.
 #[derive(Clone, Copy, Debug)]
@@ -99,21 +99,21 @@ impl<'t> LeafView<'t> {
 
     /// Appends the bytes of a slot's cell to `out`.
     #[inline]
-    pub(in crate::page) fn copy_value(self, place: usize, out: &mut impl Sink) {
+    pub(in crate::page) fn copy_value(self, place: usize, out: &mut impl ByteSink) {
         self.page.page.copy_value(place, out);
     }
 
     /// Appends a slot's key to `out`.
-    pub(in crate::page) fn copy_key(self, place: usize, out: &mut impl Sink) {
+    pub(in crate::page) fn copy_key(self, place: usize, out: &mut impl ByteSink) {
         self.page.page.copy_key(place, out);
     }
 }
 
 /// Room that the caller of [`PageTree::latch`] needs on the leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Room(Option<usize>);
+pub(crate) struct LeafRoom(Option<usize>);
 
-impl Room {
+impl LeafRoom {
     /// No room: slots are removed, flags are set, values become no longer.
     pub(crate) const NONE: Self = Self(None);
 
@@ -165,7 +165,7 @@ impl<'t> LatchedLeaf<'t> {
     }
 
     /// Returns the slot of a key.
-    pub(in crate::page) fn find(&self, key: &[u8]) -> Slot {
+    pub(in crate::page) fn find(&self, key: &[u8]) -> KeySlot {
         debug_assert!(self.page.page.may_hold(key));
         self.page.page.find(key)
     }
@@ -256,7 +256,7 @@ impl<'t> LatchedLeaf<'t> {
     /// Returns whether the leaf has room for a value of `bytes` bytes, in a new slot or in the
     /// key's existing slot.
     pub(in crate::page) fn has_room_for(&self, key: &[u8], bytes: usize) -> bool {
-        Room::value(bytes).is_on(self.page.resident(), key)
+        LeafRoom::value(bytes).is_on(self.page.resident(), key)
     }
 
     /// Returns the lowest key above the leaf's range.
@@ -322,7 +322,8 @@ impl<'t> LatchedLeaf<'t> {
     /// Returns whether [`PageTree::merge_if_in_memory`] is worth trying after a removal.
     pub(in crate::page) fn is_sparse(&self) -> bool {
         let count = self.count();
-        (count.is_multiple_of(LOOK_EVERY) || count < LOOK_EVERY) && self.page.page.is_sparse()
+        (count.is_multiple_of(MERGE_CHECK_INTERVAL) || count < MERGE_CHECK_INTERVAL)
+            && self.page.page.is_sparse()
     }
 }
 

@@ -7,19 +7,19 @@
 //! accumulate where keys are not reused.
 
 use super::attached;
-use super::descend::Step;
+use super::descend::DescentStep;
 use super::{PageTree, start_again};
 use crate::page::error::{Interrupted, PageError};
 use crate::page::map::PageId;
-use crate::page::resident_set::{HeldPages, Needs};
+use crate::page::resident_set::{HeldPages, PageNeeds};
 
 /// Number of neighbours that a merge needs in addition to the path.
-const NEIGHBOURS: usize = 2;
+const MAX_NEIGHBOURS: usize = 2;
 
 impl PageTree {
     /// Returns the needs of a merge.
-    pub(in crate::page) fn needs_to_merge(&self) -> Needs {
-        self.needs(NEIGHBOURS)
+    pub(in crate::page) fn needs_to_merge(&self) -> PageNeeds {
+        self.needs(MAX_NEIGHBOURS)
     }
 
     /// Merges the leaf whose range contains `key` with a neighbour, if they fit well on one page;
@@ -39,7 +39,7 @@ impl PageTree {
         let mut held = None::<HeldPages>;
         while let Err(why) = self.merge_from(key, &mut level) {
             drop(held.take());
-            held = Some(self.space.gather(&mut needs, &[why], None).await?);
+            held = Some(self.space.hold_pages(&mut needs, &[why], None).await?);
         }
         Ok(())
     }
@@ -107,7 +107,7 @@ impl PageTree {
     }
 
     /// Tries to merge a child with the next one. Returns whether it did.
-    fn try_merge_pair(&self, parent: Step<'_>, place: usize) -> Result<bool, Interrupted> {
+    fn try_merge_pair(&self, parent: DescentStep<'_>, place: usize) -> Result<bool, Interrupted> {
         let page = parent.page.page;
         if place + 1 >= page.count() {
             parent.page.validate(parent.version)?;

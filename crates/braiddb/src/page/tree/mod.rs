@@ -40,14 +40,14 @@ use crossbeam_utils::CachePadded;
 
 pub(in crate::page) use cursor::PageCursor;
 pub(in crate::page) use free::PagesToFree;
-pub(in crate::page) use leaf::{LatchedLeaf, LeafView, Room};
-pub(crate) use stored::Stored;
+pub(in crate::page) use leaf::{LatchedLeaf, LeafRoom, LeafView};
 use stored::StoredRecords;
+pub(crate) use stored::StoredSize;
 
 use super::error::PageError;
-use super::layout::{self, Format};
+use super::layout::{self, PageFormat};
 use super::map::PageId;
-use super::resident_set::Needs;
+use super::resident_set::PageNeeds;
 use super::space::PageSpace;
 use crate::rid::TableId;
 use crate::sync::statistic::{AtomicU64, Ordering};
@@ -85,11 +85,11 @@ impl PageTree {
         let root = {
             let new = match space.take(1) {
                 Ok(new) => new,
-                Err(why) => space.retry(Needs::new(0), why, || space.take(1)).await?,
+                Err(why) => space.retry(PageNeeds::new(0), why, || space.take(1)).await?,
             };
             let root = new.into_latched();
             let page = root.id().number();
-            root.page.format(&Format { level: 0, page, table, low: &[], high: None });
+            root.page.format(&PageFormat { level: 0, page, table, low: &[], high: None });
             root.id()
         };
         let pages = std::array::from_fn(|level| AtomicU64::new(u64::from(level == 0))).into();
@@ -104,7 +104,7 @@ impl PageTree {
         root: PageId,
         table: TableId,
         by_level: &[u64],
-        stored: Stored,
+        stored: StoredSize,
     ) -> Self {
         let pages = std::array::from_fn(|_| AtomicU64::new(0)).into();
         let (cold_levels, sums) = (AtomicU64::new(0), StoredRecords::default());
@@ -146,7 +146,7 @@ impl PageTree {
     }
 
     /// Returns the number of records on its leaves, and the bytes of their keys and values.
-    pub(crate) fn stored(&self) -> Stored {
+    pub(crate) fn stored(&self) -> StoredSize {
         self.stored.sums()
     }
 
@@ -186,7 +186,7 @@ impl PageTree {
 
     /// Returns the needs of an operation: the path from the root to a page, and the given number of
     /// further pages. Includes one page more, for a concurrent split of the root.
-    pub(in crate::page) fn needs(&self, beside: usize) -> Needs {
-        Needs::new(self.levels() + 1 + beside)
+    pub(in crate::page) fn needs(&self, beside: usize) -> PageNeeds {
+        PageNeeds::new(self.levels() + 1 + beside)
     }
 }

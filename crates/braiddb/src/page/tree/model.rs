@@ -9,7 +9,7 @@ use loom::thread;
 
 use super::leaf::LeafView;
 use super::*;
-use crate::page::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
+use crate::page::layout::{KeySlot, MIN_PAGE_BYTES, SlotFlags};
 use crate::sched::run_now;
 
 const VALUE_BYTES: usize = 8;
@@ -18,20 +18,20 @@ const MUCH: usize = 200;
 const FRAMES: u32 = 4;
 
 fn put(tree: &PageTree, key: u8) {
-    let mut leaf = run_now(tree.latch(&[key], Room::value(VALUE_BYTES))).unwrap();
-    let Slot::Before(place) = leaf.find(&[key]) else { panic!("{key} is new") };
+    let mut leaf = run_now(tree.latch(&[key], LeafRoom::value(VALUE_BYTES))).unwrap();
+    let KeySlot::Before(place) = leaf.find(&[key]) else { panic!("{key} is new") };
     leaf.insert(place, &[key], &[key; VALUE_BYTES], SlotFlags::NONE);
 }
 
 fn get(tree: &PageTree, key: u8) -> Option<u8> {
     let key = [key];
     let read = tree.read(&key, |leaf, slot| match slot {
-        Slot::At(place) => {
+        KeySlot::At(place) => {
             let mut value = Vec::new();
             leaf.copy_value(place, &mut value);
             value.first().copied()
         }
-        Slot::Before(_) => None,
+        KeySlot::Before(_) => None,
     });
     run_now(read).unwrap()
 }
@@ -95,7 +95,7 @@ fn leaves(tree: PageTree, first_keys: u8) -> PageTree {
         right.page.format(&root.page.part(right.id().number(), &[30], None));
         right.page.insert(0, &[50], &[50], SlotFlags::NONE);
         let page = root.id().number();
-        root.page.format(&Format { level: 1, page, table: tree.table, low: &[], high: None });
+        root.page.format(&PageFormat { level: 1, page, table: tree.table, low: &[], high: None });
         root.page.insert_child(0, &[], left.id().number());
         root.page.insert_child(1, &[30], right.id().number());
         tree.count_pages(0, 1);
@@ -126,7 +126,7 @@ pub(in crate::page) fn beside(
 
 /// Splits the leaf with two keys between them.
 pub(in crate::page) fn split(tree: &PageTree) {
-    while tree.make_room(&[11], 0, &split::Wanted::Slot(Room::value(MUCH))).is_err() {}
+    while tree.make_room(&[11], 0, &split::EntryToFit::Slot(LeafRoom::value(MUCH))).is_err() {}
     assert_eq!(tree.pages_by_level(), [3, 1], "the leaf was split");
 }
 

@@ -1,12 +1,12 @@
 //! Non-suspending access to resident leaves.
 
-use super::descend::Target;
+use super::descend::DescentTarget;
 use super::leaf::LeafView;
 use super::{PageTree, start_again};
 use crate::latch::LatchVersion;
 use crate::page::error::Interrupted;
 use crate::page::frame::ResidentPage;
-use crate::page::layout::Slot;
+use crate::page::layout::KeySlot;
 use crate::page::map::PageId;
 
 impl PageTree {
@@ -17,13 +17,13 @@ impl PageTree {
     pub(crate) fn try_read_now<R>(
         &self,
         key: &[u8],
-        mut look: impl FnMut(LeafView<'_>, Slot) -> R,
+        mut look: impl FnMut(LeafView<'_>, KeySlot) -> R,
     ) -> Result<R, Interrupted> {
         loop {
             let result = self.path(key, 0).and_then(|path| {
                 let leaf = path.last().expect("a path ends in a leaf");
                 let page = leaf.page;
-                let slot = Slot::from_bound(page.page.lower_bound(page.shape(), key));
+                let slot = KeySlot::from_bound(page.page.lower_bound(page.shape(), key));
                 let result = look(LeafView::new(page), slot);
                 page.validate(leaf.version)?;
                 Ok(result)
@@ -56,7 +56,7 @@ impl PageTree {
     /// # Errors
     /// When an ancestor of the leaf, or the root, is not resident; never `Restart`.
     pub(in crate::page) fn leaf_id(&self, key: &[u8]) -> Result<PageId, Interrupted> {
-        let target = Target::Key(key);
+        let target = DescentTarget::Key(key);
         loop {
             let found = self.path_to(target, 1).and_then(|path| {
                 let last = path.last().expect("a path ends in a page");

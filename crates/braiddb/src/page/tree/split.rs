@@ -6,24 +6,24 @@
 
 use super::PageTree;
 use super::attached;
-use super::descend::Step;
-use super::leaf::Room;
+use super::descend::DescentStep;
+use super::leaf::LeafRoom;
 use crate::page::error::Interrupted;
 use crate::page::frame::{LatchedPage, ResidentPage};
-use crate::page::layout::{Format, KeyBytes, PageCopy, SplitPoint};
+use crate::page::layout::{KeyBytes, PageCopy, PageFormat, SplitPoint};
 use crate::page::space::NewPage;
 use crate::planted::{Bug, is_planted};
 
 /// Entry for which a page lacks room.
 #[derive(Debug)]
-pub(super) enum Wanted {
+pub(super) enum EntryToFit {
     /// The key's slot, in a leaf.
-    Slot(Room),
+    Slot(LeafRoom),
     /// A separator, in an inner page.
     Separator(KeyBytes),
 }
 
-impl Wanted {
+impl EntryToFit {
     fn is_on(&self, page: ResidentPage<'_>, key: &[u8]) -> bool {
         match self {
             Self::Slot(room) => room.is_on(page, key),
@@ -51,7 +51,7 @@ impl PageTree {
         &self,
         key: &[u8],
         level: u8,
-        wanted: &Wanted,
+        wanted: &EntryToFit,
     ) -> Result<(), Interrupted> {
         let path = self.path(key, level)?;
         let full = *path.last().expect("a path ends in a page");
@@ -60,7 +60,7 @@ impl PageTree {
         };
         match self.split(path[above], full, key, wanted, self.take_new()?)? {
             None => Ok(()),
-            Some(separator) => self.make_room(key, level + 1, &Wanted::Separator(separator)),
+            Some(separator) => self.make_room(key, level + 1, &EntryToFit::Separator(separator)),
         }
     }
 
@@ -77,10 +77,10 @@ impl PageTree {
     /// nothing.
     pub(super) fn split(
         &self,
-        above: Step<'_>,
-        full: Step<'_>,
+        above: DescentStep<'_>,
+        full: DescentStep<'_>,
         key: &[u8],
-        wanted: &Wanted,
+        wanted: &EntryToFit,
         [new]: [NewPage<'_>; 1],
     ) -> Result<Option<KeyBytes>, Interrupted> {
         let mut parent = above.page.acquire(above.version)?;
@@ -114,9 +114,9 @@ impl PageTree {
     /// Splits a root into two new children; the root keeps its id.
     fn split_root(
         &self,
-        full: Step<'_>,
+        full: DescentStep<'_>,
         key: &[u8],
-        wanted: &Wanted,
+        wanted: &EntryToFit,
         new: [NewPage<'_>; 2],
     ) -> Result<(), Interrupted> {
         let mut root = full.page.acquire(full.version)?;
@@ -134,7 +134,7 @@ impl PageTree {
         let (page, level) = (root.id().number(), root.page.level());
         let above = PageCopy::zeros(self.space.page_bytes());
         let (level_above, table) = (level + 1, self.table);
-        above.page().format(&Format { level: level_above, page, table, low: &[], high: None });
+        above.page().format(&PageFormat { level: level_above, page, table, low: &[], high: None });
         above.page().insert_child(0, &[], left.id().number());
         above.page().insert_child(1, &point.separator, right.id().number());
         root.page.copy_from(above.page());

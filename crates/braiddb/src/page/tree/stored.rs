@@ -16,17 +16,17 @@ const SHARDS: usize = 8;
 /// Invariant: the sum over all shards is correct whenever no leaf is latched. A single shard may be
 /// negative, because slots move to other pages.
 #[derive(Debug, Default)]
-pub(super) struct StoredRecords(Box<[CachePadded<Shard>; SHARDS]>);
+pub(super) struct StoredRecords(Box<[CachePadded<CounterShard>; SHARDS]>);
 
 #[derive(Debug, Default)]
-struct Shard {
+struct CounterShard {
     records: AtomicI64,
     bytes: AtomicI64,
 }
 
 /// Number of records, and the bytes of their keys and values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Stored {
+pub(crate) struct StoredSize {
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }
@@ -48,18 +48,18 @@ impl StoredRecords {
     }
 
     /// Adds the records of a tree that was created from existing leaves.
-    pub(super) fn add(&self, stored: Stored) {
+    pub(super) fn add(&self, stored: StoredSize) {
         // Relaxed: a statistic.
         self.0[0].records.fetch_add(stored.records as i64, Ordering::Relaxed);
         self.0[0].bytes.fetch_add(stored.bytes as i64, Ordering::Relaxed);
     }
 
     /// Returns the sums; approximate during concurrent writes.
-    pub(super) fn sums(&self) -> Stored {
-        let sum = |of: fn(&Shard) -> &AtomicI64| {
+    pub(super) fn sums(&self) -> StoredSize {
+        let sum = |of: fn(&CounterShard) -> &AtomicI64| {
             // Relaxed: a statistic.
             self.0.iter().map(|shard| of(shard).load(Ordering::Relaxed)).sum::<i64>().max(0) as u64
         };
-        Stored { records: sum(|shard| &shard.records), bytes: sum(|shard| &shard.bytes) }
+        StoredSize { records: sum(|shard| &shard.records), bytes: sum(|shard| &shard.bytes) }
     }
 }

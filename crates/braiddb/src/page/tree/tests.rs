@@ -11,7 +11,7 @@ use proptest::test_runner::TestCaseError;
 use super::leaf::LeafView;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
-use crate::page::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
+use crate::page::layout::{KeySlot, MIN_PAGE_BYTES, SlotFlags};
 use crate::sched::run_now;
 
 type Model = BTreeMap<Vec<u8>, u64>;
@@ -69,12 +69,12 @@ fn all(tree: &PageTree) -> Vec<(Vec<u8>, u64)> {
 
 fn get(tree: &PageTree, key: &[u8]) -> Option<u64> {
     let read = tree.read(key, |leaf, slot| match slot {
-        Slot::At(place) => {
+        KeySlot::At(place) => {
             let mut value = Vec::new();
             leaf.copy_value(place, &mut value);
             Some(value)
         }
-        Slot::Before(_) => None,
+        KeySlot::Before(_) => None,
     });
     run_now(read).unwrap().map(|value| number_in(&value))
 }
@@ -82,14 +82,14 @@ fn get(tree: &PageTree, key: &[u8]) -> Option<u64> {
 /// Inserts a key. If it exists, returns its value as the error.
 fn insert(tree: &PageTree, key: &[u8], number: u64) -> Result<(), u64> {
     let value = value_of(number);
-    let mut leaf = tree.try_latch(key, Room::value(value.len())).unwrap();
+    let mut leaf = tree.try_latch(key, LeafRoom::value(value.len())).unwrap();
     match leaf.find(key) {
-        Slot::At(place) => {
+        KeySlot::At(place) => {
             let mut value = Vec::new();
             leaf.copy_value(place, &mut value);
             Err(number_in(&value))
         }
-        Slot::Before(place) => {
+        KeySlot::Before(place) => {
             leaf.insert(place, key, &value, SlotFlags::NONE);
             Ok(())
         }
@@ -99,14 +99,14 @@ fn insert(tree: &PageTree, key: &[u8], number: u64) -> Result<(), u64> {
 /// Replaces the value of an existing key.
 fn update(tree: &PageTree, key: &[u8], number: u64) {
     let value = value_of(number);
-    let mut leaf = run_now(tree.latch(key, Room::value(value.len()))).unwrap();
-    let Slot::At(place) = leaf.find(key) else { panic!("it is there") };
+    let mut leaf = run_now(tree.latch(key, LeafRoom::value(value.len()))).unwrap();
+    let KeySlot::At(place) = leaf.find(key) else { panic!("it is there") };
     leaf.overwrite(place, &value, SlotFlags::NONE);
 }
 
 fn remove(tree: &PageTree, key: &[u8]) -> bool {
-    let mut leaf = tree.try_latch(key, Room::NONE).unwrap();
-    let Slot::At(place) = leaf.find(key) else { return false };
+    let mut leaf = tree.try_latch(key, LeafRoom::NONE).unwrap();
+    let KeySlot::At(place) = leaf.find(key) else { return false };
     leaf.remove(place);
     let is_sparse = leaf.is_sparse();
     drop(leaf);
@@ -244,8 +244,8 @@ fn loading_in_order_fills_pages() {
         let value = 7_u64.to_le_bytes();
         for number in 0..64_000u64 {
             let key = number.to_be_bytes();
-            let mut leaf = tree.try_latch(&key, Room::value(8)).unwrap();
-            let Slot::Before(place) = leaf.find(&key) else { panic!("{number} is new") };
+            let mut leaf = tree.try_latch(&key, LeafRoom::value(8)).unwrap();
+            let KeySlot::Before(place) = leaf.find(&key) else { panic!("{number} is new") };
             leaf.insert(place, &key, &value, SlotFlags::NONE);
         }
         tree.check_all();
@@ -265,9 +265,9 @@ fn frames_and_page_ids_that_are_used_up_are_told() {
             let mut kept = Vec::new();
             let refused = loop {
                 let key = (kept.len() as u64 * 7919 % 1000).to_be_bytes();
-                match run_now(tree.latch(&key, Room::value(8))) {
+                match run_now(tree.latch(&key, LeafRoom::value(8))) {
                     Ok(mut leaf) => {
-                        let Slot::Before(place) = leaf.find(&key) else { panic!("it is new") };
+                        let KeySlot::Before(place) = leaf.find(&key) else { panic!("it is new") };
                         leaf.insert(place, &key, &[0; 8], SlotFlags::NONE);
                         kept.push(key.to_vec());
                     }

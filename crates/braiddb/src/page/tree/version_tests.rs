@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::leaf::{LatchedLeaf, LeafView};
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
-use crate::memory::{Kind, MemoryCounters};
-use crate::page::layout::{MIN_PAGE_BYTES, Slot, SlotFlags};
+use crate::memory::{MemoryCounters, MemoryKind};
+use crate::page::layout::{KeySlot, MIN_PAGE_BYTES, SlotFlags};
 use crate::page::value::SlotValue;
 use crate::page::versions::{ChangeRef, Mapping};
 use crate::reclaim::Domain;
@@ -21,14 +21,14 @@ const LONG: usize = 32;
 
 fn place_of(leaf: &LatchedLeaf<'_>, key: &[u8]) -> usize {
     match leaf.find(key) {
-        Slot::At(place) => place,
-        Slot::Before(_) => panic!("{key:?} is there"),
+        KeySlot::At(place) => place,
+        KeySlot::Before(_) => panic!("{key:?} is there"),
     }
 }
 
 /// Replaces a record's value with a shorter one, in flight, and reserves bytes for the longer one.
 fn shrink(tree: &PageTree, key: &[u8], stamp: Stamp, memory: &MemoryCounters) -> ChangeRef {
-    let mut leaf = run_now(tree.latch(key, Room::NONE)).unwrap();
+    let mut leaf = run_now(tree.latch(key, LeafRoom::NONE)).unwrap();
     let (place, mut before) = (place_of(&leaf, key), Vec::new());
     leaf.copy_value(place, &mut before);
     // SAFETY: the leaf is latched, and the key has a slot on it.
@@ -45,7 +45,7 @@ fn shrink(tree: &PageTree, key: &[u8], stamp: Stamp, memory: &MemoryCounters) ->
 
 /// Rolls back that change.
 fn undo(tree: &PageTree, key: &[u8], status: &StatusTable) {
-    let mut leaf = run_now(tree.latch(key, Room::NONE)).unwrap();
+    let mut leaf = run_now(tree.latch(key, LeafRoom::NONE)).unwrap();
     let place = place_of(&leaf, key);
     // SAFETY: the leaf is latched.
     let chain = unsafe { Mapping::find(leaf.mapping(), key) };
@@ -110,13 +110,14 @@ fn what_is_undecided_can_be_undone_wherever_its_keys_have_gone() {
                 match (model.contains_key(&key), random.u8(0..4)) {
                     (false, _) => {
                         let value = vec![random.u8(..); random.usize(LONG - 8..=LONG)];
-                        let mut leaf = run_now(tree.latch(&key, Room::value(value.len()))).unwrap();
-                        let Slot::Before(place) = leaf.find(&key) else { panic!("it is new") };
+                        let mut leaf =
+                            run_now(tree.latch(&key, LeafRoom::value(value.len()))).unwrap();
+                        let KeySlot::Before(place) = leaf.find(&key) else { panic!("it is new") };
                         leaf.insert(place, &key, &value, SlotFlags::NONE);
                         model.insert(key, value);
                     }
                     (true, 0) if !is_changed => {
-                        let mut leaf = tree.try_latch(&key, Room::NONE).unwrap();
+                        let mut leaf = tree.try_latch(&key, LeafRoom::NONE).unwrap();
                         let place = place_of(&leaf, &key);
                         leaf.remove(place);
                         drop(leaf);
@@ -150,7 +151,7 @@ fn what_is_undecided_can_be_undone_wherever_its_keys_have_gone() {
             tree.check_all();
             assert!(content(&tree) == model, "seed {seed}");
             while me.turn() {}
-            assert_eq!(memory.bytes(Kind::Change), 0, "no chain, no table is left");
+            assert_eq!(memory.bytes(MemoryKind::Change), 0, "no chain, no table is left");
         }
     });
 }

@@ -29,22 +29,22 @@ use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use super::change::{Change, ChangeRef};
+use super::change::{ChainChange, ChangeRef};
 use crate::log::Lsn;
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::value::SlotValue;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::rid::TableId;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use crate::sync::{self, spin_loop, yield_thread};
-use crate::version::{Outcome, Stamp, StatusTable, Undecided, View, Visible};
+use crate::version::{Stamp, StatusTable, TransactionStatus, Undecided, View, Visibility};
 
 const LATCHED: u64 = 1;
 /// Reference of the mapping table; the reference of a change is 1.
 pub(super) const MAPPED: u32 = 1 << 31;
 /// Number of spins before the thread yields, because the holder may have been preempted.
-const SPINS: u32 = 100;
+const MAX_SPINS: u32 = 100;
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<ChainHeader>() == 24 && align_of::<ChainHeader>() == 8);
 
@@ -81,7 +81,7 @@ pub(crate) struct Chain<'a> {
 
 /// Guard of a chain's latch. Collectors take it without the page's latch, so it is held for a few
 /// instructions only, and its holder never waits.
-struct Latched<'a> {
+struct ChainGuard<'a> {
     chain: Chain<'a>,
     newest: Option<ChangeRef>,
 }
@@ -89,11 +89,11 @@ struct Latched<'a> {
 /// Start of a reader's walk along a chain: the newest change under the version of the page from
 /// which the value was copied.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Start<'o>(Option<Change<'o>>);
+pub(crate) struct WalkHead<'o>(Option<ChainChange<'o>>);
 
 /// Result of a reader's walk along a chain.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'o> {
+pub(crate) struct WalkEnd<'o> {
     pub(crate) value: SeenValue<'o>,
     /// Commit LSN of the value. `None` for the transaction's own write, and for a value that was
     /// already durable and visible to all.
@@ -114,18 +114,18 @@ pub(crate) enum SeenValue<'o> {
 
 /// Version that a write would replace.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Base<'a> {
+pub(crate) enum ChainBase<'a> {
     /// A version that is visible to all and durable.
     Settled,
     /// A change that the writer sees, committed at this LSN.
     Committed(Lsn),
     /// The writer's own newest change.
-    Own(Change<'a>),
+    Own(ChainChange<'a>),
 }
 
 /// Reason why a transaction may not write a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum WriteRefusal {
     /// Another transaction is writing it.
     Conflict,
     /// Another transaction wrote it, and committed at or after the writer's begin stamp.
@@ -135,7 +135,8 @@ pub(crate) enum Refusal {
 impl ChainRef {
     /// Allocates an empty chain with one reference, the mapping table's.
     pub(super) fn allocate(memory: &MemoryCounters, table: TableId, key: &[u8]) -> Self {
-        let block = memory.allocate(Kind::Change, Self::layout(key.len())).cast::<ChainHeader>();
+        let block =
+            memory.allocate(MemoryKind::Change, Self::layout(key.len())).cast::<ChainHeader>();
         let header = ChainHeader {
             head: AtomicU64::new(0),
             references: AtomicU32::new(MAPPED),
@@ -167,7 +168,7 @@ impl ChainRef {
     /// The contract of `release`.
     pub(super) unsafe fn release_by_mapping(self, memory: &MemoryCounters) {
         // SAFETY: the caller's contract.
-        if unsafe { self.take_back(MAPPED) } || is_planted(Bug::ChainFreedWithItsEntry) {
+        if unsafe { self.release_reference(MAPPED) } || is_planted(Bug::ChainFreedWithItsEntry) {
             // SAFETY: the last reference was released.
             unsafe { self.retire(memory) };
         }
@@ -180,7 +181,7 @@ impl ChainRef {
     /// counters.
     pub(super) unsafe fn release(self, memory: &MemoryCounters) {
         // SAFETY: the caller's contract.
-        if unsafe { self.take_back(1) } {
+        if unsafe { self.release_reference(1) } {
             // SAFETY: the last reference was released.
             unsafe { self.retire(memory) };
         }
@@ -190,7 +191,7 @@ impl ChainRef {
     ///
     /// # Safety
     /// The caller has the reference.
-    pub(super) unsafe fn take_back(self, reference: u32) -> bool {
+    pub(super) unsafe fn release_reference(self, reference: u32) -> bool {
         // SAFETY: the caller's reference.
         let references = &unsafe { self.get() }.header().references;
         // Release: everything done under this reference happens before the retirement by the holder
@@ -212,7 +213,7 @@ impl ChainRef {
         let layout = Self::layout(unsafe { self.get() }.key().len());
         // SAFETY: allocated by `allocate` with this layout. Nothing references it: the mapping
         // table's reference is released after the table's entry is removed, and no change is left.
-        unsafe { reclaim::retire_block(memory, Kind::Change, self.0.cast(), layout) }
+        unsafe { reclaim::retire_block(memory, MemoryKind::Change, self.0.cast(), layout) }
     }
 
     /// Frees the chain and its changes immediately.
@@ -234,7 +235,7 @@ impl ChainRef {
         }
         let layout = Self::layout(chain.key().len());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
-        unsafe { memory.free(Kind::Change, self.0.cast(), layout) }
+        unsafe { memory.free(MemoryKind::Change, self.0.cast(), layout) }
     }
 
     pub(super) fn word(self) -> u64 {
@@ -288,9 +289,9 @@ impl<'a> Chain<'a> {
 
     /// Returns the start of a reader's walk. Called between the two checks of the page's version,
     /// together with the copy of the value.
-    pub(super) fn start(self, _operation: &'a OperationGuard) -> Start<'a> {
+    pub(super) fn start(self, _operation: &'a OperationGuard) -> WalkHead<'a> {
         // SAFETY: linked when it was loaded, under the guard.
-        Start(self.newest().map(|newest| unsafe { newest.get() }))
+        WalkHead(self.newest().map(|newest| unsafe { newest.get() }))
     }
 
     /// Returns whether the chain has no changes. The caller has the page latched, so no change is
@@ -301,26 +302,26 @@ impl<'a> Chain<'a> {
 
     /// Returns a guard without taking the latch; for planted bugs.
     #[cold]
-    fn latch_not(self) -> Latched<'a> {
-        Latched { chain: self, newest: self.newest() }
+    fn latch_not(self) -> ChainGuard<'a> {
+        ChainGuard { chain: self, newest: self.newest() }
     }
 
-    fn latch(self) -> Latched<'a> {
+    fn latch(self) -> ChainGuard<'a> {
         let head = &self.header().head;
         let mut spins = 0;
         loop {
             // Relaxed: the exchange below is what counts.
             let word = head.load(Ordering::Relaxed);
-            // Acquire pairs with the Release in the drop of `Latched`: the last holder's stores are
+            // Acquire pairs with the Release in the drop of `ChainGuard`: the last holder's stores are
             // visible.
             let (success, failure) = (Ordering::Acquire, Ordering::Relaxed);
             if word & LATCHED == 0
                 && head.compare_exchange_weak(word, word | LATCHED, success, failure).is_ok()
             {
-                return Latched { chain: self, newest: ChangeRef::from_word(word) };
+                return ChainGuard { chain: self, newest: ChangeRef::from_word(word) };
             }
             spins += 1;
-            if spins % SPINS == 0 || cfg!(loom) {
+            if spins % MAX_SPINS == 0 || cfg!(loom) {
                 yield_thread();
             } else {
                 spin_loop();
@@ -411,31 +412,33 @@ impl<'a> Chain<'a> {
         self,
         view: View<'_>,
         _operation: &'o OperationGuard,
-    ) -> Result<Base<'o>, Refusal> {
+    ) -> Result<ChainBase<'o>, WriteRefusal> {
         // SAFETY: linked when it was loaded, under the guard.
         let Some(newest) = self.newest().map(|newest| unsafe { newest.get::<'o>() }) else {
-            return Ok(Base::Settled);
+            return Ok(ChainBase::Settled);
         };
         loop {
             let stamp = newest.stamp();
             let committed = match stamp.name() {
                 None => stamp.lsn().expect("not in flight"),
-                Some(name) if name == view.me => return Ok(Base::Own(newest)),
+                Some(name) if name == view.me => return Ok(ChainBase::Own(newest)),
                 Some(name) => match view.status.outcome(name) {
-                    Outcome::Committed(lsn) => lsn,
-                    Outcome::Stale => continue,
-                    Outcome::Active | Outcome::Committing(_) | Outcome::Aborted => {
-                        return Err(Refusal::Conflict);
+                    TransactionStatus::Committed(lsn) => lsn,
+                    TransactionStatus::Stale => continue,
+                    TransactionStatus::Active
+                    | TransactionStatus::Committing(_)
+                    | TransactionStatus::Aborted => {
+                        return Err(WriteRefusal::Conflict);
                     }
                 },
             };
             return if committed < view.begin {
-                Ok(Base::Committed(committed))
+                Ok(ChainBase::Committed(committed))
             } else if stamp == Stamp::ABORTED {
                 // The transaction has just aborted.
-                Err(Refusal::Conflict)
+                Err(WriteRefusal::Conflict)
             } else {
-                Err(Refusal::Newer)
+                Err(WriteRefusal::Newer)
             };
         }
     }
@@ -443,7 +446,8 @@ impl<'a> Chain<'a> {
     /// Cuts off the newest change committed before `horizon` and all older ones.
     pub(super) fn cut(self, horizon: Lsn) {
         let mut latched = self.latch();
-        let is_due = |change: Change<'_>| change.stamp().lsn().is_some_and(|lsn| lsn < horizon);
+        let is_due =
+            |change: ChainChange<'_>| change.stamp().lsn().is_some_and(|lsn| lsn < horizon);
         let Some(newest) = latched.newest else { return };
         // SAFETY: linked, and only the holder of the latch unlinks it; the same holds for the
         // changes that follow.
@@ -491,7 +495,7 @@ impl<'a> Chain<'a> {
     }
 }
 
-impl Drop for Latched<'_> {
+impl Drop for ChainGuard<'_> {
     fn drop(&mut self) {
         let word = self.newest.map_or(0, ChangeRef::word);
         // Release pairs with the Acquire in `latch` and in `newest`.
@@ -499,7 +503,7 @@ impl Drop for Latched<'_> {
     }
 }
 
-impl<'o> Start<'o> {
+impl<'o> WalkHead<'o> {
     /// Start for a record without a chain.
     pub(crate) const NONE: Self = Self(None);
 
@@ -508,15 +512,15 @@ impl<'o> Start<'o> {
     /// # Errors
     /// While another worker decides the outcome of a change; the caller then reads the record
     /// again.
-    pub(crate) fn see(self, view: View<'_>) -> Result<Seen<'o>, Undecided> {
+    pub(crate) fn see(self, view: View<'_>) -> Result<WalkEnd<'o>, Undecided> {
         let (mut value, mut below_newer) = (SeenValue::OnPage, false);
         let mut next = self.0;
         while let Some(change) = next {
             let (committed, own) = match view.sees(|| change.stamp()) {
                 None => return Err(Undecided),
-                Some(Visible::Own) => (None, true),
-                Some(Visible::Committed(lsn)) => (Some(lsn), false),
-                Some(Visible::No) => {
+                Some(Visibility::Own) => (None, true),
+                Some(Visibility::Committed(lsn)) => (Some(lsn), false),
+                Some(Visibility::No) => {
                     below_newer = below_newer || is_committed(change, view.status);
                     value = SeenValue::Before(change.before());
                     // SAFETY: linked when it is loaded, under the guard with lifetime `'o`.
@@ -524,9 +528,9 @@ impl<'o> Start<'o> {
                     continue;
                 }
             };
-            return Ok(Seen { value, committed, own, below_newer });
+            return Ok(WalkEnd { value, committed, own, below_newer });
         }
-        Ok(Seen { value, committed: None, own: false, below_newer })
+        Ok(WalkEnd { value, committed: None, own: false, below_newer })
     }
 
     /// Calls `each` with the before-image of every change, newest first.
@@ -541,26 +545,30 @@ impl<'o> Start<'o> {
 }
 
 /// Returns whether the transaction of a change has aborted.
-fn is_aborted(change: Change<'_>, status: &StatusTable) -> bool {
+fn is_aborted(change: ChainChange<'_>, status: &StatusTable) -> bool {
     loop {
         let stamp = change.stamp();
         let Some(name) = stamp.name() else { return stamp == Stamp::ABORTED };
         match status.outcome(name) {
-            Outcome::Aborted => return true,
-            Outcome::Stale => {}
-            Outcome::Active | Outcome::Committing(_) | Outcome::Committed(_) => return false,
+            TransactionStatus::Aborted => return true,
+            TransactionStatus::Stale => {}
+            TransactionStatus::Active
+            | TransactionStatus::Committing(_)
+            | TransactionStatus::Committed(_) => return false,
         }
     }
 }
 
-fn is_committed(change: Change<'_>, status: &StatusTable) -> bool {
+fn is_committed(change: ChainChange<'_>, status: &StatusTable) -> bool {
     loop {
         let stamp = change.stamp();
         let Some(name) = stamp.name() else { return stamp != Stamp::ABORTED };
         match status.outcome(name) {
-            Outcome::Committed(_) => return true,
-            Outcome::Stale => {}
-            Outcome::Active | Outcome::Committing(_) | Outcome::Aborted => return false,
+            TransactionStatus::Committed(_) => return true,
+            TransactionStatus::Stale => {}
+            TransactionStatus::Active
+            | TransactionStatus::Committing(_)
+            | TransactionStatus::Aborted => return false,
         }
     }
 }

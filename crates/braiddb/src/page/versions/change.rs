@@ -21,7 +21,7 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use super::chain::ChainRef;
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::layout::WORD_BYTES;
 use crate::page::value::SlotValue;
 use crate::planted::{Bug, is_planted};
@@ -61,7 +61,7 @@ unsafe impl Sync for ChangeRef {}
 
 /// A change that stays allocated for `'a`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Change<'a> {
+pub(crate) struct ChainChange<'a> {
     pointer: NonNull<ChangeHeader>,
     held: PhantomData<&'a ChangeHeader>,
 }
@@ -86,7 +86,7 @@ impl ChangeRef {
         let length = value.value_bytes() as u32 | marks;
         let (stamp, next) = (AtomicU64::new(stamp.bits()), AtomicU64::new(0));
         let layout = Self::layout(value.cell_bytes());
-        let block = memory.allocate(Kind::Change, layout).cast::<ChangeHeader>();
+        let block = memory.allocate(MemoryKind::Change, layout).cast::<ChangeHeader>();
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header and value.
         unsafe {
             block.write(ChangeHeader { stamp, next, chain, length, position });
@@ -103,8 +103,8 @@ impl ChangeRef {
     /// # Safety
     /// The change is not retired for `'a`. Or it was linked when the holder of an operation guard
     /// that lasts for `'a` loaded the link.
-    pub(crate) unsafe fn get<'a>(self) -> Change<'a> {
-        Change { pointer: self.0, held: PhantomData }
+    pub(crate) unsafe fn get<'a>(self) -> ChainChange<'a> {
+        ChainChange { pointer: self.0, held: PhantomData }
     }
 
     /// Frees the change after no operation can hold it any more.
@@ -119,7 +119,7 @@ impl ChangeRef {
         // SAFETY: allocated as long as this thread does not turn (the caller's contract).
         let layout = Self::layout(unsafe { self.get() }.cell_bytes());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
-        unsafe { reclaim::retire_block(memory, Kind::Change, self.0.cast(), layout) }
+        unsafe { reclaim::retire_block(memory, MemoryKind::Change, self.0.cast(), layout) }
     }
 
     /// Frees the change immediately.
@@ -130,7 +130,7 @@ impl ChangeRef {
         // SAFETY: allocated until here (the caller's contract).
         let layout = Self::layout(unsafe { self.get() }.cell_bytes());
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
-        unsafe { memory.free(Kind::Change, self.0.cast(), layout) }
+        unsafe { memory.free(MemoryKind::Change, self.0.cast(), layout) }
     }
 
     /// Returns the address as a link word.
@@ -150,7 +150,7 @@ impl ChangeRef {
     }
 }
 
-impl<'a> Change<'a> {
+impl<'a> ChainChange<'a> {
     fn header(self) -> &'a ChangeHeader {
         // SAFETY: a header's first word is its stamp.
         unsafe { sync::assert_not_freed(self.pointer.as_ptr().cast()) };
@@ -188,12 +188,12 @@ impl<'a> Change<'a> {
     /// alone.
     pub(crate) fn memory_bytes(self) -> u64 {
         /// A chain's header, and an entry of a mapping table that is half full.
-        const LEADS_TO_IT: usize = 24 + 2 * 16;
+        const OVERHEAD_BYTES: usize = 24 + 2 * 16;
         // SAFETY: the chain exists as long as the change is not retired.
         let key = unsafe { self.chain().get() }.key().len();
         (size_of::<ChangeHeader>()
             + self.before().map_or(0, SlotValue::cell_bytes)
-            + LEADS_TO_IT
+            + OVERHEAD_BYTES
             + key) as u64
     }
 

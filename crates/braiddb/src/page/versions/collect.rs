@@ -86,7 +86,7 @@ impl ChangeRef {
         // SAFETY: unlinked above or earlier.
         unsafe { self.free(memory) };
         // SAFETY: the change's reference.
-        if unsafe { chain.take_back(1) } {
+        if unsafe { chain.release_reference(1) } {
             // SAFETY: the last reference was released; the chain has no changes.
             unsafe { chain.free(memory) };
         }
@@ -135,7 +135,7 @@ impl ChangeRef {
         // SAFETY: unlinked above or earlier.
         unsafe { self.free(memory) };
         // SAFETY: the change's reference.
-        if unsafe { chain.take_back(1) } {
+        if unsafe { chain.release_reference(1) } {
             // SAFETY: the last reference was released; the chain has no changes.
             unsafe { chain.free(memory) };
         }

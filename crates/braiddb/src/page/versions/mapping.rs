@@ -15,8 +15,8 @@
 use std::alloc::Layout;
 use std::ptr::NonNull;
 
-use super::chain::{Chain, ChainRef, Start};
-use crate::memory::{Kind, MemoryCounters};
+use super::chain::{Chain, ChainRef, WalkHead};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, OperationGuard};
 use crate::rid::TableId;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -39,15 +39,15 @@ struct MappingHeader {
 
 #[derive(Debug)]
 #[repr(C)]
-struct Entry {
+struct MappingEntry {
     /// The chain, or 0.
     chain: AtomicU64,
     hash: AtomicU64,
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<MappingHeader>() == 24 && size_of::<Entry>() == 16);
-const _: () = assert!(size_of::<MappingHeader>().is_multiple_of(align_of::<Entry>()));
+const _: () = assert!(size_of::<MappingHeader>() == 24 && size_of::<MappingEntry>() == 16);
+const _: () = assert!(size_of::<MappingHeader>().is_multiple_of(align_of::<MappingEntry>()));
 
 /// A mapping table, referenced by the word in its page's frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,22 +75,23 @@ impl Mapping {
             (chains * QUARTERS).div_ceil(QUARTERS - 1).next_power_of_two().max(MIN_ENTRIES);
         // SAFETY: the database's, which outlives its tables.
         let counters = unsafe { memory.as_ref() };
-        let block = counters.allocate(Kind::Change, Self::layout(entries)).cast::<MappingHeader>();
+        let block =
+            counters.allocate(MemoryKind::Change, Self::layout(entries)).cast::<MappingHeader>();
         // SAFETY: the block is fresh, unshared, aligned for a header and holds header and entries.
         unsafe {
             block.write(MappingHeader { memory, entries, used: AtomicU64::new(0) });
-            let first = block.add(1).cast::<Entry>();
+            let first = block.add(1).cast::<MappingEntry>();
             for number in 0..entries {
                 first
                     .add(number)
-                    .write(Entry { chain: AtomicU64::new(0), hash: AtomicU64::new(0) });
+                    .write(MappingEntry { chain: AtomicU64::new(0), hash: AtomicU64::new(0) });
             }
         }
         Self(block)
     }
 
     fn layout(entries: usize) -> Layout {
-        let bytes = size_of::<MappingHeader>() + entries * size_of::<Entry>();
+        let bytes = size_of::<MappingHeader>() + entries * size_of::<MappingEntry>();
         Layout::from_size_align(bytes, align_of::<MappingHeader>()).expect("pages hold few records")
     }
 
@@ -99,11 +100,11 @@ impl Mapping {
         unsafe { self.0.as_ref() }
     }
 
-    fn entries(&self) -> &[Entry] {
+    fn entries(&self) -> &[MappingEntry] {
         // SAFETY: `allocate` placed this many entries right after the header, in one block.
         unsafe {
             std::slice::from_raw_parts(
-                self.0.add(1).cast::<Entry>().as_ptr(),
+                self.0.add(1).cast::<MappingEntry>().as_ptr(),
                 self.header().entries,
             )
         }
@@ -151,10 +152,10 @@ impl Mapping {
         word: u64,
         key: &[u8],
         operation: &'o OperationGuard,
-    ) -> Start<'o> {
+    ) -> WalkHead<'o> {
         // SAFETY: the caller's contract.
-        let Some(mapping) = (unsafe { Self::from_word(word) }) else { return Start::NONE };
-        let Some(chain) = mapping.chain(key) else { return Start::NONE };
+        let Some(mapping) = (unsafe { Self::from_word(word) }) else { return WalkHead::NONE };
+        let Some(chain) = mapping.chain(key) else { return WalkHead::NONE };
         // SAFETY: found under the guard.
         unsafe { chain.reference().get::<'o>() }.start(operation)
     }
@@ -247,7 +248,7 @@ impl Mapping {
         let layout = Self::layout(self.header().entries);
         // SAFETY: allocated by `allocate` with this layout and these counters. The caller replaces
         // the word that references it while it has the page latched, and retires it once.
-        unsafe { reclaim::retire_block(self.memory(), Kind::Change, self.0.cast(), layout) }
+        unsafe { reclaim::retire_block(self.memory(), MemoryKind::Change, self.0.cast(), layout) }
     }
 
     /// Calls `each` with the keys of all chains.
@@ -312,7 +313,7 @@ impl Mapping {
         mapping.each(|_, chain| unsafe { chain.free(memory) });
         let layout = Self::layout(mapping.header().entries);
         // SAFETY: allocated by `allocate` with this layout; the rest is the caller's contract.
-        unsafe { memory.free(Kind::Change, mapping.0.cast(), layout) }
+        unsafe { memory.free(MemoryKind::Change, mapping.0.cast(), layout) }
     }
 }
 

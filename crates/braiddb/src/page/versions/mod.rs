@@ -13,7 +13,7 @@ mod test_page;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(crate) use chain::{Base, Refusal, Seen, SeenValue, Start};
+pub(crate) use chain::{ChainBase, SeenValue, WalkEnd, WalkHead, WriteRefusal};
 pub(crate) use change::ChangeRef;
 pub(crate) use collect::LeftChain;
 pub(crate) use mapping::{

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use super::chain::{Base, Refusal, Seen, SeenValue};
+use super::chain::{ChainBase, SeenValue, WalkEnd, WriteRefusal};
 use super::change::ChangeRef;
 use super::mapping::Mapping;
-use crate::latch::{Latch, Latched};
+use crate::latch::{Latch, LatchGuard};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::page::value::SlotValue;
@@ -35,7 +35,7 @@ pub(super) struct TestPage {
 
 /// Result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct FoundRecord {
     pub(super) value: Option<u64>,
     pub(super) committed: Option<Lsn>,
     pub(super) below_newer: bool,
@@ -71,7 +71,7 @@ impl TestPage {
     }
 
     /// Latches the page for a change.
-    pub(super) fn latch(&self) -> Latched<'_> {
+    pub(super) fn latch(&self) -> LatchGuard<'_> {
         loop {
             let version = self.latch.version().expect("never obsolete");
             if let Ok(mut latched) = self.latch.acquire(version) {
@@ -87,7 +87,7 @@ impl TestPage {
         self.mapping.load(Ordering::Acquire)
     }
 
-    fn set_word(&self, _latched: &Latched<'_>, word: u64) {
+    fn set_word(&self, _latched: &LatchGuard<'_>, word: u64) {
         // Release pairs with the Acquire in `word`.
         self.mapping.store(word, Ordering::Release);
     }
@@ -110,7 +110,7 @@ impl TestPage {
         key: u8,
         view: View<'_>,
         operation: &OperationGuard,
-    ) -> Result<Found, Undecided> {
+    ) -> Result<FoundRecord, Undecided> {
         let Ok(version) = self.latch.version() else { return Err(Undecided) };
         let value = self.slot(key);
         // SAFETY: loaded with Acquire under the guard.
@@ -124,13 +124,13 @@ impl TestPage {
         } else {
             start
         };
-        let Seen { value: seen, committed, own, below_newer } = start.see(view)?;
+        let WalkEnd { value: seen, committed, own, below_newer } = start.see(view)?;
         assert!(!own || committed.is_none() && seen == SeenValue::OnPage);
         let value = match seen {
             SeenValue::OnPage => value,
             SeenValue::Before(before) => before.map(number_of),
         };
-        Ok(Found { value, committed, below_newer })
+        Ok(FoundRecord { value, committed, below_newer })
     }
 
     /// Writes a record, if the transaction may. Returns the new change, or `None` if the
@@ -141,7 +141,7 @@ impl TestPage {
         value: Option<u64>,
         view: View<'_>,
         push_always: bool,
-    ) -> Result<Option<ChangeRef>, Refusal> {
+    ) -> Result<Option<ChangeRef>, WriteRefusal> {
         let operation = reclaim::enter();
         let latched = self.latch();
         self.roll_back(&latched, key);
@@ -150,13 +150,13 @@ impl TestPage {
             // SAFETY: latched, and rolled back just now.
             let base = unsafe { chain.base(view, &operation) }?;
             match base {
-                Base::Own(change) if !push_always => {
+                ChainBase::Own(change) if !push_always => {
                     assert_eq!(change.stamp(), Stamp::in_flight(view.me));
                     self.set_slot(key, value);
                     return Ok(None);
                 }
-                Base::Committed(lsn) => assert!(lsn < view.begin),
-                Base::Own(_) | Base::Settled => {}
+                ChainBase::Committed(lsn) => assert!(lsn < view.begin),
+                ChainBase::Own(_) | ChainBase::Settled => {}
             }
         }
         // SAFETY: latched.
@@ -175,7 +175,7 @@ impl TestPage {
     }
 
     /// Rolls back what aborted transactions wrote to a record.
-    pub(super) fn roll_back(&self, _latched: &Latched<'_>, key: u8) {
+    pub(super) fn roll_back(&self, _latched: &LatchGuard<'_>, key: u8) {
         // SAFETY: latched.
         let Some(chain) = (unsafe { Mapping::find(self.word(), &[key]) }) else { return };
         // SAFETY: latched.
@@ -215,7 +215,7 @@ impl TestPage {
 
     /// Creates an empty chain for a key.
     #[cfg(loom)]
-    pub(super) fn make_chain(&self, latched: &Latched<'_>, key: u8) {
+    pub(super) fn make_chain(&self, latched: &LatchGuard<'_>, key: u8) {
         // SAFETY: latched.
         let (_, word) = unsafe { Mapping::find_or_make(self.word(), &self.memory, TABLE, &[key]) };
         self.set_word(latched, word);

@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::chain::Refusal;
+use super::chain::WriteRefusal;
 use super::change::ChangeRef;
 use super::mapping::{Mapping, merge_mappings, reserved_bytes, split_mapping};
-use super::test_page::{Found, TABLE, TestPage};
+use super::test_page::{FoundRecord, TABLE, TestPage};
 use crate::common::{PART_SECONDS, with_limit};
 use crate::log::Lsn;
-use crate::memory::{Kind, MemoryCounters};
+use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::value::SlotValue;
 use crate::reclaim::{self, Participation};
 use crate::sync::Mutex;
@@ -33,7 +33,7 @@ fn assert_all_freed(page: &TestPage, me: &Participation) {
     page.prune();
     while me.turn() {}
     assert_eq!(page.word(), 0, "no chain is left");
-    assert_eq!(page.memory.bytes(Kind::Change), 0);
+    assert_eq!(page.memory.bytes(MemoryKind::Change), 0);
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn each_snapshot_sees_its_own_time() {
 }
 
 #[test]
-fn an_abort_takes_back_what_was_written() {
+fn an_abort_rolls_back_writes() {
     with_limit(PART_SECONDS, |_| {
         let (page, me) = page(&[Some(1), None]);
         let (name, other) = (page.status.begin(0, 0), page.status.begin(0, 1));
@@ -135,15 +135,15 @@ fn first_updater_wins() {
         let begin = page.tail();
         let change = page.write(0, Some(2), page.view(begin, name), false).unwrap().unwrap();
         let refused = page.write(0, Some(3), page.view(begin, late), false);
-        assert!(matches!(refused, Err(Refusal::Conflict)), "{refused:?}");
+        assert!(matches!(refused, Err(WriteRefusal::Conflict)), "{refused:?}");
         let lsn = page.commit(name, &[(0, change)]);
         let refused = page.write(0, Some(3), page.view(begin, late), false);
-        assert!(matches!(refused, Err(Refusal::Newer)), "{refused:?}");
+        assert!(matches!(refused, Err(WriteRefusal::Newer)), "{refused:?}");
         let operation = reclaim::enter();
         let seen = page.read(0, page.view(begin, late), &operation).unwrap();
-        assert_eq!(seen, Found { value: Some(1), committed: None, below_newer: true });
+        assert_eq!(seen, FoundRecord { value: Some(1), committed: None, below_newer: true });
         let seen = page.read(0, page.view(page.tail(), late), &operation).unwrap();
-        assert_eq!(seen, Found { value: Some(2), committed: Some(lsn), below_newer: false });
+        assert_eq!(seen, FoundRecord { value: Some(2), committed: Some(lsn), below_newer: false });
         drop(operation);
         let again = page.write(0, Some(3), page.view(page.tail(), late), false).unwrap().unwrap();
         page.status.aborted(late);
@@ -227,10 +227,10 @@ fn a_page_that_is_given_up_takes_its_chains_with_it() {
         for key in [0, 1, 1] {
             page.write(key, Some(5), page.view(page.tail(), name), true).unwrap().unwrap();
         }
-        assert!(page.memory.bytes(Kind::Change) > 0);
+        assert!(page.memory.bytes(MemoryKind::Change) > 0);
         // SAFETY: the page is no longer used.
         unsafe { Mapping::free(page.word()) };
-        assert_eq!(page.memory.bytes(Kind::Change), 0);
+        assert_eq!(page.memory.bytes(MemoryKind::Change), 0);
     });
 }
 
@@ -417,6 +417,6 @@ fn stress_every_snapshot_sees_what_was_committed_before_it() {
         assert_eq!(page.word(), 0);
         drop(me);
         page.domain.drain();
-        assert_eq!(page.memory.bytes(Kind::Change), 0);
+        assert_eq!(page.memory.bytes(MemoryKind::Change), 0);
     });
 }

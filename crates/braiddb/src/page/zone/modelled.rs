@@ -18,11 +18,11 @@ pub(in crate::page) const RUN_SLOTS: usize = 1;
 #[derive(Debug)]
 pub(in crate::page) struct Zones {
     slot_bytes: usize,
-    slots: ModelMutex<Vec<Slot>>,
+    slots: ModelMutex<Vec<ModelSlot>>,
 }
 
 #[derive(Debug, Default)]
-struct Slot {
+struct ModelSlot {
     bytes: Vec<u8>,
     is_taken: bool,
     is_listed: bool,
@@ -30,14 +30,14 @@ struct Slot {
 
 /// A place that the holder may write to.
 #[derive(Debug)]
-pub(in crate::page) struct Run {
+pub(in crate::page) struct PlaceRun {
     zones: Arc<Zones>,
     slot: u64,
     is_kept: ModelMutex<bool>,
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct HolesFrom;
+pub(crate) struct HoleSearch;
 
 pub(crate) fn remove_zones(_files: &LogFiles) -> Result<(), LogError> {
     Ok(())
@@ -101,16 +101,17 @@ impl Zones {
         then(Ok(buffer));
     }
 
-    pub(in crate::page) fn take(self: &Arc<Self>, _most: usize) -> Result<Run, LogError> {
+    pub(in crate::page) fn take(self: &Arc<Self>, _most: usize) -> Result<PlaceRun, LogError> {
         let mut slots = self.slots.lock();
-        let is_free = |slot: &Slot| !slot.is_taken && !slot.is_listed;
+        let is_free = |slot: &ModelSlot| !slot.is_taken && !slot.is_listed;
         let slot = slots.iter().position(is_free).unwrap_or(slots.len());
         if slot == slots.len() {
-            slots.push(Slot::default());
+            slots.push(ModelSlot::default());
         }
-        slots[slot] = Slot { bytes: vec![0; self.slot_bytes], is_taken: true, is_listed: false };
+        slots[slot] =
+            ModelSlot { bytes: vec![0; self.slot_bytes], is_taken: true, is_listed: false };
         let is_kept = ModelMutex::new(false);
-        Ok(Run { zones: self.clone(), slot: slot as u64, is_kept })
+        Ok(PlaceRun { zones: self.clone(), slot: slot as u64, is_kept })
     }
 
     pub(in crate::page) fn free(&self, slot: u64) {
@@ -142,9 +143,9 @@ impl Zones {
 
     pub(in crate::page) fn publish(&self, _may_be: bool) {}
 
-    pub(in crate::page) fn give_back(&self) {}
+    pub(in crate::page) fn release(&self) {}
 
-    pub(in crate::page) fn give_back_between(&self, _: &mut HolesFrom, _keep: u64) -> Option<u64> {
+    pub(in crate::page) fn release_holes(&self, _: &mut HoleSearch, _keep: u64) -> Option<u64> {
         None
     }
 
@@ -161,7 +162,7 @@ impl Zones {
     }
 }
 
-impl Run {
+impl PlaceRun {
     pub(in crate::page) fn len(&self) -> usize {
         1
     }
@@ -190,7 +191,7 @@ impl Run {
     }
 }
 
-impl Drop for Run {
+impl Drop for PlaceRun {
     fn drop(&mut self) {
         if !*self.is_kept.lock() {
             self.zones.free(self.slot);

@@ -24,7 +24,7 @@ const REGIONS_PER_WORD: u32 = u64::BITS / RUN_SLOTS as u32;
 
 /// User of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TakenBy {
+pub(super) enum PlaceUser {
     /// A page or a write.
     Live,
     /// The published checkpoint.
@@ -35,7 +35,7 @@ pub(super) enum TakenBy {
 
 const KINDS: usize = 3;
 /// Index after those kinds: the place has disk blocks.
-const BACKED: usize = KINDS;
+const BACKED_INDEX: usize = KINDS;
 
 /// Bit maps of taken places.
 #[derive(Debug)]
@@ -70,18 +70,18 @@ impl Places {
     }
 
     /// Returns whether `by` takes a place.
-    pub(super) fn is(&self, place: u64, by: TakenBy) -> bool {
+    pub(super) fn is(&self, place: u64, by: PlaceUser) -> bool {
         let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
         self.taken[word][by as usize] & bit != 0
     }
 
     /// Returns whether `by` takes any place.
-    pub(super) fn has_any(&self, by: TakenBy) -> bool {
+    pub(super) fn has_any(&self, by: PlaceUser) -> bool {
         self.taken.iter().any(|word| word[by as usize] != 0)
     }
 
     /// Returns the places that `by` takes, as ranges of adjacent places.
-    pub(super) fn runs_of(&self, by: TakenBy) -> Vec<Range<u64>> {
+    pub(super) fn runs_of(&self, by: PlaceUser) -> Vec<Range<u64>> {
         let mut runs = Vec::<Range<u64>>::new();
         for place in (0..SLOTS).filter(|place| self.is(*place, by)) {
             match runs.last_mut() {
@@ -93,7 +93,7 @@ impl Places {
     }
 
     /// Records whether `by` takes a place.
-    pub(super) fn set(&mut self, place: u64, by: TakenBy, is: bool) {
+    pub(super) fn set(&mut self, place: u64, by: PlaceUser, is: bool) {
         let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
         let before = self.free_word(word) & bit;
         let bits = &mut self.taken[word][by as usize];
@@ -105,8 +105,8 @@ impl Places {
         let after = self.free_word(word) & bit;
         if before != 0 && after == 0 {
             self.free -= 1;
-            self.backed -= u64::from(self.taken[word][BACKED] & bit != 0);
-            self.taken[word][BACKED] |= bit;
+            self.backed -= u64::from(self.taken[word][BACKED_INDEX] & bit != 0);
+            self.taken[word][BACKED_INDEX] |= bit;
         } else if before == 0 && after != 0 {
             self.free += 1;
             self.backed += 1;
@@ -122,26 +122,29 @@ impl Places {
                 (word as u64 + 1) * WORD_SLOTS - u64::from(bits(word).leading_zeros())
             })
         };
-        (behind_last(&|word| !self.free_word(word)), behind_last(&|word| self.taken[word][BACKED]))
+        (
+            behind_last(&|word| !self.free_word(word)),
+            behind_last(&|word| self.taken[word][BACKED_INDEX]),
+        )
     }
 
     /// Records that these places have disk blocks.
     pub(super) fn note_backed(&mut self, places: Range<u64>) {
         for place in places.start..places.end.min(SLOTS) {
             let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
-            if self.taken[word][BACKED] & bit == 0 {
-                self.taken[word][BACKED] |= bit;
+            if self.taken[word][BACKED_INDEX] & bit == 0 {
+                self.taken[word][BACKED_INDEX] |= bit;
                 self.backed += u64::from(self.free_word(word) & bit != 0);
             }
         }
     }
 
     /// Records that the disk blocks of these places, all free, were deallocated.
-    pub(super) fn note_given_back(&mut self, places: Range<u64>) {
+    pub(super) fn note_released(&mut self, places: Range<u64>) {
         for place in places {
             let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
-            if self.taken[word][BACKED] & bit != 0 {
-                self.taken[word][BACKED] &= !bit;
+            if self.taken[word][BACKED_INDEX] & bit != 0 {
+                self.taken[word][BACKED_INDEX] &= !bit;
                 self.backed -= u64::from(self.free_word(word) & bit != 0);
             }
         }
@@ -149,7 +152,7 @@ impl Places {
 
     /// Returns the first range of at least `least` adjacent free places with disk blocks in a word.
     pub(super) fn backed_in_word(&self, word: usize, least: u32) -> Option<Range<u64>> {
-        let mut left = self.free_word(word) & self.taken[word][BACKED];
+        let mut left = self.free_word(word) & self.taken[word][BACKED_INDEX];
         while left != 0 {
             let start = left.trailing_zeros();
             let count = (left >> start).trailing_ones();
@@ -185,7 +188,7 @@ impl Places {
             self.taken[word][1..KINDS].copy_from_slice(&[published, next]);
             let free = self.free_word(word);
             self.free += u64::from(free.count_ones());
-            self.backed += u64::from((free & self.taken[word][BACKED]).count_ones());
+            self.backed += u64::from((free & self.taken[word][BACKED_INDEX]).count_ones());
         }
         (self.regions_from, self.places_from) = (0, 0);
     }
@@ -223,7 +226,7 @@ impl Places {
     /// Like [`Self::free_run`], for places with disk blocks.
     pub(super) fn backed_run(&self, most: u64) -> Option<(u64, u64)> {
         (self.places_from..WORDS).find_map(|number| {
-            let word = self.free_word(number) & self.taken[number][BACKED];
+            let word = self.free_word(number) & self.taken[number][BACKED_INDEX];
             let start = word.trailing_zeros();
             let count = u64::from((word.checked_shr(start)?).trailing_ones()).min(most);
             Some((number as u64 * WORD_SLOTS + u64::from(start), count))

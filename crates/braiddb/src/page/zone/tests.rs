@@ -75,7 +75,7 @@ fn find_spare(
 /// The numbers of free places, and of those with disk blocks, are correct.
 #[test]
 fn places_are_kept_for_whoever_they_are_taken_by() {
-    use places::TakenBy::{Live, Next, Published};
+    use places::PlaceUser::{Live, Next, Published};
     with_limit(PART_SECONDS, |_| {
         // Few places, so that operations meet the same ones repeatedly.
         const SOME: u64 = 300;
@@ -100,7 +100,7 @@ fn places_are_kept_for_whoever_they_are_taken_by() {
                     let taken = live.iter().chain(&published).chain(&next);
                     assert_eq!(end, taken.max().map_or(0, |last| last + 1));
                     assert_eq!(backed_end, backed.last().map_or(0, |last| last + 1));
-                    places.note_given_back(end..SLOTS);
+                    places.note_released(end..SLOTS);
                     backed.retain(|place| *place < end);
                 }
                 3 => {
@@ -108,7 +108,7 @@ fn places_are_kept_for_whoever_they_are_taken_by() {
                     let is_taken = |place| taken.iter().any(|set| set.contains(&place));
                     let is_spare = |place| backed.contains(&place) && !is_taken(place);
                     let found = find_spare(&places, &mut random, is_spare);
-                    places.note_given_back(found.clone());
+                    places.note_released(found.clone());
                     backed.retain(|place| !found.contains(place));
                 }
                 kind => {
@@ -163,8 +163,8 @@ fn a_place_is_taken_while_its_room_is_given_back() {
         let taken = Arc::new(Mutex::new(Vec::new()));
         let (noted, inner) = (taken.clone(), zones.clone());
         disk.watch(move |_| noted.lock().push(inner.take(16).unwrap()));
-        let (mut from, mut freed) = (HolesFrom::default(), 0);
-        while let Some(bytes) = zones.give_back_between(&mut from, 0) {
+        let (mut from, mut freed) = (HoleSearch::default(), 0);
+        while let Some(bytes) = zones.release_holes(&mut from, 0) {
             freed += bytes;
             let parts = file.parts_with_space().unwrap();
             for run in taken.lock().drain(..) {

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc;
 
-use super::super::local::{STEPS_ALONE, STEPS_BESIDE_OTHERS};
+use super::super::local::{MAX_STEPS_ALONE, MAX_STEPS_SHARED};
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::sync::atomic::AtomicU32;
@@ -66,15 +66,15 @@ fn a_job_begins_within_the_steps_of_one_slice_of_each_task() {
         for width in widths {
             let alone = steps_until_begun(1, width, 1);
             // Its worker's next check, and a slice together with the job.
-            assert!(alone <= STEPS_ALONE + STEPS_BESIDE_OTHERS, "{width:?}: {alone} steps");
+            assert!(alone <= MAX_STEPS_ALONE + MAX_STEPS_SHARED, "{width:?}: {alone} steps");
             for long in [2, 8, 40] {
                 let beside = steps_until_begun(long, width, 1);
                 // The current round, and the round in which the job starts.
-                let most = 2 * long as u32 * STEPS_BESIDE_OTHERS + STEPS_ALONE;
+                let most = 2 * long as u32 * MAX_STEPS_SHARED + MAX_STEPS_ALONE;
                 assert!(beside <= most, "{width:?}, {long}: {beside} steps");
             }
         }
         // Steps that do more work are counted accordingly.
-        assert!(steps_until_begun(1, Width::Fixed(1), 64) <= STEPS_ALONE / 64 + 1);
+        assert!(steps_until_begun(1, Width::Fixed(1), 64) <= MAX_STEPS_ALONE / 64 + 1);
     });
 }

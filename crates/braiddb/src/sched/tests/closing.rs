@@ -124,7 +124,7 @@ impl HeldExecutor {
 /// Transfers polled by an executor inside the task set no cause while they are not polled; they
 /// count nevertheless.
 #[test]
-fn what_waits_for_slow_transfers_is_not_dropped() {
+fn tasks_that_wait_for_slow_transfers_are_not_dropped() {
     with_limit(PART_SECONDS, |_| {
         let held = start_held();
         let [whole, parts] = [1, 50].map(|transfers| {
@@ -159,7 +159,7 @@ fn what_waits_for_other_transfers_counts_among_what_runs() {
         held.released.store(1, Ordering::SeqCst);
         let polled_again = || {
             let counters = &held.executor.counters()[0];
-            counters.suspensions[Cause::Foreign as usize].get() > 0
+            counters.suspensions[WaitCause::Foreign as usize].get() > 0
         };
         let begun = std::time::Instant::now();
         while !polled_again() {
@@ -206,7 +206,7 @@ fn what_keeps_a_transfer_that_is_over_holds_up_no_other_task() {
 /// itself; a future that keeps a finished transfer without polling it; and one that kept a transfer
 /// and dropped it.
 #[test]
-fn what_waits_for_no_transfer_any_more_is_dropped() {
+fn tasks_without_transfers_are_dropped() {
     with_limit(PART_SECONDS, |_| {
         let held = start_held();
         let [given_up, given_up_awake] = [false, true].map(|wakes_itself| {
@@ -268,7 +268,7 @@ fn transfers_of_upkeep_are_not_ordinary() {
             let mut kept = Box::pin(sync(file));
             assert!(kept.poll_unpin(&mut nobody).is_pending());
             while transfers() > 0 {
-                yield_now(Cause::Undecided).await;
+                yield_now(WaitCause::Undecided).await;
             }
             // A completed transfer no longer counts, although its future was not polled again.
             (ordinary_transfers(), kept).0

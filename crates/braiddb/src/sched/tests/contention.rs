@@ -20,7 +20,7 @@ async fn write(record: Arc<Record>) {
     while record.taken.swap(1, Ordering::Relaxed) == 1 {
         record.failed.fetch_add(u64::from(second_half), Ordering::Relaxed);
         count_failed_attempt();
-        yield_now(Cause::Undecided).await;
+        yield_now(WaitCause::Undecided).await;
     }
     for _ in 0..8 {
         touch(Arc::as_ptr(&record)).await;

@@ -12,7 +12,7 @@ fn answering(reply: mpsc::Sender<std::thread::ThreadId>) -> Job {
 
 /// Blocks a worker until the returned sender is dropped.
 fn block(executor: &Executor) -> (mpsc::Sender<()>, usize) {
-    let (go_on, waits) = mpsc::channel::<()>();
+    let (resume, waits) = mpsc::channel::<()>();
     let (reply, blocked) = mpsc::channel();
     executor
         .jobs()
@@ -24,14 +24,14 @@ fn block(executor: &Executor) -> (mpsc::Sender<()>, usize) {
             })
         }))
         .unwrap();
-    (go_on, blocked.recv().unwrap())
+    (resume, blocked.recv().unwrap())
 }
 
 #[test]
 fn jobs_of_a_blocked_worker_are_taken_over() {
     with_limit(PART_SECONDS, |_| {
         let executor = start(3, Policy::DualQueue, Width::Auto);
-        let (go_on, blocked) = block(&executor);
+        let (resume, blocked) = block(&executor);
         let (reply, answers) = mpsc::channel();
         for _ in 0..5 {
             // As if the job had been sent before the worker was known to be blocked.
@@ -42,7 +42,7 @@ fn jobs_of_a_blocked_worker_are_taken_over() {
         assert_eq!(answers.iter().count(), 5);
         let taken_over = executor.counters().iter().map(|counters| counters.taken_over.get());
         assert!(taken_over.sum::<u64>() >= 5, "{:#?}", executor.counters());
-        drop(go_on);
+        drop(resume);
         // The worker returns from its task, and runs the jobs sent to it.
         let (reply, answers) = mpsc::channel();
         executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply));
@@ -74,7 +74,7 @@ fn one_worker_takes_over_from_all_others() {
 fn jobs_of_one_worker_stay_with_it() {
     with_limit(PART_SECONDS, |_| {
         let executor = start(2, Policy::DualQueue, Width::Auto);
-        let (go_on, blocked) = block(&executor);
+        let (resume, blocked) = block(&executor);
         let handle = WorkerHandle(executor.jobs().group.mailboxes[blocked].clone());
         let (reply, answers) = mpsc::channel();
         handle.give(answering(reply));
@@ -82,7 +82,7 @@ fn jobs_of_one_worker_stay_with_it() {
         executor.jobs().group.mailboxes[blocked].jobs.push(answering(reply));
         let other = others.recv().unwrap();
         assert!(answers.try_recv().is_err(), "its worker is blocked");
-        drop(go_on);
+        drop(resume);
         assert_ne!(answers.recv().unwrap(), other);
     });
 }
@@ -90,16 +90,16 @@ fn jobs_of_one_worker_stay_with_it() {
 /// A task blocks its worker and waits for a job that was sent to the same worker. The job has not
 /// started when all workers are ordered to stop.
 #[test]
-fn who_stops_does_what_a_blocked_worker_has_not_begun() {
+fn stopping_runs_unstarted_tasks_of_a_blocked_worker() {
     with_limit(PART_SECONDS, |_| {
         for workers in [2, 4] {
             let executor = start(workers, Policy::DualQueue, Width::Auto);
-            let (go_on, blocked) = block(&executor);
+            let (resume, blocked) = block(&executor);
             let (reply, answers) = mpsc::channel();
             let mailbox = &executor.jobs().group.mailboxes[blocked];
             mailbox.jobs.push(Box::new(move || {
                 Box::pin(async move {
-                    drop(go_on);
+                    drop(resume);
                     reply.send(()).unwrap();
                 })
             }));

@@ -74,7 +74,7 @@ fn a_ring_right_after_the_look_keeps_the_worker_awake() {
                 while word.load(Ordering::SeqCst) == 0 {
                     let waiter = current_waiter().await;
                     *waiting.lock() = Some(waiter);
-                    park(Cause::Commit).await;
+                    park(WaitCause::Commit).await;
                 }
                 reply.send(()).unwrap();
             })
@@ -158,7 +158,7 @@ fn the_completion_of_an_abandoned_transfer_starts_the_next() {
                     })
                     .await;
                     while issued.load(Ordering::SeqCst) == 0 {
-                        yield_now(Cause::Undecided).await;
+                        yield_now(WaitCause::Undecided).await;
                     }
                 }
                 is_open.store(1, Ordering::SeqCst);
@@ -201,7 +201,7 @@ fn what_was_to_be_done_with_transfers_is_leaked_when_the_engine_fails() {
                     let kept = PanicsWhenDropped;
                     read_then(file.clone(), 0, AlignedBuffer::zeroed(4096), move |_, _| drop(kept));
                 }
-                yield_now(Cause::Undecided).await;
+                yield_now(WaitCause::Undecided).await;
                 panic!("on purpose");
             })
         });
@@ -224,7 +224,7 @@ fn a_task_of_another_worker_is_woken_at_once() {
                 Box::pin(async move {
                     let wait = || {
                         let (mut has_left_its_waiter, left) = (false, of_task.clone());
-                        wait_remotely(Cause::Storage, move |waiter| {
+                        wait_remotely(WaitCause::Storage, move |waiter| {
                             let is_woken = std::mem::replace(&mut has_left_its_waiter, true);
                             left.lock().extend(waiter.filter(|_| !is_woken));
                             is_woken.then_some(())
@@ -241,7 +241,7 @@ fn a_task_of_another_worker_is_woken_at_once() {
             let waking: Job = Box::new(move || {
                 Box::pin(async move {
                     while waiting.lock().len() < parts {
-                        yield_now(Cause::Undecided).await;
+                        yield_now(WaitCause::Undecided).await;
                     }
                     let waiters = std::mem::take(&mut *waiting.lock());
                     waiters.into_iter().for_each(RemoteWaiter::wake);

@@ -3,19 +3,19 @@
 use std::time::Duration;
 
 use super::super::panics::drop_contained;
-use super::super::source::Source;
-use super::{Exit, Run, Worker, dropping};
+use super::super::source::TaskSource;
+use super::{RunExit, Worker, WorkerRun, dropping};
 use crate::sync::atomic::Ordering;
 use crate::sync::clock;
 
 /// Maximum time for which tasks that wait for foreign futures delay the end of a worker.
-const FOREIGN_GRACE: Duration = Duration::from_millis(200);
+const MAX_FOREIGN_WAIT: Duration = Duration::from_millis(200);
 
-impl<S: Source> Run<'_, '_, S> {
+impl<S: TaskSource> WorkerRun<'_, '_, S> {
     /// Returns whether the rounds have ended, and why. Checked after every turn.
-    pub(super) fn exit(&mut self) -> Option<Exit> {
+    pub(super) fn exit(&mut self) -> Option<RunExit> {
         if self.worker.has_failed() {
-            return Some(Exit::Failed);
+            return Some(RunExit::Failed);
         }
         // Acquire pairs with the Release of `WorkerGroup::stop`: jobs spawned before are seen.
         let stopping = self.worker.mailbox.stop.load(Ordering::Acquire);
@@ -24,17 +24,21 @@ impl<S: Source> Run<'_, '_, S> {
         }
         let open = self.queues.open();
         match (self.typed, stopping) {
-            (true, false) => (self.exhausted && self.typed_open == 0).then_some(Exit::SourceDone),
-            (true, true) if self.typed_open == 0 => {
-                Some(if self.cut_short { Exit::Stopped } else { Exit::SourceDone })
+            (true, false) => {
+                (self.exhausted && self.typed_open == 0).then_some(RunExit::SourceDone)
             }
-            (false, false) => (!self.worker.waiting_sources.is_empty()).then_some(Exit::SourceCame),
+            (true, true) if self.typed_open == 0 => {
+                Some(if self.cut_short { RunExit::Stopped } else { RunExit::SourceDone })
+            }
+            (false, false) => {
+                (!self.worker.waiting_sources.is_empty()).then_some(RunExit::SourceCame)
+            }
             // Tasks of other workers may wait for the results of detached transfers.
             (false, true) if self.worker.local.transfers.has_detached() => None,
             (false, true) if open == 0 && self.worker.has_no_messages() => {
                 let taken_over = self.worker.watch.take_all(&self.worker.group);
                 self.worker.counters.taken_over.add(taken_over);
-                (taken_over == 0).then_some(Exit::Stopped)
+                (taken_over == 0).then_some(RunExit::Stopped)
             }
             _ => None,
         }
@@ -52,7 +56,7 @@ impl<S: Source> Run<'_, '_, S> {
         // A resumed task no longer waits for the engine.
         self.collect_resumed();
         if now >= drop_at {
-            self.worker.drop_foreign_at = Some(now + FOREIGN_GRACE);
+            self.worker.drop_foreign_at = Some(now + MAX_FOREIGN_WAIT);
             let local = self.worker.local;
             let dropped = dropping(&mut self.worker.tracer);
             self.typed_open -= self.queues.drop_foreign(local, dropped);

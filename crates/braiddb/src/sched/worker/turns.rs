@@ -1,15 +1,15 @@
 //! A worker's turns: its checks between rounds, and its sleep.
 
-use super::super::doorbell::{Doorbell, Next, Sleeper};
+use super::super::doorbell::{Doorbell, IdleAction, Sleeper};
 use super::super::policy::Width;
 use super::super::runtime;
-use super::super::source::Source;
-use super::super::trace::Doing;
-use super::{Exit, Run, Worker};
+use super::super::source::TaskSource;
+use super::super::trace::SliceActivity;
+use super::{RunExit, Worker, WorkerRun};
 use crate::sync::clock;
 
-impl<S: Source> Sleeper for Run<'_, '_, S> {
-    type Exit = Exit;
+impl<S: TaskSource> Sleeper for WorkerRun<'_, '_, S> {
+    type Exit = RunExit;
 
     fn doorbell(&self) -> &Doorbell {
         &self.worker.mailbox.doorbell
@@ -27,16 +27,16 @@ impl<S: Source> Sleeper for Run<'_, '_, S> {
         counters.parked.set(self.queues.staged.len() as u64);
     }
 
-    fn next(&mut self) -> Next<Exit> {
+    fn next(&mut self) -> IdleAction<RunExit> {
         self.admit();
         if let Some(exit) = self.exit() {
-            return Next::Exit(exit);
+            return IdleAction::Exit(exit);
         }
         // Tasks dropped by `exit` may have let others continue, which the next admission takes.
         let idle = self.queues.hot.is_empty()
             && self.queues.staged.is_empty()
             && self.worker.local.resumed.borrow().is_empty();
-        if idle && !self.worker.turn.busy { Next::Sleep } else { Next::Run }
+        if idle && !self.worker.turn.busy { IdleAction::Sleep } else { IdleAction::Run }
     }
 
     fn sleep(&mut self) {
@@ -73,7 +73,7 @@ impl Worker<'_> {
         let taken_over = self.watch.look(&self.group, now);
         self.counters.taken_over.add(taken_over);
         self.counters.width.set(self.width() as u64);
-        self.end_slice(begin, Doing::Turn);
+        self.end_slice(begin, SliceActivity::Turn);
         if let Some(tracer) = &mut self.tracer {
             tracer.hand_on();
         }
@@ -91,7 +91,7 @@ impl Worker<'_> {
         self.driver.before_sleep();
         let begin = self.begin_slice();
         self.wait_for_device(timeout);
-        self.end_slice(begin, Doing::Sleep);
+        self.end_slice(begin, SliceActivity::Sleep);
         self.stretch.begin(clock::now());
         self.driver.after_sleep();
         self.watch.end_sleep(&self.group);

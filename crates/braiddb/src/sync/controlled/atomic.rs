@@ -2,7 +2,7 @@
 
 pub(crate) use std::sync::atomic::{Ordering, fence};
 
-use super::schedule::{Point, point, takes_part};
+use super::schedule::{SwitchPoint, point, takes_part};
 use crate::sync::quarantine::{FREED, FREED_WORD};
 
 const FREED_HALF: u32 = u32::from_ne_bytes([FREED; 4]);
@@ -24,7 +24,7 @@ macro_rules! wrappers {
             /// detected.
             #[inline]
             #[track_caller]
-            fn pass(&self, kind: Point) {
+            fn pass(&self, kind: SwitchPoint) {
                 point(kind);
                 $(if takes_part() {
                     // Relaxed: only the holder of the baton runs.
@@ -35,21 +35,21 @@ macro_rules! wrappers {
             #[inline]
             #[track_caller]
             pub(crate) fn load(&self, order: Ordering) -> $value {
-                self.pass(Point::Load);
+                self.pass(SwitchPoint::Load);
                 self.0.load(order)
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn store(&self, value: $value, order: Ordering) {
-                self.pass(Point::Store);
+                self.pass(SwitchPoint::Store);
                 self.0.store(value, order);
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn swap(&self, value: $value, order: Ordering) -> $value {
-                self.pass(Point::Update);
+                self.pass(SwitchPoint::Update);
                 self.0.swap(value, order)
             }
 
@@ -62,7 +62,7 @@ macro_rules! wrappers {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
-                self.pass(Point::Update);
+                self.pass(SwitchPoint::Update);
                 self.0.compare_exchange(from, to, success, failure)
             }
 
@@ -93,42 +93,42 @@ macro_rules! arithmetic {
             #[inline]
             #[track_caller]
             pub(crate) fn fetch_add(&self, value: $value, order: Ordering) -> $value {
-                self.pass(Point::Update);
+                self.pass(SwitchPoint::Update);
                 self.0.fetch_add(value, order)
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn fetch_sub(&self, value: $value, order: Ordering) -> $value {
-                self.pass(Point::Update);
+                self.pass(SwitchPoint::Update);
                 self.0.fetch_sub(value, order)
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn fetch_max(&self, value: $value, order: Ordering) -> $value {
-                self.pass(Point::Update);
+                self.pass(SwitchPoint::Update);
                 self.0.fetch_max(value, order)
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn fetch_min(&self, value: $value, order: Ordering) -> $value {
-                self.pass(Point::Update);
+                self.pass(SwitchPoint::Update);
                 self.0.fetch_min(value, order)
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn fetch_or(&self, value: $value, order: Ordering) -> $value {
-                self.pass(Point::Update);
+                self.pass(SwitchPoint::Update);
                 self.0.fetch_or(value, order)
             }
 
             #[inline]
             #[track_caller]
             pub(crate) fn fetch_and(&self, value: $value, order: Ordering) -> $value {
-                self.pass(Point::Update);
+                self.pass(SwitchPoint::Update);
                 self.0.fetch_and(value, order)
             }
         }

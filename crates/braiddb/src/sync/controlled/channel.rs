@@ -5,18 +5,18 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use super::schedule::{Point, part, point};
+use super::schedule::{SwitchPoint, part, point};
 
 /// The resource that both ends wait for; its address is unique.
-type Shared = Arc<u8>;
+type ChannelResource = Arc<u8>;
 
-fn announce(shared: &Shared) {
+fn announce(shared: &ChannelResource) {
     if let Some(part) = part() {
         part.announce(Arc::as_ptr(shared) as usize);
     }
 }
 
-fn wait(shared: &Shared, place: &'static Location<'static>) -> bool {
+fn wait(shared: &ChannelResource, place: &'static Location<'static>) -> bool {
     part().is_some_and(|part| {
         part.wait(Arc::as_ptr(shared) as usize, None, place);
         true
@@ -24,9 +24,9 @@ fn wait(shared: &Shared, place: &'static Location<'static>) -> bool {
 }
 
 /// One end of a channel; its drop disconnects the channel and announces that.
-struct End<E>(ManuallyDrop<E>, Shared);
+struct ChannelEnd<E>(ManuallyDrop<E>, ChannelResource);
 
-impl<E> Drop for End<E> {
+impl<E> Drop for ChannelEnd<E> {
     fn drop(&mut self) {
         // SAFETY: dropped here and nowhere else.
         unsafe { ManuallyDrop::drop(&mut self.0) };
@@ -34,31 +34,31 @@ impl<E> Drop for End<E> {
     }
 }
 
-impl<E: Clone> Clone for End<E> {
+impl<E: Clone> Clone for ChannelEnd<E> {
     fn clone(&self) -> Self {
         Self(self.0.clone(), self.1.clone())
     }
 }
 
 /// Sender that never waits.
-pub(crate) struct Sender<T>(End<mpsc::Sender<T>>);
+pub(crate) struct Sender<T>(ChannelEnd<mpsc::Sender<T>>);
 
 /// Sender that waits while the channel is full.
-pub(crate) struct SyncSender<T>(End<mpsc::SyncSender<T>>);
+pub(crate) struct SyncSender<T>(ChannelEnd<mpsc::SyncSender<T>>);
 
 /// Receiver of a channel.
-pub(crate) struct Receiver<T>(End<mpsc::Receiver<T>>);
+pub(crate) struct Receiver<T>(ChannelEnd<mpsc::Receiver<T>>);
 
 pub(crate) fn channel<T>() -> (Sender<T>, Receiver<T>) {
-    let ((sender, receiver), shared) = (mpsc::channel(), Shared::new(0));
-    let end = End(ManuallyDrop::new(sender), shared.clone());
-    (Sender(end), Receiver(End(ManuallyDrop::new(receiver), shared)))
+    let ((sender, receiver), shared) = (mpsc::channel(), ChannelResource::new(0));
+    let end = ChannelEnd(ManuallyDrop::new(sender), shared.clone());
+    (Sender(end), Receiver(ChannelEnd(ManuallyDrop::new(receiver), shared)))
 }
 
 pub(crate) fn sync_channel<T>(most: usize) -> (SyncSender<T>, Receiver<T>) {
-    let ((sender, receiver), shared) = (mpsc::sync_channel(most), Shared::new(0));
-    let end = End(ManuallyDrop::new(sender), shared.clone());
-    (SyncSender(end), Receiver(End(ManuallyDrop::new(receiver), shared)))
+    let ((sender, receiver), shared) = (mpsc::sync_channel(most), ChannelResource::new(0));
+    let end = ChannelEnd(ManuallyDrop::new(sender), shared.clone());
+    (SyncSender(end), Receiver(ChannelEnd(ManuallyDrop::new(receiver), shared)))
 }
 
 impl<T> Clone for Sender<T> {
@@ -70,7 +70,7 @@ impl<T> Clone for Sender<T> {
 impl<T> Sender<T> {
     #[track_caller]
     pub(crate) fn send(&self, value: T) -> Result<(), mpsc::SendError<T>> {
-        point(Point::Queue);
+        point(SwitchPoint::Queue);
         self.0.0.send(value)?;
         announce(&self.0.1);
         Ok(())
@@ -82,7 +82,7 @@ impl<T> SyncSender<T> {
     pub(crate) fn send(&self, mut value: T) -> Result<(), mpsc::SendError<T>> {
         let place = Location::caller();
         loop {
-            point(Point::Queue);
+            point(SwitchPoint::Queue);
             match self.0.0.try_send(value) {
                 Ok(()) => break,
                 Err(mpsc::TrySendError::Disconnected(value)) => return Err(mpsc::SendError(value)),
@@ -100,7 +100,7 @@ impl<T> Receiver<T> {
     pub(crate) fn recv(&self) -> Result<T, mpsc::RecvError> {
         let place = Location::caller();
         loop {
-            point(Point::Queue);
+            point(SwitchPoint::Queue);
             match self.0.0.try_recv() {
                 Ok(value) => {
                     announce(&self.0.1);

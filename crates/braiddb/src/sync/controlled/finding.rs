@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::Location;
 
-use super::schedule::{Point, ScheduleReport};
+use super::schedule::{ScheduleReport, SwitchPoint};
 
 /// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub struct TraceEntry {
     /// The thread's number.
     pub thread: usize,
     /// The kind of switch point.
-    pub point: Point,
+    pub point: SwitchPoint,
     /// Its source location.
     pub place: &'static Location<'static>,
 }

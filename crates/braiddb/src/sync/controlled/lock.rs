@@ -9,7 +9,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::Duration;
 
-use super::schedule::{Point, part, point};
+use super::schedule::{SwitchPoint, part, point};
 
 /// The resource that a thread waits for if a lock is taken.
 fn resource_of<T: ?Sized>(lock: &T) -> usize {
@@ -28,7 +28,7 @@ fn announce(resource: usize) {
 fn acquire<G>(resource: usize, mut attempt: impl FnMut() -> Option<G>) -> G {
     let place = Location::caller();
     loop {
-        point(Point::Lock);
+        point(SwitchPoint::Lock);
         if let Some(guard) = attempt() {
             return guard;
         }
@@ -54,7 +54,7 @@ impl<G> Drop for Guard<G> {
         // SAFETY: dropped only here.
         unsafe { ManuallyDrop::drop(&mut self.guard) };
         announce(self.resource);
-        point(Point::Unlock);
+        point(SwitchPoint::Unlock);
     }
 }
 
@@ -95,7 +95,7 @@ impl<T> Mutex<T> {
 
     #[track_caller]
     pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        point(Point::Lock);
+        point(SwitchPoint::Lock);
         Some(Guard::new(self.0.try_lock()?, resource_of(self)))
     }
 
@@ -204,7 +204,7 @@ impl RawLock {
         // SAFETY: the caller's contract; its guard was forgotten.
         unsafe { self.0.0.force_unlock() };
         announce(resource_of(&self.0));
-        point(Point::Unlock);
+        point(SwitchPoint::Unlock);
     }
 }
 
@@ -219,24 +219,24 @@ impl<T> SegQueue<T> {
 
     #[track_caller]
     pub(crate) fn push(&self, value: T) {
-        point(Point::Queue);
+        point(SwitchPoint::Queue);
         self.0.push(value);
     }
 
     #[track_caller]
     pub(crate) fn pop(&self) -> Option<T> {
-        point(Point::Queue);
+        point(SwitchPoint::Queue);
         self.0.pop()
     }
 
     #[track_caller]
     pub(crate) fn is_empty(&self) -> bool {
-        point(Point::Queue);
+        point(SwitchPoint::Queue);
         self.0.is_empty()
     }
 
     pub(crate) fn len(&self) -> usize {
-        point(Point::Queue);
+        point(SwitchPoint::Queue);
         self.0.len()
     }
 }
@@ -258,13 +258,13 @@ impl<T> OnceLock<T> {
 
     #[track_caller]
     pub(crate) fn get(&self) -> Option<&T> {
-        point(Point::Queue);
+        point(SwitchPoint::Queue);
         self.0.get()
     }
 
     #[track_caller]
     pub(crate) fn set(&self, value: T) -> Result<(), T> {
-        point(Point::Queue);
+        point(SwitchPoint::Queue);
         self.0.set(value)
     }
 
@@ -275,7 +275,7 @@ impl<T> OnceLock<T> {
     /// `make` must pass no switch point: others would find the cell being set, and block.
     #[track_caller]
     pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
-        point(Point::Queue);
+        point(SwitchPoint::Queue);
         self.0.get_or_init(make)
     }
 }

@@ -18,10 +18,10 @@ pub use finding::{Finding, FindingKind, ThreadReport, TraceEntry};
 pub(crate) use lock::{Condvar, Mutex, OnceLock, RawLock, RwLock, SegQueue};
 pub(crate) use replies::{async_queue, oneshot};
 pub use run::{
-    Client, Ran, Runner, describe_by, found_wrong, give_way, pause, planned_panics, spawn,
-    switch_threads,
+    Client, Runner, ScheduleResult, describe_by, found_wrong, give_way, pause, planned_panics,
+    spawn, switch_threads,
 };
 pub(crate) use run::{announce, device_point, new_resource, virtual_now, wait_for};
-pub use schedule::{Point, ScheduleOptions, ScheduleReport};
+pub use schedule::{ScheduleOptions, ScheduleReport, SwitchPoint};
 pub(crate) use schedule::{number_in_schedule, takes_part};
 pub(crate) use thread::{clock, yield_thread, yield_thread as spin_loop};

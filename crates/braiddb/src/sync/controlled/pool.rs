@@ -4,22 +4,22 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 
-use super::schedule::{Part, Schedule};
+use super::schedule::{Schedule, ThreadPart};
 
 /// The next function for a thread to run.
 type Work = Box<dyn FnOnce() + Send>;
 
 /// An idle thread.
-struct Idle {
+struct IdleThread {
     work: Sender<Work>,
     thread: Thread,
 }
 
 /// The idle threads.
 #[derive(Default)]
-pub(super) struct Pool(Mutex<Vec<Idle>>);
+pub(super) struct ThreadPool(Mutex<Vec<IdleThread>>);
 
-impl Pool {
+impl ThreadPool {
     /// Assigns a thread to `number` of a schedule, where it runs `run` once it holds the baton.
     pub(super) fn seat(
         self: &Arc<Self>,
@@ -33,7 +33,7 @@ impl Pool {
             None => Self::start()?,
         };
         schedule.seat(number, idle.thread.clone());
-        let (part, pool) = (Part { schedule: schedule.clone(), number }, self.clone());
+        let (part, pool) = (ThreadPart { schedule: schedule.clone(), number }, self.clone());
         let work = idle.work.clone();
         let work_again = Box::new(move || {
             part.play(run);
@@ -44,7 +44,7 @@ impl Pool {
         Ok(())
     }
 
-    fn start() -> std::io::Result<Idle> {
+    fn start() -> std::io::Result<IdleThread> {
         let (work, listen) = channel::<Work>();
         let builder = std::thread::Builder::new().name("scheduled".to_owned());
         let thread = builder.stack_size(1 << 20).spawn(move || {
@@ -52,6 +52,6 @@ impl Pool {
                 work();
             }
         })?;
-        Ok(Idle { work, thread: thread.thread().clone() })
+        Ok(IdleThread { work, thread: thread.thread().clone() })
     }
 }

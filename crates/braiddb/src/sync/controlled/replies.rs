@@ -5,7 +5,7 @@ pub(crate) mod oneshot {
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
-    use super::super::schedule::{Point, point};
+    use super::super::schedule::{SwitchPoint, point};
     pub(crate) use futures_channel::oneshot::Canceled;
 
     /// Sends the value; dropping it without a value closes the channel.
@@ -24,19 +24,19 @@ pub(crate) mod oneshot {
     impl<T> Sender<T> {
         #[track_caller]
         pub(crate) fn send(mut self, value: T) -> Result<(), T> {
-            point(Point::Queue);
+            point(SwitchPoint::Queue);
             self.0.take().expect("present until it is sent or dropped").send(value)
         }
 
         #[track_caller]
         pub(crate) fn is_canceled(&self) -> bool {
-            point(Point::Queue);
+            point(SwitchPoint::Queue);
             self.0.as_ref().expect("present until it is sent or dropped").is_canceled()
         }
 
         #[track_caller]
         pub(crate) fn poll_canceled(&mut self, context: &mut Context<'_>) -> Poll<()> {
-            point(Point::Queue);
+            point(SwitchPoint::Queue);
             self.0.as_mut().expect("present until it is sent or dropped").poll_canceled(context)
         }
     }
@@ -44,7 +44,7 @@ pub(crate) mod oneshot {
     impl<T> Drop for Sender<T> {
         fn drop(&mut self) {
             if self.0.is_some() {
-                point(Point::Queue);
+                point(SwitchPoint::Queue);
             }
         }
     }
@@ -53,14 +53,14 @@ pub(crate) mod oneshot {
         type Output = Result<T, Canceled>;
 
         fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-            point(Point::Queue);
+            point(SwitchPoint::Queue);
             Pin::new(self.0.as_mut().expect("there until it is dropped")).poll(context)
         }
     }
 
     impl<T> Drop for Receiver<T> {
         fn drop(&mut self) {
-            point(Point::Queue);
+            point(SwitchPoint::Queue);
         }
     }
 }
@@ -72,7 +72,7 @@ pub(crate) mod async_queue {
 
     use futures_core::Stream;
 
-    use super::super::schedule::{Point, point};
+    use super::super::schedule::{SwitchPoint, point};
     use futures_channel::mpsc;
     pub(crate) use mpsc::TrySendError;
 
@@ -96,14 +96,14 @@ pub(crate) mod async_queue {
     impl<T> UnboundedSender<T> {
         #[track_caller]
         pub(crate) fn unbounded_send(&self, value: T) -> Result<(), TrySendError<T>> {
-            point(Point::Queue);
+            point(SwitchPoint::Queue);
             self.0.unbounded_send(value)
         }
     }
 
     impl<T> Drop for UnboundedSender<T> {
         fn drop(&mut self) {
-            point(Point::Queue);
+            point(SwitchPoint::Queue);
         }
     }
 
@@ -111,14 +111,14 @@ pub(crate) mod async_queue {
         type Item = T;
 
         fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
-            point(Point::Queue);
+            point(SwitchPoint::Queue);
             Pin::new(&mut self.0).poll_next(context)
         }
     }
 
     impl<T> Drop for UnboundedReceiver<T> {
         fn drop(&mut self) {
-            point(Point::Queue);
+            point(SwitchPoint::Queue);
         }
     }
 }

@@ -4,10 +4,10 @@ use std::panic::Location;
 use std::sync::{Arc, Mutex, Once};
 
 use super::finding::{Finding, FindingKind};
-use super::pool::Pool;
+use super::pool::ThreadPool;
 use super::schedule::{
-    Ending, Point, Schedule, ScheduleOptions, ScheduleReport, panic_is_planned, part, plan_panics,
-    point,
+    Schedule, ScheduleEnd, ScheduleOptions, ScheduleReport, SwitchPoint, panic_is_planned, part,
+    plan_panics, point,
 };
 use super::thread::{Builder, JoinHandle};
 use crate::sync::affinity;
@@ -17,11 +17,11 @@ use crate::sync::affinity;
 /// All its threads stay on the caller's core: they take turns, and passing the baton to another
 /// core takes several times as long.
 #[derive(Default)]
-pub struct Runner(Arc<Pool>);
+pub struct Runner(Arc<ThreadPool>);
 
 /// Result of a schedule.
 #[derive(Debug)]
-pub enum Ran<T> {
+pub enum ScheduleResult<T> {
     /// It ended without a finding.
     Over(T, ScheduleReport),
     /// It found a fault. Its threads stop where they were, and their resources are never freed.
@@ -54,7 +54,7 @@ impl Runner {
         &self,
         options: ScheduleOptions,
         body: impl FnOnce() -> T + Send + 'static,
-    ) -> Ran<T> {
+    ) -> ScheduleResult<T> {
         tell_panics();
         let schedule = Schedule::new(options, self.0.clone());
         let number = schedule.add("main".to_owned());
@@ -67,11 +67,11 @@ impl Runner {
         seated.expect("threads to run schedules");
         schedule.pass_to(number);
         match schedule.wait() {
-            Ending::Over(report) => {
+            ScheduleEnd::Over(report) => {
                 let value = value.lock().expect("no holder panics").take();
-                Ran::Over(value.expect("the body has ended"), report)
+                ScheduleResult::Over(value.expect("the body has ended"), report)
             }
-            Ending::Found(finding) => Ran::Found(finding),
+            ScheduleEnd::Found(finding) => ScheduleResult::Found(finding),
         }
     }
 }
@@ -194,5 +194,5 @@ pub(crate) fn announce(resource: usize) {
 /// Passes the switch point of a device operation.
 #[track_caller]
 pub(crate) fn device_point() {
-    point(Point::Device);
+    point(SwitchPoint::Device);
 }

@@ -1,6 +1,6 @@
 //! One controlled schedule: real threads, of which only the holder of the baton runs.
 //!
-//! Invariants: one thread at a time holds the baton, so only the holder accesses [`Core`]. The
+//! Invariants: one thread at a time holds the baton, so only the holder accesses [`ScheduleCore`]. The
 //! baton is passed on only at switch points. The next holder depends only on the seed and on what
 //! happened before: the same seed replays the same schedule. A waiting thread is skipped until its
 //! resource is announced, or its deadline passes in virtual time. Time advances with steps. If
@@ -23,7 +23,7 @@ const TRACE_ENTRIES: usize = 20_000;
 /// Kind of a switch point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Point {
+pub enum SwitchPoint {
     /// An atomic load.
     Load = 1,
     /// An atomic store.
@@ -56,7 +56,7 @@ pub struct ScheduleOptions {
     /// Determines the whole schedule.
     pub seed: u64,
     /// Maximum number of steps before a schedule counts as stuck.
-    pub most_steps: u64,
+    pub max_steps: u64,
     /// If set, the last switch points are recorded for a finding.
     pub trace: bool,
 }
@@ -73,25 +73,25 @@ pub struct ScheduleReport {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ThreadState {
     Runnable,
     Waiting { resource: usize, deadline: Option<u64> },
     Over,
 }
 
-struct Thread {
+struct ScheduledThread {
     name: String,
-    state: State,
+    state: ThreadState,
     /// Set if its last deadline passed before its resource was announced.
     timed_out: bool,
     /// Set if it was unparked, or its next park must return immediately.
     unparked: bool,
     place: &'static Location<'static>,
-    point: Point,
+    point: SwitchPoint,
 }
 
 /// State of a schedule that only the holder of the baton accesses.
-struct Core {
+struct ScheduleCore {
     steps: u64,
     switches: u64,
     hash: u64,
@@ -102,9 +102,9 @@ struct Core {
     /// Virtual time that passed without steps.
     skipped: u64,
     switching: bool,
-    threads: Vec<Thread>,
+    threads: Vec<ScheduledThread>,
     strategy: Strategy,
-    most_steps: u64,
+    max_steps: u64,
     trace: Option<VecDeque<TraceEntry>>,
     resources: usize,
 }
@@ -117,7 +117,7 @@ struct Seat {
 }
 
 /// Result of a schedule.
-pub(super) enum Ending {
+pub(super) enum ScheduleEnd {
     Over(ScheduleReport),
     Found(Box<Finding>),
 }
@@ -126,12 +126,12 @@ type Describe = Box<dyn Fn() -> String + Send>;
 
 /// A schedule, shared by its threads.
 pub(crate) struct Schedule {
-    core: UnsafeCell<Core>,
+    core: UnsafeCell<ScheduleCore>,
     seats: Box<[Seat]>,
-    ending: Mutex<Option<Ending>>,
+    ending: Mutex<Option<ScheduleEnd>>,
     ended: Condvar,
     describe: Mutex<Option<Describe>>,
-    pub(super) pool: Arc<super::pool::Pool>,
+    pub(super) pool: Arc<super::pool::ThreadPool>,
 }
 
 // SAFETY: only the holder of the baton accesses `core`, and passing it on is a Release store that
@@ -141,20 +141,20 @@ unsafe impl Sync for Schedule {}
 unsafe impl Send for Schedule {}
 
 /// A thread's participation in a schedule.
-pub(super) struct Part {
+pub(super) struct ThreadPart {
     pub(super) schedule: Arc<Schedule>,
     pub(super) number: usize,
 }
 
 thread_local! {
-    static PART: Cell<*const Part> = const { Cell::new(std::ptr::null()) };
+    static PART: Cell<*const ThreadPart> = const { Cell::new(std::ptr::null()) };
     static PANIC_PLANNED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// This thread's participation, if any.
 #[inline(always)]
-pub(super) fn part() -> Option<&'static Part> {
-    // SAFETY: null, or set by `Part::play` to a part that outlives the thread's run, which clears
+pub(super) fn part() -> Option<&'static ThreadPart> {
+    // SAFETY: null, or set by `ThreadPart::play` to a part that outlives the thread's run, which clears
     // it.
     unsafe { PART.get().as_ref() }
 }
@@ -174,7 +174,7 @@ pub(crate) fn number_in_schedule() -> Option<usize> {
 /// Passes a switch point, on a participating thread.
 #[inline(always)]
 #[track_caller]
-pub(crate) fn point(kind: Point) {
+pub(crate) fn point(kind: SwitchPoint) {
     if let Some(part) = part() {
         part.step(kind, Location::caller());
     }
@@ -190,8 +190,8 @@ pub(super) fn panic_is_planned() -> bool {
 }
 
 impl Schedule {
-    pub(super) fn new(options: ScheduleOptions, pool: Arc<super::pool::Pool>) -> Arc<Self> {
-        let core = Core {
+    pub(super) fn new(options: ScheduleOptions, pool: Arc<super::pool::ThreadPool>) -> Arc<Self> {
+        let core = ScheduleCore {
             steps: 0,
             switches: 0,
             hash: options.seed,
@@ -201,7 +201,7 @@ impl Schedule {
             switching: false,
             threads: Vec::new(),
             strategy: Strategy::new(options.seed),
-            most_steps: options.most_steps,
+            max_steps: options.max_steps,
             trace: options.trace.then(VecDeque::new),
             resources: 0,
         };
@@ -222,13 +222,13 @@ impl Schedule {
         let core = unsafe { &mut *self.core.get() };
         let number = core.threads.len();
         assert!(number < MAX_THREADS, "a schedule of more than {MAX_THREADS} threads");
-        core.threads.push(Thread {
+        core.threads.push(ScheduledThread {
             name,
-            state: State::Runnable,
+            state: ThreadState::Runnable,
             timed_out: false,
             unparked: false,
             place: Location::caller(),
-            point: Point::Spawn,
+            point: SwitchPoint::Spawn,
         });
         core.strategy.add_thread();
         core.decide_at = core.steps;
@@ -254,7 +254,7 @@ impl Schedule {
     }
 
     /// Waits for the end, on a thread that does not participate.
-    pub(super) fn wait(&self) -> Ending {
+    pub(super) fn wait(&self) -> ScheduleEnd {
         let mut ending = self.ending.lock().expect(NO_PANIC);
         loop {
             if let Some(ending) = ending.take() {
@@ -264,7 +264,7 @@ impl Schedule {
         }
     }
 
-    fn end(&self, ending: Ending) {
+    fn end(&self, ending: ScheduleEnd) {
         *self.ending.lock().expect(NO_PANIC) = Some(ending);
         self.ended.notify_all();
     }
@@ -277,7 +277,7 @@ impl Schedule {
 
 const NO_PANIC: &str = "no holder panics";
 
-impl Part {
+impl ThreadPart {
     /// Runs `run` as this part: waits for the baton, and leaves the schedule at the end.
     pub(super) fn play(&self, run: impl FnOnce()) {
         self.schedule.take(self.number);
@@ -288,7 +288,7 @@ impl Part {
     }
 
     #[expect(clippy::mut_from_ref, reason = "exclusive by the baton, not by the borrow")]
-    fn core(&self) -> &mut Core {
+    fn core(&self) -> &mut ScheduleCore {
         // SAFETY: this thread holds the baton whenever it runs; callers keep no reference beyond
         // the next switch.
         unsafe { &mut *self.schedule.core.get() }
@@ -296,7 +296,7 @@ impl Part {
 
     /// Passes a switch point.
     #[inline(always)]
-    fn step(&self, kind: Point, place: &'static Location<'static>) {
+    fn step(&self, kind: SwitchPoint, place: &'static Location<'static>) {
         self.count(kind, place);
         let core = self.core();
         if core.steps >= core.decide_at || core.residue == Some(place.line() % PLACES) {
@@ -305,7 +305,7 @@ impl Part {
     }
 
     #[inline(always)]
-    fn count(&self, kind: Point, place: &'static Location<'static>) {
+    fn count(&self, kind: SwitchPoint, place: &'static Location<'static>) {
         let core = self.core();
         core.steps += 1;
         core.hash = (core.hash.rotate_left(7) ^ ((self.number as u64) << 8 | kind as u64))
@@ -317,9 +317,9 @@ impl Part {
 
     /// Lets the strategy decide whether to pass the baton on here.
     #[cold]
-    fn maybe_switch(&self, kind: Point, place: &'static Location<'static>) {
+    fn maybe_switch(&self, kind: SwitchPoint, place: &'static Location<'static>) {
         let core = self.core();
-        if core.steps > core.most_steps {
+        if core.steps > core.max_steps {
             let message = format!("no end after {} steps", core.steps);
             self.fail(FindingKind::NoProgress, message, place);
         }
@@ -349,9 +349,10 @@ impl Part {
 
     /// Yields to the other threads.
     pub(super) fn give_way(&self, place: &'static Location<'static>) {
-        self.step(Point::Yield, place);
+        self.step(SwitchPoint::Yield, place);
         let core = self.core();
-        (core.threads[self.number].place, core.threads[self.number].point) = (place, Point::Yield);
+        (core.threads[self.number].place, core.threads[self.number].point) =
+            (place, SwitchPoint::Yield);
         core.wake_due();
         let candidates = core.candidates();
         let next = core.strategy.at_yield(self.number, core.steps, &candidates);
@@ -367,12 +368,12 @@ impl Part {
         timeout: Option<u64>,
         place: &'static Location<'static>,
     ) -> bool {
-        self.count(Point::Block, place);
+        self.count(SwitchPoint::Block, place);
         let core = self.core();
         let deadline = timeout.map(|timeout| core.now() + timeout);
         let me = &mut core.threads[self.number];
-        (me.place, me.point, me.timed_out) = (place, Point::Block, false);
-        me.state = State::Waiting { resource, deadline };
+        (me.place, me.point, me.timed_out) = (place, SwitchPoint::Block, false);
+        me.state = ThreadState::Waiting { resource, deadline };
         self.leave(place);
         !self.core().threads[self.number].timed_out
     }
@@ -401,8 +402,8 @@ impl Part {
     pub(super) fn announce(&self, resource: usize) {
         let core = self.core();
         for thread in &mut core.threads {
-            if matches!(thread.state, State::Waiting { resource: waits, .. } if waits == resource) {
-                thread.state = State::Runnable;
+            if matches!(thread.state, ThreadState::Waiting { resource: of, .. } if of == resource) {
+                thread.state = ThreadState::Runnable;
                 core.decide_at = core.decide_at.min(core.steps + core.strategy.patience());
             }
         }
@@ -417,7 +418,7 @@ impl Part {
     }
 
     pub(super) fn is_over(&self, thread: usize) -> bool {
-        self.core().threads[thread].state == State::Over
+        self.core().threads[thread].state == ThreadState::Over
     }
 
     /// The resource that the end of a thread announces.
@@ -431,7 +432,7 @@ impl Part {
     }
 
     pub(super) fn park(&self, place: &'static Location<'static>) {
-        self.step(Point::Queue, place);
+        self.step(SwitchPoint::Queue, place);
         if !std::mem::take(&mut self.core().threads[self.number].unparked) {
             self.wait(Self::unparking_of(self.number), None, place);
             self.core().threads[self.number].unparked = false;
@@ -462,11 +463,11 @@ impl Part {
     fn finish(&self) {
         let core = self.core();
         core.hash = core.hash.wrapping_add(self.number as u64);
-        core.threads[self.number].state = State::Over;
+        core.threads[self.number].state = ThreadState::Over;
         self.announce(Self::end_of(self.number));
         let core = self.core();
-        if core.threads.iter().all(|thread| thread.state == State::Over) {
-            self.schedule.end(Ending::Over(self.report()));
+        if core.threads.iter().all(|thread| thread.state == ThreadState::Over) {
+            self.schedule.end(ScheduleEnd::Over(self.report()));
             return;
         }
         core.wake_due();
@@ -514,7 +515,7 @@ impl Part {
             database: self.describe_database(),
             trace: core.trace.take().unwrap_or_default().into(),
         };
-        self.schedule.end(Ending::Found(Box::new(finding)));
+        self.schedule.end(ScheduleEnd::Found(Box::new(finding)));
         loop {
             std::thread::park();
         }
@@ -540,7 +541,7 @@ fn remember(
     trace: &mut VecDeque<TraceEntry>,
     step: u64,
     thread: usize,
-    point: Point,
+    point: SwitchPoint,
     place: &'static Location<'static>,
 ) {
     if trace.len() == TRACE_ENTRIES {
@@ -549,18 +550,18 @@ fn remember(
     trace.push_back(TraceEntry { step, thread, point, place });
 }
 
-impl Thread {
+impl ScheduledThread {
     fn describe(&self) -> String {
         match self.state {
-            State::Runnable => format!("runnable after {:?}", self.point),
-            State::Waiting { deadline: None, .. } => "waits".to_owned(),
-            State::Waiting { deadline: Some(deadline), .. } => format!("waits until {deadline} us"),
-            State::Over => "has ended".to_owned(),
+            ThreadState::Runnable => format!("runnable after {:?}", self.point),
+            ThreadState::Waiting { deadline: None, .. } => "waits".to_owned(),
+            ThreadState::Waiting { deadline: Some(time), .. } => format!("waits until {time} us"),
+            ThreadState::Over => "has ended".to_owned(),
         }
     }
 }
 
-impl Core {
+impl ScheduleCore {
     fn now(&self) -> u64 {
         self.steps + self.skipped
     }
@@ -569,31 +570,31 @@ impl Core {
     fn wake_due(&mut self) {
         let now = self.now();
         for thread in &mut self.threads {
-            if let State::Waiting { deadline: Some(deadline), .. } = thread.state
+            if let ThreadState::Waiting { deadline: Some(deadline), .. } = thread.state
                 && deadline <= now
             {
-                (thread.state, thread.timed_out) = (State::Runnable, true);
+                (thread.state, thread.timed_out) = (ThreadState::Runnable, true);
             }
         }
     }
 
     fn next_deadline(&self) -> Option<u64> {
         let deadlines = self.threads.iter().filter_map(|thread| match thread.state {
-            State::Waiting { deadline, .. } => deadline,
-            State::Runnable | State::Over => None,
+            ThreadState::Waiting { deadline, .. } => deadline,
+            ThreadState::Runnable | ThreadState::Over => None,
         });
         deadlines.min()
     }
 
     fn candidates(&self) -> smallvec::SmallVec<[Candidate; 16]> {
         let threads = self.threads.iter().enumerate();
-        threads.filter(|(_, thread)| thread.state == State::Runnable).map(|(n, _)| n).collect()
+        threads.filter(|(_, one)| one.state == ThreadState::Runnable).map(|(n, _)| n).collect()
     }
 
     /// The step at which the strategy decides next.
     fn next_decision(&self) -> u64 {
         let strategy = if self.switching { self.strategy.next() } else { u64::MAX };
         let deadline = self.next_deadline().map_or(u64::MAX, |at| at.saturating_sub(self.skipped));
-        strategy.min(deadline).min(self.most_steps + 1).max(self.steps + 1)
+        strategy.min(deadline).min(self.max_steps + 1).max(self.steps + 1)
     }
 }

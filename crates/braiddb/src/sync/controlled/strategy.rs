@@ -27,7 +27,7 @@ pub(super) const PLACES: u32 = 61;
 const FAIR_AFTER: u64 = 150_000;
 
 #[derive(Debug)]
-enum Kind {
+enum StrategyKind {
     Random { gap: u64 },
     Priorities { changes: Vec<u64>, priorities: Vec<u64>, lowest: u64 },
     Stalls { gap: u64, longest: u64, until: Vec<u64> },
@@ -38,7 +38,7 @@ enum Kind {
 #[derive(Debug)]
 pub(super) struct Strategy {
     random: Rng,
-    kind: Kind,
+    kind: StrategyKind,
     next: u64,
     /// The step at which the running thread began.
     turn_began: u64,
@@ -48,21 +48,21 @@ impl Strategy {
     pub(super) fn new(seed: u64) -> Self {
         let mut random = Rng::with_seed(seed ^ 0x5ced);
         let kind = match random.u32(0..14) {
-            0..4 => Kind::Random { gap: 1 << random.u32(2..10) },
+            0..4 => StrategyKind::Random { gap: 1 << random.u32(2..10) },
             4..7 => {
                 let count = random.usize(1..8);
                 let mut changes: Vec<_> =
                     (0..count).map(|_| random.u64(0..DEFAULT_STEPS)).collect();
                 changes.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
-                Kind::Priorities { changes, priorities: Vec::new(), lowest: 1 << 32 }
+                StrategyKind::Priorities { changes, priorities: Vec::new(), lowest: 1 << 32 }
             }
-            10.. => Kind::Places {
+            10.. => StrategyKind::Places {
                 residue: random.u32(0..PLACES),
                 gap: 1 << random.u32(4..14),
                 longest: 1 << random.u32(6..12),
                 until: Vec::new(),
             },
-            7..10 => Kind::Stalls {
+            7..10 => StrategyKind::Stalls {
                 gap: 1 << random.u32(5..12),
                 longest: 1 << random.u32(6..14),
                 until: Vec::new(),
@@ -74,11 +74,13 @@ impl Strategy {
     /// Adds a thread.
     pub(super) fn add_thread(&mut self) {
         match &mut self.kind {
-            Kind::Random { .. } => {}
-            Kind::Priorities { priorities, .. } => {
+            StrategyKind::Random { .. } => {}
+            StrategyKind::Priorities { priorities, .. } => {
                 priorities.push(self.random.u64(1 << 33..1 << 62));
             }
-            Kind::Stalls { until, .. } | Kind::Places { until, .. } => until.push(0),
+            StrategyKind::Stalls { until, .. } | StrategyKind::Places { until, .. } => {
+                until.push(0)
+            }
         }
     }
 
@@ -90,15 +92,17 @@ impl Strategy {
     /// Number of steps after which it must be notified that a thread became runnable.
     pub(super) fn patience(&self) -> u64 {
         match self.kind {
-            Kind::Priorities { .. } => 1,
-            Kind::Random { .. } | Kind::Stalls { .. } | Kind::Places { .. } => u64::MAX / 2,
+            StrategyKind::Priorities { .. } => 1,
+            StrategyKind::Random { .. }
+            | StrategyKind::Stalls { .. }
+            | StrategyKind::Places { .. } => u64::MAX / 2,
         }
     }
 
     /// The class of source lines, modulo [`PLACES`], whose switch points are all examined.
     pub(super) fn residue(&self) -> Option<u32> {
         match self.kind {
-            Kind::Places { residue, .. } => Some(residue),
+            StrategyKind::Places { residue, .. } => Some(residue),
             _ => None,
         }
     }
@@ -115,8 +119,8 @@ impl Strategy {
         chosen_place: bool,
         candidates: &[Candidate],
     ) -> usize {
-        if step > FAIR_AFTER && !matches!(self.kind, Kind::Random { .. }) {
-            (self.kind, self.next) = (Kind::Random { gap: 64 }, step);
+        if step > FAIR_AFTER && !matches!(self.kind, StrategyKind::Random { .. }) {
+            (self.kind, self.next) = (StrategyKind::Random { gap: 64 }, step);
         }
         if step > self.turn_began + MAX_TURN {
             self.turn_began = step;
@@ -124,20 +128,20 @@ impl Strategy {
         }
         let due = step >= self.next;
         match &mut self.kind {
-            Kind::Random { gap } => {
+            StrategyKind::Random { gap } => {
                 if !due {
                     return me;
                 }
                 self.next = step + Self::gap(&mut self.random, *gap);
             }
-            Kind::Priorities { changes, priorities, lowest } => {
+            StrategyKind::Priorities { changes, priorities, lowest } => {
                 if changes.pop_if(|at| *at <= step).is_some() {
                     *lowest -= 1;
                     priorities[me] = *lowest;
                 }
                 self.next = changes.last().copied().unwrap_or(u64::MAX).max(step + 1);
             }
-            Kind::Places { gap, longest, until, .. } => {
+            StrategyKind::Places { gap, longest, until, .. } => {
                 if due {
                     self.next = step + Self::gap(&mut self.random, *gap);
                 }
@@ -147,7 +151,7 @@ impl Strategy {
                     return me;
                 }
             }
-            Kind::Stalls { gap, longest, until } => {
+            StrategyKind::Stalls { gap, longest, until } => {
                 if !due {
                     return me;
                 }
@@ -160,7 +164,7 @@ impl Strategy {
 
     /// Chooses the thread after `me` yielded: another one, if any is runnable.
     pub(super) fn at_yield(&mut self, me: usize, step: u64, candidates: &[Candidate]) -> usize {
-        if let Kind::Priorities { priorities, lowest, .. } = &mut self.kind {
+        if let StrategyKind::Priorities { priorities, lowest, .. } = &mut self.kind {
             *lowest -= 1;
             priorities[me] = *lowest;
         }
@@ -176,12 +180,12 @@ impl Strategy {
 
     fn choose(&mut self, me: usize, step: u64, candidates: &[Candidate]) -> usize {
         let chosen = match &mut self.kind {
-            Kind::Random { .. } => candidates[self.random.usize(0..candidates.len())],
-            Kind::Priorities { priorities, .. } => {
+            StrategyKind::Random { .. } => candidates[self.random.usize(0..candidates.len())],
+            StrategyKind::Priorities { priorities, .. } => {
                 let highest = candidates.iter().copied().max_by_key(|thread| priorities[*thread]);
                 highest.expect("some thread is runnable")
             }
-            Kind::Stalls { until, .. } | Kind::Places { until, .. } => {
+            StrategyKind::Stalls { until, .. } | StrategyKind::Places { until, .. } => {
                 let free: smallvec::SmallVec<[Candidate; 16]> =
                     candidates.iter().copied().filter(|thread| until[*thread] <= step).collect();
                 if free.is_empty() {

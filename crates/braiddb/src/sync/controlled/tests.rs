@@ -4,14 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::atomic::AtomicBool;
-use super::{Ran, Runner, ScheduleOptions, ScheduleReport, pause, spawn, switch_threads};
+use super::{
+    Runner, ScheduleOptions, ScheduleReport, ScheduleResult, pause, spawn, switch_threads,
+};
 
 /// Runs a schedule that ends without a finding.
 fn run(runner: &Runner, seed: u64, body: fn()) -> ScheduleReport {
-    let options = ScheduleOptions { seed, most_steps: 1_000_000, trace: false };
+    let options = ScheduleOptions { seed, max_steps: 1_000_000, trace: false };
     match runner.run(options, body) {
-        Ran::Over((), report) => report,
-        Ran::Found(finding) => panic!("seed {seed}: {finding}"),
+        ScheduleResult::Over((), report) => report,
+        ScheduleResult::Found(finding) => panic!("seed {seed}: {finding}"),
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 pub(crate) use std::thread::panicking;
 
-use super::schedule::{Part, Point, Schedule, part, point};
+use super::schedule::{Schedule, SwitchPoint, ThreadPart, part, point};
 
 /// Parallelism that is reported to parallel algorithms.
 const PARALLELISM: NonZero<usize> = NonZero::new(2).unwrap();
@@ -15,12 +15,12 @@ const PARALLELISM: NonZero<usize> = NonZero::new(2).unwrap();
 /// Builder of a thread.
 pub(crate) struct Builder(std::thread::Builder, String);
 
-type Outcome<T> = Arc<Mutex<Option<T>>>;
+type ThreadResult<T> = Arc<Mutex<Option<T>>>;
 
 /// A thread that was started.
 pub(crate) enum JoinHandle<T> {
     Real(std::thread::JoinHandle<T>),
-    Scheduled { number: usize, outcome: Outcome<T> },
+    Scheduled { number: usize, outcome: ThreadResult<T> },
 }
 
 impl Builder {
@@ -39,14 +39,14 @@ impl Builder {
         T: Send + 'static,
     {
         let Some(part) = part() else { return self.0.spawn(run).map(JoinHandle::Real) };
-        let outcome = Outcome::default();
+        let outcome = ThreadResult::default();
         let result = outcome.clone();
         let number = part.schedule.add(self.1);
         part.schedule.pool.seat(&part.schedule, number, move || {
             let value = run();
             *result.lock().expect("no holder panics") = Some(value);
         })?;
-        point(Point::Spawn);
+        point(SwitchPoint::Spawn);
         Ok(JoinHandle::Scheduled { number, outcome })
     }
 }
@@ -68,7 +68,7 @@ impl<T> JoinHandle<T> {
 fn wait_for_end(number: usize, place: &'static Location<'static>) {
     let part = part().expect("joined by a participating thread");
     while !part.is_over(number) {
-        part.wait(Part::end_of(number), None, place);
+        part.wait(ThreadPart::end_of(number), None, place);
     }
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Scope<'scope, 'env> {
 /// A thread of a scope.
 pub(crate) enum ScopedJoinHandle<'scope, T> {
     Real(std::thread::ScopedJoinHandle<'scope, T>),
-    Scheduled { number: usize, outcome: Outcome<T> },
+    Scheduled { number: usize, outcome: ThreadResult<T> },
 }
 
 /// Runs `f`, and waits for the threads that it starts.
@@ -126,7 +126,7 @@ impl<'scope> Scope<'scope, '_> {
         T: Send + 'scope,
     {
         let Some(part) = part() else { return ScopedJoinHandle::Real(self.real.spawn(run)) };
-        let outcome = Outcome::default();
+        let outcome = ThreadResult::default();
         let result = outcome.clone();
         let number = part.schedule.add("scoped".to_owned());
         let run: Box<dyn FnOnce() + Send + 'scope> = Box::new(move || {
@@ -139,7 +139,7 @@ impl<'scope> Scope<'scope, '_> {
         let seated = part.schedule.pool.seat(&part.schedule, number, run);
         seated.expect("threads for a schedule");
         self.scheduled.lock().expect("no holder panics").push(number);
-        point(Point::Spawn);
+        point(SwitchPoint::Spawn);
         ScopedJoinHandle::Scheduled { number, outcome }
     }
 }
@@ -211,14 +211,14 @@ pub(crate) mod clock {
     use std::sync::OnceLock;
     use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-    use super::{Point, part, point};
+    use super::{SwitchPoint, part, point};
 
     /// The current time.
     #[track_caller]
     pub(crate) fn now() -> Instant {
         static BEGIN: OnceLock<Instant> = OnceLock::new();
         let Some(part) = part() else { return Instant::now() };
-        point(Point::Clock);
+        point(SwitchPoint::Clock);
         *BEGIN.get_or_init(Instant::now) + Duration::from_micros(part.now())
     }
 
@@ -230,7 +230,7 @@ pub(crate) mod clock {
             let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
             return u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
         };
-        point(Point::Clock);
+        point(SwitchPoint::Clock);
         BEGIN + part.now() / 1000
     }
 }

@@ -12,15 +12,15 @@ use super::{BulkLog, BulkTable, BulkWrites};
 use crate::log::LogError;
 use crate::record::{ChangingIndexes, Records};
 use crate::rid::TableId;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::sync::{self, clock};
-use crate::transaction::context::Transaction;
-use crate::transaction::isolation::Mode;
+use crate::transaction::context::ActiveTransaction;
+use crate::transaction::isolation::TransactionMode;
 use crate::transaction::worker::{NoContext, WorkerTransactions};
 
 /// Number of polls before gates are released because writers do not finish. Other tasks run between
 /// polls.
-const MAX_LOOKS: u32 = if cfg!(braid_simulation) { 64 } else { 1 << 10 };
+const MAX_POLLS: u32 = if cfg!(braid_simulation) { 64 } else { 1 << 10 };
 
 /// Closed gates, and the exclusive right to change the tables' indexes. Dropping this releases
 /// both.
@@ -74,13 +74,13 @@ impl WorkerTransactions {
                 let closed = gates.closed.clone();
                 let is_left =
                     || closed.iter().all(|table| gate(table).is_empty() && is_settled(table));
-                if self.wait_until(is_left, MAX_LOOKS).await? {
+                if self.wait_until(is_left, MAX_POLLS).await? {
                     return Ok(gates);
                 }
             }
             // A writer or another operation holds a table for too long.
             drop(gates);
-            self.wait_until(|| false, MAX_LOOKS).await?;
+            self.wait_until(|| false, MAX_POLLS).await?;
         }
     }
 
@@ -119,21 +119,21 @@ impl WorkerTransactions {
         table: &Arc<Records>,
         gates: &mut BulkGates,
     ) -> Result<bool, CannotBegin> {
-        let is_closed = self.wait_until(|| gate(table).close(), MAX_LOOKS).await?;
+        let is_closed = self.wait_until(|| gate(table).close(), MAX_POLLS).await?;
         if is_closed {
             gates.closed.push(table.clone());
         }
         Ok(is_closed)
     }
 
-    /// Waits until `is_so` holds; `false` if it does not after `most_looks` polls.
+    /// Waits until `is_so` holds; `false` if it does not after `max_looks` polls.
     ///
     /// # Errors
     /// Fails if the database closes or its log has failed.
     async fn wait_until(
         &self,
         mut is_so: impl FnMut() -> bool,
-        most_looks: u32,
+        max_looks: u32,
     ) -> Result<bool, CannotBegin> {
         /// From this poll on, the task sleeps between polls.
         const RESTS_FROM: u32 = 32;
@@ -142,7 +142,7 @@ impl WorkerTransactions {
             if is_so() {
                 return Ok(true);
             }
-            if look >= most_looks {
+            if look >= max_looks {
                 break;
             }
             if let Some(error) = engine.log.poisoned() {
@@ -153,13 +153,13 @@ impl WorkerTransactions {
             }
             // A simulation must not depend on time, unless the schedule controls time.
             if look < RESTS_FROM || cfg!(braid_simulation) && !sync::takes_part() {
-                sched::yield_now(Cause::Undecided).await;
+                sched::yield_now(WaitCause::Undecided).await;
                 continue;
             }
             let until = clock::now() + std::time::Duration::from_millis(1);
             let timer = self.timers.set(until, sched::current_waiter().await);
             while !timer.is_over() {
-                sched::park(Cause::BackOff).await;
+                sched::park(WaitCause::BackOff).await;
             }
         }
         Ok(false)
@@ -171,7 +171,7 @@ impl WorkerTransactions {
         let table = self.engine().table(table);
         let is_open = || table.paged().is_none_or(|paged| !paged.bulk().gate.is_closed());
         // If the database closes, the next attempt reports it.
-        _ = self.wait_until(is_open, MAX_LOOKS).await;
+        _ = self.wait_until(is_open, MAX_POLLS).await;
     }
 
     /// Begins the transaction of a bulk operation after its gates were closed.
@@ -180,9 +180,9 @@ impl WorkerTransactions {
     /// Fails if every context is in use.
     pub(crate) fn begin_bulk(
         self: &Rc<Self>,
-        mode: Mode,
+        mode: TransactionMode,
         gates: BulkGates,
-    ) -> Result<Transaction, NoContext> {
+    ) -> Result<ActiveTransaction, NoContext> {
         // After the gates were closed, so every earlier write to the tables precedes this snapshot.
         let transaction = self.begin_as(mode)?;
         let name = transaction.name();
@@ -208,7 +208,7 @@ impl WorkerTransactions {
     }
 }
 
-fn gate(table: &Records) -> &crate::page::Gate {
+fn gate(table: &Records) -> &crate::page::BulkGate {
     &table.paged().expect("a paged table").bulk().gate
 }
 

@@ -5,26 +5,26 @@
 //! operation runs one such write at a time. If the write is dropped halfway or fails, the operation
 //! cannot commit.
 
-use super::Transaction;
+use super::ActiveTransaction;
 use crate::record::EncodedKey;
 use crate::record::Records;
-use crate::sched::{self, Cause};
+use crate::sched::{self, WaitCause};
 use crate::transaction::error::{IndexError, OperationError, UniqueViolation};
-use crate::transaction::index_keys::{Change, changes, detached};
-use crate::transaction::write::Intent;
+use crate::transaction::index_keys::{IndexKeyChange, changes, detached};
+use crate::transaction::write::WriteIntent;
 
 /// Exclusive right to a write of several steps; an operation runs one at a time.
-struct ExclusiveStep<'t>(&'t Transaction);
+struct ExclusiveStep<'t>(&'t ActiveTransaction);
 
 impl<'t> ExclusiveStep<'t> {
-    async fn wait(transaction: &'t Transaction) -> Self {
+    async fn wait(transaction: &'t ActiveTransaction) -> Self {
         loop {
             if let Some(bulk) = &mut transaction.writes().borrow_mut().bulk
                 && !std::mem::replace(&mut bulk.is_busy, true)
             {
                 return Self(transaction);
             }
-            sched::yield_now(Cause::Undecided).await;
+            sched::yield_now(WaitCause::Undecided).await;
         }
     }
 }
@@ -39,7 +39,7 @@ impl Drop for ExclusiveStep<'_> {
 
 /// Keeps the transaction from committing if it is dropped before all steps of a write were done.
 struct FailUnlessFinished<'t> {
-    transaction: &'t Transaction,
+    transaction: &'t ActiveTransaction,
     is_finished: bool,
 }
 
@@ -51,7 +51,7 @@ impl Drop for FailUnlessFinished<'_> {
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Writes to a table and its indexes as part of this transaction's bulk operation. Values are
     /// in their stored form.
     ///
@@ -61,7 +61,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
     ) -> Result<bool, OperationError> {
         let indexes = table.secondaries();
         if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
@@ -98,7 +98,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        changes: &[Change<'_>],
+        changes: &[IndexKeyChange<'_>],
     ) -> Result<Option<OperationError>, OperationError> {
         for change in changes.iter().filter(|change| change.gained && change.index.is_unique()) {
             let owner = self.owner_of(change.index, &change.entry).await?;
@@ -116,15 +116,15 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        intent: Intent<'_>,
-        changes: &[Change<'_>],
+        intent: WriteIntent<'_>,
+        changes: &[IndexKeyChange<'_>],
     ) -> Result<bool, OperationError> {
         let mut guard = FailUnlessFinished { transaction: self, is_finished: false };
         for change in changes {
             let (index, entry) = (change.index, &change.entry);
             let written = match change.gained {
-                true => Intent::Put(index.entry_value(key)),
-                false => Intent::Delete,
+                true => WriteIntent::Put(index.entry_value(key)),
+                false => WriteIntent::Delete,
             };
             if !self.write_record(index.entries(), entry, written).await? && !change.gained {
                 let (table, index) = (table.name().to_string(), index.name().to_owned());

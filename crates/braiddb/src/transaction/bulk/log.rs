@@ -6,23 +6,23 @@
 
 use std::collections::VecDeque;
 
-use super::Transaction;
+use super::ActiveTransaction;
 use crate::log::{self, Lsn, RecordKind};
 use crate::rid::{Rid, TableId};
-use crate::transaction::checkpoints::InParts;
+use crate::transaction::checkpoints::PartsRegistration;
 use crate::transaction::engine::Durability;
 use crate::transaction::error::OperationError;
 
 /// A record to log.
 #[derive(Clone, Copy, Debug)]
-struct Record {
+struct BulkRecord {
     table: TableId,
     /// Bytes of its key and of its value; `None` for a deletion.
     key: usize,
     value: Option<usize>,
 }
 
-impl Record {
+impl BulkRecord {
     fn log_bytes(&self) -> usize {
         log::record_bytes(self.key, self.value.unwrap_or(0))
     }
@@ -31,7 +31,7 @@ impl Record {
 /// The log of a bulk operation.
 #[derive(Debug, Default)]
 pub(in crate::transaction) struct BulkLog {
-    records: VecDeque<Record>,
+    records: VecDeque<BulkRecord>,
     /// Keys and values, from `start` on.
     bytes: Vec<u8>,
     start: usize,
@@ -39,13 +39,13 @@ pub(in crate::transaction) struct BulkLog {
     log_bytes: usize,
     /// The LSN of the first part, and the registration that keeps the parts for recovery.
     first_part: Option<Lsn>,
-    noted: Option<InParts>,
+    noted: Option<PartsRegistration>,
 }
 
 impl BulkLog {
     /// Adds a record.
     pub(super) fn add(&mut self, table: TableId, key: &[u8], value: Option<&[u8]>) {
-        let record = Record { table, key: key.len(), value: value.map(<[u8]>::len) };
+        let record = BulkRecord { table, key: key.len(), value: value.map(<[u8]>::len) };
         self.records.push_back(record);
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value.unwrap_or(&[]));
@@ -81,7 +81,7 @@ impl BulkLog {
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// Logs what a bulk operation has written, if it fills a block.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_logged_is_not_kept_though_something_is_always_left() {
+    fn logged_parts_are_not_kept() {
         let mut log = BulkLog::default();
         for number in 0..100_000_u64 {
             log.add(TableId(1), &number.to_be_bytes(), Some(&[7; 92]));

@@ -27,7 +27,7 @@ pub(crate) use begin::CannotBegin;
 pub(super) use log::BulkLog;
 pub(super) use sweep::BulkSweeps;
 
-use super::context::Transaction;
+use super::context::ActiveTransaction;
 use super::doomed::Conflict;
 use super::error::OperationError;
 use crate::page::PagedTable;
@@ -79,7 +79,7 @@ impl BulkTable {
     }
 }
 
-impl Transaction {
+impl ActiveTransaction {
     /// The epoch of this transaction's bulk operation on this table, if it has one.
     #[inline]
     pub(super) fn bulk_epoch(&self, table: &Records) -> Option<u64> {

@@ -11,27 +11,27 @@ use std::time::{Duration, Instant};
 use crate::log::Lsn;
 use crate::page::{PagedTable, SweepPosition};
 use crate::record::Records;
-use crate::sched::{self, Cause, Job};
+use crate::sched::{self, Job, WaitCause};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, clock};
 use crate::transaction::engine::Engine;
 use crate::transaction::worker::WorkerTransactions;
 
 /// Delay before the next attempt after a page could not be loaded.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Number of leaves that a task processes before it yields.
 const LEAVES_PER_STEP: u32 = 4;
 
 /// A table with marks.
 #[derive(Debug)]
-struct Listed {
+struct MarkedTable {
     table: Arc<Records>,
     /// True if a pass over the pages is needed. Marks of new records do no harm.
     has_pass: bool,
     not_before: Option<Instant>,
 }
 
-impl Listed {
+impl MarkedTable {
     fn paged(&self) -> &PagedTable {
         self.table.paged().expect("bulk operations are on paged tables")
     }
@@ -40,9 +40,9 @@ impl Listed {
 /// The tables with marks to sweep.
 #[derive(Debug, Default)]
 pub(in crate::transaction) struct BulkSweeps {
-    listed: Mutex<Vec<Listed>>,
+    listed: Mutex<Vec<MarkedTable>>,
     any: AtomicBool,
-    under_way: AtomicBool,
+    in_progress: AtomicBool,
 }
 
 impl BulkSweeps {
@@ -52,7 +52,7 @@ impl BulkSweeps {
         match listed.iter_mut().find(|one| Arc::ptr_eq(&one.table, &table)) {
             // The pending pass removes these marks too.
             Some(one) => one.has_pass |= has_pass,
-            None => listed.push(Listed { table, has_pass, not_before: None }),
+            None => listed.push(MarkedTable { table, has_pass, not_before: None }),
         }
         // Release pairs with the Acquire in `is_waiting`, which every worker calls at each turn.
         self.any.store(true, Ordering::Release);
@@ -65,11 +65,11 @@ impl BulkSweeps {
     }
 
     /// Takes the next table that needs a pass now. Settles and unlists tables that need none.
-    fn take(&self, engine: &Engine) -> Option<Listed> {
+    fn take(&self, engine: &Engine) -> Option<MarkedTable> {
         let horizon = engine.horizon.oldest(engine.log.tail()).min(engine.log.durable());
         let mut listed = self.listed.lock();
         listed.retain(|one| one.has_pass || !settle_if_due(one.paged(), horizon));
-        let is_due = |one: &Listed| {
+        let is_due = |one: &MarkedTable| {
             let now = one.not_before.is_none_or(|at| at <= clock::now());
             let paged = one.paged();
             let is_aborted = paged.bulk().epochs.aborted().is_some();
@@ -107,19 +107,19 @@ impl WorkerTransactions {
             return None;
         }
         // Acquire pairs with the Release at the end of the previous sweep.
-        if sweeps.under_way.swap(true, Ordering::Acquire) {
+        if sweeps.in_progress.swap(true, Ordering::Acquire) {
             return None;
         }
         let Some(first) = sweeps.take(engine) else {
             // Release pairs with the Acquire above.
-            sweeps.under_way.store(false, Ordering::Release);
+            sweeps.in_progress.store(false, Ordering::Release);
             return None;
         };
         Some(Box::new(move || Box::pin(sweep_all(first))))
     }
 }
 
-async fn sweep_all(first: Listed) {
+async fn sweep_all(first: MarkedTable) {
     let worker = WorkerTransactions::current();
     let engine = worker.engine().clone();
     let sweeps = &engine.bulk_sweeps;
@@ -139,7 +139,7 @@ async fn sweep_all(first: Listed) {
                 tracing::warn!(
                     "cannot remove marks of bulk operations from pages yet, will retry: {error}"
                 );
-                one.not_before = Some(clock::now() + AGAIN);
+                one.not_before = Some(clock::now() + RETRY_DELAY);
                 sweeps.listed.lock().push(one);
                 // Release: as in `expect`.
                 sweeps.any.store(true, Ordering::Release);
@@ -148,7 +148,7 @@ async fn sweep_all(first: Listed) {
         next = sweeps.take(&engine);
     }
     // Release pairs with the Acquire at the start of a sweep.
-    sweeps.under_way.store(false, Ordering::Release);
+    sweeps.in_progress.store(false, Ordering::Release);
 }
 
 /// Passes over all leaves of a table; `false` if the database closes before the pass is done.
@@ -161,7 +161,7 @@ async fn sweep(
     let mut leaves = 0_u32;
     while let Some(at) = position {
         if leaves.is_multiple_of(LEAVES_PER_STEP) {
-            sched::yield_now(Cause::Memory).await;
+            sched::yield_now(WaitCause::Memory).await;
         }
         if engine.checkpoints.stopping() {
             return Ok(false);

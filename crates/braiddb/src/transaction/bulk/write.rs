@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-use super::Transaction;
-use crate::page::{BulkRefused, BulkWritten, PagedTable};
+use super::ActiveTransaction;
+use crate::page::{BulkWriteRefusal, BulkWriteResult, PagedTable};
 use crate::reclaim;
 use crate::record::Records;
 use crate::sched;
@@ -11,9 +11,9 @@ use crate::transaction::engine::Durability;
 use crate::transaction::error::OperationError;
 use crate::transaction::large::slot_value;
 use crate::transaction::paged::{RequiredPages, check_fits};
-use crate::transaction::write::Intent;
+use crate::transaction::write::WriteIntent;
 
-impl Transaction {
+impl ActiveTransaction {
     /// Writes as part of this transaction's bulk operation.
     ///
     /// # Errors
@@ -23,7 +23,7 @@ impl Transaction {
         table: &Records,
         paged: &PagedTable,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
         epoch: u64,
     ) -> Result<bool, OperationError> {
         check_fits(paged, key)?;
@@ -53,7 +53,7 @@ impl Transaction {
             }
             match written {
                 // Nothing suspends from here on.
-                Ok(BulkWritten::Done { gone, covers }) => {
+                Ok(BulkWriteResult::Done { gone, covers }) => {
                     if let Some(gone) = gone {
                         let values = paged.large().expect("the table stores large values").clone();
                         self.worker().discard(values, gone);
@@ -62,20 +62,22 @@ impl Transaction {
                     draft.inspect(|draft| draft.set_written(true));
                     return Ok(true);
                 }
-                Ok(BulkWritten::Not) => {
+                Ok(BulkWriteResult::Not) => {
                     return match intent {
-                        Intent::Insert(_) => Err(OperationError::KeyExists),
-                        Intent::Update(_) => Err(OperationError::KeyNotFound),
-                        Intent::Put(_) | Intent::Delete | Intent::Expire => Ok(false),
+                        WriteIntent::Insert(_) => Err(OperationError::KeyExists),
+                        WriteIntent::Update(_) => Err(OperationError::KeyNotFound),
+                        WriteIntent::Put(_) | WriteIntent::Delete | WriteIntent::Expire => {
+                            Ok(false)
+                        }
                     };
                 }
-                Err(BulkRefused::TooLong) => {
+                Err(BulkWriteRefusal::TooLong) => {
                     drop(operation);
                     let value = intent.value().expect("a deletion leaves none");
                     draft = Some(self.write_draft(paged, value).await?);
                 }
-                Err(BulkRefused::Conflict) => return Err(self.conflict_at(table, key)),
-                Err(BulkRefused::NotNow(why)) => {
+                Err(BulkWriteRefusal::Conflict) => return Err(self.conflict_at(table, key)),
+                Err(BulkWriteRefusal::WouldSuspend(why)) => {
                     drop(operation);
                     required.load(self, paged, why).await?;
                 }
@@ -88,7 +90,7 @@ impl Transaction {
         &self,
         table: &Records,
         key: &[u8],
-        intent: Intent<'_>,
+        intent: WriteIntent<'_>,
         (existed, covers): (bool, bool),
     ) {
         let writes = &mut *self.writes().borrow_mut();

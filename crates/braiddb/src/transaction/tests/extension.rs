@@ -9,12 +9,15 @@ const MANY: u64 = 10_000;
 fn put(bench: &Bench, value: u64) {
     let transaction = bench.worker.begin().unwrap();
     run_now(async {
-        transaction.write(&bench.table, b"key", Intent::Put(&value.to_le_bytes())).await.unwrap();
+        transaction
+            .write(&bench.table, b"key", WriteIntent::Put(&value.to_le_bytes()))
+            .await
+            .unwrap();
         transaction.commit().await.unwrap();
     });
 }
 
-fn get(bench: &Bench, transaction: &Transaction) -> u64 {
+fn get(bench: &Bench, transaction: &ActiveTransaction) -> u64 {
     let found = run_now(transaction.get(&bench.table, b"key")).unwrap().expect("it is there");
     u64::from_le_bytes(found.bytes().try_into().unwrap())
 }
@@ -26,8 +29,8 @@ fn what_an_extended_snapshot_sees_is_not_pruned() {
     with_limit(PART_SECONDS, |_| {
         let bench = Bench::new();
         put(&bench, 0);
-        let transaction = bench.worker.begin_as(Mode::Serializable).unwrap();
-        run_now(transaction.write(&bench.table, b"other", Intent::Put(b""))).unwrap();
+        let transaction = bench.worker.begin_as(TransactionMode::Serializable).unwrap();
+        run_now(transaction.write(&bench.table, b"other", WriteIntent::Put(b""))).unwrap();
         (1..=10).for_each(|value| put(&bench, value));
         let first = transaction.begin();
         assert_eq!(get(&bench, &transaction), 10);
@@ -48,7 +51,7 @@ fn what_an_extended_snapshot_sees_is_not_pruned() {
         let again = run_now(transaction.get_unnoted(&bench.table, b"key")).unwrap();
         let (found, seen) = again.expect("it is there");
         assert_eq!(found.bytes(), 10_u64.to_le_bytes());
-        assert!(matches!(seen, SeenRecord::Others { stale: true, .. }));
+        assert!(matches!(seen, SeenRecord::Others { doomed_by: true, .. }));
         drop(found);
         // The transaction has read a value that is superseded since, so it is not extended again.
         let told = run_now(transaction.get(&bench.table, b"key"));

@@ -12,7 +12,7 @@ use crate::common::{PART_SECONDS, with_limit};
 use crate::log::Log;
 use crate::memory::MemoryCounters;
 use crate::reclaim::{self, Domain, Participation};
-use crate::record::{IndirectionEntry, Newest, Records, RecordsRef};
+use crate::record::{IndirectionEntry, NewestVersion, Records, RecordsRef};
 use crate::rid::{Rid, TableId};
 use crate::sched;
 use crate::version::{Link, Stamp, VersionRef};
@@ -24,7 +24,7 @@ const MANY: u64 = 5000;
 fn engine() -> Arc<Engine> {
     let options = EngineOptions {
         workers: 2,
-        most_open: 32,
+        max_open: 32,
         durability: Durability::Volatile,
         read_only: false,
         isolation: Isolation::default(),
@@ -79,7 +79,7 @@ impl Hand {
         let transaction = self.worker.begin().unwrap();
         let value = value.to_le_bytes();
         sched::run_now(async {
-            transaction.write(table, b"key", Intent::Put(&value)).await.unwrap();
+            transaction.write(table, b"key", WriteIntent::Put(&value)).await.unwrap();
             transaction.commit().await.unwrap();
         });
     }
@@ -139,7 +139,7 @@ fn meet(tell: Sender<()>, told: Receiver<()>) -> impl Fn() {
 /// A reader on one worker was listed and has ended, and that worker evicts what the reader had
 /// retained. Then the other worker prunes with the list that it still has.
 #[test]
-fn what_was_evicted_behind_a_reader_that_ended_is_not_pruned() {
+fn versions_evicted_behind_an_ended_reader_are_not_pruned() {
     with_limit(PART_SECONDS, |_| {
         let rid = Rid::new(0);
         in_lock_step(
@@ -224,20 +224,22 @@ fn compaction_follows_no_write_that_is_being_decided() {
             newest
         };
         assert!(
-            matches!(newest(), Newest::InFlight(Some(_))),
+            matches!(newest(), NewestVersion::InFlight(Some(_))),
             "it may abort: then the version below counts"
         );
         engine.status.committing(name);
-        assert_eq!(newest(), Newest::Deciding);
+        assert_eq!(newest(), NewestVersion::Deciding);
         let lsn = engine.log.advance_clock();
         engine.status.drew(name, lsn);
         engine.status.committed(name);
-        assert_eq!(newest(), Newest::Deciding, "the version below may be freed");
+        assert_eq!(newest(), NewestVersion::Deciding, "the version below may be freed");
         version.set_stamp(Stamp::ABORTED);
-        assert_eq!(newest(), Newest::Deciding, "the entry has changed");
+        assert_eq!(newest(), NewestVersion::Deciding, "the entry has changed");
         version.set_record(lsn, Some(lsn));
         version.set_stamp(Stamp::committed(lsn));
-        assert!(matches!(newest(), Newest::Committed(Link::Version(head), _) if head == written));
+        assert!(
+            matches!(newest(), NewestVersion::Committed(Link::Version(head), _) if head == written)
+        );
         let superseded = Garbage::Superseded { table: RecordsRef::new(&table), rid, version: base };
         hand.worker.garbage.borrow_mut().push(lsn, superseded);
     });

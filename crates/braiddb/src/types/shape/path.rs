@@ -8,29 +8,29 @@ use serde::de::{
     VariantAccess, Visitor,
 };
 
-use super::{Kind, MAX_PARTS, MAX_STRIKES, Refusal, Tracer};
+use super::{MAX_PARTS, MAX_STRIKES, ShapeKind, ShapeRefusal, ShapeTracer};
 
 /// The place of a requested value. Without a node, nothing is recorded.
-pub(super) struct Place<'t> {
-    pub(super) tracer: &'t mut Tracer,
+pub(super) struct ShapePlace<'t> {
+    pub(super) tracer: &'t mut ShapeTracer,
     pub(super) node: Option<usize>,
 }
 
-impl Place<'_> {
+impl ShapePlace<'_> {
     /// Selects one of the samples to provide.
-    fn plain(&mut self, name: &'static str, values: usize) -> Result<usize, Refusal> {
+    fn plain(&mut self, name: &'static str, values: usize) -> Result<usize, ShapeRefusal> {
         self.tracer.step()?;
         let Some(node) = self.node else { return Ok(0) };
         let values = u8::try_from(values).expect("few");
         self.tracer.last = Some(node);
         let node = &mut self.tracer.nodes[node];
-        (node.kind, node.is_done) = (Kind::Plain(name, values), true);
+        (node.kind, node.is_done) = (ShapeKind::Plain(name, values), true);
         Ok(usize::from(node.refused % values))
     }
 
     /// Records the kind of the value, and returns its node. Returns none if any value suffices or
     /// the value stays empty; it is then read empty.
-    fn filled(&mut self, kind: Kind) -> Result<(Option<usize>, usize), Refusal> {
+    fn filled(&mut self, kind: ShapeKind) -> Result<(Option<usize>, usize), ShapeRefusal> {
         self.tracer.step()?;
         let Some(node) = self.node else { return Ok((None, 0)) };
         let node_now = &mut self.tracer.nodes[node];
@@ -38,7 +38,7 @@ impl Place<'_> {
         Ok((Some(node), usize::from(node_now.refused == 0)))
     }
 
-    fn finish<V>(self, read: Result<V, Refusal>) -> Result<V, Refusal> {
+    fn finish<V>(self, read: Result<V, ShapeRefusal>) -> Result<V, ShapeRefusal> {
         match self.node {
             Some(node) => self.tracer.finish(node, read),
             None => read,
@@ -48,7 +48,7 @@ impl Place<'_> {
 
 macro_rules! plain {
     ($($method:ident($($argument:ty)?) $visit:ident $name:literal $values:expr;)*) => {$(
-        fn $method<V: Visitor<'de>>(mut self, $(_: $argument,)? visitor: V) -> Result<V::Value, Refusal> {
+        fn $method<V: Visitor<'de>>(mut self, $(_: $argument,)? visitor: V) -> Result<V::Value, ShapeRefusal> {
             let values = $values;
             let chosen = self.plain($name, values.len())?;
             visitor.$visit(values[chosen])
@@ -72,8 +72,8 @@ const TEXTS: [&str; 10] = [
 
 const LENGTHS: [&[u8]; 7] = [&[], &[0], &[0; 4], &[0; 8], &[0; 16], &[0; 20], &[0; 32]];
 
-impl<'de> Deserializer<'de> for Place<'_> {
-    type Error = Refusal;
+impl<'de> Deserializer<'de> for ShapePlace<'_> {
+    type Error = ShapeRefusal;
 
     plain! {
         deserialize_bool() visit_bool "bool" [false, true];
@@ -97,7 +97,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
         deserialize_byte_buf() visit_bytes "bytes" LENGTHS;
     }
 
-    fn deserialize_unit<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_unit<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, ShapeRefusal> {
         self.plain("()", 1)?;
         visitor.visit_unit()
     }
@@ -106,28 +106,31 @@ impl<'de> Deserializer<'de> for Place<'_> {
         self,
         _: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    ) -> Result<V::Value, ShapeRefusal> {
         self.deserialize_unit(visitor)
     }
 
-    fn deserialize_ignored_any<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Refusal> {
+    fn deserialize_ignored_any<V: Visitor<'de>>(
+        mut self,
+        visitor: V,
+    ) -> Result<V::Value, ShapeRefusal> {
         self.plain("any", 1)?;
         visitor.visit_unit()
     }
 
     /// The accepted values are unknown.
-    fn deserialize_any<V: Visitor<'de>>(mut self, _: V) -> Result<V::Value, Refusal> {
+    fn deserialize_any<V: Visitor<'de>>(mut self, _: V) -> Result<V::Value, ShapeRefusal> {
         self.plain("any", 1)?;
-        Err(Refusal::Other)
+        Err(ShapeRefusal::Other)
     }
 
-    fn deserialize_option<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Refusal> {
-        let read = match self.filled(Kind::Option)? {
+    fn deserialize_option<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, ShapeRefusal> {
+        let read = match self.filled(ShapeKind::Option)? {
             (Some(node), 1) => {
                 let part = self.tracer.part(node, 0);
                 self.tracer.depth += 1;
                 let read =
-                    visitor.visit_some(Place { tracer: &mut *self.tracer, node: Some(part) });
+                    visitor.visit_some(ShapePlace { tracer: &mut *self.tracer, node: Some(part) });
                 self.tracer.depth -= 1;
                 read
             }
@@ -136,15 +139,17 @@ impl<'de> Deserializer<'de> for Place<'_> {
         self.finish(read)
     }
 
-    fn deserialize_seq<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Refusal> {
-        let (node, count) = self.filled(Kind::List)?;
-        let read = visitor.visit_seq(Parts { tracer: &mut *self.tracer, node, next: 0, count });
+    fn deserialize_seq<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, ShapeRefusal> {
+        let (node, count) = self.filled(ShapeKind::List)?;
+        let read =
+            visitor.visit_seq(CompositeParts { tracer: &mut *self.tracer, node, next: 0, count });
         self.finish(read)
     }
 
-    fn deserialize_map<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, Refusal> {
-        let (node, count) = self.filled(Kind::Map)?;
-        let read = visitor.visit_map(Parts { tracer: &mut *self.tracer, node, next: 0, count });
+    fn deserialize_map<V: Visitor<'de>>(mut self, visitor: V) -> Result<V::Value, ShapeRefusal> {
+        let (node, count) = self.filled(ShapeKind::Map)?;
+        let read =
+            visitor.visit_map(CompositeParts { tracer: &mut *self.tracer, node, next: 0, count });
         self.finish(read)
     }
 
@@ -152,8 +157,8 @@ impl<'de> Deserializer<'de> for Place<'_> {
         self,
         count: usize,
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
-        self.tracer.parts(self.node, Kind::Tuple(count), count, visitor)
+    ) -> Result<V::Value, ShapeRefusal> {
+        self.tracer.parts(self.node, ShapeKind::Tuple(count), count, visitor)
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
@@ -161,9 +166,9 @@ impl<'de> Deserializer<'de> for Place<'_> {
         name: &'static str,
         count: usize,
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    ) -> Result<V::Value, ShapeRefusal> {
         self.tracer.named((name, type_name::<V>()), self.node, |tracer, node| {
-            tracer.parts(node, Kind::Tuple(count), count, visitor)
+            tracer.parts(node, ShapeKind::Tuple(count), count, visitor)
         })
     }
 
@@ -172,9 +177,9 @@ impl<'de> Deserializer<'de> for Place<'_> {
         self,
         name: &'static str,
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    ) -> Result<V::Value, ShapeRefusal> {
         self.tracer.named((name, type_name::<V>()), self.node, |tracer, node| {
-            visitor.visit_newtype_struct(Place { tracer, node })
+            visitor.visit_newtype_struct(ShapePlace { tracer, node })
         })
     }
 
@@ -183,7 +188,7 @@ impl<'de> Deserializer<'de> for Place<'_> {
         name: &'static str,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    ) -> Result<V::Value, ShapeRefusal> {
         self.tracer.named((name, type_name::<V>()), self.node, |tracer, node| {
             tracer.fields(node, fields, visitor)
         })
@@ -194,20 +199,21 @@ impl<'de> Deserializer<'de> for Place<'_> {
         name: &'static str,
         cases: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    ) -> Result<V::Value, ShapeRefusal> {
         let identity = (name, type_name::<V>());
         self.tracer.named(identity, self.node, |tracer, node| {
             let readable = tracer.readable.get(&identity).copied();
             let Some(node) = node else {
-                let case = cases[readable.ok_or(Refusal::Other)?];
-                return visitor.visit_enum(Case { tracer, node: None, case });
+                let case = cases[readable.ok_or(ShapeRefusal::Other)?];
+                return visitor.visit_enum(EnumCase { tracer, node: None, case });
             };
-            tracer.nodes[node].kind = Kind::Enum(cases);
+            tracer.nodes[node].kind = ShapeKind::Enum(cases);
             let count = cases.len().min(MAX_PARTS);
             let index = tracer.case(node, count, readable);
-            let case = cases.get(index).ok_or(Refusal::Other)?;
+            let case = cases.get(index).ok_or(ShapeRefusal::Other)?;
             let part = tracer.part(node, index);
-            let read = visitor.visit_enum(Case { tracer: &mut *tracer, node: Some(part), case });
+            let read =
+                visitor.visit_enum(EnumCase { tracer: &mut *tracer, node: Some(part), case });
             match &read {
                 Ok(_) => _ = tracer.readable.entry(identity).or_insert(index),
                 Err(refusal) => {
@@ -227,15 +233,15 @@ impl<'de> Deserializer<'de> for Place<'_> {
 }
 
 /// Elements of a list or a tuple, fields of a struct, or entries of a map.
-pub(super) struct Parts<'t> {
-    pub(super) tracer: &'t mut Tracer,
+pub(super) struct CompositeParts<'t> {
+    pub(super) tracer: &'t mut ShapeTracer,
     pub(super) node: Option<usize>,
     pub(super) next: usize,
     pub(super) count: usize,
 }
 
-impl Parts<'_> {
-    fn read<'de, S>(&mut self, part: usize, seed: S) -> Result<S::Value, Refusal>
+impl CompositeParts<'_> {
+    fn read<'de, S>(&mut self, part: usize, seed: S) -> Result<S::Value, ShapeRefusal>
     where
         S: DeserializeSeed<'de>,
     {
@@ -244,10 +250,10 @@ impl Parts<'_> {
     }
 }
 
-impl<'de> SeqAccess<'de> for Parts<'_> {
-    type Error = Refusal;
+impl<'de> SeqAccess<'de> for CompositeParts<'_> {
+    type Error = ShapeRefusal;
 
-    fn next_element_seed<S>(&mut self, seed: S) -> Result<Option<S::Value>, Refusal>
+    fn next_element_seed<S>(&mut self, seed: S) -> Result<Option<S::Value>, ShapeRefusal>
     where
         S: DeserializeSeed<'de>,
     {
@@ -263,10 +269,10 @@ impl<'de> SeqAccess<'de> for Parts<'_> {
     }
 }
 
-impl<'de> MapAccess<'de> for Parts<'_> {
-    type Error = Refusal;
+impl<'de> MapAccess<'de> for CompositeParts<'_> {
+    type Error = ShapeRefusal;
 
-    fn next_key_seed<S>(&mut self, seed: S) -> Result<Option<S::Value>, Refusal>
+    fn next_key_seed<S>(&mut self, seed: S) -> Result<Option<S::Value>, ShapeRefusal>
     where
         S: DeserializeSeed<'de>,
     {
@@ -277,33 +283,39 @@ impl<'de> MapAccess<'de> for Parts<'_> {
         self.read(0, seed).map(Some)
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Refusal> {
+    fn next_value_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<S::Value, ShapeRefusal> {
         self.read(1, seed)
     }
 }
 
 /// Fields of a struct, by their names.
-pub(super) struct Given<'t> {
-    pub(super) tracer: &'t mut Tracer,
+pub(super) struct GivenFields<'t> {
+    pub(super) tracer: &'t mut ShapeTracer,
     pub(super) node: usize,
     pub(super) fields: &'static [&'static str],
     pub(super) names: &'t [String],
 }
 
-impl<'de> MapAccess<'de> for Given<'_> {
-    type Error = Refusal;
+impl<'de> MapAccess<'de> for GivenFields<'_> {
+    type Error = ShapeRefusal;
 
-    fn next_key_seed<S>(&mut self, seed: S) -> Result<Option<S::Value>, Refusal>
+    fn next_key_seed<S>(&mut self, seed: S) -> Result<Option<S::Value>, ShapeRefusal>
     where
         S: DeserializeSeed<'de>,
     {
         let Some(name) = self.names.first() else { return Ok(None) };
-        let name: StrDeserializer<'_, Refusal> = name.as_str().into_deserializer();
+        let name: StrDeserializer<'_, ShapeRefusal> = name.as_str().into_deserializer();
         seed.deserialize(name).map(Some)
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Refusal> {
-        let (name, names) = self.names.split_first().ok_or(Refusal::Other)?;
+    fn next_value_seed<S: DeserializeSeed<'de>>(
+        &mut self,
+        seed: S,
+    ) -> Result<S::Value, ShapeRefusal> {
+        let (name, names) = self.names.split_first().ok_or(ShapeRefusal::Other)?;
         self.names = names;
         let field = self.fields.iter().position(|field| field == name);
         let part = field.map(|field| self.tracer.part(self.node, field));
@@ -312,45 +324,52 @@ impl<'de> MapAccess<'de> for Given<'_> {
 }
 
 /// A variant of an enum, by its name, and its contents.
-struct Case<'t> {
-    tracer: &'t mut Tracer,
+struct EnumCase<'t> {
+    tracer: &'t mut ShapeTracer,
     node: Option<usize>,
     case: &'static str,
 }
 
-impl<'de> EnumAccess<'de> for Case<'_> {
-    type Error = Refusal;
+impl<'de> EnumAccess<'de> for EnumCase<'_> {
+    type Error = ShapeRefusal;
     type Variant = Self;
 
-    fn variant_seed<S>(self, seed: S) -> Result<(S::Value, Self), Refusal>
+    fn variant_seed<S>(self, seed: S) -> Result<(S::Value, Self), ShapeRefusal>
     where
         S: DeserializeSeed<'de>,
     {
-        let case: StrDeserializer<'_, Refusal> = self.case.into_deserializer();
+        let case: StrDeserializer<'_, ShapeRefusal> = self.case.into_deserializer();
         Ok((seed.deserialize(case)?, self))
     }
 }
 
-impl<'de> VariantAccess<'de> for Case<'_> {
-    type Error = Refusal;
+impl<'de> VariantAccess<'de> for EnumCase<'_> {
+    type Error = ShapeRefusal;
 
-    fn unit_variant(self) -> Result<(), Refusal> {
-        Place { tracer: self.tracer, node: self.node }.plain("()", 1).map(drop)
+    fn unit_variant(self) -> Result<(), ShapeRefusal> {
+        ShapePlace { tracer: self.tracer, node: self.node }.plain("()", 1).map(drop)
     }
 
-    fn newtype_variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<S::Value, Refusal> {
+    fn newtype_variant_seed<S: DeserializeSeed<'de>>(
+        self,
+        seed: S,
+    ) -> Result<S::Value, ShapeRefusal> {
         self.tracer.read(self.node, seed)
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, count: usize, visitor: V) -> Result<V::Value, Refusal> {
-        self.tracer.parts(self.node, Kind::Tuple(count), count, visitor)
+    fn tuple_variant<V: Visitor<'de>>(
+        self,
+        count: usize,
+        visitor: V,
+    ) -> Result<V::Value, ShapeRefusal> {
+        self.tracer.parts(self.node, ShapeKind::Tuple(count), count, visitor)
     }
 
     fn struct_variant<V: Visitor<'de>>(
         self,
         fields: &'static [&'static str],
         visitor: V,
-    ) -> Result<V::Value, Refusal> {
+    ) -> Result<V::Value, ShapeRefusal> {
         self.tracer.fields(self.node, fields, visitor)
     }
 }

@@ -147,7 +147,7 @@ fn a_unique_index_is_created_beside_writers() {
 /// A transaction that found no record through an index cannot commit if another transaction inserts
 /// such a record, even while the index is being dropped.
 #[test]
-fn what_a_dropped_index_told_is_certified() {
+fn reads_of_a_dropped_index_are_certified() {
     with_limit(120, |_| {
         let (db, table, index) = in_memory(2, false);
         write(&db, &table, &[(1, Some("1")), (2, Some("2"))]).unwrap();

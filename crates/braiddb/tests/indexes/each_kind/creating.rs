@@ -125,7 +125,7 @@ fn a_dropped_index_is_gone_and_gives_its_space_back() {
 /// The creation waits for transactions that wrote before the index was listed, and creates their
 /// entries afterwards.
 #[test]
-fn who_is_active_when_an_index_is_created_is_waited_for() {
+fn creating_an_index_waits_for_active_transactions() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Records = create_table(&db, "records");

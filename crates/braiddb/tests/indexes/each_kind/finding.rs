@@ -15,7 +15,7 @@ use super::numbers::{
 use crate::common::{Watched, with_limit};
 
 #[test]
-fn an_index_finds_what_has_a_key() {
+fn an_index_finds_records_by_key() {
     with_limit(60, |_| {
         let (db, table, index) = in_memory(2, false);
         write(&db, &table, &[(1, Some("10 20")), (2, Some("20")), (3, Some("none"))]).unwrap();
@@ -139,7 +139,7 @@ fn phantoms_through_an_index_are_certified() {
 
 /// A transaction that began before the index existed does not read it, and is retried.
 #[test]
-fn who_began_before_an_index_was_built_does_not_read_it() {
+fn transactions_that_began_before_an_index_was_built_do_not_read_it() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Records = create_table(&db, "records");

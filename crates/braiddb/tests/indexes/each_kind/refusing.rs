@@ -55,7 +55,7 @@ fn a_unique_index_refuses_a_second_record_and_nothing_of_it_is_there() {
 /// Of two transactions that assign the same key to two records, one fails; in both orders, at each
 /// isolation level.
 #[test]
-fn of_two_who_claim_a_key_one_loses() {
+fn one_of_two_writers_of_a_unique_key_fails() {
     with_limit(60, |_| {
         for isolation in [Isolation::Serializable, Isolation::Snapshot] {
             for first_commits_first in [false, true] {
@@ -89,7 +89,7 @@ fn of_two_who_claim_a_key_one_loses() {
 }
 
 #[test]
-fn a_panic_of_what_gives_the_keys_leaves_nothing() {
+fn a_panic_in_a_key_function_leaves_nothing() {
     with_limit(60, |_| {
         let (db, table, index) = in_memory(2, false);
         write(&db, &table, &[(1, Some("1"))]).unwrap();
@@ -188,7 +188,7 @@ fn duplicates_are_named_when_a_unique_index_is_created() {
 /// the key belongs to another record. It must protect this entry from changes. Otherwise the entry
 /// could become the first record's again before the key is removed.
 #[test]
-fn an_entry_of_another_record_is_kept_by_who_loses_the_key() {
+fn a_failed_writer_keeps_the_entry_of_another_record() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Records = create_table(&db, "records");

@@ -13,7 +13,7 @@ use crate::common::{Watched, with_limit};
 /// Values that are only in the log are read before they are overwritten; a write dropped while it
 /// waits for such a read has no effect.
 #[test]
-fn what_is_not_in_memory_is_read_before_it_is_written_over() {
+fn evicted_records_are_read_before_they_are_overwritten() {
     if super::PAGED {
         // The pages of these tables all stay in memory.
         return;

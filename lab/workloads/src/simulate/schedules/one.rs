@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use braiddb::simulation::{
-    CrashCounts, Faults, Finding, Ran, Runner, ScheduleOptions, ScheduleReport, SimulatedDisk,
-    describe_by, found_wrong, pause, spawn, switch_threads,
+    CrashCounts, Faults, Finding, Runner, ScheduleOptions, ScheduleReport, ScheduleResult,
+    SimulatedDisk, describe_by, found_wrong, pause, spawn, switch_threads,
 };
 use braiddb::{BusyWith, Certifier, Database, Error, Options, Policy, Table, Transaction, Width};
 use fastrand::Rng;
@@ -111,17 +111,17 @@ pub(super) fn run(
     workers: (usize, usize),
     trace: bool,
 ) -> Result<(Counts, ScheduleReport), Box<Finding>> {
-    let options = ScheduleOptions { seed, most_steps: MAX_STEPS, trace };
+    let options = ScheduleOptions { seed, max_steps: MAX_STEPS, trace };
     let body = move || {
         let ran = Schedule::draw(seed, workers).run();
         ran.unwrap_or_else(|error| found_wrong(format!("{error:#}")))
     };
     match runner.run(options, body) {
-        Ran::Over(mut counts, report) => {
+        ScheduleResult::Over(mut counts, report) => {
             (counts.schedules, counts.steps, counts.switches) = (1, report.steps, report.switches);
             Ok((counts, report))
         }
-        Ran::Found(finding) => Err(finding),
+        ScheduleResult::Found(finding) => Err(finding),
     }
 }
 
@@ -193,7 +193,7 @@ impl Schedule {
     fn draw(seed: u64, workers: (usize, usize)) -> Self {
         let mut random = Rng::with_seed(seed);
         fastrand::seed(seed);
-        let mut faults = Faults { most_delay: random.u32(0..12), ..Faults::default() };
+        let mut faults = Faults { max_delay: random.u32(0..12), ..Faults::default() };
         if random.u32(0..4) == 0 {
             faults.short_transfers = 6;
         }

@@ -2,7 +2,7 @@
 //! record.
 
 use super::{ChunkKind, ChunkReader, ChunkWriter};
-use crate::page::{KeyBytes, LargeRef, Listed, ListedLeaf, StoredOnPage};
+use crate::page::{KeyBytes, LargeRef, LeafFromFile, ListedLeaf, StoredOnPage};
 use crate::types::{OnDisk, U16, U32, U64, on_disk};
 
 on_disk! {
@@ -80,13 +80,13 @@ impl ChunkReader<'_> {
     /// Returns the next leaf; `None` after the last.
     pub(in crate::durability::checkpoint) fn next_leaf(
         &mut self,
-    ) -> Option<Result<Listed<'_>, &'static str>> {
+    ) -> Option<Result<LeafFromFile<'_>, &'static str>> {
         assert!(matches!(self.kind, ChunkKind::Leaves | ChunkKind::Pieces));
         self.left = self.left.checked_sub(1)?;
         Some(self.leaf().ok_or("a leaf makes no sense"))
     }
 
-    fn leaf(&mut self) -> Option<Listed<'_>> {
+    fn leaf(&mut self) -> Option<LeafFromFile<'_>> {
         let (header, rest) = LeafHeader::ref_from_prefix(self.rest)?;
         let (key, rest) = rest.split_at_checked(header.rest.get().into())?;
         let mut low = KeyBytes::from_slice(self.last.get(..header.shared.get().into())?);
@@ -94,7 +94,7 @@ impl ChunkReader<'_> {
         (self.rest, self.last) = (rest, low);
         let stored = StoredOnPage { records: header.records.get(), bytes: header.bytes.get() };
         let (page, place) = (header.page.get(), header.place.get());
-        Some(Listed { low: &self.last, page, place, stored })
+        Some(LeafFromFile { low: &self.last, page, place, stored })
     }
 
     /// Returns the next large value that belongs to no record; `None` after the last.

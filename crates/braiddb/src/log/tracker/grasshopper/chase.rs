@@ -10,9 +10,9 @@ use std::collections::BinaryHeap;
 
 use crossbeam_utils::CachePadded;
 
-use super::crawling::{Consumer, Mark};
+use super::crawling::{Consumer, ListMark};
 use super::index::HoppingIndex;
-use super::{Hop, List};
+use super::{FillerLists, Hop};
 
 /// The heads of one filler's lists.
 #[derive(Debug)]
@@ -46,7 +46,12 @@ impl Chaser {
     }
 
     /// Advances `sbl` as far as possible; `tail` is a recent position of the next block.
-    pub(super) fn advance(&mut self, tail: u64, index: &HoppingIndex, lists: &[CachePadded<List>]) {
+    pub(super) fn advance(
+        &mut self,
+        tail: u64,
+        index: &HoppingIndex,
+        lists: &[CachePadded<FillerLists>],
+    ) {
         loop {
             if self.may_hop(tail, index) {
                 self.hop(index, lists);
@@ -64,7 +69,7 @@ impl Chaser {
     }
 
     /// Hops over the full ranges.
-    fn hop(&mut self, index: &HoppingIndex, lists: &[CachePadded<List>]) {
+    fn hop(&mut self, index: &HoppingIndex, lists: &[CachePadded<FillerLists>]) {
         let mut range = index.range(self.sbl);
         while index.is_full(range) {
             range += 1;
@@ -85,7 +90,12 @@ impl Chaser {
     }
 
     /// Passes one block after another. Returns `true` if hopping is possible again.
-    fn crawl(&mut self, tail: u64, index: &HoppingIndex, lists: &[CachePadded<List>]) -> bool {
+    fn crawl(
+        &mut self,
+        tail: u64,
+        index: &HoppingIndex,
+        lists: &[CachePadded<FillerLists>],
+    ) -> bool {
         loop {
             while let Some(&Reverse((start, end, filler))) = self.heap.peek() {
                 assert!(start >= self.sbl, "pending blocks are not passed yet");
@@ -112,7 +122,7 @@ impl Chaser {
     }
 
     /// Puts a list's first pending node into the heap, if it has one.
-    fn insert(&mut self, filler: usize, list: &List) -> bool {
+    fn insert(&mut self, filler: usize, list: &FillerLists) -> bool {
         let heads = &mut self.heads[filler];
         let first = heads.crawling.peek(&list.crawling);
         heads.in_heap = first.is_some();
@@ -123,8 +133,8 @@ impl Chaser {
 
 impl Heads {
     /// Skips every node that starts before `boundary`, where `range` starts.
-    fn skip(&mut self, boundary: u64, range: u64, list: &List) {
-        let mut mark: Option<Mark> = None;
+    fn skip(&mut self, boundary: u64, range: u64, list: &FillerLists) {
+        let mut mark: Option<ListMark> = None;
         loop {
             let hop = self.hopping.take().or_else(|| list.hopping.pop());
             let Some(hop) = hop else { break };

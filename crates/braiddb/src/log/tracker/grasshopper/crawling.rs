@@ -17,40 +17,43 @@ const CHUNK_NODES: usize = if cfg!(loom) { 1 } else { 60 };
 
 /// A filled block that may not be durable yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Pending {
+pub(super) struct PendingBlock {
     pub(super) start: u64,
     pub(super) end: u64,
 }
 
 /// A node. It is written once, before the tail counts it; relaxed accesses are ordered by the tail.
 #[derive(Debug, Default)]
-struct Node {
+struct CrawlingNode {
     start: AtomicU64,
     end: AtomicU64,
 }
 
-impl Node {
-    fn get(&self) -> Pending {
+impl CrawlingNode {
+    fn get(&self) -> PendingBlock {
         let (start, end) = (&self.start, &self.end);
         // Relaxed, both: the producer's own stores, or seen by a consumer that acquired the tail in
         // `peek`.
-        Pending { start: start.load(Ordering::Relaxed), end: end.load(Ordering::Relaxed) }
+        PendingBlock { start: start.load(Ordering::Relaxed), end: end.load(Ordering::Relaxed) }
     }
 }
 
 #[derive(Debug)]
-struct Chunk {
-    nodes: [Node; CHUNK_NODES],
+struct NodeChunk {
+    nodes: [CrawlingNode; CHUNK_NODES],
     next: OnceLock<Arc<Self>>,
 }
 
-impl Chunk {
+impl NodeChunk {
     fn new() -> Arc<Self> {
-        Arc::new(Self { nodes: std::array::from_fn(|_| Node::default()), next: OnceLock::new() })
+        Arc::new(Self {
+            nodes: std::array::from_fn(|_| CrawlingNode::default()),
+            next: OnceLock::new(),
+        })
     }
 }
 
-impl Drop for Chunk {
+impl Drop for NodeChunk {
     fn drop(&mut self) {
         // Freed iteratively: recursion over a long list could overflow the stack.
         let mut next = self.next.take();
@@ -62,21 +65,21 @@ impl Drop for Chunk {
 
 /// A position between two nodes: before node `number`, which is in `chunk` or would be at its end.
 #[derive(Clone, Debug)]
-struct Position {
-    chunk: Arc<Chunk>,
+struct ListPosition {
+    chunk: Arc<NodeChunk>,
     number: u64,
 }
 
 /// A position that does not keep its nodes alive.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Mark {
-    chunk: Weak<Chunk>,
+pub(super) struct ListMark {
+    chunk: Weak<NodeChunk>,
     number: u64,
     /// The node before the position.
-    before: Pending,
+    before: PendingBlock,
 }
 
-impl Position {
+impl ListPosition {
     fn step(&mut self) {
         self.number += 1;
         if self.number.is_multiple_of(CHUNK_NODES as u64) {
@@ -85,7 +88,7 @@ impl Position {
         }
     }
 
-    fn node(&self) -> &Node {
+    fn node(&self) -> &CrawlingNode {
         &self.chunk.nodes[(self.number % CHUNK_NODES as u64) as usize]
     }
 }
@@ -93,43 +96,51 @@ impl Position {
 /// The filler's end of the list.
 #[derive(Debug)]
 pub(super) struct Producer {
-    end: Position,
+    end: ListPosition,
     /// The node before the end.
-    last: Pending,
+    last: PendingBlock,
     /// Nodes before this position are freed; `collected` is the end of the last freed one.
-    gc: Position,
+    gc: ListPosition,
     collected: u64,
 }
 
 /// The leader's end.
 #[derive(Debug)]
 pub(super) struct Consumer {
-    head: Position,
+    head: ListPosition,
     /// The node that was taken last.
-    taken: Pending,
+    taken: PendingBlock,
 }
 
 /// Creates an empty list.
 pub(super) fn list() -> (Producer, Consumer) {
-    let start = Position { chunk: Chunk::new(), number: 0 };
-    let producer =
-        Producer { end: start.clone(), last: Pending::default(), gc: start.clone(), collected: 0 };
-    (producer, Consumer { head: start, taken: Pending::default() })
+    let start = ListPosition { chunk: NodeChunk::new(), number: 0 };
+    let producer = Producer {
+        end: start.clone(),
+        last: PendingBlock::default(),
+        gc: start.clone(),
+        collected: 0,
+    };
+    (producer, Consumer { head: start, taken: PendingBlock::default() })
 }
 
 impl Producer {
     /// Returns the position of the next node.
-    pub(super) fn mark(&self) -> Mark {
-        Mark { chunk: Arc::downgrade(&self.end.chunk), number: self.end.number, before: self.last }
+    pub(super) fn mark(&self) -> ListMark {
+        ListMark {
+            chunk: Arc::downgrade(&self.end.chunk),
+            number: self.end.number,
+            before: self.last,
+        }
     }
 
-    pub(super) fn append(&mut self, tail: &AtomicU64, pending: Pending) {
+    pub(super) fn append(&mut self, tail: &AtomicU64, pending: PendingBlock) {
         let node = self.end.node();
         // Relaxed: published by the tail.
         node.start.store(pending.start, Ordering::Relaxed);
         node.end.store(pending.end, Ordering::Relaxed);
         if (self.end.number + 1).is_multiple_of(CHUNK_NODES as u64) {
-            let linked = self.end.chunk.next.set(Chunk::new());
+            let linked = self.end.chunk.next.set(NodeChunk::new());
             assert!(linked.is_ok(), "the last chunk has no next one");
         }
         self.end.step();
@@ -155,12 +166,12 @@ impl Producer {
 
 impl Consumer {
     /// Returns the node that was taken last.
-    pub(super) fn taken(&self) -> Pending {
+    pub(super) fn taken(&self) -> PendingBlock {
         self.taken
     }
 
     /// Returns the first pending node.
-    pub(super) fn peek(&self, tail: &AtomicU64) -> Option<Pending> {
+    pub(super) fn peek(&self, tail: &AtomicU64) -> Option<PendingBlock> {
         // Spec 1: if head and tail are equal, the head stays. Acquire pairs with the Release in
         // `append`.
         (self.head.number < tail.load(Ordering::Acquire)).then(|| self.head.node().get())
@@ -173,11 +184,11 @@ impl Consumer {
     }
 
     /// Advances to a mark, if it is ahead and its nodes are not freed yet.
-    pub(super) fn go_to(&mut self, mark: &Mark, tail: &AtomicU64) {
+    pub(super) fn go_to(&mut self, mark: &ListMark, tail: &AtomicU64) {
         // Acquire pairs with the Release in `append`, which came before the mark was queued.
         assert!(mark.number <= tail.load(Ordering::Acquire), "the head never passes the tail");
         if let Some(chunk) = mark.chunk.upgrade().filter(|_| mark.number > self.head.number) {
-            self.head = Position { chunk, number: mark.number };
+            self.head = ListPosition { chunk, number: mark.number };
             self.taken = mark.before;
         }
     }

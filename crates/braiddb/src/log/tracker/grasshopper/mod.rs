@@ -18,7 +18,7 @@ use std::ops::Range;
 use crossbeam_utils::CachePadded;
 
 use self::chase::Chaser;
-use self::crawling::{Mark, Pending, Producer};
+use self::crawling::{ListMark, PendingBlock, Producer};
 use self::index::HoppingIndex;
 use super::Tracker;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -31,21 +31,21 @@ pub(super) const HOPPING_EXPONENT: u32 = 22;
 #[derive(Debug)]
 struct Hop {
     range: u64,
-    mark: Mark,
+    mark: ListMark,
 }
 
 /// The lists of one filler.
 #[derive(Debug)]
-struct List {
+struct FillerLists {
     /// Nodes ever appended to the crawling list: its tail.
     crawling: AtomicU64,
     hopping: SegQueue<Hop>,
-    owner: Mutex<Owner>,
+    owner: Mutex<FillerState>,
 }
 
 /// State that only the filler accesses.
 #[derive(Debug)]
-struct Owner {
+struct FillerState {
     crawling: Producer,
     /// The range of the last node.
     range: Option<u64>,
@@ -54,7 +54,7 @@ struct Owner {
 /// The Grasshopper tracker.
 #[derive(Debug)]
 pub(in crate::log) struct Grasshopper {
-    lists: Box<[CachePadded<List>]>,
+    lists: Box<[CachePadded<FillerLists>]>,
     index: HoppingIndex,
     chaser: Mutex<Chaser>,
     /// A copy of the chaser's value that is read without its lock.
@@ -73,9 +73,9 @@ impl Grasshopper {
         let (producers, heads) =
             (0..fillers).map(|_| crawling::list()).unzip::<_, _, Vec<_>, Vec<_>>();
         let lists = producers.into_iter().map(|crawling| {
-            let owner = Mutex::new(Owner { crawling, range: None });
+            let owner = Mutex::new(FillerState { crawling, range: None });
             let (crawling, hopping) = (AtomicU64::new(0), SegQueue::new());
-            CachePadded::new(List { crawling, hopping, owner })
+            CachePadded::new(FillerLists { crawling, hopping, owner })
         });
         Self {
             lists: lists.collect(),
@@ -106,7 +106,7 @@ impl Tracker for Grasshopper {
         let mut owner = list.owner.try_lock().expect("one thread at a time uses a filler");
         let mark = owner.crawling.mark();
         // In this order (§4.1.2): a thread that finds a block counted finds it listed.
-        owner.crawling.append(&list.crawling, Pending { start: block.start, end: block.end });
+        owner.crawling.append(&list.crawling, PendingBlock { start: block.start, end: block.end });
         let range = self.index.range(block.start);
         if owner.range.replace(range) != Some(range) {
             list.hopping.push(Hop { range, mark });

@@ -96,7 +96,7 @@ fn causes(stats: &Stats) -> [u64; 3] {
 /// A transaction that has read an old state fails at its next write, not at its commit. The error
 /// names the key.
 #[test]
-fn a_write_after_a_stale_read_is_turned_back() {
+fn a_write_after_a_superseded_read_fails() {
     with_limit(60, |_| {
         for (what, exists, reading) in READINGS {
             let (db, table, tx) = changed(exists, Isolation::Serializable, |_, _| {});
@@ -121,7 +121,7 @@ fn a_write_after_a_stale_read_is_turned_back() {
 /// A transaction that has written, and whose earlier read has changed, fails when it reads the
 /// changed record.
 #[test]
-fn a_stale_read_after_a_write_is_turned_back() {
+fn a_superseded_read_after_a_write_fails() {
     with_limit(60, |_| {
         for (what, exists, reading) in READINGS {
             let (db, table, tx) = changed(exists, Isolation::Serializable, |tx, table| {
@@ -157,7 +157,7 @@ fn whoever_need_not_be_certified_may_read_the_past() {
 
 /// A transaction that rolled back all its writes counts as read-only.
 #[test]
-fn writes_that_were_taken_back_do_not_count() {
+fn rolled_back_writes_do_not_conflict() {
     with_limit(60, |_| {
         let (db, table, tx) = changed(true, Isolation::Serializable, |tx, table| {
             let table = table.clone();
@@ -176,7 +176,7 @@ fn writes_that_were_taken_back_do_not_count() {
 
 /// Only the projected part of a read is certified, and only the returned records of a scan.
 #[test]
-fn what_is_not_certified_as_it_was_turns_nobody_back() {
+fn uncertified_transactions_are_not_doomed() {
     with_limit(60, |_| {
         let (db, table) = in_memory(Options::default().workers(2));
         (0..100).for_each(|key| write_now(&db, &table, key, Some(key)));
@@ -201,7 +201,7 @@ fn what_is_not_certified_as_it_was_turns_nobody_back() {
 
 /// `run` retries after a stale read up to the limit, like after a failed certification.
 #[test]
-fn run_tries_again_after_a_stale_read() {
+fn run_retries_after_a_superseded_read() {
     with_limit(60, |_| {
         let (db, table) = in_memory(Options::default().workers(2));
         write_now(&db, &table, 5, Some(0));

@@ -22,7 +22,7 @@ fn in_memory(workers: usize) -> (Database, Table<u64, u64>) {
 
 /// Runs a transaction whose first certifications fail, so that it takes the priority token. Each
 /// later attempt runs `then`. Returns the number of attempts.
-fn with_turnstile(
+fn with_starvation_guard(
     db: &Database,
     table: &Table<u64, u64>,
     then: impl AsyncFn() -> Result<(), Error> + Send + 'static,
@@ -42,12 +42,12 @@ fn with_turnstile(
 }
 
 #[test]
-fn who_has_the_turnstile_may_wait_for_another_transaction() {
+fn the_token_holder_may_wait_for_another_transaction() {
     for workers in [1, 2] {
         with_limit(LIMIT_SECONDS, move |_| {
             let (db, table) = in_memory(workers);
             let (other, records) = (db.clone(), table.clone());
-            let attempts = with_turnstile(&db, &table, async move || {
+            let attempts = with_starvation_guard(&db, &table, async move || {
                 let table = records.clone();
                 other.run(async move |tx| tx.put(&table, &3, &3).await).await
             });
@@ -63,7 +63,7 @@ fn who_has_the_turnstile_may_wait_for_another_transaction() {
 
 /// The engine's own writes wait like all others.
 #[test]
-fn entries_of_a_dropped_index_are_deleted_beside_who_has_the_turnstile() {
+fn entries_of_a_dropped_index_are_deleted_while_the_token_is_held() {
     const RECORDS: u64 = 40_000;
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = in_memory(2);
@@ -94,7 +94,7 @@ fn entries_of_a_dropped_index_are_deleted_beside_who_has_the_turnstile() {
                         Ok(())
                     };
                     // An attempt also fails if the builder of the index wrote an entry first.
-                    assert!(with_turnstile(&db, &table, wait).unwrap() > FAILURES);
+                    assert!(with_starvation_guard(&db, &table, wait).unwrap() > FAILURES);
                     holders += 1;
                 }
                 holders
