@@ -4,7 +4,7 @@
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use braiddb::simulation::{CrashCounts, FaultCounts, Faults, SimulatedDisk};
-use braiddb::{BusyWith, Database, Error, HoleTracker, Options, Policy, Width};
+use braiddb::{BusyWith, Database, Error, HoleTracker, Options, Policy, Tuning, Width};
 use serde::Serialize;
 
 use super::crash::{Crash, Witness};

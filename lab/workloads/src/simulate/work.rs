@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use braiddb::maintenance::Compaction;
 use braiddb::simulation::SimulatedDisk;
-use braiddb::{Database, Error, Outcome, Table, TableOptions, Transaction};
+use braiddb::{BusyWith, Database, Error, Outcome, Table, TableOptions, Transaction};
 use futures_util::future::{MaybeDone, maybe_done};
 
 use super::crash::Witness;

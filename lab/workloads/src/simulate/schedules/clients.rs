@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use braiddb::simulation::{give_way, pause};
-use braiddb::{Database, Error, Outcome, Transaction};
+use braiddb::{BusyWith, Database, Error, Outcome, Transaction, TransactionEnd};
 use fastrand::Rng;
 
 use super::super::oracle::{Number, Oracle};

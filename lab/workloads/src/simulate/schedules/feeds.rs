@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 
 use braiddb::changes::{ChangeToken, ChangeTransaction, Changes, ChangesFrom};
 use braiddb::simulation::{give_way, pause};
-use braiddb::{Database, Error, Table, Transaction};
+use braiddb::{ChangesError, Database, Error, Table, Transaction};
 use fastrand::Rng;
 
 use super::super::work::kind;

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use braiddb::simulation::pause;
-use braiddb::{Certifier, Database, Error, Index, IndexOptions, Table, Transaction};
+use braiddb::{
+    BusyWith, Certifier, Database, Error, Index, IndexOptions, Misuse, Table, Transaction,
+};
 use fastrand::Rng;
 
 use super::super::work::WRONG;

@@ -9,7 +9,9 @@ use std::task::{Context, Poll, Waker};
 
 use braiddb::indexes::{IndexProgress, IndexStage};
 use braiddb::simulation::{give_way, pause};
-use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Table, Transaction};
+use braiddb::{
+    BusyWith, Database, Error, Index, IndexError, IndexKeys, IndexOptions, Table, Transaction,
+};
 use fastrand::Rng;
 
 use super::super::work::{ABORTED_ON_PURPOSE, WRONG, kind};

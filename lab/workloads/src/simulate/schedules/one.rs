@@ -9,7 +9,9 @@ use braiddb::simulation::{
     CrashCounts, Faults, Finding, Runner, ScheduleOptions, ScheduleReport, ScheduleResult,
     SimulatedDisk, describe_by, found_wrong, pause, spawn, switch_threads,
 };
-use braiddb::{BusyWith, Certifier, Database, Error, Options, Policy, Table, Transaction, Width};
+use braiddb::{
+    BusyWith, Certifier, Database, Error, Options, Policy, Table, Transaction, Tuning, Width,
+};
 use fastrand::Rng;
 
 use super::super::oracle::Oracle;
