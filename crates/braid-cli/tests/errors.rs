@@ -276,7 +276,10 @@ fn obstacles_are_reported_with_fitting_advice() {
     // A directory that is not empty.
     let there = braid.0.path().to_str().unwrap();
     let said = braid.run(&["backup", there], 3).1;
-    assert!(said.contains("it is not empty; name a directory") && !said.contains("--db"), "{said}");
+    assert!(
+        said.contains("it is not empty; name a new or empty directory") && !said.contains("--db"),
+        "{said}"
+    );
     let own = braid.directory();
     for within in [own.clone(), own.join("sub"), own.join("sub/sub")] {
         let said = braid.run(&["backup", within.to_str().unwrap()], 3).1;

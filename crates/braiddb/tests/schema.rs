@@ -3,7 +3,6 @@
 mod common;
 #[path = "schema/depth.rs"]
 mod depth;
-#[cfg(feature = "json")]
 #[path = "schema/named_fields.rs"]
 mod named_fields;
 

@@ -191,7 +191,7 @@ impl TransactionBuilder {
     /// // The transaction reads the state in which it began.
     /// assert_eq!(tx.get(&carts, "ada").await?, None);
     /// let refused = tx.put(&carts, "ada", &2).await;
-    /// assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyTransaction)))));
+    /// assert!(matches!(refused, Err(Error::Misuse(Misuse::ReadOnlyTransaction))));
     /// # Ok::<_, Error>(()) }).unwrap();
     /// ```
     ///

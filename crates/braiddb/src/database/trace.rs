@@ -125,7 +125,7 @@ impl Trace {
     ///
     /// ```
     /// use braiddb::trace::Activity;
-    /// use braiddb::{Database, Error, Options};
+    /// use braiddb::{Database, Error, Options, Tuning};
     ///
     /// let tuning = Tuning::default().trace(1000);
     /// let db = Database::in_memory(Options::default().workers(1).tuning(tuning))?;

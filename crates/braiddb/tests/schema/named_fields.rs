@@ -40,7 +40,6 @@ where
 fn formats_that_name_fields_take_new_ones() {
     with_limit(LIMIT_SECONDS, |_| {
         fields_come_and_go::<braiddb::Json<Account>, braiddb::Json<Wider>>();
-        #[cfg(feature = "messagepack")]
         fields_come_and_go::<braiddb::MessagePack<Account>, braiddb::MessagePack<Wider>>();
     });
 }
@@ -190,7 +189,6 @@ fn fields_that_records_lack_are_told() {
         {
             in_format!(Json);
         }
-        #[cfg(feature = "messagepack")]
         {
             in_format!(MessagePack);
         }
@@ -415,7 +413,6 @@ fn fields_of_structs_within_are_told() {
         {
             within_in_format!(Json);
         }
-        #[cfg(feature = "messagepack")]
         {
             within_in_format!(MessagePack);
         }

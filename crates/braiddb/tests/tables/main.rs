@@ -4,7 +4,6 @@ mod borrowed_keys;
 #[path = "../common/mod.rs"]
 mod common;
 mod contents;
-#[cfg(feature = "derive")]
 mod derived_keys;
 mod drop_table;
 mod expired_tables;
