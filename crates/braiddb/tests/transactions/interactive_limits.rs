@@ -52,7 +52,7 @@ fn assert_expired<T: std::fmt::Debug>(result: Result<T, Error>, expected: &str) 
     };
     assert_eq!((*option, *limit), (expected, SHORT));
     let told = result.unwrap_err().to_string();
-    assert!(told.contains(&expected) && told.contains("30ms"), "{told}");
+    assert!(told.contains(expected) && told.contains("30ms"), "{told}");
 }
 
 #[test]

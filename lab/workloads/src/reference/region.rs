@@ -6,8 +6,9 @@ use std::ptr::NonNull;
 
 /// Types whose all-zero bytes are a value, so that fresh pages of a mapping can hold them.
 ///
-/// # Safety The type must be plain memory: all zero bytes are a valid value, and the type has
-/// nothing to drop.
+/// # Safety
+/// The type must be plain memory: all zero bytes are a valid value, and the type has nothing to
+/// drop.
 pub(crate) unsafe trait Plain: Copy {}
 
 // SAFETY: any bits are an integer.

@@ -185,7 +185,8 @@ impl Command {
 
     /// Runs the seeds.
     ///
-    /// # Errors The same errors as [`Command::run`].
+    /// # Errors
+    /// The same errors as [`Command::run`].
     pub fn report(&self) -> Result<Report> {
         let start = Instant::now();
         let jobs = self.jobs();

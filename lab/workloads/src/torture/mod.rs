@@ -155,7 +155,8 @@ impl Command {
 
     /// Runs the rounds.
     ///
-    /// # Errors The same errors as [`Command::run`].
+    /// # Errors
+    /// The same errors as [`Command::run`].
     pub fn rounds(&self) -> Result<Report> {
         let temporary = tempfile::tempdir().context("making a temporary directory")?;
         let parent = self.dir.as_deref().unwrap_or(temporary.path());

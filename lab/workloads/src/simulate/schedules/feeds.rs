@@ -201,7 +201,8 @@ pub(super) struct Feeds {
 }
 
 impl Feeds {
-    /// # Errors The same errors as opening a table.
+    /// # Errors
+    /// The same errors as opening a table.
     pub(super) async fn open(
         db: &Database,
         paged: bool,

@@ -54,7 +54,8 @@ impl Handles {
 }
 
 impl Indexed {
-    /// # Errors The same errors as opening a table.
+    /// # Errors
+    /// The same errors as opening a table.
     pub(super) async fn open(db: &Database, paged: bool) -> Result<Self, Error> {
         let open =
             async move |tx: &Transaction| tx.open_or_create_table_with(TABLE, kind(paged)).await;
