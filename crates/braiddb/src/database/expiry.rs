@@ -35,7 +35,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`] if the table's records do not expire; the errors of [`Transaction::put`].
+    /// [`Misuse::NotExpiring`](crate::Misuse) if the table's records do not expire; the errors of [`Transaction::put`].
     pub async fn put_with_ttl<K, V>(
         &self,
         table: &Table<K, V>,
@@ -77,7 +77,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Options`] if the table's records do not expire; the errors of [`Transaction::get`].
+    /// [`Misuse::NotExpiring`](crate::Misuse) if the table's records do not expire; the errors of [`Transaction::get`].
     pub async fn expires_at<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<SystemTime>>
     where
         K: TableKey + ?Sized,

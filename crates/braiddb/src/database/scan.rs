@@ -106,7 +106,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// ```
     ///
     /// # Errors
-    /// An error if stored bytes do not decode; [`Error::Io`] if they cannot be
+    /// An error if stored bytes do not decode; [`Error::Io`](crate::Error::Io) if they cannot be
     /// read; [`Error::Overloaded`](crate::Error::Overloaded).
     pub async fn next(&mut self) -> Result<Option<(K::Decoded, V::Ref<'_>)>> {
         if !engine_code(self.core.next()).await? {

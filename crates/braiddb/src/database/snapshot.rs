@@ -65,8 +65,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// As [`Database::begin`]; [`Error::Options`] if transactions are validated by
-    /// [`Certifier::SerialSafetyNet`](crate::Certifier), which does not support snapshots.
+    /// As [`Database::begin`]; [`Misuse::NeedsReadValidation`](crate::Misuse) if
+    /// transactions are validated by the serial safety net, which does not support snapshots.
     pub async fn snapshot(&self) -> Result<Snapshot> {
         self.refuse_snapshots()?;
         let (transaction, lsn) = self.begin_unlimited().await?;
@@ -128,8 +128,8 @@ impl Snapshot {
     /// ```
     ///
     /// # Errors
-    /// The error of the closure; [`Error::Panicked`] if it panicked, which ends the snapshot for
-    /// all its users; [`Error::Conflict`] for an index that was not complete at the moment of the
+    /// The error of the closure; [`Error::Panicked`](crate::Error::Panicked) if it panicked, which ends the snapshot for
+    /// all its users; [`Error::Conflict`](crate::Error::Conflict) for an index that was not complete at the moment of the
     /// snapshot; [`TransactionEnd::Finished`](crate::TransactionEnd) if the database was closed; the errors of
     /// [`InteractiveTransaction::step`].
     pub fn run<T, F>(&self, body: F) -> impl Future<Output = Result<T>> + Send + use<T, F>

@@ -86,13 +86,13 @@ pub struct Tuning {
     /// Number of transactions that a worker interleaves to hide cache misses: [`Width::Auto`], or
     /// a fixed number from 1 to 1024. Default: [`Width::Auto`], which adapts to the load.
     ///
-    /// Fix it if [`WorkerStats::width`](crate::WorkerStats) keeps changing under a steady load, or
+    /// Fix it if [`WorkerStats::width`](crate::stats::WorkerStats) keeps changing under a steady load, or
     /// for repeatable measurements.
     pub hot_width: Width,
     /// Number of transactions per worker that may wait for storage or for their commit, 1 to
     /// 16 384. [`Tuning::overload`] decides about further ones. Default: 4096.
     ///
-    /// Raise it if [`WorkerStats::cold`](crate::WorkerStats) stays at this number while the disk
+    /// Raise it if [`WorkerStats::cold`](crate::stats::WorkerStats) stays at this number while the disk
     /// has capacity left. Lower it if transactions wait too long behind others for the disk.
     pub cold_width: usize,
     /// Treatment of transactions beyond [`Tuning::cold_width`]. Default: [`Overload::Wait`].
@@ -145,7 +145,7 @@ pub struct Tuning {
     /// than 256 MiB.
     ///
     /// With 7 or more workers the ring takes at least 64 MiB, with 39 or more at least 128 MiB.
-    /// Raise it if [`SuspensionStats::log_space`](crate::SuspensionStats) grows: transactions wait
+    /// Raise it if [`SuspensionStats::log_space`](crate::stats::SuspensionStats) grows: transactions wait
     /// for room in the ring.
     ///
     /// [`Options::memory_budget`]: crate::Options::memory_budget
@@ -156,7 +156,7 @@ pub struct Tuning {
     ///
     /// A database keeps the size with which it was created. The first segment file begins with
     /// 256 KiB or the segment size, if that is less, and doubles as it grows. Lower it if
-    /// [`LogStats::reserve_bytes`](crate::LogStats), a few segments that stay reserved for a full
+    /// [`LogStats::reserve_bytes`](crate::stats::LogStats), a few segments that stay reserved for a full
     /// disk, takes too much of a small disk.
     pub log_segment_bytes: Option<u64>,
     /// Bytes of log after which the database writes a checkpoint, 32 768 or more. Default: 1 GiB.

@@ -1,7 +1,7 @@
 //! Admission: how many transactions a worker keeps open.
 //!
 //! A worker has twice as many contexts as
-//! [`EngineOptions::max_open`](super::engine::EngineOptions::most_open). Half are for running
+//! [`EngineOptions::max_open`](super::engine::EngineOptions::max_open). Half are for running
 //! transactions, which the scheduler limits. Half are for transactions that wait for something
 //! outside the engine. No task waits for a context, because the tasks that hold one may be waiting
 //! for that task. If no context is free, a transaction does not begin. Invariants:

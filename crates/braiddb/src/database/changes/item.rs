@@ -54,7 +54,7 @@ pub struct Change {
     /// the previous name.
     pub table: Arc<str>,
     /// The table's number, which never changes
-    /// ([`TableDescription::id`](crate::TableDescription::id)).
+    /// ([`TableDescription::id`](crate::tables::TableDescription::id)).
     pub table_id: u32,
     /// The kind of change.
     pub kind: ChangeKind,

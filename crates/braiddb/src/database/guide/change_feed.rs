@@ -3,11 +3,11 @@
 //! [`Database::changes`](crate::Database::changes) is a stream of whole transactions in commit
 //! order. It returns each transaction when the transaction is durable. Use it to keep an external
 //! index, a cache, a queue or a copy in another system up to date.
-//! [`ChangesFrom`](crate::ChangesFrom) selects where the feed starts.
+//! [`ChangesFrom`](crate::changes::ChangesFrom) selects where the feed starts.
 //!
 //! # Keep a copy in memory
 //!
-//! A feed from [`Snapshot`](crate::ChangesFrom::Snapshot) returns all existing records first, and
+//! A feed from [`Snapshot`](crate::changes::ChangesFrom::Snapshot) returns all existing records first, and
 //! then every later commit. It misses no change and repeats none. Every change to records is a put
 //! or a delete by key, so a copy applies the same operations:
 //!
@@ -64,14 +64,14 @@
 //! Changes to tables themselves, for example their creation, have their own kinds. This copy
 //! ignores them. A table that is filled before it is published
 //! ([`StagedTable`](crate::StagedTable)) arrives as
-//! [`TablePublished`](crate::ChangeKind::TablePublished), without its records.
+//! [`TablePublished`](crate::changes::ChangeKind::TablePublished), without its records.
 //!
 //! A service runs such a loop in a separate task. The loop ends with
 //! [`Error::Closed`](crate::Error::Closed) when the database closes.
 //!
 //! # Resume after a restart
 //!
-//! Each transaction has a [token](crate::ChangeToken). A feed that starts from a token returns the
+//! Each transaction has a [token](crate::changes::ChangeToken). A feed that starts from a token returns the
 //! transactions after that one. Store the token together with the result of the transaction, so
 //! that the two agree whenever the program stops. A slot keeps the log that the feed still needs
 //! ([`Database::create_change_slot`](crate::Database::create_change_slot)). Advance the slot when
@@ -145,7 +145,7 @@
 //! target must then recognize duplicates, for example by an order number.
 //!
 //! While the tables of a feed do not change, the feed returns no new tokens. Read
-//! [`Changes::token`](crate::Changes::token) while the feed waits: it moves past the commits of
+//! [`Changes::token`](crate::changes::Changes::token) while the feed waits: it moves past the commits of
 //! other tables, and so can advance the slot too. The engine discards a slot that falls behind by
 //! more than its limit. The feed then fails with [`ChangesError::LogGone`](crate::ChangesError): drop
 //! the slot and start again from a snapshot.

@@ -46,9 +46,9 @@
 //! A closure that *blocks* (`std::thread::sleep`, a blocking client, a long computation) stops its
 //! worker and every transaction on that worker. Do such work before the transaction, or on a
 //! separate thread. Another worker takes over the transactions that were queued there but not
-//! started, within about 20 ms ([`WorkerStats::taken_over`](crate::WorkerStats)). The worker's
+//! started, within about 20 ms ([`WorkerStats::taken_over`](crate::stats::WorkerStats)). The worker's
 //! longest uninterrupted stall is in its statistics
-//! ([`WorkerStats::longest_stretch`](crate::WorkerStats)). `tracing` logs one warning if a stall
+//! ([`WorkerStats::longest_stretch`](crate::stats::WorkerStats)). `tracing` logs one warning if a stall
 //! exceeds half a second.
 //!
 //! # Cancellation and deadlines

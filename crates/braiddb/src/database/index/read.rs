@@ -103,7 +103,7 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`IndexError::NotFound`](crate::IndexError) if the index was dropped; [`Error::Conflict`] if the transaction
+    /// [`IndexError::NotFound`](crate::IndexError) if the index was dropped; [`Error::Conflict`](crate::Error::Conflict) if the transaction
     /// began before the index was built, and must be retried; an error if the table belongs to
     /// another database.
     pub fn scan_by<S, K, V>(
@@ -263,7 +263,7 @@ impl Transaction {
 
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_, S, K, V> {
     /// Reverses the order: from the largest key to the smallest. Call this before the first `next`;
-    /// otherwise the next call fails with [`Error::Options`].
+    /// otherwise the next call fails with [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexOptions, Options, Table};
@@ -358,7 +358,7 @@ impl<S: TableKey + ?Sized, K: TableKey + ?Sized, V: Value + ?Sized> IndexScan<'_
 
 impl<S: TableKey + ?Sized, K: TableKey + ?Sized> IndexEntries<'_, S, K> {
     /// Reverses the order: from the largest key to the smallest. Call this before the first `next`;
-    /// otherwise the next call fails with [`Error::Options`].
+    /// otherwise the next call fails with [`Misuse::ScanBegun`](crate::Misuse).
     ///
     /// ```
     /// # use braiddb::{Database, Error, IndexOptions, Options, Table};

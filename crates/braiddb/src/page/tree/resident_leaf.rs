@@ -10,7 +10,7 @@ use crate::page::layout::KeySlot;
 use crate::page::map::PageId;
 
 impl PageTree {
-    /// Like [`read`](Self::read), without suspending.
+    /// Like `read`, without suspending.
     ///
     /// # Errors
     /// When a page is not available now; never `Restart`.
