@@ -173,6 +173,7 @@ fn old_snapshots_read_what_was_evicted_before_they_began() {
 }
 
 #[test]
+#[ignore = "slow: the gate runs it"]
 fn every_scheduler_reads_storage() {
     with_limit(LIMIT_SECONDS, |_| {
         for policy in [Policy::Sequential, Policy::Batch, Policy::Pipeline, Policy::DualQueue] {

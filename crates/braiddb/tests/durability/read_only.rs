@@ -119,6 +119,7 @@ fn fill(path: &Path, options: &Options, clock: &Clock) {
 }
 
 #[test]
+#[ignore = "slow: the gate runs it"]
 fn a_paged_table_larger_than_the_budget_is_read_within_it() {
     // More than the log's ring takes, although a read-only database has no ring.
     const BUDGET: u64 = 33 << 20;

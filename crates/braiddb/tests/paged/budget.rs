@@ -142,6 +142,7 @@ fn check_index(db: &Database, groups: &Groups, model: &BTreeMap<u64, u8>) {
 }
 
 #[test]
+#[ignore = "slow: the gate runs it"]
 fn tables_larger_than_the_memory_budget_stay_within_it() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
@@ -199,6 +200,7 @@ fn tables_larger_than_the_memory_budget_stay_within_it() {
 /// Memory moves to the tables in use: to pages while only paged tables are read, to records in
 /// memory when those are read.
 #[test]
+#[ignore = "slow: the gate runs it"]
 fn memory_moves_to_the_tables_that_are_used() {
     // With many workers, each alone lacks only little memory.
     for (workers, ring_bytes) in [(2, RING_BYTES), (20, 2 * RING_BYTES)] {

@@ -73,6 +73,7 @@ fn page_file_bytes(directory: &Path) -> u64 {
 /// After a table has become much smaller, compaction returns its free space to the disk. The
 /// database knows the free space after reopening and fills it again.
 #[test]
+#[ignore = "slow: the gate runs it"]
 fn compaction_gives_back_room_between_pages() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
@@ -113,6 +114,7 @@ fn compaction_gives_back_room_between_pages() {
 /// Tables several times as large as memory grow, shrink and are read, while compaction punches
 /// holes where pages are written. All records are present, also after reopening.
 #[test]
+#[ignore = "slow: the gate runs it"]
 fn compaction_gives_back_room_beside_writers() {
     const OF_EACH: u64 = 4_000;
     const ROUNDS: u64 = 6;

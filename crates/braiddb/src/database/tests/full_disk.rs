@@ -177,6 +177,7 @@ fn check(db: &Database, table: &Records, model: &Model) {
 }
 
 #[test]
+#[ignore = "slow: the gate runs it"]
 fn deletions_and_compaction_lead_out_of_a_full_disk_again_and_again() {
     with_limit(LIMIT, |_| {
         let first =
@@ -188,6 +189,7 @@ fn deletions_and_compaction_lead_out_of_a_full_disk_again_and_again() {
 /// A checkpoint of a paged table writes images of its pages. If all pages changed, it needs as much
 /// disk space again.
 #[test]
+#[ignore = "slow: the gate runs it"]
 fn deletions_and_compaction_lead_out_of_full_disks_of_any_size_with_a_paged_table() {
     with_limit(LIMIT, |_| {
         for sectors in [1100, 1129, 1900, 3000, 5000] {
