@@ -46,7 +46,7 @@ const LAYERS: [&str; 19] = [
 const MAX_FILE_LINES: usize = 600;
 const MAX_FUNCTION_LINES: usize = 80;
 /// Most unclear sentences per 1000 words, in all comments, error messages and pages.
-const MAX_SIGNALS: f64 = 10.0;
+const MAX_SIGNALS: f64 = 3.0;
 /// The same, in each of [`PAGES`].
 const MAX_SIGNALS_OF_PAGES: f64 = 2.0;
 /// Pages that a newcomer reads; folders count as one.
