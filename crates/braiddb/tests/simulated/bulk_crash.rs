@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{BusyWith, Database, Error, Options, Table, Transaction};
+use braiddb::{BusyWith, Database, Error, Options, Table, Transaction, Tuning};
 use futures_util::future::join;
 
 type Numbers = Table<u64, [u8]>;

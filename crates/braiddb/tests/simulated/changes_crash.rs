@@ -9,7 +9,7 @@ use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::changes::{ChangeKind, ChangeToken, ChangeTransaction, ChangesFrom};
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{Database, Options, Table};
+use braiddb::{Database, Options, Table, Tuning};
 
 /// A limit far above the duration of any test, even on a loaded machine.
 const LIMIT_SECONDS: u64 = 600;

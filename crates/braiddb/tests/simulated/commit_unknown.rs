@@ -9,7 +9,7 @@ use std::task::{Context, Waker};
 
 use crate::common::{Watched, with_limit};
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk};
-use braiddb::{Database, Error, LogError, Options, Outcome, Table, Transaction};
+use braiddb::{Database, Error, LogError, Options, Outcome, Table, Transaction, Tuning};
 
 const LIMIT_SECONDS: u64 = 600;
 

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk};
-use braiddb::{Database, Error, Options, Table, Transaction, Width};
+use braiddb::{Database, Error, Options, Table, Transaction, Tuning, Width};
 use scenes::{Scene, Script};
 
 const SEEDS: Range<u64> = 0..20;

@@ -8,7 +8,9 @@ use crate::common::{Watched, with_limit};
 use crate::settled::poll_settled;
 use braiddb::indexes::IndexStage;
 use braiddb::simulation::{CrashCounts, SimulatedDisk, block_on};
-use braiddb::{Database, Error, Index, IndexKeys, IndexOptions, Options, Table};
+use braiddb::{
+    BusyWith, Database, Error, Index, IndexError, IndexKeys, IndexOptions, Options, Table, Tuning,
+};
 
 type Records = Table<u64, u64>;
 type Digits = Index<u64, u64, u64>;

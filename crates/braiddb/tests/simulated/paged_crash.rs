@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::simulation::{CrashCounts, Faults, SimulatedDisk, block_on};
-use braiddb::{Database, Error, Options, Outcome, Table, TableOptions};
+use braiddb::{BusyWith, Database, Error, Options, Outcome, Table, TableOptions, Tuning};
 use futures_util::future::join;
 
 type Numbers = Table<u64, u64>;
