@@ -148,8 +148,9 @@ pub fn with_limit<T: Send + 'static>(
     seconds: u64,
     test: impl FnOnce(&Limit) -> T + Send + 'static,
 ) -> T {
-    // Sanitizers, which use builds with the system allocator, slow tests down many times.
-    let seconds = if cfg!(braid_system_allocator) { 10 * seconds } else { seconds };
+    // Limits are for optimised builds; others take about twice as long. Sanitizers, which use builds
+    // with the system allocator, slow tests down many times.
+    let seconds = if cfg!(braid_system_allocator) { 10 * seconds } else { 2 * seconds };
     let limit = Limit::default();
     let (over, ended) = channel();
     let inside = limit.clone();
