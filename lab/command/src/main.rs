@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use tracing::level_filters::LevelFilter;
 
 /// Benchmarks, crash campaigns, simulations and isolation checks of Braid.
@@ -35,7 +35,9 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let mut command = with_negative_numbers(Arguments::command());
+    let arguments = Arguments::from_arg_matches(&command.get_matches_mut())
+        .unwrap_or_else(|error| error.format(&mut command).exit());
     // Simulated disks fail often, and the engine logs each failure.
     let level = if cfg!(braid_simulation) { LevelFilter::OFF } else { LevelFilter::WARN };
     tracing_subscriber::fmt()
@@ -48,10 +50,28 @@ fn main() -> ExitCode {
     match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("braid-lab: {error:#}");
+            eprintln!("braid-lab: {}", message(&error));
             ExitCode::from(3)
         }
     }
+}
+
+/// Joins an error and its causes; a cause that the message already ends with is left out.
+fn message(error: &anyhow::Error) -> String {
+    let message = error.chain().map(ToString::to_string).reduce(|message, cause| {
+        if message.ends_with(&cause) { message } else { format!("{message}: {cause}") }
+    });
+    message.expect("the chain begins with the error")
+}
+
+/// Makes negative numbers values, so that the message for one is the range of its option.
+fn with_negative_numbers(command: Command) -> Command {
+    command
+        .mut_args(|arg| match arg.get_action().takes_values() {
+            true => arg.allow_negative_numbers(true),
+            false => arg,
+        })
+        .mut_subcommands(with_negative_numbers)
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {
