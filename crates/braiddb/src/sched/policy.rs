@@ -74,7 +74,7 @@ impl Policy {
         self == Policy::DualQueue && short < width && load.cold < cold_width
     }
 
-    /// Whether a new task may start in the current batch.
+    /// Is true while a new task may start in the current batch.
     #[cfg(feature = "experiment")]
     pub(super) fn admits_to_batch(self, batch_open: bool) -> bool {
         self != Policy::Batch || batch_open

@@ -92,7 +92,7 @@ impl TransactionMode {
 }
 
 impl Engine {
-    /// Whether the serial safety net certifies transactions.
+    /// Returns true if the serial safety net certifies transactions.
     pub(crate) fn certifies_by_safety_net(&self) -> bool {
         #[cfg(feature = "experiment")]
         return self.safety_net.is_some();

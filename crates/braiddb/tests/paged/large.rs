@@ -211,7 +211,7 @@ fn a_snapshot_has_the_values_of_its_moment() {
             Ok(())
         })
         .unwrap();
-        // Those in the middle are dropped first.
+        // The middle ones are dropped first.
         for number in [3, 0, 2, 1, 1, 0] {
             for (version, snapshot) in &snapshots {
                 let (version, scanned) = (*version, table.clone());
