@@ -280,16 +280,17 @@ fn a_panicking_subscriber_affects_no_transaction() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| ()));
     let of = table.clone();
-    let run = {
-        // Created while the listener does not panic: calls on the caller's own thread are the
-        // caller's responsibility.
-        let run = db.run(async move |tx| tx.put(&of, &3, &4).await);
-        let mut run = Box::pin(run);
-        listener().panics.store(true, Ordering::SeqCst);
-        _ = run.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop()));
-        run
-    };
-    block_on(run).unwrap();
+    // Created while the listener does not panic: calls on the caller's own thread are the caller's
+    // responsibility.
+    let mut run = Box::pin(db.run(async move |tx| tx.put(&of, &3, &4).await));
+    listener().panics.store(true, Ordering::SeqCst);
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match run.as_mut().poll(&mut context) {
+        std::task::Poll::Ready(result) => result.unwrap(),
+        std::task::Poll::Pending => block_on(run).unwrap(),
+    }
+    // The worker closes the span after the reply, at the latest before it runs the next transaction.
+    block_on(db.get(&table, &3)).unwrap();
     listener().panics.store(false, Ordering::SeqCst);
     std::panic::set_hook(hook);
     assert!(listener().panicked.load(Ordering::SeqCst) >= 3, "it was entered, left and told");
