@@ -14,27 +14,6 @@ use syn::{DeriveInput, parse_macro_input};
 /// `#[key(name = "...")]` gives the name of the type in the catalog, so that the Rust type can be
 /// renamed and moved. Every field must be a key too, of an owned type.
 ///
-/// ```
-/// use braiddb::{Database, Error, Key, Options, Table};
-///
-/// #[derive(Key, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-/// #[key(name = "shop.job")]
-/// enum Job {
-///     Urgent,
-///     Normal { deadline: u64 },
-///     Of(String, u32),
-/// }
-///
-/// # pollster::block_on(async {
-/// let db = Database::in_memory(Options::default().workers(1))?;
-/// let jobs: Table<Job, str> = db.create_table("jobs").await?;
-/// db.put(&jobs, &Job::Of("ada".to_owned(), 2), "sweep").await?;
-/// db.put(&jobs, &Job::Normal { deadline: 7 }, "mend").await?;
-/// let first = db.run(async move |tx| Ok(tx.first(&jobs).await?.map(|(job, _)| job))).await?;
-/// assert_eq!(first, Some(Job::Normal { deadline: 7 }));
-/// # Ok::<_, Error>(()) }).unwrap();
-/// ```
-///
 /// # Order
 ///
 /// Keys have the order of the derived `Ord` of the standard library, if the fields do: structs
