@@ -1,11 +1,14 @@
 //! Thousands of tables, and tables whose creation aborts: each uses little memory, and an aborted
 //! creation leaves nothing behind.
 
+#[path = "common/abort.rs"]
+mod abort;
 mod common;
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use abort::Abort;
 use braiddb::{BusyWith, Database, Error, Options, Table, Transaction, Tuning};
 use common::{Watched, with_limit};
 use pollster::block_on;
@@ -50,11 +53,11 @@ async fn create_in_vain(tx: &Transaction, records: u64) -> Result<Numbers, Error
 
 fn aborted_creations(db: &Database, count: u64, records: fn(u64) -> u64) {
     for number in 0..count {
-        let result = db.run_blocking(async move |tx| {
+        let result = db.transaction().try_run_blocking(async move |tx: &Transaction| {
             create_in_vain(tx, records(number)).await?;
-            Err::<(), _>(Error::Options("taken back".into()))
+            Err::<(), _>(Abort::OnPurpose)
         });
-        assert!(matches!(result, Err(Error::Options(_))), "{number}: {result:?}");
+        assert!(matches!(result, Err(Abort::OnPurpose)), "{number}: {result:?}");
     }
 }
 
@@ -166,12 +169,12 @@ fn a_table_is_its_creators_alone_until_it_commits() {
         // name.
         let (smuggled, inside) = (Arc::new(Mutex::new(None)), Arc::new(Mutex::new(None)));
         let out = smuggled.clone();
-        let aborted = db.run_blocking(async move |tx| {
+        let aborted = db.transaction().try_run_blocking(async move |tx: &Transaction| {
             let table = create_in_vain(tx, 3).await?;
             *out.lock().unwrap() = Some(table);
-            Err::<(), _>(Error::Options("taken back".into()))
+            Err::<(), _>(Abort::OnPurpose)
         });
-        assert!(matches!(aborted, Err(Error::Options(_))));
+        assert!(matches!(aborted, Err(Abort::OnPurpose)));
         *inside.lock().unwrap() = Some(block_on(db.create_table::<u64, u64>("in vain")).unwrap());
         let stale: Numbers = smuggled.lock().unwrap().take().unwrap();
         let refused = db.run_blocking(async move |tx| tx.put(&stale, &1, &7).await);

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::abort::Abort;
 use crate::common::{Watched, with_limit};
 use crate::polls::poll_at_most;
 use braiddb::simulation::{Faults, SimulatedDisk};
@@ -26,8 +27,6 @@ const AFTER: u64 = 2_000;
 const SEEDS: u64 = 2;
 /// More polls than any operation needs.
 const MAX_POLLS: usize = 5_000;
-/// The error by which a transaction requests its own abort.
-const CHANGED_ITS_MIND: &str = "changed its mind";
 
 #[derive(Clone)]
 struct Tables {
@@ -272,7 +271,7 @@ async fn give_up(
     (operation, key): (Operation, u64),
     (polls, then): (usize, Then),
     mut model: Model,
-) -> Result<(bool, Model), Error> {
+) -> Result<(bool, Model), Abort> {
     tx.put(&tables.records, &BEFORE, &BEFORE).await?;
     model.insert(BEFORE, BEFORE);
     let (savepoint, saved) = (tx.savepoint(), model.clone());
@@ -306,7 +305,7 @@ async fn give_up(
     model.insert(AFTER, AFTER);
     assert_eq!(contents(tx, tables).await?, model, "before the end");
     match then {
-        Then::Aborts => Err(Error::Options(CHANGED_ITS_MIND.to_owned())),
+        Then::Aborts => Err(Abort::OnPurpose),
         _ => Ok((was_given_up, model)),
     }
 }
@@ -334,17 +333,18 @@ fn attack(operation: Operation, then: Then, seed: u64) -> usize {
     for polls in 1..MAX_POLLS {
         let key = 5 + seed % 20;
         let (handles, before) = (tables.clone(), model.clone());
-        let ran = db.run_blocking(async move |tx| {
+        let ran = db.transaction().try_run_blocking(async move |tx: &Transaction| {
             let ended = (polls, then);
             give_up(tx, &handles, (operation, key), ended, before.clone()).await
         });
         let was_given_up = match ran {
-            Ok((was_given_up, left)) => {
+            Ok(outcome) => {
+                let (was_given_up, left) = outcome.value;
                 model = left;
                 was_given_up
             }
             // The number is unknown, but an operation needs fewer polls than this.
-            Err(Error::Options(told)) if told == CHANGED_ITS_MIND => polls < 200,
+            Err(Abort::OnPurpose) => polls < 200,
             Err(error) => panic!("{operation:?} after {polls} polls, {then:?}: {error}"),
         };
         let handles = tables.clone();

@@ -2,6 +2,8 @@
 //! each poll.
 #![cfg(braid_simulation)]
 
+#[path = "../common/abort.rs"]
+mod abort;
 mod bulk_crash;
 mod cancellation;
 mod changes_crash;

@@ -1,5 +1,7 @@
 //! Tables: keys and values, options, expiry, creation and drop.
 
+#[path = "../common/abort.rs"]
+mod abort;
 mod borrowed_keys;
 #[path = "../common/mod.rs"]
 mod common;

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use crate::abort::Abort;
 use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::{Database, Durability, Error, Misuse, Options, Table, Transaction};
@@ -209,16 +210,16 @@ fn check_in(db: &Database, batches: Vec<(Vec<Step>, bool)>, paged: bool) {
     let mut committed = Model::new();
     for (steps, commit) in batches {
         let (used, before) = (table.clone(), committed.clone());
-        let result = db.run_blocking(async move |tx| {
+        let result = db.transaction().try_run_blocking(async move |tx: &Transaction| {
             let mut model = before.clone();
             for step in &steps {
                 apply(tx, &used, &mut model, step).await?;
             }
-            if commit { Ok(model) } else { Err(Error::Options("taken back".into())) }
+            commit.then_some(model).ok_or(Abort::OnPurpose)
         });
         match result {
-            Ok(model) => committed = model,
-            Err(error) => assert!(!commit, "{error}"),
+            Ok(outcome) => committed = outcome.value,
+            Err(failed) => assert!(!commit, "{failed}"),
         }
         let records = pollster::block_on(db.len(&table)).unwrap();
         assert_eq!(records, committed.len() as u64);

@@ -10,7 +10,7 @@ use fastrand::Rng;
 
 use super::crash::Witness;
 use super::oracle::{KeyState, Number, Observation, Oracle};
-use super::work::{ABORTED_ON_PURPOSE, Activity, Tables, parse};
+use super::work::{Activity, Failure, Tables, parse};
 
 /// The maximum number of interactive transactions at a time. Each waits for a slot on the worker
 /// next to the transaction that runs its steps.
@@ -29,19 +29,14 @@ pub(super) struct Observer {
 }
 
 /// Records whether the caller of a failed transaction knows its observations.
-pub(super) fn answered_by(oracle: &mut Oracle, number: Number, error: &Error) {
-    match error {
-        Error::Options(_) => oracle.answers.errors += 1,
-        Error::KeyExists | Error::KeyNotFound => oracle.answers.refusals += 1,
+pub(super) fn answered_by(oracle: &mut Oracle, number: Number, failure: &Failure) {
+    match failure {
+        Failure::OnPurpose | Failure::Wrong(_) => oracle.answers.errors += 1,
+        Failure::Engine(Error::KeyExists | Error::KeyNotFound) => oracle.answers.refusals += 1,
         // An error of the disk, or the close of the database.
-        _ => return oracle.unanswered(number),
+        Failure::Engine(_) => return oracle.unanswered(number),
     }
     oracle.answered(number);
-}
-
-/// Returns the error of an observer that aborts instead of writing.
-fn abort_on_purpose<T>() -> Result<T, Error> {
-    Err(Error::Options(ABORTED_ON_PURPOSE.to_owned()))
 }
 
 impl Observer {
@@ -56,7 +51,7 @@ impl Observer {
         tx: &Transaction,
         mut random: Rng,
         number: Number,
-    ) -> Result<Activity, Error> {
+    ) -> Result<Activity, Failure> {
         // Relaxed: all observers are on one worker.
         let interactive = self.interactive.fetch_add(1, Ordering::Relaxed) < MAX_INTERACTIVE;
         let observed = if self.nests && interactive && random.u32(0..3) == 0 {
@@ -70,26 +65,27 @@ impl Observer {
 
     /// Observes in an interactive transaction that runs inside transaction `number`, in steps, each
     /// of which returns an answer.
-    async fn observe_in_steps(&self, random: &mut Rng, number: Number) -> Result<(), Error> {
+    async fn observe_in_steps(&self, random: &mut Rng, number: Number) -> Result<(), Failure> {
         let transaction = self.db.begin().await?;
         for _ in 0..random.u32(1..=MAX_STEPS) {
             let (observer, mut random) = (self.clone(), random.fork());
             let step =
                 async move |tx: &Transaction| observer.observe(tx, &mut random, number).await;
-            let answer = transaction.step(step).await;
+            let answer = transaction.try_step(step).await;
             self.witness.answer(|oracle| match &answer {
                 Ok(()) => {
                     oracle.answers.steps += 1;
                     oracle.answered(number);
                 }
-                Err(error) => answered_by(oracle, number, error),
+                Err(failure) => answered_by(oracle, number, failure),
             });
             if answer.is_err() {
                 // The transaction may have written by now.
-                return transaction.abort().await;
+                return Ok(transaction.abort().await?);
             }
         }
-        transaction.commit().await.map(drop)
+        transaction.commit().await?;
+        Ok(())
     }
 
     /// Makes one observation.
@@ -98,7 +94,7 @@ impl Observer {
         tx: &Transaction,
         random: &mut Rng,
         number: Number,
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failure> {
         let see = |key, state| {
             let seen = Observation { snapshot: tx.snapshot_lsn(), key, state };
             self.witness.with(|oracle| oracle.saw(number, seen));
@@ -124,7 +120,7 @@ impl Observer {
             5 => self.observe_an_end(tx, random.bool(), see).await?,
             _ => return self.observe_by_writing(tx, key, random, see).await,
         }
-        if random.u32(0..3) == 0 { abort_on_purpose() } else { Ok(()) }
+        if random.u32(0..3) == 0 { Err(Failure::OnPurpose) } else { Ok(()) }
     }
 
     /// Returns a key, usually one that was just written.
@@ -181,13 +177,13 @@ impl Observer {
         key: u64,
         random: &mut Rng,
         see: impl Fn(u64, KeyState),
-    ) -> Result<(), Error> {
+    ) -> Result<(), Failure> {
         let (marks, name) = (&self.tables.marks, self.tables.mark(key));
         let written = match random.u32(0..3) {
             0 => {
                 let there = tx.delete(marks, &name).await?;
                 see(key, KeyState::Marked(there));
-                return if there { abort_on_purpose() } else { Ok(()) };
+                return if there { Err(Failure::OnPurpose) } else { Ok(()) };
             }
             1 => {
                 let updated = tx.update(marks, &name, &0).await;
@@ -209,9 +205,9 @@ impl Observer {
             }
         };
         match written {
-            Ok(()) => abort_on_purpose(),
+            Ok(()) => Err(Failure::OnPurpose),
             Err(Error::KeyExists | Error::KeyNotFound) if random.bool() => Ok(()),
-            refused => refused,
+            refused => Ok(refused?),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -82,11 +82,52 @@ pub(super) enum Activity {
     Observed,
 }
 
-/// The error that a transaction returns to abort on purpose.
-pub(super) const ABORTED_ON_PURPOSE: &str = "aborted on purpose";
+/// The reason why a transaction failed.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    #[error("aborted on purpose")]
+    OnPurpose,
+    /// The transaction saw a state that cannot exist.
+    #[error("wrong: {0}")]
+    Wrong(String),
+    #[error(transparent)]
+    Engine(#[from] Error),
+}
 
-/// The prefix of the error that a transaction returns after it saw an impossible state.
-pub(super) const WRONG: &str = "wrong: ";
+/// The failures of a source's transactions. The body of such a transaction can return only errors
+/// of the engine, so [`SourceFailures::body`] keeps its own reason until the reply.
+#[derive(Clone, Default)]
+pub(super) struct SourceFailures(Arc<Mutex<BTreeMap<Number, Failure>>>);
+
+impl SourceFailures {
+    fn kept(&self) -> MutexGuard<'_, BTreeMap<Number, Failure>> {
+        self.0.lock().expect("no thread panics while it is locked")
+    }
+
+    /// Converts the result of an attempt's body.
+    pub(super) fn body<T>(&self, number: Number, result: Result<T, Failure>) -> Result<T, Error> {
+        let mut kept = self.kept();
+        // The reason of an attempt before.
+        kept.remove(&number);
+        result.map_err(|failure| match failure {
+            Failure::Engine(error) => error,
+            own => {
+                kept.insert(number, own);
+                // Any error that is not retried.
+                Error::KeyNotFound
+            }
+        })
+    }
+
+    /// Converts the result of a transaction.
+    pub(super) fn reply<T>(&self, number: Number, result: Result<T, Error>) -> Result<T, Failure> {
+        let own = self.kept().remove(&number);
+        result.map_err(|error| match (error, own) {
+            (Error::KeyNotFound, Some(own)) => own,
+            (error, _) => error.into(),
+        })
+    }
+}
 
 impl Tables {
     pub(super) async fn open(tx: &Transaction, scale: Scale) -> Result<Self, Error> {
@@ -173,8 +214,7 @@ impl Tables {
         keys: &[u64],
         floors: &BTreeMap<u64, u64>,
         pause: impl AsyncFn(),
-    ) -> Result<Vec<Number>, Error> {
-        let message = |problem: String| Error::Options(format!("{WRONG}{problem}"));
+    ) -> Result<Vec<Number>, Failure> {
         let mut seen = Vec::new();
         for key in keys {
             let value = tx.get(&self.turns, key).await?;
@@ -184,7 +224,7 @@ impl Tables {
             }
             let floor = floors.get(key).copied().unwrap_or(0);
             if turn < floor {
-                return Err(message(format!(
+                return Err(Failure::Wrong(format!(
                     "key {key} is at turn {turn}, though turn {floor} was acknowledged before"
                 )));
             }
@@ -192,13 +232,15 @@ impl Tables {
             let mark = tx.get(&self.marks, &self.mark(*key)).await?;
             if mark != (turn % 2 == 1).then_some(turn) {
                 let problem = format!("key {key} is at turn {turn}, and its mark is {mark:?}");
-                return Err(message(problem));
+                return Err(Failure::Wrong(problem));
             }
             if tx.get(&self.turns, key).await? != value {
-                return Err(message(format!("key {key} was at turn {turn} and is no more")));
+                return Err(Failure::Wrong(format!("key {key} was at turn {turn} and is no more")));
             }
             if value.is_some_and(|value| value != self.value_of(*key, turn, by)) {
-                return Err(message(format!("the value of key {key}, turn {turn}, is wrong")));
+                return Err(Failure::Wrong(format!(
+                    "the value of key {key}, turn {turn}, is wrong"
+                )));
             }
         }
         Ok(seen)
@@ -210,7 +252,7 @@ impl Tables {
         tx: &Transaction,
         mut random: fastrand::Rng,
         number: Number,
-    ) -> Result<Activity, Error> {
+    ) -> Result<Activity, Failure> {
         let kind = random.u32(0..10);
         let mut keys: Vec<u64> =
             (0..random.u64(1..5)).map(|_| random.u64(0..self.scale.keys)).collect();
@@ -243,7 +285,7 @@ impl Tables {
             taken.push((key, turn));
         }
         if kind == 3 {
-            return Err(Error::Options(ABORTED_ON_PURPOSE.to_owned()));
+            return Err(Failure::OnPurpose);
         }
         let bytes: Vec<u8> = taken
             .iter()
@@ -326,21 +368,24 @@ pub(super) fn run(
     let (tables, witness) = (observer.tables.clone(), observer.witness.clone());
     let left = Arc::new(Mutex::new(numbers.end - numbers.start));
     let counted = left.clone();
+    let failures = SourceFailures::default();
+    let replies = failures.clone();
     let source = db.transaction().run_source(
         0,
         numbers,
         async move |tx, number| {
             let random = fastrand::Rng::with_seed(seed ^ number << 20);
             if number.is_multiple_of(WRITERS_PER_OBSERVER + 1) {
-                return observer.run(tx, random, *number).await;
+                return failures.body(*number, observer.run(tx, random, *number).await);
             }
-            let did = tables.run(tx, random, *number).await?;
+            let did = failures.body(*number, tables.run(tx, random, *number).await)?;
             if let Activity::Wrote(taken) = &did {
                 observer.witness.with(|oracle| oracle.writes(taken));
             }
             Ok(did)
         },
         move |number, result| {
+            let result = replies.reply(number, result);
             witness.answer(|oracle| note(oracle, number, result));
             *counted.lock().expect("no thread panics while it is locked") -= 1;
             Ok(())
@@ -355,18 +400,18 @@ pub(super) fn run(
 }
 
 /// Reports the end of a transaction to the oracle.
-fn note(oracle: &mut Oracle, number: Number, result: Result<Outcome<Activity>, Error>) {
+fn note(oracle: &mut Oracle, number: Number, result: Result<Outcome<Activity>, Failure>) {
     match result {
         Ok(Outcome { value: Activity::Wrote(taken), commit_lsn, .. }) => {
             oracle.committed_writer(number, commit_lsn, taken);
         }
         Ok(Outcome { value: Activity::Read(seen), .. }) => oracle.committed_reader(seen),
         Ok(Outcome { value: Activity::Observed, .. }) => oracle.answered(number),
-        Err(Error::CommitUnknown { .. }) => oracle.commit_unknown(number),
-        // The transaction's own error, or an error that states that none of its writes remain.
-        Err(error) => {
+        Err(Failure::Engine(Error::CommitUnknown { .. })) => oracle.commit_unknown(number),
+        // The transaction's own reason, or an error that states that none of its writes remain.
+        Err(failure) => {
             oracle.aborted(number);
-            observer::answered_by(oracle, number, &error);
+            observer::answered_by(oracle, number, &failure);
         }
     }
 }
@@ -388,7 +433,7 @@ pub(super) fn run_bulk(
             if let Activity::Wrote(taken) = &did {
                 told.with(|oracle| oracle.writes(taken));
             }
-            Ok(did)
+            Ok::<_, Failure>(did)
         };
         let mut run = db.transaction().try_run_bulk(tables.paged(), body);
         let mut context = Context::from_waker(Waker::noop());

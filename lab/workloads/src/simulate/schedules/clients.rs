@@ -12,7 +12,7 @@ use braiddb::{BusyWith, Database, Error, Outcome, Transaction, TransactionEnd};
 use fastrand::Rng;
 
 use super::super::oracle::{Number, Oracle};
-use super::super::work::{ABORTED_ON_PURPOSE, Activity, Tables, WRONG};
+use super::super::work::{Activity, Failure, SourceFailures, Tables};
 use super::feeds::Feeds;
 use super::histories::Histories;
 use super::indexed::Indexed;
@@ -163,12 +163,12 @@ impl Clients {
     }
 
     /// Records the end of a transaction.
-    pub(super) fn note(&self, number: Number, result: Result<Outcome<Activity>, Error>) {
+    pub(super) fn note(&self, number: Number, result: Result<Outcome<Activity>, Failure>) {
         self.note_activity(number, result.map(|outcome| (outcome.value, outcome.commit_lsn)));
     }
 
     /// Records the result of a transaction and its commit LSN.
-    fn note_activity(&self, number: Number, result: Result<(Activity, u64), Error>) {
+    fn note_activity(&self, number: Number, result: Result<(Activity, u64), Failure>) {
         let mut oracle = self.oracle.lock().expect(NO_PANIC);
         match result {
             Ok((Activity::Wrote(taken), commit_lsn)) => {
@@ -181,16 +181,27 @@ impl Clients {
             }
             Ok((Activity::Read(seen), _)) => oracle.committed_reader(seen),
             Ok((Activity::Observed, _)) => oracle.answered(number),
-            Err(Error::Options(message)) if message == ABORTED_ON_PURPOSE => oracle.aborted(number),
-            Err(
+            Err(Failure::OnPurpose) => oracle.aborted(number),
+            Err(Failure::Engine(
                 Error::Conflict { .. }
                 | Error::NotSerializable { .. }
                 | Error::Busy(BusyWith::BulkOperation { .. }),
-            ) => oracle.aborted(number),
-            Err(error) => {
+            )) => oracle.aborted(number),
+            Err(failure) => {
                 oracle.commit_unknown(number);
                 drop(oracle);
-                self.excuse("a transaction", &error);
+                self.excuse_failure("a transaction", &failure);
+            }
+        }
+    }
+
+    /// Ignores an error of the engine as [`Clients::excuse`] does. Records any other failure as a
+    /// problem.
+    pub(super) fn excuse_failure(&self, what: &str, failure: &Failure) {
+        match failure {
+            Failure::Engine(error) => self.excuse(what, error),
+            Failure::OnPurpose | Failure::Wrong(_) => {
+                self.report(format!("{what} failed: {failure}"));
             }
         }
     }
@@ -199,7 +210,6 @@ impl Clients {
     /// error as a problem.
     pub(super) fn excuse(&self, what: &str, error: &Error) {
         let excused = match error {
-            Error::Options(message) if message.starts_with(WRONG) => false,
             Error::Io(_) | Error::Corrupt(_) | Error::CommitUnknown { .. } => self.disk_fails,
             // Relaxed: the client that closes sets it before it closes.
             Error::Closed | Error::TransactionEnded(TransactionEnd::Finished) => {
@@ -266,7 +276,7 @@ impl Clients {
             });
             return self.note(number, pollster(run));
         }
-        let run = self.db.transaction().run(async move |tx| {
+        let run = self.db.transaction().try_run(async move |tx| {
             if blocks {
                 pause(BLOCKED);
             }
@@ -283,7 +293,7 @@ impl Clients {
     fn read_in_snapshot(&self, random: &mut Rng) {
         let (keys, floors, tables) = (self.keys(random), self.floors(), self.tables.clone());
         let pauses = random.bool();
-        let run = self.db.transaction().run(async move |tx: &Transaction| {
+        let run = self.db.transaction().try_run(async move |tx: &Transaction| {
             let pause = async || {
                 if pauses {
                     Pause(false).await;
@@ -298,8 +308,8 @@ impl Clients {
     fn audit(&self) {
         let (tables, table, floors) =
             (self.tables.clone(), self.records.table.clone(), self.records.floors());
-        let audited = pollster(self.db.run(async move |tx: &Transaction| {
-            let message = |problem: String| Error::Options(format!("{WRONG}{problem}"));
+        let audited = pollster(self.db.try_run(async move |tx: &Transaction| {
+            let message = Failure::Wrong;
             let found = (tables.contents(tx).await?, records::scan(tx, &table).await?);
             found.0.check().map_err(|problem| message(format!("in one snapshot {problem:#}")))?;
             Pause(false).await;
@@ -313,7 +323,7 @@ impl Clients {
             Ok(found) => {
                 self.records.problem(&found, &floors).into_iter().for_each(|p| self.report(p))
             }
-            Err(error) => self.excuse("reading everything", &error),
+            Err(failure) => self.excuse_failure("reading everything", &failure),
         }
     }
 
@@ -327,10 +337,10 @@ impl Clients {
             Pause(false).await;
             did
         };
-        let mut run: Pin<Box<dyn Future<Output = Result<Outcome<Activity>, Error>>>> =
+        let mut run: Pin<Box<dyn Future<Output = Result<Outcome<Activity>, Failure>>>> =
             match self.is_bulk(number) {
                 true => self.db.transaction().try_run_bulk(paged, body),
-                false => Box::pin(self.db.transaction().run(body)),
+                false => Box::pin(self.db.transaction().try_run(body)),
             };
         let mut context = Context::from_waker(Waker::noop());
         for _ in 0..random.u32(1..12) {
@@ -348,8 +358,9 @@ impl Clients {
         self.oracle.lock().expect(NO_PANIC).commit_unknown(number);
         let ended = pollster(async {
             let tx = self.db.begin().await?;
-            let did =
-                tx.step(async move |tx| tables.run(tx, choices(seed, number), number).await).await;
+            let step =
+                async move |tx: &Transaction| tables.run(tx, choices(seed, number), number).await;
+            let did = tx.try_step(step).await;
             pause(random.u64(0..400));
             match (did, random.u32(0..4)) {
                 (Ok(value), 1..) => {
@@ -382,18 +393,17 @@ impl Clients {
                 let read = async move |tx: &Transaction| {
                     tables.read_in_snapshot(tx, &looked, &floors, async || Pause(false).await).await
                 };
-                let seen = tx.step(read).await?;
+                let seen = tx.try_step(read).await?;
                 if *first.get_or_insert_with(|| seen.clone()) != seen {
-                    let message =
-                        format!("{WRONG}of keys {keys:?} it saw {first:?}, then {seen:?}");
-                    return Err(Error::Options(message));
+                    let message = format!("of keys {keys:?} it saw {first:?}, then {seen:?}");
+                    return Err(Failure::Wrong(message));
                 }
                 pause(random.u64(1..4000));
             }
-            tx.abort().await
+            Ok(tx.abort().await?)
         });
-        if let Err(error) = held {
-            self.excuse("a reader that stays", &error);
+        if let Err(failure) = held {
+            self.excuse_failure("a reader that stays", &failure);
         }
     }
 
@@ -405,12 +415,16 @@ impl Clients {
         }
         let (tables, seed) = (self.tables.clone(), self.seed);
         let (ended, count) = (std::sync::Arc::new(Mutex::new(Vec::new())), numbers.len());
-        let replies = ended.clone();
+        let (replies, failures) = (ended.clone(), SourceFailures::default());
+        let failed = failures.clone();
         let source = self.db.transaction().run_source(
             random.usize(0..self.workers),
             numbers,
-            async move |tx, number| tables.run(tx, choices(seed, *number), *number).await,
+            async move |tx, number| {
+                failures.body(*number, tables.run(tx, choices(seed, *number), *number).await)
+            },
             move |number, result| {
+                let result = failed.reply(number, result);
                 replies.lock().expect(NO_PANIC).push((number, result));
                 Ok(())
             },

@@ -11,7 +11,7 @@ use braiddb::{
 };
 use fastrand::Rng;
 
-use super::super::work::WRONG;
+use super::super::work::Failure;
 use super::clients::{Clients, NO_PANIC, Pause, pollster};
 use crate::history::{self, History, Shape};
 
@@ -65,7 +65,7 @@ impl Histories {
 ///
 /// # Errors
 /// Returns a difference between index and table, or errors of reading them.
-pub(super) fn recovered(db: &Database) -> Result<Option<BTreeMap<u64, u64>>, Error> {
+pub(super) fn recovered(db: &Database) -> Result<Option<BTreeMap<u64, u64>>, Failure> {
     let table: Table<u64, u64> = match pollster(db.open_table(NAME)) {
         Err(Error::TableNotFound(_)) => return Ok(None),
         opened => opened?,
@@ -73,22 +73,22 @@ pub(super) fn recovered(db: &Database) -> Result<Option<BTreeMap<u64, u64>>, Err
     let rows = pollster(db.indexes())?;
     let indexed = rows.iter().any(|row| row.name == INDEX && row.table == NAME);
     let index = indexed.then(|| pollster(open_index(db, &table))).transpose()?;
-    let found = pollster(db.run(async move |tx: &Transaction| {
+    let found = pollster(db.try_run(async move |tx: &Transaction| {
         let (mut scan, mut found) = (tx.scan(&table, ..)?, BTreeMap::new());
         while let Some((key, value)) = scan.next().await? {
             found.insert(key, value);
         }
-        let Some(index) = &index else { return Ok::<_, Error>(found) };
+        let Some(index) = &index else { return Ok(found) };
         let (mut scan, mut by_index) = (tx.scan_by(index, ..)?, BTreeMap::new());
         while let Some((_, key, value)) = scan.next().await? {
             by_index.insert(key, value);
         }
         if by_index != found {
             let message =
-                format!("{WRONG}the index contains {by_index:?}, but the table contains {found:?}");
-            return Err(Error::Options(message));
+                format!("the index contains {by_index:?}, but the table contains {found:?}");
+            return Err(Failure::Wrong(message));
         }
-        Ok(found)
+        Ok::<_, Failure>(found)
     }))?;
     Ok(Some(found))
 }

@@ -14,7 +14,7 @@ use braiddb::{
 };
 use fastrand::Rng;
 
-use super::super::work::{ABORTED_ON_PURPOSE, WRONG, kind};
+use super::super::work::{Failure, kind};
 use super::clients::{Clients, NO_PANIC, Pause, pollster};
 
 type Records = Table<u64, u64>;
@@ -81,17 +81,13 @@ async fn attach_watched(
     db.index_watched(table, name, options, extract, watch).await
 }
 
-fn wrong(problem: String) -> Error {
-    Error::Options(format!("{WRONG}{problem}"))
-}
-
 /// Compares an index with its table in both directions.
 async fn compare(
     tx: &Transaction,
     table: &Records,
     number: usize,
     index: &Numbers,
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     let (name, unique) = INDEXES[number];
     let (mut scan, mut expected) = (tx.scan(table, ..)?, BTreeSet::new());
     while let Some((key, value)) = scan.next().await? {
@@ -102,14 +98,18 @@ async fn compare(
         found.push(one);
     }
     if !expected.iter().eq(&found) {
-        return Err(wrong(format!("index {name} has {found:?}, and should have {expected:?}")));
+        return Err(Failure::Wrong(format!(
+            "index {name} has {found:?}, and should have {expected:?}"
+        )));
     }
     let (mut entries, mut reverse) = (tx.entries_by(index, ..)?.rev(), Vec::new());
     while let Some(entry) = entries.next().await? {
         reverse.push(entry);
     }
     if !expected.iter().rev().map(|(part, key, _)| (*part, *key)).eq(reverse.iter().copied()) {
-        return Err(wrong(format!("index {name} has {reverse:?}, and should have {expected:?}")));
+        return Err(Failure::Wrong(format!(
+            "index {name} has {reverse:?}, and should have {expected:?}"
+        )));
     }
     Ok(())
 }
@@ -121,7 +121,7 @@ async fn write(
     table: &Records,
     halves: Option<&Numbers>,
     (keys, is_bulk, random): (u64, bool, &mut Rng),
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     let mut savepoint = None;
     for _ in 0..random.u32(1..5) {
         let (key, value) = (random.u64(0..keys), random.u64(0..VALUES));
@@ -146,10 +146,10 @@ async fn write(
                 if owner.is_none_or(|owner| owner == key) {
                     let message =
                         format!("value {value} of key {key} was refused, and {owner:?} has it");
-                    return Err(wrong(message));
+                    return Err(Failure::Wrong(message));
                 }
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(())
@@ -166,18 +166,18 @@ impl Clients {
             if random.u32(0..3) == 0 {
                 Pause(false).await;
             }
-            if gives_up { Err(Error::Options(ABORTED_ON_PURPOSE.to_owned())) } else { Ok(()) }
+            if gives_up { Err(Failure::OnPurpose) } else { Ok(()) }
         };
         let written = match is_bulk {
-            true => pollster(self.db.run_bulk(tables, write)),
-            false => pollster(self.db.run(write)),
+            true => pollster(self.db.transaction().try_run_bulk(tables, write)),
+            false => pollster(self.db.transaction().try_run(write)),
         };
         match written {
-            Ok(()) | Err(Error::Index(IndexError::NotFound { .. })) => {}
+            Ok(_) | Err(Failure::OnPurpose) => {}
+            Err(Failure::Engine(Error::Index(IndexError::NotFound { .. }))) => {}
             // Another client creates or drops the index.
-            Err(Error::Busy(BusyWith::TableChange { .. })) if is_bulk => {}
-            Err(Error::Options(message)) if message == ABORTED_ON_PURPOSE => {}
-            Err(error) => self.excuse("a write to a table with indexes", &error),
+            Err(Failure::Engine(Error::Busy(BusyWith::TableChange { .. }))) if is_bulk => {}
+            Err(failure) => self.excuse_failure("a write to a table with indexes", &failure),
         }
     }
 
@@ -186,8 +186,8 @@ impl Clients {
         let number = random.usize(0..INDEXES.len());
         let (table, handles) = (self.indexed.table.clone(), self.indexed.handles.clone());
         let (pauses, awaits) = ([0, 2, 20, 60][random.usize(0..4)], random.bool());
-        let compared =
-            pollster(self.db.transaction().max_attempts(8).run(async move |tx: &Transaction| {
+        let compared = pollster(self.db.transaction().max_attempts(8).try_run(
+            async move |tx: &Transaction| {
                 for _ in 0..pauses {
                     Pause(false).await;
                 }
@@ -202,10 +202,11 @@ impl Clients {
                 compare(tx, &table, number, &index).await?;
                 Pause(false).await;
                 compare(tx, &table, number, &index).await
-            }));
+            },
+        ));
         match compared {
-            Ok(_) | Err(Error::Index(IndexError::NotFound { .. })) => {}
-            Err(error) => self.excuse("a read of an index", &error),
+            Ok(_) | Err(Failure::Engine(Error::Index(IndexError::NotFound { .. }))) => {}
+            Err(failure) => self.excuse_failure("a read of an index", &failure),
         }
     }
 
@@ -322,10 +323,11 @@ fn index_problem(db: &Database, table: &Records, number: usize) -> Result<Option
         Err(error) => return Err(error),
     };
     let records = table.clone();
-    let compared =
-        pollster(db.run(async move |tx: &Transaction| compare(tx, &records, number, &index).await));
-    if let Err(error) = compared {
-        return Ok(Some(format!("index {name}: {error}")));
+    let compared = pollster(
+        db.try_run(async move |tx: &Transaction| compare(tx, &records, number, &index).await),
+    );
+    if let Err(failure) = compared {
+        return Ok(Some(format!("index {name}: {failure}")));
     }
     // Abandoned operations end in this time.
     pause(5000);

@@ -15,7 +15,7 @@ use braiddb::{
 use fastrand::Rng;
 
 use super::super::oracle::Oracle;
-use super::super::work::{Paged, Scale, Tables, kind};
+use super::super::work::{Failure, Paged, Scale, Tables, kind};
 use super::clients::{Clients, Mix, NO_PANIC, pollster};
 use super::feeds::{self, Feeds};
 use super::histories::{self, Histories};
@@ -404,9 +404,9 @@ impl Schedule {
     fn contents_are_right(&self, clients: &Clients) -> Result<()> {
         let (tables, table) = (clients.tables.clone(), clients.records.table.clone());
         let read = async move |tx: &Transaction| {
-            Ok::<_, Error>((tables.contents(tx).await?, records::scan(tx, &table).await?))
+            Ok::<_, Failure>((tables.contents(tx).await?, records::scan(tx, &table).await?))
         };
-        let (contents, found) = clients.db.run_blocking(read)?;
+        let (contents, found) = clients.db.transaction().try_run_blocking(read)?.value;
         if clients.mix == Mix::Indexes
             && let Some(problem) = indexed::problem(&clients.db)?
         {

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use braiddb::{Error, Table, Transaction};
 use fastrand::Rng;
 
-use super::super::work::WRONG;
+use super::super::work::Failure;
 use super::clients::{Clients, NO_PANIC, pollster};
 
 /// The table initially holds fewer records than this, with the keys from 0 on.
@@ -110,12 +110,12 @@ impl Records {
 }
 
 /// Reads all records of the table.
-pub(super) async fn scan(tx: &Transaction, table: &Table<u64, u64>) -> Result<State, Error> {
+pub(super) async fn scan(tx: &Transaction, table: &Table<u64, u64>) -> Result<State, Failure> {
     let mut found = State::new();
     let mut scan = tx.scan(table, ..)?;
     while let Some((key, value)) = scan.next().await? {
         if found.insert(key, value).is_some() {
-            return Err(Error::Options(format!("{WRONG}a scan meets key {key} twice")));
+            return Err(Failure::Wrong(format!("a scan meets key {key} twice")));
         }
     }
     Ok(found)
@@ -128,15 +128,15 @@ async fn change(
     key: u64,
     from: Option<u64>,
     to: Option<u64>,
-) -> Result<(), Error> {
+) -> Result<(), Failure> {
     match (from, to) {
-        (None, Some(value)) => tx.insert(table, &key, &value).await,
-        (Some(_), Some(value)) => tx.update(table, &key, &value).await,
+        (None, Some(value)) => Ok(tx.insert(table, &key, &value).await?),
+        (Some(_), Some(value)) => Ok(tx.update(table, &key, &value).await?),
         (_, None) => {
             let deleted = tx.delete(table, &key).await?;
             if deleted != from.is_some() {
-                let message = format!("{WRONG}key {key} was {from:?}; deleting it says {deleted}");
-                return Err(Error::Options(message));
+                let message = format!("key {key} was {from:?}; deleting it says {deleted}");
+                return Err(Failure::Wrong(message));
             }
             Ok(())
         }
@@ -165,29 +165,29 @@ impl Clients {
         }
         self.records.attempt(client, after);
         let (table, writes) = (self.records.table.clone(), changed.clone());
-        let written = pollster(self.db.run(async move |tx: &Transaction| {
+        let written = pollster(self.db.try_run(async move |tx: &Transaction| {
             for (key, value) in &writes {
                 change(tx, &table, *key, state.get(key).copied(), *value).await?;
             }
-            Ok::<_, Error>(())
+            Ok(())
         }));
         self.records.settle(client, ended(written.as_ref().err()));
-        if let Err(error) = written {
-            return self.excuse("a write to records of one client", &error);
+        if let Err(failure) = written {
+            return self.excuse_failure("a write to records of one client", &failure);
         }
         let table = self.records.table.clone();
-        let looked = pollster(self.db.run(async move |tx: &Transaction| {
+        let looked = pollster(self.db.try_run(async move |tx: &Transaction| {
             for (key, value) in &changed {
                 let found = tx.get(&table, key).await?;
                 if found != *value {
-                    let message = format!("{WRONG}key {key} was left as {value:?}, is {found:?}");
-                    return Err(Error::Options(message));
+                    let message = format!("key {key} was left as {value:?}, is {found:?}");
+                    return Err(Failure::Wrong(message));
                 }
             }
             Ok(())
         }));
-        if let Err(error) = looked {
-            self.excuse("a read of records of one client", &error);
+        if let Err(failure) = looked {
+            self.excuse_failure("a read of records of one client", &failure);
         }
     }
 
@@ -247,10 +247,12 @@ impl Clients {
     }
 }
 
-fn ended(error: Option<&Error>) -> Ended {
-    match error {
+fn ended(failure: Option<&Failure>) -> Ended {
+    match failure {
         None => Ended::Committed,
-        Some(Error::Conflict { .. } | Error::NotSerializable { .. }) => Ended::Aborted,
+        Some(Failure::Engine(Error::Conflict { .. } | Error::NotSerializable { .. })) => {
+            Ended::Aborted
+        }
         Some(_) => Ended::Unknown,
     }
 }
