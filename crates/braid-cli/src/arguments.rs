@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 
+use crate::negative_numbers::with_negative_numbers;
 use crate::store::StoreArguments;
 
 /// Import, query, check and back up a Braid database.
@@ -44,17 +45,6 @@ impl Arguments {
         let read = Self::from_arg_matches(&command.get_matches_mut());
         read.unwrap_or_else(|error| error.format(&mut command).exit())
     }
-}
-
-/// Makes every argument accept a negative number as its value, so that the argument's own parser
-/// reports it, and not clap as an unknown option.
-fn with_negative_numbers(command: Command) -> Command {
-    command
-        .mut_args(|arg| match arg.get_action().takes_values() {
-            true => arg.allow_negative_numbers(true),
-            false => arg,
-        })
-        .mut_subcommands(with_negative_numbers)
 }
 
 /// The verb, with its arguments.

@@ -7,6 +7,7 @@ mod exit;
 #[path = "../../braiddb/tests/common/mod.rs"]
 #[allow(dead_code, reason = "the tests use a part of it")]
 mod limit;
+mod negative_numbers;
 mod output;
 mod store;
 mod trace;

@@ -1,9 +1,13 @@
 //! The `braid-lab` command: benchmarks Braid, runs crash tests, and checks isolation.
 
+#[path = "../../../crates/braid-cli/src/negative_numbers.rs"]
+mod negative_numbers;
+
 use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use negative_numbers::with_negative_numbers;
 use tracing::level_filters::LevelFilter;
 
 /// Benchmarks, crash campaigns, simulations and isolation checks of Braid.
@@ -62,16 +66,6 @@ fn message(error: &anyhow::Error) -> String {
         if message.ends_with(&cause) { message } else { format!("{message}: {cause}") }
     });
     message.expect("the chain begins with the error")
-}
-
-/// Makes negative numbers values, so that the message for one is the range of its option.
-fn with_negative_numbers(command: Command) -> Command {
-    command
-        .mut_args(|arg| match arg.get_action().takes_values() {
-            true => arg.allow_negative_numbers(true),
-            false => arg,
-        })
-        .mut_subcommands(with_negative_numbers)
 }
 
 fn run(arguments: &Arguments) -> anyhow::Result<()> {

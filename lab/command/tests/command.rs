@@ -2,19 +2,9 @@
 
 #![cfg(not(braid_simulation))]
 
-use std::time::Duration;
+mod common;
 
-use assert_cmd::Command;
-
-/// Several times the duration of a test's commands, even on a loaded machine.
-const LIMIT: Duration = Duration::from_secs(300);
-
-/// Returns the program, which is killed after the time limit.
-fn program() -> Command {
-    let mut command = Command::cargo_bin("braid-lab").unwrap();
-    command.timeout(LIMIT);
-    command
-}
+use common::program;
 
 #[test]
 fn torture_finds_nothing_lost() {
