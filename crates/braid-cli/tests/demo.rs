@@ -2,7 +2,12 @@
 
 mod common;
 
-use common::program;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::limit::with_limit;
+use common::{LIMIT, ended, program};
 use serde_json::Value;
 
 fn run(words: &[&str], code: i32) -> (String, String) {
@@ -46,6 +51,37 @@ fn the_demo_prints_a_table_and_the_next_commands() {
     }
     assert!(table.contains(" import ") && table.contains(" scan "), "{table}");
     assert!(table.lines().all(|line| line.chars().count() <= 100), "{table}");
+}
+
+/// Returns true if a directory has an entry at this depth.
+fn has_entry(directory: &Path, depth: u32) -> bool {
+    let mut entries = directory.read_dir().into_iter().flatten().map(|entry| entry.unwrap().path());
+    entries.any(|path| depth == 0 || has_entry(&path, depth - 1))
+}
+
+#[test]
+fn an_interrupted_demo_removes_its_database() {
+    with_limit(LIMIT.as_secs(), |_| {
+        for signal in ["-INT", "-TERM"] {
+            let parent = tempfile::tempdir().unwrap();
+            let mut demo = Command::new(assert_cmd::cargo::cargo_bin("braid"))
+                .args(["demo", "--seconds", "60", "--dir"])
+                .arg(parent.path())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            // The database is in a directory of its own.
+            while !has_entry(parent.path(), 1) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let id = demo.id().to_string();
+            assert!(Command::new("kill").args([signal, &id]).status().unwrap().success());
+            assert_eq!(ended(&mut demo).code(), Some(3));
+            let message = std::io::read_to_string(demo.stderr.unwrap()).unwrap();
+            assert!(message.starts_with("braid: interrupted"), "{message}");
+            assert_eq!(parent.path().read_dir().unwrap().count(), 0, "the database is removed");
+        }
+    });
 }
 
 #[test]

@@ -9,6 +9,7 @@ use braiddb::{Database, Error, Postcard, Schema, Table};
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 
+use super::interruption::Interruption;
 use crate::verb::import::csv::{CsvReader, Row};
 
 /// The world's airports: CSV with a header.
@@ -78,6 +79,7 @@ fn airports() -> Result<Vec<(String, Airport)>> {
 pub struct World {
     db: Database,
     tables: Arc<Tables>,
+    interruption: Interruption,
 }
 
 struct Tables {
@@ -89,18 +91,19 @@ struct Tables {
 
 impl World {
     /// Opens the tables, or creates empty ones.
-    pub async fn open(db: Database) -> Result<Self> {
+    pub async fn open(db: Database, interruption: Interruption) -> Result<Self> {
         let tables = Tables {
             airports: db.open_or_create_table("airports").await?,
             traffic: db.open_or_create_table("traffic").await?,
             codes: airports()?.into_iter().map(|(code, _)| code).collect(),
         };
-        Ok(Self { db, tables: Arc::new(tables) })
+        Ok(Self { db, tables: Arc::new(tables), interruption })
     }
 
     /// Imports the airports, and parks aircraft at them.
     pub async fn import(&self) -> Result<()> {
         for batch in airports()?.chunks(BATCH) {
+            self.interruption.check()?;
             let (tables, batch) = (self.tables.clone(), batch.to_vec());
             let traffic = Traffic { aircraft: AIRCRAFT, ..Traffic::default() };
             let inserted = self.db.run(async move |tx| {
@@ -127,6 +130,9 @@ impl World {
 
     /// Flies until `end`, with up to `concurrency` flights in progress at the same time, and adds
     /// the acknowledged flights to `sum`.
+    ///
+    /// # Errors
+    /// Fails if a flight fails, or after an interruption.
     pub async fn fly_until(
         &self,
         end: Instant,
@@ -134,13 +140,13 @@ impl World {
         sum: &mut Flights,
     ) -> Result<()> {
         let mut flights = stream::repeat_with(|| self.fly())
-            .take_while(|_| ready(Instant::now() < end))
+            .take_while(|_| ready(Instant::now() < end && !self.interruption.has_arrived()))
             .buffer_unordered(concurrency);
         while let Some(kilometres) = flights.try_next().await? {
             sum.count += u64::from(kilometres.is_some());
             sum.kilometres += kilometres.unwrap_or(0);
         }
-        Ok(())
+        self.interruption.check()
     }
 
     /// Flies between two random airports in one transaction, and returns the kilometres; `None`
@@ -238,7 +244,7 @@ mod tests {
         with_limit(PART_SECONDS, |_| {
             block_on(async {
                 let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
-                let world = World::open(db).await.unwrap();
+                let world = World::open(db, Interruption::default()).await.unwrap();
                 world.import().await.unwrap();
                 let (end, mut flights) = (Instant::now() + ROUND, Flights::default());
                 world.fly_until(end, 16, &mut flights).await.unwrap();

@@ -1,6 +1,7 @@
 //! `demo`: flights between the world's airports, one at a time and braided, on disk and in memory.
 
 mod flights;
+mod interruption;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,6 +15,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 
 use self::flights::{Flights, World};
+use self::interruption::Interruption;
 use crate::arguments::Demo;
 use crate::output::Output;
 
@@ -60,8 +62,12 @@ struct Round {
 /// Runs the demonstration, checks the databases, and prints the rates.
 pub fn run(demo: &Demo, output: &Output) -> Result<ExitCode> {
     let time = Duration::from_secs_f64(demo.seconds);
+    let interruption = Interruption::watch()?;
     let directory = temporary_directory(demo.dir.as_deref())?;
-    let open = || block_on(World::open(Database::open(directory.path(), Options::default())?));
+    let open = || {
+        let db = Database::open(directory.path(), Options::default())?;
+        block_on(World::open(db, interruption.clone()))
+    };
     // Hidden unless standard error is a terminal.
     let bar = ProgressBar::new_spinner();
     bar.enable_steady_tick(Duration::from_millis(100));
@@ -79,7 +85,8 @@ pub fn run(demo: &Demo, output: &Output) -> Result<ExitCode> {
     let mut checked_flights = flown.count;
 
     bar.set_message("importing the world's airports into memory");
-    let world = block_on(World::open(Database::in_memory(Options::default())?))?;
+    let db = Database::in_memory(Options::default())?;
+    let world = block_on(World::open(db, interruption.clone()))?;
     block_on(world.import())?;
     let (in_memory, flown) = rounds(&world, time, "in memory", &bar)?;
     world.close()?;
