@@ -106,7 +106,7 @@ fn rejected_rows_are_reported_and_cancel_the_import() {
 }
 
 #[test]
-fn json_lines() {
+fn json_lines_are_imported_and_exported() {
     let braid = Braid::new();
     let file = braid.file("rows.jsonl", "{\"id\": \"a\", \"n\": 1}\n\n{\"id\": 7}\n");
     braid.import(&file, &[], 0);
@@ -176,7 +176,7 @@ fn a_database_is_never_created_among_other_files() {
 }
 
 #[test]
-fn checkpoint_compact_and_check() {
+fn checkpoint_compact_and_check_succeed() {
     let braid = Braid::new();
     braid.run(&["put", "t", "a", "1"], 0);
     let report = |verb: &str| -> serde_json::Value {

@@ -18,7 +18,7 @@ const MEMORY: u64 = 68;
 /// Imports many runs, which exceed the limit of a transaction on paged tables; and a file with a
 /// duplicate row far from the first.
 #[test]
-fn an_existing_paged_table_takes_more_than_one_transaction() {
+fn an_import_into_an_existing_paged_table_may_exceed_one_transaction() {
     const ROWS: u64 = 40;
     with_limit(LIMIT.as_secs(), |_| {
         let braid = Braid::new();

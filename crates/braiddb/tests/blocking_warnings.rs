@@ -62,7 +62,7 @@ fn warnings() -> Vec<String> {
 }
 
 #[test]
-fn a_closure_that_blocks_its_thread_is_told_once() {
+fn a_closure_that_blocks_its_thread_is_logged_once() {
     with_limit(LIMIT_SECONDS, |_| {
         tracing::subscriber::set_global_default(Listener).unwrap();
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();

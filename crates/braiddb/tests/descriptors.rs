@@ -164,11 +164,11 @@ fn child() -> Option<String> {
 }
 
 #[test]
-fn a_limit_far_below_the_number_of_segments() {
+fn a_limit_far_below_the_number_of_segments_suffices() {
     with_limit(limit_seconds(), |_| {
         let Some(directory) = child() else {
-            in_child("a_limit_far_below_the_number_of_segments", "auto");
-            return in_child("a_limit_far_below_the_number_of_segments", "blocking");
+            in_child("a_limit_far_below_the_number_of_segments_suffices", "auto");
+            return in_child("a_limit_far_below_the_number_of_segments_suffices", "blocking");
         };
         set_limit(64, 64);
         // With the blocking device each segment costs several waits for the disk.
@@ -183,10 +183,10 @@ fn a_limit_far_below_the_number_of_segments() {
 }
 
 #[test]
-fn a_limit_that_may_be_raised() {
+fn the_soft_limit_is_raised_when_needed() {
     with_limit(limit_seconds(), |_| {
         let Some(directory) = child() else {
-            return in_child("a_limit_that_may_be_raised", "auto");
+            return in_child("the_soft_limit_is_raised_when_needed", "auto");
         };
         set_limit(64, 2000);
         let (db, table) = open(directory.as_ref());
@@ -201,10 +201,10 @@ fn a_limit_that_may_be_raised() {
 }
 
 #[test]
-fn a_program_that_leaves_no_descriptor() {
+fn a_database_continues_when_no_descriptor_is_left() {
     with_limit(limit_seconds(), |_| {
         let Some(directory) = child() else {
-            return in_child("a_program_that_leaves_no_descriptor", "auto");
+            return in_child("a_database_continues_when_no_descriptor_is_left", "auto");
         };
         set_limit(128, 128);
         let (db, table) = open(directory.as_ref());

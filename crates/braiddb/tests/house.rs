@@ -115,7 +115,7 @@ fn layer(path: &Path) -> Option<usize> {
 }
 
 #[test]
-fn imports_go_down() {
+fn layers_import_only_lower_layers() {
     let mut seen = 0;
     for (path, text) in all_sources() {
         let Some(layer) = layer(&path) else { continue };
@@ -137,7 +137,7 @@ fn imports_go_down() {
 }
 
 #[test]
-fn files_are_short_and_say_what_they_are() {
+fn files_are_short_and_have_a_description() {
     for (path, text) in all_sources().into_iter().chain(all_tests()) {
         let place = path.display();
         assert!(text.starts_with("//!"), "{place} does not say what it is");
@@ -192,7 +192,7 @@ fn assert_argued(files: &[(PathBuf, String)], least: usize, look: impl Fn(&str) 
 }
 
 #[test]
-fn unsafe_code_is_argued_for() {
+fn unsafe_blocks_have_a_safety_comment() {
     let call = |argument: &str| format!("fn f() {{\n    {argument}\n    unsafe {{ g() }};\n}}\n");
     let missing = |text: &str| comments::unsafe_code(text).missing;
     assert!(missing(&call("// SAFETY: nothing leads to it.")).is_empty());
@@ -207,7 +207,7 @@ fn unsafe_code_is_argued_for() {
 }
 
 #[test]
-fn orderings_are_argued_for() {
+fn weak_orderings_have_a_comment() {
     let read =
         |argument: &str| format!("{argument}\nfn f() {{\n    a.load(Ordering::Acquire);\n}}\n");
     let missing = |text: &str| comments::orderings(text).missing;
@@ -262,7 +262,7 @@ fn bypass(line: &str) -> Option<String> {
 }
 
 #[test]
-fn primitives_come_through_one_door() {
+fn concurrency_primitives_come_from_sync() {
     assert!(bypass("use std::sync::{Arc, Mutex};").is_some());
     assert!(bypass("    let now = std::time::Instant::now();").is_some());
     assert!(bypass("use std::sync::{Arc, Weak};").is_none());
@@ -475,7 +475,7 @@ const RUNS_AN_ENGINE: [&str; 5] =
 
 /// In the other crates, tests that run an engine have time limits, and so do all tests of examples.
 #[test]
-fn tests_of_what_is_built_on_the_engine_have_time_limits() {
+fn tests_of_dependent_crates_have_time_limits() {
     let runs_one = |body: &str| RUNS_AN_ENGINE.iter().any(|word| body.contains(word));
     let free_of = |text: &str| {
         let mut free = without_limit(text);
@@ -535,7 +535,7 @@ fn front_pages_are_short() {
 }
 
 #[test]
-fn strangers_understand_the_prose() {
+fn prose_is_clear() {
     let mut found = Vec::new();
     for part in PAGES.into_iter().chain(["crates", "lab", "examples"]) {
         let path = repository().join(part);
@@ -569,7 +569,7 @@ fn strangers_understand_the_prose() {
 
 /// The program in the comparison with other stores is the program that is run.
 #[test]
-fn the_small_program_stands_in_the_docs_as_it_is() {
+fn the_docs_contain_the_small_example_unchanged() {
     let read = |file: &str| fs::read_to_string(repository().join(file)).unwrap();
     let (program, compared) = (read("examples/small.rs"), read("docs/compared.md"));
     let begin = program.find("use std::path::Path;").unwrap();

@@ -58,7 +58,7 @@ fn wait_for_resident(db: &Database, most: u64) {
 }
 
 #[test]
-fn large_values_take_no_more_than_the_budget_and_memory_comes_back() {
+fn large_values_stay_within_the_budget_and_their_memory_is_freed() {
     with_limit(300, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default()

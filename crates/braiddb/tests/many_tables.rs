@@ -62,7 +62,7 @@ fn aborted_creations(db: &Database, count: u64, records: fn(u64) -> u64) {
 }
 
 #[test]
-fn aborted_creations_leave_nothing() {
+fn aborted_creations_use_no_memory() {
     with_limit(LIMIT_SECONDS, |_| {
         const CREATIONS: u64 = 20_000;
         let db = in_memory();
@@ -93,7 +93,7 @@ fn aborted_creations_leave_nothing() {
 }
 
 #[test]
-fn thousands_of_tables_take_little_and_are_there_after_reopening() {
+fn thousands_of_tables_use_little_memory_and_are_recovered() {
     with_limit(LIMIT_SECONDS, |_| {
         const TABLES: u64 = 3000;
         let directory = tempfile::tempdir().unwrap();
@@ -139,7 +139,7 @@ fn thousands_of_tables_take_little_and_are_there_after_reopening() {
 
 /// A handle may leave the closure that creates its table; it is usable after the commit.
 #[test]
-fn a_table_is_its_creators_alone_until_it_commits() {
+fn a_new_table_is_visible_only_to_its_creator_until_it_commits() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory();
         let creator = block_on(db.begin()).unwrap();

@@ -23,7 +23,7 @@ fn figures(text: &str) -> BTreeMap<String, f64> {
 }
 
 #[test]
-fn metrics_are_what_the_statistics_say() {
+fn metrics_equal_the_statistics() {
     with_limit(LIMIT_SECONDS, |_| {
         let recorder = PrometheusBuilder::new().build_recorder();
         let directory = tempfile::tempdir().unwrap();

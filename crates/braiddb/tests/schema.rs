@@ -108,7 +108,7 @@ fn refused<T: Schema>(db: &Database) -> String {
 }
 
 #[test]
-fn a_renamed_and_moved_type_reads_what_it_wrote() {
+fn a_renamed_and_moved_type_reads_its_old_records() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = filled();
         let table: Table<u64, Postcard<Renamed>> = block_on(db.open_table("accounts")).unwrap();
@@ -118,7 +118,7 @@ fn a_renamed_and_moved_type_reads_what_it_wrote() {
 }
 
 #[test]
-fn a_changed_type_is_told_at_opening_and_what_to_do() {
+fn opening_reports_a_changed_type_and_the_remedy() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = filled();
         let told = refused::<Forgotten>(&db);
@@ -202,7 +202,7 @@ impl Schema for Wrapped {
 }
 
 #[test]
-fn what_could_not_be_read_again_is_refused() {
+fn values_that_could_not_be_decoded_are_rejected() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = filled();
         let created = block_on(db.create_table::<u64, Postcard<Tagged>>("shapes"));
@@ -216,7 +216,7 @@ fn what_could_not_be_read_again_is_refused() {
 
 /// The catalog stores names of types on disk, so they must not change.
 #[test]
-fn names_of_composed_types_stay() {
+fn names_of_composed_types_are_stable() {
     with_limit(LIMIT_SECONDS, |_| {
         type Many = (Vec<Option<Account>>, BTreeMap<String, u8>, HashMap<u16, (bool, Box<f64>)>);
         let expected = "(Vec<Option<account {owner, cents}>>, Map<str, u8>, Map<u16, (bool, f64)>)";
@@ -234,7 +234,7 @@ fn names_of_composed_types_stay() {
 
 /// A value of an unknown version is reported; other values are read.
 #[test]
-fn unknown_versions_and_cut_values_are_errors() {
+fn unknown_versions_and_truncated_values_fail() {
     with_limit(LIMIT_SECONDS, |_| {
         use braiddb::Value;
         let value = Upgraded { owner: "ada".to_owned(), cents: 1, limit: 2 };

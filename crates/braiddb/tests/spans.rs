@@ -170,7 +170,7 @@ fn database(directory: Option<&std::path::Path>) -> (Database, Records) {
 
 /// A single test, because all would share the program's listener, which panics for a while.
 #[test]
-fn spans_tell_how_transactions_went() {
+fn spans_record_the_results_of_transactions() {
     with_limit(LIMIT_SECONDS, |_| {
         committed_and_rolled_back();
         attempts_are_counted();

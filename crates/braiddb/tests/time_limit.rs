@@ -19,7 +19,7 @@ fn a_test_in_time_returns_its_value() {
 }
 
 #[test]
-fn a_panic_is_passed_on() {
+fn a_panic_is_propagated() {
     let panic = catch_unwind(|| with_limit(60, |_| panic!("on purpose"))).unwrap_err();
     assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
 }
@@ -51,7 +51,7 @@ fn a_test_that_hangs_fails_with_its_state() {
 }
 
 #[test]
-fn what_is_named_on_another_thread_is_dropped() {
+fn state_registered_on_another_thread_is_dropped() {
     with_limit(60, |_| {
         let other = std::thread::spawn(|| {
             working_on(&of_code_under_test());

@@ -52,7 +52,7 @@ fn assert_one_after_the_other(slices: &[TraceSlice]) {
 }
 
 #[test]
-fn a_trace_says_what_each_slot_ran_and_waited_for() {
+fn a_trace_records_the_work_and_the_waits_of_each_slot() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(2).tuning(Tuning::default().trace(1 << 20));
@@ -115,7 +115,7 @@ fn a_trace_says_what_each_slot_ran_and_waited_for() {
 }
 
 #[test]
-fn a_trace_shows_what_is_being_waited_for() {
+fn a_trace_shows_waits_in_progress() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(
             Options::default().workers(1).tuning(Tuning::default().trace(1000)),
@@ -141,7 +141,7 @@ fn a_trace_shows_what_is_being_waited_for() {
 }
 
 #[test]
-fn the_latest_of_a_trace_are_kept() {
+fn a_trace_keeps_the_newest_slices() {
     with_limit(LIMIT_SECONDS, |_| {
         let db =
             Database::in_memory(Options::default().workers(1).tuning(Tuning::default().trace(100)))
@@ -161,7 +161,7 @@ fn the_latest_of_a_trace_are_kept() {
 }
 
 #[test]
-fn a_trace_is_written_for_viewers() {
+fn a_trace_is_written_in_the_format_of_viewers() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default().workers(2).tuning(Tuning::default().trace(1 << 20));
@@ -191,7 +191,7 @@ fn a_trace_is_written_for_viewers() {
 /// A wait ends when its caller drops it. For transactions that the closing database drops, the
 /// trace records the drop, and their slot is idle from then on.
 #[test]
-fn waits_end_where_transactions_are_dropped() {
+fn waits_end_when_their_transaction_is_dropped() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(
             Options::default().workers(1).tuning(Tuning::default().trace(1 << 16)),

@@ -29,7 +29,7 @@ fn torture_of_tpcc_leaves_it_consistent() {
 }
 
 #[test]
-fn damaged_bits_are_told_or_mean_nothing() {
+fn flipped_bits_are_reported_or_harmless() {
     let mut command = program();
     let words = ["torture", "--flips", "60", "--json"];
     let output = command.args(words).assert().code(0).get_output().clone();
@@ -43,7 +43,7 @@ fn damaged_bits_are_told_or_mean_nothing() {
 }
 
 #[test]
-fn bits_are_damaged_in_one_kind_of_file_if_it_is_named() {
+fn flips_can_be_limited_to_one_kind_of_file() {
     let flips = |kind: &str| {
         let words = ["torture", "--flips", "10", "--json", "--kind", kind];
         program().args(words).assert()
@@ -57,7 +57,7 @@ fn bits_are_damaged_in_one_kind_of_file_if_it_is_named() {
 }
 
 #[test]
-fn numbers_of_a_measurement_that_are_out_of_range_are_refused_with_the_range() {
+fn out_of_range_numbers_of_a_measurement_are_rejected_with_the_range() {
     for (words, range) in [
         (&["reads", "--workers", "257"][..], "from 1 to 256"),
         (&["reads", "--rounds", "0"], "from 1 to 1000"),

@@ -7,7 +7,7 @@ mod common;
 use common::program;
 
 #[test]
-fn a_simulation_goes_the_same_way_each_time() {
+fn a_simulation_is_deterministic() {
     let run = || {
         let words = ["simulate", "--seeds", "6", "--from", "40", "--json"];
         let mut command = program();

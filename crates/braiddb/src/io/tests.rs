@@ -168,7 +168,7 @@ fn dropping_a_device_finishes_its_operations() {
 }
 
 #[test]
-fn a_directory_is_open_once() {
+fn a_directory_can_be_open_only_once() {
     with_limit(PART_SECONDS, |_| {
         let outer = tempfile::tempdir().unwrap();
         let path = outer.path().join("a/b");

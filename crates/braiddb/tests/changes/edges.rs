@@ -40,7 +40,7 @@ fn kinds(transaction: &ChangeTransaction) -> Vec<(&str, &str)> {
 /// A feed from a handle returns only that table's changes, regardless of tables dropped before its
 /// creation. This holds if the log still contains them all, and if only a checkpoint remains.
 #[test]
-fn no_table_has_the_number_of_one_before_it() {
+fn table_ids_are_never_reused() {
     with_limit(LIMIT_SECONDS, |_| {
         for (checkpoint, records) in [(false, 0), (false, 3), (true, 0), (true, 3)] {
             let directory = tempfile::tempdir().unwrap();
@@ -87,7 +87,7 @@ fn is_other_log(error: &Error) -> bool {
 /// because all commits have the same size. It must detect a token of the original from after the
 /// copy by its contents.
 #[test]
-fn a_token_of_the_original_is_refused_by_a_copy_that_went_on() {
+fn a_copied_database_rejects_tokens_of_later_commits_of_the_original() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();
@@ -132,7 +132,7 @@ fn a_token_of_the_original_is_refused_by_a_copy_that_went_on() {
 
 /// Tokens of all kinds can be resumed, also after restarts.
 #[test]
-fn tokens_are_good_in_the_log_that_they_are_of() {
+fn tokens_of_all_kinds_can_be_resumed_after_restarts() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let mut tokens = Vec::new();
@@ -167,7 +167,7 @@ fn tokens_are_good_in_the_log_that_they_are_of() {
 
 /// A worker without a free slot ends no feed.
 #[test]
-fn a_feed_waits_for_room_to_find_out_what_tables_there_were() {
+fn a_feed_waits_for_a_slot_to_load_earlier_table_names() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(
@@ -212,7 +212,7 @@ fn a_feed_waits_for_room_to_find_out_what_tables_there_were() {
 
 /// A snapshot that cannot begin for lack of a slot does not end its feed.
 #[test]
-fn a_feed_begins_its_snapshot_when_there_is_room() {
+fn a_feed_waits_for_a_slot_before_its_snapshot() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(
@@ -241,7 +241,7 @@ fn a_feed_begins_its_snapshot_when_there_is_room() {
 
 /// With load shedding, reads of a feed's snapshot are not shed.
 #[test]
-fn a_snapshot_is_read_to_its_end_where_reads_are_shed() {
+fn a_feed_reads_its_whole_snapshot_even_if_reads_are_shed() {
     const RECORDS: u64 = 4000;
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
@@ -297,7 +297,7 @@ fn a_snapshot_is_read_to_its_end_where_reads_are_shed() {
 
 /// Each piece of a snapshot has records, and the last record is in the last piece.
 #[test]
-fn no_piece_of_a_snapshot_is_empty() {
+fn a_snapshot_is_never_returned_in_empty_pieces() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();
@@ -322,7 +322,7 @@ fn no_piece_of_a_snapshot_is_empty() {
 /// The token of a waiting feed moves past later commits that do not concern its tables, also if it
 /// found both at the same time.
 #[test]
-fn a_feed_that_waits_is_past_what_it_need_not_give() {
+fn a_waiting_feed_advances_past_transactions_of_other_tables() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();

@@ -51,7 +51,7 @@ fn with_database(test: impl FnOnce(&Database, &tempfile::TempDir) + Send + 'stat
 }
 
 #[test]
-fn whole_transactions_are_given_in_the_order_of_their_commits() {
+fn whole_transactions_are_returned_in_commit_order() {
     with_database(|db, _| {
         let table: Table<u64, u64> = block_on(db.create_table("t")).unwrap();
         let other: Table<u64, u64> = block_on(db.create_table("other")).unwrap();
@@ -135,7 +135,7 @@ fn tables_are_chosen_by_name_or_by_handle() {
 
 /// Changes name their table by its name at that time, for every start point of the feed.
 #[test]
-fn tables_are_told_by_their_names_at_the_time() {
+fn changes_have_the_table_name_at_their_commit() {
     with_database(|db, directory| {
         let expiring = TableOptions::default().ttl(Duration::from_hours(1000));
         let mut live = db.changes(ChangesFrom::Now);
@@ -203,7 +203,7 @@ fn tables_are_told_by_their_names_at_the_time() {
 }
 
 #[test]
-fn paged_tables_put_and_delete() {
+fn changes_of_paged_tables_are_puts_and_deletes() {
     with_database(|db, _| {
         let table: Table<u64, u64> = db
             .run_blocking(async |tx| {
@@ -223,7 +223,7 @@ fn paged_tables_put_and_delete() {
 /// Two large transactions are logged in interleaved parts, and a third one fails. A bulk operation
 /// is one transaction, and an aborted one is none; a feed continues after it.
 #[test]
-fn bulk_operations_are_given_whole() {
+fn bulk_operations_are_returned_whole() {
     const RECORDS: u64 = 5_000;
     with_database(|db, directory| {
         let paged = TableOptions::default().paged();
@@ -267,7 +267,7 @@ fn bulk_operations_are_given_whole() {
 }
 
 #[test]
-fn large_transactions_are_given_whole() {
+fn large_transactions_are_returned_whole() {
     with_database(|db, _| {
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         let mut changes = db.changes(ChangesFrom::Now);
@@ -303,7 +303,7 @@ fn large_transactions_are_given_whole() {
 }
 
 #[test]
-fn a_snapshot_comes_first_and_then_what_was_committed_since() {
+fn a_feed_returns_the_snapshot_and_then_later_commits() {
     with_database(|db, _| {
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         let _empty: Table<u64, [u8]> = block_on(db.create_table("empty")).unwrap();
@@ -351,7 +351,7 @@ fn a_snapshot_comes_first_and_then_what_was_committed_since() {
 }
 
 #[test]
-fn tokens_that_are_of_no_use_are_told() {
+fn unusable_tokens_are_rejected() {
     with_database(|db, _| {
         let mut changes = db.changes(ChangesFrom::Now);
         assert_eq!(changes.token(), None);
@@ -417,7 +417,7 @@ fn a_database_without_a_log_has_no_feed() {
 }
 
 #[test]
-fn a_feed_of_relaxed_commits_gives_what_is_durable() {
+fn a_feed_of_relaxed_commits_returns_only_durable_ones() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let relaxed = options().durability(Durability::Relaxed);
@@ -443,7 +443,7 @@ fn a_feed_of_relaxed_commits_gives_what_is_durable() {
 
 /// A waiting feed ends when any handle closes the database, and does not keep the database open.
 #[test]
-fn a_feed_that_waits_ends_with_the_database() {
+fn closing_the_database_ends_a_waiting_feed() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         for dropped in [false, true] {
@@ -504,7 +504,7 @@ fn cancelling_a_wait_for_the_next_change_loses_nothing() {
 
 /// A feed dropped after any number of polls leaves nothing that retains the log.
 #[test]
-fn a_feed_that_is_dropped_holds_nothing() {
+fn a_dropped_feed_holds_no_log() {
     with_database(|db, _| {
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
         for from in [ChangesFrom::Now, ChangesFrom::Snapshot] {
@@ -526,7 +526,7 @@ fn a_feed_that_is_dropped_holds_nothing() {
 }
 
 #[test]
-fn a_feed_is_a_stream_of_any_executor() {
+fn a_feed_is_a_stream_for_any_executor() {
     use futures_util::{StreamExt, TryStreamExt};
     with_database(|db, _| {
         let runtime =

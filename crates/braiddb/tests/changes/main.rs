@@ -1,9 +1,9 @@
 //! Change feeds.
 
+mod cancelled_wait;
 #[path = "../common/mod.rs"]
 mod common;
 mod edges;
 mod feeds;
-mod given_up;
 mod slots;
 mod stress;

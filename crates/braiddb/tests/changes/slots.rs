@@ -64,7 +64,7 @@ fn with_database(
 }
 
 #[test]
-fn what_compaction_moves_is_not_given() {
+fn records_moved_by_compaction_are_not_returned_as_changes() {
     with_database(|db, table, directory| {
         // One or two records of each segment stay live.
         let mixed =
@@ -138,7 +138,7 @@ fn a_slot_holds_the_log_until_it_is_advanced() {
 }
 
 #[test]
-fn a_slot_that_holds_too_much_is_lost_and_says_so() {
+fn a_slot_that_holds_too_much_log_is_reported_as_lost() {
     with_database(|db, table, directory| {
         let token = block_on(db.create_change_slot("s", 8 * SEGMENT_BYTES)).unwrap();
         block_on(db.create_change_slot("other", PLENTY)).unwrap();
@@ -172,7 +172,7 @@ fn a_slot_that_holds_too_much_is_lost_and_says_so() {
 }
 
 #[test]
-fn a_feed_without_a_slot_holds_what_it_has_to_read_while_it_lives() {
+fn a_feed_without_a_slot_holds_its_unread_log_until_it_is_dropped() {
     with_database(|db, table, _| {
         let mut begun = db.changes(ChangesFrom::Now);
         let mut bounded = db.changes(ChangesFrom::Now).hold_at_most(4 * SEGMENT_BYTES);
@@ -232,7 +232,7 @@ fn a_feed_above_its_limit_continues_until_its_log_is_freed() {
 }
 
 #[test]
-fn the_table_of_slots_is_no_users() {
+fn the_table_of_slots_is_hidden_from_users() {
     with_database(|db, _, _| {
         block_on(db.create_change_slot("s", PLENTY)).unwrap();
         let names: Vec<_> = block_on(db.tables()).unwrap().into_iter().map(|t| t.name).collect();

@@ -164,7 +164,7 @@ fn model_at(committed: &BTreeMap<u64, Writes>, lsn: u64) -> Model {
 }
 
 #[test]
-fn every_commit_is_given_once_over_compaction_and_restarts() {
+fn every_commit_is_returned_once_across_compaction_and_restarts() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let committed = Arc::new(Mutex::new(BTreeMap::<u64, Writes>::new()));

@@ -29,7 +29,7 @@ fn back_up(
 }
 
 #[test]
-fn a_backup_is_everything_up_to_one_moment() {
+fn a_backup_contains_exactly_the_commits_up_to_one_lsn() {
     for paged in [false, true] {
         with_limit(LIMIT_SECONDS, move |_| backs_up_everything(paged));
     }

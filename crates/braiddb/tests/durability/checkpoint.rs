@@ -88,7 +88,7 @@ fn checkpoint_beside_commits(db: &Database, directory: &Path) -> Checkpoint {
 }
 
 #[test]
-fn recovery_from_checkpoints_taken_under_load() {
+fn checkpoints_taken_under_load_are_recovered() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let mut db = Database::open(directory.path(), options()).unwrap().watched();
@@ -154,7 +154,7 @@ fn checkpoints_are_written_as_the_log_grows() {
 }
 
 #[test]
-fn transactions_in_parts_are_whole_across_checkpoints() {
+fn transactions_in_several_blocks_are_atomic_across_checkpoints() {
     with_limit(LIMIT_SECONDS, |_| {
         const RECORDS: u64 = 40;
         const ROUNDS: u64 = 12;
@@ -207,7 +207,7 @@ fn transactions_in_parts_are_whole_across_checkpoints() {
 }
 
 #[test]
-fn a_damaged_checkpoint_is_an_error_and_the_log_stands_without_it() {
+fn a_damaged_checkpoint_is_reported_and_the_log_suffices_without_it() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();
@@ -243,7 +243,7 @@ fn a_damaged_checkpoint_is_an_error_and_the_log_stands_without_it() {
 }
 
 #[test]
-fn nothing_to_checkpoint_in_memory() {
+fn a_database_in_memory_cannot_write_a_checkpoint() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         assert!(matches!(block_on(db.checkpoint()), Err(Error::Misuse(Misuse::NoLog))));
@@ -251,7 +251,7 @@ fn nothing_to_checkpoint_in_memory() {
 }
 
 #[test]
-fn a_check_finds_what_was_damaged_behind_a_checkpoint() {
+fn a_check_finds_damage_older_than_the_checkpoint() {
     with_limit(LIMIT_SECONDS, |_| {
         use std::os::unix::fs::FileExt;
         let directory = tempfile::tempdir().unwrap();

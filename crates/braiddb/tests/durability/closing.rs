@@ -1,7 +1,7 @@
 //! Closing, by a call or by dropping the last handle, at any time and on any thread. It completes,
 //! all waiters receive a result, every drawn input gets a reply, and the directory is unlocked.
 
-mod given_up;
+mod cancelled_calls;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -131,7 +131,7 @@ fn closing_ends_tasks_that_wake_themselves() {
 }
 
 #[test]
-fn closing_ends_sources_without_an_end() {
+fn closing_ends_endless_sources() {
     with_limit(LIMIT_SECONDS, |_| {
         for waits in [u64::MAX, 7] {
             let (db, table) = open(None);
@@ -155,7 +155,7 @@ fn closing_ends_sources_without_an_end() {
 }
 
 #[test]
-fn a_source_that_was_over_before_closing_is_no_failure() {
+fn a_source_that_ended_before_closing_succeeded() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(None);
         let (counts, over) = (Counts::default(), Arc::new(AtomicBool::new(false)));
@@ -209,7 +209,7 @@ fn closing_ends_tasks_that_wait_for_an_open_transaction() {
 
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn several_threads_close_at_once() {
+fn several_threads_may_close_at_the_same_time() {
     for round in 0..20_u64 {
         with_limit(LIMIT_SECONDS, move |_| {
             let directory = tempfile::tempdir().unwrap();
@@ -243,7 +243,7 @@ fn several_threads_close_at_once() {
 
 /// The directory is unlocked when `close` returns, although handles of all kinds still exist.
 #[test]
-fn a_closed_database_leaves_its_directory_free() {
+fn a_closed_database_releases_its_directory() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let (db, table) = open(Some(directory.path()));
@@ -284,7 +284,7 @@ fn a_closed_database_leaves_its_directory_free() {
 }
 
 #[test]
-fn a_directory_that_was_only_read_is_free_too() {
+fn a_closed_read_only_database_releases_its_directory() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let (db, _) = open(Some(directory.path()));
@@ -298,7 +298,7 @@ fn a_directory_that_was_only_read_is_free_too() {
 }
 
 #[test]
-fn closing_beside_checks_and_backups_and_checkpoints() {
+fn closing_during_checks_backups_and_checkpoints_succeeds() {
     let mut done = 0;
     for round in 0..12_u64 {
         done += with_limit(LIMIT_SECONDS, move |_| {
@@ -352,7 +352,7 @@ fn says_it_would_block(db: &Database, said: &Sender<bool>) {
 }
 
 #[test]
-fn closing_on_a_worker_is_refused() {
+fn closing_on_a_worker_fails() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, _table) = open(None);
         let (said, hear) = channel();
@@ -480,7 +480,7 @@ fn source_that_drops_last(db: &Database, last: &Last, place: LastDrop) -> Source
 }
 
 #[test]
-fn the_last_handle_is_dropped_on_a_worker() {
+fn the_last_handle_may_be_dropped_on_a_worker() {
     for place in LAST_DROPS {
         with_limit(LIMIT_SECONDS, move |limit| {
             limit.on_timeout("the place", move || format!("{place:?}"));

@@ -62,7 +62,7 @@ fn check(
 }
 
 #[test]
-fn more_records_than_memory() {
+fn records_that_exceed_memory_are_read_from_disk() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();
@@ -145,7 +145,7 @@ fn scan(db: &Database, table: &Table<u64, [u8]>, expected: &BTreeMap<u64, Vec<u8
 }
 
 #[test]
-fn old_snapshots_read_what_was_evicted_before_they_began() {
+fn old_snapshots_read_records_evicted_before_they_began() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();
@@ -210,7 +210,7 @@ fn poll_once<F: Future>(future: F) -> Option<F::Output> {
 }
 
 #[test]
-fn beyond_the_limit_transactions_wait_or_fail_as_asked() {
+fn transactions_beyond_the_limit_wait_or_fail_as_configured() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         const READS: u64 = 400;

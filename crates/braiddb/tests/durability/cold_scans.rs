@@ -71,7 +71,7 @@ fn scan(directory: &Path, reverse: bool, most: u64) -> (Vec<u64>, u64) {
 }
 
 #[test]
-fn neighbours_in_the_log_are_read_together() {
+fn records_adjacent_in_the_log_are_read_together() {
     with_limit(LIMIT_SECONDS, |limit| {
         limit.on_timeout("records passed", || PASSED.load(Ordering::Relaxed).to_string());
         let directory = tempfile::tempdir().unwrap();
@@ -90,7 +90,7 @@ fn neighbours_in_the_log_are_read_together() {
 
 /// Records that compaction moved within the log are found at their new place.
 #[test]
-fn scans_meet_records_that_are_elsewhere_in_the_log() {
+fn scans_read_records_that_compaction_moved() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         fill(directory.path());
@@ -128,7 +128,7 @@ fn damage(directory: &Path, key: u64) {
 }
 
 #[test]
-fn a_damaged_record_is_told_and_those_beside_it_are_read() {
+fn a_damaged_record_is_reported_and_its_neighbours_are_read() {
     const DAMAGED: u64 = 7_321;
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
@@ -167,7 +167,7 @@ fn a_damaged_record_is_told_and_those_beside_it_are_read() {
 /// alone wakes the workers it needs. The wake-up lost here came between a worker's last check of
 /// the log and its sleep, as in `wake_ups::a_ring_right_after_the_look`.
 #[test]
-fn commits_that_come_one_at_a_time_after_a_scan_of_large_values_return() {
+fn single_commits_after_a_scan_of_large_values_return() {
     const LARGE: usize = 4 << 20;
     const VALUES: u64 = 24;
     with_limit(LIMIT_SECONDS, |_| {

@@ -82,7 +82,7 @@ fn log_bytes(directory: &Path, db: &Database) -> u64 {
 }
 
 #[test]
-fn overwritten_data_leaves_the_disk() {
+fn compaction_frees_the_space_of_overwritten_data() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();
@@ -145,7 +145,7 @@ fn versions_stay_until_their_reader_ends() {
 
 /// Tests an automatic compaction, and a requested one, whose caller gets an error.
 #[test]
-fn closing_ends_a_compaction_that_waits() {
+fn closing_ends_a_waiting_compaction() {
     for asked in [false, true] {
         with_limit(LIMIT_SECONDS, move |_| {
             let directory = tempfile::tempdir().unwrap();
@@ -221,7 +221,7 @@ impl Place {
 }
 
 #[test]
-fn closing_anywhere_in_a_compaction_frees_nothing_that_is_alive() {
+fn closing_during_a_compaction_frees_no_live_data() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         // Only explicit compactions, which pass over the records on disk.

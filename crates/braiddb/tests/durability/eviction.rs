@@ -78,7 +78,7 @@ fn most_in_use(db: &Database, work: impl FnOnce()) -> u64 {
 /// A transaction that is open for the whole run retains its begin stamp but no memory: records that
 /// others read are cached and evicted as usual.
 #[test]
-fn an_open_transaction_holds_back_no_memory_that_others_read() {
+fn an_open_transaction_does_not_keep_records_that_others_read_in_memory() {
     const BUDGET: u64 = RING + 8 * MIB;
     const RECORDS: u64 = 32_000;
     with_limit(240, |_| {
@@ -136,7 +136,7 @@ fn write_over(db: &Database, table: &Table<u64, [u8]>, records: u64, round: u64)
 /// memory.
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn an_open_transaction_holds_back_no_memory_that_others_write() {
+fn an_open_transaction_does_not_keep_records_that_others_write_in_memory() {
     const BUDGET: u64 = RING + 8 * MIB;
     const RECORDS: u64 = 32_000;
     const ROUNDS: u64 = 3;
@@ -172,7 +172,7 @@ fn an_open_transaction_holds_back_no_memory_that_others_write() {
 /// Checks and backups run one after the other for the whole run, next to an open transaction, while
 /// all records are overwritten. Neither retains more memory than that transaction.
 #[test]
-fn checks_and_backups_hold_back_no_memory_that_others_write() {
+fn checks_and_backups_do_not_keep_records_that_others_write_in_memory() {
     const BUDGET: u64 = RING + 8 * MIB;
     const RECORDS: u64 = 32_000;
     const ROUNDS: u64 = 2;
@@ -260,7 +260,7 @@ fn an_idle_database_shrinks_to_the_memory_budget() {
 /// Eviction cuts chains at the head while the pruner removes versions from the middle. The writer
 /// continues to add records until both have happened.
 #[test]
-fn eviction_beside_pruning_and_readers_that_come_and_go() {
+fn eviction_during_pruning_and_short_reads_is_correct() {
     const HOT_RECORDS: u64 = 1_000;
     const READERS: u64 = 6;
     const HELD_MS: u64 = 60;

@@ -17,7 +17,7 @@ type Records = Table<u64, [u8]>;
 /// with a completion, while transactions of other workers wait for the log to grow and their
 /// workers sleep.
 #[test]
-fn a_segment_that_cannot_be_created_is_refused_to_all_that_wait_for_it() {
+fn a_failed_segment_creation_fails_all_waiting_commits() {
     const CLIENTS: u64 = 6;
     const ROUNDS: u64 = 300;
     with_limit(LIMIT_SECONDS, |limit| {

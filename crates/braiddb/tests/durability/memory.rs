@@ -24,7 +24,7 @@ fn settle(db: &Database) {
 }
 
 #[test]
-fn updates_beside_a_reader_that_opens_and_closes() {
+fn updates_next_to_short_readers_use_bounded_memory() {
     with_limit(LIMIT_SECONDS, |_| {
         const RECORDS: u64 = 1000;
         const ROUNDS: u64 = 30;
@@ -57,7 +57,7 @@ fn updates_beside_a_reader_that_opens_and_closes() {
 }
 
 #[test]
-fn old_snapshots_keep_what_they_see_and_no_more() {
+fn old_snapshots_keep_only_the_versions_that_they_see() {
     with_limit(LIMIT_SECONDS, |_| {
         const RECORDS: u64 = 100;
         const ROUNDS: u64 = 12;
@@ -104,7 +104,7 @@ fn old_snapshots_keep_what_they_see_and_no_more() {
 }
 
 #[test]
-fn deleted_records_give_everything_back() {
+fn deleted_records_free_all_their_memory() {
     with_limit(LIMIT_SECONDS, |_| {
         const WINDOW: u64 = 500;
         const KEYS: u64 = 40_000;
@@ -138,7 +138,7 @@ fn deleted_records_give_everything_back() {
 }
 
 #[test]
-fn the_budget_is_finite_unless_told_otherwise() {
+fn the_default_budget_is_finite() {
     with_limit(LIMIT_SECONDS, |_| {
         const RING: u64 = 64 << 20;
         let directory = tempfile::tempdir().unwrap();
@@ -166,7 +166,7 @@ fn the_budget_is_finite_unless_told_otherwise() {
 }
 
 #[test]
-fn a_budget_that_the_logs_ring_takes_alone_is_refused() {
+fn a_budget_smaller_than_the_log_ring_is_rejected() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         for (budget, ring) in [(0, 64 << 20), (64 << 20, 64 << 20), (100 << 20, 128 << 20)] {

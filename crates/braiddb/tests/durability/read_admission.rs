@@ -129,7 +129,7 @@ fn reads_with_an_idle_waker_block_no_other() {
 }
 
 #[test]
-fn reads_side_by_side_are_all_admitted_in_the_end() {
+fn concurrent_reads_are_all_admitted_eventually() {
     with_limit(120, |_| {
         let (_directory, db, table) = open();
         let transactions = (0..4u64).map(|number| {
@@ -189,7 +189,7 @@ enum Reads {
 /// The reads that a transaction began before it suspended do not determine what it waits for: they
 /// may be dropped in the same poll, or wake no task when they complete.
 #[test]
-fn closing_ends_what_waits_for_something_else_than_its_reads() {
+fn closing_ends_tasks_that_do_not_await_their_reads() {
     with_limit(120, |_| {
         for reads in [Reads::GivenUp, Reads::Kept, Reads::Renewed] {
             let (_directory, db, table) = open();

@@ -120,7 +120,7 @@ fn fill(path: &Path, options: &Options, clock: &Clock) {
 
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn a_paged_table_larger_than_the_budget_is_read_within_it() {
+fn a_read_only_paged_table_larger_than_the_budget_stays_within_it() {
     // More than the log's ring takes, although a read-only database has no ring.
     const BUDGET: u64 = 33 << 20;
     const RECORDS: u64 = 60_000;
@@ -187,7 +187,7 @@ fn permit(path: &Path, directory_mode: u32, file_mode: u32) {
 }
 
 #[test]
-fn a_backup_is_read_where_it_is() {
+fn a_backup_is_readable_in_place() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let (path, copy) = (directory.path().join("db"), directory.path().join("copy"));
@@ -213,7 +213,7 @@ fn a_backup_is_read_where_it_is() {
 }
 
 #[test]
-fn reading_changes_nothing() {
+fn a_read_only_open_changes_no_file() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
@@ -376,7 +376,7 @@ fn transfer(db: &Database, table: &Table<u64, [u8]>, seed: u64, times: u64) {
 
 /// Reads records in the log, and pages whose images checkpoints write again and again.
 #[test]
-fn a_reader_beside_a_writer_sees_whole_transactions() {
+fn a_reader_of_another_process_sees_whole_transactions() {
     for options in [TableOptions::default().cache_cold(false), TableOptions::default().paged()] {
         read_beside_a_writer(options);
     }
@@ -454,7 +454,7 @@ fn segment(path: &Path) -> PathBuf {
 }
 
 #[test]
-fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
+fn a_reused_segment_is_reported_and_never_mistaken_for_the_old_one() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
@@ -497,7 +497,7 @@ fn a_segment_that_is_used_anew_is_told_and_never_taken_for_what_it_was() {
 }
 
 #[test]
-fn a_freed_segment_that_is_being_read_is_removed_and_not_used_anew() {
+fn a_freed_segment_with_readers_is_removed_and_not_reused() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
@@ -524,7 +524,7 @@ fn a_freed_segment_that_is_being_read_is_removed_and_not_used_anew() {
 
 /// Tests it for opens that fail or must list the directory again.
 #[test]
-fn a_reader_never_has_the_lock_of_a_writer() {
+fn a_reader_never_holds_the_write_lock() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
@@ -555,7 +555,7 @@ fn a_reader_never_has_the_lock_of_a_writer() {
 }
 
 #[test]
-fn damage_is_still_told() {
+fn a_read_only_open_reports_damage() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");

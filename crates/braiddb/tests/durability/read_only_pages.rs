@@ -50,7 +50,7 @@ fn versions(db: &Database) -> Result<Vec<u8>, Error> {
 /// repeatedly. Each reader sees the images of its checkpoint. The space that readers retain is
 /// reused after they are dropped.
 #[test]
-fn readers_see_the_images_of_their_checkpoint_however_many_come_after_it() {
+fn readers_see_their_checkpoints_page_images_after_any_number_of_later_ones() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");

@@ -109,7 +109,7 @@ fn read(db: &Database) -> BTreeMap<u64, u64> {
 }
 
 #[test]
-fn no_checkpoint() {
+fn a_log_without_a_checkpoint_is_recovered() {
     with_limit(LIMIT_SECONDS, |_| {
         let recovery = Bench::new(3, &[]).recovered();
         assert_eq!(recovery.checkpoint, None);
@@ -118,7 +118,7 @@ fn no_checkpoint() {
 }
 
 #[test]
-fn a_checkpoint() {
+fn a_log_with_a_checkpoint_is_recovered() {
     with_limit(LIMIT_SECONDS, |_| {
         let recovery = Bench::new(4, &[3]).recovered();
         let checkpoint = recovery.checkpoint.expect("one was written");
@@ -128,7 +128,7 @@ fn a_checkpoint() {
 }
 
 #[test]
-fn several_checkpoints() {
+fn a_log_with_several_checkpoints_is_recovered() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(2, &[2]);
         let older = bench.files(".ckpt").remove(0);
@@ -152,7 +152,7 @@ fn several_checkpoints() {
 }
 
 #[test]
-fn files_that_were_not_finished() {
+fn unfinished_files_are_ignored() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(3, &[2]);
         let whole = std::fs::read(&bench.files(".ckpt")[0]).unwrap();
@@ -166,7 +166,7 @@ fn files_that_were_not_finished() {
 }
 
 #[test]
-fn files_called_by_other_segments() {
+fn segments_are_identified_by_their_headers() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(6, &[2]);
         let segments = bench.files(".seg");
@@ -182,7 +182,7 @@ fn files_called_by_other_segments() {
 }
 
 #[test]
-fn a_damaged_checkpoint() {
+fn a_damaged_checkpoint_is_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(3, &[2]);
         let path = bench.files(".ckpt").remove(0);
@@ -196,7 +196,7 @@ fn a_damaged_checkpoint() {
 }
 
 #[test]
-fn a_segment_missing_after_the_checkpoint() {
+fn a_missing_segment_after_the_checkpoint_is_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(6, &[2]);
         let segments = bench.files(".seg");
@@ -209,7 +209,7 @@ fn a_segment_missing_after_the_checkpoint() {
 }
 
 #[test]
-fn a_segment_missing_without_a_checkpoint() {
+fn a_missing_segment_without_a_checkpoint_is_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(3, &[]);
         let first = bench.files(".seg").remove(0);
@@ -221,7 +221,7 @@ fn a_segment_missing_without_a_checkpoint() {
 }
 
 #[test]
-fn an_older_segment_missing_to_which_the_checkpoint_leads() {
+fn a_missing_segment_that_the_checkpoint_references_is_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(2, &[2]);
         // The segment in which the second round begins.
@@ -234,7 +234,7 @@ fn an_older_segment_missing_to_which_the_checkpoint_leads() {
 }
 
 #[test]
-fn a_checkpoint_that_starts_past_the_end_of_the_log() {
+fn a_checkpoint_that_starts_past_the_end_of_the_log_is_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(3, &[3]);
         for segment in &bench.files(".seg")[1..] {
@@ -246,7 +246,7 @@ fn a_checkpoint_that_starts_past_the_end_of_the_log() {
 }
 
 #[test]
-fn a_checkpoint_that_ends_past_the_end_of_the_log() {
+fn a_checkpoint_that_ends_past_the_end_of_the_log_is_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1, &[]);
         let db = Database::open(bench.path(), options()).unwrap().watched();

@@ -94,7 +94,7 @@ fn the_blocking_device_writes_the_same_log() {
 }
 
 #[test]
-fn relaxed_commits_are_there_after_closing() {
+fn relaxed_commits_are_durable_after_closing() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = TempDir::new().unwrap();
         let db = Database::open(directory.path(), options().durability(Durability::Relaxed))
@@ -112,7 +112,7 @@ fn relaxed_commits_are_there_after_closing() {
 }
 
 #[test]
-fn a_volatile_database_reads_and_writes_nothing_back() {
+fn a_volatile_database_reads_the_log_but_does_not_write_it() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = TempDir::new().unwrap();
         let db = open(directory.path());
@@ -135,7 +135,7 @@ fn a_volatile_database_reads_and_writes_nothing_back() {
 }
 
 #[test]
-fn a_directory_is_open_once() {
+fn a_directory_can_be_open_only_once() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = TempDir::new().unwrap();
         let db = open(directory.path());
@@ -149,7 +149,7 @@ fn a_directory_is_open_once() {
 }
 
 #[test]
-fn a_missing_database_is_not_made_unasked() {
+fn a_missing_database_is_created_only_on_request() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = TempDir::new().unwrap();
         let missing = directory.path().join("missing");
@@ -162,7 +162,7 @@ fn a_missing_database_is_not_made_unasked() {
 }
 
 #[test]
-fn large_transactions_and_values_come_back_whole() {
+fn large_transactions_and_values_are_recovered_whole() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = TempDir::new().unwrap();
         let value = |n: u64| vec![n as u8; 3000];
@@ -202,7 +202,7 @@ fn large_transactions_and_values_come_back_whole() {
 }
 
 #[test]
-fn tables_keep_their_identity() {
+fn tables_keep_their_ids_after_reopening() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = TempDir::new().unwrap();
         for round in 0..3u64 {
@@ -224,7 +224,7 @@ fn tables_keep_their_identity() {
 }
 
 #[test]
-fn damage_before_the_end_is_an_error_that_says_where() {
+fn damage_before_the_end_is_reported_with_its_position() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = TempDir::new().unwrap();
         let db = open(directory.path());
@@ -335,7 +335,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn reopening_changes_nothing(
+    fn reopening_changes_no_record(
         sessions in prop::collection::vec(prop::collection::vec((changes(), any::<bool>()), 0..12), 1..4)
     ) {
         with_limit(LIMIT_SECONDS, move |limit| reopen(limit, sessions));

@@ -30,7 +30,7 @@ fn count(db: &Database, table: &Records) -> u64 {
 }
 
 #[test]
-fn an_empty_database_takes_less_than_a_mebibyte_and_grows() {
+fn an_empty_database_has_less_than_a_mebibyte_and_grows() {
     with_limit(LIMIT, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path();
@@ -70,7 +70,7 @@ fn an_empty_database_takes_less_than_a_mebibyte_and_grows() {
 
 /// The log needs room for a block of each worker, but only once something is logged.
 #[test]
-fn an_empty_database_takes_less_than_a_mebibyte_however_many_workers_it_has() {
+fn an_empty_database_has_less_than_a_mebibyte_with_any_number_of_workers() {
     with_limit(LIMIT, |_| {
         for (workers, most) in [(1, MIB), (4, MIB), (8, 2 * MIB), (64, 4 * MIB)] {
             let directory = tempfile::tempdir().unwrap();
@@ -161,7 +161,7 @@ fn assert_cuts_are_told(path: &Path, options: impl Fn() -> Options) -> u64 {
 
 /// Transactions after the newest checkpoint, or all without one, are only in the log.
 #[test]
-fn a_file_cut_short_anywhere_is_told() {
+fn a_file_truncated_anywhere_is_reported() {
     with_limit(LIMIT, |_| {
         // Its only file, which is small and was grown twice.
         for (keys, least) in [(1, 64), (100, 128)] {

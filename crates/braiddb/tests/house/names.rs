@@ -64,7 +64,7 @@ fn shared_names(files: &[(PathBuf, String)]) -> (BTreeMap<&str, Vec<&Path>>, usi
 }
 
 #[test]
-fn types_have_names_of_their_own() {
+fn type_names_are_unique() {
     let text =
         "pub(crate) struct One<'a>;\nunsafe trait Two {}\n    enum Inner {}\ntype Three = ();\n";
     assert_eq!(types_of(text).collect::<Vec<_>>(), ["One", "Two", "Three"]);
@@ -75,7 +75,7 @@ fn types_have_names_of_their_own() {
 }
 
 #[test]
-fn constants_name_their_kind_of_limit() {
+fn limits_are_named_max_or_min() {
     let text = "const MOST_BYTES: u64 = 1;\nfn f() {\n    static LEAST_ROOM: u64 = 1;\n}\n";
     assert_eq!(vague_constants(text).collect::<Vec<_>>(), ["MOST_BYTES", "LEAST_ROOM"]);
     for (path, text) in super::all_sources().into_iter().chain(super::all_tests()) {

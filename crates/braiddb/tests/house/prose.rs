@@ -284,7 +284,7 @@ fn unclear_sentences_are_found() {
 }
 
 #[test]
-fn prose_is_read_where_it_is() {
+fn prose_is_found_in_comments_messages_and_pages() {
     let code = "//! First. Second\n//! line.\nlet a = 1; // not read\n/// ```\n/// let b;\n/// ```\n\
                 #[error(\n    \"third: {0}\"\n)]\n";
     let read = of_code(code);

@@ -360,25 +360,25 @@ fn take_bad_values_away(db: &Database, table: &Records) -> Result<(), Error> {
 
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn indexes_are_what_their_table_is_whatever_goes_on() {
+fn indexes_match_their_table_under_concurrent_operations() {
     attack(Kind::Hot);
 }
 
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn indexes_of_a_paged_table_are_what_it_is_whatever_goes_on() {
+fn indexes_match_their_paged_table_under_concurrent_operations() {
     attack(Kind::Paged);
 }
 
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn indexes_of_a_table_whose_records_expire_are_what_it_is_whatever_goes_on() {
+fn indexes_match_their_expiring_table_under_concurrent_operations() {
     attack(Kind::Expiring);
 }
 
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn indexes_of_a_paged_table_whose_records_expire_are_what_it_is_whatever_goes_on() {
+fn indexes_match_their_expiring_paged_table_under_concurrent_operations() {
     attack(Kind::PagedExpiring);
 }
 

@@ -89,7 +89,7 @@ fn all_is_right(db: &Database) {
 
 /// The extractor panics for an existing record: the index can then be dropped and created again.
 #[test]
-fn a_creation_that_meets_a_panic() {
+fn a_panic_fails_the_creation_of_an_index() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let (db, table) = open(directory.path());
@@ -125,7 +125,7 @@ fn a_creation_that_meets_a_panic() {
 
 /// Tests all three ways to run a transaction.
 #[test]
-fn writes_that_meet_a_panic() {
+fn a_panic_in_a_key_function_fails_the_write() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let (db, table) = open(directory.path());
@@ -166,7 +166,7 @@ fn writes_that_meet_a_panic() {
 
 /// Scans and checks can meet panics of a user-defined key type, and the engine continues.
 #[test]
-fn keys_of_an_index_whose_decoding_panics_or_fails() {
+fn index_keys_that_fail_to_decode_fail_the_read() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let (db, table) = open(directory.path());
@@ -235,7 +235,7 @@ impl Drop for Bomb {
 }
 
 #[test]
-fn destructors_of_what_parts_and_indexes_captured() {
+fn panics_in_destructors_of_captured_values_are_contained() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let (db, table) = open(directory.path());
@@ -296,7 +296,7 @@ fn destructors_of_what_parts_and_indexes_captured() {
 /// The progress callback of a creation runs on the caller's thread: its panic propagates to the
 /// caller, and the next call continues.
 #[test]
-fn a_watch_of_a_creation_that_panics() {
+fn a_panic_in_the_progress_callback_fails_the_creation() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let (db, table) = open(directory.path());

@@ -138,7 +138,7 @@ fn a_superseded_read_after_a_write_fails() {
 
 /// Transactions without certification do not fail.
 #[test]
-fn whoever_need_not_be_certified_may_read_the_past() {
+fn uncertified_reads_may_see_superseded_versions() {
     with_limit(60, |_| {
         for (what, exists, reading) in READINGS {
             let snapshot = Isolation::Snapshot;
@@ -176,7 +176,7 @@ fn rolled_back_writes_do_not_conflict() {
 
 /// Only the projected part of a read is certified, and only the returned records of a scan.
 #[test]
-fn uncertified_transactions_are_not_doomed() {
+fn transactions_without_validation_are_not_doomed() {
     with_limit(60, |_| {
         let (db, table) = in_memory(Options::default().workers(2));
         (0..100).for_each(|key| write_now(&db, &table, key, Some(key)));

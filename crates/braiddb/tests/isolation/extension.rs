@@ -102,7 +102,7 @@ fn a_writer_that_read_a_changed_record_does_not_continue() {
 
 /// A transaction without writes keeps its snapshot, and so does one with many reads.
 #[test]
-fn only_those_are_extended_that_write_and_were_told_little() {
+fn only_writers_with_few_reads_are_extended() {
     with_limit(60, |_| {
         let (db, table) = filled();
         let reader = block_on(db.begin()).unwrap();
@@ -167,7 +167,7 @@ fn scans_in_progress_keep_their_results() {
 
 /// From the second attempt on, the snapshot is extended before the first write.
 #[test]
-fn another_attempt_is_extended_before_it_writes() {
+fn a_retry_is_extended_before_it_writes() {
     with_limit(60, |_| {
         let (db, table) = filled();
         let (other, counted) = (db.clone(), table.clone());

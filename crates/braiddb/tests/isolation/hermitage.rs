@@ -174,7 +174,7 @@ fn otv_observed_transactions_do_not_vanish() {
 }
 
 #[test]
-fn pmp_predicates_give_the_same_records_again() {
+fn pmp_predicate_reads_are_repeatable() {
     at(&BOTH, |bench, _| {
         let (one, two) = (bench.begin(), bench.begin());
         assert!(bench.with(&one, |value| value == 30).is_empty());
@@ -186,7 +186,7 @@ fn pmp_predicates_give_the_same_records_again() {
 }
 
 #[test]
-fn pmp_predicates_of_writes_are_protected() {
+fn pmp_predicate_writes_are_protected() {
     at(&BOTH, |bench, _| {
         let (one, two) = (bench.begin(), bench.begin());
         for (key, value) in bench.all(&one) {
@@ -311,7 +311,7 @@ fn g2_of_a_reader_between_two_writers_is_prevented_where_serializable() {
 }
 
 #[test]
-fn one_transaction_may_ask_for_another_level_than_the_databases() {
+fn a_transaction_may_override_the_databases_isolation_level() {
     at(&[Isolation::Snapshot], |bench, _| {
         let one = bench.begin();
         let two =

@@ -39,7 +39,7 @@ fn commits(tx: InteractiveTransaction) -> bool {
 
 /// A transaction whose read has changed may precede the one that changed it.
 #[test]
-fn a_read_that_has_changed_need_not_be_a_failure() {
+fn a_changed_read_may_still_be_serializable() {
     with_limit(60, |_| {
         for (certifier, expected) in
             [(Certifier::ReadValidation, false), (Certifier::SerialSafetyNet, true)]
@@ -80,7 +80,7 @@ fn the_successor_bound_of_a_commit_is_passed_on() {
 
 /// A transaction that inserts into a scanned range comes after the scan.
 #[test]
-fn phantoms_count_as_written_over() {
+fn phantoms_count_as_overwritten_reads() {
     with_limit(60, |_| {
         for by_scan in [false, true] {
             let (db, table) = certified_by(Certifier::SerialSafetyNet);
@@ -101,7 +101,7 @@ fn phantoms_count_as_written_over() {
 
 /// Evicted, recovered and deleted records have readers too.
 #[test]
-fn write_skew_is_found_on_records_that_were_in_the_log_only() {
+fn write_skew_is_found_on_evicted_records() {
     with_limit(60, |_| {
         let directory = tempfile::tempdir().unwrap();
         for round in 0..3 {
@@ -139,7 +139,7 @@ fn write_skew_is_found_on_records_that_were_in_the_log_only() {
 
 /// Under snapshot isolation such a database certifies nothing either.
 #[test]
-fn snapshots_are_not_certified() {
+fn snapshot_reads_are_not_validated() {
     with_limit(60, |_| {
         let (db, table) = certified_by(Certifier::SerialSafetyNet);
         let snapshot = db.transaction().isolation(Isolation::Snapshot);

@@ -75,7 +75,7 @@ fn scan(
 /// A transaction with an answer about key 5 fails at its write elsewhere if and only if the key was
 /// written since. The error names the key.
 #[test]
-fn all_returned_results_are_certified() {
+fn all_returned_results_are_validated() {
     with_limit(120, |_| {
         for (what, exists, reading) in READINGS {
             for (changed, paged) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -127,7 +127,7 @@ fn all_returned_results_are_certified() {
 
 /// Records beyond the point where a scan was stopped do not matter.
 #[test]
-fn a_scan_that_was_stopped_is_certified_as_far_as_it_got() {
+fn a_stopped_scan_is_validated_up_to_its_position() {
     with_limit(60, |_| {
         for (reverse, beyond) in [(false, 60), (true, 40)] {
             let (db, table) = in_memory(Options::default().workers(1));
@@ -153,7 +153,7 @@ fn a_scan_that_was_stopped_is_certified_as_far_as_it_got() {
 }
 
 #[test]
-fn transactions_that_only_read_neither_fail_nor_write() {
+fn read_only_transactions_neither_fail_nor_log() {
     with_limit(60, |_| {
         let (db, table) = in_memory(Options::default().workers(2));
         write_now(&db, &table, 1, Some(1));
@@ -186,7 +186,7 @@ fn transactions_that_only_read_neither_fail_nor_write() {
 
 /// A failed certification is retried up to the limit and then returned.
 #[test]
-fn run_retries_and_then_names_the_read_record() {
+fn run_retries_and_then_reports_the_changed_record() {
     with_limit(60, |_| {
         let (db, table) = in_memory(Options::default().workers(1));
         write_now(&db, &table, 1, Some(0));
@@ -377,7 +377,7 @@ fn replay(mut entries: Vec<Entry>) -> Option<String> {
 }
 
 #[test]
-fn histories_are_those_of_the_order_that_is_told() {
+fn histories_are_equivalent_to_the_reported_order() {
     with_limit(300, |_| {
         // The interleaving is random: on a busy machine more rounds may be needed.
         for paged in [false, true] {
@@ -397,7 +397,7 @@ fn histories_are_those_of_the_order_that_is_told() {
 
 /// The replay detects histories that are not serializable.
 #[test]
-fn histories_under_snapshot_isolation_are_not() {
+fn histories_under_snapshot_isolation_are_not_serializable() {
     with_limit(300, |_| {
         let found = (0..20).any(|_| {
             let (entries, stats) = history(Options::default(), Isolation::Snapshot, 1_000, false);
@@ -462,7 +462,7 @@ fn long_writers_are_not_starved_by_short_ones() {
 /// Only the projected part of a read matters. A deletion, or a panic of the projection, counts as a
 /// different part.
 #[test]
-fn projected_reads_are_certified_by_their_part() {
+fn projected_reads_are_validated_by_the_projected_part() {
     with_limit(60, |_| {
         let part = |value: u64| {
             assert!(value != 666, "made to panic");

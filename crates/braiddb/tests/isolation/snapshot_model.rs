@@ -201,7 +201,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn every_step_is_foretold(
+    fn every_step_matches_the_model(
         steps in prop::collection::vec(step(), 1..80),
         workers in 1usize..3,
         place in prop::sample::select(&[Place::Hot, Place::Paged, Place::PagedAndLeaves][..]),

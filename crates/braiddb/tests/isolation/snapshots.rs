@@ -135,7 +135,7 @@ fn snapshots_keep_their_records() {
 /// Snapshots keep their records although eviction and compaction run at the same time.
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn snapshots_keep_their_records_beside_eviction_and_compaction() {
+fn snapshots_keep_their_records_during_eviction_and_compaction() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let ring = 64 << 20;
@@ -185,7 +185,7 @@ fn snapshots_keep_their_records_beside_eviction_and_compaction() {
 /// The drop of the last handle frees the kept versions: a frequently changed record has few
 /// versions.
 #[test]
-fn nothing_is_kept_for_a_snapshot_that_is_dropped() {
+fn a_dropped_snapshot_keeps_no_versions() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Records = create_table(&db, "records", false);
@@ -240,7 +240,7 @@ fn readers_hold_their_snapshot_until_the_database_is_closed() {
 }
 
 #[test]
-fn later_tables_and_indexes_are_not_in_a_snapshot() {
+fn a_snapshot_does_not_contain_later_tables_and_indexes() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("numbers")).unwrap();
@@ -280,7 +280,7 @@ fn the_safety_net_has_no_snapshots() {
 
 /// The values read from a snapshot are not kept for its lifetime.
 #[test]
-fn reading_a_snapshot_again_and_again_takes_no_more_memory() {
+fn reading_a_snapshot_repeatedly_uses_no_more_memory() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options =
@@ -311,7 +311,7 @@ fn reading_a_snapshot_again_and_again_takes_no_more_memory() {
 
 /// Automatic and requested checkpoints complete while a snapshot is open.
 #[test]
-fn a_snapshot_holds_up_no_checkpoint() {
+fn a_snapshot_does_not_delay_checkpoints() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = Options::default()

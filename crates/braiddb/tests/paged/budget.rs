@@ -201,7 +201,7 @@ fn tables_larger_than_the_memory_budget_stay_within_it() {
 /// memory when those are read.
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn memory_moves_to_the_tables_that_are_used() {
+fn memory_moves_to_the_tables_in_use() {
     // With many workers, each alone lacks only little memory.
     for (workers, ring_bytes) in [(2, RING_BYTES), (20, 2 * RING_BYTES)] {
         memory_moves_with(workers, ring_bytes);
@@ -261,7 +261,7 @@ fn memory_moves_with(workers: usize, ring_bytes: u64) {
 
 /// When a database is opened with a smaller budget, pages are evicted before the open returns.
 #[test]
-fn a_database_that_was_larger_is_within_its_budget_when_it_is_opened() {
+fn reopening_with_a_smaller_budget_stays_within_it() {
     with_limit(LIMIT_SECONDS, |_| {
         const MANY: u64 = 80_000;
         let directory = tempfile::tempdir().unwrap();

@@ -179,7 +179,7 @@ fn agrees_with_a_model(
 
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn operations_of_any_end_agree_with_a_model_beside_snapshots_and_transactions() {
+fn bulk_operations_match_a_model_next_to_snapshots_and_transactions() {
     with_limit(LIMIT_SECONDS, |limit| {
         for seed in 0..6 {
             let directory = tempfile::tempdir().unwrap();
@@ -209,7 +209,7 @@ fn operations_of_any_end_agree_with_a_model_beside_snapshots_and_transactions() 
 }
 
 #[test]
-fn a_database_in_memory_has_bulk_operations() {
+fn a_database_in_memory_supports_bulk_operations() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Records = create_table(&db, "numbers", true);
@@ -233,7 +233,7 @@ async fn both_contents(
 }
 
 #[test]
-fn entries_of_an_index_go_with_their_records() {
+fn a_bulk_operation_deletes_index_entries_with_their_records() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = open(directory.path());
@@ -259,7 +259,7 @@ fn entries_of_an_index_go_with_their_records() {
 }
 
 #[test]
-fn a_unique_index_refuses_a_second_record_of_a_bulk_operation() {
+fn a_unique_index_rejects_a_duplicate_of_a_bulk_operation() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Table<u64, u64> = create_table(&db, "numbers", true);
@@ -318,7 +318,7 @@ fn waiting(
 }
 
 #[test]
-fn others_read_and_do_not_write_the_table_meanwhile() {
+fn others_can_read_but_not_write_the_table_of_a_bulk_operation() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Table<u64, u64> = create_table(&db, "numbers", true);
@@ -354,7 +354,7 @@ fn others_read_and_do_not_write_the_table_meanwhile() {
 }
 
 #[test]
-fn what_read_such_a_table_before_does_not_write_after_it() {
+fn a_transaction_that_read_before_a_bulk_operation_cannot_write_after_it() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Table<u64, u64> = create_table(&db, "numbers", true);
@@ -387,7 +387,7 @@ fn what_read_such_a_table_before_does_not_write_after_it() {
 }
 
 #[test]
-fn an_operation_larger_than_memory_takes_none_for_versions() {
+fn a_bulk_operation_larger_than_memory_uses_none_for_versions() {
     with_limit(LIMIT_SECONDS, |_| {
         const RECORDS: u64 = 20_000;
         let directory = tempfile::tempdir().unwrap();
@@ -485,7 +485,7 @@ fn unsupported_bulk_operations_fail() {
 
 /// Many threads operate on two tables in both orders, while transactions write both.
 #[test]
-fn operations_on_the_same_tables_take_turns() {
+fn bulk_operations_on_the_same_tables_take_turns() {
     with_limit(LIMIT_SECONDS, |_| {
         const EACH: u64 = 12;
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();

@@ -60,7 +60,7 @@ fn numbers(db: &Database) -> Numbers {
 /// A snapshot sees the state before an operation, so the next operation waits for it. Writers are
 /// not refused during that wait.
 #[test]
-fn a_snapshot_holds_back_the_second_operation_and_no_writer() {
+fn a_snapshot_delays_the_second_bulk_operation_but_no_writer() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table = numbers(&db);
@@ -84,7 +84,7 @@ fn a_snapshot_holds_back_the_second_operation_and_no_writer() {
 /// An operation waits for an open transaction that has written. Other transactions continue to
 /// write the table, because the operation opens its gates again if the wait is long.
 #[test]
-fn a_writer_that_stays_open_holds_back_an_operation_and_no_other_writer() {
+fn an_open_writer_delays_a_bulk_operation_but_no_writer() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table = numbers(&db);
@@ -109,7 +109,7 @@ fn a_writer_that_stays_open_holds_back_an_operation_and_no_other_writer() {
 /// An operation that waits for a snapshot, and one that waits for an external event behind closed
 /// gates, end with their database.
 #[test]
-fn closing_ends_operations_that_wait() {
+fn closing_ends_waiting_bulk_operations() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = || Options::default().workers(2);
@@ -139,7 +139,7 @@ fn closing_ends_operations_that_wait() {
 /// Backups, checks and compaction during an operation do not see its writes. Compaction waits for
 /// the end of the operation.
 #[test]
-fn upkeep_goes_on_beside_an_operation() {
+fn upkeep_runs_during_a_bulk_operation() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = |name| directory.path().join(name);

@@ -32,7 +32,7 @@ fn numbers(keys: std::ops::Range<u64>, value: u64) -> impl Iterator<Item = (u64,
 /// Writes of a bulk operation expire after the time to live. Expired records count as missing.
 /// Records that an aborted operation wrote expire at their original time.
 #[test]
-fn records_that_bulk_operations_write_expire() {
+fn records_written_by_bulk_operations_expire() {
     with_limit(LIMIT_SECONDS, |_| {
         let clock = Clock::new();
         let directory = tempfile::tempdir().unwrap();

@@ -74,7 +74,7 @@ fn page_file_bytes(directory: &Path) -> u64 {
 /// database knows the free space after reopening and fills it again.
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn compaction_gives_back_room_between_pages() {
+fn compaction_frees_space_between_pages() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         // Of each hundred records seven consecutive ones stay.
@@ -115,7 +115,7 @@ fn compaction_gives_back_room_between_pages() {
 /// holes where pages are written. All records are present, also after reopening.
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn compaction_gives_back_room_beside_writers() {
+fn compaction_frees_space_between_pages_under_concurrent_writes() {
     const OF_EACH: u64 = 4_000;
     const ROUNDS: u64 = 6;
     with_limit(LIMIT_SECONDS, |_| {

@@ -43,7 +43,7 @@ fn put(db: &Database, table: &Records, key: u64, value: &[u8]) {
 }
 
 #[test]
-fn values_of_all_sizes_are_read_in_all_ways() {
+fn values_of_all_sizes_are_read_by_every_operation() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = with_few_frames(directory.path(), 2);
@@ -127,7 +127,7 @@ fn values_of_all_sizes_are_read_in_all_ways() {
 
 /// Transactions have the same results on tables of both kinds, including rollbacks.
 #[test]
-fn tables_of_both_kinds_are_the_same() {
+fn tables_in_memory_and_on_pages_behave_alike() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = with_few_frames(directory.path(), 2);
@@ -187,7 +187,7 @@ fn tables_of_both_kinds_are_the_same() {
 /// A snapshot keeps its values although they are overwritten and evicted. Two concurrent writers of
 /// one value conflict.
 #[test]
-fn a_snapshot_has_the_values_of_its_moment() {
+fn a_snapshot_reads_the_large_values_of_its_lsn() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = with_few_frames(directory.path(), 2);
@@ -249,7 +249,7 @@ fn a_snapshot_has_the_values_of_its_moment() {
 
 /// An index function receives whole values: their last bytes are the keys.
 #[test]
-fn an_index_sees_whole_values() {
+fn an_index_receives_whole_large_values() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = with_few_frames(directory.path(), 2);

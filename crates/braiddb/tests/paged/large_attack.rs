@@ -264,7 +264,7 @@ fn keep_up(db: &Database, turn: u64) {
 }
 
 #[test]
-fn large_values_beside_everything() {
+fn large_values_are_correct_under_concurrent_operations() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = || {

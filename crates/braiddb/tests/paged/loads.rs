@@ -91,7 +91,7 @@ async fn absent(tx: &braiddb::Transaction, table: &Records, keys: u64) -> Result
 }
 
 #[test]
-fn an_unpolled_read_does_not_withhold_its_page() {
+fn an_unpolled_read_does_not_block_its_page() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_directory, db, table) = open(1);
         let watched = db.clone();
@@ -114,7 +114,7 @@ fn an_unpolled_read_does_not_withhold_its_page() {
 }
 
 #[test]
-fn unpolled_reads_withhold_no_frame() {
+fn unpolled_reads_hold_no_frame() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_directory, db, table) = open(1);
         let read = db.run_blocking(async move |tx| {
@@ -140,7 +140,7 @@ fn unpolled_reads_withhold_no_frame() {
 }
 
 #[test]
-fn as_many_pages_are_read_at_a_time_as_are_admitted() {
+fn concurrent_page_reads_are_limited_by_admission() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_directory, db, table) = open_small();
         let watched = db.clone();
@@ -166,7 +166,7 @@ fn as_many_pages_are_read_at_a_time_as_are_admitted() {
 }
 
 #[test]
-fn reads_that_were_given_up_count_until_they_are_over() {
+fn cancelled_reads_count_until_they_complete() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_directory, db, table) = open_small();
         let watched = db.clone();
@@ -193,7 +193,7 @@ fn reads_that_were_given_up_count_until_they_are_over() {
 /// Garbage of aborted transactions is freed when no operation holds it. An operation that waits for
 /// its page does not hold it.
 #[test]
-fn an_operation_that_waits_for_a_page_holds_up_no_reclamation() {
+fn an_operation_that_waits_for_a_page_does_not_delay_reclamation() {
     const ABORTED: u64 = 500;
     with_limit(LIMIT_SECONDS, |_| {
         for writes in [false, true] {
@@ -240,7 +240,7 @@ fn an_operation_that_waits_for_a_page_holds_up_no_reclamation() {
 /// Transactions fill frames with dirty pages, then begin writes that need other frames. They keep
 /// these writes without polling them, although the writes have begun to write pages back.
 #[test]
-fn unpolled_writes_withhold_no_page() {
+fn unpolled_writes_block_no_page() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_directory, db, table) = open(2);
         let transactions = (0..2).map(|half| {
@@ -334,7 +334,7 @@ fn closing_does_not_wait_for_unpolled_operations() {
 /// Like the test above, but the operations are polled with a waker without effect, or dropped in
 /// their first poll. From then on the transactions wait for another event, and no load wakes them.
 #[test]
-fn closing_ends_what_waits_for_something_else_than_its_loads() {
+fn closing_ends_tasks_that_do_not_await_their_loads() {
     with_limit(LIMIT_SECONDS, |_| {
         for keeps in [false, true] {
             let (_directory, db, table) = open(1);

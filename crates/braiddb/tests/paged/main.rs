@@ -14,7 +14,7 @@ mod large;
 mod large_attack;
 mod loads;
 mod memory;
-mod particular;
+mod properties;
 mod recovery;
 #[path = "../common/table_kind.rs"]
 mod table_kind;

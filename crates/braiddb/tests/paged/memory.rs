@@ -150,12 +150,12 @@ fn table_larger_than_memory(options: Options, transactions: u64) {
 }
 
 #[test]
-fn a_table_larger_than_memory_is_as_it_was_written() {
+fn a_table_larger_than_memory_keeps_its_records() {
     table_larger_than_memory(options().durability(Durability::Volatile), 400);
 }
 
 #[test]
-fn a_logged_table_larger_than_memory_is_as_it_was_written_and_recovered() {
+fn a_logged_table_larger_than_memory_keeps_and_recovers_its_records() {
     table_larger_than_memory(options(), 100);
 }
 
@@ -172,7 +172,7 @@ fn flip(path: &Path, place: u64, bit: u8) {
 /// After any flipped bit of a page on disk, a read either reports the place of the damage or
 /// returns correct records. After the bit is restored, all records are correct.
 #[test]
-fn damaged_pages_are_told_with_their_place() {
+fn damaged_pages_are_reported_with_their_position() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = options().durability(Durability::Volatile);
@@ -276,7 +276,7 @@ fn measure_reads_at_four_times_memory() {
 /// A savepoint is set while a write waits for its page. The write counts as later than the
 /// savepoint and is rolled back with it. The log matches the table.
 #[test]
-fn a_savepoint_beside_a_write_that_waits_comes_before_it() {
+fn a_savepoint_set_during_a_waiting_write_precedes_it() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), options()).unwrap().watched();
@@ -325,7 +325,7 @@ fn a_savepoint_beside_a_write_that_waits_comes_before_it() {
 }
 
 #[test]
-fn a_scan_waits_for_many_pages_at_once_and_reads_none_beyond_its_range() {
+fn a_scan_loads_many_pages_at_the_same_time_and_none_beyond_its_range() {
     with_limit(LIMIT_SECONDS, |_| {
         let options =
             Options::default().workers(1).tuning(Tuning::default().page_frames(Some(128)));

@@ -127,7 +127,7 @@ fn tables_of_both_kinds_are_recovered() {
 /// A transaction of many blocks is recovered as a whole. A transaction larger than a block that is
 /// rolled back leaves nothing.
 #[test]
-fn large_transactions_count_as_a_whole() {
+fn large_transactions_are_recovered_whole_or_not_at_all() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = open(directory.path());
@@ -235,7 +235,7 @@ fn a_checkpoint_has_paged_tables_and_frees_the_log() {
 /// table wait until as much log was written.
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn checkpoints_of_paged_tables_are_taken_by_themselves() {
+fn checkpoints_of_paged_tables_are_automatic() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let mut model = BTreeMap::new();
@@ -259,7 +259,7 @@ fn checkpoints_of_paged_tables_are_taken_by_themselves() {
 /// Opening reports a damaged checkpoint with paged tables, and one in a database whose version
 /// excludes paged tables.
 #[test]
-fn damage_to_a_checkpoint_of_paged_tables_is_told() {
+fn damage_to_a_checkpoint_of_paged_tables_is_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = open(directory.path());
@@ -320,7 +320,7 @@ fn damage_to_a_checkpoint_of_paged_tables_is_told() {
 /// The contents of a checkpoint of paged tables exist nowhere else on disk. A check reports damage
 /// while the database is open, and a new checkpoint from memory repairs it.
 #[test]
-fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
+fn a_check_reads_the_checkpoint_and_the_next_checkpoint_repairs_it() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options = || options().tune(|tuning| tuning.checkpoint_bytes(1 << 40));
@@ -359,7 +359,7 @@ fn a_check_reads_the_checkpoint_and_another_checkpoint_mends_it() {
 /// A table number is never reused, even if only the log before the newest checkpoint mentions the
 /// table. Recovery may replay that log if the checkpoint is lost.
 #[test]
-fn a_number_is_not_used_again_once_its_table_is_gone() {
+fn the_id_of_a_dropped_paged_table_is_never_reused() {
     with_limit(LIMIT_SECONDS, |_| {
         for first_paged in [true, false] {
             let directory = tempfile::tempdir().unwrap();
@@ -402,7 +402,7 @@ fn a_number_is_not_used_again_once_its_table_is_gone() {
 /// The page size is fixed when the first paged table is created, and later options do not change
 /// it. Recovery finds it in the log alone, in a checkpoint, in a backup, and in a read-only open.
 #[test]
-fn pages_keep_their_size() {
+fn the_page_size_is_fixed_at_creation() {
     with_limit(LIMIT_SECONDS, |_| {
         for page_bytes in [4 << 10, 16 << 10, 64 << 10] {
             let directory = tempfile::tempdir().unwrap();
@@ -454,7 +454,7 @@ fn pages_keep_their_size() {
 /// The first creation of a paged table with a free name raises the version, even if the creation
 /// aborts. Nothing else raises it. A database with a future version is refused.
 #[test]
-fn the_version_says_whether_there_may_be_paged_tables() {
+fn the_format_version_states_whether_paged_tables_may_exist() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         // Only explicit checkpoints are written.
@@ -513,7 +513,7 @@ fn the_version_says_whether_there_may_be_paged_tables() {
 
 /// A volatile database reads the contents of its directory into memory, including paged tables.
 #[test]
-fn a_volatile_database_has_the_paged_tables_of_its_directory() {
+fn a_volatile_database_opens_the_paged_tables_of_its_directory() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = open(directory.path());
@@ -541,7 +541,7 @@ fn a_volatile_database_has_the_paged_tables_of_its_directory() {
 /// A check reports a damaged page on disk and continues with the rest, also in a read-only
 /// database.
 #[test]
-fn a_check_tells_of_a_damaged_page_and_goes_on() {
+fn a_check_reports_a_damaged_page_and_continues() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let open = |read_only| {

@@ -78,7 +78,7 @@ mod second {
 }
 
 #[test]
-fn changes_within_a_type_are_told_at_opening() {
+fn opening_reports_changes_within_a_type() {
     with_limit(LIMIT_SECONDS, |_| {
         let told = differ::<first::Person, second::Person>();
         assert!(told.contains("thing {name: str, home: {street: str}}"), "{told}");
@@ -98,7 +98,7 @@ fn changes_within_a_type_are_told_at_opening() {
 
 /// Lists and maps of types have no separate version.
 #[test]
-fn changes_within_composed_types_are_told_at_opening() {
+fn opening_reports_changes_within_composed_types() {
     with_limit(LIMIT_SECONDS, |_| {
         type Old = Vec<Thing<first::Person>>;
         type New = Vec<Thing<second::Person>>;
@@ -126,7 +126,7 @@ types! {
 }
 
 #[test]
-fn types_within_themselves_are_described() {
+fn recursive_types_are_described() {
     with_limit(LIMIT_SECONDS, |_| {
         assert_eq!(
             described::<Tree>(),
@@ -201,7 +201,7 @@ mod choosy {
 }
 
 #[test]
-fn types_that_refuse_values_are_described_as_far_as_they_go() {
+fn types_that_reject_values_are_described_as_far_as_possible() {
     use choosy::*;
     let time = "{secs: u64, nanos: u32}";
     assert_eq!(
@@ -240,7 +240,7 @@ types! {
 }
 
 #[test]
-fn what_is_long_is_a_checksum() {
+fn long_descriptions_end_with_a_checksum() {
     let fields = "thing {the_first_of_its_fields, the_second_of_its_fields, the_third_of_its_fields, \
                   the_fourth_of_its_fields}";
     let described = described::<Long>();

@@ -37,7 +37,7 @@ where
 }
 
 #[test]
-fn formats_that_name_fields_take_new_ones() {
+fn formats_that_name_fields_accept_new_fields() {
     with_limit(LIMIT_SECONDS, |_| {
         fields_come_and_go::<braiddb::Json<Account>, braiddb::Json<Wider>>();
         fields_come_and_go::<braiddb::MessagePack<Account>, braiddb::MessagePack<Wider>>();
@@ -184,7 +184,7 @@ macro_rules! in_format {
 }
 
 #[test]
-fn fields_that_records_lack_are_told() {
+fn missing_fields_of_records_are_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         {
             in_format!(Json);
@@ -196,7 +196,7 @@ fn fields_that_records_lack_are_told() {
 }
 
 #[test]
-fn a_field_without_a_default_is_told_at_opening() {
+fn opening_reports_a_new_field_without_a_default() {
     with_limit(LIMIT_SECONDS, |_| {
         use braiddb::Json;
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
@@ -408,7 +408,7 @@ macro_rules! within_in_format {
 }
 
 #[test]
-fn fields_of_structs_within_are_told() {
+fn missing_fields_of_nested_structs_are_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         {
             within_in_format!(Json);
@@ -421,7 +421,7 @@ fn fields_of_structs_within_are_told() {
 
 /// Opening reports exactly the types that reading would fail at.
 #[test]
-fn structs_within_are_read_if_opening_says_nothing() {
+fn nested_structs_are_readable_if_opening_reports_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
         use braiddb::Json;
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();

@@ -104,7 +104,7 @@ async fn beside(db: &Database, others: &Numbers, step: u64) {
 }
 
 #[test]
-fn a_crash_leaves_all_of_an_operation_or_nothing() {
+fn a_crash_leaves_all_or_nothing_of_a_bulk_operation() {
     with_limit(LIMIT_SECONDS, |limit| {
         const STEPS: u64 = 7;
         let disk = SimulatedDisk::new(1);

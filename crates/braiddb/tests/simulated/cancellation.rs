@@ -213,7 +213,7 @@ fn dropped_and_failed_calls_of_next_lose_no_record_on_disk() {
 }
 
 #[test]
-fn an_overloaded_scan_goes_on_where_it_was() {
+fn an_overloaded_scan_continues_at_its_position() {
     with_limit(LIMIT_SECONDS, |_| {
         let options =
             Options::default().tuning(Tuning::default().overload(Overload::Shed).cold_width(1));
@@ -240,7 +240,7 @@ fn an_overloaded_scan_goes_on_where_it_was() {
 
 /// Tests point reads and writes, and the creation of tables.
 #[test]
-fn a_dropped_operation_has_not_happened() {
+fn a_dropped_operation_has_no_effect() {
     for paged in [false, true] {
         with_limit(LIMIT_SECONDS, move |_| {
             let (db, table, model) = in_memory(3, paged);
@@ -304,7 +304,7 @@ fn a_dropped_operation_has_not_happened() {
 /// Errors of the disk during a scan as a stream, or with a visitor: the records before it are
 /// right, the stream ends, and its transaction continues.
 #[test]
-fn an_error_of_the_disk_ends_a_stream_and_not_its_transaction() {
+fn a_disk_error_ends_a_stream_but_not_its_transaction() {
     for paged in [false, true] {
         with_limit(LIMIT_SECONDS, move |_| {
             let (disk, db, table, model) = on_disk(5, &Options::default(), 4000, paged);
@@ -367,7 +367,7 @@ fn an_error_of_the_disk_ends_a_stream_and_not_its_transaction() {
 
 /// A stream dropped at each of its polls, during its read, leaves nothing behind.
 #[test]
-fn a_stream_is_dropped_while_it_reads() {
+fn a_stream_may_be_dropped_during_a_read() {
     for paged in [false, true] {
         with_limit(LIMIT_SECONDS, move |_| {
             let (disk, db, table, model) = on_disk(6, &Options::default(), 1500, paged);

@@ -106,7 +106,7 @@ fn write(db: &Database, table: &Rows, number: u64) {
 }
 
 #[test]
-fn after_a_crash_a_feed_goes_on_where_it_was() {
+fn a_feed_continues_at_its_position_after_a_crash() {
     for paged in [false, true] {
         with_limit(LIMIT_SECONDS, move |_| goes_on_after_crashes(paged));
     }

@@ -185,7 +185,7 @@ fn check(told: &[(Request, Result<(), Error>)], found: &BTreeMap<u64, usize>, se
 }
 
 #[test]
-fn an_error_says_whether_the_transaction_may_be_there() {
+fn an_error_states_whether_the_transaction_may_be_committed() {
     with_limit(LIMIT_SECONDS, |_| {
         let mut seen = Seen::default();
         for seed in 1..=2 {
@@ -203,7 +203,7 @@ fn an_error_says_whether_the_transaction_may_be_there() {
 }
 
 #[test]
-fn an_unknown_commit_is_not_run_again() {
+fn an_unknown_commit_is_not_retried() {
     with_limit(LIMIT_SECONDS, |_| {
         let disk = SimulatedDisk::new(9);
         let db = Database::open_simulated(&disk, options(), 9).unwrap().watched();
@@ -241,7 +241,7 @@ fn an_unknown_commit_is_not_run_again() {
 }
 
 #[test]
-fn a_source_is_told_of_an_unknown_commit_once() {
+fn an_unknown_commit_is_reported_to_its_source_once() {
     with_limit(LIMIT_SECONDS, |_| {
         let disk = SimulatedDisk::new(10);
         let db = Database::open_simulated(&disk, options(), 10).unwrap().watched();

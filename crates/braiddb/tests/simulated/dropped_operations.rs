@@ -379,7 +379,7 @@ fn attack(operation: Operation, then: Then, seed: u64) -> usize {
 }
 
 #[test]
-fn an_operation_that_is_given_up_leaves_a_transaction_that_goes_on() {
+fn a_transaction_continues_after_a_dropped_operation() {
     for then in [Then::Commits, Then::Insists, Then::RollsBack, Then::Aborts] {
         for operation in ALL {
             with_limit(LIMIT_SECONDS, move |limit| {

@@ -468,7 +468,7 @@ cases! {
 /// If the log fails while an answer waits, the caller receives the error of the log instead of the
 /// answer.
 #[test]
-fn a_log_that_fails_meanwhile_answers_for_all() {
+fn a_log_failure_replaces_all_waiting_answers() {
     for_each_seed(|seed| {
         for way in [Way::Run, Way::Source, Way::Interactive] {
             for (change, question) in [
@@ -504,7 +504,7 @@ fn fail_meanwhile(case: Case, seed: u64) {
 
 /// A step waits for the commits that it read, not for later commits of other transactions.
 #[test]
-fn a_step_that_read_nothing_fresh_waits_for_nothing() {
+fn a_step_that_read_only_durable_data_does_not_wait() {
     for_each_seed(|seed| {
         let case = Case { change: Change::Update, question: Question::Get, way: Way::Interactive };
         let run = case.prepare(seed);

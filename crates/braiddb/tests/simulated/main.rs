@@ -6,6 +6,8 @@
 mod abort;
 mod bulk_crash;
 mod cancellation;
+mod cancelled_handles;
+mod cancelled_index_changes;
 mod changes_crash;
 mod commit_unknown;
 #[path = "../common/mod.rs"]
@@ -13,8 +15,6 @@ mod common;
 mod drop_table_crash;
 mod dropped_operations;
 mod durable_results;
-mod handles_given_up;
-mod index_changes_given_up;
 mod paged_crash;
 #[path = "../common/polls.rs"]
 mod polls;

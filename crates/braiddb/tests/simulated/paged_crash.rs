@@ -171,7 +171,7 @@ fn check(disk: &SimulatedDisk, seed: u64, acknowledged: Step) -> (Step, bool) {
 }
 
 #[test]
-fn a_crash_leaves_what_a_step_left() {
+fn a_crash_recovers_the_state_after_a_step() {
     with_limit(LIMIT_SECONDS, |limit| {
         let disk = SimulatedDisk::new(1);
         let db = open(&disk, 1);

@@ -41,12 +41,12 @@ fn check(disk: &SimulatedDisk, seed: u64, told: bool) -> bool {
 }
 
 #[test]
-fn a_crash_leaves_a_staged_table_whole_or_nothing_of_it() {
+fn a_crash_leaves_all_or_nothing_of_a_staged_table() {
     crash_at_every_operation(TableOptions::default());
 }
 
 #[test]
-fn a_crash_leaves_a_paged_staged_table_whole_or_nothing_of_it() {
+fn a_crash_leaves_all_or_nothing_of_a_paged_staged_table() {
     crash_at_every_operation(TableOptions::default().paged());
 }
 

@@ -61,7 +61,7 @@ fn one_table_has_owned_and_borrowed_handles() {
 
 /// Closures own the keys that they pass by reference to operations; their futures are `Send`.
 #[test]
-fn ranges_and_prefixes_are_borrowed_from_what_a_closure_owns() {
+fn ranges_and_prefixes_may_borrow_from_a_closures_values() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory();
         let table: Borrowed = filled(&db).borrowed();
@@ -132,7 +132,7 @@ fn sendable<F: Future + Send + 'static>(future: F) -> F {
 }
 
 #[test]
-fn generic_code_takes_both() {
+fn generic_code_accepts_owned_and_borrowed_handles() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory();
         let owned = filled(&db);

@@ -111,7 +111,7 @@ fn order() -> impl Strategy<Value = Order> {
 }
 
 #[test]
-fn the_contract_of_keys_holds() {
+fn derived_keys_keep_the_contract_of_keys() {
     with_limit(LIMIT_SECONDS, |_| {
         proptest!(|(a in order(), b in order(), c in queue(), d in queue())| {
             check(&a, &b)?;
@@ -127,7 +127,7 @@ fn the_contract_of_keys_holds() {
 }
 
 #[test]
-fn damaged_bytes_are_refused_or_are_another_key() {
+fn damaged_key_bytes_fail_or_decode_to_another_key() {
     let place = any::<prop::sample::Index>;
     with_limit(LIMIT_SECONDS, move |_| {
         proptest!(|(key in order(), garbage in bytes(), at in place(), byte in any::<u8>())| {
@@ -146,7 +146,7 @@ fn damaged_bytes_are_refused_or_are_another_key() {
 }
 
 #[test]
-fn what_is_stored_is_as_documented() {
+fn the_stored_encoding_is_as_documented() {
     with_limit(LIMIT_SECONDS, |_| {
         assert_eq!(encode(&Queue::Normal)[..], [7]);
         assert_eq!(encode(&Queue::Idle)[..], [8]);
@@ -187,7 +187,7 @@ mod later {
 }
 
 #[test]
-fn types_are_renamed_and_get_variants() {
+fn key_types_may_be_renamed_and_gain_variants() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let queues: Table<Queue, str> = block_on(db.create_table("queues")).unwrap();

@@ -52,7 +52,7 @@ fn wait_for_reclaimed(db: &Database, least: u64) {
 }
 
 #[test]
-fn a_dropped_table_is_gone_with_its_records_and_its_name_is_free() {
+fn a_dropped_table_is_removed_and_its_name_is_free() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_dir, db) = open();
         let table: Numbers = block_on(db.create_table("numbers")).unwrap();
@@ -170,7 +170,7 @@ fn reopening_frees_the_rest_of_a_dropped_table() {
 }
 
 #[test]
-fn tables_are_dropped_while_they_are_in_use() {
+fn tables_in_use_can_be_dropped() {
     const ROUNDS: u64 = 60;
     with_limit(LIMIT_SECONDS, |_| {
         let (_dir, db) = open();
@@ -276,7 +276,7 @@ fn a_renamed_table_keeps_its_records_its_indexes_and_its_handles() {
 }
 
 #[test]
-fn a_cleared_table_is_empty_and_goes_on() {
+fn a_cleared_table_is_empty_and_usable() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_dir, db) = open();
         let table: Numbers = block_on(db.create_table("numbers")).unwrap();
@@ -302,7 +302,7 @@ fn a_cleared_table_is_empty_and_goes_on() {
 }
 
 #[test]
-fn paged_tables_are_dropped_renamed_and_cleared_too() {
+fn paged_tables_are_dropped_renamed_and_cleared() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         for round in 0..5 {

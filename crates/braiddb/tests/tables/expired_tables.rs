@@ -27,7 +27,7 @@ fn records_of_log(db: &Database) -> u64 {
 }
 
 #[test]
-fn a_staged_table_is_filled_with_records_that_expire() {
+fn staged_tables_may_contain_expiring_records() {
     with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
@@ -84,7 +84,7 @@ fn tables_with_expired_records_are_cleared_renamed_and_dropped() {
 }
 
 #[test]
-fn large_values_that_are_read_from_the_log_are_the_users_alone() {
+fn large_values_read_from_the_log_exclude_the_expiry_time() {
     with_limit(LIMIT_SECONDS, |_| {
         let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
         let value = |key: u64| vec![key as u8 + 1; 100 << (10 * (key % 2))];
@@ -134,7 +134,7 @@ fn large_values_that_are_read_from_the_log_are_the_users_alone() {
 }
 
 #[test]
-fn expired_records_are_taken_for_absent_under_the_safety_net_too() {
+fn the_safety_net_treats_expired_records_as_absent() {
     with_limit(LIMIT_SECONDS, |_| {
         let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
         let options = clock.options().tune(|tuning| tuning.certifier(Certifier::SerialSafetyNet));
@@ -185,7 +185,7 @@ fn a_table_is_not_swept_before_its_indexes_are_attached() {
 }
 
 #[test]
-fn a_record_whose_keys_in_an_index_cannot_be_told_does_not_hold_up_the_sweep_of_others() {
+fn a_record_with_unknown_index_keys_does_not_block_the_sweep_of_others() {
     with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());
@@ -217,7 +217,7 @@ fn a_record_whose_keys_in_an_index_cannot_be_told_does_not_hold_up_the_sweep_of_
 }
 
 #[test]
-fn a_table_is_not_swept_sooner_because_records_of_another_live_for_a_shorter_time() {
+fn a_shorter_lifetime_of_one_table_does_not_hasten_the_sweep_of_another() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let create = |name: &'static str, seconds| {
@@ -249,7 +249,7 @@ fn a_table_is_not_swept_sooner_because_records_of_another_live_for_a_shorter_tim
 }
 
 #[test]
-fn a_sweep_of_a_large_table_does_not_hold_up_that_of_a_small_one() {
+fn a_sweep_of_a_large_table_does_not_delay_that_of_a_small_one() {
     const MANY: u64 = 20_000;
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();

@@ -32,7 +32,7 @@ fn for_both_kinds(test: impl Fn(&Database, &Clock, Table<u64, u64>) + Send + Syn
 }
 
 #[test]
-fn an_expired_record_is_there_for_no_operation() {
+fn no_operation_sees_an_expired_record() {
     for_both_kinds(|db, clock, table| {
         let records = table.clone();
         db.run_blocking(async move |tx| {
@@ -82,7 +82,7 @@ fn an_expired_record_is_there_for_no_operation() {
 }
 
 #[test]
-fn a_transaction_sees_one_moment_from_its_beginning_to_its_end() {
+fn a_transaction_has_one_time_throughout() {
     for_both_kinds(|db, clock, table| {
         block_on(async {
             db.put(&table, &1, &10).await?;
@@ -101,7 +101,7 @@ fn a_transaction_sees_one_moment_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn time_does_not_go_back_with_the_clock() {
+fn expiry_time_is_monotonic_if_the_clock_goes_back() {
     for_both_kinds(|db, clock, table| {
         block_on(async {
             db.put(&table, &1, &10).await?;
@@ -125,7 +125,7 @@ fn tens(value: u64, keys: &mut IndexKeys<'_, u64>) {
 }
 
 #[test]
-fn an_expired_record_is_in_no_ones_way_in_an_index() {
+fn an_expired_record_does_not_conflict_in_a_unique_index() {
     for_both_kinds(|db, clock, table| {
         block_on(async {
             let unique = IndexOptions::default().unique(true);
@@ -181,7 +181,7 @@ fn a_unique_index_is_built_over_expired_records_with_the_same_key() {
 }
 
 #[test]
-fn serializable_reads_of_expired_records_are_certified() {
+fn serializable_reads_of_expired_records_are_validated() {
     for_both_kinds(|db, clock, table| {
         block_on(async {
             let serializable = db.transaction().isolation(Isolation::Serializable);
@@ -233,7 +233,7 @@ fn a_later_time_is_not_seen_by_extension() {
 }
 
 #[test]
-fn a_write_that_is_given_up_has_not_happened() {
+fn a_cancelled_write_has_no_effect() {
     for_both_kinds(|db, clock, table| {
         for polls in 1..20 {
             block_on(db.put(&table, &1, &1)).unwrap();
@@ -255,7 +255,7 @@ fn a_write_that_is_given_up_has_not_happened() {
 }
 
 #[test]
-fn options_that_cannot_be_are_refused() {
+fn invalid_expiry_options_are_rejected() {
     for_both_kinds(|db, _, table| {
         let none = TableOptions::default().ttl(Duration::from_micros(999));
         let refused: Result<Table<u64, u64>, _> =
@@ -279,7 +279,7 @@ fn options_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn values_may_be_as_long_as_there_is_room_beside_the_moment() {
+fn the_maximum_value_length_leaves_room_for_the_expiry_time() {
     for_both_kinds(|db, _, table| {
         let paged = block_on(db.tables()).unwrap()[0].options.paged;
         drop(table);
@@ -300,7 +300,7 @@ fn values_may_be_as_long_as_there_is_room_beside_the_moment() {
 }
 
 #[test]
-fn the_workers_sweep_by_themselves() {
+fn workers_sweep_expired_records_automatically() {
     with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
@@ -453,7 +453,7 @@ async fn compare(
 
 #[test]
 #[ignore = "slow: the gate runs it"]
-fn a_table_behaves_as_a_model_of_it_while_time_passes() {
+fn an_expiring_table_behaves_as_a_model() {
     with_limit(LIMIT_SECONDS, |_| {
         for (seed, paged) in (0..12).flat_map(|seed| [(seed, false), (seed, true)]) {
             let mut random = fastrand::Rng::with_seed(seed);
@@ -497,7 +497,7 @@ fn a_table_behaves_as_a_model_of_it_while_time_passes() {
 }
 
 #[test]
-fn sweeping_goes_on_beside_writers() {
+fn sweeps_run_during_concurrent_writes() {
     with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let (clock, directory) = (Clock::new(), tempfile::tempdir().unwrap());

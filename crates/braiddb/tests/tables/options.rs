@@ -177,7 +177,7 @@ fn works(options: &Options) {
 }
 
 #[test]
-fn every_option_at_its_extremes() {
+fn every_option_works_at_its_extremes() {
     with_limit(LIMIT_SECONDS, |limit| {
         let (mut refused, mut worked) = (0, 0);
         let now = Arc::new(Mutex::new(("", 0)));
@@ -218,7 +218,7 @@ fn every_option_at_its_extremes() {
 
 /// Reports budgets that leave no memory after the ring. Accepts the minimum and the maximum.
 #[test]
-fn memory_budgets_at_their_extremes() {
+fn memory_budgets_work_at_their_extremes() {
     with_limit(LIMIT_SECONDS, |_| {
         for ring in [32 << 20, 64 << 20] {
             let options = Options::default()
@@ -247,7 +247,7 @@ fn memory_budgets_at_their_extremes() {
 /// A transaction on paged tables fails with an error when it exceeds its version bytes. One with
 /// few versions succeeds.
 #[test]
-fn the_least_version_bytes_are_enough_for_some_records() {
+fn the_minimum_version_bytes_suffice_for_some_records() {
     with_limit(LIMIT_SECONDS, |_| {
         let options =
             Options::default().workers(1).tuning(Tuning::default().version_bytes(4 << 10));
@@ -279,7 +279,7 @@ fn the_least_version_bytes_are_enough_for_some_records() {
 }
 
 #[test]
-fn limits_of_interactive_transactions_at_their_extremes() {
+fn limits_of_interactive_transactions_work_at_their_extremes() {
     with_limit(LIMIT_SECONDS, |_| {
         let base = Options::default().workers(2).tuning(Tuning::default().max_open(64));
         let idle = |limit| base.clone().interactive_idle(limit);
@@ -302,7 +302,7 @@ fn limits_of_interactive_transactions_at_their_extremes() {
 }
 
 #[test]
-fn options_together_at_their_least() {
+fn all_options_work_together_at_their_minimum() {
     with_limit(LIMIT_SECONDS, |_| {
         for durability in [Durability::Group, Durability::Relaxed] {
             let tuning = Tuning::default()
@@ -326,7 +326,7 @@ fn options_together_at_their_least() {
 }
 
 #[test]
-fn numbers_of_requests_at_their_extremes() {
+fn request_limits_work_at_their_extremes() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = Database::open(directory.path(), Options::default().workers(2)).unwrap().watched();
@@ -374,7 +374,7 @@ fn fill(table: &Records, db: &Database, keys: std::ops::Range<u64>) -> Result<()
 /// With any number of frames, a paged table works or reports that it needs more. It neither panics
 /// nor hangs.
 #[test]
-fn any_number_of_page_frames() {
+fn any_number_of_page_frames_works() {
     with_limit(LIMIT_SECONDS, |limit| {
         let now = Arc::new(Mutex::new(0));
         let shown = now.clone();
@@ -417,7 +417,7 @@ fn any_number_of_page_frames() {
 
 /// Tests each policy on each device, with the other choices in turn.
 #[test]
-fn choices_together() {
+fn all_combinations_of_choices_work() {
     with_limit(LIMIT_SECONDS, |limit| {
         let now = Arc::new(Mutex::new(String::new()));
         let shown = now.clone();

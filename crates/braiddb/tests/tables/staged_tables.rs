@@ -50,13 +50,13 @@ fn names(db: &Database) -> Vec<String> {
 }
 
 #[test]
-fn a_staged_table_is_found_once_it_is_published() {
+fn a_staged_table_is_visible_only_after_publication() {
     for paged in [false, true] {
-        of_kind_a_staged_table_is_found_once_it_is_published(paged);
+        of_kind_a_staged_table_is_visible_only_after_publication(paged);
     }
 }
 
-fn of_kind_a_staged_table_is_found_once_it_is_published(paged: bool) {
+fn of_kind_a_staged_table_is_visible_only_after_publication(paged: bool) {
     with_limit(LIMIT_SECONDS, move |_| {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
@@ -120,13 +120,13 @@ fn of_kind_a_discarded_table_leaves_nothing(paged: bool) {
 }
 
 #[test]
-fn a_name_that_is_taken_is_refused_and_what_was_staged_goes() {
+fn publishing_under_an_existing_name_fails_and_discards_the_table() {
     for paged in [false, true] {
-        of_kind_a_name_that_is_taken_is_refused_and_what_was_staged_goes(paged);
+        of_kind_publishing_under_an_existing_name_fails_and_discards_the_table(paged);
     }
 }
 
-fn of_kind_a_name_that_is_taken_is_refused_and_what_was_staged_goes(paged: bool) {
+fn of_kind_publishing_under_an_existing_name_fails_and_discards_the_table(paged: bool) {
     with_limit(LIMIT_SECONDS, move |_| {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
@@ -258,7 +258,7 @@ fn contents(db: &Database, table: &Numbers) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn rows_of_an_iterator_are_loaded_in_any_order() {
+fn rows_may_be_loaded_in_any_order() {
     const ROWS: u64 = 30_500;
     for (paged, shuffled) in [(false, false), (false, true), (true, false)] {
         with_limit(LIMIT_SECONDS, move |_| {
@@ -325,7 +325,7 @@ fn an_invalid_record_ends_a_load() {
 /// A load whose iterator or progress callback panics, or that is dropped after some polls, leaves a
 /// table that can be discarded, and a free name.
 #[test]
-fn a_load_that_is_given_up_leaves_nothing_behind() {
+fn a_cancelled_load_leaves_no_table() {
     with_limit(LIMIT_SECONDS, |_| {
         let dir = tempfile::tempdir().unwrap();
         let db = open(dir.path());
@@ -365,7 +365,7 @@ fn a_load_that_is_given_up_leaves_nothing_behind() {
 /// Each poll of a load draws at most a thousand rows from the iterator, and no more rows are
 /// buffered.
 #[test]
-fn a_load_gives_way_and_keeps_few_rows() {
+fn a_load_yields_and_buffers_few_rows() {
     struct Row(Vec<u8>, Arc<AtomicU64>);
 
     impl std::borrow::Borrow<[u8]> for Row {
@@ -421,7 +421,7 @@ fn a_load_gives_way_and_keeps_few_rows() {
 }
 
 #[test]
-fn a_load_within_a_transaction_is_refused() {
+fn a_load_within_a_transaction_fails() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let staged = staged_squares(&db, false);

@@ -235,7 +235,7 @@ proptest! {
 
     #[test]
     #[ignore = "slow: the gate runs it"]
-    fn behaves_as_a_map(
+    fn a_table_behaves_as_a_map(
         batches in prop::collection::vec((prop::collection::vec(step(), 0..60), any::<bool>()), 1..12)
     ) {
         with_limit(LIMIT_SECONDS, move |_| {
@@ -247,7 +247,7 @@ proptest! {
 }
 
 #[test]
-fn every_key_length_up_to_the_limit() {
+fn every_key_length_up_to_the_limit_is_accepted() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Records = pollster::block_on(db.open_or_create_table("lengths")).unwrap();
@@ -274,7 +274,7 @@ fn every_key_length_up_to_the_limit() {
 }
 
 #[test]
-fn large_values_and_their_limit() {
+fn values_up_to_the_limit_are_accepted() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         for (name, paged) in [("hot", false), ("paged", true)] {

@@ -36,7 +36,7 @@ async fn put(db: &Database, table: &Records, key: u64) -> Result<(), Error> {
 
 /// All slots of a worker hold transactions that each wait for one nested transaction.
 #[test]
-fn nested_runs_get_in_beside_those_that_wait_for_them() {
+fn nested_runs_are_admitted_while_their_callers_wait() {
     with_limit(LIMIT_SECONDS, |_| {
         for policy in POLICIES {
             let (db, table) = open(options().tune(|tuning| tuning.policy(policy)));
@@ -71,7 +71,7 @@ fn nest(db: Database, depth: u64) -> Nested {
 }
 
 #[test]
-fn runs_nest_until_one_is_refused_at_once() {
+fn runs_nested_too_deeply_fail_immediately() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(options());
         assert_eq!(block_on(nest(db.clone(), 1)).unwrap(), 2 * MAX_OPEN as u64);
@@ -107,7 +107,7 @@ fn runs_that_wait_for_runs_through_another_runtime_all_end() {
 }
 
 #[test]
-fn interactive_transactions_beyond_the_limit_are_refused_at_once() {
+fn interactive_transactions_beyond_the_limit_fail_immediately() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(options());
         let mut begun: Vec<_> = (0..MAX_OPEN).map(|_| block_on(db.begin()).unwrap()).collect();
@@ -132,7 +132,7 @@ fn interactive_transactions_beyond_the_limit_are_refused_at_once() {
 
 /// A compaction waits for an open transaction, which waits for a transaction that has not begun.
 #[test]
-fn a_wait_for_older_transactions_takes_no_place() {
+fn a_wait_for_older_transactions_occupies_no_slot() {
     for policy in POLICIES {
         with_limit(LIMIT_SECONDS, move |_| {
             let directory = tempfile::tempdir().unwrap();
@@ -215,7 +215,7 @@ fn let_in(
 }
 
 #[test]
-fn a_transaction_that_never_waits_lets_a_read_in() {
+fn a_busy_transaction_lets_a_read_run() {
     for (width, long) in [(Width::Auto, 1), (Width::Fixed(1), 1), (Width::Fixed(4), 12)] {
         for scans in [false, true] {
             let options =
@@ -229,7 +229,7 @@ fn a_transaction_that_never_waits_lets_a_read_in() {
 }
 
 #[test]
-fn a_transaction_that_never_waits_lets_a_commit_become_durable() {
+fn a_busy_transaction_lets_a_commit_become_durable() {
     for (width, long) in [(Width::Auto, 1), (Width::Fixed(1), 1), (Width::Fixed(4), 12)] {
         let options = options().tune(|tuning| tuning.hot_width(width));
         let_in(options, long, false, async |db, table| put(db, table, 1000).await);
@@ -237,7 +237,7 @@ fn a_transaction_that_never_waits_lets_a_commit_become_durable() {
 }
 
 #[test]
-fn a_transaction_that_never_waits_lets_steps_in() {
+fn a_busy_transaction_lets_steps_run() {
     let_in(
         options().tune(|tuning| tuning.hot_width(Width::Fixed(1))),
         2,

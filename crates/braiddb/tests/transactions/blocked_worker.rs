@@ -75,7 +75,7 @@ fn tasks_of_a_blocked_worker_are_taken_over() {
 }
 
 #[test]
-fn all_but_one_worker_may_be_blocked() {
+fn one_unblocked_worker_suffices() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(4);
         with_blocked(&db, 3, || {
@@ -90,7 +90,7 @@ fn all_but_one_worker_may_be_blocked() {
 
 /// Requests that arrived while all workers were blocked run on the first worker that is released.
 #[test]
-fn what_waits_for_all_goes_on_with_the_first() {
+fn waiting_requests_run_on_the_first_released_worker() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(2);
         let asked = Mutex::new(Vec::new());
@@ -111,7 +111,7 @@ fn what_waits_for_all_goes_on_with_the_first() {
 
 /// Closing waits for the blocked worker, and every caller gets a result.
 #[test]
-fn closing_beside_a_blocked_worker_answers_everybody() {
+fn closing_with_a_blocked_worker_answers_all_callers() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(3);
         let (mut asked, mut closing) = (Vec::new(), None);

@@ -170,7 +170,7 @@ fn increments_are_not_lost() {
 /// Records are inserted and deleted repeatedly during scans: each scan sees only whole groups. Both
 /// continue until other transactions committed during a scan.
 #[test]
-fn inserts_and_deletes_are_seen_whole() {
+fn inserts_and_deletes_are_atomic() {
     with_limit(LIMIT_SECONDS, |_| {
         const GROUP: u64 = 4;
         let db = open(Policy::DualQueue);

@@ -56,7 +56,7 @@ fn assert_expired<T: std::fmt::Debug>(result: Result<T, Error>, expected: &str) 
 }
 
 #[test]
-fn a_transaction_that_is_left_alone_gives_its_records_back() {
+fn an_idle_transaction_is_aborted_and_releases_its_records() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(Some(SHORT), None);
         let begun = Instant::now();
@@ -77,7 +77,7 @@ fn a_transaction_that_is_left_alone_gives_its_records_back() {
 }
 
 #[test]
-fn a_transaction_with_steps_ends_by_its_age() {
+fn an_active_transaction_is_aborted_at_its_maximum_age() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(None, Some(SHORT));
         let (old, late) = begin_writing(&db, &table);
@@ -96,7 +96,7 @@ fn a_transaction_with_steps_ends_by_its_age() {
 }
 
 #[test]
-fn a_step_that_was_begun_in_time_is_carried_out() {
+fn a_step_begun_in_time_completes() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(Some(SHORT), Some(SHORT));
         let (go_on, waits) = oneshot::channel();
@@ -130,7 +130,7 @@ fn a_step_that_was_begun_in_time_is_carried_out() {
 }
 
 #[test]
-fn a_busy_worker_aborts_in_time_too() {
+fn a_busy_worker_aborts_idle_transactions_in_time() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(Some(SHORT), None);
         let (left, late) = begin_writing(&db, &table);
@@ -188,7 +188,7 @@ fn poll_and_drop<T>(future: impl Future<Output = Result<T, Error>>) {
 /// A step runs to its end even if its caller dropped the future. It does not count as idle time,
 /// and its writes are rolled back when the idle limit after it expires.
 #[test]
-fn a_step_whose_future_was_dropped_counts_as_one() {
+fn a_step_with_a_dropped_future_counts_as_activity() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(Some(SHORT), None);
         let mut late = 0;
@@ -230,7 +230,7 @@ fn a_step_whose_future_was_dropped_counts_as_one() {
 
 /// The database is closed at about the time at which transactions expire.
 #[test]
-fn closing_beside_an_expiry_ends_both() {
+fn closing_during_an_idle_abort_ends_both() {
     const OPEN: u64 = 8;
     const ROUNDS: u32 = 24;
     const MAX_ROUNDS: u32 = 100 * ROUNDS;

@@ -6,7 +6,7 @@ use pollster::block_on;
 
 /// Indexes, arrays and large tuples of tables of any types.
 #[test]
-fn closures_are_lent_whatever_names_tables() {
+fn closures_can_borrow_all_kinds_of_handles() {
     with_limit(PART_SECONDS, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let names: Table<u64, str> = block_on(db.create_table("names")).unwrap();

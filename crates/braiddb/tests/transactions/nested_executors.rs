@@ -96,7 +96,7 @@ async fn check(tx: &Transaction, table: &Records, key: u64, bytes: usize) -> Res
 }
 
 #[test]
-fn reads_joined() {
+fn joined_reads_complete() {
     run_everywhere(async |tx, table, number, records, bytes| {
         let reads = keys(number, records).map(|key| check(tx, table, key, bytes));
         join_all(reads).await.into_iter().collect()
@@ -104,7 +104,7 @@ fn reads_joined() {
 }
 
 #[test]
-fn reads_of_a_stream_in_any_order() {
+fn buffered_unordered_reads_complete() {
     run_everywhere(async |tx, table, number, records, bytes| {
         let reads = stream::iter(keys(number, records)).map(|key| check(tx, table, key, bytes));
         let results: Vec<_> = reads.buffer_unordered(40).collect().await;
@@ -114,7 +114,7 @@ fn reads_of_a_stream_in_any_order() {
 }
 
 #[test]
-fn reads_writes_and_scans_side_by_side() {
+fn concurrent_reads_writes_and_scans_complete() {
     run_everywhere(async |tx, table, number, records, bytes| {
         type Part<'p> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'p>>;
         let mut parts = FuturesUnordered::<Part<'_>>::new();
@@ -150,7 +150,7 @@ fn reads_writes_and_scans_side_by_side() {
 }
 
 #[test]
-fn the_first_of_a_read_and_something_that_never_comes() {
+fn select_of_a_read_and_a_pending_future_returns_the_read() {
     run_everywhere(async |tx, table, number, records, bytes| {
         for key in keys(number, records) {
             let read = Box::pin(check(tx, table, key, bytes));
@@ -165,7 +165,7 @@ fn the_first_of_a_read_and_something_that_never_comes() {
 
 /// One part waits for a message that another part sends after its read.
 #[test]
-fn a_part_that_waits_for_another_one() {
+fn a_part_may_wait_for_another_part() {
     run_everywhere(async |tx, table, number, records, bytes| {
         for key in keys(number, records) {
             let (sender, receiver) = oneshot::channel();
@@ -220,7 +220,7 @@ impl<'p> Parts<'p> {
 }
 
 #[test]
-fn an_executor_that_polls_only_what_was_woken() {
+fn parts_complete_in_an_executor_that_polls_only_woken_tasks() {
     run_everywhere(async |tx, table, number, records, bytes| {
         let read = Cell::new(0);
         let mut parts = None;

@@ -20,7 +20,7 @@ fn in_memory() -> Database {
 }
 
 #[test]
-fn one_operation_is_a_transaction_of_its_own() {
+fn a_single_operation_is_a_transaction() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory();
         let table: Table<str, [u8]> = block_on(db.create_table("t")).unwrap();
@@ -41,7 +41,7 @@ fn one_operation_is_a_transaction_of_its_own() {
 }
 
 #[test]
-fn a_counter_changed_by_closure_from_many_threads_loses_nothing() {
+fn concurrent_fetch_updates_of_a_counter_lose_nothing() {
     const THREADS: u64 = 4;
     const CHANGES: u64 = 200;
     with_limit(LIMIT_SECONDS, |_| {
@@ -74,7 +74,7 @@ fn a_counter_changed_by_closure_from_many_threads_loses_nothing() {
 
 /// Concurrent insertions and deletions, conflicts and recovery: the count equals that of a scan.
 #[test]
-fn tables_know_how_many_records_they_have() {
+fn tables_count_their_records() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let open =
@@ -125,7 +125,7 @@ fn tables_know_how_many_records_they_have() {
 }
 
 #[test]
-fn what_is_not_expected_is_not_replaced() {
+fn compare_and_set_replaces_only_the_expected_value() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory();
         let table: Table<u64, Postcard<(u8, String)>> = block_on(db.create_table("t")).unwrap();
@@ -146,7 +146,7 @@ fn what_is_not_expected_is_not_replaced() {
 }
 
 #[test]
-fn a_range_is_counted_and_deleted_without_its_values() {
+fn ranges_are_counted_and_deleted_without_reading_values() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         // Hardly any record stays in memory.
@@ -183,7 +183,7 @@ fn a_range_is_counted_and_deleted_without_its_values() {
 }
 
 #[test]
-fn a_key_that_no_record_can_have_is_an_error_for_readers_too() {
+fn reading_an_impossible_key_fails() {
     with_limit(LIMIT_SECONDS, |_| {
         keys_that_are_too_long_are_refused(TableOptions::default(), MAX_KEY_BYTES);
         // A page holds at least eight keys.
@@ -254,7 +254,7 @@ fn a_table_lists_the_newest_first() {
 
 /// The test is that it compiles: the closures' error types are inferred.
 #[test]
-fn errors_of_closures_are_inferred() {
+fn error_types_of_closures_are_inferred() {
     #[derive(Debug, thiserror::Error)]
     enum Refused {
         #[error("there is nothing left")]
@@ -301,7 +301,7 @@ fn cold(directory: &std::path::Path) -> Database {
 }
 
 #[test]
-fn ranges_are_read_counted_and_deleted_by_one_operation() {
+fn single_operations_read_count_and_delete_ranges() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let db = cold(directory.path());
@@ -348,7 +348,7 @@ fn ranges_are_read_counted_and_deleted_by_one_operation() {
 }
 
 #[test]
-fn single_changes_from_many_threads_lose_nothing() {
+fn concurrent_single_changes_lose_nothing() {
     const THREADS: u64 = 3;
     const CHANGES: u64 = 200;
     with_limit(LIMIT_SECONDS, |_| {
@@ -420,7 +420,7 @@ fn a_single_change_that_panics_changes_nothing() {
 /// A value type with a readable older version: an expected value is compared in its current
 /// encoding.
 #[test]
-fn what_is_expected_is_compared_across_versions() {
+fn expected_values_are_compared_across_schema_versions() {
     #[derive(serde::Serialize, serde::Deserialize)]
     struct Old(u8);
 
@@ -458,7 +458,7 @@ fn what_is_expected_is_compared_across_versions() {
 
 /// Counting a started scan counts only the rest. Reversing it fails with an error.
 #[test]
-fn a_scan_that_has_begun_is_counted_and_does_not_turn_round() {
+fn a_started_scan_can_be_counted_but_not_reversed() {
     fn is_refused<T: std::fmt::Debug>(result: Result<T, Error>) {
         match result {
             Err(error @ Error::Misuse(Misuse::ScanBegun)) => {

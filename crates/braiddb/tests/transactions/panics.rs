@@ -115,7 +115,7 @@ async fn yield_times(times: u64) {
 }
 
 #[test]
-fn a_closure_that_panics_before_its_future_is_there() {
+fn a_panic_before_the_closures_future_exists_aborts() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1);
         let run = bench.db.run_blocking(|_tx: &Transaction| -> std::future::Ready<Result<()>> {
@@ -128,7 +128,7 @@ fn a_closure_that_panics_before_its_future_is_there() {
 }
 
 #[test]
-fn a_closure_that_panics_after_any_of_its_steps() {
+fn a_panic_after_any_operation_aborts() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(2);
         for step in 0..12_u64 {
@@ -156,7 +156,7 @@ fn a_closure_that_panics_after_any_of_its_steps() {
 }
 
 #[test]
-fn a_waker_that_panics() {
+fn a_panic_in_a_waker_is_contained() {
     struct Loud(std::thread::Thread, AtomicU64);
     impl Wake for Loud {
         fn wake(self: Arc<Self>) {
@@ -236,7 +236,7 @@ impl Value for Delicate {
 }
 
 #[test]
-fn encodings_that_panic() {
+fn panics_in_encodings_are_contained() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1);
         let table: Table<Delicate, Delicate> = block_on(bench.db.create_table("delicate")).unwrap();
@@ -277,7 +277,7 @@ fn encodings_that_panic() {
 /// The closure's panic drops a suspended read of the engine: that counts as a panic of the closure,
 /// not of the engine.
 #[test]
-fn a_panic_beside_reads_that_are_suspended() {
+fn a_panic_next_to_suspended_reads_aborts() {
     const KEYS: u64 = 66_000;
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1);
@@ -401,7 +401,7 @@ fn forgotten_reads_do_not_keep_the_database_from_closing() {
 }
 
 #[test]
-fn panics_on_several_workers_at_once_leave_the_others_alone() {
+fn simultaneous_panics_on_several_workers_affect_no_other_transaction() {
     const THREADS: u64 = 4;
     const RUNS: u64 = 200;
     with_limit(LIMIT_SECONDS, |_| {
@@ -450,7 +450,7 @@ fn panics_on_several_workers_at_once_leave_the_others_alone() {
 }
 
 #[test]
-fn a_watch_of_an_opening_that_panics() {
+fn a_panic_in_the_progress_callback_fails_the_opening() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let options =

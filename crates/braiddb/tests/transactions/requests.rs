@@ -29,7 +29,7 @@ fn get(db: &Database, table: &Records, key: &'static str) -> Option<u64> {
 }
 
 #[test]
-fn runs_from_tokio_and_smol_and_a_bare_thread() {
+fn transactions_run_from_tokio_smol_and_a_plain_thread() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
         let put = |key: &'static str| {
@@ -112,7 +112,7 @@ fn timers_and_tasks_of_the_callers_runtime_work_inside() {
 }
 
 #[test]
-fn a_closures_error_comes_back_unchanged_and_aborts() {
+fn a_closures_error_aborts_and_is_returned_unchanged() {
     with_limit(LIMIT_SECONDS, |_| {
         #[derive(Debug, PartialEq)]
         enum Mine {
@@ -137,7 +137,7 @@ fn a_closures_error_comes_back_unchanged_and_aborts() {
 }
 
 #[test]
-fn a_panic_aborts_its_transaction_alone() {
+fn a_panic_aborts_only_its_transaction() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
         let kept = table.clone();
@@ -243,7 +243,7 @@ fn conflicts_are_bounded_and_reported() {
 }
 
 #[test]
-fn steps_of_an_interactive_transaction_come_from_any_thread() {
+fn steps_of_an_interactive_transaction_may_come_from_any_thread() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
         let transaction = block_on(db.begin()).unwrap();
@@ -296,7 +296,7 @@ fn many_open_interactive_transactions_do_not_stop_others() {
 }
 
 #[test]
-fn a_closed_database_says_so() {
+fn calls_on_a_closed_database_fail_with_closed() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
         let other = db.clone();
@@ -309,7 +309,7 @@ fn a_closed_database_says_so() {
 }
 
 #[test]
-fn a_table_of_another_database_is_refused() {
+fn a_table_of_another_database_is_rejected() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, _table) = open();
         let (_other, foreign) = open();
@@ -321,7 +321,7 @@ fn a_table_of_another_database_is_refused() {
 }
 
 #[test]
-fn blocking_inside_a_transaction_is_refused() {
+fn blocking_calls_inside_a_transaction_fail() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
         let inner = db.clone();
@@ -334,7 +334,7 @@ fn blocking_inside_a_transaction_is_refused() {
 }
 
 #[test]
-fn a_closure_that_blocks_its_worker_shows_in_the_statistics() {
+fn statistics_count_closures_that_block_their_worker() {
     const BLOCKED: Duration = Duration::from_millis(300);
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
@@ -429,7 +429,7 @@ fn creating_a_table_is_transactional() {
 }
 
 #[test]
-fn a_record_that_stays_written_for_long_is_waited_for() {
+fn a_retry_waits_for_a_long_write() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open();
         let held = block_on(db.begin()).unwrap();

@@ -122,7 +122,7 @@ fn savepoints_roll_back_later_writes() {
 /// Concurrent transactions with savepoints on the same records: no transaction sees rolled-back
 /// writes, and commits are atomic.
 #[test]
-fn savepoints_beside_one_another() {
+fn independent_savepoints_roll_back_separately() {
     with_limit(180, |_| {
         [false, true].into_iter().for_each(beside_one_another);
     });
@@ -180,7 +180,7 @@ fn beside_one_another(paged: bool) {
 }
 
 #[test]
-fn values_that_were_handed_out_outlive_a_rollback() {
+fn values_read_before_a_rollback_stay_valid() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
@@ -204,7 +204,7 @@ fn values_that_were_handed_out_outlive_a_rollback() {
 }
 
 #[test]
-fn a_scan_goes_on_behind_a_rollback() {
+fn a_scan_continues_after_a_rollback() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
@@ -269,7 +269,7 @@ fn rolling_back_a_transaction_removes_the_table_that_it_created() {
 /// The success of a write revealed whether the record existed: after a rollback this still counts
 /// as a read.
 #[test]
-fn rolled_back_writes_are_certified() {
+fn rolled_back_writes_are_validated_as_reads() {
     with_limit(60, |_| {
         for (existed, changed) in [(true, true), (true, false), (false, true), (false, false)] {
             let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
@@ -305,7 +305,7 @@ fn rolled_back_writes_are_certified() {
 }
 
 #[test]
-fn a_savepoint_of_another_transaction_is_refused() {
+fn a_savepoint_of_another_transaction_is_rejected() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();

@@ -177,7 +177,7 @@ fn is_told(ended: Result<()>, place: Place) {
 }
 
 #[test]
-fn inputs_that_cannot_be_iterated() {
+fn a_panic_of_into_iter_ends_the_source() {
     with_limit(LIMIT_SECONDS, |_| {
         let (ended, counts) = panics_at(Place::IntoIter);
         is_told(ended, Place::IntoIter);
@@ -186,7 +186,7 @@ fn inputs_that_cannot_be_iterated() {
 }
 
 #[test]
-fn an_iterator_that_panics_loses_no_input_that_was_drawn() {
+fn a_panic_of_the_iterator_loses_no_drawn_input() {
     with_limit(LIMIT_SECONDS, |_| {
         let (ended, counts) = panics_at(Place::Next);
         is_told(ended, Place::Next);
@@ -196,7 +196,7 @@ fn an_iterator_that_panics_loses_no_input_that_was_drawn() {
 }
 
 #[test]
-fn a_transaction_that_panics_ends_the_source_if_its_reply_says_so() {
+fn a_panic_of_a_transaction_ends_the_source_if_the_reply_fails() {
     with_limit(LIMIT_SECONDS, |_| {
         let (ended, counts) = panics_at(Place::Body);
         is_told(ended, Place::Body);
@@ -205,7 +205,7 @@ fn a_transaction_that_panics_ends_the_source_if_its_reply_says_so() {
 }
 
 #[test]
-fn a_reply_that_panics_ends_the_source() {
+fn a_panic_of_the_reply_ends_the_source() {
     with_limit(LIMIT_SECONDS, |_| {
         for place in [Place::Reply, Place::DropOfInput] {
             let (ended, counts) = panics_at(place);
@@ -216,7 +216,7 @@ fn a_reply_that_panics_ends_the_source() {
 }
 
 #[test]
-fn destructors_that_panic_after_the_last_transaction_change_nothing() {
+fn panics_of_destructors_after_the_last_transaction_are_contained() {
     with_limit(LIMIT_SECONDS, |_| {
         for place in [Place::DropOfIterator, Place::DropOfBody, Place::DropOfReply] {
             let (ended, counts) = panics_at(place);
@@ -229,7 +229,7 @@ fn destructors_that_panic_after_the_last_transaction_change_nothing() {
 
 /// A source whose first transaction waits for a channel while the iterator panics.
 #[test]
-fn an_iterator_that_panics_while_a_transaction_waits() {
+fn a_panic_of_the_iterator_lets_waiting_transactions_finish() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(1);
         let counts = Arc::<Counts>::default();

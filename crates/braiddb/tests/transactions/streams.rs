@@ -49,7 +49,7 @@ fn cold(directory: &Path) -> (Database, Records) {
 }
 
 #[test]
-fn all_of_a_table_larger_than_memory_is_visited() {
+fn a_scan_visits_a_whole_table_larger_than_memory() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let (db, table) = cold(directory.path());
@@ -84,7 +84,7 @@ fn all_of_a_table_larger_than_memory_is_visited() {
 }
 
 #[test]
-fn a_stream_over_more_than_memory_gives_all_and_may_be_dropped_at_any_record() {
+fn a_stream_over_a_table_larger_than_memory_may_be_dropped_at_any_record() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let (db, table) = cold(directory.path());

@@ -131,7 +131,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn behaves_as_a_map(
+    fn a_table_behaves_as_a_map(
         small in any::<bool>(),
         steps in prop::collection::vec((key(), 0u8..5), 0..1500),
         bounds in prop::collection::vec((key(), key()), 8),

@@ -95,12 +95,12 @@ fn stress(unique: bool, seconds: u64) {
 
 /// Keys move between records during scans; every scan sees exactly its snapshot.
 #[test]
-fn an_index_is_what_its_table_is_beside_writers() {
+fn an_index_matches_its_table_under_concurrent_writes() {
     with_limit(240, |_| stress(false, 4));
 }
 
 #[test]
-fn a_unique_index_is_what_its_table_is_beside_writers() {
+fn a_unique_index_matches_its_table_under_concurrent_writes() {
     with_limit(240, |_| stress(true, 4));
 }
 
@@ -135,19 +135,19 @@ fn create_beside_writers(unique: bool, records: u64) {
 }
 
 #[test]
-fn an_index_is_created_and_dropped_beside_writers() {
+fn an_index_is_created_and_dropped_under_concurrent_writes() {
     with_limit(240, |_| create_beside_writers(false, RECORDS));
 }
 
 #[test]
-fn a_unique_index_is_created_beside_writers() {
+fn a_unique_index_is_created_under_concurrent_writes() {
     with_limit(240, |_| create_beside_writers(true, 300));
 }
 
 /// A transaction that found no record through an index cannot commit if another transaction inserts
 /// such a record, even while the index is being dropped.
 #[test]
-fn reads_of_a_dropped_index_are_certified() {
+fn reads_of_a_dropped_index_are_validated() {
     with_limit(120, |_| {
         let (db, table, index) = in_memory(2, false);
         write(&db, &table, &[(1, Some("1")), (2, Some("2"))]).unwrap();
@@ -187,7 +187,7 @@ fn reads_of_a_dropped_index_are_certified() {
 
 /// The model contains the committed records by key.
 #[test]
-fn an_index_follows_a_model() {
+fn an_index_behaves_as_a_model() {
     with_limit(120, |_| {
         let (db, table, index) = in_memory(1, false);
         let mut model = BTreeMap::<u64, String>::new();

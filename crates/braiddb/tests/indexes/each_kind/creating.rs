@@ -13,7 +13,7 @@ use super::numbers::{
 use crate::common::{Watched, with_limit};
 
 #[test]
-fn an_index_is_there_again_after_opening_once_it_is_attached() {
+fn an_index_is_usable_after_reopening_once_it_is_attached() {
     with_limit(120, |_| {
         let directory = tempfile::tempdir().unwrap();
         for round in 0..4_u64 {
@@ -74,7 +74,7 @@ fn dropped_space(db: &Database) -> u64 {
 }
 
 #[test]
-fn a_dropped_index_is_gone_and_gives_its_space_back() {
+fn a_dropped_index_frees_its_space() {
     with_limit(120, |_| {
         let (db, table, index) = in_memory(2, false);
         let empty = dropped_space(&db);

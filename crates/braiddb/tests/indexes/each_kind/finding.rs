@@ -91,7 +91,7 @@ fn keys_of_text_are_found_by_prefix_and_in_order() {
 /// A transaction's reads of an index are certified. It fails if and only if a record enters the
 /// range, leaves it, or changes within it.
 #[test]
-fn phantoms_through_an_index_are_certified() {
+fn phantoms_in_an_index_are_detected() {
     type Change = &'static [(u64, Option<&'static str>)];
     // The changes; then true if a scan of the records, or of the entries, from 20 to 29 must fail.
     let changes: [(Change, bool, bool); 7] = [

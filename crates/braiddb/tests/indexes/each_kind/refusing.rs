@@ -10,7 +10,7 @@ use super::numbers::{Records, attach, check_now, create_table, extract, in_memor
 use crate::common::{Watched, with_limit};
 
 #[test]
-fn a_unique_index_refuses_a_second_record_and_nothing_of_it_is_there() {
+fn a_unique_index_rejects_a_duplicate_without_a_trace() {
     with_limit(60, |_| {
         let (db, table, index) = in_memory(2, true);
         write(&db, &table, &[(1, Some("10 11")), (2, Some("20"))]).unwrap();
@@ -89,7 +89,7 @@ fn one_of_two_writers_of_a_unique_key_fails() {
 }
 
 #[test]
-fn a_panic_in_a_key_function_leaves_nothing() {
+fn a_panic_in_a_key_function_has_no_effect() {
     with_limit(60, |_| {
         let (db, table, index) = in_memory(2, false);
         write(&db, &table, &[(1, Some("1"))]).unwrap();
@@ -116,7 +116,7 @@ fn a_panic_in_a_key_function_leaves_nothing() {
 }
 
 #[test]
-fn one_that_gives_other_keys_for_the_same_value_is_told() {
+fn a_key_function_that_returns_different_keys_for_one_value_is_reported() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let table: Records = create_table(&db, "records");
@@ -150,7 +150,7 @@ fn one_that_gives_other_keys_for_the_same_value_is_told() {
 
 /// A refusal by a unique index is certified too.
 #[test]
-fn a_refusal_is_certified() {
+fn a_rejected_duplicate_is_validated() {
     with_limit(60, |_| {
         let (db, table, _index) = in_memory(2, true);
         write(&db, &table, &[(1, Some("7"))]).unwrap();
@@ -164,7 +164,7 @@ fn a_refusal_is_certified() {
 }
 
 #[test]
-fn duplicates_are_named_when_a_unique_index_is_created() {
+fn creating_a_unique_index_reports_the_duplicate_key() {
     with_limit(60, |_| {
         let db = Database::in_memory(Options::default().workers(2)).unwrap().watched();
         let table: Records = create_table(&db, "records");

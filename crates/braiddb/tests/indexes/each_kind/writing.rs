@@ -101,7 +101,7 @@ fn aborted_transactions_leave_nothing_in_an_index() {
 /// One transaction writes the same record concurrently, and scans at the same time. The index is
 /// too large for the cache, and the worker has other tasks, so the operations suspend.
 #[test]
-fn operations_of_one_transaction_side_by_side_keep_the_index() {
+fn concurrent_operations_of_one_transaction_keep_the_index_correct() {
     const MANY: u64 = 80_000;
     with_limit(120, |_| {
         let (db, table, index) = in_memory(1, false);
@@ -173,7 +173,7 @@ fn operations_of_one_transaction_side_by_side_keep_the_index() {
 /// A rollback to a savepoint also undoes index entries, and a scan in progress continues with the
 /// restored entries.
 #[test]
-fn a_rollback_to_a_savepoint_takes_entries_back() {
+fn a_rollback_to_a_savepoint_undoes_index_entries() {
     with_limit(60, |_| {
         for unique in [false, true] {
             let (db, table, index) = in_memory(2, unique);

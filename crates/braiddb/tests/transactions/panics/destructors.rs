@@ -14,7 +14,7 @@ use futures_channel::oneshot;
 use pollster::block_on;
 
 #[test]
-fn a_panic_whose_payload_panics_when_it_is_dropped() {
+fn a_panic_payload_may_panic_when_dropped() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1);
         let dropped = bench.dropped.clone();
@@ -31,7 +31,7 @@ fn a_panic_whose_payload_panics_when_it_is_dropped() {
 /// A closure's captured values are dropped on the worker after the commit: their panic does not
 /// undo the commit.
 #[test]
-fn a_captured_value_that_panics_when_it_is_dropped_takes_no_commit_back() {
+fn a_panic_of_a_captured_values_destructor_undoes_no_commit() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1);
         let (bomb, table) = (bench.bomb(), bench.table.clone());
@@ -52,7 +52,7 @@ fn a_captured_value_that_panics_when_it_is_dropped_takes_no_commit_back() {
 
 /// A worker drops a request that its caller dropped before it began.
 #[test]
-fn a_captured_value_that_panics_when_it_is_dropped_before_it_has_begun() {
+fn a_panic_of_a_captured_values_destructor_before_the_start_is_contained() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1);
         let paged: Table<u64, u64> =
@@ -95,7 +95,7 @@ fn a_captured_value_that_panics_when_it_is_dropped_before_it_has_begun() {
 
 /// A future's destructor runs before the commit, so its panic aborts the transaction.
 #[test]
-fn a_future_that_panics_when_it_is_dropped_aborts() {
+fn a_panic_of_a_futures_destructor_aborts() {
     struct Mine<F>(Pin<Box<F>>, #[expect(dead_code, reason = "dropped")] Bomb);
     impl<F: Future> Future for Mine<F> {
         type Output = F::Output;
@@ -119,7 +119,7 @@ fn a_future_that_panics_when_it_is_dropped_aborts() {
 
 /// Values and errors without a receiver are dropped on the worker.
 #[test]
-fn values_and_errors_that_panic_when_they_are_dropped() {
+fn panics_of_destructors_of_values_and_errors_are_contained() {
     #[derive(Debug)]
     enum Mine {
         #[expect(dead_code, reason = "dropped")]
@@ -158,7 +158,7 @@ fn values_and_errors_that_panic_when_they_are_dropped() {
 
 /// All values of a transaction that are dropped because its caller dropped the future.
 #[test]
-fn what_a_cancelled_transaction_leaves_panics_when_it_is_dropped() {
+fn panics_of_destructors_after_cancellation_are_contained() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1);
         let (captured, dropped, table) = (bench.bomb(), bench.dropped.clone(), bench.table.clone());
@@ -188,7 +188,7 @@ fn what_a_cancelled_transaction_leaves_panics_when_it_is_dropped() {
 }
 
 #[test]
-fn what_a_step_leaves_panics_when_it_is_dropped() {
+fn panics_of_destructors_after_a_step_are_contained() {
     with_limit(LIMIT_SECONDS, |_| {
         let bench = Bench::new(1);
         let transaction = block_on(bench.db.begin()).unwrap();

@@ -96,7 +96,7 @@ fn figures_of_builds_for_experiments() {
 }
 
 #[test]
-fn all_figures_are_tested_and_told_of() {
+fn all_figures_are_tested_and_documented() {
     with_limit(LIMIT_SECONDS, |_| {
         let page = include_str!("../../../../../docs/papers.md");
         for figure in figures().filter(|figure| !["eleda-20", "eleda-21"].contains(&figure.name)) {
@@ -110,7 +110,7 @@ fn all_figures_are_tested_and_told_of() {
 }
 
 #[test]
-fn a_run_that_was_interrupted_goes_on_with_what_is_missing() {
+fn an_interrupted_run_resumes_with_the_missing_figures() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let keep = Keep::new(directory.path());

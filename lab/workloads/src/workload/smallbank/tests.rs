@@ -71,7 +71,7 @@ fn cross_all(isolation: Isolation) -> Vec<Crossed> {
 }
 
 #[test]
-fn a_serializable_check_costs_the_penalty_if_somebody_saw_that_it_is_not_covered() {
+fn a_serializable_check_is_penalised_if_another_transaction_saw_the_overdraft() {
     with_limit(LIMIT_SECONDS, |_| {
         for Crossed { seen, at_last, retried } in cross_all(Isolation::Serializable) {
             assert_eq!(seen, FIRST_BALANCE, "the withdrawal was seen, and not the check");
@@ -83,7 +83,7 @@ fn a_serializable_check_costs_the_penalty_if_somebody_saw_that_it_is_not_covered
 
 /// Shows the result of the test above without certification.
 #[test]
-fn a_check_under_snapshot_isolation_may_not() {
+fn a_check_under_snapshot_isolation_may_miss_the_penalty() {
     with_limit(LIMIT_SECONDS, |_| {
         for Crossed { seen, at_last, retried } in cross_all(Isolation::Snapshot) {
             assert_eq!(seen, FIRST_BALANCE);

@@ -76,7 +76,7 @@ fn runs_of_all_scripts_leave_it_consistent() {
 
 /// The sum alone proves little: it is the same for any order of filling.
 #[test]
-fn tables_are_the_same_for_one_seed() {
+fn tables_depend_only_on_the_seed() {
     with_limit(LIMIT_SECONDS, |_| {
         let rows = |workers| {
             let (database, tables) = filled(1, 500, workers);
@@ -94,7 +94,7 @@ enum Damage {
 }
 
 #[test]
-fn what_breaks_a_rule_is_told() {
+fn broken_rules_are_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         let size = 10;
         for (damage, told) in [

@@ -58,7 +58,7 @@ fn dump(database: &Database, tables: &Tables) -> Vec<String> {
 }
 
 #[test]
-fn each_subscriber_has_as_much_as_the_rules_say_and_the_same_for_one_seed() {
+fn subscribers_have_the_specified_rows_and_depend_only_on_the_seed() {
     with_limit(LIMIT_SECONDS, |_| {
         let subscribers = 1_000;
         let (database, tables) = filled(subscribers, 2);
@@ -74,7 +74,7 @@ fn each_subscriber_has_as_much_as_the_rules_say_and_the_same_for_one_seed() {
 }
 
 #[test]
-fn transactions_have_their_shares_and_subscribers_are_not_drawn_alike() {
+fn transactions_have_their_shares_and_subscribers_are_drawn_non_uniformly() {
     with_limit(LIMIT_SECONDS, |_| {
         let (_database, tables) = filled(1, 1);
         let draws = 50_000;
@@ -136,7 +136,7 @@ fn runs_under_both_levels_leave_it_consistent() {
 }
 
 #[test]
-fn as_many_are_successful_as_the_rules_lead_to() {
+fn success_rates_match_the_specification() {
     with_limit(LIMIT_SECONDS, |_| {
         let subscribers = 2_000;
         let (database, tables) = filled(subscribers, 1);
@@ -154,7 +154,7 @@ fn as_many_are_successful_as_the_rules_lead_to() {
 }
 
 #[test]
-fn an_unsuccessful_update_leaves_the_subscriber_as_it_was() {
+fn an_unsuccessful_update_changes_nothing() {
     with_limit(LIMIT_SECONDS, |_| {
         use super::requests::Request;
 
@@ -223,7 +223,7 @@ impl Damage {
 }
 
 #[test]
-fn what_breaks_a_rule_is_told() {
+fn broken_rules_are_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         let (subscribers, numberx) = (3, number_of(1));
         for (damage, told) in [

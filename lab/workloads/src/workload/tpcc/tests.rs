@@ -93,7 +93,7 @@ fn told(bed: &TpccBed) -> String {
 }
 
 #[test]
-fn what_breaks_a_condition_is_told() {
+fn broken_conditions_are_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         let bed = bed(Kept::Memory, 1, 1);
         let tables = Tables::open(&bed.database, Kept::Memory).unwrap();
@@ -176,7 +176,7 @@ fn deliver_out_of_order(bed: &TpccBed, tables: &Tables) {
 
 /// An order with an unknown last item leaves no records, and other orders do not reuse its number.
 #[test]
-fn orders_of_items_that_do_not_exist_leave_nothing() {
+fn orders_of_missing_items_have_no_effect() {
     with_limit(LIMIT_SECONDS, |_| {
         let bed = bed(Kept::Memory, 1, 1);
         let make = bed.terminals(1, Style::default());
@@ -190,7 +190,7 @@ fn orders_of_items_that_do_not_exist_leave_nothing() {
 }
 
 #[test]
-fn other_mixes_leave_it_consistent_and_fill_up_what_is_low() {
+fn other_mixes_keep_consistency_and_refill_low_stock() {
     with_limit(LIMIT_SECONDS, |_| {
         let bed = bed(Kept::Memory, 2, 2);
         let tables = Tables::open(&bed.database, Kept::Memory).unwrap();

@@ -18,7 +18,7 @@ fn loaded(orders: u64) -> Refreshes {
 }
 
 #[test]
-fn queries_find_what_is_there_after_refreshes() {
+fn queries_are_correct_after_refreshes() {
     with_limit(LIMIT_SECONDS, |_| {
         let mut refreshes = loaded(3_000);
         for pairs in 1..=5 {
@@ -44,7 +44,7 @@ fn queries_find_what_is_there_after_refreshes() {
 }
 
 #[test]
-fn a_query_that_misses_a_line_is_told() {
+fn a_query_that_misses_a_line_is_reported() {
     with_limit(LIMIT_SECONDS, |_| {
         let refreshes = loaded(300);
         let tables = refreshes.tables.clone();

@@ -46,7 +46,7 @@ fn polled_at_most<T>(future: impl Future<Output = T>, polls: usize) -> bool {
 /// Every future of the public interface is dropped after every number of polls; then nothing of it
 /// is left, and the database closes.
 #[test]
-fn futures_of_callers_that_are_dropped() {
+fn closing_ends_while_callers_drop_their_futures() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let (db, table) = open(Some(directory.path()));
@@ -111,7 +111,7 @@ fn futures_of_callers_that_are_dropped() {
 
 /// Forgotten futures of callers: no task polls or drops them.
 #[test]
-fn futures_of_callers_that_are_forgotten() {
+fn closing_ends_although_callers_forget_their_futures() {
     with_limit(LIMIT_SECONDS, |_| {
         let (db, table) = open(None);
         let forget = |future: std::pin::Pin<Box<dyn Future<Output = ()>>>| {

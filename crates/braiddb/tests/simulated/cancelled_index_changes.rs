@@ -84,7 +84,7 @@ fn attached_again(db: &Database, table: &Records) -> Digits {
 }
 
 #[test]
-fn a_creation_that_is_given_up_is_gone_on_with_by_the_next_call() {
+fn the_next_call_continues_a_cancelled_index_creation() {
     with_limit(LIMIT_SECONDS, |_| {
         for polls in 0.. {
             let disk = SimulatedDisk::new(polls as u64);
@@ -112,7 +112,7 @@ fn a_creation_that_is_given_up_is_gone_on_with_by_the_next_call() {
 
 /// The drop is abandoned after its first poll, then the index is dropped again and created again.
 #[test]
-fn a_dropping_that_is_given_up_goes_on() {
+fn a_cancelled_index_drop_continues() {
     with_limit(LIMIT_SECONDS, |_| {
         for beside in 0..8 {
             let disk = SimulatedDisk::new(beside);

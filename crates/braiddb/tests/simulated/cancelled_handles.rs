@@ -80,7 +80,7 @@ fn at_every_poll(mut attack: impl FnMut(&SimulatedDisk, usize) -> bool) {
 }
 
 #[test]
-fn staging_that_is_given_up_leaves_nothing() {
+fn cancelled_staging_leaves_no_table() {
     with_limit(LIMIT_SECONDS, |_| {
         at_every_poll(|disk, polls| {
             let db = open(disk, 1);
@@ -100,7 +100,7 @@ fn staging_that_is_given_up_leaves_nothing() {
 }
 
 #[test]
-fn a_publication_that_is_given_up_is_whole_or_nothing() {
+fn a_cancelled_publication_is_atomic() {
     with_limit(LIMIT_SECONDS, |_| {
         for again in [false, true] {
             let (mut whole, mut nothing) = (0, 0);
@@ -134,7 +134,7 @@ fn a_publication_that_is_given_up_is_whole_or_nothing() {
 }
 
 #[test]
-fn a_discarding_that_is_given_up_goes_on() {
+fn a_cancelled_discard_continues() {
     with_limit(LIMIT_SECONDS, |_| {
         at_every_poll(|disk, polls| {
             let (db, staged) = staged(disk);
@@ -154,7 +154,7 @@ fn a_discarding_that_is_given_up_goes_on() {
 /// A dropped snapshot holds nothing: versions are freed, and compaction, which respects snapshots,
 /// frees segments.
 #[test]
-fn a_snapshot_that_is_given_up_holds_nothing() {
+fn a_cancelled_snapshot_holds_no_versions() {
     with_limit(LIMIT_SECONDS, |_| {
         at_every_poll(|disk, polls| {
             let db = open(disk, 1);

@@ -32,7 +32,7 @@ async fn contents(
 /// Records on many pages grow, shrink, are deleted and inserted again; rolled-back changes fit on
 /// their pages.
 #[test]
-fn records_of_many_pages_grow_shrink_and_go() {
+fn records_on_many_pages_grow_shrink_and_are_deleted() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory(2);
         let table: Table<u64, [u8]> = create_table(&db, "records", true);
@@ -264,7 +264,7 @@ fn unsupported_operations_of_paged_tables_fail() {
 /// Room that a page reserves to undo a deletion is free after the commit, once the record is
 /// reclaimed.
 #[test]
-fn room_that_undoing_does_not_need_any_more_is_used() {
+fn space_reserved_for_undo_is_reused_after_commit() {
     with_limit(LIMIT_SECONDS, |_| {
         let db = in_memory(1);
         let table: Table<u64, [u8]> = create_table(&db, "records", true);
@@ -349,7 +349,7 @@ fn a_commit_touches_no_page() {
 /// The size of a paged table includes its levels and the pages above the leaves. It grows and
 /// shrinks with the records, and a reopened database reports the same size.
 #[test]
-fn the_size_of_a_paged_table_is_known_at_once() {
+fn the_size_of_a_paged_table_is_known_without_a_scan() {
     with_limit(LIMIT_SECONDS, |_| {
         const PAGE_BYTES: usize = 4096;
         let directory = tempfile::tempdir().unwrap();
