@@ -248,9 +248,7 @@ impl Database {
             Ok(blocks) => report.blocks = blocks,
             Err(error) => report.problems.push(error.to_string()),
         }
-        let checkpoint = self.check_checkpoint(&files)?;
-        let is_damaged = checkpoint.is_err();
-        match checkpoint {
+        match self.check_checkpoint(&files)? {
             Ok(pages) => report.pages = pages,
             Err(problem) => report.problems.push(problem),
         }
@@ -259,9 +257,6 @@ impl Database {
                 report.records = tables.records;
                 report.problems.extend(tables.problems);
             }
-            // In a read-only database, a damaged page is assumed to have been rewritten by the
-            // writer.
-            Err(Error::Outdated(_)) if is_damaged => {}
             Err(error) => return Err(error),
         }
         if !report.problems.is_empty() {
@@ -286,11 +281,11 @@ impl Database {
             Ok(pages) => return Ok(Ok(pages)),
             Err(error) => error,
         };
+        if files.is_superseded() {
+            return Err(LogError::Outdated { path: files.directory().path().into() }.into());
+        }
         if *read_only {
-            return match durability::is_newest_checkpoint(files, checkpoints.newest())? {
-                true => Ok(Err(error.to_string())),
-                false => Err(LogError::Outdated { path: files.directory().path().into() }.into()),
-            };
+            return Ok(Err(error.to_string()));
         }
         // The contents of a damaged image may exist nowhere else.
         let is_in_memory = !matches!(error, LogError::DamagedPage { .. });

@@ -13,7 +13,7 @@ mod upkeep;
 pub(crate) use check::check_tables;
 pub(crate) use checkpoint::{
     CheckpointInfo, check as check_checkpoint, estimate_file as estimate_checkpoint_file,
-    is_newest as is_newest_checkpoint, name as checkpoint_name,
+    name as checkpoint_name,
 };
 #[cfg(all(test, not(loom)))]
 pub(crate) use checkpoint::{estimate as estimate_checkpoint, write_records_of_earlier_build};

@@ -79,10 +79,8 @@ pub enum LogError {
     },
     /// A page of a paged table is damaged.
     #[error(
-        "a page of a paged table in {path} is damaged at offset {offset}: {reason}; close the \
-         database and open it again, which recovers pages that were logged since the newest \
-         checkpoint, and otherwise restore the database from a backup",
-        path = path.display()
+        "a page of a paged table in {path} is damaged at offset {offset}: {reason}; {remedy}",
+        path = path.display(), remedy = page_remedy(*is_in_checkpoint)
     )]
     DamagedPage {
         /// The damaged file.
@@ -91,6 +89,9 @@ pub enum LogError {
         offset: u64,
         /// A description of the damage.
         reason: String,
+        /// True if the newest checkpoint lists this image of the page. Then opening the database
+        /// again reads the same image. Otherwise the log has all records of the page.
+        is_in_checkpoint: bool,
     },
     /// A large value of a paged table is incomplete.
     #[error(
@@ -194,6 +195,14 @@ fn advice(cause: &std::io::Error) -> &'static str {
             "; check the disk, then open the database again"
         }
         _ => "; remove the cause, then open the database again",
+    }
+}
+
+/// Returns the remedy for a damaged page.
+fn page_remedy(is_in_checkpoint: bool) -> &'static str {
+    match is_in_checkpoint {
+        true => "restore the database from a backup",
+        false => "close the database and open it again, which recovers the page from the log",
     }
 }
 

@@ -160,11 +160,20 @@ impl Identity {
         Ok((start, bytes))
     }
 
-    /// Returns whether `sector`, the first of a segment's file, belongs to the segment that starts
-    /// at `start`.
-    pub(super) fn is_header_of(&self, mut sector: AlignedBuffer, path: &Path, start: Lsn) -> bool {
-        let header = parse_header(&mut sector, path, SEGMENT_MAGIC);
-        header.is_ok_and(|header| header.database == self.database && header.start.get() == start.0)
+    /// Returns the start of the segment whose file begins with `sector`.
+    ///
+    /// # Errors
+    /// `Corrupt` if the sector is no header of this database's segments.
+    pub(super) fn read_start(
+        &self,
+        mut sector: AlignedBuffer,
+        path: &Path,
+    ) -> Result<Lsn, LogError> {
+        let header = parse_header(&mut sector, path, SEGMENT_MAGIC)?;
+        match header.database == self.database {
+            true => Ok(Lsn(header.start.get())),
+            false => Err(damaged(path, "it belongs to another database")),
+        }
     }
 
     /// Checks that a file belongs to this database and starts at `start`.

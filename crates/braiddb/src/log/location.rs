@@ -16,7 +16,12 @@ pub(super) fn is_own(name: &str) -> bool {
     let name = name.strip_suffix(UNFINISHED_SUFFIX).unwrap_or(name);
     [LOCK_NAME, META_NAME, RESERVE_NAME, CHECKPOINT_NAME].contains(&name)
         || name.ends_with(".seg")
-        || (name.starts_with(CHECKPOINT_NAME) && name.ends_with(CHECKPOINT_SUFFIX))
+        || is_checkpoint(name)
+}
+
+/// Returns whether this is the name of a complete checkpoint.
+pub(super) fn is_checkpoint(name: &str) -> bool {
+    name.starts_with(CHECKPOINT_NAME) && name.ends_with(CHECKPOINT_SUFFIX)
 }
 
 /// Rejects a path that contains no database and may not become one: a file; a directory with other

@@ -16,6 +16,11 @@
 //! instead of reusing it. A reader therefore loses a segment only if it cannot keep its file open,
 //! or if the file system has no locks.
 //!
+//! The writer reuses nothing that its newest checkpoint references: neither segments nor places of
+//! pages. So what a reader finds damaged is damaged, unless a newer checkpoint exists than the one
+//! that the reader loaded ([`LogFiles::is_superseded`]), or the damaged segment has the valid header
+//! of another one.
+//!
 //! Invariant: data returned from a segment's file was read before its header named another segment.
 //! The header is durable before the log continues in the file, so the data belongs to this segment.
 
@@ -110,6 +115,24 @@ impl Log {
 }
 
 impl LogFiles {
+    /// Records, for a read-only log, that the newest checkpoint in the directory is about to be
+    /// loaded, or that none exists.
+    ///
+    /// # Errors
+    /// Errors of the operating system.
+    pub(crate) fn note_loaded_checkpoint(&self) -> Result<(), LogError> {
+        let segments = self.segments();
+        let newest = segments.newest_checkpoint()?;
+        segments.loaded_checkpoint.set(newest).expect("a log is recovered once");
+        Ok(())
+    }
+
+    /// Returns whether the log is read-only and the directory has a newer checkpoint than the one
+    /// loaded. Only then the writer may have reused what the reader reads.
+    pub(crate) fn is_superseded(&self) -> bool {
+        self.segments().is_superseded()
+    }
+
     /// Checks, for a read-only log, that every segment's file still belongs to the segment.
     ///
     /// # Errors
@@ -153,17 +176,31 @@ impl Segments {
 
     fn check_header(&self, sector: AlignedBuffer, file: &File, start: Lsn) -> Result<(), LogError> {
         let path: PathBuf = file.path().into();
-        match self.identity.is_header_of(sector, &path, start) {
-            true => Ok(()),
-            false => Err(LogError::Outdated { path }),
+        match self.identity.read_start(sector, &path) {
+            Ok(found) if found == start => Ok(()),
+            Err(damage) if !self.is_superseded() => Err(damage),
+            _ => Err(LogError::Outdated { path }),
         }
     }
 
-    /// Returns the error for a file that could not be read. In a read-only log, the file may be
-    /// removed or replaced.
+    fn newest_checkpoint(&self) -> Result<Option<String>, LogError> {
+        Ok(self.directory.list()?.into_iter().filter(|name| location::is_checkpoint(name)).max())
+    }
+
+    fn is_superseded(&self) -> bool {
+        // A directory that cannot be listed cannot be read by a new opening either, which reports
+        // the cause.
+        let is_newest = |loaded: &Option<String>| {
+            self.newest_checkpoint().is_ok_and(|newest| newest == *loaded)
+        };
+        self.read_only && !self.loaded_checkpoint.get().is_some_and(is_newest)
+    }
+
+    /// Returns the error for a file that could not be read. In a read-only log, the writer may have
+    /// removed or replaced it.
     pub(super) fn unreadable(&self, path: &Path, offset: u64, error: std::io::Error) -> LogError {
         use std::io::ErrorKind::{NotFound, Other};
-        if self.read_only && matches!(error.kind(), NotFound | Other) {
+        if matches!(error.kind(), NotFound | Other) && self.is_superseded() {
             return LogError::Outdated { path: path.into() };
         }
         LogError::io("read", path, offset, error)

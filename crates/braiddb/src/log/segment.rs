@@ -37,7 +37,7 @@ use super::tail::LogTail;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{Mutex, RwLock};
+use crate::sync::{Mutex, OnceLock, RwLock};
 
 pub(super) const HEADER_BYTES: u64 = SECTOR_BYTES as u64;
 const LOOK_BYTES: usize = 1 << 20;
@@ -102,6 +102,8 @@ pub(super) struct Segments {
     pub(super) fresh: bool,
     /// True if opened read-only: another process may write to them, and free them (`read_only`).
     pub(super) read_only: bool,
+    /// Name of the checkpoint that a read-only opening loaded; `None` if none existed.
+    pub(super) loaded_checkpoint: OnceLock<Option<String>>,
 }
 
 impl Segments {
@@ -165,6 +167,7 @@ impl Segments {
             tail: Mutex::new(None),
             fresh,
             read_only,
+            loaded_checkpoint: OnceLock::new(),
         }
     }
 

@@ -158,10 +158,13 @@ impl Zones {
         let path = file.path().to_owned();
         // A writer may have overwritten the place: this process could not keep its lock on the
         // zone, because it had to close the file.
-        match self.files().is_read_only() {
-            true => LogError::Outdated { path },
-            false => LogError::DamagedPage { path, offset, reason: damage.to_string() },
+        if self.files().is_superseded() {
+            return LogError::Outdated { path };
         }
+        let reason = damage.to_string();
+        let (zone, place) = ((slot / SLOTS) as usize, slot % SLOTS);
+        let is_in_checkpoint = self.state.lock()[zone].places.is(place, PlaceUser::Published);
+        LogError::DamagedPage { path, offset, reason, is_in_checkpoint }
     }
 
     /// Reads a place and calls `then` with the result. On a worker, `then` is called later, between

@@ -9,6 +9,7 @@ mod cold_scans;
 #[path = "../common/mod.rs"]
 mod common;
 mod compaction;
+mod damage;
 mod eviction;
 #[path = "../common/expiring.rs"]
 #[allow(dead_code, reason = "a table of another type is made here")]

@@ -11,23 +11,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::common::{Watched, once_free, with_limit};
 use crate::expiring::{Clock, TTL, expiring};
 use braiddb::{
-    BusyWith, Database, Error, IndexOptions, LogError, Misuse, Options, Table, TableOptions,
-    Transaction, Tuning,
+    BusyWith, Database, Error, IndexOptions, Misuse, Options, Table, TableOptions, Transaction,
+    Tuning,
 };
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
-const LIMIT_SECONDS: u64 = 300;
+pub(crate) const LIMIT_SECONDS: u64 = 300;
 const ACCOUNTS: u64 = 200;
 const CENTS: u64 = 1000;
 
 /// Opens a database read-only, on any thread.
-fn open_to_read(directory: &Path) -> Result<Database, Error> {
+pub(crate) fn open_to_read(directory: &Path) -> Result<Database, Error> {
     Database::open(directory, Options::default().read_only(true))
 }
 
 /// Returns the contents and all metadata of a directory's files, except access times.
-fn tree(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, [i64; 5], u64)> {
+pub(crate) fn tree(directory: &Path) -> BTreeMap<PathBuf, (Vec<u8>, [i64; 5], u64)> {
     let mut tree = BTreeMap::new();
     for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
@@ -312,7 +312,7 @@ fn refuses_to_write(db: &Database, beside: &Path) {
     block_on(db.open_or_create_table::<u64, str>("hot")).unwrap();
 }
 
-fn transfers() -> Options {
+pub(crate) fn transfers() -> Options {
     Options::default()
         .workers(2)
         .tuning(Tuning::default().log_segment_bytes(64 << 10).checkpoint_bytes(128 << 10))
@@ -327,7 +327,7 @@ async fn balances(tx: &Transaction, table: &Table<u64, [u8]>) -> Result<Vec<u64>
     Ok(found)
 }
 
-fn read(db: &Database) -> Result<Vec<u64>, Error> {
+pub(crate) fn read(db: &Database) -> Result<Vec<u64>, Error> {
     let table: Table<u64, [u8]> = block_on(db.open_table("accounts"))?;
     db.run_blocking(async move |tx| balances(tx, &table).await)
 }
@@ -338,7 +338,7 @@ fn account(cents: u64) -> Vec<u8> {
     bytes
 }
 
-fn open_accounts(db: &Database, options: TableOptions) -> Table<u64, [u8]> {
+pub(crate) fn open_accounts(db: &Database, options: TableOptions) -> Table<u64, [u8]> {
     let create = async move |tx: &Transaction| tx.create_table_with("accounts", options).await;
     let table: Table<u64, [u8]> = db.run_blocking(create).unwrap();
     let of = table.clone();
@@ -353,7 +353,7 @@ fn open_accounts(db: &Database, options: TableOptions) -> Table<u64, [u8]> {
 }
 
 /// Moves cents between accounts, in this number of transactions.
-fn transfer(db: &Database, table: &Table<u64, [u8]>, seed: u64, times: u64) {
+pub(crate) fn transfer(db: &Database, table: &Table<u64, [u8]>, seed: u64, times: u64) {
     let mut random = fastrand::Rng::with_seed(seed);
     let pairs: Vec<(u64, u64)> =
         (0..times).map(|_| (random.u64(..ACCOUNTS), random.u64(..ACCOUNTS - 1))).collect();
@@ -445,55 +445,12 @@ fn read_beside_a_writer(options: TableOptions) {
 }
 
 /// Returns the newest segment file that has a successor.
-fn segment(path: &Path) -> PathBuf {
+pub(crate) fn segment(path: &Path) -> PathBuf {
     let mut names: Vec<PathBuf> =
         fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
     names.retain(|name| name.extension().is_some_and(|extension| extension == "seg"));
     names.sort();
     names.remove(0)
-}
-
-#[test]
-fn a_reused_segment_is_reported_and_never_mistaken_for_the_old_one() {
-    with_limit(LIMIT_SECONDS, |_| {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("db");
-        let writer =
-            Database::open(&path, transfers().tune(|tuning| tuning.checkpoint_bytes(1 << 30)))
-                .unwrap()
-                .watched();
-        let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
-        writer.close().unwrap();
-        drop(table);
-        let db = open_to_read(&path).unwrap();
-        let seen = read(&db).unwrap();
-        // Like a writer on a system without file locks: the header first.
-        let file = fs::File::options().write(true).read(true).open(segment(&path)).unwrap();
-        let mut header = [0; 4096];
-        file.read_exact_at(&mut header, 0).unwrap();
-        let mut other = header;
-        other[40] ^= 1;
-        file.write_all_at(&other, 0).unwrap();
-        let error = read(&db).unwrap_err();
-        assert!(
-            matches!(&error, Error::Outdated(log) if matches!(**log, LogError::Outdated { .. })),
-            "{error:?}"
-        );
-        assert!(error.to_string().contains("open it again"), "{error}");
-        assert!(matches!(db.check(), Err(Error::Outdated(_))));
-        // For a new open it is damage, because no writer is active.
-        let opened = open_to_read(&path).map(drop).unwrap_err();
-        assert!(
-            matches!(&opened, Error::Corrupt(log) if matches!(**log, LogError::Corrupt { .. })),
-            "{opened:?}"
-        );
-        file.write_all_at(&header, 0).unwrap();
-        assert!(read(&db).unwrap() == seen);
-        // The file is removed but still open, so it stays readable.
-        let gone = segment(&path);
-        fs::remove_file(&gone).unwrap();
-        assert!(read(&db).unwrap() == seen);
-    });
 }
 
 #[test]
@@ -551,48 +508,5 @@ fn a_reader_never_holds_the_write_lock() {
             is_over.store(true, Ordering::SeqCst);
             reader.join().unwrap();
         });
-    });
-}
-
-#[test]
-fn a_read_only_open_reports_damage() {
-    with_limit(LIMIT_SECONDS, |_| {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("db");
-        let writer =
-            Database::open(&path, transfers().tune(|tuning| tuning.checkpoint_bytes(1 << 30)))
-                .unwrap()
-                .watched();
-        let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
-        transfer(&writer, &table, 1, 500);
-        drop(table);
-        writer.close().unwrap();
-        let file = fs::File::options().write(true).read(true).open(segment(&path)).unwrap();
-        let (offset, mut byte) = (20_000, [0]);
-        file.read_exact_at(&mut byte, offset).unwrap();
-        file.write_all_at(&[byte[0] ^ 16], offset).unwrap();
-        for read_only in [true, false] {
-            let opened =
-                Database::open(&path, transfers().read_only(read_only)).map(drop).unwrap_err();
-            let Error::Corrupt(log) = &opened else { panic!("{opened:?}") };
-            assert!(
-                matches!(&**log, LogError::Corrupt { path, .. } if *path == segment(path.parent().unwrap())),
-                "{opened}"
-            );
-        }
-        file.write_all_at(&byte, offset).unwrap();
-        let db = open_to_read(&path).unwrap();
-        file.write_all_at(&[byte[0] ^ 16], offset).unwrap();
-        let report = db.check();
-        assert!(report.is_ok_and(|report| !report.problems.is_empty()));
-        drop(db);
-        fs::remove_file(path.join("braid.meta")).unwrap();
-        let before = tree(&path);
-        for missing in [path.clone(), path.join("nowhere"), path.join("LOCK")] {
-            let opened = open_to_read(&missing).map(drop).unwrap_err();
-            let Error::Directory(log) = &opened else { panic!("{opened:?}") };
-            assert!(matches!(**log, LogError::NotADatabase { .. }), "{opened}");
-        }
-        assert!(before == tree(&path));
     });
 }

@@ -5,6 +5,7 @@ mod bulk;
 mod bulk_gates;
 #[path = "../common/mod.rs"]
 mod common;
+mod damage;
 mod deep_indexes;
 #[path = "../common/expiring.rs"]
 mod expiring;

@@ -72,7 +72,12 @@ fn log_errors() -> Vec<LogError> {
             cause: full(),
         },
         LogError::Corrupt { path: path(), offset: 7, reason: "the checksum is wrong".into() },
-        LogError::DamagedPage { path: path(), offset: 7, reason: "the checksum is wrong".into() },
+        LogError::DamagedPage {
+            path: path(),
+            offset: 7,
+            reason: "the checksum is wrong".into(),
+            is_in_checkpoint: false,
+        },
         LogError::ValueNotWhole { bytes: 9000 },
         LogError::NotADatabase { path: path(), reason: "it is a file".into() },
         LogError::BackupTarget { path: path(), reason: "it is not empty".into() },

@@ -26,6 +26,9 @@ pub(crate) fn load_newest(
     pages: &RecoveringPages<'_>,
     watch: RecoveryObserver<'_>,
 ) -> Result<Option<CheckpointInfo>, RecoveryError> {
+    if files.is_read_only() {
+        files.note_loaded_checkpoint()?;
+    }
     let Some(lsn) = newest(files)? else { return Ok(None) };
     let loaded = load(engine, files, lsn, pages, watch);
     loaded.map(Some).map_err(|error| match error {
@@ -40,15 +43,6 @@ pub(crate) fn load_newest(
 /// Returns the LSN of the newest checkpoint.
 fn newest(files: &LogFiles) -> Result<Option<Lsn>, LogError> {
     Ok(files.list()?.iter().filter_map(|name| parse_name(name)).max())
-}
-
-/// Returns whether the checkpoint at `lsn` is the newest in the directory. If so, no place that it
-/// lists has been overwritten.
-///
-/// # Errors
-/// Errors of the operating system.
-pub(crate) fn is_newest(files: &LogFiles, lsn: Lsn) -> Result<bool, LogError> {
-    Ok(newest(files)? == Some(lsn))
 }
 
 fn load(
@@ -79,7 +73,7 @@ fn load(
         }
     }
     pages.finish_loading();
-    if files.is_read_only() && !is_newest(files, lsn)? {
+    if files.is_superseded() {
         // The places that it lists may have been overwritten before this process locked it.
         return Err(LogError::Outdated { path: files.directory().path().into() }.into());
     }

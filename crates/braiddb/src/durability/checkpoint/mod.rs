@@ -31,7 +31,6 @@ mod write;
 
 #[cfg(all(test, not(loom)))]
 pub(crate) use earlier::write_records_of_earlier_build;
-pub(crate) use load::is_newest;
 pub(super) use load::load_newest;
 pub(crate) use read::check;
 #[cfg(all(test, not(loom)))]

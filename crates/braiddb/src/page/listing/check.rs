@@ -105,6 +105,6 @@ impl ImageCheck {
     fn damaged(&self, slot: u64, reason: String) -> LogError {
         let (number, offset) = zone::locate(slot, self.page_bytes.next_multiple_of(SECTOR_BYTES));
         let path = self.files.directory().path().join(zone::zone_name(number as usize));
-        LogError::DamagedPage { path, offset, reason }
+        LogError::DamagedPage { path, offset, reason, is_in_checkpoint: true }
     }
 }

@@ -83,7 +83,7 @@ impl Zones {
 
     pub(in crate::page) fn damaged(&self, slot: u64, damage: PageDamage) -> LogError {
         let (path, reason) = (PathBuf::new(), damage.to_string());
-        LogError::DamagedPage { path, offset: slot, reason }
+        LogError::DamagedPage { path, offset: slot, reason, is_in_checkpoint: false }
     }
 
     pub(in crate::page) fn read_then(
