@@ -19,11 +19,11 @@ use super::error::{Error, Result, TransactionEnd};
 use super::run::send;
 use super::transaction::Transaction;
 use super::transaction_builder::TransactionBuilder;
-use super::workers::Workers;
+use super::workers::{NeedsWorkers, Workers};
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
-    self, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded,
+    self, BlockingProbe, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded,
 };
 use crate::sync::{OnceLock, async_queue, clock, oneshot};
 use crate::transaction::{
@@ -223,8 +223,11 @@ impl Workers {
         let (inbox, reply) = (UntilRecorded::new(inbox), UntilRecorded::new(reply));
         let expired = Arc::new(OnceLock::new());
         let at_expiry = expired.clone();
-        self.spawn(move || Box::pin(serve((mode, limited), inbox, reply, at_expiry)))?;
-        let begin = begun.await.map_err(|oneshot::Canceled| self.ended())??;
+        let begin = async {
+            self.spawn(move || Box::pin(serve((mode, limited), inbox, reply, at_expiry)))?;
+            begun.await.map_err(|oneshot::Canceled| self.ended())?
+        };
+        let begin = NeedsWorkers::new(self.probe(), begin).await?;
         let failure = self.failure().clone();
         Ok((InteractiveTransaction { requests, failure, expired }, begin))
     }
@@ -392,16 +395,21 @@ impl InteractiveTransaction {
                 !over
             })
         });
-        self.send(InteractiveRequest::Step(step))?;
-        match result.await {
-            // Converted on the caller's thread: `E::from` is user code.
-            Ok(answer) => answer?,
-            Err(oneshot::Canceled) => Err(self.over().into()),
-        }
+        // Converted on the caller's thread: `E::from` is user code.
+        self.request(InteractiveRequest::Step(step), result).await??
     }
 
-    fn send(&self, request: InteractiveRequest) -> Result<()> {
-        self.requests.unbounded_send(request).map_err(|_| self.over())
+    /// Sends a request, and returns its reply.
+    async fn request<A>(
+        &self,
+        request: InteractiveRequest,
+        reply: oneshot::Receiver<A>,
+    ) -> Result<A> {
+        let replied = async {
+            self.requests.unbounded_send(request).map_err(|_| self.over())?;
+            reply.await.map_err(|oneshot::Canceled| self.over())
+        };
+        NeedsWorkers::new(BlockingProbe::new(&self.failure), replied).await
     }
 
     /// Returns the reason why the transaction answers no more requests.
@@ -442,8 +450,7 @@ impl InteractiveTransaction {
     ///   the commit, or [`Error::Failed`].
     pub async fn commit(self) -> Result<u64> {
         let (reply, result) = oneshot::channel();
-        self.send(InteractiveRequest::Commit(reply))?;
-        result.await.map_err(|oneshot::Canceled| self.over())?
+        self.request(InteractiveRequest::Commit(reply), result).await?
     }
 
     /// Aborts the transaction: none of its writes is stored.
@@ -465,7 +472,6 @@ impl InteractiveTransaction {
     /// [`TransactionEnd::Finished`](crate::TransactionEnd) if it had ended; [`Error::Failed`].
     pub async fn abort(self) -> Result<()> {
         let (reply, result) = oneshot::channel();
-        self.send(InteractiveRequest::Abort(reply))?;
-        result.await.map_err(|oneshot::Canceled| self.over())
+        self.request(InteractiveRequest::Abort(reply), result).await
     }
 }

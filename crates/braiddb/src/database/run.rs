@@ -13,6 +13,7 @@ use super::retry::{Lost, Retries};
 use super::span::TransactionSpan;
 use super::transaction::Transaction;
 use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
+use super::workers::NeedsWorkers;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
@@ -26,9 +27,13 @@ impl Database {
     /// Runs `body` as a transaction and commits it.
     ///
     /// Returns only after everything the transaction read or wrote is durable; see
-    /// [`Durability`](crate::Durability). The future runs on any executor. If the caller drops it,
-    /// the transaction aborts, unless its commit is already decided.
+    /// [`Durability`](crate::Durability). The future runs on any executor.
     ///
+    /// - **Cancellation**: if the caller drops the future, the transaction aborts, unless the worker
+    ///   has already begun to commit it. It then commits, and only its result is lost. The worker
+    ///   checks before each operation of `body` and immediately before the commit, so `body` does
+    ///   no further operations; code of `body` between two operations still runs to the next
+    ///   `.await`. A program that must know the outcome awaits the future to its end.
     /// - **Retries**: after a conflict, or if another transaction changed what `body` read, the
     ///   transaction aborts and `body` runs again.
     ///   [`TransactionBuilder::max_attempts`] limits the attempts.
@@ -225,7 +230,7 @@ impl TransactionBuilder {
     {
         // The future owns a handle: it may be sent to another thread and outlive the caller's.
         let Self { db, options } = self;
-        async move {
+        NeedsWorkers::new(db.shared.workers.probe(), async move {
             let (runtime, span) = (CallerRuntime::current(), TransactionSpan::begin(options));
             let (reply, result) = oneshot::channel();
             let reply = UntilRecorded::new(reply);
@@ -252,7 +257,7 @@ impl TransactionBuilder {
                 Ok(result) => result.map_err(Failed::into_error),
                 Err(oneshot::Canceled) => Err(db.ended().into()),
             }
-        }
+        })
     }
 
     /// Like [`TransactionBuilder::run`], and blocks the calling thread until the transaction ends.
@@ -453,7 +458,8 @@ fn report_waker(panic: &Panic) {
     tracing::error!("the waker of a transaction's caller panicked: {}", panic.message);
 }
 
-/// Attempts of one request. Ends as soon as the caller drops its future.
+/// Attempts of one request. Ends as soon as the caller drops its future: within a poll, they stop
+/// before the next operation and before the commit.
 pub(super) struct Request<'r, F: Future<Output: 'static>> {
     attempts: Pin<&'r mut F>,
     reply: Option<UntilRecorded<oneshot::Sender<F::Output>>>,
@@ -474,12 +480,13 @@ impl<F: Future<Output: 'static>> Future for Request<'_, F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let reply = self.reply.as_ref().expect("polled until ready");
+        let Self { attempts, reply, .. } = &mut *self;
+        let reply = &**reply.as_ref().expect("polled until ready");
         // Also before the first poll: a request without a caller does not begin.
         if reply.is_canceled() {
             return Poll::Ready(());
         }
-        if let Poll::Ready(result) = self.attempts.as_mut().poll(cx) {
+        if let Poll::Ready(result) = sched::poll_for(reply, || attempts.as_mut().poll(cx)) {
             let reply = self.reply.take().expect("polled until ready");
             send(reply.into_inner(), result);
             return Poll::Ready(());

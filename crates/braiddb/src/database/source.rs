@@ -14,7 +14,10 @@ use super::run::{Failed, attempts};
 use super::span::TransactionSpan;
 use super::transaction::Transaction;
 use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
-use crate::sched::{self, CallerRuntime, Contained, Failure, Panic, UntilRecorded, contain};
+use super::workers::NeedsWorkers;
+use crate::sched::{
+    self, BlockingProbe, CallerRuntime, Contained, Failure, Panic, UntilRecorded, contain,
+};
 use crate::sync::OnceLock;
 
 /// A running source. [`Database::run_source`] returns it.
@@ -67,11 +70,15 @@ impl SourceRun {
     ///   transaction waited for something outside the engine.
     /// - [`Error::Failed`].
     pub async fn done(self) -> Result<()> {
-        let done = self.done.done().await;
-        if let Some(error) = self.first_error.get() {
-            return Err(error.clone());
-        }
-        done.map_err(|sched::ExecutorClosed| super::ended(&self.failure))
+        let Self { done, first_error, failure } = self;
+        let done = async {
+            let done = done.done().await;
+            if let Some(error) = first_error.get() {
+                return Err(error.clone());
+            }
+            done.map_err(|sched::ExecutorClosed| super::ended(&failure))
+        };
+        NeedsWorkers::new(BlockingProbe::new(&failure), done).await
     }
 
     /// Blocks the calling thread until the last transaction of the source ends.

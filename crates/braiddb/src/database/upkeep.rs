@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::error::{BusyWith, Error, Misuse, Result};
+use super::workers::NeedsWorkers;
 use super::{Database, block_on, refuse_on_worker};
 use crate::durability::{self, ReplayResult};
 use crate::log::{BlockKind, LogError, LogFiles, Lsn};
@@ -98,8 +99,12 @@ impl Database {
         E: Into<Error> + Send + 'static,
         F: Future<Output = Result<T, E>> + 'static,
     {
-        let done = self.shared.workers.start(job)?;
-        done.await.map_err(|oneshot::Canceled| self.ended())?.map_err(Into::into)
+        let workers = &self.shared.workers;
+        let run = async {
+            let done = workers.start(job)?;
+            done.await.map_err(|oneshot::Canceled| self.ended())?.map_err(Into::into)
+        };
+        NeedsWorkers::new(workers.probe(), run).await
     }
 
     /// Writes a checkpoint, so that the next opening does not replay the log before it.

@@ -2,11 +2,12 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use super::ended;
-use super::error::{Error, Result};
+use super::error::{Error, Misuse, Result};
 use super::run::send;
-use crate::sched::{self, Failure, Job, JobSender, UntilRecorded};
+use crate::sched::{self, BlockingProbe, BlocksWorker, Failure, Job, JobSender, UntilRecorded};
 use crate::sync::oneshot;
 
 /// A sender of jobs to a database's workers. It does not keep the database open.
@@ -54,8 +55,48 @@ impl Workers {
         ended(self.failure())
     }
 
+    /// Returns the probe for a future that waits for the workers.
+    pub(super) fn probe(&self) -> BlockingProbe {
+        BlockingProbe::new(self.failure())
+    }
+
     /// Returns the failure state of the engine.
     pub(super) fn failure(&self) -> &Arc<Failure> {
         self.0.failure()
+    }
+}
+
+/// A future of the public interface that waits for the workers of its database. If an executor that
+/// blocks one of these workers polls it, it fails with [`Misuse::WouldBlock`], before it has any
+/// effect unless it was already polled elsewhere.
+pub(super) struct NeedsWorkers<F> {
+    probe: BlockingProbe,
+    future: F,
+}
+
+impl<F> NeedsWorkers<F> {
+    pub(super) fn new(probe: BlockingProbe, future: F) -> Self {
+        Self { probe, future }
+    }
+}
+
+impl<T, E: From<Error>, F: Future<Output = Result<T, E>>> Future for NeedsWorkers<F> {
+    type Output = Result<T, E>;
+
+    #[inline]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T, E>> {
+        // SAFETY: `future` is pinned with the whole: it is never moved out, is dropped in place, and
+        // cannot be accessed otherwise. `probe` is never pinned.
+        let (probe, future) = unsafe {
+            let this = self.get_unchecked_mut();
+            (&mut this.probe, Pin::new_unchecked(&mut this.future))
+        };
+        match probe.before_poll(context) {
+            Poll::Ready(Ok(())) => future.poll(context),
+            Poll::Ready(Err(BlocksWorker)) => {
+                Poll::Ready(Err(Error::Misuse(Misuse::WouldBlock).into()))
+            }
+            Poll::Pending => Poll::Pending,
+        }
     }
 }

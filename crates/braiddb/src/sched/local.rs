@@ -5,6 +5,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::task::{Context, Waker};
 
+use super::caller::CurrentCaller;
 use super::counters::SchedulerCounters;
 use super::mailbox::Mailbox;
 use super::observe::Observers;
@@ -79,6 +80,10 @@ pub(super) struct WorkerLocal {
     slot: Cell<u32>,
     /// The address of that slot's waker; only compared.
     waker: Cell<*const Waker>,
+    /// Number of polls of tasks; wraps.
+    pub(super) task_polls: Cell<u32>,
+    /// The caller of the task that is being polled.
+    pub(super) caller: CurrentCaller,
     /// For each slot, the number of events of the engine that its task waits for (`waiter.rs`).
     waits: RefCell<Vec<u32>>,
     pub(super) mailbox: Arc<Mailbox>,
@@ -114,6 +119,8 @@ impl WorkerLocal {
             cause: Cell::new(WaitCause::Foreign),
             slot: Cell::new(0),
             waker: Cell::new(std::ptr::null()),
+            task_polls: Cell::new(0),
+            caller: CurrentCaller::default(),
             waits: RefCell::default(),
             mailbox,
             resumed: RefCell::default(),
@@ -131,6 +138,7 @@ impl WorkerLocal {
     pub(super) fn begin_poll(&self, slot: u32, waker: &Waker) {
         self.slot.set(slot);
         self.waker.set(waker);
+        self.task_polls.set(self.task_polls.get().wrapping_add(1));
         self.steps_left.set(self.slice.get());
         // A future that sets no cause waits for something foreign.
         self.cause.set(WaitCause::Foreign);

@@ -6,6 +6,8 @@
 //! Cold causes (storage, commit, a foreign future) remove it from the hot queue until it is
 //! resumed.
 
+mod blocking;
+mod caller;
 mod contention;
 mod counters;
 mod doorbell;
@@ -33,6 +35,8 @@ mod tuner;
 mod waiter;
 mod worker;
 
+pub(crate) use blocking::{BlockingProbe, BlocksWorker};
+pub(crate) use caller::{poll_for, unless_caller_gone};
 pub(crate) use counters::{SchedulerCounters, WorkerCounter};
 pub(crate) use driver::{Driver, Turn};
 pub(crate) use executor::{

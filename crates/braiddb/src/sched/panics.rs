@@ -26,6 +26,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::caller::poll_unless_caller_gone;
 use super::local::{WorkerLocal, local};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{OnceLock, thread};
@@ -267,13 +268,17 @@ pub(crate) fn engine_call<T>(call: impl FnOnce() -> T) -> T {
 }
 
 /// The engine's part of a future that user code awaits. A panic in it is the engine's; so is a
-/// panic in its destructor if it is dropped before it is ready.
-pub(crate) struct EngineFuture<F>(ManuallyDrop<F>);
+/// panic in its destructor if it is dropped before it is ready. It does not begin once the caller of
+/// the task has dropped its future.
+pub(crate) struct EngineFuture<F> {
+    future: ManuallyDrop<F>,
+    has_begun: bool,
+}
 
 /// Marks a future as the engine's, for user code to await.
 #[inline(always)]
 pub(crate) fn engine_code<F: Future>(future: F) -> EngineFuture<F> {
-    EngineFuture(ManuallyDrop::new(future))
+    EngineFuture { future: ManuallyDrop::new(future), has_begun: false }
 }
 
 impl<F: Future> Future for EngineFuture<F> {
@@ -281,9 +286,16 @@ impl<F: Future> Future for EngineFuture<F> {
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: the only field is pinned with the whole: it is never moved out, is dropped in
-        // place, and cannot be accessed otherwise.
-        let future = unsafe { self.map_unchecked_mut(|this| &mut *this.0) };
+        // SAFETY: `future` is pinned with the whole: it is never moved out, is dropped in place, and
+        // cannot be accessed otherwise. `has_begun` is never pinned.
+        let (future, has_begun) = unsafe {
+            let this = self.get_unchecked_mut();
+            (Pin::new_unchecked(&mut *this.future), &mut this.has_begun)
+        };
+        if !*has_begun {
+            std::task::ready!(poll_unless_caller_gone(context));
+            *has_begun = true;
+        }
         engine_call(|| future.poll(context))
     }
 }
@@ -292,7 +304,7 @@ impl<F> Drop for EngineFuture<F> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: dropped once, here, in place.
-        engine_call(|| unsafe { ManuallyDrop::drop(&mut self.0) });
+        engine_call(|| unsafe { ManuallyDrop::drop(&mut self.future) });
     }
 }
 

@@ -27,6 +27,7 @@ use super::read_set::NamedKeys;
 use super::write_set::WriteKind;
 use crate::log::{self, Lsn};
 use crate::planted::{Bug, is_planted};
+use crate::sched;
 use crate::version::{Link, Stamp};
 
 /// Reasons why a transaction may not commit at the LSN that it drew.
@@ -86,6 +87,8 @@ impl ActiveTransaction {
                     return Err(error);
                 }
             };
+            // The last moment: from here on nothing suspends until the transaction is decided.
+            sched::unless_caller_gone().await;
             let committed = self.commit_now(parts.as_ref().map(|parts| parts.first));
             let lsn = committed.map_err(|refused| self.fail(refused))?;
             (lsn, lsn)

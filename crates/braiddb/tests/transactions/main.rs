@@ -3,6 +3,8 @@
 
 mod admission;
 mod blocked_worker;
+mod blocking_executors;
+mod cancellation;
 #[path = "../common/mod.rs"]
 mod common;
 mod concurrency;

@@ -37,6 +37,7 @@ use super::Database;
 use super::error::{ChangesError, Error, Misuse, Result};
 use super::unfold::unfold;
 use crate::log::{LogFiles, LogFreed, LogHold, Lsn};
+use crate::sched::BlockingProbe;
 use crate::transaction::Engine;
 
 /// Default limit of the log that a feed without a slot holds, in bytes.
@@ -95,6 +96,7 @@ type Transactions = Pin<Box<dyn Stream<Item = Result<ChangeTransaction>> + Send>
 #[must_use = "a feed does nothing unless it is polled"]
 pub struct Changes {
     source: FeedState,
+    probe: BlockingProbe,
     progress: Progress,
 }
 
@@ -160,7 +162,7 @@ impl Database {
             Ok(feed) => FeedState::Begun(Box::new(feed)),
             Err(error) => FeedState::Failed(error),
         };
-        Changes { source, progress }
+        Changes { source, probe: self.shared.workers.probe(), progress }
     }
 
     fn begin_feed(&self, from: &ChangesFrom, progress: Progress) -> Result<Feed> {
@@ -303,7 +305,7 @@ impl Changes {
     }
 
     /// Returns the next transaction. Returns `None` after the error that ended the feed. After
-    /// [`Error::Overloaded`] the feed can be polled again.
+    /// [`Error::Overloaded`] and [`Misuse::WouldBlock`] the feed can be polled again.
     ///
     /// Dropping the future loses nothing: the next call returns the same item.
     ///
@@ -362,6 +364,9 @@ impl Stream for Changes {
     type Item = Result<ChangeTransaction>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if std::task::ready!(self.probe.before_poll(context)).is_err() {
+            return Poll::Ready(Some(Err(Error::Misuse(Misuse::WouldBlock))));
+        }
         loop {
             match std::mem::replace(&mut self.source, FeedState::Over) {
                 FeedState::Over => return Poll::Ready(None),

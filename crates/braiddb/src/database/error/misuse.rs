@@ -15,8 +15,9 @@ pub enum Misuse {
          other process has it open"
     )]
     ReadOnlyDatabase,
-    /// A blocking call was made inside a transaction. It would wait for that transaction, or block
-    /// the thread of the worker that runs it.
+    /// A blocking call was made inside a transaction, or a blocking executor inside a transaction
+    /// polled a future of the same database. It would wait for that transaction, or block the thread
+    /// of the worker that runs it. A future that was polled elsewhere before may have had effects.
     #[error(
         "a call inside a transaction would wait for that transaction or block its worker; make the \
          call outside the transaction"

@@ -51,10 +51,24 @@
 //! ([`WorkerStats::longest_stretch`](crate::stats::WorkerStats)). `tracing` logs one warning if a stall
 //! exceeds half a second.
 //!
+//! A closure may await every future of the database, also within `join!`, `select!` or
+//! `FuturesUnordered`. It must not block on one (`block_on`), because only the blocked worker might
+//! produce the result: the future then fails with [`Misuse::WouldBlock`](crate::Misuse).
+//!
 //! # Cancellation and deadlines
 //!
-//! Dropping a future before it is ready aborts its transaction, unless the commit was already
-//! decided. The caller cannot find out which of the two happened. For a deadline, use
+//! Dropping a future of [`Database::run`](crate::Database::run), or of a single operation, before it
+//! is ready aborts its transaction, with these limits:
+//!
+//! - The worker checks for the drop when it resumes the closure, before each operation of the
+//!   closure, and immediately before the commit. An operation that has begun continues to its next
+//!   wait, and code of the closure continues to its next `.await`.
+//! - Once the commit has begun, it is not cancelled: the transaction commits, and only its result is
+//!   lost. The caller cannot find out which of the two happened.
+//! - Steps and the commit of an interactive transaction, checkpoints, compactions and changes of
+//!   tables and indexes continue once they were polled.
+//!
+//! For a deadline, use
 //! `tokio::time::timeout(limit, db.run(...))`. If the caller must know the result, write a record
 //! in the same transaction (for example under a request number) and look for it later.
 //!
