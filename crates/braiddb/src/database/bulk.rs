@@ -5,7 +5,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 
 use super::error::{BusyWith, Error, Misuse, Result};
-use super::run::{Failed, Request, once_durable};
+use super::run::{Request, TransactionFailure, once_durable};
 use super::table::Table;
 use super::transaction::Transaction;
 use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
@@ -17,15 +17,15 @@ use crate::transaction::{AbortCause, CannotBegin, WorkerTransactions};
 
 /// Tables that a bulk operation changes: one table; an array, a slice or a vector of tables; or a
 /// tuple of tables of several types.
-pub trait BulkTables: sealed::Listed {}
+pub trait BulkTables: sealed::ListTables {}
 
-impl<T: sealed::Listed + ?Sized> BulkTables for T {}
+impl<T: sealed::ListTables + ?Sized> BulkTables for T {}
 
 mod sealed {
     use super::{Arc, Records, Table};
 
     /// Lists tables.
-    pub trait Listed {
+    pub trait ListTables {
         #[doc(hidden)]
         fn list(&self, tables: &mut Vec<ListedTable>);
     }
@@ -38,32 +38,32 @@ mod sealed {
         pub(super) records: Arc<Records>,
     }
 
-    impl<K: ?Sized, V: ?Sized> Listed for Table<K, V> {
+    impl<K: ?Sized, V: ?Sized> ListTables for Table<K, V> {
         fn list(&self, tables: &mut Vec<ListedTable>) {
             let (name, records) = (self.name.clone(), self.core.clone());
             tables.push(ListedTable { name, records });
         }
     }
 
-    impl<T: Listed + ?Sized> Listed for &T {
+    impl<T: ListTables + ?Sized> ListTables for &T {
         fn list(&self, tables: &mut Vec<ListedTable>) {
             (**self).list(tables);
         }
     }
 
-    impl<T: Listed> Listed for [T] {
+    impl<T: ListTables> ListTables for [T] {
         fn list(&self, tables: &mut Vec<ListedTable>) {
             self.iter().for_each(|table| table.list(tables));
         }
     }
 
-    impl<T: Listed, const N: usize> Listed for [T; N] {
+    impl<T: ListTables, const N: usize> ListTables for [T; N] {
         fn list(&self, tables: &mut Vec<ListedTable>) {
             self.as_slice().list(tables);
         }
     }
 
-    impl<T: Listed> Listed for Vec<T> {
+    impl<T: ListTables> ListTables for Vec<T> {
         fn list(&self, tables: &mut Vec<ListedTable>) {
             self.as_slice().list(tables);
         }
@@ -71,7 +71,7 @@ mod sealed {
 
     macro_rules! tuples {
         ($($name:ident)+) => {
-            impl<$($name: Listed),+> Listed for ($($name,)+) {
+            impl<$($name: ListTables),+> ListTables for ($($name,)+) {
                 #[expect(non_snake_case, reason = "each is called as its type")]
                 fn list(&self, tables: &mut Vec<ListedTable>) {
                     let ($($name,)+) = self;
@@ -230,7 +230,7 @@ impl TransactionBuilder {
             })?;
             match result.await {
                 // The conversion is the caller's code, so it runs on the caller's thread.
-                Ok(result) => result.map_err(Failed::into_error),
+                Ok(result) => result.map_err(TransactionFailure::into_error),
                 Err(oneshot::Canceled) => Err(db.ended().into()),
             }
         })
@@ -255,12 +255,12 @@ async fn run_on_worker<T, E, F>(
     options: TransactionOptions,
     tables: Vec<Arc<Records>>,
     body: Contained<F>,
-) -> Result<Outcome<T>, Failed<E>>
+) -> Result<Outcome<T>, TransactionFailure<E>>
 where
     F: AsyncFnOnce(&Transaction) -> Result<T, E>,
 {
     let worker = WorkerTransactions::current();
-    let failed = |error: Error| Failed::Engine(error);
+    let failed = |error: Error| TransactionFailure::Engine(error);
     let gates = worker.close_gates(tables).await.map_err(|why| failed(cannot_begin(why)))?;
     let mode = options.mode(worker.engine().isolation);
     let begun = worker.begin_bulk(mode, gates).map_err(|_| failed(Error::Overloaded))?;
@@ -278,11 +278,11 @@ where
     let failed = match result {
         Err(Panic { message }) => {
             core.set_abort_cause(AbortCause::Panic);
-            Failed::Engine(Error::Panicked(message))
+            TransactionFailure::Engine(Error::Panicked(message))
         }
         Ok(Err(error)) => {
             core.set_abort_cause(AbortCause::Requested);
-            Failed::Closure(error)
+            TransactionFailure::Closure(error)
         }
         Ok(Ok(value)) => {
             let value = Contained::new(value);
@@ -292,7 +292,7 @@ where
                     let value = value.into_inner();
                     return Ok(Outcome { value, attempts: 1, commit_lsn: lsn.0 });
                 }
-                Err(error) => return Err(Failed::Engine(error.into())),
+                Err(error) => return Err(TransactionFailure::Engine(error.into())),
             }
         }
     };

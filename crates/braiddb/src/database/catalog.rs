@@ -107,18 +107,20 @@ impl TableDescription {
 
 /// A row of the catalog, of any kind.
 #[derive(Debug)]
-pub(super) enum Row {
+pub(super) enum CatalogEntry {
     Table(TableDescription),
     Index(IndexDescription),
     DroppedTable(DroppedTable),
 }
 
-impl Row {
+impl CatalogEntry {
     pub(super) fn decode(key: &[u8], bytes: &[u8]) -> Result<Self, DecodeError> {
         Ok(match key {
-            key if is_row_key(key) => Row::Index(IndexDescription::decode(key, bytes)?),
-            key if is_dropped_key(key) => Row::DroppedTable(DroppedTable::decode(key, bytes)?),
-            name => Row::Table(TableDescription::decode(name, bytes)?),
+            key if is_row_key(key) => CatalogEntry::Index(IndexDescription::decode(key, bytes)?),
+            key if is_dropped_key(key) => {
+                CatalogEntry::DroppedTable(DroppedTable::decode(key, bytes)?)
+            }
+            name => CatalogEntry::Table(TableDescription::decode(name, bytes)?),
         })
     }
 }
@@ -126,16 +128,16 @@ impl Row {
 /// Returns the table id in a catalog row, or the id of an index's entry table. Returns `None` if
 /// the row does not decode.
 pub(super) fn table_id_of(key: &[u8], value: &[u8]) -> Option<TableId> {
-    Some(TableId(match Row::decode(key, value).ok()? {
-        Row::Table(table) => table.id,
-        Row::Index(index) => index.id,
-        Row::DroppedTable(table) => table.id,
+    Some(TableId(match CatalogEntry::decode(key, value).ok()? {
+        CatalogEntry::Table(table) => table.id,
+        CatalogEntry::Index(index) => index.id,
+        CatalogEntry::DroppedTable(table) => table.id,
     }))
 }
 
 /// Dropped tables whose deletion had not finished when the database was closed or its process
 /// ended.
-pub(super) struct Dropped {
+pub(super) struct UnfinishedDrops {
     /// The tables, and their catalog rows.
     left: Vec<(Arc<record::Records>, CatalogRow)>,
     /// True if the newest checkpoint may reference pages of dropped tables.
@@ -145,16 +147,16 @@ pub(super) struct Dropped {
 impl Database {
     /// Registers the catalog's contents with the engine when the database is opened: the table ids
     /// in use (also of empty tables), the paged tables with their recovered pages, and the indexes.
-    pub(super) async fn load_catalog(&self, mut pages: RecoveredPages) -> Result<Dropped> {
+    pub(super) async fn load_catalog(&self, mut pages: RecoveredPages) -> Result<UnfinishedDrops> {
         let no_pages = |error: PageError| Error::from(OperationError::from(error));
         let engine = &self.shared.engine;
         let all =
             async |tx: &Transaction| tx.catalog_rows(Bound::Unbounded, Bound::Unbounded).await;
         let (mut indexes, mut paged, mut expiring) = (Vec::new(), BTreeSet::new(), false);
-        let mut dropped = Dropped { left: Vec::new(), had_pages: false };
+        let mut dropped = UnfinishedDrops { left: Vec::new(), had_pages: false };
         for row in self.run(all).await? {
             match row {
-                Row::Table(table) => {
+                CatalogEntry::Table(table) => {
                     engine.raise_table_id(TableId(table.id));
                     if table.options.paged && !engine.may_have_pages() {
                         return Err(paged_needs_read_validation());
@@ -168,11 +170,11 @@ impl Database {
                         expiring = true;
                     }
                 }
-                Row::Index(index) => {
+                CatalogEntry::Index(index) => {
                     engine.raise_table_id(TableId(index.id));
                     indexes.push(index);
                 }
-                Row::DroppedTable(table) => {
+                CatalogEntry::DroppedTable(table) => {
                     engine.raise_table_id(TableId(table.id));
                     dropped.had_pages |= pages.give_up(TableId(table.id));
                     dropped.left.push(table.catalog_row(engine));
@@ -209,7 +211,7 @@ impl Database {
 
     /// Continues deleting dropped tables while transactions run. `given_back` is true if the disk
     /// space of their pages is already free.
-    pub(super) fn clear_later(&self, dropped: Dropped, given_back: bool) -> Result<()> {
+    pub(super) fn clear_later(&self, dropped: UnfinishedDrops, given_back: bool) -> Result<()> {
         if dropped.left.is_empty() {
             return Ok(());
         }
@@ -505,8 +507,8 @@ impl Transaction {
         let rows = self.catalog_rows(Bound::Unbounded, Bound::Unbounded).await?;
         let tables = rows.into_iter().filter_map(|row| match row {
             // Excludes the engine's internal tables.
-            Row::Table(table) if !is_reserved(&table.name) => Some(table),
-            Row::Table(_) | Row::Index(_) | Row::DroppedTable(_) => None,
+            CatalogEntry::Table(table) if !is_reserved(&table.name) => Some(table),
+            CatalogEntry::Table(_) | CatalogEntry::Index(_) | CatalogEntry::DroppedTable(_) => None,
         });
         Ok(tables.collect())
     }
@@ -516,13 +518,13 @@ impl Transaction {
         &self,
         low: Bound<KeyBuffer>,
         high: Bound<KeyBuffer>,
-    ) -> Result<Vec<Row>> {
+    ) -> Result<Vec<CatalogEntry>> {
         let catalog = self.catalog();
         let mut scan = self.core().scan(&catalog, ScanBounds { low, high });
         let mut rows = Vec::new();
         while engine_code(scan.load()).await? {
             let (key, bytes) = scan.current().expect("loaded");
-            rows.push(Row::decode(key, bytes)?);
+            rows.push(CatalogEntry::decode(key, bytes)?);
             scan.pass();
         }
         Ok(rows)

@@ -73,40 +73,40 @@ async fn once_durable<A>(transaction: &Transaction, answer: Contained<Result<A>>
 pub struct InteractiveTransaction {
     requests: async_queue::UnboundedSender<InteractiveRequest>,
     failure: Arc<Failure>,
-    expired: Arc<OnceLock<Expired>>,
+    expired: Arc<OnceLock<ExpiredLimit>>,
 }
 
 /// The option whose limit a transaction exceeded, and that limit.
 #[derive(Clone, Copy, Debug)]
-struct Expired {
+struct ExpiredLimit {
     option: &'static str,
     limit: Duration,
 }
 
-impl From<Expired> for Error {
-    fn from(Expired { option, limit }: Expired) -> Self {
+impl From<ExpiredLimit> for Error {
+    fn from(ExpiredLimit { option, limit }: ExpiredLimit) -> Self {
         Error::TransactionEnded(TransactionEnd::Expired { option, limit })
     }
 }
 
 /// Limits on how long a transaction may be open. Without limits it reads no clock.
-struct Limits<'e> {
+struct OpenLimits<'e> {
     engine: &'e Engine,
     /// Start of the transaction, if its age is limited.
     begun: Option<Instant>,
 }
 
-impl<'e> Limits<'e> {
+impl<'e> OpenLimits<'e> {
     /// Returns the limits of a transaction that begins now.
     fn begin(engine: &'e Engine) -> Self {
         Self { engine, begun: engine.interactive_age.map(|_| clock::now()) }
     }
 
     /// Returns the deadline of the next step, and the limit that it exceeds then.
-    fn expiry(&self) -> Option<(Instant, Expired)> {
+    fn expiry(&self) -> Option<(Instant, ExpiredLimit)> {
         // A deadline beyond the clock's range is no deadline.
         let moment = |since: Instant, option, limit: Duration| {
-            Some((since.checked_add(limit)?, Expired { option, limit }))
+            Some((since.checked_add(limit)?, ExpiredLimit { option, limit }))
         };
         let Engine { interactive_idle, interactive_age, .. } = self.engine;
         let idle =
@@ -122,8 +122,8 @@ impl<'e> Limits<'e> {
 async fn next_request(
     worker: &WorkerTransactions,
     inbox: &mut async_queue::UnboundedReceiver<InteractiveRequest>,
-    expiry: Option<(Instant, Expired)>,
-) -> Result<Option<InteractiveRequest>, Expired> {
+    expiry: Option<(Instant, ExpiredLimit)>,
+) -> Result<Option<InteractiveRequest>, ExpiredLimit> {
     let waiter = sched::current_foreign_waiter().await;
     let timer = expiry.map(|(at, expired)| (worker.timers.set(at, waiter), expired));
     poll_fn(|context| {
@@ -238,7 +238,7 @@ async fn serve(
     (mode, limited): (TransactionMode, bool),
     mut inbox: UntilRecorded<async_queue::UnboundedReceiver<InteractiveRequest>>,
     begun: UntilRecorded<oneshot::Sender<Result<Lsn>>>,
-    at_expiry: Arc<OnceLock<Expired>>,
+    at_expiry: Arc<OnceLock<ExpiredLimit>>,
 ) {
     let worker = WorkerTransactions::current();
     let place = InteractivePermit::take(&worker);
@@ -251,10 +251,10 @@ async fn serve(
     core.take_time();
     let mut transaction = Transaction::new(core, 1);
     send(begun.into_inner(), Ok(begin));
-    let limits = limited.then(|| Limits::begin(worker.engine()));
+    let limits = limited.then(|| OpenLimits::begin(worker.engine()));
     let _counted = (!limited).then(|| worker.engine().count_snapshot());
     loop {
-        let expiry = limits.as_ref().and_then(Limits::expiry);
+        let expiry = limits.as_ref().and_then(OpenLimits::expiry);
         let request = next_request(&worker, &mut inbox, expiry).await;
         sched::hold_after_failure().await;
         let request = match request {

@@ -75,13 +75,13 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
         refuse_on_worker()?;
         let mut loading = Loading::new(self.database(), self.table().encoded());
         let mut loaded = loading.take_all::<K, V, _, _, _>(rows, &mut progress).await;
-        while loaded.is_ok() && !loading.under_way.is_empty() {
+        while loaded.is_ok() && !loading.submitted.is_empty() {
             loaded = loading.wait_for_oldest(&mut progress).await;
         }
         if loaded.is_err() {
             // All batches must end before this returns. The first error is reported.
-            for under_way in loading.under_way {
-                _ = under_way.done.await;
+            for batch in loading.submitted {
+                _ = batch.done.await;
             }
         }
         loaded.map(|()| loading.durable)
@@ -119,7 +119,7 @@ impl LoadBatch {
 }
 
 /// A batch that is running or queued on a worker.
-struct UnderWay {
+struct SubmittedBatch {
     done: Pin<Box<dyn Future<Output = Result<()>> + Send>>,
     rows: u64,
     bytes: usize,
@@ -132,7 +132,7 @@ struct Loading<'d> {
     workers: usize,
     batch: LoadBatch,
     /// Running and queued batches, in submission order.
-    under_way: VecDeque<UnderWay>,
+    submitted: VecDeque<SubmittedBatch>,
     /// Bytes of all running and queued batches.
     bytes: usize,
     /// Number of batches submitted to workers.
@@ -144,8 +144,8 @@ struct Loading<'d> {
 impl<'d> Loading<'d> {
     fn new(db: &'d Database, table: Table<[u8], [u8]>) -> Self {
         let (workers, batch) = (db.shared.engine.workers(), LoadBatch::default());
-        let under_way = VecDeque::new();
-        Self { db, table, workers, batch, under_way, bytes: 0, handed: 0, durable: 0 }
+        let submitted = VecDeque::new();
+        Self { db, table, workers, batch, submitted, bytes: 0, handed: 0, durable: 0 }
     }
 
     async fn take_all<K, V, R, KeyOf, ValueOf>(
@@ -196,7 +196,7 @@ impl<'d> Loading<'d> {
         let insert = self.db.transaction().isolation(Isolation::Snapshot);
         let worker = self.handed % self.workers;
         let run = insert.run_source(worker, [batch], body, reply)?;
-        self.under_way.push_back(UnderWay { done: Box::pin(run.done()), rows, bytes });
+        self.submitted.push_back(SubmittedBatch { done: Box::pin(run.done()), rows, bytes });
         self.bytes += bytes;
         self.handed += 1;
         Ok(())
@@ -204,8 +204,8 @@ impl<'d> Loading<'d> {
 
     fn has_room_for(&self, bytes: usize) -> bool {
         let has_room =
-            self.under_way.len() < AHEAD * self.workers && self.bytes + bytes <= BYTES_AHEAD;
-        self.under_way.is_empty() || has_room
+            self.submitted.len() < AHEAD * self.workers && self.bytes + bytes <= BYTES_AHEAD;
+        self.submitted.is_empty() || has_room
     }
 
     /// Yields to other tasks of the thread, and updates the count of durable rows.
@@ -234,9 +234,9 @@ impl<'d> Loading<'d> {
     /// Polls the oldest batch: returns its row count or its error when it has ended. Returns `None`
     /// without batches.
     fn poll_oldest(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<u64>>> {
-        let Some(oldest) = self.under_way.front_mut() else { return Poll::Ready(None) };
+        let Some(oldest) = self.submitted.front_mut() else { return Poll::Ready(None) };
         let ended = std::task::ready!(oldest.done.as_mut().poll(context));
-        let UnderWay { rows, bytes, .. } = self.under_way.pop_front().expect("it is there");
+        let SubmittedBatch { rows, bytes, .. } = self.submitted.pop_front().expect("it is there");
         self.bytes -= bytes;
         Poll::Ready(Some(ended.map(|()| rows)))
     }

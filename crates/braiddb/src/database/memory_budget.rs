@@ -52,7 +52,7 @@ impl MemoryBudget {
     ///
     /// # Errors
     /// A message if the budget does not exceed the ring.
-    pub(super) fn resolve(self, ring: RingSize) -> Result<Resolved, String> {
+    pub(super) fn resolve(self, ring: RingSize) -> Result<ResolvedBudget, String> {
         self.resolve_of(ring, || available(Path::new("/")))
     }
 
@@ -60,15 +60,15 @@ impl MemoryBudget {
         self,
         ring: RingSize,
         available: impl FnOnce() -> Option<u64>,
-    ) -> Result<Resolved, String> {
+    ) -> Result<ResolvedBudget, String> {
         let usual = ring.beside(None);
         let (bytes, origin) = match self {
-            Self::Unlimited => return Ok(Resolved { budget: None, ring_bytes: usual }),
+            Self::Unlimited => return Ok(ResolvedBudget { budget: None, ring_bytes: usual }),
             Self::Bytes(bytes) => (bytes, String::new()),
             Self::Automatic => {
                 let Some(all) = available() else {
                     let budget = Some(FALLBACK_BYTES + usual);
-                    return Ok(Resolved { budget, ring_bytes: usual });
+                    return Ok(ResolvedBudget { budget, ring_bytes: usual });
                 };
                 let origin = format!(", half of the {all} that this machine or control group has");
                 (all / SHARE, origin)
@@ -76,7 +76,7 @@ impl MemoryBudget {
         };
         let ring_bytes = ring.beside(Some(bytes));
         if bytes > ring_bytes {
-            return Ok(Resolved { budget: Some(bytes), ring_bytes });
+            return Ok(ResolvedBudget { budget: Some(bytes), ring_bytes });
         }
         let least = ring.least(MIN_RING);
         let instead = match (ring_bytes > least, least > MIN_RING) {
@@ -103,7 +103,7 @@ pub(super) struct RingSize {
 
 /// The resolved budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Resolved {
+pub(super) struct ResolvedBudget {
     /// The budget in bytes; `None` without a limit.
     pub(super) budget: Option<u64>,
     /// The size of the log's ring in bytes.

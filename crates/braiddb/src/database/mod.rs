@@ -73,7 +73,7 @@ pub use index::{
 pub use interactive::InteractiveTransaction;
 pub use keys::Keys;
 pub use memory_budget::MemoryBudget;
-use memory_budget::{Resolved, RingSize};
+use memory_budget::{ResolvedBudget, RingSize};
 pub use options::Options;
 pub use recovery::{OpenProgress, OpenStage, Recovery};
 pub use run_on::Handles;
@@ -310,7 +310,7 @@ impl Database {
             asked: options.tuning.log_ring_bytes.map(|bytes| bytes as u64),
             under_way: log::min_ring_bytes(options.workers),
         };
-        let Resolved { budget, ring_bytes } =
+        let ResolvedBudget { budget, ring_bytes } =
             memory_budget.resolve(ring).map_err(Error::Options)?;
         let begin = clock::now();
         let (log, reader) = match options.read_only {

@@ -15,28 +15,28 @@ use crate::transaction::{
 };
 
 /// The reason for a retry.
-pub(super) enum Lost {
+pub(super) enum RetryCause {
     /// Another transaction wrote a record first.
-    ToWrite(Option<Box<NamedKeys>>),
+    WriteConflict(Option<Box<NamedKeys>>),
     /// Another transaction holds the starvation guard.
-    ToPriorityToken,
+    PriorityToken,
     /// A bulk operation is running on this table.
-    ToBulk(Arc<str>, TableId),
+    BulkOperation(Arc<str>, TableId),
     /// Validation failed: records that were read have changed.
-    Certification(Box<NamedKeys>),
+    FailedValidation(Box<NamedKeys>),
 }
 
-impl Lost {
+impl RetryCause {
     /// Returns the reason for a retry after an attempt failed with `error`.
     ///
     /// # Errors
     /// Returns `error` if the transaction must not be retried.
-    pub(super) fn to(error: OperationError) -> Result<Self, OperationError> {
+    pub(super) fn of(error: OperationError) -> Result<Self, OperationError> {
         match error {
-            OperationError::Conflict(record) => Ok(Lost::ToWrite(record)),
-            OperationError::YieldedToPriority => Ok(Lost::ToPriorityToken),
-            OperationError::BulkUnderWay(table, id) => Ok(Lost::ToBulk(table, id)),
-            OperationError::NotSerializable(what) => Ok(Lost::Certification(what)),
+            OperationError::Conflict(record) => Ok(RetryCause::WriteConflict(record)),
+            OperationError::YieldedToPriority => Ok(RetryCause::PriorityToken),
+            OperationError::BulkUnderWay(table, id) => Ok(RetryCause::BulkOperation(table, id)),
+            OperationError::NotSerializable(what) => Ok(RetryCause::FailedValidation(what)),
             error => Err(error),
         }
     }
@@ -44,12 +44,12 @@ impl Lost {
     /// Returns the error that the caller receives after the last attempt.
     pub(super) fn into_error(self, attempts: u32) -> Error {
         match self {
-            Lost::ToWrite(record) => Error::conflict(attempts, record),
-            Lost::ToPriorityToken => Error::conflict(attempts, None),
-            Lost::ToBulk(table, _) => {
+            RetryCause::WriteConflict(record) => Error::conflict(attempts, record),
+            RetryCause::PriorityToken => Error::conflict(attempts, None),
+            RetryCause::BulkOperation(table, _) => {
                 Error::Busy(BusyWith::BulkOperation { table: table.to_string() })
             }
-            Lost::Certification(changed) => {
+            RetryCause::FailedValidation(changed) => {
                 Error::NotSerializable { attempts, read: Box::new((*changed).into()) }
             }
         }
@@ -86,21 +86,21 @@ impl<'w> Retries<'w> {
     /// future.
     #[cold]
     #[inline(never)]
-    pub(super) fn stand_back(
+    pub(super) fn wait_before_retry(
         &mut self,
-        lost: Lost,
+        cause: RetryCause,
         attempt: u32,
     ) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(async move {
-            match lost {
-                Lost::ToWrite(_) => back_off(self.worker, attempt).await,
-                Lost::ToBulk(_, table) => self.worker.wait_for_gate(table).await,
-                Lost::ToPriorityToken => {
+            match cause {
+                RetryCause::WriteConflict(_) => back_off(self.worker, attempt).await,
+                RetryCause::BulkOperation(_, table) => self.worker.wait_for_gate(table).await,
+                RetryCause::PriorityToken => {
                     self.worker.wait_for_priority_token(&mut self.yielded).await
                 }
                 // The transaction that changed the records read already has its LSN, so there is no
                 // reason to wait.
-                Lost::Certification(_) => {
+                RetryCause::FailedValidation(_) => {
                     self.failed_certifications += 1;
                     if self.priority_token.is_none() {
                         let engine = self.worker.engine();

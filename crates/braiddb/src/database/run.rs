@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use super::Database;
 use super::error::{Error, Result};
-use super::retry::{Lost, Retries};
+use super::retry::{Retries, RetryCause};
 use super::span::TransactionSpan;
 use super::transaction::Transaction;
 use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
@@ -254,7 +254,7 @@ impl TransactionBuilder {
             })?;
             match result.await {
                 // Converted on the caller's thread: `E::from` is user code.
-                Ok(result) => result.map_err(Failed::into_error),
+                Ok(result) => result.map_err(TransactionFailure::into_error),
                 Err(oneshot::Canceled) => Err(db.ended().into()),
             }
         })
@@ -317,7 +317,9 @@ impl TransactionBuilder {
 pub(super) async fn commit_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
-    let outcome = attempts(TransactionOptions::DEFAULT, body).await.map_err(Failed::into_error)?;
+    let outcome = attempts(TransactionOptions::DEFAULT, body)
+        .await
+        .map_err(TransactionFailure::into_error)?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
@@ -325,24 +327,25 @@ pub(super) async fn commit_on_worker<T>(
 pub(super) async fn read_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
-    let outcome =
-        attempts(TransactionOptions::READ_ONLY, body).await.map_err(Failed::into_error)?;
+    let outcome = attempts(TransactionOptions::READ_ONLY, body)
+        .await
+        .map_err(TransactionFailure::into_error)?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
 /// Cause of a failed transaction.
-pub(super) enum Failed<E> {
+pub(super) enum TransactionFailure<E> {
     /// The closure returned this error.
     Closure(E),
     /// The engine failed the transaction.
     Engine(Error),
 }
 
-impl<E: From<Error>> Failed<E> {
+impl<E: From<Error>> TransactionFailure<E> {
     pub(super) fn into_error(self) -> E {
         match self {
-            Failed::Closure(error) => error,
-            Failed::Engine(error) => error.into(),
+            TransactionFailure::Closure(error) => error,
+            TransactionFailure::Engine(error) => error.into(),
         }
     }
 }
@@ -351,7 +354,7 @@ impl<E: From<Error>> Failed<E> {
 pub(super) async fn attempts<T, E, F>(
     options: TransactionOptions,
     body: F,
-) -> Result<Outcome<T>, Failed<E>>
+) -> Result<Outcome<T>, TransactionFailure<E>>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
 {
@@ -364,14 +367,17 @@ where
 /// a value does, and a closure may keep data that an earlier attempt read. If the log fails first,
 /// this returns the log's error instead of the closure's. A final [`Error::Conflict`] does not wait
 /// for the commit of the winning transaction, which may still abort: the error reveals no data.
-async fn attempt_all<T, E, F>(options: TransactionOptions, body: F) -> Result<Outcome<T>, Failed<E>>
+async fn attempt_all<T, E, F>(
+    options: TransactionOptions,
+    body: F,
+) -> Result<Outcome<T>, TransactionFailure<E>>
 where
     F: AsyncFn(&Transaction) -> Result<T, E>,
 {
     let worker = WorkerTransactions::current();
     let mode = options.mode(worker.engine().isolation);
     let Ok(mut begun) = worker.begin_as(mode) else {
-        return Err(Failed::Engine(Error::Overloaded));
+        return Err(TransactionFailure::Engine(Error::Overloaded));
     };
     let (mut attempt, mut depends_on) = (1, Lsn::ZERO);
     let mut retries = Retries::new(&worker);
@@ -392,12 +398,12 @@ where
         let failure = match result {
             Err(Panic { message }) => {
                 core.set_abort_cause(AbortCause::Panic);
-                break Failed::Engine(Error::Panicked(message));
+                break TransactionFailure::Engine(Error::Panicked(message));
             }
             Ok(Err(error)) => {
                 let Some(conflict) = core.lost() else {
                     core.set_abort_cause(AbortCause::Requested);
-                    break Failed::Closure(error);
+                    break TransactionFailure::Closure(error);
                 };
                 // The closure returned the conflict or ignored it: both retry.
                 drop_contained(error);
@@ -415,13 +421,14 @@ where
                 }
             }
         };
-        let lost = Lost::to(failure).map_err(|error| Failed::Engine(Error::from(error)))?;
+        let cause = RetryCause::of(failure)
+            .map_err(|error| TransactionFailure::Engine(Error::from(error)))?;
         if attempt >= options.max_attempts {
-            break Failed::Engine(lost.into_error(attempt));
+            break TransactionFailure::Engine(cause.into_error(attempt));
         }
         let next = NextAttempt::keep(&worker);
         sched::count_failed_attempt();
-        retries.stand_back(lost, attempt).await;
+        retries.wait_before_retry(cause, attempt).await;
         attempt += 1;
         begun = next.begin(mode);
     };
@@ -433,13 +440,13 @@ where
 pub(super) async fn once_durable<E>(
     worker: &WorkerTransactions,
     depends_on: Lsn,
-    failed: Failed<E>,
-) -> Failed<E> {
+    failed: TransactionFailure<E>,
+) -> TransactionFailure<E> {
     let failed = Contained::new(failed);
     if !is_planted(Bug::ErrorBeforeDurable)
         && let Err(error) = outlined(pin!(worker.wait_to_answer(depends_on))).await
     {
-        return Failed::Engine(error.into());
+        return TransactionFailure::Engine(error.into());
     }
     failed.into_inner()
 }

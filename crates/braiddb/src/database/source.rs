@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::Database;
 use super::error::{Error, Misuse, Result};
-use super::run::{Failed, attempts};
+use super::run::{TransactionFailure, attempts};
 use super::span::TransactionSpan;
 use super::transaction::Transaction;
 use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
@@ -133,7 +133,7 @@ fn panicked(Panic { message }: Panic) -> Error {
 
 /// An input that the source took. It receives exactly one reply: the result of its transaction, or
 /// the reason why the worker dropped it.
-struct Drawn<I, T, F, R>
+struct DrawnInput<I, T, F, R>
 where
     R: Fn(I, Result<Outcome<T>>) -> Result<()>,
 {
@@ -142,7 +142,7 @@ where
     result: std::marker::PhantomData<fn() -> T>,
 }
 
-impl<I, T, F, R> Drawn<I, T, F, R>
+impl<I, T, F, R> DrawnInput<I, T, F, R>
 where
     R: Fn(I, Result<Outcome<T>>) -> Result<()>,
 {
@@ -160,7 +160,7 @@ where
     }
 }
 
-impl<I, T, F, R> Drop for Drawn<I, T, F, R>
+impl<I, T, F, R> Drop for DrawnInput<I, T, F, R>
 where
     R: Fn(I, Result<Outcome<T>>) -> Result<()>,
 {
@@ -292,9 +292,9 @@ impl TransactionBuilder {
                     _ = procedure.first_error.set(panicked(panic));
                     None
                 })?;
-                Some(UntilRecorded::new(Drawn::new(input, procedure.clone())))
+                Some(UntilRecorded::new(DrawnInput::new(input, procedure.clone())))
             };
-            sched::FromFn(draw, |drawn: UntilRecorded<Drawn<_, _, F, R>>| async move {
+            sched::FromFn(draw, |drawn: UntilRecorded<DrawnInput<_, _, F, R>>| async move {
                 let result = {
                     let (input, body) = (drawn.input(), &*drawn.procedure.body);
                     let body = async |tx: &Transaction| body(tx, input).await;
@@ -305,7 +305,7 @@ impl TransactionBuilder {
                     span.end(&result);
                     result
                 };
-                drawn.into_inner().reply(result.map_err(Failed::into_error));
+                drawn.into_inner().reply(result.map_err(TransactionFailure::into_error));
             })
         };
         let done = db.shared.executor.run_source(worker, source);

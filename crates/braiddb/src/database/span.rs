@@ -14,7 +14,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span};
 
 use super::error::Error;
-use super::run::Failed;
+use super::run::TransactionFailure;
 use super::transaction_builder::{Outcome, TransactionOptions};
 use crate::sched::{
     Observed, Observer, WaitCause, contain, drop_contained, failed_attempts, observe, suspended_for,
@@ -23,7 +23,7 @@ use crate::sync::clock;
 
 /// The span of one transaction; `None` without a subscriber.
 #[derive(Debug)]
-pub(super) struct TransactionSpan(Option<Box<Listened>>);
+pub(super) struct TransactionSpan(Option<Box<ActiveSpan>>);
 
 /// The span of a transaction whose task is running; the task owns it. If it is dropped before the
 /// span was ended, it records the transaction as dropped.
@@ -34,12 +34,12 @@ pub(super) struct EnteredSpan(Option<ObservedSpan>);
 struct ObservedSpan {
     /// Declared before the span: the observer's entry must be dropped first.
     _observed: Observed,
-    listened: Rc<Listened>,
+    active: Rc<ActiveSpan>,
 }
 
 /// Ended at most once.
 #[derive(Debug)]
-struct Listened {
+struct ActiveSpan {
     span: Span,
     /// True while the worker is inside the span.
     is_entered: Cell<bool>,
@@ -60,15 +60,15 @@ impl TransactionSpan {
         if LevelFilter::current() < LevelFilter::DEBUG {
             return Self(None);
         }
-        Self(Listened::begin(options))
+        Self(ActiveSpan::begin(options))
     }
 
     /// Makes the task that is being polled run inside the span from now on.
     #[inline]
     pub(super) fn enter(self) -> EnteredSpan {
-        EnteredSpan(self.0.map(|listened| {
-            let listened = Rc::<Listened>::from(listened);
-            ObservedSpan { _observed: observe(listened.clone()), listened }
+        EnteredSpan(self.0.map(|active| {
+            let active = Rc::<ActiveSpan>::from(active);
+            ObservedSpan { _observed: observe(active.clone()), active }
         }))
     }
 }
@@ -77,19 +77,19 @@ impl EnteredSpan {
     /// Records the result of the transaction and leaves the span, before the caller receives the
     /// result.
     #[inline]
-    pub(super) fn end<T, E>(self, result: &Result<Outcome<T>, Failed<E>>) {
-        if let Some(ObservedSpan { listened, .. }) = &self.0 {
+    pub(super) fn end<T, E>(self, result: &Result<Outcome<T>, TransactionFailure<E>>) {
+        if let Some(ObservedSpan { active, .. }) = &self.0 {
             let (outcome, commit_lsn) = match result {
                 Ok(outcome) => ("committed", Some(outcome.commit_lsn)),
-                Err(Failed::Closure(_)) => ("rolled back", None),
-                Err(Failed::Engine(error)) => (outcome_of(error), None),
+                Err(TransactionFailure::Closure(_)) => ("rolled back", None),
+                Err(TransactionFailure::Engine(error)) => (outcome_of(error), None),
             };
-            listened.end(outcome, commit_lsn);
+            active.end(outcome, commit_lsn);
         }
     }
 }
 
-impl Listened {
+impl ActiveSpan {
     #[cold]
     fn begin(options: TransactionOptions) -> Option<Box<Self>> {
         let span = contain(|| {
@@ -157,7 +157,7 @@ impl Listened {
     }
 }
 
-impl Observer for Listened {
+impl Observer for ActiveSpan {
     fn before_poll(&self) {
         if let Some((since, cause)) = self.waiting.take() {
             let mut waits = self.waits.get();
@@ -178,7 +178,7 @@ impl Observer for Listened {
     }
 }
 
-impl Drop for Listened {
+impl Drop for ActiveSpan {
     fn drop(&mut self) {
         if !self.is_over.get() {
             self.end("dropped", None);

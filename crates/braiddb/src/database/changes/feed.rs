@@ -7,12 +7,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::follow::{Follower, Found};
+use super::follow::{FollowResult, Follower};
 use super::item::ChangeTransaction;
 use super::snapshot::SnapshotScan;
+use super::table_selection::TableSelection;
 use super::tables::KnownTables;
 use super::token::ChangeToken;
-use super::wanted::Wanted;
 use crate::database::retry::back_off;
 use crate::database::workers::Workers;
 use crate::database::{Database, Error, Result, TransactionEnd};
@@ -52,15 +52,15 @@ pub(super) struct Feed {
     pub(super) source: Source,
     pub(super) token: ChangeToken,
     pub(super) hold: Arc<LogHold>,
-    pub(super) wanted: Wanted,
+    pub(super) selection: TableSelection,
     pub(super) progress: Progress,
-    pub(super) stage: Stage,
+    pub(super) stage: FeedStage,
     /// Transactions found but not yet returned.
     pub(super) ready: VecDeque<ChangeTransaction>,
 }
 
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum FeedStage {
     /// The next step takes a snapshot.
     BeforeSnapshot,
     Snapshot(Box<SnapshotScan>),
@@ -80,10 +80,10 @@ pub(super) enum Stage {
         position: Lsn,
     },
     /// A job is running. If its future is dropped or fails, the feed ends.
-    Elsewhere,
+    Running,
 }
 
-impl Stage {
+impl FeedStage {
     /// The first stage of a feed that starts with the log.
     pub(super) fn before_log() -> Self {
         Self::BeforeLog { tables: None, attempts: 0 }
@@ -101,17 +101,19 @@ impl Feed {
                 *self.progress.lock() = transaction.token;
                 return Ok(transaction);
             }
-            self.stage = match std::mem::replace(&mut self.stage, Stage::Elsewhere) {
-                Stage::BeforeSnapshot => match self.take_snapshot().await {
+            self.stage = match std::mem::replace(&mut self.stage, FeedStage::Running) {
+                FeedStage::BeforeSnapshot => match self.take_snapshot().await {
                     Err(Error::Overloaded) => {
-                        self.stage = Stage::BeforeSnapshot;
+                        self.stage = FeedStage::BeforeSnapshot;
                         return Err(Error::Overloaded);
                     }
                     taken => taken?,
                 },
-                Stage::Snapshot(snapshot) => self.read_snapshot(snapshot).await?,
-                Stage::BeforeLog { tables, attempts } => self.begin_log(tables, attempts).await?,
-                Stage::Log { follower, token, more, position } => {
+                FeedStage::Snapshot(snapshot) => self.read_snapshot(snapshot).await?,
+                FeedStage::BeforeLog { tables, attempts } => {
+                    self.begin_log(tables, attempts).await?
+                }
+                FeedStage::Log { follower, token, more, position } => {
                     if token.is_some() {
                         *self.progress.lock() = token;
                     }
@@ -120,7 +122,7 @@ impl Feed {
                     }
                     self.follow(follower).await?
                 }
-                Stage::Elsewhere => unreachable!("a failed feed has ended"),
+                FeedStage::Running => unreachable!("a failed feed has ended"),
             };
         }
     }
@@ -128,11 +130,11 @@ impl Feed {
     /// Determines which tables exist, unless that is known. If a worker has no room for a
     /// transaction, another worker is tried a little later: the commits since the start of the feed
     /// must not be lost.
-    async fn begin_log(&self, tables: Option<KnownTables>, attempts: u32) -> Result<Stage> {
-        let (token, hold, wanted) = (self.token, self.hold.clone(), self.wanted.clone());
+    async fn begin_log(&self, tables: Option<KnownTables>, attempts: u32) -> Result<FeedStage> {
+        let (token, hold, selection) = (self.token, self.hold.clone(), self.selection.clone());
         let begin = async move || {
             let worker = WorkerTransactions::current();
-            let mut follower = Box::new(Follower::new(worker.engine(), token, hold, wanted));
+            let mut follower = Box::new(Follower::new(worker.engine(), token, hold, selection));
             match tables {
                 Some(tables) => follower.set_tables(tables),
                 None => match follower.find_tables().await {
@@ -146,41 +148,43 @@ impl Feed {
             Ok(Some(follower))
         };
         Ok(match self.on_worker(begin).await? {
-            Some(follower) => Stage::Log { follower, token: None, more: true, position: Lsn::ZERO },
-            None => Stage::BeforeLog { tables: None, attempts: attempts.saturating_add(1) },
+            Some(follower) => {
+                FeedStage::Log { follower, token: None, more: true, position: Lsn::ZERO }
+            }
+            None => FeedStage::BeforeLog { tables: None, attempts: attempts.saturating_add(1) },
         })
     }
 
-    async fn follow(&mut self, mut follower: Box<Follower>) -> Result<Stage> {
+    async fn follow(&mut self, mut follower: Box<Follower>) -> Result<FeedStage> {
         let follow = async move || {
             let found = follower.follow().await;
             found.map(|found| (found, follower))
         };
         let (found, follower) = self.on_worker(follow).await?;
-        let Found { transactions, token, position, more } = found;
+        let FollowResult { transactions, token, position, more } = found;
         // Everything found so far is in memory, so the log before it may be freed.
         self.hold.advance(token.resume);
         self.ready.extend(transactions);
-        Ok(Stage::Log { follower, token: Some(token), more, position })
+        Ok(FeedStage::Log { follower, token: Some(token), more, position })
     }
 
-    async fn take_snapshot(&mut self) -> Result<Stage> {
-        let begun = SnapshotScan::begin(&self.source.workers, &self.wanted).await;
+    async fn take_snapshot(&mut self) -> Result<FeedStage> {
+        let begun = SnapshotScan::begin(&self.source.workers, &self.selection).await;
         let scan = begun.map_err(|error| self.source.unless_ended(error))?;
         // The log is held from a point before the snapshot.
         self.token = self.token.given_before(scan.lsn());
-        Ok(Stage::Snapshot(Box::new(scan)))
+        Ok(FeedStage::Snapshot(Box::new(scan)))
     }
 
-    async fn read_snapshot(&mut self, mut scan: Box<SnapshotScan>) -> Result<Stage> {
+    async fn read_snapshot(&mut self, mut scan: Box<SnapshotScan>) -> Result<FeedStage> {
         let changes = scan.next().await.map_err(|error| self.source.unless_ended(error))?;
         let (commit_lsn, is_over) = (scan.lsn().0, scan.is_over());
         let token = is_over.then_some(self.token);
         self.ready.push_back(ChangeTransaction { commit_lsn, snapshot: true, changes, token });
         Ok(match is_over {
             // Drops the scan, which releases the snapshot after its last piece.
-            true => Stage::BeforeLog { tables: Some(scan.into_tables()), attempts: 0 },
-            false => Stage::Snapshot(scan),
+            true => FeedStage::BeforeLog { tables: Some(scan.into_tables()), attempts: 0 },
+            false => FeedStage::Snapshot(scan),
         })
     }
 

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::item::{Change, ChangeKind, ChangeTransaction};
-use super::parts::{OpenParts, Sample};
+use super::parts::{BoundSample, OpenParts};
+use super::table_selection::TableSelection;
 use super::tables::{CatalogRows, KnownTable, KnownTables, TableEvent};
 use super::token::{ChangeToken, TokenError, check_in_log};
-use super::wanted::Wanted;
 use crate::database::expiry::moment;
 use crate::database::run::read_on_worker;
 use crate::database::{ChangesError, Error, Result};
@@ -47,12 +47,12 @@ pub(super) struct Follower {
     first: bool,
     open: OpenParts,
     tables: KnownTables,
-    wanted: Wanted,
+    selection: TableSelection,
 }
 
 /// The result of following the log for a while.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct FollowResult {
     pub(super) transactions: Vec<ChangeTransaction>,
     /// The resume point of a feed that has returned all found transactions.
     pub(super) token: ChangeToken,
@@ -63,7 +63,7 @@ pub(super) struct Found {
 }
 
 /// A record of a transaction, kept until the transaction's changes to tables are known.
-struct Pending {
+struct PendingRecord {
     table: u32,
     kind: ChangeKind,
     key: Vec<u8>,
@@ -76,7 +76,7 @@ impl Follower {
         engine: &Engine,
         token: ChangeToken,
         hold: Arc<LogHold>,
-        wanted: Wanted,
+        selection: TableSelection,
     ) -> Self {
         let resume = token.resume;
         let store = engine.log.cold_store().expect("a held log has files");
@@ -90,7 +90,7 @@ impl Follower {
             first: true,
             open: OpenParts::new(resume),
             tables: KnownTables::default(),
-            wanted,
+            selection,
         }
     }
 
@@ -148,7 +148,7 @@ impl Follower {
     ///
     /// # Errors
     /// [`ChangesError::LogGone`](crate::ChangesError); errors of the log; an error if a catalog row does not decode.
-    pub(super) async fn follow(&mut self) -> Result<Found> {
+    pub(super) async fn follow(&mut self) -> Result<FollowResult> {
         let worker = WorkerTransactions::current();
         let engine = worker.engine();
         let (mut transactions, mut bytes, begin) = (Vec::new(), 0, self.position);
@@ -198,7 +198,7 @@ impl Follower {
         }
         self.parts.forget();
         let (position, more) = (self.position, self.position < engine.log.durable());
-        Ok(Found { transactions, token: self.token(), position, more })
+        Ok(FollowResult { transactions, token: self.token(), position, more })
     }
 
     /// Returns the resume point after all blocks read so far.
@@ -256,9 +256,9 @@ impl Follower {
             self.tables.apply(&event);
             changes.extend(self.event_change(event));
         }
-        for Pending { table, kind, key, stored } in records {
+        for PendingRecord { table, kind, key, stored } in records {
             let Some(known) = self.tables.get(table) else { continue };
-            if !self.wanted.has(known.id, &known.name) {
+            if !self.selection.has(known.id, &known.name) {
                 continue;
             }
             let (table, table_id) = (known.name.clone(), known.id);
@@ -279,12 +279,12 @@ impl Follower {
             TableEvent::Dropped(table) => (table, ChangeKind::TableDropped),
             TableEvent::Renamed(table, to) => (table, ChangeKind::TableRenamed { to }),
         };
-        let mut is_wanted = self.wanted.has(table.id, &table.name);
+        let mut is_selected = self.selection.has(table.id, &table.name);
         if let ChangeKind::TableRenamed { to } = &kind {
-            is_wanted |= self.wanted.has(table.id, to);
+            is_selected |= self.selection.has(table.id, to);
         }
         let KnownTable { id, name, .. } = table;
-        is_wanted.then(|| Change::of_table(name, id, kind))
+        is_selected.then(|| Change::of_table(name, id, kind))
     }
 
     /// Collects the catalog rows of a transaction, and its records of tables that may belong to the
@@ -293,7 +293,7 @@ impl Follower {
         &mut self,
         commit: &Block,
         parts: Option<(Lsn, Vec<(Lsn, Lsn)>)>,
-    ) -> Result<(CatalogRows, Vec<Pending>)> {
+    ) -> Result<(CatalogRows, Vec<PendingRecord>)> {
         let (mut rows, mut records) = (CatalogRows::default(), Vec::new());
         if let Some((first, parts)) = parts {
             if parts.first().is_none_or(|(start, _)| *start != first) {
@@ -322,7 +322,7 @@ impl Follower {
         &self,
         block: &Block,
         rows: &mut CatalogRows,
-        records: &mut Vec<Pending>,
+        records: &mut Vec<PendingRecord>,
     ) -> Result<()> {
         for (_, record) in block.records() {
             let RecordView { table, kind, key, value, .. } = record;
@@ -331,11 +331,11 @@ impl Follower {
                 continue;
             }
             // A table's row is logged before its creator's writes to the table.
-            let is_wanted = match self.tables.get(table.0) {
-                Some(known) => self.wanted.has(known.id, &known.name),
+            let is_selected = match self.tables.get(table.0) {
+                Some(known) => self.selection.has(known.id, &known.name),
                 None => rows.has_made(table.0),
             };
-            if is_wanted {
+            if is_selected {
                 let kind = match kind {
                     RecordKind::Insert => ChangeKind::Insert,
                     RecordKind::Update => ChangeKind::Update,
@@ -343,7 +343,7 @@ impl Follower {
                     RecordKind::Delete | RecordKind::DeleteByKey => ChangeKind::Delete,
                 };
                 let (key, stored) = (key.to_vec(), value.to_vec());
-                records.push(Pending { table: table.0, kind, key, stored });
+                records.push(PendingRecord { table: table.0, kind, key, stored });
             }
         }
         Ok(())
@@ -357,13 +357,13 @@ fn add_rows(block: &Block, rows: &mut CatalogRows) -> Result<()> {
 }
 
 /// Returns the current state of transactions that are being logged in parts.
-pub(super) fn sample(engine: &Engine) -> Sample {
+pub(super) fn sample(engine: &Engine) -> BoundSample {
     let mut tail = Lsn::ZERO;
     let bound = engine.checkpoints.replay_from(|| {
         tail = engine.log.tail();
         tail
     });
-    Sample { tail, bound }
+    BoundSample { tail, bound }
 }
 
 /// Splits a stored value into its expiry time and the user's value.

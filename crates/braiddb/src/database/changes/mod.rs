@@ -8,7 +8,7 @@
 //! | `parts` | the start of the log that is still needed |
 //! | `snapshot` | the records that a feed may start with |
 //! | `slots` | named positions that hold the log for absent feeds |
-//! | `item`, `token`, `wanted` | returned items, resume points, and the selection of tables |
+//! | `item`, `token`, `table_selection` | returned items, resume points, selected tables |
 
 mod feed;
 mod follow;
@@ -16,22 +16,22 @@ mod item;
 mod parts;
 mod slots;
 mod snapshot;
+mod table_selection;
 mod tables;
 mod token;
-mod wanted;
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use feed::{Feed, Progress, Source, Stage};
+use feed::{Feed, FeedStage, Progress, Source};
 use futures_core::Stream;
 pub use item::{Change, ChangeKind, ChangeTransaction};
 pub use slots::ChangeSlot;
 pub(super) use slots::Slots;
+pub use table_selection::FeedTable;
+use table_selection::TableSelection;
 pub use token::{ChangeToken, TokenError};
-pub use wanted::FeedTable;
-use wanted::Wanted;
 
 use super::Database;
 use super::error::{ChangesError, Error, Misuse, Result};
@@ -175,15 +175,15 @@ impl Database {
         let stage = match from {
             ChangesFrom::Snapshot => {
                 self.refuse_snapshots()?;
-                Stage::BeforeSnapshot
+                FeedStage::BeforeSnapshot
             }
-            _ => Stage::before_log(),
+            _ => FeedStage::before_log(),
         };
         Ok(Feed {
             source: Source::new(self),
             token,
             hold: Arc::new(hold),
-            wanted: Wanted::default(),
+            selection: TableSelection::default(),
             progress,
             stage,
             ready: Default::default(),
@@ -274,9 +274,9 @@ impl Changes {
         let mut tables = tables.into_iter().map(Into::into).peekable();
         if let FeedState::Begun(feed) = &mut self.source {
             if tables.peek().is_none() {
-                feed.wanted = Wanted::none();
+                feed.selection = TableSelection::none();
             }
-            tables.for_each(|table| feed.wanted.add(table));
+            tables.for_each(|table| feed.selection.add(table));
         }
         self
     }

@@ -18,13 +18,13 @@ pub(super) struct OpenParts {
     from: Lsn,
     /// Start and end of each part, by the first part of its transaction.
     open: BTreeMap<Lsn, Vec<(Lsn, Lsn)>>,
-    sample: Option<Sample>,
+    sample: Option<BoundSample>,
 }
 
 /// A sample at one moment: no transaction that commits at `tail` or later has a part before
 /// `bound`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sample {
+pub(super) struct BoundSample {
     pub(super) tail: Lsn,
     pub(super) bound: Lsn,
 }
@@ -56,7 +56,7 @@ impl OpenParts {
 
     /// Forgets parts that will never commit. `position` is the end of the followed log. Takes a
     /// `sample` if parts are open and none is pending.
-    pub(super) fn settle(&mut self, position: Lsn, sample: impl FnOnce() -> Sample) {
+    pub(super) fn settle(&mut self, position: Lsn, sample: impl FnOnce() -> BoundSample) {
         self.forget_over(position);
         if self.sample.is_none() && !self.open.is_empty() {
             self.sample = Some(sample());
@@ -66,7 +66,9 @@ impl OpenParts {
     }
 
     fn forget_over(&mut self, position: Lsn) {
-        if let Some(Sample { bound, .. }) = self.sample.take_if(|sample| position >= sample.tail) {
+        if let Some(BoundSample { bound, .. }) =
+            self.sample.take_if(|sample| position >= sample.tail)
+        {
             self.open = self.open.split_off(&bound);
         }
     }
@@ -93,15 +95,15 @@ mod tests {
         assert_eq!(open.meet_commit(Lsn(30)), []);
         assert_eq!(open.needed_from(Lsn(100)), Lsn(60));
         // Only the transaction at 80 may commit at 120 or later; the one at 60 commits before.
-        open.settle(Lsn(100), || Sample { tail: Lsn(120), bound: Lsn(80) });
+        open.settle(Lsn(100), || BoundSample { tail: Lsn(120), bound: Lsn(80) });
         open.settle(Lsn(112), || panic!("asked already"));
         assert_eq!(open.needed_from(Lsn(112)), Lsn(60));
-        open.settle(Lsn(120), || Sample { tail: Lsn(130), bound: Lsn(130) });
+        open.settle(Lsn(120), || BoundSample { tail: Lsn(130), bound: Lsn(130) });
         assert_eq!(open.needed_from(Lsn(120)), Lsn(80));
         open.settle(Lsn(136), || panic!("nothing is open any more"));
         // At the end of the log the sample takes effect immediately.
         open.meet_part(Lsn(140), part(140));
-        open.settle(Lsn(148), || Sample { tail: Lsn(148), bound: Lsn(148) });
+        open.settle(Lsn(148), || BoundSample { tail: Lsn(148), bound: Lsn(148) });
         assert_eq!(open.needed_from(Lsn(148)), Lsn(148));
         assert_eq!(open.needed_from(Lsn(136)), Lsn(136));
     }

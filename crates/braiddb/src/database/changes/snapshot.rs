@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 
 use super::item::{Change, ChangeKind};
+use super::table_selection::TableSelection;
 use super::tables::{KnownTable, KnownTables};
-use super::wanted::Wanted;
 use crate::database::expiry::moment;
 use crate::database::workers::Workers;
 use crate::database::{Error, InteractiveTransaction, Result, Transaction};
@@ -33,14 +33,14 @@ pub(super) struct SnapshotScan {
 }
 
 /// Some records of a table, and the last key if more may follow.
-type Some = (Vec<Change>, Option<KeyBuffer>);
+type SnapshotPage = (Vec<Change>, Option<KeyBuffer>);
 
 impl SnapshotScan {
     /// Takes a snapshot.
     ///
     /// # Errors
     /// As [`Database::snapshot`](crate::Database::snapshot).
-    pub(super) async fn begin(workers: &Workers, wanted: &Wanted) -> Result<Self> {
+    pub(super) async fn begin(workers: &Workers, selection: &TableSelection) -> Result<Self> {
         let (transaction, lsn) = workers.begin_unlimited().await?;
         let tables = async move |tx: &Transaction| {
             // With every durability setting, the feed returns only changes that survive a crash.
@@ -48,8 +48,8 @@ impl SnapshotScan {
             sched::upkeep(tx.tables()).await
         };
         let tables = transaction.step(tables).await?;
-        let wants = |table: &KnownTable| wanted.has(table.id, &table.name);
-        let left = tables.iter().map(KnownTable::from).filter(wants).collect();
+        let is_selected = |table: &KnownTable| selection.has(table.id, &table.name);
+        let left = tables.iter().map(KnownTable::from).filter(is_selected).collect();
         let tables = KnownTables::new(&tables);
         Ok(Self { transaction, lsn, tables, left, last: None, begun: false })
     }
@@ -72,10 +72,10 @@ impl SnapshotScan {
             Some(_) => Vec::new(),
         };
         let after = self.last.take();
-        let step = async move |tx: &Transaction| match read_some(tx, &table, after.clone()).await {
+        let step = async move |tx: &Transaction| match read_page(tx, &table, after.clone()).await {
             // The engine sheds reads under overload. This read replaces many others and must not
             // restart, so it retries as upkeep.
-            Err(Error::Overloaded) => sched::upkeep(read_some(tx, &table, after)).await,
+            Err(Error::Overloaded) => sched::upkeep(read_page(tx, &table, after)).await,
             read => read,
         };
         let (some, last) = self.transaction.step(step).await?;
@@ -100,7 +100,11 @@ impl SnapshotScan {
 
 /// Reads some records of a table after a key. If more records follow, the result contains at least
 /// one.
-async fn read_some(tx: &Transaction, table: &KnownTable, after: Option<KeyBuffer>) -> Result<Some> {
+async fn read_page(
+    tx: &Transaction,
+    table: &KnownTable,
+    after: Option<KeyBuffer>,
+) -> Result<SnapshotPage> {
     let records = tx.engine().table(TableId(table.id));
     let now = tx.core().time_for(&records);
     let low = after.map_or(Bound::Unbounded, Bound::Excluded);

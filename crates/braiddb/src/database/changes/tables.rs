@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::database::catalog::{Row, TableDescription, is_reserved};
+use crate::database::catalog::{CatalogEntry, TableDescription, is_reserved};
 use crate::database::drop::DroppedTable;
 use crate::log::RecordKind;
 use crate::types::DecodeError;
@@ -73,13 +73,15 @@ impl CatalogRows {
             }
             return Ok(());
         }
-        match Row::decode(key, value)? {
+        match CatalogEntry::decode(key, value)? {
             // An update changes only the types.
-            Row::Table(table) if kind == RecordKind::Insert && !is_reserved(&table.name) => {
+            CatalogEntry::Table(table)
+                if kind == RecordKind::Insert && !is_reserved(&table.name) =>
+            {
                 self.inserted.push(KnownTable::from(&table));
             }
-            Row::DroppedTable(table) => self.dropped.push(table),
-            Row::Table(_) | Row::Index(_) => {}
+            CatalogEntry::DroppedTable(table) => self.dropped.push(table),
+            CatalogEntry::Table(_) | CatalogEntry::Index(_) => {}
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::row::{IndexDescription, IndexStage, row_bounds, row_key};
 use super::{Index, IndexKeys, IndexOptions, IndexProgress, erase};
-use crate::database::catalog::{Row, check_name, type_name};
+use crate::database::catalog::{CatalogEntry, check_name, type_name};
 use crate::database::error::{BusyWith, Error, IndexError, Misuse, Result};
 use crate::database::table::Table;
 use crate::database::transaction::Transaction;
@@ -360,8 +360,8 @@ impl Transaction {
     pub(in crate::database) async fn index_rows(&self) -> Result<Vec<IndexDescription>> {
         let (low, high) = row_bounds();
         let rows = self.catalog_rows(low, high).await?.into_iter().filter_map(|row| match row {
-            Row::Index(index) => Some(index),
-            Row::Table(_) | Row::DroppedTable(_) => None,
+            CatalogEntry::Index(index) => Some(index),
+            CatalogEntry::Table(_) | CatalogEntry::DroppedTable(_) => None,
         });
         Ok(rows.collect())
     }

@@ -5,17 +5,17 @@ use crate::database::Table;
 /// A table selected for a feed. A name selects the table that has this name at the time of a
 /// commit. A handle selects its table under any name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct FeedTable(Kind);
+pub struct FeedTable(TableSelector);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+enum TableSelector {
     Name(String),
-    Number(u32),
+    Id(u32),
 }
 
 impl From<&str> for FeedTable {
     fn from(name: &str) -> Self {
-        Self(Kind::Name(name.to_owned()))
+        Self(TableSelector::Name(name.to_owned()))
     }
 }
 
@@ -27,27 +27,27 @@ impl From<&&str> for FeedTable {
 
 impl From<String> for FeedTable {
     fn from(name: String) -> Self {
-        Self(Kind::Name(name))
+        Self(TableSelector::Name(name))
     }
 }
 
 impl From<&String> for FeedTable {
     fn from(name: &String) -> Self {
-        Self(Kind::Name(name.clone()))
+        Self(TableSelector::Name(name.clone()))
     }
 }
 
 impl<K: ?Sized, V: ?Sized> From<&Table<K, V>> for FeedTable {
     fn from(table: &Table<K, V>) -> Self {
-        Self(Kind::Number(table.core.id.0))
+        Self(TableSelector::Id(table.core.id.0))
     }
 }
 
 /// The tables of a feed.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wanted(Option<Vec<FeedTable>>);
+pub(super) struct TableSelection(Option<Vec<FeedTable>>);
 
-impl Wanted {
+impl TableSelection {
     /// Selects no table.
     pub(super) fn none() -> Self {
         Self(Some(Vec::new()))
@@ -60,9 +60,9 @@ impl Wanted {
     /// Returns whether a table is selected. Without a selection, all tables are.
     pub(super) fn has(&self, id: u32, name: &str) -> bool {
         let is = |table: &FeedTable| match &table.0 {
-            Kind::Name(wanted) => wanted == name,
-            Kind::Number(wanted) => *wanted == id,
+            TableSelector::Name(selected) => selected == name,
+            TableSelector::Id(selected) => *selected == id,
         };
-        self.0.as_ref().is_none_or(|wanted| wanted.iter().any(is))
+        self.0.as_ref().is_none_or(|selected| selected.iter().any(is))
     }
 }
