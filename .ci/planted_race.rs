@@ -1,6 +1,6 @@
-//! Data races made on purpose. The sanitizers' stage must report each of them, or it could not fail; and
-//! nothing where there is none (`ordered`). Called with a name, the program makes one; without, it lists
-//! them.
+//! Data races made on purpose. The sanitizers' stage must report each of them, or it could not fail. It
+//! must report nothing for the program without a race (`ordered`). Called with a name, the program makes one
+//! race; without, it lists them.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};

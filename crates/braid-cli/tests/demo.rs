@@ -70,7 +70,7 @@ fn an_interrupted_demo_removes_its_database() {
                 .stderr(Stdio::piped())
                 .spawn()
                 .unwrap();
-            // The database is in a directory of its own.
+            // The database is in a subdirectory.
             while !has_entry(parent.path(), 1) {
                 std::thread::sleep(Duration::from_millis(10));
             }

@@ -28,8 +28,8 @@ pub enum KeyType {
     /// A type of the program that looks like an encoded tuple by its name. Keys that do not decode
     /// as this tuple are shown as bytes.
     Struct(Vec<KeyType>),
-    /// An opaque type of the program, shown as bytes: a whole key, or a part of a tuple whose end
-    /// can be determined.
+    /// An opaque type of the program, shown as bytes: a whole key, or a part of a tuple with a
+    /// detectable end.
     Own(String),
 }
 

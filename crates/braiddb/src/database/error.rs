@@ -145,8 +145,8 @@ pub enum Error {
 
     /// A file or a page is damaged: its bytes are not those that were written.
     ///
-    /// Written: nothing. Remedy: open the database again if the message says so, otherwise restore
-    /// the file or the database from a backup.
+    /// Written: nothing. Remedy: open the database again if the message asks for it, otherwise
+    /// restore the file or the database from a backup.
     #[error(transparent)]
     Corrupt(Arc<LogError>),
     /// Stored bytes are not an encoding of the table's key or value type.
@@ -213,8 +213,8 @@ pub enum Error {
     /// Written: nothing. Remedy: open the database again.
     #[error("the database is closed; open it again")]
     Closed,
-    /// The engine stopped because one of its own invariants does not hold. It neither commits nor
-    /// reads anymore.
+    /// The engine stopped because one of its internal invariants does not hold. It neither commits
+    /// nor reads anymore.
     ///
     /// Written: every acknowledged transaction, as after a crash; a transaction whose commit was
     /// pending may be durable too. Remedy: open the database again, which recovers it, and report

@@ -34,8 +34,8 @@ impl Drop for RestoredCaller<'_> {
     }
 }
 
-/// Polls the work of a task for its caller, to which [`unless_caller_gone`] then refers. Whoever
-/// calls this drops the work if the caller is gone.
+/// Polls the work of a task for its caller, to which [`unless_caller_gone`] then refers. If the
+/// caller is gone, the code around this poll drops the work.
 pub(crate) fn poll_for<R>(caller: &(dyn Caller + 'static), poll: impl FnOnce() -> R) -> R {
     local(|local| {
         // Restored before `caller` ends, also by a panic.

@@ -1,8 +1,8 @@
 //! Self-tuning of the hot width: hill climbing on measured throughput.
 //!
 //! In a steady state the width rests. From time to time a probe compares it with a neighbour, or
-//! with no interleaving: it measures the chosen width, the other, and the chosen one again, each
-//! for a window, so that a drift of the machine's speed is not mistaken for a difference of widths.
+//! with no interleaving. It measures the chosen width, the other, and the chosen one again, each
+//! for a window. So a drift of the machine's speed is not mistaken for a difference of widths.
 //! The probe repeats this until one of them has been better often enough. A better width is adopted
 //! immediately and probed from again. While no better width is found, probes become rarer.
 

@@ -223,8 +223,8 @@ fn several_threads_may_close_at_the_same_time() {
                     let (db, directory) = (db.clone(), directory.path().to_owned());
                     std::thread::spawn(move || {
                         db.close().unwrap();
-                        // The lock is free for every caller whose call has returned. The test takes
-                        // it shared, because other threads test it too.
+                        // The lock is free once any call has returned. The test takes it
+                        // shared, because other threads test it too.
                         let lock = std::fs::File::open(directory.join("LOCK")).unwrap();
                         lock.try_lock_shared().is_ok()
                     })

@@ -13,7 +13,7 @@ use pollster::block_on;
 const LIMIT_SECONDS: u64 = 300;
 
 const MIB: u64 = 1 << 20;
-/// Leaves a few MiB for records besides the log's ring.
+/// The log's ring, and a few MiB for records.
 const BUDGET: u64 = 64 * MIB + 8 * MIB;
 const RECORDS: u64 = 20_000;
 const VALUE_BYTES: usize = 1000;

@@ -20,7 +20,7 @@ fn options() -> Options {
         .tuning(Tuning::default().log_segment_bytes(4 * MIB).log_ring_bytes(64 << 20))
 }
 
-/// Returns the bytes of memory that a budget limits, besides the log's ring.
+/// Returns the bytes of memory that a budget limits, without the log's ring.
 fn in_use(db: &Database) -> u64 {
     let memory = db.stats().memory;
     memory.versions
@@ -48,7 +48,7 @@ fn fill(db: &Database, table: &Table<u64, [u8]>, records: u64, round: u64) {
     [run(0), run(1)].into_iter().for_each(|run| run.wait().unwrap());
 }
 
-/// Waits until the memory in use is within the budget besides the ring; the time limit of the test
+/// Waits until the memory in use is within the budget without the ring; the time limit of the test
 /// bounds the wait.
 fn wait_until_within(db: &Database, budget: u64) {
     while in_use(db) > budget - RING {

@@ -1,4 +1,4 @@
-//! Checks names: no two types of the crate share a name, and constants say which limit they are.
+//! Checks names: no two types of the crate share a name, and constants name their kind of limit.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

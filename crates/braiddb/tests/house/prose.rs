@@ -219,7 +219,7 @@ fn tokens(sentence: &str) -> Vec<String> {
     tokens
 }
 
-/// What should change in a sentence.
+/// Returns the changes that a sentence needs.
 fn remedies(sentence: &str) -> Vec<&'static str> {
     let tokens = tokens(sentence);
     let lower: Vec<String> = tokens.iter().map(|token| token.to_lowercase()).collect();
@@ -239,7 +239,7 @@ fn remedies(sentence: &str) -> Vec<&'static str> {
     found
 }
 
-/// Whether tokens begin with a phrase.
+/// Returns true if tokens begin with a phrase.
 fn begins(tokens: &[String], phrase: &str) -> bool {
     if phrase.is_empty() {
         return true;

@@ -1,6 +1,6 @@
 //! Panics and errors in user code of indexes and partial reads: extractors, key decoders, progress
-//! callbacks, and destructors of captured values. Each becomes the error of its own call, that call
-//! has no effect, and all other work continues.
+//! callbacks, and destructors of captured values. Each becomes the error of one call, that call has
+//! no effect, and all other work continues.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

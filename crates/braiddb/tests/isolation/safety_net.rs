@@ -37,7 +37,7 @@ fn commits(tx: InteractiveTransaction) -> bool {
     }
 }
 
-/// A transaction whose read has changed may precede the one that changed it.
+/// A transaction whose read has changed may precede the writer of the change.
 #[test]
 fn a_changed_read_may_still_be_serializable() {
     with_limit(60, |_| {
@@ -57,9 +57,9 @@ fn a_changed_read_may_still_be_serializable() {
     });
 }
 
-/// `last` precedes `second`, whose write it did not see, and therefore also `first`, which `second`
-/// precedes. But `last` saw the write of `first`. It fails although it only reads, and only because
-/// `second` passes on its successors.
+/// `last` precedes `second`, because it did not see the write of `second`. Therefore it also
+/// precedes `first`, because `second` does. But `last` saw the write of `first`. It fails although
+/// it only reads, and only because `second` passes on its successors.
 #[test]
 fn the_successor_bound_of_a_commit_is_passed_on() {
     with_limit(60, |_| {

@@ -12,7 +12,7 @@ use pollster::block_on;
 const LIMIT_SECONDS: u64 = 240;
 const RECORDS: u64 = 500;
 
-/// Opens the database. It writes no checkpoint by itself.
+/// Opens the database without automatic checkpoints.
 fn open(directory: &Path, read_only: bool) -> Database {
     let options = Options::default().workers(2).read_only(read_only);
     let options =

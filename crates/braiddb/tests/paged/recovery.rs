@@ -231,8 +231,8 @@ fn a_checkpoint_has_paged_tables_and_frees_the_log() {
     });
 }
 
-/// Automatic checkpoints during transactions keep the log of a paged table small. Those of a large
-/// table wait until as much log was written.
+/// Automatic checkpoints during transactions keep the log of a paged table small. A checkpoint of
+/// a large table waits until as much log was written.
 #[test]
 #[ignore = "slow: the gate runs it"]
 fn checkpoints_of_paged_tables_are_automatic() {

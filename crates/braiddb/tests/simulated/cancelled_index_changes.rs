@@ -156,7 +156,7 @@ fn a_cancelled_index_drop_continues() {
 }
 
 /// After a crash at any disk operation, the next opening continues an interrupted drop. It keeps
-/// the row of a new index with the same name that is created meanwhile.
+/// the row of a new index with the same name that is created during the drop.
 #[test]
 fn an_index_that_is_created_again_outlives_the_deletion_of_the_old_one() {
     with_limit(LIMIT_SECONDS, |_| {

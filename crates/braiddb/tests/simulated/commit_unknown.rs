@@ -123,7 +123,7 @@ fn run(seed: u64, failing: u64, seen: &mut Seen) -> u64 {
     let failed = told.iter().any(|(_, result)| result.as_ref().is_err_and(fails_the_log));
     assert_eq!(closed.is_err(), failed, "{closed:?} {told:?}");
     drop((table, db));
-    // Checks the disk as it was left, and as a crash after the last request would leave it.
+    // Checks the disk without a crash, and after a crash at the last request.
     for disk in &[disk.copy(seed), crashed] {
         check(&told, &contents(disk, seed), seen);
     }

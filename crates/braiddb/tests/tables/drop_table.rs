@@ -282,7 +282,7 @@ fn a_cleared_table_is_empty_and_usable() {
         let table: Numbers = block_on(db.create_table("numbers")).unwrap();
         assert_eq!(block_on(db.clear(&table)).unwrap(), 0);
         let index = halves(&db, &table);
-        // As many as one deletion transaction deletes, and more.
+        // One deletion transaction deletes 1024 records.
         for records in [1, 1023, 1024, 1025, RECORDS] {
             fill(&db, &table, records);
             assert_eq!(block_on(db.clear(&table)).unwrap(), records);

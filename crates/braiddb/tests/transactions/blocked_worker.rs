@@ -21,8 +21,8 @@ fn open(workers: usize) -> (Database, Table<u64, u64>) {
     (db, table)
 }
 
-/// Blocks the threads of this number of workers, runs `meanwhile`, and releases them.
-fn with_blocked(db: &Database, workers: usize, meanwhile: impl FnOnce()) {
+/// Blocks the threads of this number of workers, runs `body`, and releases them.
+fn with_blocked(db: &Database, workers: usize, body: impl FnOnce()) {
     let all_blocked = Arc::new(Barrier::new(workers + 1));
     let blocked: Vec<_> = (0..workers)
         .map(|_| {
@@ -40,7 +40,7 @@ fn with_blocked(db: &Database, workers: usize, meanwhile: impl FnOnce()) {
         })
         .collect();
     all_blocked.wait();
-    meanwhile();
+    body();
     for (go_on, thread) in blocked {
         drop(go_on);
         thread.join().unwrap().unwrap();

@@ -291,7 +291,7 @@ fn error_types_of_closures_are_inferred() {
     });
 }
 
-/// Opens a database with almost no memory besides the log's ring.
+/// Opens a database with almost no memory except the log's ring.
 fn cold(directory: &std::path::Path) -> Database {
     let options = Options::default()
         .workers(2)

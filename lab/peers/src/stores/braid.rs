@@ -33,8 +33,8 @@ impl Braid {
             .memory_budget(setup.budget.map(budget))
             .tuning(Tuning::default().pin(setup.pin));
         if setup.budget.is_some() {
-            // As many concurrent transactions as the peers have clients; each holds copies of the
-            // records it read.
+            // The peers' number of clients also limits the concurrent transactions, because each
+            // holds copies of the records that it read.
             let waiting = setup.clients.div_ceil(setup.workers);
             options = options.tune(|tuning| tuning.log_ring_bytes(SMALL_RING).cold_width(waiting));
         }

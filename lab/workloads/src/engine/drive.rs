@@ -25,7 +25,7 @@ pub const CERTIFICATION: &str = "certification";
 pub trait Procedure: Clone + Send + 'static {
     /// The inputs of one transaction.
     type Input: 'static;
-    /// The kinds of transactions, if there are several.
+    /// The names of the kinds of transactions.
     const KINDS: &'static [&'static str] = &["all"];
     /// Draws the next transaction's inputs.
     fn draw(&mut self) -> Self::Input;

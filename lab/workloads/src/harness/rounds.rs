@@ -128,7 +128,7 @@ pub struct Measured {
     pub conflicts: u64,
     /// Latency over all rounds.
     pub latency: Option<LatencySummary>,
-    /// The results by kind, if there are several.
+    /// The results by kind, for workloads with several kinds.
     pub kinds: Vec<MeasuredKind>,
     /// Failed attempts by cause.
     pub aborts: Vec<AbortCount>,

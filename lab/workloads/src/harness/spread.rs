@@ -14,7 +14,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Returns the spread of the finite `values`, or `None` if there are none.
+    /// Returns the spread of the finite `values`, or `None` without any.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);

@@ -153,8 +153,8 @@ fn latencies(measured: &[Measured]) -> Table {
     table
 }
 
-/// Returns a table of each kind of transaction of each subject: number, conflicts, latency and, if
-/// there were any, unsuccessful transactions.
+/// Returns a table of each kind of transaction of each subject: number, conflicts, latency, and the
+/// number of unsuccessful transactions unless it is 0.
 fn kinds(measured: &[Measured]) -> Table {
     let summaries = measured.iter().flat_map(|subject| &subject.kinds);
     let names = summaries.filter_map(|kind| kind.latency.as_ref()).next();

@@ -72,8 +72,8 @@ impl Search {
     }
 }
 
-/// The bugs of these names, or all if there is no name, each with whether schedules find it (crashes find
-/// the others).
+/// Returns the bugs of these names, or all bugs without a name. The flag of a bug is true if
+/// schedules find it, and false if crashes do.
 fn chosen(names: &[String]) -> Result<Vec<(Bug, bool)>> {
     let crashes = Bug::DURABILITY.into_iter().chain(Bug::ANSWERS).chain(Bug::PAGES);
     let scheduled = Bug::CERTIFICATION.into_iter().chain(Bug::INDEXES).chain(Bug::CONCURRENCY);

@@ -78,7 +78,7 @@ impl Ledger {
         self.acknowledged.iter().sum()
     }
 
-    /// Records a line `writer number`. A kill may cut a line short. Such a line has no line end,
+    /// Records a line `writer number`. A kill may cut a line short. The cut line has no line end,
     /// and its shorter number belongs to an older acknowledged transaction, so it does no harm.
     pub(super) fn acknowledge(&mut self, line: &str) -> Result<()> {
         let Some((writer, number)) = line.split_once(' ') else { return Ok(()) };

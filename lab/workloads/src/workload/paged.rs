@@ -32,7 +32,7 @@ const FIO_DEPTH: usize = 64;
 /// the table.
 const TIMES: u64 = 4;
 const PART: u64 = 8;
-/// The log's ring in a small budget, and the part of the rest that is kept free besides pages, in
+/// The log's ring in a small budget, and the part of the rest that pages must not use, in
 /// sixteenths.
 const RING_BYTES: u64 = 32 << 20;
 const KEPT_FREE: u64 = 16;

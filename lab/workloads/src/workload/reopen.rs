@@ -135,7 +135,7 @@ impl Closed {
         Ok(closed)
     }
 
-    /// Makes as many updates as there are records; the open replays them with less memory.
+    /// Updates once per record on average; the open replays the updates with less memory.
     fn update(&mut self, bed: &Bed, settings: &Settings) -> Result<(), Error> {
         let make = |worker| Updates::<OPERATIONS>(Points::on(bed, settings.seed + worker as u64));
         let effort = Effort::Transactions(self.records / OPERATIONS as u64);

@@ -34,8 +34,8 @@ impl Default for Stage {
 }
 
 impl Stage {
-    /// Returns the usual subjects: the engine braided, on one worker and (if there are several) on
-    /// all workers, and sequential.
+    /// Returns the usual subjects: the engine braided on one worker, on all workers if the machine
+    /// has several, and sequential.
     pub(crate) fn usual_subjects<P, M>(
         &mut self,
         settings: &Settings,

@@ -112,7 +112,7 @@ impl InteractiveTransaction {
         self.write(EncodedWrite::update(table, key, value)).await.map(drop)
     }
 
-    /// Deletes a record; `false` if there was none. See [`Transaction::delete`].
+    /// Deletes a record; `false` if it did not exist. See [`Transaction::delete`].
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

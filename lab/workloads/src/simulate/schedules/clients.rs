@@ -40,7 +40,7 @@ pub(super) enum Mix {
 /// One transaction in `BLOCKING` blocks its worker's thread for this number of microseconds. This
 /// is longer than the delay until other workers take over the transactions sent to that worker.
 const BLOCKING: u64 = 16;
-/// One transaction in `BULK` is a bulk operation, if there are paged tables.
+/// One transaction in `BULK` is a bulk operation, in databases with paged tables.
 const BULK: u64 = 4;
 const BLOCKED: u64 = 30_000;
 

@@ -203,7 +203,7 @@ fn larger_than_memory(run: &mut Run<'_>) -> Result<Vec<Report>, Error> {
     let pages = bed.database.stats().memory.pages;
     pollster::block_on(bed.database.checkpoint())?;
     bed.close()?;
-    // 16 GB for 12 GB in the paper; plus the log's ring and other memory besides pages.
+    // 16 GB for 12 GB in the paper; plus the log's ring and other memory that holds no pages.
     let budget = (pages / 3 * 4 + (64 << 20)).max(160 << 20);
     let database = Database::open(&path, opening.options().memory_budget(Some(budget)))?;
     let bed = TpccBed::over(database, cardinalities, settings.seed)?;

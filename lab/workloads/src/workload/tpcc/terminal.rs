@@ -120,7 +120,7 @@ impl Home {
         random.warehouse(self.least, self.most)
     }
 
-    /// Returns any warehouse except `own`, if there are others.
+    /// Returns any warehouse except `own`, or `own` if it is the only one.
     pub(super) fn another(self, own: u16, random: &mut Random) -> u16 {
         if self.warehouses == 1 {
             return own;
