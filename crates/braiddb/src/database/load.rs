@@ -73,18 +73,18 @@ impl<K: Key + ?Sized, V: Value + ?Sized> StagedTable<K, V> {
         ValueOf: Borrow<V::Input>,
     {
         refuse_on_worker()?;
-        let mut loading = Loading::new(self.database(), self.table().encoded());
-        let mut loaded = loading.take_all::<K, V, _, _, _>(rows, &mut progress).await;
-        while loaded.is_ok() && !loading.submitted.is_empty() {
-            loaded = loading.wait_for_oldest(&mut progress).await;
+        let mut load = LoadInProgress::new(self.database(), self.table().encoded());
+        let mut loaded = load.take_all::<K, V, _, _, _>(rows, &mut progress).await;
+        while loaded.is_ok() && !load.submitted.is_empty() {
+            loaded = load.wait_for_oldest(&mut progress).await;
         }
         if loaded.is_err() {
             // All batches must end before this returns. The first error is reported.
-            for batch in loading.submitted {
+            for batch in load.submitted {
                 _ = batch.done.await;
             }
         }
-        loaded.map(|()| loading.durable)
+        loaded.map(|()| load.durable)
     }
 }
 
@@ -126,7 +126,7 @@ struct SubmittedBatch {
 }
 
 /// The batches of one load.
-struct Loading<'d> {
+struct LoadInProgress<'d> {
     db: &'d Database,
     table: Table<[u8], [u8]>,
     workers: usize,
@@ -141,7 +141,7 @@ struct Loading<'d> {
     durable: u64,
 }
 
-impl<'d> Loading<'d> {
+impl<'d> LoadInProgress<'d> {
     fn new(db: &'d Database, table: Table<[u8], [u8]>) -> Self {
         let (workers, batch) = (db.shared.engine.workers(), LoadBatch::default());
         let submitted = VecDeque::new();

@@ -25,16 +25,16 @@ impl Database {
     /// # Ok::<_, Error>(())
     /// ```
     pub fn record_metrics(&self, database: &str) {
-        Recording { database }.stats(&self.stats());
+        MetricsRecorder { database }.stats(&self.stats());
     }
 }
 
 /// Records the figures of one database.
-struct Recording<'d> {
+struct MetricsRecorder<'d> {
     database: &'d str,
 }
 
-impl Recording<'_> {
+impl MetricsRecorder<'_> {
     /// Every figure is named here and below, so a new figure without a metric does not compile.
     fn stats(&self, stats: &Stats) {
         let Stats {

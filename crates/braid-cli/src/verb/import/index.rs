@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn short_keys_take_fewer_bytes() {
+    fn short_index_keys_use_fewer_bytes() {
         let bytes = |key| of_keys(&[key, key]).bytes;
         assert_eq!((bytes("8 bytes!"), bytes("9 bytes!!")), (2 * 26, 2 * (26 + 25)));
     }

@@ -26,12 +26,12 @@ pub(super) type Progress = Arc<Mutex<Option<ChangeToken>>>;
 /// The database handle of a feed. It never keeps the database open: dropping the last user handle
 /// closes the database, and a poll of the feed never does.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct FeedDatabase {
     workers: Workers,
     watch: Arc<LogWatch>,
 }
 
-impl Source {
+impl FeedDatabase {
     pub(super) fn new(db: &Database) -> Self {
         Self { workers: db.shared.workers.clone(), watch: db.shared.engine.watch.clone() }
     }
@@ -49,7 +49,7 @@ impl Source {
 /// A feed that has started.
 #[derive(Debug)]
 pub(super) struct Feed {
-    pub(super) source: Source,
+    pub(super) database: FeedDatabase,
     pub(super) token: ChangeToken,
     pub(super) hold: Arc<LogHold>,
     pub(super) selection: TableSelection,
@@ -118,7 +118,7 @@ impl Feed {
                         *self.progress.lock() = token;
                     }
                     if !more {
-                        self.source.watch.beyond(position).await;
+                        self.database.watch.beyond(position).await;
                     }
                     self.follow(follower).await?
                 }
@@ -169,15 +169,15 @@ impl Feed {
     }
 
     async fn take_snapshot(&mut self) -> Result<FeedStage> {
-        let begun = SnapshotScan::begin(&self.source.workers, &self.selection).await;
-        let scan = begun.map_err(|error| self.source.unless_ended(error))?;
+        let begun = SnapshotScan::begin(&self.database.workers, &self.selection).await;
+        let scan = begun.map_err(|error| self.database.unless_ended(error))?;
         // The log is held from a point before the snapshot.
         self.token = self.token.given_before(scan.lsn());
         Ok(FeedStage::Snapshot(Box::new(scan)))
     }
 
     async fn read_snapshot(&mut self, mut scan: Box<SnapshotScan>) -> Result<FeedStage> {
-        let changes = scan.next().await.map_err(|error| self.source.unless_ended(error))?;
+        let changes = scan.next().await.map_err(|error| self.database.unless_ended(error))?;
         let (commit_lsn, is_over) = (scan.lsn().0, scan.is_over());
         let token = is_over.then_some(self.token);
         self.ready.push_back(ChangeTransaction { commit_lsn, snapshot: true, changes, token });
@@ -194,7 +194,7 @@ impl Feed {
         T: Send + 'static,
         F: Future<Output = Result<T>> + 'static,
     {
-        let workers = &self.source.workers;
+        let workers = &self.database.workers;
         workers.start(job)?.await.map_err(|_| workers.ended())?
     }
 }

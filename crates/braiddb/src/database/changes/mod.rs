@@ -24,7 +24,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use feed::{Feed, FeedStage, Progress, Source};
+use feed::{Feed, FeedDatabase, FeedStage, Progress};
 use futures_core::Stream;
 pub use item::{Change, ChangeKind, ChangeTransaction};
 pub use slots::ChangeSlot;
@@ -180,7 +180,7 @@ impl Database {
             _ => FeedStage::before_log(),
         };
         Ok(Feed {
-            source: Source::new(self),
+            database: FeedDatabase::new(self),
             token,
             hold: Arc::new(hold),
             selection: TableSelection::default(),
