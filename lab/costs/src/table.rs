@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_table_is_told() {
+    fn costs_outside_the_table_are_reported() {
         let table = parse(&format!("{HEAD}{}", text(&costs(1000.0, 20.0)))).unwrap();
         assert_eq!(table, costs(1000.0, 20.0));
         assert!(differences(&table, &costs(1049.0, 24.0)).is_empty());

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn stores_give_the_answers_of_the_model() {
+    fn stores_answer_as_the_model() {
         for synced in [false, true] {
             let directory = tempfile::tempdir().unwrap();
             let calls = if synced { 60 } else { 600 };

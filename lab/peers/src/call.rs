@@ -200,7 +200,7 @@ mod tests {
     use crate::answer::{Answer, increment};
 
     #[test]
-    fn draws_by_shares_and_answers_what_was_loaded() {
+    fn calls_are_drawn_by_their_shares_and_find_loaded_records() {
         let work = Work::Points { records: 3, read_percent: 95 };
         let mut calls = Calls::new(work, 100, 1);
         let reads = (0..10_000).filter(|_| calls.draw().kind() == 0).count();

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_weighed_and_forgotten() {
+    fn file_sizes_are_measured_and_cached_pages_dropped() {
         let directory = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         let inner = directory.path().join("inner");
         std::fs::create_dir(&inner).unwrap();

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_serial_history_fits() {
+    fn a_serial_history_is_accepted() {
         let (low, high, reverse, limit) = (0, 9, true, 1);
         let scanned = Answer::Scanned { low, high, reverse, limit, records: vec![(2, 20)] };
         let rolled_back = [Answer::Saved, Answer::Deleted(2, true), Answer::RolledBack];
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn write_skew_does_not_fit() {
+    fn write_skew_is_rejected() {
         let told = replay(&[
             (10, &[Answer::Put(1, 1), Answer::Put(2, 2)]),
             (20, &[Answer::Got(1, Some(1)), Answer::Put(2, 0)]),
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_index_does_not_find_does_not_fit() {
+    fn a_record_missing_from_an_index_is_rejected() {
         let found = |records| Answer::FoundBy { key: 1, reverse: true, records };
         let put = [Answer::Put(1, 4), Answer::Put(2, 7), Answer::Put(3, 5)];
         replay(&[(10, &put), (20, &[found(vec![(2, 7), (1, 4)])])]).unwrap();
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_crash_leaves_what_commits_up_to_an_lsn_do_and_all_that_was_told() {
+    fn a_recovered_state_has_all_commits_up_to_an_lsn_and_all_acknowledged_ones() {
         let mut history = History::default();
         history.add(40, 40, vec![Answer::Got(1, Some(1)), Answer::Got(3, None)]);
         history.add(30, 30, vec![Answer::Put(2, 2)]);
@@ -446,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn a_phantom_does_not_fit() {
+    fn a_phantom_is_rejected() {
         let records = vec![(1, 1)];
         let scanned = Answer::Scanned { low: 0, high: 9, reverse: false, limit: 5, records };
         let told = replay(&[

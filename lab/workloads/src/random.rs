@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_are_those_of_all_terms() {
+    fn approximated_sums_equal_exact_sums() {
         for theta in [0.0, 0.5, 0.99] {
             let summed: f64 = (1..=3_000_000).map(|k| f64::from(k).powf(-theta)).sum();
             let apart = (zeta(3_000_000, theta) / summed - 1.0).abs();

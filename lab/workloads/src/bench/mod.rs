@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_charts_where_asked() {
+    fn charts_are_drawn_on_request() {
         with_limit(LIMIT_SECONDS, |_| {
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("charts");

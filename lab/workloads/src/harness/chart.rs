@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_svg_files_that_name_their_subjects() {
+    fn svg_files_name_their_subjects() {
         let directory = tempfile::tempdir().unwrap();
         let mut report = Report::new("reads", "");
         report.measured = vec![Measured {

@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_text_is_kept_once() {
+    fn an_interned_text_is_stored_once() {
         let (one, other) = (intern("kept once"), intern(&["kept", "once"].join(" ")));
         assert_eq!((one, one.as_ptr()), ("kept once", other.as_ptr()));
     }

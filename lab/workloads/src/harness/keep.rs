@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_kept_is_read_back_and_only_for_the_same_arguments() {
+    fn saved_results_are_reused_only_for_the_same_arguments() {
         let directory = tempfile::tempdir().unwrap();
         let keep = Keep::new(&directory.path().join("results"));
         assert!(keep.read("figure", "-n 1").is_none(), "nothing is there");

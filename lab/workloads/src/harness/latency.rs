@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_one_in_so_many_and_merges() {
+    fn one_transaction_in_n_is_timed_and_results_are_merged() {
         let mut a = Latencies::one_in(4);
         let timed = (0..16).filter(|_| a.start().is_some()).count();
         assert_eq!(timed, 4);

@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_as_a_person_writes() {
+    fn numbers_are_parsed_as_people_write_them() {
         assert_eq!(scaled(249_123.0), "249 k");
         assert_eq!(scaled(1_623_000.0), "1.62 M");
         assert_eq!(scaled(999_900.0), "1.00 M");

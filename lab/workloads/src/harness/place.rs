@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn temporary_places_go_and_given_ones_stay() {
+    fn temporary_directories_are_removed_and_named_ones_kept() {
         let parent = tempfile::tempdir().unwrap();
         let inside = Place::inside(Some(parent.path())).unwrap();
         let path = inside.join("database");

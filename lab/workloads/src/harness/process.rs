@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sees_its_own_memory_and_work() {
+    fn memory_and_processor_time_of_the_own_process_are_measured() {
         // Other tests of this process may free memory at the same time, but not in every attempt.
         // The blocks are kept, because the allocator may reuse a freed block without more memory.
         let mut blocks = Vec::new();

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_each_round_and_each_point() {
+    fn rows_contain_each_round_and_each_point() {
         let directory = tempfile::tempdir().unwrap();
         let mut report = Report::new("reads", "");
         report.measured = vec![Measured {

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn ratios_pair_rounds_and_skip_what_is_not_finite() {
+    fn ratios_pair_rounds_and_skip_numbers_that_are_not_finite() {
         let spread = Spread::of_ratios(&[2.0, 6.0, 1.0], &[1.0, 2.0, 0.0]).unwrap();
         assert_eq!(spread, Spread { median: 2.5, min: 2.0, max: 3.0 });
     }

@@ -250,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_subjects_ratios_bars_and_machine() {
+    fn tables_contain_subjects_ratios_bars_and_machine() {
         let rate = Spread { median: 1.5e6, min: 1.4e6, max: 1.6e6 };
         let measured = |name: &str, factor: f64| Measured {
             name: name.into(),

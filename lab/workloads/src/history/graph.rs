@@ -188,7 +188,7 @@ mod tests {
     const SETUP: (u64, u64, &[Answer]) = (0, 1, &[Answer::Put(1, 1), Answer::Put(2, 2)]);
 
     #[test]
-    fn whoever_commits_later_may_come_before() {
+    fn a_later_commit_may_precede_in_the_serial_order() {
         check(&[
             SETUP,
             (5, 10, &[Answer::Got(1, Some(1)), Answer::Put(2, 20)]),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn snapshots_allow_write_skew_and_no_lost_update() {
+    fn snapshot_isolation_allows_write_skew_but_no_lost_update() {
         let snapshots = |entries: &[(u64, u64, &[Answer])]| {
             let mut history = History::default();
             for (begin, commit, answers) in entries {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn write_skew_is_a_circle() {
+    fn write_skew_is_a_cycle() {
         let told = check(&[
             SETUP,
             (5, 10, &[Answer::Got(1, Some(1)), Answer::Put(2, 20)]),
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_may_make_a_circle() {
+    fn a_reader_may_complete_a_cycle() {
         let told = check(&[
             SETUP,
             (5, 10, &[Answer::Got(2, Some(2)), Answer::Put(1, 10)]),
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_update_is_none() {
+    fn a_lost_update_is_rejected() {
         let told = check(&[SETUP, (5, 10, &[Answer::Put(1, 1)]), (5, 11, &[Answer::Put(1, 2)])]);
         assert!(told.unwrap_err().contains("lost update"));
     }

@@ -68,7 +68,7 @@ fn until(certifier: Certifier, mut check: impl FnMut(&History, &Stats) -> bool) 
 }
 
 #[test]
-fn read_validation_gives_the_order_of_lsns() {
+fn read_validation_serializes_in_lsn_order() {
     with_limit(LIMIT_SECONDS, |_| {
         until(Certifier::ReadValidation, |history, stats| {
             history.clone().replay(&mut BTreeMap::new()).unwrap();
@@ -80,7 +80,7 @@ fn read_validation_gives_the_order_of_lsns() {
 /// The history has a serial order, but not that of LSNs: transactions commit although their reads
 /// have changed.
 #[test]
-fn the_serial_safety_net_gives_some_order() {
+fn the_serial_safety_net_serializes_in_some_order() {
     with_limit(LIMIT_SECONDS, |_| {
         until(Certifier::SerialSafetyNet, |history, stats| {
             assert_eq!((stats.aborted.stale_read, stats.snapshots_extended), (0, 0));

@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_every_record_and_nothing_else() {
+    fn hinted_lookups_find_exactly_the_existing_records() {
         for records in [1, 44, 45, 46, 2_025, 2_026, 10_000, 100_003] {
             let tree = HintedLookup::build(records).unwrap();
             for record in (0..records).step_by(1 + records as usize / 997) {
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_so_many_transactions() {
+    fn the_requested_number_of_transactions_runs() {
         let tree = HintedLookup::build(5_000).unwrap();
         let sample = tree.run(Path::Flat, 8, Effort::Transactions(1_000), 7);
         assert_eq!(sample.transactions, 1_000);

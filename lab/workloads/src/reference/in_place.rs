@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_modification_is_there_once() {
+    fn every_modification_is_applied_once() {
         for layer in [Layer::NoVersions, Layer::Status] {
             for records in [3, 5_000] {
                 let mut tree = HintedLookup::build(records).unwrap();

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_all_tasks_at_any_width() {
+    fn all_tasks_run_at_any_width() {
         for width in [1, 3, 8, 200] {
             let mut tasks = (0..100u64).map(|i| async move {
                 for _ in 0..i % 5 {

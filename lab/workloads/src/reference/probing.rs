@@ -324,7 +324,7 @@ mod tests {
     use crate::random::{Uniform, key_of};
 
     #[test]
-    fn all_find_the_same() {
+    fn all_variants_find_the_same_records() {
         for records in [1, 46, 3_000, 100_003] {
             let tree = HintedLookup::build(records).unwrap();
             let mut draw = Uniform::below(records, 7);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_on_several_threads() {
+    fn probing_runs_on_several_threads() {
         let tree = HintedLookup::build(5_000).unwrap();
         let make = |thread| {
             let mut draw = Uniform::below(5_000, thread as u64);

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_and_shows_suffixes() {
+    fn suffixes_are_parsed_and_printed() {
         for (text, count) in [("7", 7), ("10k", 10_000), ("2.5M", 2_500_000), ("1_000", 1_000)] {
             assert_eq!(text.parse(), Ok(Count(count)), "{text}");
         }

@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_within_their_limits() {
+    fn whole_numbers_are_limited() {
         let parse = within::<u32>(2..=50);
         for (word, number) in [("2", 2), ("50", 50)] {
             assert_eq!(parse(word), Ok(number));

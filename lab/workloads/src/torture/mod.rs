@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_refused_that_no_run_can_have() {
+    fn impossible_numbers_are_rejected() {
         for (argument, most) in [
             ("--rounds", 10_000_000),
             ("--writers", 1000),

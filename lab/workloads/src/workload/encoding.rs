@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_back_and_others_are_refused() {
+    fn records_are_decoded_and_damaged_ones_rejected() {
         let sample = Sample {
             number: -7,
             absent: None,

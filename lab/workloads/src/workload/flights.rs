@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_every_airport_and_measures_a_known_flight() {
+    fn every_airport_is_read_and_a_known_distance_is_right() {
         let airports = read(&super::super::airports::source_tree_file()).unwrap();
         assert_eq!(airports.len(), 28_298);
         let find = |icao: &str| airports.iter().find(|airport| airport.icao == icao).unwrap();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bad_file_is_named_with_its_line() {
+    fn an_invalid_file_is_reported_with_its_line() {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), "icao,iata\nA,B\n").unwrap();
         assert!(matches!(read(file.path()), Err(Error::Input { line: 2, .. })));

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_names_are_put_together_of_syllables() {
+    fn last_names_are_composed_of_syllables() {
         assert_eq!(last_name_of(371).as_bytes(), b"PRICALLYOUGHT");
         assert_eq!(last_name_of(40).as_bytes(), b"BARPRESBAR");
         let longest = (0..1_000).map(|number| last_name_of(number).as_bytes().len()).max();
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn constants_of_a_run_keep_their_distance() {
+    fn constants_of_load_and_run_differ_as_specified() {
         for seed in 0..200 {
             let load = Constants::of_load(seed);
             let apart = load.of_run(seed).last_name.abs_diff(load.last_name);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_stay_in_their_ranges_and_prefer_some() {
+    fn draws_are_in_range_and_non_uniform() {
         let cardinalities = Cardinalities::specified(1);
         let mut random = Random::new(1, Constants::of_load(1), cardinalities);
         let mut counts = vec![0_u32; 3_001];

@@ -285,7 +285,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_is_rounded_up() {
+    fn the_median_customer_is_rounded_up() {
         assert_eq!(middle::<u32>(&[]), None);
         assert_eq!(middle(&[1]), Some(1));
         assert_eq!(middle(&[1, 2]), Some(1));
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn another_warehouse_is_never_ones_own() {
+    fn another_warehouse_is_never_the_own_one() {
         let cardinalities = Cardinalities::tiny(3);
         let mut random = Random::new(1, Constants::of_load(1), cardinalities);
         let home = Home::of_worker(0, 1, 3);

@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_that_are_there_together_have_keys_of_their_own() {
+    fn orders_that_exist_at_the_same_time_have_different_keys() {
         let generator = Generator::new(1, 100);
         for first in [0, 1, 50, 99, 100, 350, 399, 1_000] {
             let keys: BTreeSet<_> =
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn orders_are_as_the_clauses_say() {
+    fn orders_match_the_specification() {
         let generator = Generator::new(1, ORDERS);
         let mut lines = 0;
         for number in 0..2_000 {

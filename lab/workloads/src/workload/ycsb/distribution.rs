@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn distributions_prefer_what_they_are_to() {
+    fn distributions_have_the_expected_skew() {
         let uniform = counts(Distribution::Uniform, 1_000);
         assert!(uniform.iter().all(|count| (100..320).contains(count)));
         let latest = counts(Distribution::Latest, 1_000);
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_growing_number_of_records_is_drawn_from() {
+    fn draws_follow_a_growing_number_of_records() {
         let mut chooser = Chooser::new(Distribution::Latest, 10, 0.99);
         let mut random = fastrand::Rng::with_seed(1);
         for records in 10..2_000 {

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_is_drawn_once_all_before_it_are_committed() {
+    fn a_record_is_drawn_only_after_all_earlier_ones_are_committed() {
         let numbers = Numbers::after(10);
         assert_eq!([numbers.next(), numbers.next(), numbers.next()], [10, 11, 12]);
         numbers.acknowledge(11);
