@@ -36,6 +36,7 @@ pub enum Bug {
     FreedAheadOfHorizon,
     BeginNotPublished,
     YoungerReadersNotListed,
+    ReadersAfterListsIgnored,
     MergeUnnoticedByReaders,
     CertifiedBeforeDraw,
     CertifiedBesideCommitting,
@@ -83,6 +84,7 @@ pub enum Bug {
     ChangeTakenOutWithoutLatch,
     CollectorRetiresAllItCuts,
     ChainFreedWithItsEntry,
+    PrunedChangeRetiredEarly,
 }
 
 #[cfg(braid_simulation)]
@@ -162,7 +164,7 @@ impl Bug {
     pub const BULK: [Self; 2] = [Self::BulkNotCertified, Self::OldBulkMarksLeft];
 
     /// Bugs in concurrency; schedules of several workers find them.
-    pub const CONCURRENCY: [Self; 15] = [
+    pub const CONCURRENCY: [Self; 16] = [
         Self::SignalLoweredAfterLook,
         Self::OtherWorkersNotWoken,
         Self::GivenUpWaitCounted,
@@ -177,6 +179,7 @@ impl Bug {
         Self::FreedAheadOfHorizon,
         Self::BeginNotPublished,
         Self::YoungerReadersNotListed,
+        Self::ReadersAfterListsIgnored,
         Self::MergeUnnoticedByReaders,
     ];
 }

@@ -110,6 +110,7 @@ impl WorkerDriver {
         let garbage_left = self.worker.collect_garbage();
         engine.planted_panic.panic_if_planted(PanicPoint::Turn);
         self.worker.prune(idle);
+        self.worker.prune_changes(idle);
         let shrinking = self.worker.share_with_pages();
         let eviction = self.worker.evict(idle);
         if engine.durability != Durability::Volatile

@@ -105,8 +105,9 @@ impl GarbageList {
     /// examinations per item.
     pub(super) fn keep(&mut self, lsn: Lsn, garbage: Garbage) {
         self.kept.push_back((lsn, garbage));
-        if self.items.is_empty() && self.kept.len() > 2 * self.kept_before {
+        if self.kept.len() > 2 * self.kept_before {
             self.kept_before = self.kept.len();
+            self.kept.append(&mut self.items);
             std::mem::swap(&mut self.kept, &mut self.items);
         }
     }

@@ -7,12 +7,17 @@
 //! it does, no worker acts on a horizon: if a listed reader needs a chain's oldest part, the chain
 //! is complete from its head to there. The protocol is documented at the head of
 //! `version/horizon.rs`.
+//!
+//! Changes of paged tables are unlinked before they are freed, so pruning them needs no such right
+//! (`page/versions/prune.rs`). A worker prunes the chains of its own changes, and thereby changes of
+//! other workers, which find these marked as pruned. Before-images that a reader sees stay.
 
 use std::cmp::Reverse;
 
 use super::garbage::Garbage;
 use super::worker::WorkerTransactions;
 use crate::log::Lsn;
+use crate::page::ChangeRef;
 use crate::record::{Cut, RecordsRef, may_lose_payload};
 use crate::rid::Rid;
 use crate::version::{Pruning, VersionRef};
@@ -20,6 +25,14 @@ use crate::version::{Pruning, VersionRef};
 /// Minimum length of the garbage list before a worker prunes, and the maximum number of items it
 /// examines per turn, so that transactions are never delayed for long.
 const PRUNE_BATCH: usize = if cfg!(braid_simulation) { 6 } else { 4096 };
+
+/// Minimum number of unexamined changes of paged tables before a worker prunes, and roughly the
+/// maximum that it examines per turn. Their before-images may be long, so it is smaller.
+const CHANGE_BATCH: usize = if cfg!(braid_simulation) { 6 } else { 1024 };
+
+/// Maximum number of changes visited in chains per turn; chains not reached by then are examined
+/// again later.
+const MAX_VISITED: usize = 16 * CHANGE_BATCH;
 
 /// Number of turns between prunes of a short garbage list if memory is short.
 const TURNS_BETWEEN_PRUNES: u32 = 32;
@@ -41,9 +54,7 @@ impl WorkerTransactions {
             return;
         }
         let mut garbage = self.garbage.borrow_mut();
-        let often = idle || self.turns.get().is_multiple_of(TURNS_BETWEEN_PRUNES);
-        let few = self.engine().memory_is_short() && often;
-        if garbage.unexamined() < if few { 1 } else { PRUNE_BATCH } {
+        if !self.should_prune(garbage.unexamined(), PRUNE_BATCH, idle) {
             return;
         }
         let engine = self.engine();
@@ -85,6 +96,50 @@ impl WorkerTransactions {
         }
         drop(garbage);
         self.cut(cuts, &pruning);
+    }
+
+    /// Returns whether there are enough unexamined items: a batch, or any if memory is short.
+    fn should_prune(&self, unexamined: usize, batch: usize, idle: bool) -> bool {
+        let often = idle || self.turns.get().is_multiple_of(TURNS_BETWEEN_PRUNES);
+        unexamined >= batch || unexamined > 0 && often && self.engine().memory_is_short()
+    }
+
+    /// Prunes the changes of this worker's recent commits to paged tables, if they are many or
+    /// memory is short. `idle` means that no task of the worker is ready.
+    pub(super) fn prune_changes(&self, idle: bool) {
+        if self.commits_waiting.get() == 0 {
+            return;
+        }
+        let engine = self.engine();
+        let listed = &engine.recent[self.number()].commits;
+        if !self.should_prune(listed.lock().unexamined(), CHANGE_BATCH, idle) {
+            return;
+        }
+        let tail = engine.log.tail();
+        engine.readers.request(tail);
+        let stamps = engine.readers.all_stamps(tail);
+        let durable = engine.log.durable();
+        let limit = stamps.recent().min(durable);
+        let (mut changes, entries) = listed.lock().unexamined_before(limit, CHANGE_BATCH);
+        // Changes of one chain follow each other. Not by address: a simulated schedule must be
+        // repeatable.
+        changes.sort_unstable_by_key(|one| one.hash());
+        let (mut last, mut visited) = (None::<ChangeRef>, 0);
+        for change in changes.iter().map(|one| one.change) {
+            // SAFETY: both are listed, so not retired.
+            let is_done =
+                unsafe { change.is_pruned() || last.is_some_and(|last| change.shares_chain(last)) };
+            if !is_done && visited < MAX_VISITED {
+                // SAFETY: listed, so not retired.
+                visited += unsafe { change.prune_chain(&stamps, durable) };
+                last = Some(change);
+            }
+        }
+        let mut pruned = Vec::new();
+        let gone = listed.lock().examine(entries, |one| pruned.push(one));
+        self.commits_waiting.set(self.commits_waiting.get() - gone);
+        self.counters().versions_pruned.add(pruned.len() as u64);
+        self.collect_pruned(pruned);
     }
 
     fn cut(&self, mut all: Vec<SupersededVersion>, pruning: &Pruning<'_>) {

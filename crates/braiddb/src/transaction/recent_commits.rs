@@ -1,5 +1,5 @@
 //! Recent commits to paged tables (Umbra MVCC §3.3, §3.4): certification searches them, and their
-//! changes are collected once no snapshot needs them.
+//! changes are collected once no snapshot needs them, or pruned (`prune_changes`).
 //!
 //! Reads of paged tables are certified against the keys that commits between the begin stamp and
 //! the commit LSN have written. Records are not read again, because their pages may not be
@@ -7,7 +7,8 @@
 //!
 //! Invariants: each worker has a list in LSN order, and appends to it before it draws the commit
 //! LSN. So a transaction that has drawn a later LSN finds the entry there. A transaction that fails
-//! certification removes its entry first. Listed changes are not retired.
+//! certification removes its entry first. Listed changes are not retired. If a change was pruned, a
+//! transaction that certifies against it finds an earlier one of the same record.
 
 use std::collections::VecDeque;
 use std::ops::{Bound, ControlFlow};
@@ -27,8 +28,11 @@ use crate::rid::TableId;
 use crate::sync::Mutex;
 use crate::version::{Stamp, Verdict};
 
-/// Maximum number of commits collected per turn.
-const COMMITS_PER_TURN: usize = 512;
+/// Maximum number of entries collected per turn.
+const ENTRIES_PER_TURN: usize = 512;
+/// Maximum number of changes in an entry. A larger commit has several entries, so that housekeeping
+/// never delays transactions for long.
+const CHANGES_PER_ENTRY: usize = 256;
 
 /// A change that a transaction committed, or is about to.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +48,11 @@ impl RecentChange {
     /// A change that no transaction is certified against.
     pub(super) fn uncertified(table: RecordsRef, change: ChangeRef) -> Self {
         Self { table, change, hash: 0 }
+    }
+
+    /// Hash of the record's table and key.
+    pub(super) fn hash(&self) -> u32 {
+        self.hash
     }
 }
 
@@ -90,19 +99,135 @@ impl ReadFilter {
     }
 }
 
-/// The commits of one worker, each with its changes (never empty); and changes created for bulk
-/// operations.
+/// The commits of one worker, and changes created for bulk operations.
 #[derive(Debug, Default)]
-pub(super) struct RecentCommits(
-    Mutex<VecDeque<Box<[RecentChange]>>>,
-    Mutex<VecDeque<RecentChange>>,
-);
+pub(super) struct RecentCommits {
+    pub(super) commits: Mutex<ListedCommits>,
+    of_bulk: Mutex<VecDeque<RecentChange>>,
+}
+
+/// Commits in LSN order: `kept`, then `new`. Each entry has changes of one commit, and is not empty.
+///
+/// Invariant: only the owning worker removes entries.
+#[derive(Debug, Default)]
+pub(super) struct ListedCommits {
+    /// Entries that the pruner has found to be needed.
+    kept: VecDeque<CommitEntry>,
+    /// Entries that the pruner has not examined.
+    new: VecDeque<CommitEntry>,
+    /// Number of kept entries after everything had last been examined.
+    kept_before: usize,
+    /// Number of changes in `new`.
+    unexamined: usize,
+}
+
+type CommitEntry = Box<[RecentChange]>;
+
+impl ListedCommits {
+    /// Lists the changes of a commit and returns the number of entries for it.
+    fn push(&mut self, changes: &[RecentChange]) -> usize {
+        self.unexamined += changes.len();
+        self.new.extend(changes.chunks(CHANGES_PER_ENTRY).map(Box::from));
+        changes.len().div_ceil(CHANGES_PER_ENTRY)
+    }
+
+    /// Undoes the last `push`, of this many changes.
+    fn pop(&mut self, changes: usize) -> usize {
+        let entries = changes.div_ceil(CHANGES_PER_ENTRY);
+        assert!(self.new.len() >= entries, "listed without a suspension since");
+        self.new.truncate(self.new.len() - entries);
+        self.unexamined -= changes;
+        entries
+    }
+
+    /// Takes the oldest entry, if it was committed before `horizon`.
+    fn pop_due(&mut self, horizon: Lsn) -> Option<CommitEntry> {
+        let is_due = |entry: &mut CommitEntry| committed(entry).is_some_and(|lsn| lsn < horizon);
+        if !self.kept.is_empty() {
+            let entry = self.kept.pop_front_if(is_due);
+            if self.kept.is_empty() {
+                self.kept_before = 0;
+            }
+            return entry;
+        }
+        let entry = self.new.pop_front_if(is_due)?;
+        self.unexamined -= entry.len();
+        Some(entry)
+    }
+
+    /// Number of changes that the pruner has not examined.
+    pub(super) fn unexamined(&self) -> usize {
+        self.unexamined
+    }
+
+    /// Copies the oldest unexamined changes committed before `limit`: entries until there are
+    /// `most` changes. Returns them and the number of entries.
+    pub(super) fn unexamined_before(&self, limit: Lsn, most: usize) -> (Vec<RecentChange>, usize) {
+        let (mut changes, mut entries) = (Vec::new(), 0);
+        let is_due = |entry: &CommitEntry| committed(entry).is_some_and(|lsn| lsn < limit);
+        for entry in &self.new {
+            if changes.len() >= most || !is_due(entry) {
+                break;
+            }
+            changes.extend_from_slice(entry);
+            entries += 1;
+        }
+        (changes, entries)
+    }
+
+    /// Marks the oldest unexamined entries as examined: keeps their changes, except pruned ones,
+    /// which it passes to `pruned`. Returns the number of entries removed. Once the number of kept
+    /// entries has doubled, all are examined again, because readers come and go. That is an
+    /// amortized constant number of examinations per change.
+    pub(super) fn examine(
+        &mut self,
+        entries: usize,
+        mut pruned: impl FnMut(RecentChange),
+    ) -> usize {
+        let mut gone = 0;
+        for entry in self.new.drain(..entries) {
+            self.unexamined -= entry.len();
+            let mut kept = entry.into_vec();
+            kept.retain(|one| {
+                // SAFETY: listed, so not retired.
+                let is_pruned = unsafe { one.change.is_pruned() };
+                if is_pruned {
+                    pruned(*one);
+                }
+                !is_pruned
+            });
+            if kept.is_empty() {
+                gone += 1;
+            } else {
+                self.kept.push_back(kept.into_boxed_slice());
+            }
+        }
+        if self.kept.len() > 2 * self.kept_before {
+            self.kept_before = self.kept.len();
+            self.unexamined += self.kept.iter().map(|entry| entry.len()).sum::<usize>();
+            self.kept.append(&mut self.new);
+            std::mem::swap(&mut self.kept, &mut self.new);
+        }
+        gone
+    }
+
+    /// All entries, newest first.
+    fn newest_first(&self) -> impl Iterator<Item = &CommitEntry> {
+        self.new.iter().rev().chain(self.kept.iter().rev())
+    }
+}
+
+/// The LSN of a listed commit, once it is stamped.
+fn committed(entry: &[RecentChange]) -> Option<Lsn> {
+    // SAFETY: listed, so not retired.
+    unsafe { entry[0].change.get() }.stamp().lsn()
+}
 
 impl RecentCommits {
     /// Lists a change that was created for the effect of a bulk operation on a record. It is
     /// collected like the others. Bulk operations are not certified by their changes.
     pub(super) fn add_of_bulk(&self, table: RecordsRef, change: ChangeRef) {
-        self.1.lock().push_back(RecentChange::uncertified(table, change));
+        self.of_bulk.lock().push_back(RecentChange::uncertified(table, change));
     }
 
     /// Frees changes that were not collected.
@@ -110,15 +235,11 @@ impl RecentCommits {
     /// # Safety
     /// No transaction is active or will begin; everything retired is freed.
     pub(super) unsafe fn free_leftovers(&mut self, memory: &MemoryCounters) {
-        for one in self.1.get_mut().drain(..) {
+        let ListedCommits { kept, new, .. } = std::mem::take(self.commits.get_mut());
+        let listed = kept.into_iter().chain(new).flatten();
+        for one in self.of_bulk.get_mut().drain(..).chain(listed) {
             // SAFETY: listed, so committed, and collected only here.
             unsafe { one.change.collect_at_end(memory) };
-        }
-        for commit in self.0.get_mut().drain(..) {
-            for one in commit {
-                // SAFETY: listed, so committed, and collected only here.
-                unsafe { one.change.collect_at_end(memory) };
-            }
         }
     }
 }
@@ -135,21 +256,21 @@ impl ActiveTransaction {
             let (of, key) = unsafe { write.change.record() };
             RecentChange { table: write.table, change: write.change, hash: hash_of(of, key) }
         });
-        let changes: Box<[_]> = each.collect();
+        let changes: Vec<_> = each.collect();
         let worker = self.worker();
-        worker.engine().recent[worker.number()].0.lock().push_back(changes);
-        worker.commits_waiting.set(worker.commits_waiting.get() + 1);
+        let entries = worker.engine().recent[worker.number()].commits.lock().push(&changes);
+        worker.commits_waiting.set(worker.commits_waiting.get() + entries);
     }
 
     /// Undoes `list_changes` for a transaction that does not commit.
     pub(super) fn unlist_changes(&self) {
-        if self.writes().borrow().paged.is_empty() {
+        let changes = self.writes().borrow().paged.len();
+        if changes == 0 {
             return;
         }
         let worker = self.worker();
-        let listed = worker.engine().recent[worker.number()].0.lock().pop_back();
-        assert!(listed.is_some(), "listed without a suspension since");
-        worker.commits_waiting.set(worker.commits_waiting.get() - 1);
+        let entries = worker.engine().recent[worker.number()].commits.lock().pop(changes);
+        worker.commits_waiting.set(worker.commits_waiting.get() - entries);
     }
 
     /// Checks, without suspension, whether other transactions committed a write to the keys read
@@ -237,7 +358,7 @@ impl ActiveTransaction {
     ) -> Vec<(TableId, &'o [u8])> {
         let (view, mut written) = (self.view(), Vec::new());
         for worker in &self.engine().recent {
-            let commits = worker.0.lock();
+            let commits = worker.commits.lock();
             let mut each = |changes: &[RecentChange]| {
                 // SAFETY: listed, so not retired.
                 let first = unsafe { changes[0].change.get() };
@@ -255,7 +376,7 @@ impl ActiveTransaction {
                 }
                 ControlFlow::Continue(())
             };
-            _ = commits.iter().rev().try_for_each(|changes| each(changes));
+            _ = commits.newest_first().try_for_each(|changes| each(changes));
         }
         written.sort_unstable();
         written
@@ -268,38 +389,48 @@ impl WorkerTransactions {
     pub(super) fn collect_changes(&self, horizon: Lsn) -> bool {
         let engine = self.engine();
         let mut left = Vec::<(RecordsRef, LeftChain)>::new();
+        let mut collect = |one: RecentChange| {
+            self.discard_before(&one);
+            // SAFETY: committed before the horizon, and off this worker's list, from which it is
+            // collected once.
+            left.push((one.table, unsafe { one.change.collect(horizon, &engine.memory) }));
+        };
         let mut more = true;
-        for _ in 0..COMMITS_PER_TURN {
-            // SAFETY: listed, so not retired.
-            let is_due = |commit: &mut Box<[RecentChange]>| unsafe {
-                commit[0].change.get().stamp().lsn().is_some_and(|lsn| lsn < horizon)
-            };
-            let due = engine.recent[self.number()].0.lock().pop_front_if(is_due);
-            let Some(commit) = due else {
+        for _ in 0..ENTRIES_PER_TURN {
+            let due = engine.recent[self.number()].commits.lock().pop_due(horizon);
+            let Some(entry) = due else {
                 more = false;
                 break;
             };
             self.commits_waiting.set(self.commits_waiting.get() - 1);
-            for one in commit {
-                self.discard_before(&one);
-                // SAFETY: committed before the horizon by one of this worker's transactions, and
-                // off the list, from which it is collected once.
-                left.push((one.table, unsafe { one.change.collect(horizon, &engine.memory) }));
-            }
+            entry.into_iter().for_each(&mut collect);
         }
         loop {
-            // SAFETY: listed, so not retired.
-            let is_due = |one: &mut RecentChange| unsafe {
-                one.change.get().stamp().lsn().is_some_and(|lsn| lsn < horizon)
-            };
-            let due = engine.recent[self.number()].1.lock().pop_front_if(is_due);
+            let is_due =
+                |one: &mut RecentChange| committed(&[*one]).is_some_and(|lsn| lsn < horizon);
+            let due = engine.recent[self.number()].of_bulk.lock().pop_front_if(is_due);
             let Some(one) = due else { break };
             self.commits_waiting.set(self.commits_waiting.get() - 1);
-            self.discard_before(&one);
-            // SAFETY: its stamp is before the horizon, and it is off this worker's list, from which
-            // it is collected once.
-            left.push((one.table, unsafe { one.change.collect(horizon, &engine.memory) }));
+            collect(one);
         }
+        self.release_chains(left);
+        more
+    }
+
+    /// Collects pruned changes, which are off this worker's list.
+    pub(super) fn collect_pruned(&self, pruned: Vec<RecentChange>) {
+        let memory = &self.engine().memory;
+        let left = pruned.into_iter().map(|one| {
+            self.discard_before(&one);
+            // SAFETY: pruned, made by one of this worker's transactions, and off its list, from
+            // which it is collected once.
+            (one.table, unsafe { one.change.collect_pruned(memory) })
+        });
+        self.release_chains(left.collect());
+    }
+
+    /// Releases the chains of collected changes, and removes the empty ones from their pages.
+    fn release_chains(&self, left: Vec<(RecordsRef, LeftChain)>) {
         for (table, chain) in left {
             if let Some(key) = chain.key_if_empty() {
                 // SAFETY: tables live as long as the engine.
@@ -309,9 +440,8 @@ impl WorkerTransactions {
                 }
             }
             // SAFETY: the chain belongs to this engine.
-            unsafe { chain.release(&engine.memory) };
+            unsafe { chain.release(&self.engine().memory) };
         }
-        more
     }
 
     /// Discards the value before a change, if it is a large value.

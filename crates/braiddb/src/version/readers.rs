@@ -77,21 +77,28 @@ impl Readers {
         self.workers[worker].lock().recent = tail;
     }
 
-    /// The begin stamps in use for which every chain is complete while `pruning` lasts. `tail` was
-    /// read from the log before the call.
-    pub(crate) fn stamps(&self, tail: Lsn, pruning: &Pruning<'_>) -> BeginStamps {
+    /// The begin stamps in use, and some whose transactions have ended. `tail` was read from the log
+    /// before the call.
+    pub(crate) fn all_stamps(&self, tail: Lsn) -> BeginStamps {
         let mut stamps = BeginStamps { listed: Vec::new(), recent: tail };
         for worker in &self.workers {
             let published = worker.lock();
             stamps.listed.extend_from_slice(&published.listed);
             stamps.recent = stamps.recent.min(published.recent);
         }
+        stamps.listed.sort_unstable();
+        stamps.listed.dedup();
+        stamps
+    }
+
+    /// The begin stamps in use for which every chain of a table in memory is complete while
+    /// `pruning` lasts. `tail` was read from the log before the call.
+    pub(crate) fn stamps(&self, tail: Lsn, pruning: &Pruning<'_>) -> BeginStamps {
+        let mut stamps = self.all_stamps(tail);
         // Older ones have ended: a worker acted on that, and may have freed the versions they
         // needed.
         let acted_on = pruning.acted_on();
         stamps.listed.retain(|begin| *begin >= acted_on);
-        stamps.listed.sort_unstable();
-        stamps.listed.dedup();
         stamps
     }
 }
@@ -101,7 +108,7 @@ impl BeginStamps {
     /// seen, now or later, but a transaction steps over it to reach an older one.
     pub(crate) fn is_only_stepped_over(&self, committed: Lsn, superseded: Lsn) -> bool {
         let steps_over = self.listed.first().is_some_and(|begin| *begin <= committed);
-        steps_over && !self.sees(committed, superseded) && superseded < self.recent
+        steps_over && self.is_unseen(committed, superseded)
     }
 
     /// Returns whether a listed begin stamp sees a version committed at `committed` and superseded
@@ -109,6 +116,13 @@ impl BeginStamps {
     pub(crate) fn sees(&self, committed: Lsn, superseded: Lsn) -> bool {
         let older = self.listed.partition_point(|begin| *begin <= committed);
         self.listed.get(older).is_some_and(|begin| *begin <= superseded)
+    }
+
+    /// Returns whether no transaction, now or later, sees a version committed at `committed` and
+    /// superseded at `superseded`.
+    pub(crate) fn is_unseen(&self, committed: Lsn, superseded: Lsn) -> bool {
+        let covered = superseded < self.recent || is_planted(Bug::ReadersAfterListsIgnored);
+        covered && !self.sees(committed, superseded)
     }
 
     /// Begin stamps at or after this one may be missing.

@@ -14,6 +14,7 @@ mod holes;
 mod large;
 mod large_attack;
 mod loads;
+mod long_readers;
 mod memory;
 mod properties;
 mod recovery;

@@ -12,6 +12,7 @@
 //! | writer | pushes a change, and writes the page | the page's latch and the chain's |
 //! | task that finds an aborted change at the head | removes it, and restores its before-image on the page | both |
 //! | collector | cuts off changes that are visible to all and durable | the chain's latch |
+//! | pruner | unlinks durable changes whose before-images no transaction sees (`prune`) | the chain's latch |
 //! | reader | follows the links | an operation guard; it loads the head and the value under one version of the page |
 //!
 //! Invariants:
@@ -19,7 +20,7 @@
 //! - Stamps are in commit order. Changes in flight belong to one transaction and are at the head,
 //!   as are aborted ones.
 //! - A change is unlinked once, and then retired by its own transaction: by its collector after the
-//!   cut, or by its abort after the rollback. Any task may unlink a change, but only its
+//!   cut or the pruning, or by its abort after the rollback. Any task may unlink a change, but only its
 //!   transaction retires it.
 //!
 //! A chain is reference-counted. The mapping table has one reference, and each change has one until
@@ -81,9 +82,9 @@ pub(crate) struct Chain<'a> {
 
 /// Guard of a chain's latch. Collectors take it without the page's latch, so it is held for a few
 /// instructions only, and its holder never waits.
-struct ChainGuard<'a> {
+pub(super) struct ChainGuard<'a> {
     chain: Chain<'a>,
-    newest: Option<ChangeRef>,
+    pub(super) newest: Option<ChangeRef>,
 }
 
 /// Start of a reader's walk along a chain: the newest change under the version of the page from
@@ -306,7 +307,7 @@ impl<'a> Chain<'a> {
         ChainGuard { chain: self, newest: self.newest() }
     }
 
-    fn latch(self) -> ChainGuard<'a> {
+    pub(super) fn latch(self) -> ChainGuard<'a> {
         let head = &self.header().head;
         let mut spins = 0;
         loop {

@@ -3,7 +3,8 @@
 //! ```text
 //! offset  size  field
 //!      0     8  stamp: commit LSN, name of the transaction, or aborted
-//!      8     8  next: the next older change of the record that may still be needed, or 0
+//!      8     8  next: the next older change of the record that may still be needed, or 0; bit 0:
+//!               pruned
 //!     16     8  chain of the change
 //!     24     4  before-image: length (bits 0..25); bit 30: stored elsewhere; bit 31: no record
 //!     28     4  position in its transaction's write set
@@ -14,6 +15,8 @@
 //!
 //! - All fields except `stamp` and `next` are immutable after the change is pushed onto its chain.
 //! - `stamp` changes once, from a name to an LSN or to aborted.
+//! - A change is marked as pruned at most once, under the chain's latch, when it is unlinked because
+//!   no transaction sees its before-image.
 //! - Only the transaction that made a change retires it, once. The chain exists until then.
 
 use std::alloc::Layout;
@@ -30,6 +33,8 @@ use crate::sync;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::{MAX_VALUE_BYTES, Stamp};
 
+/// Mark of a pruned change in its link to the next older one.
+const PRUNED: u64 = 1;
 const LENGTH_MASK: u32 = (1 << 25) - 1;
 const ELSEWHERE: u32 = 1 << 30;
 const ABSENT: u32 = 1 << 31;
@@ -171,7 +176,19 @@ impl<'a> ChainChange<'a> {
 
     /// Returns the next older change. Acquire pairs with the Release in `set_next`.
     pub(super) fn next(self) -> Option<ChangeRef> {
-        ChangeRef::from_word(self.header().next.load(Ordering::Acquire))
+        ChangeRef::from_word(self.header().next.load(Ordering::Acquire) & !PRUNED)
+    }
+
+    /// Marks a change that is being pruned; readers that are at it still follow its link. The caller
+    /// has the chain latched. Release, because it replaces the store in `set_next`.
+    pub(super) fn mark_pruned(self) {
+        self.header().next.fetch_or(PRUNED, Ordering::Release);
+    }
+
+    /// Returns whether the change is pruned: it is unlinked once the chain's latch is released.
+    pub(super) fn is_pruned(self) -> bool {
+        // Acquire pairs with the Release in `mark_pruned`.
+        self.header().next.load(Ordering::Acquire) & PRUNED != 0
     }
 
     /// Links the next older change. Release pairs with the Acquire in `next`.

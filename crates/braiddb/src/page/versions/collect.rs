@@ -8,7 +8,7 @@ use crate::memory::MemoryCounters;
 use crate::planted::{Bug, is_planted};
 use crate::rid::TableId;
 use crate::sync::atomic::Ordering;
-use crate::version::StatusTable;
+use crate::version::{BeginStamps, StatusTable};
 
 /// Reference to the chain of a collected change, which keeps the chain allocated.
 #[derive(Debug)]
@@ -69,6 +69,52 @@ impl ChangeRef {
         unsafe { chain.get() }.cut(horizon);
         // SAFETY: unlinked above or earlier; the task that unlinked it earlier has released the
         // chain's latch.
+        unsafe { self.retire(memory) };
+        LeftChain(chain)
+    }
+
+    /// Returns whether the change is pruned, so that `collect_pruned` may be called.
+    ///
+    /// # Safety
+    /// The change is not retired before the end of this call.
+    pub(crate) unsafe fn is_pruned(self) -> bool {
+        // SAFETY: the caller's contract.
+        unsafe { self.get() }.is_pruned()
+    }
+
+    /// Prunes the chain of a change: see `prune`. Returns the number of changes visited.
+    ///
+    /// # Safety
+    /// The change is not retired before the end of this call.
+    pub(crate) unsafe fn prune_chain(self, stamps: &BeginStamps, durable: Lsn) -> usize {
+        // SAFETY: the chain exists as long as the change is not retired (the caller's contract).
+        unsafe { self.get().chain().get() }.prune(stamps, durable)
+    }
+
+    /// Returns whether two changes belong to the same chain.
+    ///
+    /// # Safety
+    /// Neither is retired before the end of this call.
+    pub(crate) unsafe fn shares_chain(self, other: Self) -> bool {
+        // SAFETY: the caller's contract.
+        unsafe { self.get().chain() == other.get().chain() }
+    }
+
+    /// Retires a pruned change. Returns its reference to the chain.
+    ///
+    /// # Safety
+    /// The caller's transaction made the change with these counters, it is pruned, and it is
+    /// collected once.
+    pub(crate) unsafe fn collect_pruned(self, memory: &MemoryCounters) -> LeftChain {
+        // SAFETY: not retired before the end of this call.
+        let chain = unsafe { self.get().chain() };
+        if !is_planted(Bug::PrunedChangeRetiredEarly) {
+            // SAFETY: the change, which is not retired yet, has a reference to the chain.
+            let chain = unsafe { chain.get() };
+            // Once the latch is taken, the task that pruned the change has unlinked it.
+            drop(chain.latch());
+        }
+        // SAFETY: unlinked by the task that pruned it (above), and retired here only.
         unsafe { self.retire(memory) };
         LeftChain(chain)
     }

@@ -8,6 +8,7 @@ mod mapping;
 #[cfg(all(test, loom))]
 mod model;
 mod orphan;
+mod prune;
 #[cfg(test)]
 mod test_page;
 #[cfg(all(test, not(loom)))]

@@ -17,7 +17,7 @@ use super::test_page::TestPage;
 use crate::log::Lsn;
 use crate::planted::{Bug, VARIABLE};
 use crate::reclaim::{self, Participation};
-use crate::version::{Stamp, TransactionName, Undecided};
+use crate::version::{Readers, Stamp, TransactionName, Undecided};
 
 const KEY: u8 = 0;
 /// Number of attempts of a reader.
@@ -95,6 +95,16 @@ fn collector(page: &Arc<TestPage>, due: ChangeRef) -> thread::JoinHandle<()> {
         let me = page.domain.participate();
         // SAFETY: committed at 8, before all begin stamps of the models; collected here only.
         unsafe { due.collect(Lsn(16), &page.memory).release(&page.memory) };
+        free(&me);
+    })
+}
+
+fn pruner(page: &Arc<TestPage>, change: ChangeRef) -> thread::JoinHandle<()> {
+    let page = page.clone();
+    thread::spawn(move || {
+        let me = page.domain.participate();
+        // SAFETY: its owner retires the change after it is marked, or after this thread has ended.
+        unsafe { change.prune_chain(&Readers::new(1).all_stamps(Lsn(100)), Lsn(100)) };
         free(&me);
     })
 }
@@ -252,6 +262,35 @@ fn model_of_pages_collectors_beside_pruning() {
     });
 }
 
+/// A task of another worker prunes a change, and its owner retires it beside a reader.
+#[test]
+fn model_of_pages_a_pruner_beside_the_owner() {
+    check(2, || {
+        let (record, me) = Record::new(|page| page.domain.participate(), 3);
+        let page = &record.page;
+        let (pruner, reader) = (pruner(page, record.due), reader(page, 2, Lsn(100)));
+        // SAFETY: retired below, once.
+        let is_pruned = unsafe { record.due.is_pruned() };
+        let collect = || {
+            // SAFETY: pruned, and collected here only.
+            unsafe { record.due.collect_pruned(&page.memory).release(&page.memory) };
+            free(&me);
+        };
+        if is_pruned {
+            collect();
+        }
+        pruner.join().unwrap();
+        if !is_pruned {
+            collect();
+        }
+        free(&me);
+        assert!(matches!(reader.join().unwrap(), Some(10) | None));
+        page.prune();
+        // SAFETY: all other threads have ended.
+        assert!(unsafe { Mapping::from_word(page.word()) }.is_none(), "the chain is gone");
+    });
+}
+
 /// A snapshot is repeatable during a commit: the writer publishes `Committing` before it draws its
 /// LSN.
 #[test]
@@ -303,6 +342,7 @@ fn model_of_pages_each_mistake_is_found() {
     let abort = "model_of_pages_an_abort_beside_a_reader";
     let write = "model_of_pages_a_writer_beside_a_reader";
     let collect = "model_of_pages_collectors_beside_pruning";
+    let prune = "model_of_pages_a_pruner_beside_the_owner";
     for (bug, model, found) in [
         (Bug::ChainLookedUpAfterValidation, abort, "a reader sees what was aborted"),
         (Bug::ValidatedWithoutFence, write, "a reader sees what is in flight"),
@@ -311,6 +351,7 @@ fn model_of_pages_each_mistake_is_found() {
         (Bug::ChangeTakenOutWithoutLatch, "model_of_pages_an_abort_beside_a_collector", ""),
         (Bug::CollectorRetiresAllItCuts, collect, "used after it was freed"),
         (Bug::ChainFreedWithItsEntry, collect, "used after it was freed"),
+        (Bug::PrunedChangeRetiredEarly, prune, "used after it was freed"),
         (Bug::CommittingTakenForActive, "model_of_pages_a_commit_beside_a_reader", "began at"),
     ] {
         let output = Command::new(std::env::current_exe().unwrap())

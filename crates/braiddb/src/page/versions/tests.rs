@@ -12,10 +12,10 @@ use crate::common::{PART_SECONDS, with_limit};
 use crate::log::Lsn;
 use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::value::SlotValue;
-use crate::reclaim::{self, Participation};
+use crate::reclaim::{self, OperationGuard, Participation};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::version::{Horizon, Stamp, TransactionName, View};
+use crate::version::{Horizon, Readers, Stamp, TransactionName, View};
 
 /// Creates a page with one worker, which participates in reclamation.
 fn page(slots: &[Option<u64>]) -> (TestPage, Participation) {
@@ -234,6 +234,62 @@ fn a_page_that_is_given_up_takes_its_chains_with_it() {
     });
 }
 
+/// Between two snapshots only one before-image is kept, and every snapshot keeps its answer.
+#[test]
+fn pruning_keeps_one_change_for_each_snapshot() {
+    with_limit(PART_SECONDS, |_| {
+        let (page, me) = page(&[Some(0), None]);
+        let (readers, reader) = (Readers::new(1), page.status.begin(0, 7));
+        let (mut snapshots, mut changes) = (Vec::new(), Vec::new());
+        for round in 1..=1000_u64 {
+            if round % 250 == 10 {
+                snapshots.push((page.tail(), Some(round - 1)));
+            }
+            let name = page.status.begin(0, 0);
+            for key in 0..2 {
+                let view = page.view(page.tail(), name);
+                changes.push((key, page.write(key, Some(round), view, true).unwrap().unwrap()));
+            }
+            let made: Vec<_> = changes[changes.len() - 2..].to_vec();
+            page.commit(name, &made);
+        }
+        let begins = snapshots.iter().map(|(begin, _)| *begin);
+        readers.publish(0, begins, page.tail());
+        let stamps = readers.all_stamps(page.tail());
+        // SAFETY: listed here, so not retired.
+        unsafe {
+            // The changes of each key are visited once.
+            assert_eq!(changes[0].1.prune_chain(&stamps, Lsn::MAX), 1000);
+            assert_eq!(changes[1].1.prune_chain(&stamps, Lsn::MAX), 1000);
+        }
+        changes.retain(|(_, change)| {
+            // SAFETY: listed here, so not retired; pruned, and then off the list.
+            unsafe {
+                let is_pruned = change.is_pruned();
+                if is_pruned {
+                    change.collect_pruned(&page.memory).release(&page.memory);
+                }
+                !is_pruned
+            }
+        });
+        assert_eq!(changes.len(), 2 * snapshots.len());
+        for (begin, value) in &snapshots {
+            let seen = [0, 1].map(|key| read(&page, key, *begin, reader));
+            assert_eq!(seen, [*value; 2], "as of {begin:?}");
+        }
+        assert_eq!(read(&page, 0, page.tail(), reader), Some(1000));
+        // A writer that began before the last commits still meets a newer version.
+        let late = page.view(snapshots[3].0, reader);
+        assert!(matches!(page.write(0, Some(1), late, true), Err(WriteRefusal::Newer)));
+        for (_, change) in changes {
+            // SAFETY: committed before the tail, collected once; no reader is left.
+            unsafe { change.collect(page.tail(), &page.memory).release(&page.memory) };
+        }
+        page.status.aborted(reader);
+        assert_all_freed(&page, &me);
+    });
+}
+
 const KEYS: u8 = 5;
 const WORKERS: usize = 4;
 
@@ -241,12 +297,13 @@ const WORKERS: usize = 4;
 struct Stress {
     page: TestPage,
     horizon: Horizon,
+    readers: Readers,
     /// Committed values: commit LSN, key, value.
     commits: Mutex<Vec<(Lsn, u8, Option<u64>)>>,
     /// Values read by snapshots: begin stamp, key, value.
     reads: Mutex<Vec<(Lsn, u8, Option<u64>)>>,
     done: AtomicBool,
-    counts: [AtomicU64; 5],
+    counts: [AtomicU64; 6],
 }
 
 /// Events that the stress test counts, to show that each occurred often enough.
@@ -256,6 +313,7 @@ enum Count {
     Aborted,
     Conflicts,
     ReadBelow,
+    Removed,
     Pruned,
 }
 
@@ -264,7 +322,7 @@ impl Stress {
         self.counts[what as usize].fetch_add(number, Ordering::Relaxed);
     }
 
-    fn counted(&self) -> [u64; 5] {
+    fn counted(&self) -> [u64; 6] {
         self.counts.each_ref().map(|count| count.load(Ordering::Relaxed))
     }
 
@@ -274,30 +332,39 @@ impl Stress {
         let mut random = fastrand::Rng::with_seed(worker as u64 + 1);
         let mut garbage = VecDeque::<(Lsn, ChangeRef)>::new();
         let mut value = worker as u64;
+        // A snapshot that is open for many transactions of this worker, like that of a long reader.
+        let reader = page.status.begin(worker, 1);
+        let mut old = page.tail();
+        self.readers.wake(worker, old);
+        self.horizon.wake(worker, old);
         while !self.done.load(Ordering::Relaxed) {
-            self.horizon.wake(worker, page.tail());
             let begin = page.tail();
             let name = page.status.begin(worker, 0);
             let view = page.view(begin, name);
             let operation = reclaim::enter();
             for _ in 0..2 {
-                for key in 0..KEYS {
-                    let Ok(found) = page.read(key, view, &operation) else { continue };
-                    self.count(Count::ReadBelow, u64::from(found.below_newer));
-                    if random.u8(..8) == 0 {
-                        self.reads.lock().push((begin, key, found.value));
-                    }
-                }
+                self.read_all(&mut random, view, &operation);
                 if random.u8(..4) == 0 {
                     std::thread::yield_now();
                 }
             }
+            self.read_all(&mut random, page.view(old, reader), &operation);
             drop(operation);
             self.write_some(&mut random, view, &mut value, &mut garbage);
-            self.horizon.publish(worker, Lsn::MAX);
+            let recent = page.tail();
+            // From time to time no snapshot is open for long, so that chains become empty.
+            let holds = recent.0 >> 14 & 1 == 0;
+            if !holds || random.u8(..64) == 0 {
+                old = if holds { begin } else { recent };
+            }
+            self.readers.publish(worker, [old].into_iter(), recent);
+            self.horizon.publish(worker, old);
             self.collect(worker, &mut garbage);
+            if random.u8(..4) == 0 {
+                self.prune(&mut garbage);
+            }
             if random.u8(..16) == 0 {
-                self.count(Count::Pruned, page.prune() as u64);
+                self.count(Count::Removed, page.prune() as u64);
             }
             me.turn();
         }
@@ -306,6 +373,36 @@ impl Stress {
             self.collect(worker, &mut garbage);
             std::thread::yield_now();
         }
+    }
+
+    /// Reads all records for a view, and keeps some of the results.
+    fn read_all(&self, random: &mut fastrand::Rng, view: View<'_>, operation: &OperationGuard) {
+        for key in 0..KEYS {
+            let Ok(found) = self.page.read(key, view, operation) else { continue };
+            self.count(Count::ReadBelow, u64::from(found.below_newer));
+            if random.u8(..8) == 0 {
+                self.reads.lock().push((view.begin, key, found.value));
+            }
+        }
+    }
+
+    /// Prunes the chains of this worker's changes, and retires those that it or others pruned.
+    fn prune(&self, garbage: &mut VecDeque<(Lsn, ChangeRef)>) {
+        let stamps = self.readers.all_stamps(self.page.tail());
+        garbage.retain(|(_, change)| {
+            // SAFETY: listed, so not retired; then off the list.
+            unsafe {
+                if !change.is_pruned() {
+                    change.prune_chain(&stamps, Lsn::MAX);
+                }
+                if change.is_pruned() {
+                    change.collect_pruned(&self.page.memory).release(&self.page.memory);
+                    self.count(Count::Pruned, 1);
+                    return false;
+                }
+            }
+            true
+        });
     }
 
     /// Writes some records, then commits or aborts.
@@ -368,12 +465,13 @@ impl Stress {
 #[test]
 fn stress_every_snapshot_sees_what_was_committed_before_it() {
     with_limit(PART_SECONDS, |_| {
-        const ENOUGH: [u64; 5] = [3000, 1000, 200, 500, 100];
+        const ENOUGH: [u64; 6] = [3000, 1000, 200, 500, 100, 3000];
         let most = Duration::from_secs(60);
         let slots: Vec<_> = (0..KEYS).map(|key| Some(u64::from(key) + (1 << 40))).collect();
         let stress = Stress {
-            page: TestPage::new(&slots, WORKERS, 1),
+            page: TestPage::new(&slots, WORKERS, 2),
             horizon: Horizon::new(WORKERS),
+            readers: Readers::new(WORKERS),
             commits: Mutex::default(),
             reads: Mutex::default(),
             done: AtomicBool::new(false),
