@@ -120,13 +120,13 @@ pub async fn transaction(
                 let here = tx.savepoint();
                 answers.push(Answer::Saved);
                 answers.push(insert(tx, table, key, value).await?);
-                tx.rollback_to(&here)?;
+                tx.rollback_to(&here).await?;
                 savepoint = Some(here);
                 Answer::RolledBack
             }
             _ => match &savepoint {
                 Some(savepoint) if random.bool() => {
-                    tx.rollback_to(savepoint)?;
+                    tx.rollback_to(savepoint).await?;
                     Answer::RolledBack
                 }
                 _ => {

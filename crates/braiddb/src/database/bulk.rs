@@ -296,6 +296,7 @@ where
             }
         }
     };
-    drop(core);
-    Err(once_durable(&worker, depends_on, failed).await)
+    let failed = Contained::new(failed);
+    core.abort().await;
+    Err(once_durable(&worker, depends_on, failed.into_inner()).await)
 }

@@ -288,7 +288,8 @@ async fn serve(
             Some(InteractiveRequest::Abort(reply)) => {
                 let reply = UntilRecorded::new(reply);
                 transaction.core().set_abort_cause(AbortCause::Requested);
-                drop(transaction);
+                transaction.into_core().abort().await;
+                sched::hold_after_failure().await;
                 send(reply.into_inner(), ());
                 return;
             }

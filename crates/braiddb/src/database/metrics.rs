@@ -144,6 +144,8 @@ impl MetricsRecorder<'_> {
             sleeps,
             taken_over,
             longest_stretch,
+            // Measured only while tracing.
+            longest_cpu_stretch: _,
         } = *worker;
         let number = || Label::new("worker", number.to_string());
         describe_gauge!("braid_worker_transactions", Unit::Count, "Open transactions, by state.");

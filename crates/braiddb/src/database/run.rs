@@ -381,7 +381,7 @@ where
     };
     let (mut attempt, mut depends_on) = (1, Lsn::ZERO);
     let mut retries = Retries::new(&worker);
-    let failed = loop {
+    let (failed, core) = loop {
         begun.note_lsn(depends_on);
         retries.exempt(&begun);
         if attempt == options.max_attempts {
@@ -398,16 +398,16 @@ where
         let failure = match result {
             Err(Panic { message }) => {
                 core.set_abort_cause(AbortCause::Panic);
-                break TransactionFailure::Engine(Error::Panicked(message));
+                break (TransactionFailure::Engine(Error::Panicked(message)), Some(core));
             }
             Ok(Err(error)) => {
                 let Some(conflict) = core.lost() else {
                     core.set_abort_cause(AbortCause::Requested);
-                    break TransactionFailure::Closure(error);
+                    break (TransactionFailure::Closure(error), Some(core));
                 };
                 // The closure returned the conflict or ignored it: both retry.
                 drop_contained(error);
-                drop(core);
+                outlined(pin!(core.abort())).await;
                 conflict
             }
             Ok(Ok(value)) => {
@@ -424,7 +424,7 @@ where
         let cause = RetryCause::of(failure)
             .map_err(|error| TransactionFailure::Engine(Error::from(error)))?;
         if attempt >= options.max_attempts {
-            break TransactionFailure::Engine(cause.into_error(attempt));
+            break (TransactionFailure::Engine(cause.into_error(attempt)), None);
         }
         let next = NextAttempt::keep(&worker);
         sched::count_failed_attempt();
@@ -432,7 +432,11 @@ where
         attempt += 1;
         begun = next.begin(mode);
     };
-    Err(once_durable(&worker, depends_on, failed).await)
+    let failed = Contained::new(failed);
+    if let Some(core) = core {
+        outlined(pin!(core.abort())).await;
+    }
+    Err(once_durable(&worker, depends_on, failed.into_inner()).await)
 }
 
 /// Returns the failure after everything the transaction read is durable, or the log's error if the

@@ -3,7 +3,7 @@
 use super::error::Result;
 use super::interactive::InteractiveTransaction;
 use super::transaction::Transaction;
-use crate::sched::engine_call;
+use crate::sched::{engine_call, engine_code};
 use crate::transaction;
 
 /// A point in a transaction to which it can be rolled back: see [`Transaction::savepoint`].
@@ -20,7 +20,7 @@ use crate::transaction;
 ///     let savepoint = tx.savepoint();
 ///     for name in ["bob", "bobby"] {
 ///         tx.insert(&table, &2, name).await?;
-///         tx.rollback_to(&savepoint)?;
+///         tx.rollback_to(&savepoint).await?;
 ///     }
 ///     Ok(())
 /// })
@@ -44,7 +44,7 @@ impl Transaction {
     ///     let savepoint = tx.savepoint();
     ///     tx.put(&table, &1, &11).await?;
     ///     tx.insert(&table, &2, &20).await?;
-    ///     tx.rollback_to(&savepoint)?;
+    ///     tx.rollback_to(&savepoint).await?;
     ///     assert_eq!(tx.get(&table, &2).await?, None);
     ///     tx.get(&table, &1).await
     /// })?;
@@ -63,6 +63,9 @@ impl Transaction {
     /// also for reads that were part of the undone writes. A transaction that met a conflict must
     /// still abort.
     ///
+    /// Operations of the transaction that run at the same time find some of the writes undone. If
+    /// the future is dropped before it is ready, the transaction can no longer commit.
+    ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
     /// # pollster::block_on(async {
@@ -72,10 +75,10 @@ impl Transaction {
     ///     tx.put(orders, &1, &10).await?;
     ///     let first = tx.savepoint();
     ///     tx.put(orders, &2, &20).await?;
-    ///     tx.rollback_to(&first)?;
+    ///     tx.rollback_to(&first).await?;
     ///     // The savepoint stays valid.
     ///     tx.put(orders, &3, &30).await?;
-    ///     tx.rollback_to(&first)?;
+    ///     tx.rollback_to(&first).await?;
     ///     tx.count(orders, ..).await
     /// });
     /// assert_eq!(kept.await?, 1);
@@ -85,8 +88,8 @@ impl Transaction {
     /// # Errors
     /// [`Misuse::SavepointEnded`](crate::Misuse) if the savepoint belongs to another
     /// transaction, or the transaction was rolled back to an earlier savepoint since.
-    pub fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
-        Ok(engine_call(|| self.core.rollback_to(savepoint.0))?)
+    pub async fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
+        Ok(engine_code(self.core.rollback_to(savepoint.0)).await?)
     }
 }
 
@@ -135,6 +138,6 @@ impl InteractiveTransaction {
     /// As [`Transaction::rollback_to`] and [`InteractiveTransaction::step`].
     pub async fn rollback_to(&self, savepoint: &Savepoint) -> Result<()> {
         let savepoint = *savepoint;
-        self.step(async move |tx: &Transaction| tx.rollback_to(&savepoint)).await
+        self.step(async move |tx: &Transaction| tx.rollback_to(&savepoint).await).await
     }
 }

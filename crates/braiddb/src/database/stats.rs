@@ -122,6 +122,9 @@ pub struct WorkerStats {
     /// closure blocked the thread (`std::thread::sleep`, a lock, a long computation), or that the
     /// machine did not schedule the worker. Other transactions waited in that time.
     pub longest_stretch: Duration,
+    /// As `longest_stretch`, in processor time of the thread, which time without a processor does
+    /// not increase. Zero unless [`Tuning::trace`](crate::Tuning::trace) is set.
+    pub longest_cpu_stretch: Duration,
 }
 
 /// Suspensions by cause.
@@ -344,6 +347,7 @@ impl Stats {
             sleeps: counters.sleeps.get(),
             taken_over: counters.taken_over.get(),
             longest_stretch: Duration::from_nanos(counters.longest_stretch.get()),
+            longest_cpu_stretch: Duration::from_nanos(counters.longest_cpu_stretch.get()),
         });
         self.destructor_panics += counters.destructor_panics.get();
         let suspended = |cause: WaitCause| counters.suspensions[cause as usize].get();

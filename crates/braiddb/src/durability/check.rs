@@ -5,14 +5,15 @@
 //! are verified with the checkpoint's chunks.
 //!
 //! Keys are looked up a few at a time, each time in a new snapshot that ends before the records are
-//! read. So a check does not prevent old versions from being freed, regardless of its duration. The
-//! caller keeps segments of the log from being freed.
+//! read. So a check does not prevent old versions from being freed, regardless of its duration.
+//! Records of many keys are then read in the order of the log, neighbors in one piece. The caller
+//! keeps segments of the log from being freed.
 
 use std::ops::Bound;
 use std::rc::Rc;
 
 use crate::index::Cursor;
-use crate::log::ColdStore;
+use crate::log::{ColdStore, RecordView};
 use crate::reclaim;
 use crate::record::Records;
 use crate::rid::Rid;
@@ -22,13 +23,19 @@ use crate::types::KeyBuffer;
 use crate::version::Address;
 
 /// Number of keys looked up in one snapshot.
-const RECORDS_PER_BATCH: usize = 32;
+const RECORDS_PER_SNAPSHOT: usize = 32;
+/// Minimum number of keys whose records are read together, unless few are left.
+const RECORDS_PER_BATCH: usize = if cfg!(braid_simulation) { 40 } else { 16 << 10 };
 /// Maximum number of a paged table's records read in one snapshot, and maximum bytes of their
 /// values.
-const PAGED_RECORDS_PER_BATCH: u64 = 512;
-const MAX_PAGED_BATCH_BYTES: usize = 1 << 20;
-/// Bytes of records read at a time, unless a single one is larger.
-const READ_BYTES: usize = 1 << 20;
+const PAGED_RECORDS_PER_BATCH: u64 = if cfg!(braid_simulation) { 512 } else { 16 << 10 };
+const MAX_PAGED_BATCH_BYTES: usize = 4 << 20;
+/// Bytes of the log read in one piece, unless a single record is larger.
+const MAX_SPAN_BYTES: u64 = 256 << 10;
+/// Bytes between two records that are read in one piece.
+const MAX_GAP_BYTES: u64 = 16 << 10;
+/// Number of pieces read at a time.
+const SPANS_AT_ONCE: usize = 4;
 
 /// Result of a check of the tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,21 +83,62 @@ async fn check_table(
     checked: &mut TableCheckResult,
 ) -> Result<(), OperationError> {
     let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);
-    while let Some(listed) = list(worker, table, &mut cursor).await? {
-        // Records must be on disk before they are read.
-        if let Some(last) = listed.iter().map(|one| one.address.lsn()).max() {
-            worker.wait_durable(last).await?;
+    let mut is_over = false;
+    while !is_over {
+        let mut listed = Vec::new();
+        while !is_over && listed.len() < RECORDS_PER_BATCH {
+            is_over = !list(worker, table, &mut cursor, &mut listed).await?;
         }
-        let mut left = &listed[..];
-        while !left.is_empty() {
-            let (some, rest) = left.split_at(count_to_read(left));
-            let reads = some.iter().map(|one| check_record(store, table, one));
+        listed.sort_unstable_by_key(|one| one.address.lsn());
+        // Records must be on disk before they are read.
+        if let Some(last) = listed.last() {
+            worker.wait_durable(last.address.lsn()).await?;
+        }
+        let spans: Vec<_> = listed.chunk_by(are_read_together).flat_map(spans_of).collect();
+        for some in spans.chunks(SPANS_AT_ONCE) {
+            let reads = some.iter().map(|span| check_span(store, table, span));
             checked.problems.extend(Interleaved::new(reads).await.into_iter().flatten());
-            left = rest;
         }
         checked.records += listed.len() as u64;
     }
     Ok(())
+}
+
+/// Returns whether two records, in the order of the log, are neighbors.
+fn are_read_together(one: &LocatedKey, next: &LocatedKey) -> bool {
+    let end = one.address.lsn().0 + one.address.read_bytes() as u64;
+    next.address.lsn().0 <= end + MAX_GAP_BYTES
+}
+
+/// Divides neighbors into pieces of bounded length.
+fn spans_of(neighbors: &[LocatedKey]) -> impl Iterator<Item = &[LocatedKey]> {
+    let mut left = neighbors;
+    std::iter::from_fn(move || {
+        let from = left.first()?.address.lsn().0;
+        let ends = |one: &LocatedKey| one.address.lsn().0 + one.address.read_bytes() as u64;
+        let count = left.partition_point(|one| ends(one) <= from + MAX_SPAN_BYTES).max(1);
+        let (span, rest) = left.split_at(count);
+        left = rest;
+        Some(span)
+    })
+}
+
+/// Checks records that are read in one piece, and returns their problems.
+async fn check_span(store: &ColdStore, table: &Records, span: &[LocatedKey]) -> Vec<String> {
+    let mut problems = Vec::new();
+    let [first, last] = [span.first(), span.last()].map(|one| one.expect("not empty").address);
+    let read = store.read_span(first.lsn(), last.lsn(), last.read_bytes()).await.ok();
+    for (number, one) in span.iter().enumerate() {
+        if number % RECORDS_PER_SNAPSHOT == 0 {
+            sched::count_steps(RECORDS_PER_SNAPSHOT as u32).await;
+        }
+        match read.as_ref().and_then(|read| read.record(one.address.lsn())) {
+            Some(found) => problems.extend(one.problem(table, found)),
+            // The error of this record alone.
+            None => problems.extend(check_record(store, table, one).await),
+        }
+    }
+    problems
 }
 
 /// Checks the records of a paged table.
@@ -162,18 +210,19 @@ fn behind(key: Option<&KeyBuffer>) -> ScanBounds {
     ScanBounds { low, high: Bound::Unbounded }
 }
 
-/// Looks up the next keys; `None` after the last.
+/// Looks up some of the next keys. Returns `false` after the last.
 async fn list(
     worker: &Rc<WorkerTransactions>,
     table: &Records,
     cursor: &mut Cursor<'_>,
-) -> Result<Option<Vec<LocatedKey>>, OperationError> {
+    listed: &mut Vec<LocatedKey>,
+) -> Result<bool, OperationError> {
     let operation = reclaim::enter();
+    sched::count_steps(RECORDS_PER_SNAPSHOT as u32).await;
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
-    let mut entries = Vec::with_capacity(RECORDS_PER_BATCH);
-    let more = cursor.next_batch(&operation, &mut entries, RECORDS_PER_BATCH).await;
+    let mut entries = Vec::with_capacity(RECORDS_PER_SNAPSHOT);
+    let more = cursor.next_batch(&operation, &mut entries, RECORDS_PER_SNAPSHOT).await;
     table.prefetch(entries.iter().map(|entry| entry.rid)).await;
-    let mut listed = Vec::with_capacity(entries.len());
     for entry in entries {
         if let Some(address) = transaction.locate(table, entry.rid, &operation).await? {
             let mut key = KeyBuffer::new();
@@ -182,30 +231,26 @@ async fn list(
         }
     }
     transaction.end_uncounted();
-    Ok(more.then_some(listed))
+    Ok(more)
 }
 
-/// Returns the number of records to read at a time, from the first one.
-fn count_to_read(listed: &[LocatedKey]) -> usize {
-    let mut bytes = 0;
-    let within = |one: &&LocatedKey| {
-        bytes += one.address.read_bytes();
-        bytes <= READ_BYTES
-    };
-    listed.iter().take_while(within).count().max(1)
+impl LocatedKey {
+    /// Returns the problem of the record that was found at the key's address, if it has one.
+    fn problem(&self, table: &Records, found: RecordView<'_>) -> Option<String> {
+        let Self { key, rid, address } = self;
+        let same = (found.table, found.rid, found.key) == (table.id, *rid, &**key);
+        (!same).then(|| {
+            let (name, key, lsn) = (table.name(), table.show_key().show(key), address.lsn());
+            format!("table {:?}: the key {key} points to another record, at LSN {lsn}", &*name)
+        })
+    }
 }
 
-/// Returns the problem of a record, if it has one.
+/// Reads one record. Returns its problem, if it has one.
 async fn check_record(store: &ColdStore, table: &Records, listed: &LocatedKey) -> Option<String> {
-    let LocatedKey { key, rid, address } = listed;
-    let record = match store.read(address.lsn(), address.read_bytes()).await {
-        Ok(record) => record,
-        Err(error) => return Some(error.to_string()),
-    };
-    let found = record.view();
-    let same = (found.table, found.rid, found.key) == (table.id, *rid, &**key);
-    (!same).then(|| {
-        let (name, key, lsn) = (table.name(), table.show_key().show(key), address.lsn());
-        format!("table {:?}: the key {key} points to another record, at LSN {lsn}", &*name)
-    })
+    let LocatedKey { address, .. } = listed;
+    match store.read(address.lsn(), address.read_bytes()).await {
+        Ok(record) => listed.problem(table, record.view()),
+        Err(error) => Some(error.to_string()),
+    }
 }

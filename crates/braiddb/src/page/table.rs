@@ -33,7 +33,7 @@ use crate::reclaim::OperationGuard;
 use crate::rid::TableId;
 use crate::sync::OnceLock;
 use crate::types::KeyBuffer;
-use crate::version::{Stamp, StatusTable, Undecided, View, Visibility};
+use crate::version::{Stamp, Undecided, View, Visibility};
 
 /// Minimum number of chains on a leaf before a writer looks for empty ones.
 const MIN_CHAINS_TO_PRUNE: usize = 8;
@@ -354,36 +354,6 @@ impl PagedTable {
         // SAFETY: latched.
         if let Some(chain) = unsafe { Mapping::find(leaf.mapping(), key) } {
             chain.note_on_page(bytes);
-        }
-    }
-
-    /// Rolls back what aborted transactions wrote to a record. Reserves bytes again for the older
-    /// changes that are still undecided, because the value that is now on the page may be shorter.
-    pub(super) fn roll_back_on(
-        &self,
-        leaf: &mut LatchedLeaf<'_>,
-        key: &[u8],
-        status: &StatusTable,
-    ) {
-        // SAFETY: latched.
-        let Some(chain) = (unsafe { Mapping::find(leaf.mapping(), key) }) else { return };
-        let versioned = SlotFlags::NONE.with(SlotFlags::VERSIONED);
-        let mut any = false;
-        // SAFETY: latched.
-        unsafe {
-            chain.roll_back(status, |before| {
-                any = true;
-                let KeySlot::At(place) = leaf.find(key) else {
-                    unreachable!("a record with a chain has a slot")
-                };
-                match before {
-                    Some(value) => leaf.overwrite_value(place, value, versioned),
-                    None => leaf.set_flags(place, versioned.with(SlotFlags::DELETED)),
-                }
-            });
-        }
-        if any {
-            leaf.reserve_for_undo();
         }
     }
 

@@ -30,6 +30,11 @@ use crate::sched::engine_call;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
+/// Maximum number of blocks freed per turn, so that no turn takes long.
+const MAX_BLOCKS_PER_TURN: usize = 4096;
+/// Blocks that another item counts as: it frees some versions, or a table.
+const BLOCKS_PER_ITEM: usize = 64;
+
 /// Published by a sleeping participant without operations in flight.
 const QUIESCENT: u64 = u64::MAX;
 
@@ -99,6 +104,8 @@ struct ParticipantState {
     /// The same pairs for earlier epochs that are still in use, oldest first.
     earlier: RefCell<VecDeque<(u64, u64)>>,
     garbage: RefCell<VecDeque<(u64, RetiredItem)>>,
+    /// Set if the last turn left garbage that was due.
+    is_behind: Cell<bool>,
 }
 
 impl Domain {
@@ -139,6 +146,7 @@ impl Domain {
             in_flight: Cell::new(0),
             earlier: RefCell::default(),
             garbage: RefCell::default(),
+            is_behind: Cell::new(false),
         });
         local.publish_current();
         CURRENT.with(|current| current.set(&raw const *local));
@@ -217,8 +225,8 @@ pub(crate) struct Participation {
 }
 
 impl Participation {
-    /// Quiescent point: publishes this thread's oldest epoch and frees what is due. Returns whether
-    /// garbage is left.
+    /// Quiescent point: publishes this thread's oldest epoch and frees what is due, up to a limit.
+    /// Returns whether garbage is left.
     pub(crate) fn turn(&self) -> bool {
         self.local.publish_current();
         let newest = self.local.garbage.borrow().back().map(|(tag, _)| *tag);
@@ -228,14 +236,25 @@ impl Participation {
             domain.epoch.fetch_add(1, Ordering::SeqCst);
         }
         let oldest = domain.oldest();
-        loop {
+        let mut freed = 0;
+        while freed < MAX_BLOCKS_PER_TURN {
             let early = u64::from(is_planted(Bug::FreedOneEpochEarly));
             let due =
                 self.local.garbage.borrow_mut().pop_front_if(|(tag, _)| *tag < oldest + early);
             let Some((_, garbage)) = due else { break };
+            freed += match garbage {
+                RetiredItem::Block { .. } => 1,
+                RetiredItem::Other(_) => BLOCKS_PER_ITEM,
+            };
             garbage.free(&domain.memory);
         }
+        self.local.is_behind.set(freed >= MAX_BLOCKS_PER_TURN);
         !self.local.garbage.borrow().is_empty()
+    }
+
+    /// Returns whether the last turn left garbage that was due.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.local.is_behind.get()
     }
 
     /// Stops holding back reclamation before this thread sleeps, if no operation is in flight on

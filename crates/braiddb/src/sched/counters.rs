@@ -38,6 +38,8 @@ pub(crate) struct SchedulerCounters {
     pub(crate) taken_over: WorkerCounter,
     /// Longest time between two turns of housekeeping, excluding sleep, in nanoseconds.
     pub(crate) longest_stretch: WorkerCounter,
+    /// As `longest_stretch`, in processor time of the thread; 0 unless the worker is traced.
+    pub(crate) longest_cpu_stretch: WorkerCounter,
     /// Tasks in the hot queue.
     pub(crate) hot: WorkerCounter,
     /// Tasks waiting for storage or the log.

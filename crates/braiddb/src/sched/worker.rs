@@ -114,7 +114,7 @@ impl<'w> Worker<'w> {
             device,
             driver,
             tuner: Tuner::new(clock::now()),
-            stretch: StallTimer::new(clock::now()),
+            stretch: StallTimer::new(clock::now(), options.trace > 0),
             watch,
             is_watched: false,
             contention: Contention::new(),

@@ -35,6 +35,7 @@ pub(crate) use modelled::{ModelMutex, RawLock, atomic, spin_loop, yield_thread};
 #[cfg(any(not(braid_simulation), loom))]
 pub(crate) use plain::*;
 pub(crate) use std::sync::Once;
+use std::time::Duration;
 
 /// Checks that a block was not freed, on a thread in a controlled schedule and in models.
 ///
@@ -61,6 +62,17 @@ pub(crate) fn takes_part() -> bool {
     return controlled::takes_part();
     #[cfg(any(not(braid_simulation), loom))]
     false
+}
+
+/// Processor time of this thread; zero in a controlled schedule.
+pub(crate) fn thread_time() -> Duration {
+    if takes_part() {
+        return Duration::ZERO;
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a valid target. The call cannot fail for this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// The number of this thread in its controlled schedule, if it participates in one.

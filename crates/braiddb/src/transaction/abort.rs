@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 use super::context::ActiveTransaction;
+use super::ending::MAX_WRITES_AT_ONCE;
 use super::error::OperationError;
 use super::fault::PanicPoint;
 use super::garbage::Garbage;
@@ -55,6 +56,20 @@ impl Savepoints {
     }
 }
 
+/// Keeps the transaction from committing if a rollback is dropped before it is complete.
+struct PartialRollback<'t> {
+    transaction: &'t ActiveTransaction,
+    is_complete: bool,
+}
+
+impl Drop for PartialRollback<'_> {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            self.transaction.fail_halfway(OperationError::RollbackGivenUp);
+        }
+    }
+}
+
 impl ActiveTransaction {
     /// Returns a value that changes whenever the transaction writes or rolls back.
     pub(super) fn moment(&self) -> WriteMoment {
@@ -85,12 +100,16 @@ impl ActiveTransaction {
     }
 
     /// Undoes what was written after a savepoint, and discards later savepoints. Reads stay in the
-    /// read set, and a conflict remains.
+    /// read set, and a conflict remains. If the future is dropped before it is ready, some of the
+    /// writes are undone, and the transaction cannot commit.
     ///
     /// # Errors
     /// `BulkSavepoint` in a bulk operation. `SavepointOver` if the savepoint belongs to another
     /// transaction, or an earlier one was rolled back to since.
-    pub(crate) fn rollback_to(&self, savepoint: WriteSavepoint) -> Result<(), OperationError> {
+    pub(crate) async fn rollback_to(
+        &self,
+        savepoint: WriteSavepoint,
+    ) -> Result<(), OperationError> {
         if self.is_bulk() {
             return Err(OperationError::BulkSavepoint);
         }
@@ -101,28 +120,53 @@ impl ActiveTransaction {
             let position = valid.binary_search(&savepoint.number).ok().filter(|_| own);
             valid.truncate(position.ok_or(OperationError::SavepointOver)? + 1);
         }
+        let mut under_way = PartialRollback { transaction: self, is_complete: false };
+        while !self.roll_back_some(&savepoint) {
+            Self::end_step().await;
+        }
+        under_way.is_complete = true;
+        Ok(())
+    }
+
+    /// Undoes some of the writes after a savepoint, newest first. Returns whether all are undone.
+    fn roll_back_some(&self, savepoint: &WriteSavepoint) -> bool {
+        let savepoints = self.savepoints();
         savepoints.rollbacks.set(savepoints.rollbacks.get() + 1);
         let operation = reclaim::enter();
         let writes = &mut *self.writes().borrow_mut();
         self.engine().planted_panic.panic_if_planted(PanicPoint::Rollback);
-        restore_replaced(writes, savepoint.replaced);
+        self.forget_recent();
+        restore_replaced(writes, savepoint.replaced, MAX_WRITES_AT_ONCE);
+        if writes.replaced.len() > savepoint.replaced {
+            return false;
+        }
+        let count = writes.writes().len();
+        let first = savepoint.writes.max(count.saturating_sub(MAX_WRITES_AT_ONCE));
         let mut undone = Vec::new();
-        let later = writes.writes()[savepoint.writes..].iter().rev();
+        let later = writes.writes()[first..].iter().rev();
         for write in later.filter(|write| write.kind != WriteKind::Void) {
             self.note_undone(writes, write);
             self.roll_back(writes, write, &operation);
             undone.push((write.table, write.version));
         }
         writes.undone.append(&mut undone);
-        writes.truncate(savepoint.writes);
-        let paged = writes.split_off_paged(savepoint.paged as usize, savepoint.paged_value_bytes);
+        writes.truncate(first);
+        let keep = savepoint.paged as usize;
+        let first_paged =
+            keep.max(writes.paged.len().saturating_sub(MAX_WRITES_AT_ONCE - (count - first)));
+        let is_done = first == savepoint.writes && first_paged == keep;
+        // The values of earlier writes may follow those of the writes that are still to be undone.
+        let value_bytes =
+            if is_done { savepoint.paged_value_bytes } else { writes.paged_value_bytes() };
+        let paged = writes.split_off_paged(first_paged, value_bytes);
         savepoints.newest_paged.set(savepoint.paged);
         self.note_undone_on_pages(&paged);
         self.roll_back_on_pages(&paged);
         self.discard_values(&paged);
-        self.undo_created(savepoint.created);
-        self.forget_recent();
-        Ok(())
+        if is_done {
+            self.undo_created(savepoint.created);
+        }
+        is_done
     }
 
     /// Adds the record of an undone write to the read set. A successful write also reveals which
@@ -165,7 +209,7 @@ impl ActiveTransaction {
     }
 
     /// Queues the removal of large values that undone writes left.
-    fn discard_values(&self, undone: &[PagedWrite]) {
+    pub(super) fn discard_values(&self, undone: &[PagedWrite]) {
         for (write, large) in undone.iter().filter_map(|write| Some((write, write.large?))) {
             // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
             // transaction.
@@ -175,37 +219,8 @@ impl ActiveTransaction {
         }
     }
 
-    /// Undoes everything the transaction did.
-    pub(super) fn abort_now(&mut self) {
-        let operation = reclaim::enter();
-        let worker = self.worker().clone();
-        let engine = worker.engine();
-        engine.planted_panic.panic_if_planted(PanicPoint::Abort);
-        engine.status.aborted(self.name());
-        self.decide_bulk(Stamp::ABORTED);
-        {
-            let mut writes = self.writes().borrow_mut();
-            for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
-                self.roll_back(&writes, write, &operation);
-                // SAFETY: unlinked above, and in no list of versions to retire.
-                unsafe { write.table.get().retire_version(write.version) };
-            }
-            retire_unlinked(&mut writes);
-            let paged = std::mem::take(&mut writes.paged);
-            drop(writes);
-            self.roll_back_on_pages(&paged);
-            self.discard_values(&paged);
-        }
-        self.drop_created();
-        if self.is_counted() {
-            worker.counters().aborted[self.cause() as usize].add(1);
-        }
-        let context = self.take_context().expect("aborts once");
-        worker.end(context);
-    }
-
     /// Unlinks one version in flight. The caller retires it.
-    fn roll_back(&self, writes: &WriteSet, write: &Write, operation: &OperationGuard) {
+    pub(super) fn roll_back(&self, writes: &WriteSet, write: &Write, operation: &OperationGuard) {
         // SAFETY: tables live as long as the engine, which `self` holds.
         let table = unsafe { write.table.get() };
         if write.base.is_none() {
@@ -234,10 +249,10 @@ impl ActiveTransaction {
     }
 }
 
-/// Restores the transaction's own versions that were replaced after the first `keep` replacements,
-/// newest first.
-fn restore_replaced(writes: &mut WriteSet, keep: usize) {
-    while writes.replaced.len() > keep {
+/// Restores up to `most` of the transaction's own versions that were replaced after the first `keep`
+/// replacements, newest first.
+fn restore_replaced(writes: &mut WriteSet, keep: usize, most: usize) {
+    for _ in 0..most.min(writes.replaced.len().saturating_sub(keep)) {
         let ReplacedWrite { table, version, position, kind } =
             writes.replaced.pop().expect("there are more than are kept");
         let (rid, undone) = writes.restore(position, version, kind);
@@ -248,21 +263,22 @@ fn restore_replaced(writes: &mut WriteSet, keep: usize) {
     }
 }
 
-/// Retires versions that the transaction installed and unlinked itself. Other threads may still
-/// traverse them, and until now the transaction referenced them.
+/// Retires up to `most` versions that the transaction installed and unlinked itself. Other threads
+/// may still traverse them, and until now the transaction referenced them. Returns whether all are
+/// retired.
 #[inline]
-pub(super) fn retire_unlinked(writes: &mut WriteSet) {
-    if !writes.replaced.is_empty() || !writes.undone.is_empty() {
-        retire_some_unlinked(writes);
-    }
+pub(super) fn retire_unlinked(writes: &mut WriteSet, most: usize) -> bool {
+    (writes.replaced.is_empty() && writes.undone.is_empty()) || retire_some_unlinked(writes, most)
 }
 
-fn retire_some_unlinked(writes: &mut WriteSet) {
-    let replaced = writes.replaced.drain(..).map(|replaced| (replaced.table, replaced.version));
-    for (table, version) in replaced.chain(writes.undone.drain(..)) {
+fn retire_some_unlinked(writes: &mut WriteSet, most: usize) -> bool {
+    for _ in 0..most {
+        let replaced = writes.replaced.pop().map(|replaced| (replaced.table, replaced.version));
+        let Some((table, version)) = replaced.or_else(|| writes.undone.pop()) else { break };
         // SAFETY: unlinked when it was replaced or undone, freed only by the retirement below.
         unsafe { version.get() }.set_stamp(Stamp::ABORTED);
-        // SAFETY: tables live as long as the engine; the version is in one of the two lists.
+        // SAFETY: tables live as long as the engine; the version was in one of the two lists.
         unsafe { table.get().retire_version(version) };
     }
+    writes.replaced.is_empty() && writes.undone.is_empty()
 }

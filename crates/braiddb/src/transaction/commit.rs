@@ -10,25 +10,25 @@
 //!    Snapshot isolation skips certification: first-updater-wins was decided at each write.
 //! 4. Set the state to `Committed(lsn)`: visible to all that begin later (early lock release, ELEDA
 //!    §2.3.2).
-//! 5. Fill the log block, stamp the versions, and add superseded versions to the garbage list.
+//! 5. Fill the log block.
 //!
-//! Then the result waits until the block is durable.
+//! Then the versions are stamped, and superseded versions are added to the garbage list
+//! (`transaction/ending.rs`). The result waits until the block is durable.
 
-use super::abort::retire_unlinked;
 use super::certify::MIN_LARGE_READ_SET;
 use super::checkpoints::PartsRegistration;
 use super::context::ActiveTransaction;
 use super::counters::AbortCause;
+use super::ending::{DecidedOutcome, MAX_WRITES_AT_ONCE};
 use super::engine::Durability;
 use super::error::OperationError;
 use super::fault::PanicPoint;
-use super::garbage::Garbage;
 use super::read_set::NamedKeys;
-use super::write_set::WriteKind;
+use super::recent_commits::ChangesToList;
 use crate::log::{self, Lsn};
 use crate::planted::{Bug, is_planted};
-use crate::sched;
-use crate::version::{Link, Stamp};
+use crate::sched::{self, WaitCause};
+use crate::version::Stamp;
 
 /// Reasons why a transaction may not commit at the LSN that it drew.
 enum CommitRefusal {
@@ -59,40 +59,18 @@ impl ActiveTransaction {
     /// error if it failed. The transaction is then aborted. `CommitUnknown` if the log failed after
     /// the LSN was drawn: the commit block may or may not have reached the disk.
     pub(crate) async fn commit(mut self) -> Result<Lsn, OperationError> {
-        if let Some(conflict) = self.lost() {
-            return Err(conflict);
-        }
-        if let Some(error) = self.failed() {
-            return Err(error);
-        }
         let worker = self.worker().clone();
         let wrote = !self.writes().borrow().is_empty();
-        let (lsn, depends_on) = if !wrote {
-            #[cfg(feature = "experiment")]
-            if self.mode().is_safety_net() {
-                self.certify_reader().await?;
+        let (lsn, depends_on) = match self.decide_commit(wrote).await {
+            Ok(decided) => decided,
+            Err(error) => {
+                self.abort().await;
+                return Err(error);
             }
-            let told = (self.begin(), self.depends_on());
-            self.finish_read_only();
-            told
-        } else {
-            // Before space in the log is reserved, because reserved space must be used immediately.
-            if self.reads().len() > MIN_LARGE_READ_SET && !self.mode().is_safety_net() {
-                self.certify_ahead().await.map_err(|changed| self.fail(changed.into()))?;
-            }
-            let parts = match self.make_room().await {
-                Ok(parts) => parts,
-                Err(error) => {
-                    self.set_abort_cause(AbortCause::Log);
-                    return Err(error);
-                }
-            };
-            // The last moment: from here on nothing suspends until the transaction is decided.
-            sched::unless_caller_gone().await;
-            let committed = self.commit_now(parts.as_ref().map(|parts| parts.first));
-            let lsn = committed.map_err(|refused| self.fail(refused))?;
-            (lsn, lsn)
         };
+        while self.is_open() && !self.end_some(MAX_WRITES_AT_ONCE) {
+            Self::end_step().await;
+        }
         let bug =
             if lsn == depends_on { Bug::EarlyAcknowledgement } else { Bug::ReadAheadOfDurable };
         if worker.has_to_wait(depends_on) && !is_planted(bug) {
@@ -102,6 +80,45 @@ impl ActiveTransaction {
             })?;
         }
         Ok(lsn)
+    }
+
+    /// Decides the commit. Returns the LSN to report and the LSN to wait for.
+    ///
+    /// # Errors
+    /// Those of `commit` but `CommitUnknown`. The caller must then abort.
+    async fn decide_commit(&mut self, wrote: bool) -> Result<(Lsn, Lsn), OperationError> {
+        if let Some(conflict) = self.lost() {
+            return Err(conflict);
+        }
+        if let Some(error) = self.failed() {
+            return Err(error);
+        }
+        if !wrote {
+            #[cfg(feature = "experiment")]
+            if self.mode().is_safety_net() {
+                self.certify_reader().await?;
+            }
+            let told = (self.begin(), self.depends_on());
+            self.finish_read_only();
+            return Ok(told);
+        }
+        // Before space in the log is reserved, because reserved space must be used immediately.
+        if self.reads().len() > MIN_LARGE_READ_SET && !self.mode().is_safety_net() {
+            self.certify_ahead().await.map_err(|changed| self.fail(changed.into()))?;
+        }
+        let changes = self.changes_to_list().await;
+        let parts = match self.make_room().await {
+            Ok(parts) => parts,
+            Err(error) => {
+                self.set_abort_cause(AbortCause::Log);
+                return Err(error);
+            }
+        };
+        // The last moment: from here on nothing suspends until the transaction is decided.
+        sched::unless_caller_gone().await;
+        let committed = self.commit_now(parts.as_ref().map(|parts| parts.first), changes);
+        let lsn = committed.map_err(|refused| self.fail(refused))?;
+        Ok((lsn, lsn))
     }
 
     /// Certifies a read-only transaction with the serial safety net, at the LSN of an empty block.
@@ -136,23 +153,20 @@ impl ActiveTransaction {
     pub(crate) fn end_uncounted(mut self) {
         assert!(self.writes().borrow().is_empty(), "it wrote nothing");
         self.end_without_writes();
+        self.end_some(usize::MAX);
     }
 
-    fn finish_read_only(&mut self) {
+    fn finish_read_only(&self) {
         let counters = self.worker().counters();
         counters.committed.add(1);
         counters.committed_read_only.add(1);
         self.end_without_writes();
     }
 
-    fn end_without_writes(&mut self) {
+    fn end_without_writes(&self) {
         self.engine().status.aborted(self.name());
         self.decide_bulk(Stamp::ABORTED);
-        // Versions that a rollback to a savepoint left.
-        retire_unlinked(&mut self.writes().borrow_mut());
-        self.drop_created();
-        let context = self.take_context().expect("commits once");
-        self.worker().end(context);
+        self.set_outcome(DecidedOutcome::ReadOnly);
     }
 
     /// Waits until the log has room for the rest of the transaction. A transaction too large for
@@ -164,8 +178,8 @@ impl ActiveTransaction {
         }
         let engine = self.engine();
         let parts_of_bulk = self.log_rest_of_bulk().await?;
-        let bytes = log::block_bytes(self.writes().borrow().total_log_bytes());
         let common_bytes = engine.log.common_block_bytes();
+        let bytes = log::block_bytes(self.writes().borrow().log_bytes_up_to(common_bytes));
         if bytes <= common_bytes && parts_of_bulk.is_none() {
             self.admit(bytes).await?;
             return Ok(None);
@@ -173,6 +187,7 @@ impl ActiveTransaction {
         let noted = engine.checkpoints.log_in_parts(|| engine.log.tail());
         let (mut first_part, mut logged) = (parts_of_bulk, 0);
         loop {
+            sched::yield_now(WaitCause::Memory).await;
             let (some, bytes) = self.writes().borrow().part(logged, common_bytes);
             if some.is_empty() {
                 self.admit(log::block_bytes(0)).await?;
@@ -189,12 +204,16 @@ impl ActiveTransaction {
         }
     }
 
-    /// Commits without suspension.
+    /// Draws the LSN and decides without suspension. The caller then ends the transaction.
     ///
     /// # Errors
     /// The reason why it may not commit. The caller must then abort it, and its block in the log is
     /// empty.
-    fn commit_now(&mut self, first_part: Option<Lsn>) -> Result<Lsn, CommitRefusal> {
+    fn commit_now(
+        &mut self,
+        first_part: Option<Lsn>,
+        changes: ChangesToList,
+    ) -> Result<Lsn, CommitRefusal> {
         let worker = self.worker().clone();
         let engine = worker.engine();
         #[cfg(feature = "experiment")]
@@ -203,13 +222,20 @@ impl ActiveTransaction {
         if is_planted(Bug::CertifiedBeforeDraw) && !self.mode().is_safety_net() {
             self.certify(Lsn::MAX)?;
         }
-        self.list_changes();
+        self.list_changes(changes);
         let lsn = self.draw_and_decide(first_part).inspect_err(|_| self.unlist_changes())?;
-        self.stamp(lsn);
-        self.drop_created();
-        self.worker().counters().committed.add(1);
-        let context = self.take_context().expect("commits once");
-        self.worker().end(context);
+        self.set_outcome(DecidedOutcome::Committed(lsn));
+        for (table, expiry) in &self.writes().borrow().expiring {
+            // The record is visible now. A sweep that missed it has ended or began earlier, and
+            // will not note the expiry itself.
+            // SAFETY: the engine is alive; if this transaction created the table, it is committing.
+            unsafe { table.get() }.note_expiry(*expiry);
+        }
+        self.decide_bulk(Stamp::committed(lsn));
+        #[cfg(feature = "experiment")]
+        if self.mode().is_safety_net() {
+            self.end_some(usize::MAX);
+        }
         Ok(lsn)
     }
 
@@ -227,7 +253,7 @@ impl ActiveTransaction {
             Ok(lsn)
         } else {
             let is_logged = first_part.is_some();
-            let total = if is_logged { 0 } else { writes.total_log_bytes() };
+            let total = if is_logged { 0 } else { writes.log_bytes_up_to(usize::MAX) };
             let mut block = engine.log.reserve(self.worker().number(), log::block_bytes(total));
             let lsn = block.lsn();
             engine.planted_panic.panic_if_planted(PanicPoint::Commit);
@@ -261,64 +287,5 @@ impl ActiveTransaction {
             self.engine().starvation_guard.release(self.priority_token());
         }
         Ok(())
-    }
-
-    /// Stamps every version, and adds superseded versions to the garbage list.
-    fn stamp(&self, lsn: Lsn) {
-        let stamp = Stamp::committed(lsn);
-        let mut garbage = self.worker().garbage.borrow_mut();
-        let mut writes = self.writes().borrow_mut();
-        for write in writes.writes().iter().filter(|write| write.kind != WriteKind::Void) {
-            let more = match write.kind {
-                WriteKind::Insert => 1,
-                // A record that the transaction inserted itself was never counted.
-                WriteKind::Delete => -i64::from(write.existed()),
-                WriteKind::Update | WriteKind::Void => 0,
-            };
-            if more != 0 {
-                // SAFETY: the engine is alive; if this transaction created the table, it is
-                // committing.
-                let table = unsafe { write.table.get() };
-                table.count().add(self.worker().number(), more);
-            }
-            // SAFETY: the version is in flight until it is stamped here, so no other transaction
-            // can have superseded it.
-            let version = unsafe { write.version.get() };
-            version.set_record(lsn, write.logged.get());
-            version.set_stamp(stamp);
-            if let Some(Link::Version(base)) = write.base {
-                let (table, rid) = (write.table, write.rid);
-                garbage.push(lsn, Garbage::Superseded { table, rid, version: base });
-            }
-            if write.kind == WriteKind::Delete {
-                let (table, rid, tombstone) = (write.table, write.rid, write.version);
-                garbage.push(lsn, Garbage::Deleted { table, rid, tombstone });
-            }
-        }
-        for (table, expiry) in &writes.expiring {
-            // The record is visible now. A sweep that missed it has ended or began earlier, and
-            // will not note the expiry itself.
-            // SAFETY: the engine is alive; if this transaction created the table, it is committing.
-            unsafe { table.get() }.note_expiry(*expiry);
-        }
-        if writes.bulk.is_some() {
-            drop(writes);
-            self.decide_bulk(stamp);
-            writes = self.writes().borrow_mut();
-        }
-        for write in &writes.paged {
-            // SAFETY: the change belongs to the transaction and is collected later.
-            let change = unsafe { write.change.get() };
-            // Of several changes of a record, each starts from the result of the previous one.
-            let more = i64::from(!write.deleted) - i64::from(change.before().is_some());
-            if more != 0 {
-                // SAFETY: the engine is alive; if this transaction created the table, it is
-                // committing.
-                let table = unsafe { write.table.get() };
-                table.count().add(self.worker().number(), more);
-            }
-            change.set_stamp(stamp);
-        }
-        retire_unlinked(&mut writes);
     }
 }

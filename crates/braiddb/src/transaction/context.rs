@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use super::abort::Savepoints;
 use super::counters::AbortCause;
 use super::doomed::Conflict;
+use super::ending::DecidedOutcome;
 use super::engine::Engine;
 use super::error::OperationError;
 use super::isolation::TransactionMode;
@@ -63,7 +64,8 @@ struct RecentRecord {
     rid: Rid,
 }
 
-/// An active transaction. It stays on one worker's thread; dropping it aborts it.
+/// An active transaction. It stays on one worker's thread. Dropping it aborts it, or completes the
+/// end that has begun.
 ///
 /// Invariants: while it exists, its first and its last begin stamp keep every superseded version
 /// that it may see allocated. No `RefCell` of it is borrowed across a suspension.
@@ -108,6 +110,8 @@ pub(crate) struct TransactionState {
     priority_token: Cell<u64>,
     /// The error of an operation that failed halfway; the transaction then cannot commit.
     failed: OnceCell<OperationError>,
+    /// Set once the status table has the outcome.
+    outcome: Cell<Option<DecidedOutcome>>,
 }
 
 impl TransactionState {
@@ -131,6 +135,7 @@ impl TransactionState {
             savepoints: Savepoints::default(),
             priority_token: Cell::new(0),
             failed: OnceCell::new(),
+            outcome: Cell::new(None),
         }
     }
 }
@@ -154,6 +159,11 @@ impl ActiveTransaction {
         mode: TransactionMode,
     ) -> Self {
         context.state = TransactionState::new(name, begin, mode);
+        Self { worker, context: Some(context) }
+    }
+
+    /// Continues the end of a transaction that was dropped.
+    pub(super) fn resume(worker: Rc<WorkerTransactions>, context: Box<TransactionContext>) -> Self {
         Self { worker, context: Some(context) }
     }
 
@@ -458,6 +468,20 @@ impl ActiveTransaction {
         }
     }
 
+    /// Returns whether the transaction has not ended.
+    pub(super) fn is_open(&self) -> bool {
+        self.context.is_some()
+    }
+
+    /// The outcome, once it is decided.
+    pub(super) fn outcome(&self) -> Option<DecidedOutcome> {
+        self.outcome.get()
+    }
+
+    pub(super) fn set_outcome(&self, outcome: DecidedOutcome) {
+        self.outcome.set(Some(outcome));
+    }
+
     pub(super) fn take_context(&mut self) -> Option<Box<TransactionContext>> {
         self.context.take()
     }
@@ -475,7 +499,11 @@ impl Drop for ActiveTransaction {
             std::mem::forget(self.context.take());
             return;
         }
-        self.abort_now();
+        if !self.abort_some()
+            && let Some(context) = self.context.take()
+        {
+            self.worker.end_later(context);
+        }
     }
 }
 

@@ -26,6 +26,13 @@ impl WorkerTransactions {
     /// A transaction of this worker wrote the change and stamped it aborted; it is passed here
     /// once.
     pub(super) unsafe fn roll_back(&self, table: RecordsRef, change: crate::page::ChangeRef) {
+        let engine = self.engine();
+        // SAFETY: the contract of this function.
+        if unsafe { change.is_rolled_back(&engine.status) } {
+            // SAFETY: stamped by its transaction, and unlinked by the visit of another change; in
+            // no list any more.
+            return unsafe { change.retire_aborted(&engine.memory) };
+        }
         let one = RecentChange::uncertified(table, change);
         // SAFETY: the contract of this function.
         if unsafe { !self.try_roll_back(one) } {

@@ -107,6 +107,7 @@ impl WorkerDriver {
         if engine.readers.is_requested_since(self.published_at) {
             self.publish_begins(tail);
         }
+        let ends_left = self.worker.end_dropped();
         let garbage_left = self.worker.collect_garbage();
         engine.planted_panic.panic_if_planted(PanicPoint::Turn);
         self.worker.prune(idle);
@@ -152,7 +153,8 @@ impl WorkerDriver {
         self.worker.counters().versions_waiting.set(waiting as u64);
         let due = [eviction.at, shrinking.at, rollback_at, discard_at, tidy_at, sweep_at];
         let due = due.into_iter().flatten().min();
-        (garbage_left || eviction.at_once || shrinking.at_once, due)
+        let is_behind = self.participation.is_behind();
+        (ends_left || is_behind || garbage_left || eviction.at_once || shrinking.at_once, due)
     }
 }
 
@@ -217,6 +219,7 @@ impl Driver for WorkerDriver {
     }
 
     fn drain(&mut self, device: &mut dyn Device) -> bool {
+        while self.worker.end_dropped() {}
         // Other workers' transactions may wait for log that this worker flushes.
         self.flush(device, true);
         let engine = self.worker.engine().clone();

@@ -29,6 +29,8 @@ pub(crate) enum OperationError {
     BulkUnderWay(Arc<str>, TableId),
     #[error("a write of a bulk operation was dropped before it was complete")]
     BulkGivenUp,
+    #[error("a rollback to a savepoint was dropped before it was complete")]
+    RollbackGivenUp,
     #[error("bulk operations have no savepoints")]
     BulkSavepoint,
     /// Versions of paged tables that the transaction wrote exceed their limit.

@@ -38,7 +38,8 @@ pub(super) enum Garbage {
 
 /// A worker's garbage.
 ///
-/// Invariant: `kept` and then `items` are sorted by LSN, because a worker's commits are.
+/// `kept` and then `items` are sorted by LSN, because a worker's commits are. Only the items of a
+/// commit with many writes may follow items of later commits, which then delay them.
 #[derive(Debug, Default)]
 pub(super) struct GarbageList {
     /// Items that the pruner has found to be needed by an old reader.
@@ -47,7 +48,7 @@ pub(super) struct GarbageList {
     items: VecDeque<(Lsn, Garbage)>,
     /// Number of kept items after everything had last been examined.
     kept_before: usize,
-    /// Deleted records, sorted by LSN too. They also wait for the log: a transaction that finds no
+    /// Deleted records, sorted likewise. They also wait for the log: a transaction that finds no
     /// index entry of a record relies on its deletion being durable.
     deleted: VecDeque<(Lsn, Garbage)>,
 }
@@ -58,7 +59,6 @@ impl GarbageList {
             Garbage::Deleted { .. } => &mut self.deleted,
             Garbage::Superseded { .. } => &mut self.items,
         };
-        debug_assert!(list.back().is_none_or(|(last, _)| *last <= lsn));
         list.push_back((lsn, garbage));
     }
 

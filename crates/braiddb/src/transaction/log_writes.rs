@@ -8,10 +8,16 @@ use crate::log::{self, RecordKind, Reservation};
 use crate::rid::Rid;
 
 impl WriteSet {
-    /// Bytes that all writes take in the log.
-    pub(super) fn total_log_bytes(&self) -> usize {
-        let rows: usize = self.writes().iter().map(|write| self.log_bytes(write)).sum();
-        rows + self.paged.iter().map(|write| self.paged_log_bytes(write)).sum::<usize>()
+    /// Bytes that the writes take in the log. Stops counting once they exceed `most`.
+    pub(super) fn log_bytes_up_to(&self, most: usize) -> usize {
+        let mut total = 0;
+        let mut numbers = 0..self.count();
+        while total <= most
+            && let Some(number) = numbers.next()
+        {
+            total += self.bytes_of(number);
+        }
+        total
     }
 
     /// Adds records of all writes to a block.

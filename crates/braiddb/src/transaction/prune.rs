@@ -74,7 +74,11 @@ impl WorkerTransactions {
             };
             // SAFETY: listed, so not freed yet.
             let superseded = unsafe { version.get() };
-            let committed = superseded.stamp().lsn().expect("only commits are superseded");
+            let Some(committed) = superseded.stamp().lsn() else {
+                // Its commit has many writes, and has not stamped it yet.
+                garbage.keep(lsn, item);
+                continue;
+            };
             let mut header = None;
             if !stamps.is_only_stepped_over(committed, lsn) {
                 let evict = self.engine().memory_is_short()

@@ -25,6 +25,9 @@ pub(crate) enum SeenRecord {
     OnPage { doomed_by: bool },
 }
 
+/// Number of concurrent lookups: more would evict each other's lines from the processor's caches.
+pub(crate) const MAX_CONCURRENT_LOOKUPS: usize = 32;
+
 impl ActiveTransaction {
     /// Returns the visible value of `key`.
     ///
@@ -193,8 +196,8 @@ impl ActiveTransaction {
         }
     }
 
-    /// Returns the values of many keys in order, looked up concurrently. The values are kept until
-    /// the transaction ends.
+    /// Returns the values of some keys in order, looked up concurrently. The values are kept until
+    /// the transaction ends. At most [`MAX_CONCURRENT_LOOKUPS`] keys are useful.
     ///
     /// # Errors
     /// Those of `get`.
@@ -203,20 +206,13 @@ impl ActiveTransaction {
         table: &Records,
         keys: &[KeyBuffer],
     ) -> Result<Vec<Option<&'a [u8]>>, OperationError> {
-        /// Number of concurrent lookups: more would evict each other's lines from the processor's
-        /// caches.
-        const MAX_CONCURRENT_LOOKUPS: usize = 32;
-        let mut values = Vec::with_capacity(keys.len());
-        for some in keys.chunks(MAX_CONCURRENT_LOOKUPS) {
-            // Kept one by one, so that no read waits for memory that the others hold.
-            let reads = some.iter().map(|key| async {
-                let found = self.get(table, key).await?;
-                Ok::<_, OperationError>(found.map(|found| found.keep()))
-            });
-            for value in Interleaved::new(reads).await {
-                values.push(value?);
-            }
-        }
-        Ok(values)
+        // The caller's work on each key counts too.
+        sched::count_steps(keys.len() as u32).await;
+        // Kept one by one, so that no read waits for memory that the others hold.
+        let reads = keys.iter().map(|key| async {
+            let found = self.get(table, key).await?;
+            Ok::<_, OperationError>(found.map(|found| found.keep()))
+        });
+        Interleaved::new(reads).await.into_iter().collect()
     }
 }

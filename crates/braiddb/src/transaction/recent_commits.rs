@@ -28,8 +28,8 @@ use crate::rid::TableId;
 use crate::sync::Mutex;
 use crate::version::{Stamp, Verdict};
 
-/// Maximum number of entries collected per turn.
-const ENTRIES_PER_TURN: usize = 512;
+/// Minimum number of changes collected per turn before the rest waits for the next one.
+const CHANGES_PER_TURN: usize = 512;
 /// Maximum number of changes in an entry. A larger commit has several entries, so that housekeeping
 /// never delays transactions for long.
 const CHANGES_PER_ENTRY: usize = 256;
@@ -99,6 +99,9 @@ impl ReadFilter {
     }
 }
 
+/// Changes of a commit, in entries of a bounded number of changes. No entry is empty.
+pub(super) type ChangesToList = SmallVec<[CommitEntry; 1]>;
+
 /// The commits of one worker, and changes created for bulk operations.
 #[derive(Debug, Default)]
 pub(super) struct RecentCommits {
@@ -121,14 +124,13 @@ pub(super) struct ListedCommits {
     unexamined: usize,
 }
 
-type CommitEntry = Box<[RecentChange]>;
+pub(super) type CommitEntry = Box<[RecentChange]>;
 
 impl ListedCommits {
-    /// Lists the changes of a commit and returns the number of entries for it.
-    fn push(&mut self, changes: &[RecentChange]) -> usize {
-        self.unexamined += changes.len();
-        self.new.extend(changes.chunks(CHANGES_PER_ENTRY).map(Box::from));
-        changes.len().div_ceil(CHANGES_PER_ENTRY)
+    /// Lists the changes of a commit.
+    fn push(&mut self, entries: ChangesToList) {
+        self.unexamined += entries.iter().map(|entry| entry.len()).sum::<usize>();
+        self.new.extend(entries);
     }
 
     /// Undoes the last `push`, of this many changes.
@@ -217,7 +219,8 @@ impl ListedCommits {
     }
 }
 
-/// The LSN of a listed commit, once it is stamped.
+/// The LSN of a listed commit, once the changes of the entry are stamped: the first one is stamped
+/// last.
 fn committed(entry: &[RecentChange]) -> Option<Lsn> {
     // SAFETY: listed, so not retired.
     unsafe { entry[0].change.get() }.stamp().lsn()
@@ -245,21 +248,33 @@ impl RecentCommits {
 }
 
 impl ActiveTransaction {
-    /// Lists the transaction's changes to paged tables; must precede the draw of its commit LSN.
-    pub(super) fn list_changes(&self) {
-        let writes = self.writes().borrow();
-        if writes.paged.is_empty() {
-            return;
+    /// Returns the transaction's changes to paged tables, in entries of the list of recent commits.
+    pub(super) async fn changes_to_list(&self) -> ChangesToList {
+        let mut entries = ChangesToList::new();
+        let count = self.writes().borrow().paged.len();
+        for first in (0..count).step_by(CHANGES_PER_ENTRY) {
+            if first > 0 {
+                Self::end_step().await;
+            }
+            let writes = self.writes().borrow();
+            let each = writes.paged[first..count.min(first + CHANGES_PER_ENTRY)].iter();
+            let each = each.map(|write| {
+                // SAFETY: the change is not retired before it is collected, off the list.
+                let (of, key) = unsafe { write.change.record() };
+                RecentChange { table: write.table, change: write.change, hash: hash_of(of, key) }
+            });
+            entries.push(each.collect());
         }
-        let each = writes.paged.iter().map(|write| {
-            // SAFETY: the change is not retired before it is collected, off the list.
-            let (of, key) = unsafe { write.change.record() };
-            RecentChange { table: write.table, change: write.change, hash: hash_of(of, key) }
-        });
-        let changes: Vec<_> = each.collect();
-        let worker = self.worker();
-        let entries = worker.engine().recent[worker.number()].commits.lock().push(&changes);
-        worker.commits_waiting.set(worker.commits_waiting.get() + entries);
+        entries
+    }
+
+    /// Lists the transaction's changes to paged tables; must precede the draw of its commit LSN.
+    pub(super) fn list_changes(&self, entries: ChangesToList) {
+        if !entries.is_empty() {
+            let worker = self.worker();
+            worker.commits_waiting.set(worker.commits_waiting.get() + entries.len());
+            worker.engine().recent[worker.number()].commits.lock().push(entries);
+        }
     }
 
     /// Undoes `list_changes` for a transaction that does not commit.
@@ -396,16 +411,18 @@ impl WorkerTransactions {
             left.push((one.table, unsafe { one.change.collect(horizon, &engine.memory) }));
         };
         let mut more = true;
-        for _ in 0..ENTRIES_PER_TURN {
+        let mut collected = 0;
+        while collected < CHANGES_PER_TURN {
             let due = engine.recent[self.number()].commits.lock().pop_due(horizon);
             let Some(entry) = due else {
                 more = false;
                 break;
             };
             self.commits_waiting.set(self.commits_waiting.get() - 1);
+            collected += entry.len();
             entry.into_iter().for_each(&mut collect);
         }
-        loop {
+        for _ in 0..CHANGES_PER_TURN {
             let is_due =
                 |one: &mut RecentChange| committed(&[*one]).is_some_and(|lsn| lsn < horizon);
             let due = engine.recent[self.number()].of_bulk.lock().pop_front_if(is_due);

@@ -45,6 +45,10 @@ pub(crate) struct WorkerTransactions {
     pub(super) kept: Cell<usize>,
     /// Number of open interactive transactions.
     pub(super) interactive: Cell<usize>,
+    /// Dropped transactions whose outcome is decided, but whose writes are not all stamped or
+    /// undone.
+    #[expect(clippy::vec_box, reason = "a transaction takes its context by the box")]
+    pub(super) ending: RefCell<VecDeque<Box<TransactionContext>>>,
     pub(super) garbage: RefCell<GarbageList>,
     /// Number of commits to paged tables whose changes are not collected yet.
     pub(super) commits_waiting: Cell<usize>,
@@ -96,6 +100,7 @@ impl WorkerTransactions {
             begins: RefCell::default(),
             kept: Cell::new(0),
             interactive: Cell::new(0),
+            ending: RefCell::default(),
             garbage: RefCell::default(),
             commits_waiting: Cell::new(0),
             aborted: RefCell::default(),

@@ -139,7 +139,7 @@ async fn some_writes(
             3 => tx.insert(table, &key, &value).await,
             4 => tx.update(table, &key, &value).await,
             5 => tx.delete(table, &key).await.map(drop),
-            6 => tx.rollback_to(&savepoint),
+            6 => tx.rollback_to(&savepoint).await,
             _ => {
                 savepoint = tx.savepoint();
                 let part = |value: &[u8]| number_or_panic(value);

@@ -164,7 +164,7 @@ fn rolled_back_writes_do_not_conflict() {
             let step = async move |tx: &Transaction| {
                 let before = tx.savepoint();
                 tx.put(&table, &100, &1).await?;
-                tx.rollback_to(&before)
+                tx.rollback_to(&before).await
             };
             block_on(tx.step(step)).unwrap();
         });

@@ -452,8 +452,8 @@ fn unsupported_bulk_operations_fail() {
         let other = Database::in_memory(Options::default().workers(1)).unwrap().watched();
         let told = block_on(other.run_bulk(&paged, async |_| Ok(()))).unwrap_err();
         assert!(matches!(told, Error::Misuse(Misuse::ForeignTable(_))), "{told:?}");
-        let told =
-            block_on(db.run_bulk(&paged, async |tx| tx.rollback_to(&tx.savepoint()))).unwrap_err();
+        let told = block_on(db.run_bulk(&paged, async |tx| tx.rollback_to(&tx.savepoint()).await))
+            .unwrap_err();
         assert!(matches!(told, Error::Misuse(Misuse::BulkSavepoint)), "{told:?}");
         // Refused within a transaction, because it could wait for that transaction.
         let (inner, table) = (db.clone(), paged.clone());

@@ -163,7 +163,7 @@ fn tables_in_memory_and_on_pages_behave_alike() {
                         }
                     }
                     if random.u8(..4) == 0 {
-                        tx.rollback_to(&savepoint)?;
+                        tx.rollback_to(&savepoint).await?;
                     }
                     let key = random.u64(..40);
                     assert!(tx.get(&used[0], &key).await? == tx.get(&used[1], &key).await?);
@@ -450,7 +450,7 @@ fn an_index_follows_large_values_that_are_rolled_back() {
                         }
                     }
                     if random.bool() {
-                        tx.rollback_to(&savepoint)?;
+                        tx.rollback_to(&savepoint).await?;
                         model = saved;
                     }
                     assert!(

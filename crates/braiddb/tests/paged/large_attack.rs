@@ -85,7 +85,7 @@ async fn work(
                 for _ in 0..3 {
                     tx.put(table, &key, &value(random)[..]).await?;
                 }
-                tx.rollback_to(&savepoint)?;
+                tx.rollback_to(&savepoint).await?;
             }
             3 => {
                 let gone = tx.delete_range(table, key..key + 1).await?;

@@ -309,7 +309,7 @@ fn a_savepoint_set_during_a_waiting_write_precedes_it() {
             .await?;
             tx.put(&table, &8, b"cccc").await?;
             let Some(savepoint) = savepoint else { return Ok(suspensions) };
-            tx.rollback_to(&savepoint)?;
+            tx.rollback_to(&savepoint).await?;
             assert_eq!(tx.get(&table, &7).await?, Some(&b"a"[..]));
             tx.put(&table, &9, b"dddd").await?;
             Ok(suspensions)

@@ -72,7 +72,7 @@ fn churn(
                     }
                 }
                 if random.u8(..6) == 0 {
-                    tx.rollback_to(&savepoint)?;
+                    tx.rollback_to(&savepoint).await?;
                     model = kept;
                 }
             }

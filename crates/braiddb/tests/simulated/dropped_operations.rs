@@ -296,7 +296,7 @@ async fn give_up(
             assert_eq!(answer, operation.expect(&mut model, key));
         }
         Then::RollsBack => {
-            tx.rollback_to(&savepoint)?;
+            tx.rollback_to(&savepoint).await?;
             model = saved;
         }
         _ => {}

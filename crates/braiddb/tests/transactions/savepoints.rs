@@ -54,13 +54,13 @@ async fn carry_out(
                 let place = random.usize(..savepoints.len());
                 forgotten.extend(savepoints.drain(place + 1..).map(|one| one.0));
                 let (savepoint, then) = &savepoints[place];
-                tx.rollback_to(savepoint)?;
+                tx.rollback_to(savepoint).await?;
                 model = then.clone();
             }
             _ => {
                 assert_eq!(contents(tx, table).await?, model);
                 for savepoint in &forgotten {
-                    let refused = tx.rollback_to(savepoint);
+                    let refused = tx.rollback_to(savepoint).await;
                     assert!(
                         matches!(refused, Err(Error::Misuse(Misuse::SavepointEnded))),
                         "{refused:?}"
@@ -149,7 +149,7 @@ fn beside_one_another(paged: bool) {
                         for key in start..10 {
                             tx.put(&table, &key, &round).await?;
                         }
-                        tx.rollback_to(&savepoint)?;
+                        tx.rollback_to(&savepoint).await?;
                         // Always ten in total, over one record or two.
                         let (one, two) = (random.u64(..10), random.u64(..10));
                         for (key, more) in [(one, 3), (two, 7)] {
@@ -192,7 +192,7 @@ fn values_read_before_a_rollback_stay_valid() {
             tx.put(&table, &2, &[3; 100][..]).await?;
             let (second, third) =
                 (tx.get(&table, &1).await?.unwrap(), tx.get(&table, &2).await?.unwrap());
-            tx.rollback_to(&savepoint)?;
+            tx.rollback_to(&savepoint).await?;
             for n in 0..100 {
                 tx.put(&table, &n, &[9; 100][..]).await?;
             }
@@ -224,7 +224,7 @@ fn a_scan_continues_after_a_rollback() {
                     order.reverse();
                 }
                 assert_eq!(scan.next().await?, Some((order[0], 1)));
-                tx.rollback_to(&savepoint)?;
+                tx.rollback_to(&savepoint).await?;
                 for key in &order[1..] {
                     assert_eq!(scan.next().await?, Some((*key, 0)), "in reverse: {reverse}");
                 }
@@ -248,12 +248,12 @@ fn rolling_back_a_transaction_removes_the_table_that_it_created() {
             assert_eq!(tx.get(&gone, &2).await?, None);
             let mut scan = tx.scan(&gone, ..)?;
             assert_eq!(scan.next().await?, Some((1, 1)));
-            tx.rollback_to(&savepoint)?;
+            tx.rollback_to(&savepoint).await?;
             assert_eq!(scan.next().await?, None);
             drop(scan);
             assert!(matches!(tx.get(&gone, &1).await, Err(Error::TableNotFound(_))));
             let again: Table<u64, u64> = tx.create_table("gone").await?;
-            tx.rollback_to(&savepoint)?;
+            tx.rollback_to(&savepoint).await?;
             tx.put(&kept, &1, &1).await?;
             drop(gone);
             Ok(again)

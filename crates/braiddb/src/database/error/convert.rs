@@ -28,6 +28,7 @@ impl From<OperationError> for Error {
                 BusyWith::BulkOperation { table: table.to_string() }.into()
             }
             OperationError::BulkGivenUp => Misuse::IncompleteBulkWrite.into(),
+            OperationError::RollbackGivenUp => Misuse::IncompleteRollback.into(),
             OperationError::BulkSavepoint => Misuse::BulkSavepoint.into(),
             OperationError::VersionBytes(long) => {
                 let TooLong { bytes, limit } = *long;

@@ -127,6 +127,13 @@ pub enum Misuse {
          failed before its index entries were complete; run it again, and await each write"
     )]
     IncompleteBulkWrite,
+    /// The future of [`Transaction::rollback_to`](crate::Transaction::rollback_to) was dropped
+    /// before it was ready. The whole transaction is rolled back.
+    #[error(
+        "the transaction is rolled back because a rollback to a savepoint was dropped before it \
+         was complete; run it again, and await the rollback"
+    )]
+    IncompleteRollback,
     /// A bulk operation was asked for a savepoint. The whole operation is rolled back.
     #[error(
         "the bulk operation is rolled back because bulk operations have no savepoints; run it \

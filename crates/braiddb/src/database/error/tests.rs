@@ -115,6 +115,7 @@ fn misuses() -> Vec<Misuse> {
         Misuse::IndexOnStagedTable(name()),
         Misuse::NotPaged(name()),
         Misuse::IncompleteBulkWrite,
+        Misuse::IncompleteRollback,
         Misuse::BulkSavepoint,
         Misuse::SavepointEnded,
         Misuse::ScanBegun,

@@ -134,7 +134,7 @@ impl Callers {
                 let savepoint = tx.savepoint();
                 tx.put(&table, &(u64::MAX - 1), &2).await?;
                 tx.put(&table, &(u64::MAX - 2), &2).await?;
-                tx.rollback_to(&savepoint)
+                tx.rollback_to(&savepoint).await
             })
         };
         self.working.push(("a rollback", until_failed(db, roll_back)));

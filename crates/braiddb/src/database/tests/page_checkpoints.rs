@@ -79,7 +79,7 @@ fn a_crash_leaves_no_piece_of_what_is_not_there() {
                 let savepoint = tx.savepoint();
                 tx.put(&used, &15, &value(15, 4)[..]).await?;
                 inner.checkpoint().await?;
-                tx.rollback_to(&savepoint)?;
+                tx.rollback_to(&savepoint).await?;
                 tx.put(&used, &16, &value(1, 4)[..]).await?;
                 if commits { Ok(()) } else { Err(Error::KeyNotFound) }
             });

@@ -62,10 +62,10 @@ fn unseen_large_values_are_removed() {
                     let inner = tx.savepoint();
                     tx.put(&used, key, &[4; 7000][..]).await?;
                     tx.put(&used, key, &[5; 100][..]).await?;
-                    tx.rollback_to(&inner)?;
+                    tx.rollback_to(&inner).await?;
                     assert!(tx.get(&used, key).await? == Some(&[3; 6000][..]));
                     if key % 3 == 0 {
-                        tx.rollback_to(&savepoint)?;
+                        tx.rollback_to(&savepoint).await?;
                     }
                 }
                 Err::<(), _>(Error::KeyNotFound)
@@ -185,7 +185,7 @@ fn a_value_that_is_written_over_while_it_is_read_is_one_or_the_other() {
                 let write = async {
                     give_way_times(round % 16).await;
                     match round % 2 {
-                        0 => tx.rollback_to(&savepoint)?,
+                        0 => tx.rollback_to(&savepoint).await?,
                         _ => tx.put(&table, &1, &new[..]).await?,
                     }
                     Ok::<_, Error>(())

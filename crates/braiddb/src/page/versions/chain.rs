@@ -402,6 +402,13 @@ impl<'a> Chain<'a> {
         }
     }
 
+    /// Returns whether aborted changes are at the head.
+    pub(super) fn has_aborted(self, status: &StatusTable) -> bool {
+        let latched = self.latch();
+        // SAFETY: linked, and only the holder of the latch unlinks it.
+        latched.newest.is_some_and(|newest| is_aborted(unsafe { newest.get() }, status))
+    }
+
     /// Returns the version that a write of `view` would replace.
     ///
     /// # Errors

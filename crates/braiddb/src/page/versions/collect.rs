@@ -138,12 +138,22 @@ impl ChangeRef {
         }
     }
 
+    /// Returns whether an aborted change is unlinked from its chain.
+    ///
+    /// # Safety
+    /// The change is aborted, and not retired before the end of this call.
+    pub(crate) unsafe fn is_rolled_back(self, status: &StatusTable) -> bool {
+        // Aborted changes are at the head: if the head is not aborted, all of them are unlinked.
+        // SAFETY: the change's reference.
+        !unsafe { self.get().chain().get() }.has_aborted(status)
+    }
+
     /// Retires an aborted change.
     ///
     /// # Safety
     /// The caller's transaction made the change with these counters, and stamped it aborted. Since
-    /// then any task has rolled back the chain, and the caller has had the page latched. The change
-    /// is retired once.
+    /// then any task has rolled back the chain, and has released the chain's latch. The change is
+    /// retired once.
     pub(crate) unsafe fn retire_aborted(self, memory: &MemoryCounters) {
         // SAFETY: not retired before the end of this call.
         let chain = unsafe { self.get() }.chain();

@@ -20,6 +20,7 @@ use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, OperationGuard};
 use crate::rid::TableId;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::version::StatusTable;
 
 const MIN_ENTRIES: usize = 4;
 /// Divisor of the maximum load: at most three of four entries are in use.
@@ -260,6 +261,27 @@ impl Mapping {
         let Some(mapping) = (unsafe { Self::from_word(word) }) else { return };
         // SAFETY: the table has a reference to it.
         mapping.each(|_, chain| each(unsafe { chain.get() }.key()));
+    }
+
+    /// Calls `each` with the chains that have aborted changes at their heads.
+    ///
+    /// # Safety
+    /// The caller has the page latched for `'a`, and loaded `word` under that latch. `each` does not
+    /// change the table.
+    pub(crate) unsafe fn each_aborted<'a>(
+        word: u64,
+        status: &StatusTable,
+        mut each: impl FnMut(Chain<'a>),
+    ) {
+        // SAFETY: the caller's contract.
+        let Some(mapping) = (unsafe { Self::from_word(word) }) else { return };
+        mapping.each(|_, chain| {
+            // SAFETY: the table has a reference to it, and changes only under the page's latch.
+            let chain = unsafe { chain.get() };
+            if chain.has_aborted(status) {
+                each(chain);
+            }
+        });
     }
 
     /// Removes the empty chains, and calls `gone` with the key of each, whose slot no longer needs

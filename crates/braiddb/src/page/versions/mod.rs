@@ -14,7 +14,7 @@ mod test_page;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-pub(crate) use chain::{ChainBase, SeenValue, WalkEnd, WalkHead, WriteRefusal};
+pub(crate) use chain::{Chain, ChainBase, SeenValue, WalkEnd, WalkHead, WriteRefusal};
 pub(crate) use change::ChangeRef;
 pub(crate) use collect::LeftChain;
 pub(crate) use mapping::{

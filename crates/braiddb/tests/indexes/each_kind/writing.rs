@@ -189,7 +189,7 @@ fn a_rollback_to_a_savepoint_undoes_index_entries() {
                 tx.put(&records, &4, "3 6").await?;
                 check(tx, &records, &by).await?;
                 assert_eq!(scan.next().await?.map(|(n, key, _)| (n, key)), Some((1, 1)));
-                tx.rollback_to(&savepoint)?;
+                tx.rollback_to(&savepoint).await?;
                 let mut rest = Vec::new();
                 while let Some((number, key, value)) = scan.next().await? {
                     rest.push((number, key, value.to_owned()));

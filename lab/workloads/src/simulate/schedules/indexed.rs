@@ -131,7 +131,7 @@ async fn write(
             4 => tx.update(table, &key, &value).await,
             5 | 6 => tx.delete(table, &key).await.map(drop),
             _ => match savepoint.take() {
-                Some(savepoint) => tx.rollback_to(&savepoint),
+                Some(savepoint) => tx.rollback_to(&savepoint).await,
                 None => {
                     savepoint = Some(tx.savepoint());
                     Ok(())

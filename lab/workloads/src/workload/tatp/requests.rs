@@ -126,7 +126,7 @@ impl Tables {
         let Some(mut facility) = tx.get(&self.facilities, &(s_id, sf_type)).await? else {
             // A source ends when its caller receives an error. Therefore the transaction rolls back
             // its writes and commits nothing.
-            tx.rollback_to(&begin)?;
+            tx.rollback_to(&begin).await?;
             return Ok(None);
         };
         let data = i64::from(data_a) - i64::from(facility.data_a);

@@ -120,7 +120,7 @@ impl NewOrder {
             let Some((item, stock)) = read else {
                 // A source ends when its caller receives an error. Therefore the transaction rolls
                 // back its writes and commits nothing.
-                return tx.rollback_to(&begin);
+                return tx.rollback_to(&begin).await;
             };
             let at = (o_id, number);
             total += self.order_line(tx, tables, at, line, (item, stock)).await?;

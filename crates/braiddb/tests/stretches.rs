@@ -1,0 +1,202 @@
+//! No operation keeps its worker for long: the engine's loops over a caller's data suspend. Each
+//! test checks the longest stretch of processor time between two turns of a worker.
+
+mod common;
+#[path = "common/table_kind.rs"]
+mod table_kind;
+
+use std::future::{pending, poll_fn};
+use std::pin::pin;
+use std::sync::mpsc::channel;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use braiddb::{Database, Durability, Error, Isolation, Misuse, Options, Table, Transaction};
+
+use common::{Watched, with_limit};
+use table_kind::create_table;
+
+const LIMIT_SECONDS: u64 = 240;
+const RECORDS: u64 = if cfg!(debug_assertions) { 40_000 } else { 200_000 };
+/// Most of it is page faults and the return of freed memory. Without suspension, the same loops take
+/// several times as long.
+const MAX_STRETCH: Duration = Duration::from_millis(if cfg!(debug_assertions) { 60 } else { 40 });
+
+/// Runs `test` on tables of both kinds, and checks the stretches.
+fn each_kind(test: impl Fn(&Database, &Table<u64, [u8]>) + Send + Copy + 'static) {
+    for paged in [false, true] {
+        with_limit(LIMIT_SECONDS, move |_| {
+            let directory = tempfile::tempdir().unwrap();
+            let options = Options::default().workers(1).durability(Durability::Relaxed);
+            // The final validation of a serializable transaction does not suspend.
+            let options = options.isolation(Isolation::Snapshot);
+            // Only traced workers measure processor time.
+            let options = options.memory_budget(1 << 30).tune(|tuning| tuning.trace(1));
+            let db = Database::open(directory.path(), options).unwrap().watched();
+            let table = create_table(&db, "records", paged);
+            test(&db, &table);
+            let longest = longest(&db);
+            println!("paged: {paged}, longest stretch {longest:?}");
+            assert!(longest < MAX_STRETCH, "paged: {paged}, {longest:?}");
+            db.close().unwrap();
+        });
+    }
+}
+
+fn longest(db: &Database) -> Duration {
+    db.stats().workers.iter().map(|worker| worker.longest_cpu_stretch).max().unwrap()
+}
+
+async fn write_all(tx: &Transaction, table: &Table<u64, [u8]>, byte: u8) -> Result<(), Error> {
+    for key in 0..RECORDS {
+        tx.put(table, &key, &[byte; 100]).await?;
+    }
+    Ok(())
+}
+
+fn assert_all(db: &Database, table: &Table<u64, [u8]>, byte: Option<u8>) {
+    let read = db.run_on(table, async move |tx, table| {
+        let mut scan = tx.scan(table, ..)?;
+        let mut count = 0;
+        while let Some((_, value)) = scan.next().await? {
+            assert_eq!(Some(value[0]), byte);
+            count += 1;
+        }
+        Ok(count)
+    });
+    let count: u64 = pollster::block_on(read).unwrap();
+    assert_eq!(count, if byte.is_some() { RECORDS } else { 0 });
+}
+
+/// Prints the time of a step.
+fn timed<T>(what: &str, db: &Database, step: impl FnOnce() -> T) -> T {
+    let begin = Instant::now();
+    let result = step();
+    println!("{what}: {:?}, longest stretch so far {:?}", begin.elapsed(), longest(db));
+    result
+}
+
+#[test]
+fn large_commits_and_aborts_suspend() {
+    each_kind(|db, table| {
+        let write = |byte: u8, fails: bool| {
+            let table = table.clone();
+            let written = db.run_blocking(async move |tx| {
+                write_all(tx, &table, byte).await?;
+                if fails { Err(Error::KeyNotFound) } else { Ok(()) }
+            });
+            assert_eq!(written.is_err(), fails);
+        };
+        timed("inserts that abort", db, || write(1, true));
+        assert_all(db, table, None);
+        timed("inserts", db, || write(2, false));
+        assert_all(db, table, Some(2));
+        timed("updates that abort", db, || write(3, true));
+        assert_all(db, table, Some(2));
+        timed("updates", db, || write(4, false));
+        assert_all(db, table, Some(4));
+    });
+}
+
+#[test]
+fn rollbacks_to_savepoints_suspend() {
+    each_kind(|db, table| {
+        let table = table.clone();
+        let (watched, records) = (db.clone(), table.clone());
+        let rolled_back = db.run_blocking(async move |tx| {
+            tx.put(&table, &RECORDS, &[1; 100]).await?;
+            let savepoint = tx.savepoint();
+            for byte in [2, 3] {
+                write_all(tx, &table, byte).await?;
+                let begin = Instant::now();
+                tx.rollback_to(&savepoint).await?;
+                println!("rollback: {:?}, {:?}", begin.elapsed(), longest(&watched));
+                assert_eq!(tx.count(&table, ..).await?, 1);
+            }
+            tx.delete(&table, &RECORDS).await
+        });
+        assert!(rolled_back.unwrap());
+        assert_all(db, &records, None);
+    });
+}
+
+#[test]
+fn a_rollback_that_is_dropped_keeps_the_transaction_from_committing() {
+    each_kind(|db, table| {
+        let written = table.clone();
+        let refused = db.run_blocking(async move |tx| {
+            let savepoint = tx.savepoint();
+            write_all(tx, &written, 1).await?;
+            let mut rollback = pin!(tx.rollback_to(&savepoint));
+            poll_fn(|context| {
+                assert!(rollback.as_mut().poll(context).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            Ok(())
+        });
+        assert!(matches!(refused, Err(Error::Misuse(Misuse::IncompleteRollback))), "{refused:?}");
+        assert_all(db, table, None);
+    });
+}
+
+/// Drops a transaction after its writes.
+fn write_and_drop(db: &Database, table: &Table<u64, [u8]>, byte: u8) {
+    let (written, is_written) = channel();
+    let table = table.clone();
+    let mut run = Box::pin(db.run(async move |tx| {
+        write_all(tx, &table, byte).await?;
+        written.send(()).unwrap();
+        pending::<Result<(), Error>>().await
+    }));
+    pollster::block_on(poll_fn(|context| {
+        assert!(run.as_mut().poll(context).is_pending());
+        Poll::Ready(())
+    }));
+    is_written.recv().unwrap();
+}
+
+#[test]
+fn dropped_transactions_are_undone_by_housekeeping() {
+    each_kind(|db, table| {
+        write_and_drop(db, table, 1);
+        assert_all(db, table, None);
+        let written = table.clone();
+        // Conflicts until the record is undone.
+        db.run_blocking(async move |tx| write_all(tx, &written, 2).await).unwrap();
+        assert_all(db, table, Some(2));
+        // Closing undoes the rest.
+        write_and_drop(db, table, 3);
+    });
+}
+
+#[test]
+fn reads_of_many_keys_suspend() {
+    each_kind(|db, table| {
+        let table = table.clone();
+        let found = db.run_blocking(async move |tx| {
+            write_all(tx, &table, 1).await?;
+            let keys: Vec<u64> = (0..2 * RECORDS).collect();
+            let found = tx.multi_get(&table, &keys).await?;
+            Ok((found.len(), found.iter().flatten().count()))
+        });
+        assert_eq!(found.unwrap(), (2 * RECORDS as usize, RECORDS as usize));
+    });
+}
+
+#[test]
+fn clearing_and_dropping_suspend() {
+    each_kind(|db, table| {
+        for byte in [1, 2] {
+            let written = table.clone();
+            db.run_blocking(async move |tx| write_all(tx, &written, byte).await).unwrap();
+            if byte == 1 {
+                assert_eq!(
+                    timed("clear", db, || pollster::block_on(db.clear(table))).unwrap(),
+                    RECORDS
+                );
+            }
+        }
+        timed("drop", db, || pollster::block_on(db.drop_table("records"))).unwrap();
+    });
+}
