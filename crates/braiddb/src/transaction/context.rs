@@ -106,6 +106,8 @@ pub(crate) struct TransactionState {
     /// False for internal transactions, whose aborts statistics do not count.
     is_counted: Cell<bool>,
     savepoints: Savepoints,
+    /// Set if the transaction leads to deletions, so its blocks may use the space for these.
+    frees_space: Cell<bool>,
     /// The priority token, if this transaction holds it, else 0.
     priority_token: Cell<u64>,
     /// The error of an operation that failed halfway; the transaction then cannot commit.
@@ -133,6 +135,7 @@ impl TransactionState {
             cause: Cell::new(AbortCause::Dropped),
             is_counted: Cell::new(true),
             savepoints: Savepoints::default(),
+            frees_space: Cell::new(false),
             priority_token: Cell::new(0),
             failed: OnceCell::new(),
             outcome: Cell::new(None),
@@ -444,6 +447,15 @@ impl ActiveTransaction {
     /// The error of an operation that failed halfway, if any.
     pub(super) fn failed(&self) -> Option<OperationError> {
         self.failed.get().cloned()
+    }
+
+    /// Lets the transaction use the log space for deletions, because it leads to deletions.
+    pub(crate) fn note_frees_space(&self) {
+        self.frees_space.set(true);
+    }
+
+    pub(super) fn frees_space(&self) -> bool {
+        self.frees_space.get()
     }
 
     /// Sets the cause that statistics count if the transaction aborts.
