@@ -29,6 +29,28 @@ fn torture_of_tpcc_leaves_it_consistent() {
 }
 
 #[test]
+fn a_soak_reports_every_quantity_over_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = program();
+    let words = ["torture", "--soak", "8", "--writers", "8", "--json", "--out"];
+    let command = command.args(words).arg(directory.path());
+    let output = command.assert().code(0).get_output().clone();
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for count in ["overwrites", "tables", "snapshots"] {
+        assert!(report[count].as_u64() > Some(0), "{count}: {report}");
+    }
+    let quantities = report["quantities"].as_array().unwrap();
+    let points = |name: &str| {
+        let quantity = quantities.iter().find(|quantity| quantity["name"] == name);
+        quantity.unwrap_or_else(|| panic!("{name}"))["points"].as_array().unwrap().len()
+    };
+    for name in ["disk", "reserve", "versions", "resident memory", "descriptors", "opening"] {
+        assert!(points(name) > 4, "{name}");
+    }
+    assert!(directory.path().join("soak-disk.svg").exists());
+}
+
+#[test]
 fn flipped_bits_are_reported_or_harmless() {
     let mut command = program();
     let words = ["torture", "--flips", "60", "--json"];

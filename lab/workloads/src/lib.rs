@@ -7,7 +7,7 @@
 //! - `engine`: databases under test and the code that drives them; and `reference`: bare baselines.
 //! - `scale`: arguments and settings.
 //! - `harness`: measurement and reports.
-//! - `random` and `error`.
+//! - `random`, `error` and `bounds`.
 //!
 //! Other modules: `history` checks answers of transactions against a serial order. `histories`
 //! records histories for an independent checker of cycles. `torture` kills processes. `simulate`
@@ -17,6 +17,7 @@
 
 #[cfg(not(braid_simulation))]
 pub mod bench;
+pub mod bounds;
 #[cfg(not(braid_simulation))]
 pub mod engine;
 #[cfg(not(braid_simulation))]

@@ -92,7 +92,8 @@ fn write_report(out: &mut dyn Write, report: &Report) -> io::Result<()> {
     writeln!(out)
 }
 
-fn empty_table(header: Vec<&str>) -> Table {
+/// Returns a table with these headings.
+pub fn empty_table(header: Vec<&str>) -> Table {
     let mut table = Table::new();
     // Markdown, so that the table can be pasted into a page.
     table.load_style(presets::ASCII_MARKDOWN);
@@ -100,7 +101,8 @@ fn empty_table(header: Vec<&str>) -> Table {
     table
 }
 
-fn right(text: impl ToString) -> Cell {
+/// Returns a cell whose text is at its right edge.
+pub fn right(text: impl ToString) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 

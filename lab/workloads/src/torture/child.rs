@@ -9,7 +9,7 @@ use futures_util::future::try_join3;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use super::ledger::{ACCOUNTS, KEPT, PARTS, Tables, part_bytes};
-use super::{Command, Disk, During, full};
+use super::{Command, Disk, During, SEGMENT_BYTES, full};
 
 const CHECKPOINT_BYTES: u64 = 4 << 20;
 /// The memory budget; the log's buffer takes 64 MiB of it.
@@ -53,7 +53,7 @@ pub(super) fn options(command: &Command) -> Options {
         .tuning(
             Tuning::default()
                 .checkpoint_bytes(checkpoint_bytes)
-                .log_segment_bytes(if small_segments { 1 << 20 } else { 64 << 20 })
+                .log_segment_bytes(if small_segments { 1 << 20 } else { SEGMENT_BYTES })
                 .log_ring_bytes(64 << 20),
         )
 }

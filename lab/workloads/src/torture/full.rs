@@ -14,6 +14,7 @@ const VALUE_BYTES: usize = 4000;
 /// The number of records in a transaction.
 const BATCH: u64 = 16;
 const SEGMENT_BYTES: u64 = 1 << 20;
+const MEMORY_BUDGET: u64 = 96 << 20;
 /// The maximum number of consecutive compactions without gain.
 const MAX_FUTILE_ATTEMPTS: u32 = 8;
 
@@ -51,12 +52,34 @@ pub(super) fn run(dir: &Path) -> Result<FullDiskOutcome> {
             keys.len() - before
         );
         check(&db, &table, &keys)?;
-        thin_out(&db, &table, &mut keys, &mut outcome).context("deleting half")?;
+        let half = keys.iter().copied().step_by(2).collect();
+        delete(&db, &table, (&mut keys, half), &mut outcome).context("deleting half")?;
         compact(&db).context("compacting")?;
         check(&db, &table, &keys)?;
         db.close().context("closing")?;
     }
     Ok(outcome)
+}
+
+/// Fills an empty disk until writes are refused, and deletes everything. Returns the bytes of
+/// values that fitted.
+pub(super) fn cycle(dir: &Path) -> Result<u64> {
+    let options = Options::default()
+        .workers(2)
+        .memory_budget(Some(MEMORY_BUDGET))
+        .tuning(Tuning::default().log_segment_bytes(SEGMENT_BYTES));
+    let db = Database::open(dir, options).context("opening")?;
+    let table = table(&db)?;
+    let (mut keys, mut outcome) = (BTreeSet::new(), FullDiskOutcome::default());
+    check(&db, &table, &keys).context("before")?;
+    fill(&db, &table, &mut keys, &mut outcome).context("filling the disk")?;
+    check(&db, &table, &keys)?;
+    let usable = keys.len() as u64 * VALUE_BYTES as u64;
+    let all = keys.iter().copied().collect();
+    delete(&db, &table, (&mut keys, all), &mut outcome).context("deleting everything")?;
+    compact(&db).context("compacting")?;
+    db.close().context("closing")?;
+    Ok(usable)
 }
 
 /// Writes new durable records as fast as possible until a write is refused.
@@ -125,14 +148,13 @@ fn fill(
     Ok(())
 }
 
-/// Deletes every second record.
-fn thin_out(
+/// Deletes the records of `gone`.
+fn delete(
     db: &Database,
     table: &Filler,
-    keys: &mut BTreeSet<u64>,
+    (keys, gone): (&mut BTreeSet<u64>, Vec<u64>),
     outcome: &mut FullDiskOutcome,
 ) -> Result<()> {
-    let gone: Vec<u64> = keys.iter().copied().step_by(2).collect();
     for batch in gone.chunks(BATCH as usize) {
         let mut in_vain = 0;
         loop {

@@ -63,6 +63,8 @@ pub(super) fn part_bytes(writer: u64, number: u64, part: u64) -> Vec<u8> {
 pub(super) struct Ledger {
     acknowledged: Vec<u64>,
     found: Vec<u64>,
+    /// Bytes of keys and values that the last check found.
+    live_bytes: u64,
     /// True if the tables are paged.
     paged: bool,
 }
@@ -70,12 +72,17 @@ pub(super) struct Ledger {
 impl Ledger {
     pub(super) fn new(writers: u64, paged: bool) -> Self {
         let zeros = vec![0; writers as usize];
-        Self { acknowledged: zeros.clone(), found: zeros, paged }
+        Self { acknowledged: zeros.clone(), found: zeros, live_bytes: 0, paged }
     }
 
     /// Returns the number of acknowledged transactions.
     pub(super) fn acknowledged(&self) -> u64 {
         self.acknowledged.iter().sum()
+    }
+
+    /// Returns the bytes of keys and values that the last check found.
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.live_bytes
     }
 
     /// Records a line `writer number`. A kill may cut a line short. The cut line has no line end,
@@ -144,6 +151,10 @@ impl Ledger {
             "{} accounts hold {total}",
             accounts.len()
         );
+        // Keys and values of counters and accounts are numbers.
+        let small = (counters.len() + accounts.len()) * 2 * size_of::<u64>();
+        let parts = parts.iter().map(|(key, bytes)| size_of_val(key) + bytes.len());
+        self.live_bytes = (small + parts.sum::<usize>()) as u64;
         self.found = counters;
         Ok(beyond)
     }

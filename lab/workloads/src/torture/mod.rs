@@ -12,6 +12,7 @@ mod disk;
 mod flips;
 mod full;
 mod ledger;
+mod soak;
 mod tpcc;
 
 use std::io::{BufRead, BufReader, Write};
@@ -30,10 +31,13 @@ use serde::Serialize;
 use disk::{Faults, Faulty, text};
 use ledger::Ledger;
 
+use crate::bounds::{DiskUse, Load};
 use crate::scale::whole::within;
 
 pub use disk::Disk;
 
+/// The largest segments of a child's log.
+const SEGMENT_BYTES: u64 = 64 << 20;
 /// A limit for arguments: larger values would take months.
 const MAX_TIMES: u64 = 10_000_000;
 
@@ -77,6 +81,14 @@ pub struct Command {
     /// Keep all records on pages.
     #[arg(long, conflicts_with_all = ["disk", "flips"])]
     paged: bool,
+    /// Run a mix of loads for this many seconds instead of kills, and report each quantity that
+    /// grows, over time.
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["during", "disk", "flips", "tpcc", "paged"],
+          value_parser = within::<u64>(1..=MAX_TIMES))]
+    soak: Option<u64>,
+    /// Draw the quantities of a soak as charts (SVG) into this directory.
+    #[arg(long, value_name = "DIRECTORY", requires = "soak")]
+    out: Option<PathBuf>,
     /// Directory of the database; default: a temporary directory, removed afterwards.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -128,6 +140,9 @@ impl Command {
         if self.child {
             let dir = self.dir.as_deref().context("the parent names the directory")?;
             return if self.tpcc { tpcc::run(self, dir) } else { child::run(self, dir) };
+        }
+        if let Some(seconds) = self.soak {
+            return soak::run(self, seconds, json);
         }
         if let Some(fault) = self.disk {
             return self.faults(fault, json);
@@ -196,7 +211,7 @@ impl Command {
                 report.empty_rounds += 1;
             }
             let start = Instant::now();
-            let found = verify(&dir, &mut ledger)
+            let found = verify(&dir, &mut ledger, self.during)
                 .with_context(|| format!("round {round}, seed {}, life {life:?}", self.seed))?;
             report.unacknowledged_found += found;
             let took = start.elapsed().as_millis() as u64;
@@ -302,14 +317,15 @@ impl Command {
         ended.lines.iter().try_for_each(|line| ledger.acknowledge(line))?;
         faults.note(&ended.error.replace(text(temporary.path())?, "DIR"));
         if fault == Disk::Full {
-            faults.unacknowledged_found += verify(&dir, &mut ledger).context("on a full disk")?;
+            faults.unacknowledged_found +=
+                verify(&dir, &mut ledger, None).context("on a full disk")?;
             let full::FullDiskOutcome { refilled_bytes, refused } = full::run(&dir)?;
             faults.refilled_bytes += refilled_bytes;
             faults.refused += refused;
-            verify(&dir, &mut ledger).context("after the disk was full")?;
+            verify(&dir, &mut ledger, None).context("after the disk was full")?;
         }
         faulty.mend()?;
-        faults.unacknowledged_found += verify(&dir, &mut ledger)?;
+        faults.unacknowledged_found += verify(&dir, &mut ledger, None)?;
         faults.acknowledged += ledger.acknowledged();
         Ok(())
     }
@@ -403,8 +419,8 @@ fn kill(child: &mut Child) -> Result<()> {
 }
 
 /// Opens the database that the child left and checks it. Returns the number of transactions found
-/// although they were not acknowledged.
-fn verify(dir: &Path, ledger: &mut Ledger) -> Result<u64> {
+/// although they were not acknowledged. Checks the bounds of a database at rest.
+fn verify(dir: &Path, ledger: &mut Ledger, during: Option<During>) -> Result<u64> {
     if !dir.exists() && ledger.acknowledged() == 0 {
         return Ok(0);
     }
@@ -413,6 +429,13 @@ fn verify(dir: &Path, ledger: &mut Ledger) -> Result<u64> {
     let found = ledger.check(&db)?;
     let problems = db.check().context("checking")?.problems;
     ensure!(problems.is_empty(), "the check found: {}", problems.join("; "));
+    // Without checkpoints, nothing of the log is freed.
+    if during != Some(During::Load) {
+        let live_bytes = ledger.live_bytes();
+        let load = Load { live_bytes, segment_bytes: SEGMENT_BYTES, clients: 0 };
+        let disk = DiskUse::of_directory(dir).context("reading the directory")?;
+        load.check(&db.stats(), &disk).context("a bound is exceeded")?;
+    }
     db.close().context("closing")?;
     Ok(found)
 }
@@ -436,6 +459,7 @@ mod tests {
             ("--life-ms", 3_600_000),
             ("--fresh-every", 10_000_000),
             ("--flips", 10_000_000),
+            ("--soak", 10_000_000),
         ] {
             let parse = |number: u64| {
                 Program::try_parse_from(["torture", argument, &number.to_string()])
