@@ -49,6 +49,7 @@ pub enum Bug {
     MissingEntryNotBuried,
     UsableBeforeBuilt,
     UnbuiltTakenForReady,
+    DroppedTableFreedEarly,
     ExtensionNotCertified,
     #[cfg(feature = "experiment")]
     ReadersNotAwaited,
@@ -150,11 +151,12 @@ impl Bug {
     ];
 
     /// Bugs in creation and dropping of secondary indexes.
-    pub const INDEXES: [Self; 4] = [
+    pub const INDEXES: [Self; 5] = [
         Self::GracePeriodSkipped,
         Self::MissingEntryNotBuried,
         Self::UsableBeforeBuilt,
         Self::UnbuiltTakenForReady,
+        Self::DroppedTableFreedEarly,
     ];
 
     /// Bugs in change feeds.

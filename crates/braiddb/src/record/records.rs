@@ -64,6 +64,8 @@ pub(crate) struct Records {
     users: AtomicU64,
     /// The LSN at which it was dropped, if it was.
     dropped_at: AtomicU64,
+    /// Number of its deletions in the workers' lists.
+    listed_deletions: AtomicU64,
     /// Set if records are evicted, so that reads mark versions as referenced.
     evicts: bool,
     /// Set if records read from the log become resident.
@@ -104,6 +106,7 @@ impl Records {
             store,
             users,
             dropped_at: AtomicU64::new(0),
+            listed_deletions: AtomicU64::new(0),
             evicts,
             caches,
             hand,
@@ -310,6 +313,25 @@ impl Records {
         self.rids.bound() * SMALL_VERSION_BYTES > CACHED_BYTES
     }
 
+    /// Counts a deletion that a worker lists until the record is reclaimed.
+    pub(crate) fn count_listed_deletion(&self) {
+        // Relaxed: the count falls to zero only after this, on the same thread.
+        self.listed_deletions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Undoes `count_listed_deletion`.
+    pub(crate) fn uncount_listed_deletion(&self) {
+        // Release pairs with the Acquire in `is_unused`: the ids in use are seen.
+        self.listed_deletions.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Returns whether a table that no transaction uses has no id in use, and no deletion that
+    /// waits for reclamation.
+    pub(crate) fn is_unused(&self) -> bool {
+        // Acquire pairs with the Release in `uncount_listed_deletion`.
+        self.listed_deletions.load(Ordering::Acquire) == 0 && self.rids.in_use() == 0
+    }
+
     /// Frees a dead record's id once no operation can hold it any more.
     pub(crate) fn retire_rid(&self, rid: Rid) {
         assert_eq!(
@@ -320,7 +342,8 @@ impl Records {
         let table = RecordsRef::new(self);
         reclaim::retire_with(move || {
             // SAFETY: a table is dropped after what was retired of it before: the engine drains its
-            // garbage first, and a table whose creation was rolled back is retired itself.
+            // garbage first, a table whose creation was rolled back is retired itself, and a dropped
+            // one is freed after this thread's next turn, once no id is in use.
             let table = unsafe { table.get() };
             table.array.clear(rid);
             table.rids.release(rid);
@@ -339,7 +362,8 @@ impl Records {
 }
 
 /// A table by address. Tables live as long as their engine, or as the aborting transaction that
-/// created them, so a transaction need not count its references to them.
+/// created them, or until nothing that has their address is left (`transaction/tables.rs`). So a
+/// transaction need not count its references to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordsRef(NonNull<Records>);
 
@@ -356,7 +380,7 @@ impl RecordsRef {
     ///
     /// # Safety
     /// The engine that owns the table outlives `'a`; if the table's creator aborts, it does so
-    /// after `'a`.
+    /// after `'a`. If the table is dropped, the caller is one of those that keep it allocated.
     pub(crate) unsafe fn get<'a>(self) -> &'a Records {
         // SAFETY: made from a reference; alive by the caller's contract.
         unsafe { self.0.as_ref() }

@@ -67,11 +67,17 @@ pub(crate) async fn clear_dropped(
     records: Arc<Records>,
     row: CatalogRow,
 ) -> Result<(), OperationError> {
-    let _counted = WorkerTransactions::current().engine().removals.begin();
-    match clear_records(&records).await? {
-        Some(_) => delete_row(&row).await,
-        None => Ok(()),
+    let worker = WorkerTransactions::current();
+    let _counted = worker.engine().removals.begin();
+    if clear_records(&records).await?.is_none() {
+        return Ok(());
     }
+    let used_until = worker.engine().log.tail();
+    delete_row(&row).await?;
+    if records.paged().is_none() {
+        worker.engine().tables.free_later(used_until, records);
+    }
+    Ok(())
 }
 
 /// Deletes all records of such a table and returns their number; `None` if the database closes

@@ -109,6 +109,7 @@ impl WorkerDriver {
         }
         let ends_left = self.worker.end_dropped();
         let garbage_left = self.worker.collect_garbage();
+        self.worker.free_dropped_tables();
         engine.planted_panic.panic_if_planted(PanicPoint::Turn);
         self.worker.prune(idle);
         self.worker.prune_changes(idle);
@@ -178,6 +179,7 @@ impl Driver for WorkerDriver {
             || waits_for_grace_period
             || self.worker.garbage_waits() > 0
             || self.worker.engine().bulk_sweeps.is_waiting()
+            || self.worker.engine().tables.has_dropped()
             || self.participation.turn();
         let garbage_due = left.then(|| clock::now() + GARBAGE_DELAY);
         let busy = pending || more || admitted;

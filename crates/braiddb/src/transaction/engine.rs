@@ -108,7 +108,8 @@ pub(crate) struct EngineOptions {
 
 /// Shared state of a database's workers.
 ///
-/// Invariant: a table lives as long as the engine, or as the aborting transaction that created it.
+/// Invariant: a table lives as long as the engine, unless it was never committed or is dropped
+/// (`tables.rs`).
 pub(crate) struct Engine {
     pub(crate) log: Log,
     pub(crate) status: StatusTable,
@@ -139,7 +140,7 @@ pub(crate) struct Engine {
     budget: Option<Arc<Budget>>,
     /// See [`EngineOptions`].
     pub(super) shed_beyond: Option<usize>,
-    tables: Tables,
+    pub(super) tables: Tables,
     /// Held shared by blocking calls that use the log's files.
     files_usable: RwLock<bool>,
     /// Garbage and unfinished rollbacks of workers that have stopped.
@@ -528,8 +529,7 @@ impl Engine {
     /// Reports the size of the next checkpoints to the log, so that it reserves disk space.
     pub(crate) fn expect_checkpoint(&self) {
         let file = (self.estimate_checkpoint_file)(self);
-        let has_pages = self.tables().iter().any(|table| table.paged().is_some());
-        let [images, images_after] = match has_pages {
+        let [images, images_after] = match self.tables().iter().any(|one| one.paged().is_some()) {
             // Includes pages created before the next call; pages are at least half full of what is
             // logged.
             true => self.images_of_checkpoints(2 * self.log.bytes_before_next_extension()),

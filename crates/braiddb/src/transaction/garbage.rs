@@ -15,7 +15,7 @@ use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
-use crate::record::{IndirectionEntry, RecordsRef};
+use crate::record::{IndirectionEntry, Records, RecordsRef};
 use crate::rid::Rid;
 use crate::sched;
 use crate::version::VersionRef;
@@ -56,7 +56,11 @@ pub(super) struct GarbageList {
 impl GarbageList {
     pub(super) fn push(&mut self, lsn: Lsn, garbage: Garbage) {
         let list = match garbage {
-            Garbage::Deleted { .. } => &mut self.deleted,
+            Garbage::Deleted { table, .. } => {
+                // SAFETY: the caller's transaction has written the table and not ended.
+                unsafe { table.get() }.count_listed_deletion();
+                &mut self.deleted
+            }
             Garbage::Superseded { .. } => &mut self.items,
         };
         list.push_back((lsn, garbage));
@@ -144,7 +148,11 @@ impl WorkerTransactions {
                     self.counters().versions_freed.add(1);
                 }
                 Garbage::Deleted { table, rid, tombstone } => {
+                    // SAFETY: a table lives at least as long as its deletions are listed, and until
+                    // this thread's next turn.
+                    let table = unsafe { table.get() };
                     self.reclaim_record(table, rid, tombstone, lsn);
+                    table.uncount_listed_deletion();
                 }
             }
         }
@@ -157,10 +165,8 @@ impl WorkerTransactions {
     }
 
     /// Reclaims a deleted record, unless it was written again.
-    fn reclaim_record(&self, table: RecordsRef, rid: Rid, tombstone: VersionRef, lsn: Lsn) {
+    fn reclaim_record(&self, table: &Records, rid: Rid, tombstone: VersionRef, lsn: Lsn) {
         let operation = reclaim::enter();
-        // SAFETY: tables live as long as the engine.
-        let table = unsafe { table.get() };
         #[cfg(feature = "experiment")]
         table.note_reclaimed(lsn);
         // The word alone could reference a later version at the same address. Only a head that is a

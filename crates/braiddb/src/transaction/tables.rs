@@ -1,21 +1,50 @@
 //! The tables of a database by id, from their creation on.
 //!
-//! Invariants: a table stays listed as long as its engine, unless its creator aborts. Then it is
-//! removed and its id is reused, since nothing committed refers to it. An id belongs to one table
-//! at a time. Once something of that table was committed, the id is never reused, not even after a
-//! restart: checkpoints list the used ids, and the replayed catalog records contain later ones.
+//! Invariants: a table stays listed as long as its engine, with two exceptions. If its creator
+//! aborts, it is removed and its id is reused, since nothing committed refers to it. A dropped table
+//! in memory is removed once no other task has its address. An id belongs to one table at a time.
+//! Once something of that table was committed, the id is never reused, not even after a restart:
+//! checkpoints list the used ids, and the replayed catalog records contain later ones.
+//!
+//! # Freeing a dropped table in memory
+//!
+//! After its records are deleted, these have the table's address without a reference to it:
+//!
+//! | holder | until |
+//! |---|---|
+//! | transactions that used it, and those that deleted its records | no begin stamp in use is as old |
+//! | lists of deleted records | each is processed; the table counts them |
+//! | retired record ids | each id is free again |
+//! | lists of superseded versions | never used: only the pruner follows that address, and it ignores versions superseded before a horizon that a worker acted on. Each record was reclaimed under such a horizon |
+//! | turns and operations in progress | the epochs of `reclaim` have passed |
+//!
+//! All other users have a reference. Until the last handle is dropped, a table's memory remains.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use super::worker::WorkerTransactions;
+use crate::log::Lsn;
+use crate::planted::{Bug, is_planted};
+use crate::reclaim;
 use crate::record::Records;
 use crate::rid::TableId;
+use crate::sync::statistic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, RwLock};
+
+/// Maximum number of dropped tables that a worker frees per turn.
+const FREED_PER_TURN: usize = 16;
 
 /// The list of tables.
 #[derive(Debug)]
 pub(super) struct Tables {
     list: RwLock<TableList>,
     hand: Mutex<ClockHand>,
+    /// Dropped tables without records to be freed, and the LSN after the last transactions that used
+    /// them.
+    dropped: Mutex<VecDeque<(Lsn, Arc<Records>)>>,
+    /// Number of those.
+    dropped_count: AtomicUsize,
 }
 
 /// Position of eviction's clock hand.
@@ -35,23 +64,33 @@ struct TableList {
     next: u32,
     /// Ids below `next` of tables whose creation was rolled back.
     free: Vec<u32>,
+    /// Ids of dropped tables that were removed.
+    removed: BTreeSet<u32>,
 }
 
 impl Tables {
     pub(super) fn new() -> Self {
         // Id 0 is the catalog.
-        let list = TableList { by_id: Vec::new(), replaced: Vec::new(), next: 1, free: Vec::new() };
+        let (by_id, replaced, free) = Default::default();
+        let list = TableList { by_id, replaced, next: 1, free, removed: BTreeSet::new() };
         let hand = ClockHand { table: TableId(0), left: 0 };
-        Self { list: RwLock::new(list), hand: Mutex::new(hand) }
+        let (dropped, dropped_count) = Default::default();
+        Self { list: RwLock::new(list), hand: Mutex::new(hand), dropped, dropped_count }
     }
 
-    /// Returns the table with this id; calls `make` if it does not exist.
+    /// Returns the table with this id; calls `make` if it does not exist. If it was dropped, the
+    /// result is an unlisted table that no transaction may use.
     pub(super) fn get_or_make(&self, id: TableId, make: impl FnOnce() -> Records) -> Arc<Records> {
         let position = id.0 as usize;
         if let Some(Some(table)) = self.list.read().by_id.get(position) {
             return table.clone();
         }
         let mut list = self.list.write();
+        if list.removed.contains(&id.0) {
+            let table = make();
+            table.drop_at(Lsn::ZERO);
+            return Arc::new(table);
+        }
         if list.by_id.len() <= position {
             list.by_id.resize(position + 1, None);
         }
@@ -105,6 +144,35 @@ impl Tables {
         self.list.read().by_id.iter().flatten().cloned().collect()
     }
 
+    /// Queues a dropped table, whose records are deleted, to be freed. `used_until` is at or after
+    /// the begin stamp of every transaction that used it.
+    pub(super) fn free_later(&self, used_until: Lsn, table: Arc<Records>) {
+        self.dropped.lock().push_back((used_until, table));
+        // Relaxed: a hint; a worker that misses it looks again at a later turn.
+        self.dropped_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns whether dropped tables are to be freed.
+    pub(super) fn has_dropped(&self) -> bool {
+        // Relaxed: a hint, see `free_later`.
+        self.dropped_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Removes the dropped table that was queued first, if nothing has its address without a
+    /// reference, except turns and operations in progress. No begin stamp in use is before `oldest`.
+    fn take_unused(&self, oldest: Lsn) -> Option<Arc<Records>> {
+        let is_unused = |(used_until, table): &mut (Lsn, Arc<Records>)| {
+            *used_until < oldest && (table.is_unused() || is_planted(Bug::DroppedTableFreedEarly))
+        };
+        let (_, table) = self.dropped.lock().pop_front_if(is_unused)?;
+        // Relaxed: a hint, see `free_later`.
+        self.dropped_count.fetch_sub(1, Ordering::Relaxed);
+        let list = &mut *self.list.write();
+        list.removed.insert(table.id.0);
+        list.by_id[table.id.0 as usize] = None;
+        Some(table)
+    }
+
     /// The next table, and the number of its entries, that the clock's hand passes over: one table
     /// after the other, so that each entry has its turn. `None` if only tables without entries came
     /// next; the hand has passed some of them.
@@ -127,6 +195,24 @@ impl Tables {
             }
         }
         None
+    }
+}
+
+impl WorkerTransactions {
+    /// Frees dropped tables that nothing uses.
+    pub(super) fn free_dropped_tables(&self) {
+        let engine = self.engine();
+        if !engine.tables.has_dropped() {
+            return;
+        }
+        let oldest = engine.horizon.oldest(engine.log.tail());
+        for _ in 0..FREED_PER_TURN {
+            let Some(table) = engine.tables.take_unused(oldest) else { break };
+            reclaim::retire_with(move || {
+                assert!(table.is_unused(), "nothing uses table {} any more", table.id.0);
+                drop(table);
+            });
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the database on simulated disks with faults.
 
 mod changes;
+mod dropped;
 mod expiry;
 mod failing;
 mod full_disk;
