@@ -3,9 +3,10 @@
 
 use std::borrow::Borrow;
 
+use super::encode::{check_key, encode, encode_range};
 use super::error::Result;
 use super::table::{KeyRange, Table};
-use super::transaction::{Transaction, check_key, encode, encode_range};
+use super::transaction::Transaction;
 use crate::sched::engine_code;
 use crate::transaction::{ScanBounds, WorkerTransactions, WriteIntent};
 use crate::types::{TableKey, Value};

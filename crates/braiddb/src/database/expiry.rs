@@ -2,9 +2,10 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::encode::{encode, encode_for};
 use super::error::{Misuse, Result};
 use super::table::Table;
-use super::transaction::{Transaction, encode, encode_for};
+use super::transaction::Transaction;
 use super::{Database, refuse_on_worker};
 use crate::record::Records;
 use crate::sched::engine_code;

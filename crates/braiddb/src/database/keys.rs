@@ -1,9 +1,10 @@
 //! Scans that return only keys.
 
+use super::encode::encode_range;
 use super::error::Result;
 use super::scan::Scan;
 use super::table::{KeyRange, Table};
-use super::transaction::{Transaction, encode_range};
+use super::transaction::Transaction;
 use crate::transaction::ScanBounds;
 use crate::types::{KeyBuffer, TableKey, Value};
 

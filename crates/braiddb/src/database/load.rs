@@ -7,10 +7,11 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::encode::encode_checked;
 use super::error::Result;
 use super::stage::StagedTable;
 use super::table::Table;
-use super::transaction::{Transaction, encode_checked};
+use super::transaction::Transaction;
 use super::transaction_builder::Outcome;
 use super::{Database, refuse_on_worker};
 use crate::transaction::Isolation;

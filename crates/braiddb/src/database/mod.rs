@@ -6,6 +6,7 @@ mod change;
 mod changes;
 mod contents;
 mod drop;
+mod encode;
 mod error;
 mod expiry;
 #[cfg(any(doc, doctest))]

@@ -4,9 +4,10 @@ use std::borrow::Borrow;
 use std::future::Future;
 
 use super::Database;
+use super::encode::{check_key, encode_checked};
 use super::error::Result;
 use super::table::Table;
-use super::transaction::{Transaction, check_key, encode_checked};
+use super::transaction::Transaction;
 use super::write::EncodedWrite;
 use crate::sched::engine_code;
 use crate::types::{TableKey, Value};

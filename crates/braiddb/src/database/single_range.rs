@@ -5,9 +5,10 @@ use std::future::{Future, IntoFuture};
 use futures_core::future::BoxFuture;
 
 use super::Database;
+use super::encode::encode_range;
 use super::error::Result;
 use super::table::{KeyRange, Table};
-use super::transaction::{Transaction, encode_range};
+use super::transaction::Transaction;
 use crate::transaction::ScanBounds;
 use crate::types::{TableKey, Value};
 

@@ -7,10 +7,11 @@ use std::future::Future;
 use std::sync::Arc;
 
 use super::Database;
+use super::encode::encode_checked;
 use super::error::{Misuse, Result};
 use super::interactive::InteractiveTransaction;
 use super::table::Table;
-use super::transaction::{Transaction, encode_checked};
+use super::transaction::Transaction;
 use crate::log::Lsn;
 use crate::types::{TableKey, Value};
 

@@ -2,15 +2,14 @@
 
 use std::ops::Bound;
 
+use super::encode::{check_key, encode, encode_for, encode_range, starting_with};
 use super::error::{Error, Misuse, Result};
 use super::scan::Scan;
 use super::table::{KeyRange, Table};
-use crate::index::MAX_KEY_BYTES;
-use crate::page::PagedTable;
 use crate::record::{self, Records};
 use crate::sched::{Contained, engine_call, engine_code};
 use crate::transaction::{
-    self, Engine, FoundValue, MAX_CONCURRENT_LOOKUPS, ScanBounds, SeenRecord, WriteIntent,
+    self, Engine, FoundValue, MAX_CONCURRENT_LOOKUPS, ReadNow, ScanBounds, SeenRecord, WriteIntent,
     unexpired_at,
 };
 use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
@@ -142,6 +141,15 @@ impl Transaction {
     {
         let records = self.records(table)?;
         let key = encode_for(records, key)?;
+        let mut read = engine_call(|| self.core.get_now(records, &key));
+        if matches!(read, ReadNow::Later) {
+            read = engine_code(self.core.get_interleaved(records, &key)).await;
+        }
+        match read {
+            ReadNow::Found(found) => return Ok(Some(found.decode::<V>()?)),
+            ReadNow::Absent => return Ok(None),
+            ReadNow::Later => {}
+        }
         let found = engine_code(self.core.get(records, &key)).await?;
         Ok(found.map(|found| found.decode::<V>()).transpose()?)
     }
@@ -299,8 +307,12 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let value = V::encode(value)?;
-        self.write_encoded(table, &encode(key), WriteIntent::Insert(&value)).await?;
-        Ok(())
+        let (key, intent) = (encode(key), WriteIntent::Insert(&value));
+        let records = self.records(table)?;
+        match self.write_now(records, &key, intent) {
+            Some(_) => Ok(()),
+            None => self.write_later(records, &key, intent).await.map(drop),
+        }
     }
 
     /// Inserts a record, or replaces the value of the existing one.
@@ -326,8 +338,12 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let value = V::encode(value)?;
-        self.write_encoded(table, &encode(key), WriteIntent::Put(&value)).await?;
-        Ok(())
+        let (key, intent) = (encode(key), WriteIntent::Put(&value));
+        let records = self.records(table)?;
+        match self.write_now(records, &key, intent) {
+            Some(_) => Ok(()),
+            None => self.write_later(records, &key, intent).await.map(drop),
+        }
     }
 
     /// Replaces the value of an existing record.
@@ -354,8 +370,12 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let value = V::encode(value)?;
-        self.write_encoded(table, &encode(key), WriteIntent::Update(&value)).await?;
-        Ok(())
+        let (key, intent) = (encode(key), WriteIntent::Update(&value));
+        let records = self.records(table)?;
+        match self.write_now(records, &key, intent) {
+            Some(_) => Ok(()),
+            None => self.write_later(records, &key, intent).await.map(drop),
+        }
     }
 
     /// Deletes a record. Returns `false` if no record with this key exists.
@@ -409,7 +429,31 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        Ok(engine_code(self.core.write(self.records(table)?, key, intent)).await?)
+        let records = self.records(table)?;
+        match self.write_now(records, key, intent) {
+            Some(written) => Ok(written),
+            None => self.write_later(records, key, intent).await,
+        }
+    }
+
+    /// Writes if nothing must be waited for and nothing is in the way.
+    #[inline(always)]
+    fn write_now(&self, records: &Records, key: &[u8], intent: WriteIntent<'_>) -> Option<bool> {
+        engine_call(|| self.core.write_now(records, key, intent))
+    }
+
+    /// Writes after `write_now` could not.
+    async fn write_later(
+        &self,
+        records: &Records,
+        key: &[u8],
+        intent: WriteIntent<'_>,
+    ) -> Result<bool> {
+        let write = self.core.write_interleaved(records, key, intent);
+        match engine_code(write).await {
+            Some(written) => Ok(written),
+            None => Ok(engine_code(self.core.write(records, key, intent)).await?),
+        }
     }
 
     /// Scans the records of a key range, in key order.
@@ -538,63 +582,4 @@ impl Transaction {
     {
         self.scan(table, ..)?.rev().limit(1).into_first().await
     }
-}
-
-/// Encodes a key.
-#[inline(always)]
-pub(super) fn encode<K: TableKey + ?Sized>(key: &K) -> KeyBuffer {
-    let mut buffer = KeyBuffer::new();
-    key.encode_key(&mut buffer);
-    buffer
-}
-
-/// Encodes a range of keys.
-pub(super) fn encode_range<K: TableKey + ?Sized>(range: &impl KeyRange<K>) -> ScanBounds {
-    let (low, high) = range.key_bounds();
-    ScanBounds { low: low.map(encode), high: high.map(encode) }
-}
-
-/// Encodes a key, if it is valid for records of this table.
-#[inline(always)]
-pub(super) fn encode_for<K: TableKey + ?Sized>(records: &Records, key: &K) -> Result<KeyBuffer> {
-    let key = encode(key);
-    check_key(records, &key)?;
-    Ok(key)
-}
-
-/// Checks that an encoded key is valid for records of this table.
-#[inline]
-pub(super) fn check_key(records: &Records, key: &[u8]) -> Result<()> {
-    let limit = records.paged().map_or(MAX_KEY_BYTES, PagedTable::max_key_bytes);
-    match key.len() <= limit {
-        true => Ok(()),
-        false => Err(Error::Misuse(Misuse::KeyTooLong { bytes: key.len(), limit })),
-    }
-}
-
-/// Encodes a key, if it is valid for records of some table.
-pub(super) fn encode_checked<K: TableKey + ?Sized>(key: &K) -> Result<KeyBuffer> {
-    let key = encode(key);
-    match key.len() <= MAX_KEY_BYTES {
-        true => Ok(key),
-        false => Err(Error::Misuse(Misuse::KeyTooLong { bytes: key.len(), limit: MAX_KEY_BYTES })),
-    }
-}
-
-/// Returns the range of encodings that start with `start`.
-pub(super) fn starting_with(start: KeyBuffer) -> ScanBounds {
-    let high = after_prefix(&start);
-    ScanBounds { low: Bound::Included(start), high }
-}
-
-/// Returns the exclusive end of the keys that start with `prefix`: the prefix with its last byte
-/// below 255 incremented.
-pub(super) fn after_prefix(prefix: &[u8]) -> Bound<KeyBuffer> {
-    let Some(place) = prefix.iter().rposition(|&byte| byte < u8::MAX) else {
-        return Bound::Unbounded;
-    };
-    let mut end = KeyBuffer::new();
-    end.extend_from_slice(&prefix[..=place]);
-    end[place] += 1;
-    Bound::Excluded(end)
 }

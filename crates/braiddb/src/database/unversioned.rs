@@ -4,9 +4,9 @@
 use std::borrow::Borrow;
 
 use super::Database;
+use super::encode::encode_checked;
 use super::error::{Error, Misuse, Result};
 use super::table::Table;
-use super::transaction::encode_checked;
 use crate::transaction::OperationError;
 use crate::types::{Key, Value};
 

@@ -1,8 +1,9 @@
 //! Encoded writes, which borrow nothing and can be sent to a worker.
 
+use super::encode::encode_checked;
 use super::error::Result;
 use super::table::Table;
-use super::transaction::{Transaction, encode_checked};
+use super::transaction::Transaction;
 use crate::transaction::WriteIntent;
 use crate::types::{KeyBuffer, TableKey, Value};
 

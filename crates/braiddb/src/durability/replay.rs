@@ -27,7 +27,6 @@ use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{IndirectionEntry, Records};
 use crate::rid::{CATALOG, Rid};
-use crate::sched::run_now;
 use crate::sync::channel::{Receiver, SyncSender, sync_channel};
 use crate::sync::{Mutex, thread};
 use crate::transaction::Engine;
@@ -294,8 +293,8 @@ impl ReplayShare<'_> {
                 if record.kind == RecordKind::Insert {
                     // If the index still has another record for the key, that record was deleted
                     // long ago.
-                    if let Some(old) =
-                        run_now(table.index.get(key, operation)).filter(|old| *old != rid)
+                    if let Ok(old) = table.look_up_now(key, operation)
+                        && old != rid
                     {
                         table.index.remove(key, old, operation);
                     }

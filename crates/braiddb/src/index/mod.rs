@@ -26,4 +26,5 @@ mod tree;
 pub(crate) use append::Appender;
 pub(crate) use cursor::{Cursor, LeafEntry};
 pub use key::MAX_KEY_BYTES;
+pub(crate) use lookup::{InsertionPlace, Lookup, LookupProgress};
 pub(crate) use tree::IndexTree;

@@ -245,6 +245,14 @@ impl<'n> HeldNode<'n> {
         unsafe { HeldKey::new(self.head(place), KeyWord(word)) }
     }
 
+    /// Returns the key of a leaf's entry whose head was read before. Meaningless until validated.
+    #[inline(always)]
+    pub(super) fn entry(self, place: usize, head: u64) -> HeldKey<'n> {
+        // SAFETY: a long key that a node references is allocated as long as the node may be
+        // accessed (this type's invariant).
+        unsafe { HeldKey::new(head, KeyWord(self.word(place))) }
+    }
+
     /// Returns the child at `place`, if the node has not changed since `version` was taken.
     #[inline(always)]
     pub(super) fn child(self, place: usize, version: LatchVersion) -> Result<Self, Restart> {

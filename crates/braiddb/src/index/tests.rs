@@ -40,7 +40,7 @@ fn entries(
 
 fn get(index: &IndexTree, key: &[u8]) -> Option<u64> {
     let guard = reclaim::enter();
-    run_now(index.get(key, &guard)).map(Rid::number)
+    index.get(key, &guard).map(Rid::number)
 }
 
 fn insert(index: &IndexTree, key: &[u8], rid: u64) -> Result<(), u64> {

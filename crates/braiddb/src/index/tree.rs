@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 
 use super::key::SearchKey;
 use super::node::{HeldNode, LatchedNode, NodeRef};
+use super::search::Scalar;
 use crate::latch::{LatchVersion, Restart};
 use crate::memory::MemoryCounters;
 use crate::reclaim::OperationGuard;
@@ -87,6 +88,13 @@ impl IndexTree {
         self.cold_levels.load(Ordering::Relaxed) >> level & 1 != 0
     }
 
+    /// Returns whether nodes of any level are probably not in the processor's caches.
+    #[inline(always)]
+    pub(crate) fn has_cold_levels(&self) -> bool {
+        // Relaxed: a hint.
+        self.cold_levels.load(Ordering::Relaxed) != 0
+    }
+
     /// Counts nodes of a level, and decides whether the level fits in the caches.
     pub(super) fn count_nodes(&self, level: u64, change: i64) {
         // Relaxed: statistics and hints.
@@ -130,7 +138,7 @@ impl IndexTree {
                 path.push(IndexPathStep { node, version, place });
                 return Ok(path);
             }
-            let place = node.child_place(key, node.group(key.head));
+            let place = node.child_place::<Scalar>(key, node.group::<Scalar>(key.head));
             let child = node.child(place, version)?;
             path.push(IndexPathStep { node, version, place });
             let child_version = child.latch.version()?;

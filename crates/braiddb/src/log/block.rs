@@ -8,7 +8,7 @@
 
 use super::Lsn;
 use super::record::sum_records;
-use crate::types::{OnDisk, U16, U32, U64, on_disk};
+use crate::types::{OnDisk, U16, U32, U64, checksum, on_disk};
 
 /// Blocks start and end at multiples of this.
 pub(crate) const BLOCK_ALIGNMENT: usize = 8;
@@ -130,7 +130,7 @@ impl BlockHeader {
     /// headers.
     pub(crate) fn checksum_after(&self, records_sum: u32) -> u32 {
         let header = Self { checksum: 0.into(), ..*self };
-        crc32c::crc32c_append(records_sum, header.as_bytes())
+        checksum::append(records_sum, [header.as_bytes()])
     }
 
     /// Returns whether all checksums match; `block` is the whole block.

@@ -4,7 +4,7 @@
 
 use super::block::BLOCK_ALIGNMENT;
 use crate::rid::{Rid, TableId};
-use crate::types::{OnDisk, U16, U32, U64, on_disk};
+use crate::types::{OnDisk, U16, U32, U64, checksum, on_disk};
 
 /// The size of a record header in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 24;
@@ -45,8 +45,7 @@ impl RecordHeader {
             reserved: 0,
             checksum: 0.into(),
         };
-        let sum = crc32c::crc32c_append(crc32c::crc32c(header.as_bytes()), key);
-        header.checksum = crc32c::crc32c_append(sum, value).into();
+        header.checksum = checksum::append(0, [header.as_bytes(), key, value]).into();
         header
     }
 
@@ -63,7 +62,7 @@ impl RecordHeader {
             + usize::from(self.key_bytes.get())
             + self.value_bytes.get() as usize;
         let body = &record[RECORD_HEADER_BYTES..end];
-        crc32c::crc32c_append(crc32c::crc32c(header.as_bytes()), body) == self.checksum.get()
+        checksum::append(0, [header.as_bytes(), body]) == self.checksum.get()
     }
 }
 
@@ -128,7 +127,7 @@ pub(crate) fn sum_records(body: &[u8], records: usize) -> Option<u32> {
         if !header.verifies(rest) {
             return None;
         }
-        sum = crc32c::crc32c_append(sum, header.as_bytes());
+        sum = checksum::append(sum, [header.as_bytes()]);
         rest = after;
     }
     rest.is_empty().then_some(sum)

@@ -11,7 +11,7 @@ use super::ring::Ring;
 use super::space::Space;
 use super::tracker::LogTracker;
 use crate::rid::{Rid, TableId};
-use crate::types::OnDisk;
+use crate::types::{OnDisk, checksum};
 
 /// Space for one block.
 #[derive(Debug)]
@@ -83,7 +83,7 @@ impl<'l> Reservation<'l> {
         }
         self.filled += bytes;
         self.records += 1;
-        self.records_sum = crc32c::crc32c_append(self.records_sum, header.as_bytes());
+        self.records_sum = checksum::append(self.records_sum, [header.as_bytes()]);
         Lsn(at)
     }
 

@@ -5,10 +5,12 @@
 //! from other threads). The host program's global allocator is not changed. Builds with `--cfg
 //! braid_system_allocator` (sanitizers see into it) and loom use the system allocator instead.
 //!
-//! Counters are sharded by thread: an allocation costs one uncontended relaxed add.
+//! Counters are sharded by thread. A worker has its own shard, so that counting an allocation needs
+//! no atomic read-modify-write.
 
 mod buffer;
 mod reserved;
+mod shard;
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
@@ -20,9 +22,11 @@ pub(crate) use buffer::Buffer;
 #[cfg(not(loom))]
 pub(crate) use reserved::{HUGE_PAGE_BYTES, map, unmap};
 pub(crate) use reserved::{Reserved, Zero};
+pub(crate) use shard::OwnShard;
+use shard::{SHARDS, Shard};
 
 use crate::sync::Mutex;
-use crate::sync::statistic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
+use crate::sync::statistic::{AtomicI64, AtomicU64, Ordering};
 
 /// Kind of contents of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,7 +52,6 @@ impl MemoryKind {
 }
 
 const KINDS: usize = MemoryKind::ALL.len();
-const SHARDS: usize = 64;
 
 /// Bytes in use by kind, one set of counters per database.
 ///
@@ -100,11 +103,14 @@ impl MemoryCounters {
         MemoryKind::ALL.into_iter().map(|kind| self.bytes(kind)).sum()
     }
 
-    /// Bytes that this thread has allocated, less those that it has freed. A few other threads may
-    /// share the counter.
+    /// Bytes that this thread has allocated, less those that it has freed. Threads without their own
+    /// shard share one.
     pub(crate) fn of_this_thread(&self) -> i64 {
         // Relaxed: a statistic, ordered with nothing.
-        self.shards[shard()].iter().map(|bytes| bytes.load(Ordering::Relaxed)).sum()
+        self.shards[Shard::current().number()]
+            .iter()
+            .map(|bytes| bytes.load(Ordering::Relaxed))
+            .sum()
     }
 
     /// Bytes that the allocator took from the operating system for these counters: a share of its
@@ -166,8 +172,14 @@ impl MemoryCounters {
 
     /// Counts bytes that are allocated elsewhere, or are about to be; subtracts if negative.
     pub(crate) fn count(&self, kind: MemoryKind, bytes: i64) {
+        let shard = Shard::current();
+        let counter = &self.shards[shard.number()][kind as usize];
         // Relaxed: a statistic, ordered with nothing.
-        self.shards[shard()][kind as usize].fetch_add(bytes, Ordering::Relaxed);
+        if shard.is_owned() {
+            counter.store(counter.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
+        } else {
+            counter.fetch_add(bytes, Ordering::Relaxed);
+        }
     }
 }
 
@@ -208,25 +220,19 @@ pub(crate) fn return_free_memory() {
     backend::return_free_memory();
 }
 
-fn shard() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        // Relaxed: only uniqueness matters, and `fetch_add` gives it.
-        static SHARD: usize = NEXT.fetch_add(1, Ordering::Relaxed) % SHARDS;
-    }
-    // The assignment of system threads to the threads of a schedule is random.
-    match crate::sync::number_in_schedule() {
-        Some(number) => number % SHARDS,
-        None => SHARD.with(|shard| *shard),
-    }
-}
-
 #[cfg(not(any(loom, braid_system_allocator)))]
 mod backend {
     use std::alloc::Layout;
     use std::ptr::NonNull;
 
+    /// Alignment of every block.
+    const MIN_ALIGNMENT: usize = size_of::<usize>();
+
     pub(super) fn allocate(layout: Layout) -> Option<NonNull<u8>> {
+        if layout.align() <= MIN_ALIGNMENT {
+            // SAFETY: may be called with any size.
+            return NonNull::new(unsafe { libmimalloc_sys::mi_malloc(layout.size()) }.cast());
+        }
         // SAFETY: size is not zero (asserted by the caller) and `Layout` holds a power of two.
         let block = unsafe { libmimalloc_sys::mi_malloc_aligned(layout.size(), layout.align()) };
         NonNull::new(block.cast())

@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
 
-use crate::memory::{MemoryCounters, MemoryKind};
+use crate::memory::{MemoryCounters, MemoryKind, OwnShard};
 use crate::planted::{Bug, is_planted};
 use crate::sched::engine_call;
 use crate::sync::Mutex;
@@ -37,6 +37,9 @@ const BLOCKS_PER_ITEM: usize = 64;
 
 /// Published by a sleeping participant without operations in flight.
 const QUIESCENT: u64 = u64::MAX;
+
+/// Capacity of an emptied list of garbage that is kept.
+const MAX_RETAINED: usize = 1024;
 
 /// An item to free.
 enum RetiredItem {
@@ -103,7 +106,12 @@ struct ParticipantState {
     in_flight: Cell<u64>,
     /// The same pairs for earlier epochs that are still in use, oldest first.
     earlier: RefCell<VecDeque<(u64, u64)>>,
-    garbage: RefCell<VecDeque<(u64, RetiredItem)>>,
+    /// Garbage retired since the last turn, which has no tag yet.
+    fresh: RefCell<VecDeque<RetiredItem>>,
+    /// Earlier garbage by its tag, oldest first.
+    tagged: RefCell<VecDeque<(u64, VecDeque<RetiredItem>)>>,
+    /// An emptied list, for later use.
+    spare: RefCell<VecDeque<RetiredItem>>,
     /// Set if the last turn left garbage that was due.
     is_behind: Cell<bool>,
 }
@@ -145,12 +153,14 @@ impl Domain {
             epoch: Cell::new(0),
             in_flight: Cell::new(0),
             earlier: RefCell::default(),
-            garbage: RefCell::default(),
+            fresh: RefCell::default(),
+            tagged: RefCell::default(),
+            spare: RefCell::default(),
             is_behind: Cell::new(false),
         });
         local.publish_current();
         CURRENT.with(|current| current.set(&raw const *local));
-        Participation { local, bound: PhantomData }
+        Participation { local, _shard: OwnShard::take(), bound: PhantomData }
     }
 
     /// The oldest epoch in which any operation in flight may have begun.
@@ -205,10 +215,47 @@ impl ParticipantState {
     }
 
     fn retire(&self, garbage: RetiredItem) {
+        self.fresh.borrow_mut().push_back(garbage);
+    }
+
+    /// Tags the garbage that has no tag yet. Later than necessary, which is safe, and once for many
+    /// items.
+    fn tag_fresh(&self) {
+        let mut fresh = self.fresh.borrow_mut();
+        if fresh.is_empty() {
+            return;
+        }
         // Orders the unlinking before the load of the tag.
         fence(Ordering::SeqCst);
         let tag = self.domain.epoch.load(Ordering::SeqCst);
-        self.garbage.borrow_mut().push_back((tag, garbage));
+        let batch = std::mem::replace(&mut *fresh, self.spare.take());
+        self.tagged.borrow_mut().push_back((tag, batch));
+    }
+
+    /// Frees the garbage whose tag is before `oldest`, up to a limit. Returns `false` if it reached
+    /// the limit.
+    fn free_before(&self, oldest: u64) -> bool {
+        let mut freed = 0;
+        loop {
+            let due = self.tagged.borrow_mut().pop_front_if(|(tag, _)| *tag < oldest);
+            let Some((tag, mut batch)) = due else { return true };
+            while let Some(garbage) = batch.pop_front() {
+                freed += match garbage {
+                    RetiredItem::Block { .. } => 1,
+                    RetiredItem::Other(_) => BLOCKS_PER_ITEM,
+                };
+                garbage.free(&self.domain.memory);
+                if freed >= MAX_BLOCKS_PER_TURN {
+                    if !batch.is_empty() {
+                        self.tagged.borrow_mut().push_front((tag, batch));
+                    }
+                    return false;
+                }
+            }
+            if batch.capacity() <= MAX_RETAINED {
+                self.spare.replace(batch);
+            }
+        }
     }
 
     fn is_quiet(&self) -> bool {
@@ -220,6 +267,7 @@ impl ParticipantState {
 /// This thread's membership in a domain.
 pub(crate) struct Participation {
     local: Box<ParticipantState>,
+    _shard: OwnShard,
     /// Bound to the thread that created it.
     bound: PhantomData<*const ()>,
 }
@@ -228,28 +276,18 @@ impl Participation {
     /// Quiescent point: publishes this thread's oldest epoch and frees what is due, up to a limit.
     /// Returns whether garbage is left.
     pub(crate) fn turn(&self) -> bool {
-        self.local.publish_current();
-        let newest = self.local.garbage.borrow().back().map(|(tag, _)| *tag);
+        let local = &*self.local;
+        local.publish_current();
+        local.tag_fresh();
+        let newest = local.tagged.borrow().back().map(|(tag, _)| *tag);
         let Some(newest) = newest else { return false };
-        let domain = &self.local.domain;
+        let domain = &local.domain;
         if newest >= domain.epoch.load(Ordering::SeqCst) {
             domain.epoch.fetch_add(1, Ordering::SeqCst);
         }
-        let oldest = domain.oldest();
-        let mut freed = 0;
-        while freed < MAX_BLOCKS_PER_TURN {
-            let early = u64::from(is_planted(Bug::FreedOneEpochEarly));
-            let due =
-                self.local.garbage.borrow_mut().pop_front_if(|(tag, _)| *tag < oldest + early);
-            let Some((_, garbage)) = due else { break };
-            freed += match garbage {
-                RetiredItem::Block { .. } => 1,
-                RetiredItem::Other(_) => BLOCKS_PER_ITEM,
-            };
-            garbage.free(&domain.memory);
-        }
-        self.local.is_behind.set(freed >= MAX_BLOCKS_PER_TURN);
-        !self.local.garbage.borrow().is_empty()
+        let oldest = domain.oldest() + u64::from(is_planted(Bug::FreedOneEpochEarly));
+        local.is_behind.set(!local.free_before(oldest));
+        !local.tagged.borrow().is_empty() || !local.fresh.borrow().is_empty()
     }
 
     /// Returns whether the last turn left garbage that was due.
@@ -276,8 +314,10 @@ impl Drop for Participation {
     fn drop(&mut self) {
         // Operations belong to tasks, which have all ended: one that is still counted was leaked
         // (`mem::forget`), and no task can continue it.
-        let mut garbage = self.local.garbage.borrow_mut();
-        self.local.domain.orphans.lock().extend(garbage.drain(..));
+        self.local.tag_fresh();
+        let tagged = self.local.tagged.take().into_iter();
+        let orphans = tagged.flat_map(|(tag, batch)| batch.into_iter().map(move |one| (tag, one)));
+        self.local.domain.orphans.lock().extend(orphans);
         // Release pairs with the load in `oldest` and the exchange in `participate`.
         self.local.participant().published.store(QUIESCENT, Ordering::Release);
         self.local.participant().taken.store(false, Ordering::Release);

@@ -138,7 +138,7 @@ impl Shared {
         operation: &OperationGuard,
     ) -> Option<(Rid, Option<Link>)> {
         loop {
-            let Some(id) = run_now(self.table.index.get(&[written], operation)) else {
+            let Ok(id) = self.table.look_up_now(&[written], operation) else {
                 let id = self.table.take_rid().unwrap();
                 self.table.array().publish(id, new);
                 if self.table.index.insert(&[written], id, operation).is_ok() {

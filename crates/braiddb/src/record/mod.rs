@@ -15,6 +15,7 @@ mod count;
 mod evict;
 mod expiry;
 mod indirection;
+mod lookup;
 #[cfg(all(test, loom))]
 mod model;
 mod prune;

@@ -54,21 +54,21 @@ impl<'o> SeenVersion<'o> {
 }
 
 impl Records {
-    /// Finds the version of `rid` that is visible to `view`. `None` if no version is visible, `Err`
-    /// if it must be read from the log.
+    /// Finds the version of `rid` that is visible to `view`, after a lookup has prefetched the newest
+    /// one. `None` if no version is visible, `Err` if it must be read from the log.
     pub(crate) async fn find<'o>(
         &self,
         rid: Rid,
         view: View<'o>,
         operation: &'o OperationGuard,
     ) -> Result<Option<SeenVersion<'o>>, ColdVersion> {
-        if self.array_is_cold() {
-            sched::touch(self.array().pointer(rid)).await;
-        }
         let (mut link, mut below_newer) = (self.array().load(rid).link(), false);
         let cold = self.versions_are_cold();
         while let Some(leads_to) = link {
-            if cold && let Link::Version(reference) = leads_to {
+            if cold
+                && below_newer
+                && let Link::Version(reference) = leads_to
+            {
                 sched::touch(reference.pointer()).await;
             }
             match self.look(leads_to, view, operation) {

@@ -332,6 +332,12 @@ impl Records {
         self.listed_deletions.load(Ordering::Acquire) == 0 && self.rids.in_use() == 0
     }
 
+    /// Returns whether a point operation probably accesses memory that is not cached.
+    #[inline(always)]
+    pub(crate) fn is_cold(&self) -> bool {
+        self.index.has_cold_levels() || self.array_is_cold() || self.versions_are_cold()
+    }
+
     /// Frees a dead record's id once no operation can hold it any more.
     pub(crate) fn retire_rid(&self, rid: Rid) {
         assert_eq!(

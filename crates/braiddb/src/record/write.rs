@@ -9,7 +9,6 @@ use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
-use crate::sched;
 use crate::version::{Address, Link, Stamp, TransactionStatus, Version, VersionRef, View};
 
 /// The current head, on which a new version would be installed.
@@ -48,19 +47,6 @@ impl<'a> InstallBase<'a> {
 }
 
 impl Records {
-    /// Prefetches the head of a record's chain, so that `base` and `install` find it cached. The
-    /// head is not read: it may be freed by then.
-    pub(crate) async fn prefetch_head(&self, rid: Rid) {
-        if self.array_is_cold() {
-            sched::touch(self.array().pointer(rid)).await;
-        }
-        if self.versions_are_cold()
-            && let IndirectionEntry::Version(head) = self.array().load(rid)
-        {
-            sched::touch(head.pointer()).await;
-        }
-    }
-
     /// The head of a record's chain, if `view` may write on it.
     #[inline(always)]
     pub(crate) fn base<'o>(

@@ -63,7 +63,7 @@ pub(crate) async fn unless_caller_gone() {
 }
 
 #[inline(always)]
-fn caller_is_gone(local: &WorkerLocal) -> bool {
+pub(super) fn caller_is_gone(local: &WorkerLocal) -> bool {
     // SAFETY: `poll_for` sets the pointer only while the reference is valid.
     local.caller.0.get().is_some_and(|caller| unsafe { caller.as_ref() }.is_gone())
 }

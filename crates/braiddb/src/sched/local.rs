@@ -10,6 +10,7 @@ use super::counters::SchedulerCounters;
 use super::mailbox::Mailbox;
 use super::observe::Observers;
 use super::panics::Failure;
+use super::step::PausedStep;
 use super::storage::Transfers;
 use super::waiter::Waiter;
 
@@ -76,6 +77,8 @@ pub(super) struct WorkerLocal {
     pub(super) failed_attempts: Cell<u64>,
     /// The cause for which the task that is being polled suspends.
     pub(super) cause: Cell<WaitCause>,
+    /// The step that the task being polled has paused at, if it may be continued alone.
+    pub(super) step: Cell<Option<PausedStep>>,
     /// The slot that is being polled.
     slot: Cell<u32>,
     /// The address of that slot's waker; only compared.
@@ -117,6 +120,7 @@ impl WorkerLocal {
             urgent: Cell::new(false),
             failed_attempts: Cell::new(0),
             cause: Cell::new(WaitCause::Foreign),
+            step: Cell::new(None),
             slot: Cell::new(0),
             waker: Cell::new(std::ptr::null()),
             task_polls: Cell::new(0),
@@ -142,6 +146,7 @@ impl WorkerLocal {
         self.steps_left.set(self.slice.get());
         // A future that sets no cause waits for something foreign.
         self.cause.set(WaitCause::Foreign);
+        self.step.set(None);
     }
 
     /// Sets how tasks suspend that are polled from here on.
@@ -205,6 +210,8 @@ impl WorkerLocal {
     /// again soon, its cause takes precedence, because the other parts are resumed separately.
     #[inline(always)]
     pub(super) fn suspend(&self, cause: WaitCause) {
+        // A step is continued alone only if no other part of the task suspends.
+        self.step.set(None);
         if !self.cause.get().is_hot() {
             self.cause.set(cause);
         }

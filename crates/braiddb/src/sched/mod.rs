@@ -24,6 +24,7 @@ mod runtime;
 mod slot;
 mod source;
 mod stall;
+mod step;
 mod storage;
 mod suspend;
 mod takeover;
@@ -52,12 +53,14 @@ pub(crate) use panics::{
 pub use policy::{Policy, Width};
 pub(crate) use runtime::CallerRuntime;
 pub(crate) use source::FromFn;
+pub(crate) use step::{Stepped, Steps, forget_step, stepped};
 pub(crate) use storage::{HOUSEKEEPING_TOKEN, ordinary_transfers, read, sync, write};
 #[cfg(not(loom))]
 pub(crate) use storage::{read_then, write_then};
 pub(crate) use suspend::{
-    Interleaved, count_failed_attempt, count_steps, failed_attempts, is_upkeep, outlined, park,
-    prefetch, run_now, suspend_memory, suspended_for, touch, upkeep, yield_now,
+    Interleaved, count_failed_attempt, count_steps, failed_attempts, interleaves, is_upkeep,
+    may_go_on, outlined, park, prefetch, run_now, suspend_memory, suspended_for, touch, upkeep,
+    yield_now,
 };
 pub(crate) use trace::{PollEnd, SliceActivity, TimeSlice};
 pub(crate) use waiter::{

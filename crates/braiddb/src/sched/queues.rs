@@ -97,7 +97,14 @@ impl<F: Future<Output = ()>> Queues<F> {
     pub(super) fn poll(&mut self, index: u32, local: &WorkerLocal) -> Poll<()> {
         let slot = &mut *self.slots[index as usize];
         local.begin_poll(index, &slot.waker);
-        slot.poll()
+        slot.poll(local)
+    }
+
+    /// Continues only the step at which a slot's task has paused; returns whether it has paused
+    /// again.
+    #[inline(always)]
+    pub(super) fn continue_step(&mut self, index: u32) -> bool {
+        self.slots[index as usize].continue_step()
     }
 
     /// Counts steps of the task at `position` of the hot queue.

@@ -4,8 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::local::WaitCause;
+use super::local::{WaitCause, WorkerLocal};
 use super::mailbox::{Mailbox, SlotWaker};
+use super::step::PausedStep;
 
 /// A task that was sent as a closure.
 pub(super) type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;
@@ -39,6 +40,8 @@ pub(super) struct TaskSlot<F> {
     task: Task<F>,
     pub(super) state: TaskState,
     pub(super) waker: Waker,
+    /// The step at which its task has paused, if it may be continued alone.
+    paused: Option<PausedStep>,
     /// Steps of its task since its start or its last cold wait.
     pub(super) steps: u32,
     /// True if no wait for the engine was counted at the start of its last wait.
@@ -55,6 +58,7 @@ impl<F: Future<Output = ()>> TaskSlot<F> {
             task: Task::Empty,
             state: TaskState::Free,
             waker,
+            paused: None,
             steps: 0,
             waited_foreign: false,
             was_foreign_at_last_look: false,
@@ -96,13 +100,35 @@ impl<F: Future<Output = ()>> TaskSlot<F> {
 
     /// Drops the task, ready or not.
     pub(super) fn empty(&mut self) {
+        self.paused = None;
         self.task = Task::Empty;
         self.state = TaskState::Free;
     }
 
+    /// Continues the step at which its task has paused, if any; returns whether it has paused again.
+    #[inline(always)]
+    pub(super) fn continue_step(&mut self) -> bool {
+        // SAFETY: the task was not polled since, because a poll replaces the step.
+        let pauses = self.paused.is_some_and(|step| unsafe { step.advance() });
+        if !pauses {
+            self.paused = None;
+        }
+        pauses
+    }
+
     /// Polls the task once.
     #[inline(always)]
-    pub(super) fn poll(&mut self) -> Poll<()> {
+    pub(super) fn poll(&mut self, local: &WorkerLocal) -> Poll<()> {
+        self.paused = None;
+        let polled = self.poll_task();
+        if polled.is_pending() {
+            self.paused = local.step.take();
+        }
+        polled
+    }
+
+    #[inline(always)]
+    fn poll_task(&mut self) -> Poll<()> {
         let mut cx = Context::from_waker(&self.waker);
         match &mut self.task {
             // SAFETY: the slot is in a box that is never moved out of while it contains a typed
@@ -120,7 +146,8 @@ impl<F: Future<Output = ()>> TaskSlot<F> {
             Task::Boxed(task) => Task::Boxed(task),
             Task::Typed(_) => panic!("a source's tasks are over before its slots are converted"),
         };
-        let Self { state, waker, steps, waited_foreign, was_foreign_at_last_look, .. } = self;
-        TaskSlot { task, state, waker, steps, waited_foreign, was_foreign_at_last_look }
+        let Self { state, waker, paused, steps, waited_foreign, was_foreign_at_last_look, .. } =
+            self;
+        TaskSlot { task, state, waker, paused, steps, waited_foreign, was_foreign_at_last_look }
     }
 }

@@ -6,6 +6,7 @@
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
+use super::caller::caller_is_gone;
 use super::local::{WaitCause, WorkerLocal, local};
 use super::waiter::wake_polled;
 use crate::sync::yield_thread;
@@ -40,6 +41,22 @@ pub(crate) fn touch<T>(pointer: *const T) -> Suspend {
 pub(crate) fn suspend_memory() -> Suspend {
     let suspend = |local: &WorkerLocal| local.interleave.get() || local.take_steps(1);
     Suspend { cause: WaitCause::Memory, done: !local(|local| local.is_some_and(suspend)) }
+}
+
+/// Returns whether a task that accesses memory should suspend, because other tasks can run.
+#[inline(always)]
+pub(crate) fn interleaves() -> bool {
+    local(|local| local.is_some_and(|local| local.interleave.get()))
+}
+
+/// Returns whether the task may take a step without a suspension, and counts it if so; `is_cold` is
+/// true if the step may access memory that is probably not cached.
+#[inline(always)]
+pub(crate) fn may_go_on(is_cold: bool) -> bool {
+    let goes_on = |local: &WorkerLocal| {
+        !(is_cold && local.interleave.get()) && !caller_is_gone(local) && !local.take_steps(1)
+    };
+    local(|local| local.is_some_and(goes_on))
 }
 
 /// Counts steps that may not have accessed cold memory, and regularly lets other tasks run. No task

@@ -4,6 +4,7 @@
 mod arrivals;
 mod closing;
 mod contention;
+mod steps;
 mod takeover;
 mod wake_ups;
 

@@ -358,7 +358,7 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
     /// Polls each task of the hot queue once. A task that takes the place of one that ended has its
     /// turn in the next round. Otherwise short tasks in one place would starve those in the others.
     fn round(&mut self) {
-        let mut position = 0;
+        let (mut position, mut paused) = (0, 0);
         if let Some(chance) = &mut self.worker.chance {
             chance.shuffle(&mut self.queues.hot);
         }
@@ -367,6 +367,11 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
             let local = self.worker.local;
             if let Some(chance) = &mut self.worker.chance {
                 local.interleave.set(chance.bool());
+            }
+            // Observers follow each poll.
+            if !local.observers.any() && self.queues.continue_step(index) {
+                (position, paused) = (position + 1, paused + 1);
+                continue;
             }
             let begin = if local.observers.any() { self.worker.begin_poll(index) } else { None };
             let polled = self.queues.poll(index, local);
@@ -390,6 +395,8 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
             };
             position += usize::from(stays);
         }
+        self.worker.counters.suspensions[WaitCause::Memory as usize].add(u64::from(paused));
+        self.worker.steps_since_turn += paused;
     }
 
     /// Removes the task at `position` from the hot queue, and moves the next one to its place. The

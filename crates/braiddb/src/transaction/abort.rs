@@ -45,6 +45,15 @@ pub(super) struct Savepoints {
 }
 
 impl Savepoints {
+    /// Removes all savepoints, for a new transaction.
+    #[inline]
+    pub(super) fn reset(&mut self) {
+        self.valid.get_mut().clear();
+        self.next.set(0);
+        self.rollbacks.set(0);
+        self.newest_paged.set(0);
+    }
+
     /// Number of rollbacks of this transaction.
     pub(super) fn rollbacks(&self) -> u64 {
         self.rollbacks.get()

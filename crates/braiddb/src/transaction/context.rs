@@ -21,6 +21,7 @@ use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::record::{Copies, Records, RecordsRef, SeenVersion};
 use crate::rid::{Rid, TableId};
+use crate::sched;
 use crate::sync::thread;
 use crate::version::{TransactionName, View};
 
@@ -143,6 +144,66 @@ impl TransactionState {
     }
 }
 
+impl TransactionState {
+    /// Makes it the state of a new transaction. Names every field, so that none is forgotten.
+    #[inline]
+    fn reset(&mut self, name: TransactionName, begin: Lsn, mode: TransactionMode) {
+        let Self { conflict_record, bulk_met, doomed_by, failed, .. } = self;
+        let is_unused = conflict_record.get_mut().is_none()
+            && bulk_met.get().is_none()
+            && doomed_by.get().is_none()
+            && failed.get().is_none();
+        if !is_unused {
+            self.forget_conflicts();
+        }
+        let Self {
+            name: own_name,
+            begin: own_begin,
+            extensions,
+            mode: own_mode,
+            time,
+            time_used,
+            depends_on,
+            recent,
+            repeated,
+            conflict,
+            conflict_record: _,
+            bulk_met: _,
+            doomed_by: _,
+            cause,
+            is_counted,
+            savepoints,
+            frees_space,
+            priority_token,
+            failed: _,
+            outcome,
+        } = self;
+        (*own_name, *own_mode) = (name, mode);
+        own_begin.set(begin);
+        extensions.set(0);
+        time.set(0);
+        time_used.set(false);
+        depends_on.set(Lsn::ZERO);
+        recent.set(None);
+        repeated.set(false);
+        conflict.set(Conflict::None);
+        cause.set(AbortCause::Dropped);
+        is_counted.set(true);
+        savepoints.reset();
+        frees_space.set(false);
+        priority_token.set(0);
+        outcome.set(None);
+    }
+
+    #[cold]
+    fn forget_conflicts(&mut self) {
+        self.conflict_record.take();
+        self.bulk_met.take();
+        self.doomed_by.take();
+        self.failed.take();
+    }
+}
+
 impl Deref for ActiveTransaction {
     type Target = TransactionState;
 
@@ -161,7 +222,7 @@ impl ActiveTransaction {
         begin: Lsn,
         mode: TransactionMode,
     ) -> Self {
-        context.state = TransactionState::new(name, begin, mode);
+        context.state.reset(name, begin, mode);
         Self { worker, context: Some(context) }
     }
 
@@ -345,6 +406,7 @@ impl ActiveTransaction {
     ///
     /// An absent record depends on nothing that a crash could undo: it was never committed before
     /// the snapshot, or its deletion was durable before it was reclaimed.
+    #[inline(always)]
     pub(super) fn note<'a>(&self, seen: Option<SeenVersion<'a>>) -> Option<&'a [u8]> {
         let seen = seen?;
         let value = seen.value();
@@ -357,6 +419,7 @@ impl ActiveTransaction {
     }
 
     /// Notes that a result depends on the commit at `lsn`.
+    #[inline(always)]
     pub(crate) fn note_lsn(&self, lsn: Lsn) {
         if lsn > self.depends_on.get() {
             self.depends_on.set(lsn);
@@ -365,6 +428,7 @@ impl ActiveTransaction {
 
     /// Caches the record id of a short key. The transaction saw the record, so the id stays valid
     /// while the transaction is active.
+    #[inline(always)]
     pub(super) fn remember(&self, table: &Records, key: &[u8], rid: Rid) {
         if let Some(head) = short(key) {
             let table = RecordsRef::new(table);
@@ -378,6 +442,7 @@ impl ActiveTransaction {
     }
 
     /// The record id of `key`, if it is the cached one.
+    #[inline(always)]
     pub(super) fn recall(&self, table: &Records, key: &[u8]) -> Option<Rid> {
         let recent = self.recent.get()?;
         let same = recent.table == RecordsRef::new(table)
@@ -495,6 +560,7 @@ impl ActiveTransaction {
     }
 
     pub(super) fn take_context(&mut self) -> Option<Box<TransactionContext>> {
+        sched::forget_step();
         self.context.take()
     }
 }
@@ -520,6 +586,7 @@ impl Drop for ActiveTransaction {
 }
 
 /// Encodes a key of at most eight bytes as a number; number and length identify the key.
+#[inline(always)]
 fn short(key: &[u8]) -> Option<u64> {
     if let Ok(whole) = <[u8; 8]>::try_from(key) {
         return Some(u64::from_be_bytes(whole));

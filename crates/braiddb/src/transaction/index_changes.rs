@@ -232,10 +232,9 @@ impl ActiveTransaction {
         if !are_held {
             sched::count_steps(1).await;
         }
-        if table.paged().is_none()
-            && let Some(rid) = table.index.get(key, &operation).await
-        {
-            table.prefetch_head(rid).await;
+        if table.paged().is_none() {
+            // Only prefetches what is read below.
+            _ = table.look_up(key, &operation).await;
         }
         if indexes.is_empty()
             && matches!(intent, WriteIntent::Put(_))
@@ -243,7 +242,7 @@ impl ActiveTransaction {
         {
             // The old value does not matter.
             let what = (intent, draft);
-            return self.write_now(table, key, what, self.writes_to_keep(), &operation);
+            return self.write_without_waiting(table, key, what, self.writes_to_keep(), &operation);
         }
         let old = self.see(table, key, fetched, &operation)?;
         if self.has_moved_on_from(begin) {
@@ -259,7 +258,7 @@ impl ActiveTransaction {
         if !intent.applies(old.value.is_some()) {
             // `write_now` returns the error. Only the transaction's own writes change what it sees.
             let what = (intent, draft);
-            return self.write_now(table, key, what, self.writes_to_keep(), &operation);
+            return self.write_without_waiting(table, key, what, self.writes_to_keep(), &operation);
         }
         let changes = match changes(table, indexes, key, old.bytes(), intent.value()) {
             Ok(changes) => changes,
@@ -301,7 +300,7 @@ impl ActiveTransaction {
             return self.see_on_page(paged, key, fetched, operation);
         }
         let absent = VisibleRecord { value: None, rid: None, location: (None, None, None) };
-        let Some(rid) = run_now(table.index.get(key, operation)) else { return Ok(absent) };
+        let Ok(rid) = table.look_up_now(key, operation) else { return Ok(absent) };
         // SAFETY: the transaction is active while the caller runs, which borrows it.
         match table.find_now(rid, self.view(), operation) {
             Ok(seen) => {
@@ -383,7 +382,7 @@ impl ActiveTransaction {
         operation: &OperationGuard,
     ) -> WriteAttempt<'t, bool> {
         let keep = self.writes_to_keep();
-        match self.write_now(table, key, what, keep, operation)? {
+        match self.write_without_waiting(table, key, what, keep, operation)? {
             Ok(true) => {}
             refused => return Ok(refused),
         }
@@ -463,7 +462,7 @@ impl ActiveTransaction {
         key: &[u8],
         operation: &OperationGuard,
     ) -> Result<bool, OperationError> {
-        let found = run_now(entries.index.get(key, operation));
+        let found = entries.look_up_now(key, operation).ok();
         let Some(rid) = found else { return Ok(false) };
         let base = match entries.base(rid, self.view(), operation) {
             Ok(base) => base,
@@ -492,8 +491,9 @@ impl ActiveTransaction {
     ) -> WriteAttempt<'t, ()> {
         let (index, entry) = (change.index, &change.entry);
         let value = index.entry_value(key);
-        let write_now =
-            |intent| self.write_now(index.entries(), entry, (intent, None), keep, operation);
+        let write_now = |intent| {
+            self.write_without_waiting(index.entries(), entry, (intent, None), keep, operation)
+        };
         let as_expected = match write {
             EntryWrite::Keep(owner) => write_now(WriteIntent::Update(&owner))?,
             EntryWrite::Insert => match write_now(WriteIntent::Insert(value))? {
@@ -516,7 +516,7 @@ impl ActiveTransaction {
 
     /// Writes to a single table without suspension. Does not overwrite the first `keep` writes to
     /// paged tables.
-    pub(super) fn write_now<'t>(
+    pub(super) fn write_without_waiting<'t>(
         &self,
         table: &Records,
         key: &[u8],
@@ -549,8 +549,7 @@ async fn prefetch_entry_path(
         return paged.prefetch_path(key, Some(SlotValue::Here(value))).await;
     }
     let operation = reclaim::enter();
-    if let Some(rid) = entries.index.get(key, &operation).await {
-        entries.prefetch(std::iter::once(rid)).await;
-    }
+    // Only prefetches what the write reads.
+    _ = entries.look_up(key, &operation).await;
     Ok(())
 }

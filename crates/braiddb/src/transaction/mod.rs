@@ -81,7 +81,7 @@ pub(crate) use index_scan::{IndexHit, IndexRecordScan};
 pub use isolation::Certifier;
 pub use isolation::Isolation;
 pub(crate) use isolation::TransactionMode;
-pub(crate) use read::{MAX_CONCURRENT_LOOKUPS, SeenRecord};
+pub(crate) use read::{MAX_CONCURRENT_LOOKUPS, ReadNow, SeenRecord};
 pub(crate) use read_set::NamedKeys;
 pub(crate) use scan::{Direction, RecordScan, ScanBounds};
 pub(crate) use starvation_guard::{PriorityToken, YieldedToPriority};

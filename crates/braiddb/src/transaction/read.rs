@@ -5,7 +5,8 @@ use std::ptr::NonNull;
 use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
-use super::value_view::FoundValue;
+use super::value_view::{FoundValue, ResidentValue};
+use crate::index::InsertionPlace;
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{RecordLocation, Records, SeenVersion};
 use crate::rid::Rid;
@@ -28,7 +29,97 @@ pub(crate) enum SeenRecord {
 /// Number of concurrent lookups: more would evict each other's lines from the processor's caches.
 pub(crate) const MAX_CONCURRENT_LOOKUPS: usize = 32;
 
+/// Result of a read that waits for nothing.
+#[derive(Debug)]
+pub(crate) enum ReadNow<'tx> {
+    /// The visible value.
+    Found(ResidentValue<'tx>),
+    /// No value is visible.
+    Absent,
+    /// The read may have to wait, or is special in another way; nothing was noted.
+    Later,
+}
+
 impl ActiveTransaction {
+    /// Returns whether the steps of a point operation on a table are plain functions: its records
+    /// are in memory and do not expire.
+    #[inline(always)]
+    pub(super) fn is_plain(table: &Records) -> bool {
+        table.paged().is_none() && !table.expires()
+    }
+
+    /// Reads as `get` does, if nothing must be waited for.
+    #[inline(never)]
+    pub(crate) fn get_now(&self, table: &Records, key: &[u8]) -> ReadNow<'_> {
+        if !Self::is_plain(table) || !sched::may_go_on(table.is_cold()) {
+            return ReadNow::Later;
+        }
+        let operation = reclaim::enter();
+        let rid = table.look_up_now(key, &operation).ok();
+        self.read_found(table, key, rid, operation)
+    }
+
+    /// Reads as `get` does, if nothing but cache lines must be waited for.
+    pub(crate) async fn get_interleaved(&self, table: &Records, key: &[u8]) -> ReadNow<'_> {
+        if !Self::is_plain(table) {
+            return ReadNow::Later;
+        }
+        let operation = reclaim::enter();
+        sched::count_steps(1).await;
+        let begin = self.begin();
+        let rid = table.look_up(key, &operation).await.ok();
+        if self.has_moved_on_from(begin) {
+            return ReadNow::Later;
+        }
+        self.read_found(table, key, rid, operation)
+    }
+
+    /// Looks up a record as [`Records::look_up`] does. The result holds for the current snapshot:
+    /// another operation of the transaction may have extended it since the index was searched.
+    #[inline]
+    pub(super) async fn look_up<'o>(
+        &self,
+        table: &'o Records,
+        key: &'o [u8],
+        operation: &'o OperationGuard,
+    ) -> Result<Rid, InsertionPlace<'o>> {
+        loop {
+            let begin = self.begin();
+            let found = table.look_up(key, operation).await;
+            if !self.has_moved_on_from(begin) {
+                return found;
+            }
+        }
+    }
+
+    /// Reads the record that a lookup under this guard has found.
+    #[inline(always)]
+    fn read_found(
+        &self,
+        table: &Records,
+        key: &[u8],
+        rid: Option<Rid>,
+        operation: OperationGuard,
+    ) -> ReadNow<'_> {
+        self.engine().planted_panic.panic_if_planted(PanicPoint::Read);
+        let Some(rid) = rid else {
+            self.note_absence(table, key);
+            return ReadNow::Absent;
+        };
+        let seen = match table.find_now(rid, self.view(), &operation) {
+            Ok(Some(seen)) if !seen.below_newer => seen,
+            _ => return ReadNow::Later,
+        };
+        let Some(value) = self.note(Some(seen)) else { return ReadNow::Later };
+        if !seen.is_own() {
+            self.note_record(table, rid, key);
+        }
+        self.remember(table, key, rid);
+        let value = NonNull::from(value);
+        // SAFETY: found under the guard, and seen by this transaction.
+        ReadNow::Found(unsafe { ResidentValue::new(self, table, value, operation) })
+    }
+
     /// Returns the visible value of `key`.
     ///
     /// # Errors
@@ -79,7 +170,7 @@ impl ActiveTransaction {
             let operation = reclaim::enter();
             self.engine().planted_panic.panic_if_planted(PanicPoint::Read);
             sched::count_steps(1).await;
-            let Some(rid) = table.index.get(key, &operation).await else {
+            let Ok(rid) = self.look_up(table, key, &operation).await else {
                 self.note_absence(table, key);
                 return Ok(None);
             };
@@ -140,7 +231,7 @@ impl ActiveTransaction {
         loop {
             let operation = reclaim::enter();
             sched::count_steps(1).await;
-            let Some(rid) = table.index.get(key, &operation).await else {
+            let Ok(rid) = self.look_up(table, key, &operation).await else {
                 self.note_absence(table, key);
                 return Ok(false);
             };

@@ -15,6 +15,7 @@
 use std::cell::RefCell;
 use std::ops::{Bound, Range};
 
+use super::write_set::empty;
 use crate::record::{Records, RecordsRef, ShowKey};
 use crate::rid::Rid;
 use crate::sched::Contained;
@@ -275,17 +276,13 @@ impl ReadSet {
     pub(super) fn clear(&mut self) {
         const MAX_RETAINED: usize = 256;
         let reads = self.0.get_mut();
-        reads.points.clear();
-        reads.points.shrink_to(MAX_RETAINED);
-        reads.point_keys.clear();
-        reads.point_keys.shrink_to(MAX_RETAINED);
+        reads.names_points = false;
+        empty(&mut reads.points, MAX_RETAINED);
+        empty(&mut reads.point_keys, MAX_RETAINED);
         // User destructors run here; their panics are contained.
         reads.projections.clear();
-        reads.ranges.clear();
-        reads.ranges.shrink_to(MAX_RETAINED);
-        reads.keys.clear();
-        reads.keys.shrink_to(16 * MAX_RETAINED);
-        reads.names_points = false;
+        empty(&mut reads.ranges, MAX_RETAINED);
+        empty(&mut reads.keys, 16 * MAX_RETAINED);
         reads.pages = false;
     }
 }

@@ -26,6 +26,7 @@ use crate::reclaim;
 use crate::record::RecordsRef;
 use crate::rid::TableId;
 use crate::sync::Mutex;
+use crate::types::checksum;
 use crate::version::{Stamp, Verdict};
 
 /// Minimum number of changes collected per turn before the rest waits for the next one.
@@ -58,7 +59,7 @@ impl RecentChange {
 
 /// The hash of a record of a paged table.
 fn hash_of(table: TableId, key: &[u8]) -> u32 {
-    crc32c::crc32c_append(table.0, key)
+    checksum::append(table.0, [key])
 }
 
 /// Bloom-style filter of the records that a transaction has read, with one bit per hash.

@@ -76,11 +76,11 @@ fn an_insert_that_loses_its_race_frees_nothing_that_others_may_hold() {
         let table = &bench.table;
         let (winner, loser) = (bench.worker.begin().unwrap(), bench.worker.begin().unwrap());
         let operation = reclaim::enter();
-        assert!(winner.write_new(table, b"key", b"winner", &operation).unwrap());
+        assert!(winner.write_new(table, b"key", b"winner", &operation, None).unwrap());
         let before = bench.version_bytes();
         // Both found the key absent. Code that reads entries by record id, such as eviction and
         // compaction, may have loaded the loser's version just before this fails.
-        assert!(!loser.write_new(table, b"key", b"loser", &operation).unwrap());
+        assert!(!loser.write_new(table, b"key", b"loser", &operation, None).unwrap());
         bench.participation.turn();
         bench.participation.turn();
         let lost = Rid::new(1);
@@ -104,7 +104,7 @@ fn an_aborted_version_that_is_found_before_it_is_unlinked_is_in_no_log() {
         let (inserter, looking) = (bench.worker.begin().unwrap(), bench.worker.begin().unwrap());
         let operation = reclaim::enter();
         for key in [b"first", b"other"] {
-            assert!(inserter.write_new(table, key, b"value", &operation).unwrap());
+            assert!(inserter.write_new(table, key, b"value", &operation, None).unwrap());
         }
         // The second write of the transaction: its version holds that position until it is stamped.
         let lost = Rid::new(1);

@@ -49,6 +49,51 @@ struct LargeBacking {
     _permit: Option<Rc<ReadPermit>>,
 }
 
+/// A resident value that a transaction found without waiting.
+#[derive(Debug)]
+pub(crate) struct ResidentValue<'tx> {
+    transaction: &'tx ActiveTransaction,
+    value: NonNull<[u8]>,
+    /// The operation that found it; `None` if the version stays allocated until the transaction
+    /// ends.
+    guard: Option<OperationGuard>,
+}
+
+impl<'tx> ResidentValue<'tx> {
+    /// # Safety
+    /// The value was found under `guard`, in a version of `table` that the transaction sees.
+    #[inline(always)]
+    pub(super) unsafe fn new(
+        transaction: &'tx ActiveTransaction,
+        table: &Records,
+        value: NonNull<[u8]>,
+        guard: OperationGuard,
+    ) -> Self {
+        let guard = if table.keeps_versions() { None } else { Some(guard) };
+        Self { transaction, value, guard }
+    }
+
+    /// Decodes the value.
+    ///
+    /// # Errors
+    /// Fails if the bytes are not a valid encoding.
+    #[inline(always)]
+    pub(crate) fn decode<V: Value + ?Sized>(&self) -> Result<V::Ref<'tx>, DecodeError> {
+        // SAFETY: allocated and unchanged as long as the guard, or the transaction, which is
+        // borrowed for `'tx`.
+        let bytes = unsafe { self.value.as_ref() };
+        V::decode_kept(bytes, || {
+            let memory = &self.transaction.engine().memory;
+            match self.guard {
+                // SAFETY: allocated and unchanged as long as the transaction, which is borrowed
+                // for `'tx`.
+                None => unsafe { self.value.as_ref() },
+                Some(_) => self.transaction.copies().keep(memory, bytes),
+            }
+        })
+    }
+}
+
 impl<'tx> FoundValue<'tx> {
     /// Creates a view of a resident value.
     ///

@@ -4,7 +4,7 @@ use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
 use super::write_set::WriteKind;
-use crate::index::MAX_KEY_BYTES;
+use crate::index::{InsertionPlace, MAX_KEY_BYTES};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{InstallBase, InstallRefusal, Records, RecordsRef};
@@ -49,6 +49,75 @@ impl WriteIntent<'_> {
 }
 
 impl ActiveTransaction {
+    /// Returns whether a write to the table is made of plain functions, and allowed.
+    #[inline(always)]
+    fn is_plain_write(&self, table: &Records, key: &[u8], intent: &WriteIntent<'_>) -> bool {
+        Self::is_plain(table) && !table.is_indexed() && self.check_write(key, intent).is_ok()
+    }
+
+    /// Writes as `write` does, if nothing must be waited for and nothing is in the way. Otherwise
+    /// returns `None`, and nothing has changed.
+    #[inline(never)]
+    pub(crate) fn write_now(
+        &self,
+        table: &Records,
+        key: &[u8],
+        intent: WriteIntent<'_>,
+    ) -> Option<bool> {
+        if !self.is_plain_write(table, key, &intent) || !sched::may_go_on(table.is_cold()) {
+            return None;
+        }
+        let operation = reclaim::enter();
+        let found = match self.recall(table, key) {
+            Some(rid) => Ok(rid),
+            None => table.look_up_now(key, &operation),
+        };
+        self.write_found(table, key, intent, found, &operation)
+    }
+
+    /// Writes as `write_now` does, but waits for cache lines.
+    pub(crate) async fn write_interleaved(
+        &self,
+        table: &Records,
+        key: &[u8],
+        intent: WriteIntent<'_>,
+    ) -> Option<bool> {
+        if !self.is_plain_write(table, key, &intent) {
+            return None;
+        }
+        let operation = reclaim::enter();
+        sched::count_steps(1).await;
+        let begin = self.begin();
+        let found = match self.recall(table, key) {
+            Some(rid) => Ok(rid),
+            None => table.look_up(key, &operation).await,
+        };
+        if self.has_moved_on_from(begin) || table.is_indexed() {
+            return None;
+        }
+        self.write_found(table, key, intent, found, &operation)
+    }
+
+    /// Writes the record that a lookup under this guard has found.
+    #[inline(always)]
+    fn write_found(
+        &self,
+        table: &Records,
+        key: &[u8],
+        intent: WriteIntent<'_>,
+        found: Result<Rid, InsertionPlace<'_>>,
+        operation: &OperationGuard,
+    ) -> Option<bool> {
+        match (found, intent) {
+            (Ok(rid), _) => self.write_on(table, rid, key, intent, operation).ok()?.ok(),
+            (Err(place), WriteIntent::Insert(value) | WriteIntent::Put(value)) => {
+                let written = self.write_new(table, key, value, operation, Some(place));
+                written.ok().filter(|written| *written)
+            }
+            (Err(_), _) => None,
+        }
+    }
+
     /// Writes to a table and its secondary indexes; `false` for a delete of an absent record.
     ///
     /// # Errors
@@ -120,32 +189,25 @@ impl ActiveTransaction {
         let operation = reclaim::enter();
         sched::count_steps(1).await;
         loop {
-            let rid = match self.recall(table, key) {
-                Some(rid) => Some(rid),
-                None => {
-                    let rid = table.index.get(key, &operation).await;
-                    if let Some(rid) = rid {
-                        table.prefetch_head(rid).await;
-                    }
-                    rid
-                }
+            let found = match self.recall(table, key) {
+                Some(rid) => Ok(rid),
+                None => self.look_up(table, key, &operation).await,
             };
-            let Some(rid) = rid else {
-                match intent {
-                    WriteIntent::Update(_) => {
-                        self.note_absence(table, key);
-                        return Err(OperationError::KeyNotFound);
+            let rid = match (found, intent) {
+                (Ok(rid), _) => rid,
+                (Err(_), WriteIntent::Update(_)) => {
+                    self.note_absence(table, key);
+                    return Err(OperationError::KeyNotFound);
+                }
+                (Err(_), WriteIntent::Delete | WriteIntent::Expire) => {
+                    self.note_absence(table, key);
+                    return Ok(false);
+                }
+                (Err(place), WriteIntent::Insert(value) | WriteIntent::Put(value)) => {
+                    if self.write_new(table, key, value, &operation, Some(place))? {
+                        return Ok(true);
                     }
-                    WriteIntent::Delete | WriteIntent::Expire => {
-                        self.note_absence(table, key);
-                        return Ok(false);
-                    }
-                    WriteIntent::Insert(value) | WriteIntent::Put(value) => {
-                        if self.write_new(table, key, value, &operation)? {
-                            return Ok(true);
-                        }
-                        continue;
-                    }
+                    continue;
                 }
             };
             match self.write_on(table, rid, key, intent, &operation) {
@@ -229,13 +291,16 @@ impl ActiveTransaction {
         Ok(Ok(true))
     }
 
-    /// Inserts a record under a new id; `false` if the key has an id by now.
+    /// Inserts a record under a new id, at its place in the index if that is known; `false` if the
+    /// key has an id by now.
+    #[inline(always)]
     pub(super) fn write_new(
         &self,
         table: &Records,
         key: &[u8],
         value: &[u8],
         operation: &OperationGuard,
+        place: Option<InsertionPlace<'_>>,
     ) -> Result<bool, OperationError> {
         self.check_not_doomed()?;
         let rid = table.take_rid()?;
@@ -251,7 +316,9 @@ impl ActiveTransaction {
             writes.push(RecordsRef::new(table), rid, version, None, WriteKind::Insert, key);
             position
         };
-        if table.index.insert(key, rid, operation).is_ok() {
+        if place.is_some_and(|place| table.index.insert_at(place, key, rid))
+            || table.index.insert(key, rid, operation).is_ok()
+        {
             return Ok(true);
         }
         self.writes().borrow_mut().void(position);

@@ -314,12 +314,9 @@ impl WriteSet {
         const KEPT_WRITES: usize = 64;
         let handed_over = self.replaced.is_empty() && self.undone.is_empty();
         assert!(handed_over, "unlinked versions were passed to reclamation");
-        self.writes.clear();
-        self.writes.shrink_to(KEPT_WRITES);
-        self.keys.clear();
-        self.keys.shrink_to(KEPT_WRITES * 16);
-        self.paged.clear();
-        self.paged.shrink_to(KEPT_WRITES);
+        empty(&mut self.writes, KEPT_WRITES);
+        empty(&mut self.keys, KEPT_WRITES * 16);
+        empty(&mut self.paged, KEPT_WRITES);
         self.paged_values.clear_keeping(KEPT_WRITES * 16);
         if self.counted > 0 {
             memory.count(MemoryKind::Change, -(std::mem::take(&mut self.counted) as i64));
@@ -328,5 +325,14 @@ impl WriteSet {
         self.bulk = None;
         self.version_bytes = 0;
         self.expiring.clear();
+    }
+}
+
+/// Empties a vector, and keeps memory for at most `kept` items.
+#[inline(always)]
+pub(super) fn empty<T>(items: &mut Vec<T>, kept: usize) {
+    items.clear();
+    if items.capacity() > kept {
+        items.shrink_to(kept);
     }
 }

@@ -1,6 +1,7 @@
 //! Typed keys and values: the mapping between Rust types and the bytes in tables.
 
 mod buffer;
+pub(crate) mod checksum;
 mod error;
 #[cfg(any(feature = "json", feature = "messagepack"))]
 mod fields;

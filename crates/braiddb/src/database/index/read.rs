@@ -4,9 +4,10 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 
 use super::Index;
+use crate::database::encode::{after_prefix, starting_with};
 use crate::database::error::{IndexError, Result};
 use crate::database::table::KeyRange;
-use crate::database::transaction::{Transaction, after_prefix, starting_with};
+use crate::database::transaction::Transaction;
 use crate::sched::engine_code;
 use crate::transaction::{self, Direction, IndexHit, ScanBounds};
 use crate::types::{Key, KeyBuffer, KeyPrefix, TableKey, Value};

@@ -1,8 +1,9 @@
 //! The records that interactive transactions read and write: each method is a step.
 
+use super::super::encode::{encode_checked, encode_range};
 use super::super::error::Result;
 use super::super::table::{KeyRange, Table};
-use super::super::transaction::{Transaction, encode_checked, encode_range};
+use super::super::transaction::Transaction;
 use super::super::write::EncodedWrite;
 use super::InteractiveTransaction;
 use crate::types::{TableKey, Value};
