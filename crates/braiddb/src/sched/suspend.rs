@@ -53,10 +53,10 @@ pub(crate) fn interleaves() -> bool {
 /// true if the step may access memory that is probably not cached.
 #[inline(always)]
 pub(crate) fn may_go_on(is_cold: bool) -> bool {
-    let goes_on = |local: &WorkerLocal| {
-        !(is_cold && local.interleave.get()) && !caller_is_gone(local) && !local.take_steps(1)
+    let stops = |local: &WorkerLocal| {
+        (is_cold && local.interleave.get()) || caller_is_gone(local) || local.take_steps(1)
     };
-    local(|local| local.is_some_and(goes_on))
+    local(|local| local.is_some_and(|local| !stops(local)))
 }
 
 /// Counts steps that may not have accessed cold memory, and regularly lets other tasks run. No task

@@ -47,7 +47,6 @@ pub(crate) struct WorkerTransactions {
     pub(super) interactive: Cell<usize>,
     /// Dropped transactions whose outcome is decided, but whose writes are not all stamped or
     /// undone.
-    #[expect(clippy::vec_box, reason = "a transaction takes its context by the box")]
     pub(super) ending: RefCell<VecDeque<Box<TransactionContext>>>,
     pub(super) garbage: RefCell<GarbageList>,
     /// Number of commits to paged tables whose changes are not collected yet.

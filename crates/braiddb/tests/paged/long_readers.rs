@@ -109,14 +109,14 @@ impl Bank {
                         if hot { random.u64(..10) } else { random.u64(..ACCOUNTS) }
                     };
                     let (from, to) = (account(&mut random), account(&mut random));
-                    let source = tx.get(&table, &from).await?.map_or(0, |v| Self::balance(&v));
+                    let source = tx.get(&table, &from).await?.map_or(0, Self::balance);
                     let amount = random.u64(..=source);
                     let left = Self::value(source - amount, &mut random);
                     match source - amount {
                         0 => drop(tx.delete(&table, &from).await?),
                         _ => tx.put(&table, &from, &left[..]).await?,
                     }
-                    let target = tx.get(&table, &to).await?.map_or(0, |v| Self::balance(&v));
+                    let target = tx.get(&table, &to).await?.map_or(0, Self::balance);
                     if target + amount > 0 {
                         let value = Self::value(target + amount, &mut random);
                         tx.put(&table, &to, &value[..]).await?;

@@ -94,8 +94,11 @@ impl Handles {
     }
 }
 
+/// Makes a public future.
+type MakeFuture = Box<dyn Fn() -> Answer<()>>;
+
 /// Returns a future for each kind of public future, by its name.
-fn every_future(handles: &Arc<Handles>) -> Vec<(&'static str, Box<dyn Fn() -> Answer<()>>)> {
+fn every_future(handles: &Arc<Handles>) -> Vec<(&'static str, MakeFuture)> {
     macro_rules! futures {
         ($($name:literal: |$of:ident| $future:expr;)*) => {
             vec![$(($name, {
