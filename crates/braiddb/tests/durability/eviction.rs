@@ -263,7 +263,8 @@ fn an_idle_database_shrinks_to_the_memory_budget() {
 fn eviction_during_pruning_and_short_reads_is_correct() {
     const HOT_RECORDS: u64 = 1_000;
     const READERS: u64 = 6;
-    const HELD_MS: u64 = 60;
+    /// Maximum number of writes during a reader's snapshot: enough for a prune, at any speed.
+    const HELD_WRITES: u64 = 12_000;
     const SHORTEST: Duration = Duration::from_secs(5);
     // The budget's share, versions that readers retain, and records that wait for the disk. The
     // records are larger in total.
@@ -310,13 +311,19 @@ fn eviction_during_pruning_and_short_reads_is_correct() {
         let readers: Vec<_> = (1..=READERS)
             .map(|number| {
                 let (db, table, ended) = (db.clone(), table.clone(), ended.clone());
+                let drawn = drawn.clone();
                 std::thread::spawn(move || {
                     let (mut random, mut snapshots) = (fastrand::Rng::with_seed(number), 0);
                     while !ended.load(Ordering::Relaxed) {
                         let reader = block_on(db.begin()).unwrap();
                         let key = random.u64(..HOT_RECORDS);
                         let first = block_on(reader.get(&table, &key)).unwrap();
-                        std::thread::sleep(Duration::from_millis(random.u64(..HELD_MS)));
+                        let until = drawn.load(Ordering::Relaxed) + random.u64(..HELD_WRITES);
+                        while drawn.load(Ordering::Relaxed) < until
+                            && !ended.load(Ordering::Relaxed)
+                        {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
                         let second = block_on(reader.get(&table, &key)).unwrap();
                         assert!(first == second, "its snapshot stands");
                         block_on(reader.commit()).unwrap();
