@@ -77,7 +77,6 @@ pub(crate) fn recover(
 ) -> Result<(RecoveryResult, RecoveredPages), RecoveryError> {
     let pages = RecoveringPages::new(engine, files);
     let checkpoint = checkpoint::load_newest(engine, files, &pages, watch)?;
-    pages.finish_loading()?;
     if let Some(checkpoint) = checkpoint {
         reader.start_at(checkpoint.lsn);
         engine.checkpoints.note(checkpoint.lsn, checkpoint.bytes, checkpoint.paged_bytes);
@@ -85,9 +84,6 @@ pub(crate) fn recover(
     let replayed = replay::replay(engine, &pages, catalog, reader, watch)?;
     if let Some(checkpoint) = checkpoint.filter(|checkpoint| replayed.end < checkpoint.end) {
         return Err(files.cut_short(replayed.end, checkpoint.end).into());
-    }
-    if let Some(checkpoint) = checkpoint.filter(|_| !files.is_read_only()) {
-        checkpoint::remove_superseded(files, checkpoint.lsn)?;
     }
     Ok((RecoveryResult { checkpoint, replayed }, pages.into_recovered()?))
 }

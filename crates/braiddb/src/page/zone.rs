@@ -333,8 +333,6 @@ impl Zones {
                 zones.push(Zone { sealed: true, ..Zone::new(None) });
             }
             zones[number].file = Some(Arc::new(files.open(&name, OpenMode::Existing)?));
-            // Whether the disk has room is not known yet.
-            self.prefer_backed();
         }
         Ok(())
     }
@@ -351,13 +349,6 @@ impl Zones {
         zone.places.set(place, PlaceUser::Published, true);
         zone.places.set(place, PlaceUser::Live, true);
         true
-    }
-
-    /// Prefers places that have disk blocks until the next checkpoint is published, because the disk
-    /// is nearly full.
-    pub(in crate::page) fn prefer_backed(&self) {
-        // Relaxed: a hint.
-        self.is_tight.store(true, Ordering::Relaxed);
     }
 
     /// Ends the claiming of places: all others are free, and zones without claimed places are

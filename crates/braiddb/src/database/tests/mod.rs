@@ -7,7 +7,6 @@ mod failing;
 mod full_disk;
 mod growth;
 mod interrupted;
-mod killed;
 mod page_checkpoints;
 mod paged_deep;
 mod paged_disk;

@@ -83,15 +83,6 @@ impl DiskMoment<'_> {
         let nodes = self.nodes.crash(&self.operations.unwritten(), &mut random, counts);
         SimulatedDisk::with(nodes, random)
     }
-
-    /// Returns a disk in the state after the process is killed at this moment: what was written
-    /// stays, and operations in flight are lost.
-    #[must_use]
-    pub fn kill(&self, seed: u64) -> SimulatedDisk {
-        let mut nodes = self.nodes.clone();
-        nodes.make_durable();
-        SimulatedDisk::with(nodes, fastrand::Rng::with_seed(seed))
-    }
 }
 
 impl SimulatedDisk {
