@@ -14,7 +14,7 @@ const FIXED_SEGMENTS: u64 = 8;
 const FIXED_BYTES: u64 = 64 * MIB;
 /// The reserve may hold the live data, in addition to this.
 const FIXED_RESERVE_BYTES: u64 = 256 * MIB;
-/// Tasks of the engine, beside those of clients.
+/// Tasks of the engine, in addition to those of clients.
 const ENGINE_TASKS: u64 = 64;
 
 /// Bytes of a database's files, by kind.

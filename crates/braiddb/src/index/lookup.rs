@@ -33,7 +33,7 @@ struct ReachedNode<'g> {
     is_prefetched: bool,
 }
 
-/// What a lookup has come to; small enough to be returned in registers.
+/// The progress of a lookup; small enough to be returned in registers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum LookupProgress {
     /// The key's record id. It is not reused at least as long as the operation guard lasts.

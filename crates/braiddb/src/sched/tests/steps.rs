@@ -97,7 +97,7 @@ fn parts_that_pause_in_one_poll_are_polled_together() {
             })
             .await
         });
-        // The second goes on alone once the first has ended.
+        // The worker continues the second alone after the first has ended.
         assert_eq!(calls[0], 6);
         assert!(calls[1] >= 10, "{calls:?}");
     });
