@@ -7,7 +7,18 @@ use braiddb::{Database, Error};
 
 /// Drops a table.
 pub fn drop(db: &Database, table: &str) -> Result<ExitCode> {
-    finish(db, pollster::block_on(db.drop_table(table)))
+    let dropped = pollster::block_on(db.drop_table(table));
+    if let Err(error @ Error::DiskFull(_)) = &dropped
+        && let Ok(tables) = pollster::block_on(db.tables())
+        && tables.iter().all(|other| other.name != table)
+    {
+        // The records that are left are deleted when the database is opened again.
+        bail!(
+            "table {table:?} is dropped, but some of its disk space is not free yet; the next \
+             command that opens the database continues: {error}"
+        )
+    }
+    finish(db, dropped)
 }
 
 /// Renames a table.

@@ -267,6 +267,7 @@ impl Transaction {
         &self,
         dropped: &DroppedTable,
     ) -> Result<Vec<(Arc<Records>, CatalogRow)>> {
+        self.core().note_frees_space();
         self.row_of(dropped.id, &dropped.name).await?;
         self.write_row(name_key(&dropped.name), WriteIntent::Delete).await?;
         self.put_dropped(dropped).await?;
@@ -289,11 +290,13 @@ impl Transaction {
     }
 
     async fn put_dropped(&self, dropped: &DroppedTable) -> Result<()> {
+        self.core().note_frees_space();
         Ok(self.write_row(&dropped.key(), WriteIntent::Put(&dropped.encode())).await?)
     }
 
     /// Rewrites the row of a dropped table. Returns `false` if the row does not exist.
     pub(super) async fn touch_dropped(&self, dropped: &DroppedTable) -> Result<bool> {
+        self.core().note_frees_space();
         match self.write_row(&dropped.key(), WriteIntent::Update(&dropped.encode())).await {
             Err(OperationError::KeyNotFound) => Ok(false),
             written => Ok(written.map(|()| true)?),

@@ -77,6 +77,11 @@ pub(crate) fn recover(
 ) -> Result<(RecoveryResult, RecoveredPages), RecoveryError> {
     let pages = RecoveringPages::new(engine, files);
     let checkpoint = checkpoint::load_newest(engine, files, &pages, watch)?;
+    if let Some(checkpoint) = checkpoint.filter(|_| !files.is_read_only()) {
+        // Before replay overwrites places that only the older checkpoint lists.
+        checkpoint::remove_superseded(files, checkpoint.lsn)?;
+    }
+    pages.finish_loading()?;
     if let Some(checkpoint) = checkpoint {
         reader.start_at(checkpoint.lsn);
         engine.checkpoints.note(checkpoint.lsn, checkpoint.bytes, checkpoint.paged_bytes);

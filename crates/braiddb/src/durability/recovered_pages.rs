@@ -72,10 +72,19 @@ impl<'r> RecoveringPages<'r> {
         space.begin_loading(id_limit) && self.leaves.set((space.clone(), id_limit)).is_ok()
     }
 
-    /// Ends the loading of the checkpoint.
-    pub(super) fn finish_loading(&self) {
+    /// Ends the loading of the checkpoint. Replay may then write pages to the places that the
+    /// checkpoint does not list.
+    ///
+    /// # Errors
+    /// Errors of the operating system.
+    pub(super) fn finish_loading(&self) -> Result<(), RecoveryError> {
         if let Some((space, id_limit)) = self.leaves.get() {
             space.finish_loading(*id_limit);
+        }
+        match self.engine.pages() {
+            Some(space) => Ok(space.finish_opening()?),
+            None if self.files.is_read_only() => Ok(()),
+            None => Ok(remove_zones(self.files)?),
         }
     }
 
@@ -148,11 +157,6 @@ impl<'r> RecoveringPages<'r> {
             if let Some(large) = tree.as_ref().and_then(|tree| tree.large()) {
                 run_now(large.remove(unowned))?;
             }
-        }
-        match self.engine.pages() {
-            Some(space) => space.finish_opening()?,
-            None if self.files.is_read_only() => {}
-            None => remove_zones(self.files)?,
         }
         let own = |(id, tree)| (id, Arc::into_inner(tree).expect("replay has ended"));
         let trees = std::mem::take(&mut *self.trees.write());

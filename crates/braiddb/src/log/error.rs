@@ -63,6 +63,22 @@ pub enum LogError {
         /// The error of the operating system.
         cause: Arc<std::io::Error>,
     },
+    /// A backup is incomplete. The database itself is unaffected.
+    #[error(
+        "the backup is incomplete: cannot {action} {path}{place}: {cause}; remove the incomplete \
+         copy, {remedy}, and back up again; the database itself is unaffected",
+        path = path.display(), place = place(*offset), remedy = backup_remedy(cause)
+    )]
+    IncompleteBackup {
+        /// The operation that failed.
+        action: &'static str,
+        /// The file of the copy.
+        path: PathBuf,
+        /// The byte offset in the file; 0 if the operation has none.
+        offset: u64,
+        /// The error of the operating system.
+        cause: Arc<std::io::Error>,
+    },
     /// Durable bytes of the log are damaged.
     #[error(
         "{path} is damaged at offset {offset}: {reason}; restore this file, or the database, from \
@@ -225,6 +241,14 @@ fn remedy(cause: &std::io::Error) -> &'static str {
     }
 }
 
+/// Returns the remedy for a backup that could not be written.
+fn backup_remedy(cause: &std::io::Error) -> &'static str {
+    match says_full(cause) {
+        true => "free space there or name a directory on another disk",
+        false => "remove the cause or name another directory",
+    }
+}
+
 /// Returns whether the error reports a full disk or an exhausted quota.
 pub(super) fn says_full(cause: &std::io::Error) -> bool {
     matches!(cause.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
@@ -235,6 +259,16 @@ impl LogError {
     pub(super) fn cannot_grow(reason: Self) -> Self {
         match reason {
             Self::Io { action, path, cause, .. } => Self::CannotGrow { action, path, cause },
+            other => other,
+        }
+    }
+
+    /// Creates the error for a backup to `target`, if a file there could not be written.
+    pub(super) fn of_backup(self, target: &Path) -> Self {
+        match self {
+            Self::Io { action, path, offset, cause } if path.starts_with(target) => {
+                Self::IncompleteBackup { action, path, offset, cause }
+            }
             other => other,
         }
     }
@@ -267,6 +301,7 @@ impl LogError {
     pub fn is_full(&self) -> bool {
         match self {
             Self::Io { cause, .. }
+            | Self::IncompleteBackup { cause, .. }
             | Self::CannotGrow { cause, .. }
             | Self::NoRoomForCheckpoint { cause, .. } => says_full(cause),
             _ => false,

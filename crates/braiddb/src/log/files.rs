@@ -240,13 +240,24 @@ impl LogFiles {
         if target.list()?.iter().any(|name| name != LOCK_NAME) {
             return refuse("it is not empty");
         }
-        let mut bytes = self.0.copy_to(&target, until)?;
+        let copied = self.copy_files_to(&target, checkpoint, until, others);
+        copied.map_err(|error| error.of_backup(target.path()))
+    }
+
+    fn copy_files_to(
+        &self,
+        target: &Directory,
+        checkpoint: &str,
+        until: Lsn,
+        others: impl FnOnce(&DirectoryCopy<'_>) -> Result<u64, LogError>,
+    ) -> Result<u64, LogError> {
+        let mut bytes = self.0.copy_to(target, until)?;
         let source = self.open(checkpoint, OpenMode::Existing)?;
         bytes += copy(&source, &target.open_file(checkpoint, OpenMode::Emptied)?, 0..u64::MAX)?;
-        bytes += others(&DirectoryCopy(&target))?;
+        bytes += others(&DirectoryCopy(target))?;
         target.sync()?;
         // Written last: with it, the directory contains a database.
-        self.0.identity.write(&target, self.0.version())?;
+        self.0.identity.write(target, self.0.version())?;
         Ok(bytes)
     }
 

@@ -43,6 +43,13 @@ pub(crate) enum PageError {
     Storage(Arc<LogError>),
 }
 
+impl PageError {
+    /// Returns whether the disk is full.
+    pub(crate) fn is_disk_full(&self) -> bool {
+        matches!(self, Self::Storage(error) if error.is_full())
+    }
+}
+
 impl From<LogError> for PageError {
     fn from(error: LogError) -> Self {
         Self::Storage(Arc::new(error))

@@ -183,6 +183,7 @@ impl PageSpace {
         // Loaded images stay in this list until all are available.
         let mut wanted = SmallVec::<[LoadShare; 4]>::new();
         let (mut failed, mut passed, mut lacked) = (None::<PageError>, 0, false);
+        let mut was_full = false;
         needs.count_attempt(self)?;
         loop {
             wanted.retain(|one| !one.is_over());
@@ -208,13 +209,19 @@ impl PageSpace {
                 // `seen` was read.
                 HoldResult::Written => _ = self.frame_pool.wait_since(seen, needed).await,
                 HoldResult::Busy => sched::yield_now(WaitCause::Undecided).await,
-                HoldResult::Dirty(batch) => match batch.write() {
-                    Err(error) => failed = Some(error),
-                    Ok(outcome) => {
-                        self.frame_pool.wait_for(|| outcome.get().is_some(), needed).await;
-                        failed = outcome.get().and_then(Result::err);
+                HoldResult::Dirty(batch) => {
+                    failed = match batch.write() {
+                        Err(error) => Some(error),
+                        Ok(outcome) => {
+                            self.frame_pool.wait_for(|| outcome.get().is_some(), needed).await;
+                            outcome.get().and_then(Result::err)
+                        }
+                    };
+                    // After the disk was full, the next write prefers places with disk blocks.
+                    if !was_full && failed.as_ref().is_some_and(PageError::is_disk_full) {
+                        (was_full, failed) = (true, None);
                     }
-                },
+                }
                 // No clean page could be evicted either.
                 HoldResult::Nothing if failed.is_some() => {
                     return Err(failed.expect("checked above"));

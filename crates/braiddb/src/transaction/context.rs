@@ -107,6 +107,8 @@ pub(crate) struct TransactionState {
     /// False for internal transactions, whose aborts statistics do not count.
     is_counted: Cell<bool>,
     savepoints: Savepoints,
+    /// Set if the transaction leads to deletions, so its blocks may use the space for these.
+    frees_space: Cell<bool>,
     /// The priority token, if this transaction holds it, else 0.
     priority_token: Cell<u64>,
     /// The error of an operation that failed halfway; the transaction then cannot commit.
@@ -134,6 +136,7 @@ impl TransactionState {
             cause: Cell::new(AbortCause::Dropped),
             is_counted: Cell::new(true),
             savepoints: Savepoints::default(),
+            frees_space: Cell::new(false),
             priority_token: Cell::new(0),
             failed: OnceCell::new(),
             outcome: Cell::new(None),
@@ -170,6 +173,7 @@ impl TransactionState {
             cause,
             is_counted,
             savepoints,
+            frees_space,
             priority_token,
             failed: _,
             outcome,
@@ -186,6 +190,7 @@ impl TransactionState {
         cause.set(AbortCause::Dropped);
         is_counted.set(true);
         savepoints.reset();
+        frees_space.set(false);
         priority_token.set(0);
         outcome.set(None);
     }
@@ -507,6 +512,15 @@ impl ActiveTransaction {
     /// The error of an operation that failed halfway, if any.
     pub(super) fn failed(&self) -> Option<OperationError> {
         self.failed.get().cloned()
+    }
+
+    /// Lets the transaction use the log space for deletions, because it leads to deletions.
+    pub(crate) fn note_frees_space(&self) {
+        self.frees_space.set(true);
+    }
+
+    pub(super) fn frees_space(&self) -> bool {
+        self.frees_space.get()
     }
 
     /// Sets the cause that statistics count if the transaction aborts.

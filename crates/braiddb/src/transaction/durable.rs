@@ -199,7 +199,7 @@ impl ActiveTransaction {
         if let Some(error) = self.engine().log.poisoned() {
             return Err(OperationError::Log(error));
         }
-        let deletes = self.writes().borrow().only_deletes();
+        let deletes = self.frees_space() || self.writes().borrow().only_deletes();
         let purpose = if deletes { BlockPurpose::Deletion } else { BlockPurpose::Change };
         self.worker().wait_for_space(bytes, purpose).await
     }

@@ -142,6 +142,7 @@ impl From<Arc<LogError>> for Error {
             | LogError::Locked { .. } => Error::Directory(error),
             LogError::Size { .. } => Error::Options(error.to_string()),
             LogError::Io { .. }
+            | LogError::IncompleteBackup { .. }
             | LogError::CannotGrow { .. }
             | LogError::NoRoomForCheckpoint { .. } => Error::Io(error),
         }

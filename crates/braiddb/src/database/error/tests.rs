@@ -71,6 +71,7 @@ fn log_errors() -> Vec<LogError> {
             available: 3,
             cause: full(),
         },
+        LogError::IncompleteBackup { action: "write", path: path(), offset: 0, cause: full() },
         LogError::Corrupt { path: path(), offset: 7, reason: "the checksum is wrong".into() },
         LogError::DamagedPage {
             path: path(),
@@ -242,6 +243,7 @@ fn failures_of_files_are_grouped_by_remedy() {
             LogError::Outdated { .. } => ErrorKind::Ended,
             LogError::Io { .. }
             | LogError::CannotGrow { .. }
+            | LogError::IncompleteBackup { .. }
             | LogError::NoRoomForCheckpoint { .. } => ErrorKind::Machine,
         };
         assert_eq!(error.kind(), expected, "{error:?}");

@@ -390,6 +390,9 @@ impl Transaction {
     /// Updates the row of an index. The row must still belong to this index: the operation may have
     /// been abandoned, and another one may have dropped the index or created one of the same name.
     pub(super) async fn put_row(&self, row: &IndexDescription) -> Result<()> {
+        if row.stage == IndexStage::Dropping {
+            self.core().note_frees_space();
+        }
         let now = self.row_before(row, row.stage).await?;
         // The table may have been renamed since.
         self.update_row(&IndexDescription { table: now.table, ..row.clone() }).await

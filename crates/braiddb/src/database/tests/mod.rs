@@ -7,6 +7,7 @@ mod failing;
 mod full_disk;
 mod growth;
 mod interrupted;
+mod killed;
 mod page_checkpoints;
 mod paged_deep;
 mod paged_disk;

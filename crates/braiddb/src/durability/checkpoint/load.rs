@@ -72,7 +72,6 @@ fn load(
             }
         }
     }
-    pages.finish_loading();
     if files.is_superseded() {
         // The places that it lists may have been overwritten before this process locked it.
         return Err(LogError::Outdated { path: files.directory().path().into() }.into());

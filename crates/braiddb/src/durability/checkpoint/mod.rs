@@ -36,7 +36,7 @@ pub(crate) use read::check;
 #[cfg(all(test, not(loom)))]
 pub(crate) use write::estimate;
 pub(crate) use write::estimate_file;
-pub(super) use write::write;
+pub(super) use write::{remove_superseded, write};
 
 use super::compact::LiveSegments;
 use crate::log::{CHECKPOINT_NAME, CHECKPOINT_SUFFIX, Lsn};

@@ -116,7 +116,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<WrittenCheckpoin
     // read.
     engine.checkpoints.note(lsn, bytes, paged_bytes);
     listing.into_iter().for_each(Listing::publish);
-    remove_older(files, lsn)?;
+    remove_older(files, lsn).map_err(OperationError::storage)?;
     engine.expect_checkpoint();
     files.give_up_excess_reserve();
     let checkpoint = CheckpointInfo { lsn, end, records: output.records, bytes, paged_bytes };
@@ -153,13 +153,31 @@ pub(crate) fn estimate_file(engine: &Engine) -> u64 {
     bytes + long_keys + CHUNK_BYTES as u64
 }
 
-fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), OperationError> {
-    for name in files.list().map_err(OperationError::storage)? {
+fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), LogError> {
+    for name in files.list()? {
         if parse_name(&name).is_some_and(|lsn| lsn < newest) {
-            files.remove(&name).map_err(OperationError::storage)?;
+            files.remove(&name)?;
         }
     }
     Ok(())
+}
+
+/// Removes checkpoints that a killed process left although a newer one exists, once the name of the
+/// newest is durable. On a full disk, the next checkpoint may need their space.
+///
+/// # Errors
+/// Errors of the operating system.
+pub(in crate::durability) fn remove_superseded(
+    files: &LogFiles,
+    newest: Lsn,
+) -> Result<(), LogError> {
+    let mut names = files.list()?.into_iter().filter_map(|name| parse_name(&name));
+    if !names.any(|lsn| lsn < newest) {
+        return Ok(());
+    }
+    let synced = files.directory().sync();
+    synced.map_err(|error| LogError::io("sync", files.directory().path(), 0, error))?;
+    remove_older(files, newest)
 }
 
 /// The checkpoint file being written.

@@ -83,6 +83,13 @@ impl DiskMoment<'_> {
         let nodes = self.nodes.crash(&self.operations.unwritten(), &mut random, counts);
         SimulatedDisk::with(nodes, random)
     }
+
+    /// Returns a disk in the state after the process is killed at this moment: what was written
+    /// stays, and a later crash may still lose what was not synced. Operations in flight are lost.
+    #[must_use]
+    pub fn kill(&self, seed: u64) -> SimulatedDisk {
+        SimulatedDisk::with(self.nodes.clone(), fastrand::Rng::with_seed(seed))
+    }
 }
 
 impl SimulatedDisk {
