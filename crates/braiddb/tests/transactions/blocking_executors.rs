@@ -43,12 +43,15 @@ fn park_until_ready<T>(future: impl Future<Output = T>) -> T {
 /// An executor that polls without waiting for a wake-up.
 fn poll_until_ready<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
-    loop {
+    for polls in 1_u64.. {
         match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(value) => return value,
-            Poll::Pending => thread::yield_now(),
+            // Yields seldom, because each yield may cost the time slice of another thread.
+            Poll::Pending if polls.is_multiple_of(1000) => thread::yield_now(),
+            Poll::Pending => {}
         }
     }
+    unreachable!("polled for ever")
 }
 
 /// Runs a future in each of the blocking executors.
