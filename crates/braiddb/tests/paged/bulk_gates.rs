@@ -147,7 +147,7 @@ fn upkeep_runs_during_a_bulk_operation() {
             || Options::default().workers(2).tuning(Tuning::default().log_segment_bytes(64 << 10));
         let db = Database::open(path("db"), options()).unwrap().watched();
         let table = numbers(&db);
-        for round in 0..2000 {
+        for round in 0..400 {
             block_on(db.put(&table, &(round % 5 + 2000), &round)).unwrap();
         }
         let (operation, go_on) = stay(&db, &table);

@@ -151,12 +151,12 @@ fn table_larger_than_memory(options: Options, transactions: u64) {
 
 #[test]
 fn a_table_larger_than_memory_keeps_its_records() {
-    table_larger_than_memory(options().durability(Durability::Volatile), 400);
+    table_larger_than_memory(options().durability(Durability::Volatile), 100);
 }
 
 #[test]
 fn a_logged_table_larger_than_memory_keeps_and_recovers_its_records() {
-    table_larger_than_memory(options(), 100);
+    table_larger_than_memory(options(), 60);
 }
 
 /// Flips one bit of a file.
@@ -166,7 +166,6 @@ fn flip(path: &Path, place: u64, bit: u8) {
     let mut byte = [0];
     file.read_exact_at(&mut byte, place).unwrap();
     file.write_all_at(&[byte[0] ^ 1 << bit], place).unwrap();
-    file.sync_all().unwrap();
 }
 
 /// After any flipped bit of a page on disk, a read either reports the place of the damage or
@@ -184,9 +183,13 @@ fn damaged_pages_are_reported_with_their_position() {
         (0..2).for_each(|_| assert!(contents(&db, &table, false) == expected));
         let zone = directory.path().join("pages-000000.zone");
         let (mut random, mut told) = (fastrand::Rng::with_seed(1), 0);
-        let flips = 400;
-        for _ in 0..flips {
-            let place = random.u64(..std::fs::metadata(&zone).unwrap().len());
+        let flips = 160;
+        for flip_number in 0..flips {
+            let mut place = random.u64(..std::fs::metadata(&zone).unwrap().len());
+            if flip_number % 2 == 0 {
+                // In the header of the page.
+                place -= place % 4096 - place % 64;
+            }
             let bit = random.u8(..8);
             flip(&zone, place, bit);
             let scanned = table.clone();

@@ -201,8 +201,15 @@ fn a_record_with_unknown_index_keys_does_not_block_the_sweep_of_others() {
                 keys.push(&value);
             };
             block_on(db.index(&table, "same", IndexOptions::default(), same)).unwrap();
-            for key in 1..=1000 {
-                block_on(db.put(&table, &key, &(10 * key))).unwrap();
+            for first in (1..=1000).step_by(50) {
+                let table = table.clone();
+                let filled = db.run_blocking(async move |tx| {
+                    for key in first..first + 50 {
+                        tx.put(&table, &key, &(10 * key)).await?;
+                    }
+                    Ok(())
+                });
+                filled.unwrap();
             }
             clock.pass(TTL);
             fails.store(true, Ordering::SeqCst);

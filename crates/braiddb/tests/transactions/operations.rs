@@ -156,8 +156,15 @@ fn ranges_are_counted_and_deleted_without_reading_values() {
             .tuning(Tuning::default().log_ring_bytes(64 << 20));
         let db = Database::open(directory.path(), options).unwrap().watched();
         let table: Table<u64, [u8]> = block_on(db.create_table("t")).unwrap();
-        for key in 0..2_000_u64 {
-            block_on(db.put(&table, &key, &[key as u8; 10_000])).unwrap();
+        for first in (0..2_000_u64).step_by(20) {
+            let table = table.clone();
+            let written = db.run_blocking(async move |tx| {
+                for key in first..first + 20 {
+                    tx.put(&table, &key, &[key as u8; 10_000]).await?;
+                }
+                Ok(())
+            });
+            written.unwrap();
         }
         assert!(db.stats().versions_evicted > 0, "{:#?}", db.stats());
         let before = db.stats().suspensions.storage;
