@@ -10,17 +10,23 @@
 //! is needed because the holder may be waiting for one of them, such as a transaction that it runs
 //! within its own.
 
+use std::time::Duration;
+
 use super::context::ActiveTransaction;
 use super::engine::Engine;
 use super::worker::WorkerTransactions;
 use crate::sched::{self, WaitCause};
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::clock;
 
 /// Failed certifications after which a transaction takes the priority token.
 pub(crate) const MIN_FAILURES: u32 = if cfg!(braid_simulation) { 2 } else { 8 };
 
 /// Maximum number of times that an aborted transaction polls the token before it retries.
 const MAX_POLLS: u32 = 10_000;
+/// Maximum time for which it polls: on a busy machine each poll may cost a time slice of another
+/// thread. Simulations bound the polls only, because time costs steps.
+const MAX_WAIT: Duration = Duration::from_millis(250);
 /// Number of consecutive aborts after which a transaction is exempted.
 const MAX_CONFLICTED_ATTEMPTS: u32 = 8;
 /// Replaces a token: the transaction passes, whichever one holds the token.
@@ -105,8 +111,10 @@ impl WorkerTransactions {
     /// Waits a limited time until the token is free, after it aborted an attempt.
     pub(crate) async fn wait_for_priority_token(&self, yielded: &mut YieldedToPriority) {
         yielded.0 += 1;
+        let deadline = (!cfg!(braid_simulation)).then(|| clock::now() + MAX_WAIT);
         for _ in 0..MAX_POLLS {
-            if !self.engine().starvation_guard.is_taken_by_other(0) {
+            let is_free = !self.engine().starvation_guard.is_taken_by_other(0);
+            if is_free || deadline.is_some_and(|deadline| clock::now() >= deadline) {
                 return;
             }
             sched::yield_now(WaitCause::Undecided).await;
