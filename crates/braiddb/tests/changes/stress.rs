@@ -18,7 +18,7 @@ const KEYS: u64 = 400;
 const WRITERS: u64 = 3;
 const PHASES: u64 = 4;
 /// Transactions of each writer in a phase.
-const COMMITS: u64 = 400;
+const COMMITS: u64 = 200;
 
 type Tables = [Table<u64, [u8]>; 3];
 /// The contents of the tables, by table name and key.

@@ -93,7 +93,7 @@ fn checkpoints_taken_under_load_are_recovered() {
         let directory = tempfile::tempdir().unwrap();
         let mut db = Database::open(directory.path(), options()).unwrap().watched();
         let mut table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
-        for round in 0..6 {
+        for round in 0..4 {
             let taken = AtomicBool::new(false);
             std::thread::scope(|scope| {
                 for worker in 0..2 {
@@ -104,7 +104,7 @@ fn checkpoints_taken_under_load_are_recovered() {
                         for (number, seed) in seeds.enumerate() {
                             let last = taken.load(Ordering::SeqCst);
                             churn(db, table, worker, seed, 2_000);
-                            if last && number >= 10 {
+                            if last && number >= 5 {
                                 break;
                             }
                         }
@@ -137,7 +137,7 @@ fn checkpoints_are_written_as_the_log_grows() {
         let options = options().tune(|tuning| tuning.checkpoint_bytes(MIB));
         let db = Database::open(directory.path(), options.clone()).unwrap().watched();
         let table: Table<str, u64> = block_on(db.create_table("names")).unwrap();
-        for seed in 0..20 {
+        for seed in 0..8 {
             churn(&db, &table, 0, seed, 10_000);
         }
         let expected = contents(&db, &table);

@@ -27,7 +27,7 @@ fn settle(db: &Database) {
 fn updates_next_to_short_readers_use_bounded_memory() {
     with_limit(LIMIT_SECONDS, |_| {
         const RECORDS: u64 = 1000;
-        const ROUNDS: u64 = 30;
+        const ROUNDS: u64 = 12;
         const UPDATES: u64 = 10_000;
         let db = open();
         let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
@@ -60,8 +60,8 @@ fn updates_next_to_short_readers_use_bounded_memory() {
 fn old_snapshots_keep_only_the_versions_that_they_see() {
     with_limit(LIMIT_SECONDS, |_| {
         const RECORDS: u64 = 100;
-        const ROUNDS: u64 = 12;
-        const UPDATES: u64 = 20_000;
+        const ROUNDS: u64 = 8;
+        const UPDATES: u64 = 12_000;
         let db = open();
         let table: Table<u64, u64> = block_on(db.create_table("records")).unwrap();
         let update = |round: u64| {

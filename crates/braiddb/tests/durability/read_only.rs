@@ -471,7 +471,7 @@ fn a_freed_segment_with_readers_is_removed_and_not_reused() {
         let reader = open_to_read(&path).unwrap();
         let seen = read(&reader).unwrap();
         let before = writer.stats().log;
-        go_on(&|log| log.segments_freed > before.segments_freed + 40);
+        go_on(&|log| log.segments_freed > before.segments_freed + 15);
         assert!(read(&reader).unwrap() == seen);
         drop(reader);
         let before = writer.stats().log;

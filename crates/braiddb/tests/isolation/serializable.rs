@@ -412,7 +412,7 @@ fn histories_under_snapshot_isolation_are_not_serializable() {
 /// write the records that they read, on every worker.
 #[test]
 fn long_writers_are_not_starved_by_short_ones() {
-    const LONG: u64 = 100;
+    const LONG: u64 = 30;
     const RECORDS: u64 = 2_000;
     with_limit(300, |_| {
         let (db, table) = in_memory(Options::default().workers(2));

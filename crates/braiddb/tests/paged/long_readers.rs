@@ -148,7 +148,7 @@ impl Bank {
     fn read(&self, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut open = Vec::<(Snapshot, BTreeMap<u64, Vec<u8>>)>::new();
-        for _ in 0..60 {
+        for _ in 0..25 {
             if open.len() < 4 && random.bool() || open.is_empty() {
                 let snapshot = block_on(self.db.snapshot()).unwrap();
                 let contents = self.contents(&snapshot);

@@ -111,7 +111,7 @@ fn tables_of_both_kinds_are_recovered() {
             };
             for (table, model) in tables.iter().zip(&mut models) {
                 assert!(contents(&db, table) == *model, "generation {generation}");
-                churn(&db, table, model, generation, 60);
+                churn(&db, table, model, generation, 25);
                 assert!(contents(&db, table) == *model, "generation {generation}");
             }
             let report = check(&db);
@@ -188,8 +188,8 @@ fn a_checkpoint_has_paged_tables_and_frees_the_log() {
             (create_table(&db, "hot", false), create_table(&db, "paged", true));
         let empty: Records = create_table(&db, "empty", true);
         let mut models = [BTreeMap::new(), BTreeMap::new()];
-        churn(&db, &hot, &mut models[0], 1, 60);
-        churn(&db, &paged, &mut models[1], 2, 200);
+        churn(&db, &hot, &mut models[0], 1, 30);
+        churn(&db, &paged, &mut models[1], 2, 70);
         // The checkpoint excludes transactions that are open while it is written.
         let undecided = block_on(db.begin()).unwrap();
         for key in 0..300 {

@@ -171,7 +171,7 @@ fn reopening_frees_the_rest_of_a_dropped_table() {
 
 #[test]
 fn tables_in_use_can_be_dropped() {
-    const ROUNDS: u64 = 60;
+    const ROUNDS: u64 = 25;
     with_limit(LIMIT_SECONDS, |_| {
         let (_dir, db) = open();
         let (over, refused, written) =

@@ -179,7 +179,7 @@ fn reopening_frees_unpublished_tables() {
 }
 
 /// The segment size; the loaded records fill many segments.
-const SEGMENT_BYTES: u64 = 1 << 20;
+const SEGMENT_BYTES: u64 = 256 << 10;
 
 /// The next opening frees the disk space of an interrupted load, which is far more than a segment
 /// of the log.
@@ -207,7 +207,7 @@ fn the_space_of_unpublished_tables_is_freed() {
             let options = TableOptions::default();
             let options = if paged { options.paged() } else { options };
             let staged = block_on(db.stage_table_with::<u64, [u8]>("bytes", options)).unwrap();
-            let rows = (0..60_000).map(|key| (key, vec![key as u8; 1000]));
+            let rows = (0..20_000).map(|key| (key, vec![key as u8; 1000]));
             block_on(staged.load(rows, |_| ())).unwrap();
             drop((others, staged));
             db.close().unwrap();

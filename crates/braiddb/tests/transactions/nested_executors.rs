@@ -21,7 +21,7 @@ const MIB: u64 = 1 << 20;
 /// So many that index and versions exceed the cache: reads suspend for memory.
 const IN_MEMORY: u64 = 100_000;
 /// The number and length of records, of which most are only in the log.
-const ON_DISK: u64 = 20_000;
+const ON_DISK: u64 = 10_000;
 const BYTES_ON_DISK: usize = 1000;
 /// The number of concurrent transactions: a single one does not suspend for memory.
 const SIDE_BY_SIDE: u64 = 4;

@@ -42,7 +42,7 @@ fn check(db: &Database) {
     settle();
     let before = engine.memory.array_bytes();
     let nodes = db.stats().memory.index_nodes;
-    for round in 0..20 {
+    for round in 0..8 {
         drop(create_and_drop(db, round % 2 == 0));
     }
     settle();

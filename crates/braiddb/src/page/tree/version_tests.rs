@@ -84,7 +84,7 @@ fn content(tree: &PageTree) -> BTreeMap<Vec<u8>, Vec<u8>> {
 #[test]
 fn what_is_undecided_can_be_undone_wherever_its_keys_have_gone() {
     with_limit(PART_SECONDS, |_| {
-        for seed in 0..20 {
+        for seed in 0..8 {
             let memory = Arc::new(MemoryCounters::new());
             let domain = Arc::new(Domain::new(1, memory.clone()));
             let me = domain.participate();

@@ -82,7 +82,7 @@ fn places_are_kept_for_whoever_they_are_taken_by() {
         let mut random = fastrand::Rng::with_seed(1);
         let (mut places, mut backed) = (Places::new(), BTreeSet::new());
         let [mut live, mut published, mut next] = [(); 3].map(|()| BTreeSet::new());
-        for step in 0..60_000 {
+        for step in 0..20_000 {
             let place = random.u64(..SOME);
             match random.u8(..100) {
                 0 => {

@@ -96,16 +96,22 @@ fn stress(unique: bool, seconds: u64) {
 /// Keys move between records during scans; every scan sees exactly its snapshot.
 #[test]
 fn an_index_matches_its_table_under_concurrent_writes() {
-    with_limit(240, |_| stress(false, 4));
+    with_limit(240, |_| stress(false, 1));
 }
 
 #[test]
 fn a_unique_index_matches_its_table_under_concurrent_writes() {
-    with_limit(240, |_| stress(true, 4));
+    with_limit(240, |_| stress(true, 1));
+}
+
+#[test]
+#[ignore = "slow: the gate runs it"]
+fn indexes_match_their_tables_under_concurrent_writes_for_long() {
+    with_limit(240, |_| [false, true].into_iter().for_each(|unique| stress(unique, 4)));
 }
 
 /// Creates and drops an index repeatedly while others write: each time it must match the table.
-fn create_beside_writers(unique: bool, records: u64) {
+fn create_beside_writers(unique: bool, records: u64, creations: u32) {
     let db = Database::in_memory(Options::default().workers(3)).unwrap().watched();
     let table: Records = create_table(&db, "records");
     for key in 0..records {
@@ -114,7 +120,7 @@ fn create_beside_writers(unique: bool, records: u64) {
     let stop = Arc::new(AtomicBool::new(false));
     let writers = writers(&db, &table, &stop, 4, unique.then_some(records));
     let (mut created, mut duplicates) = (0, 0);
-    while created < 40 {
+    while created < creations {
         match attach(&db, &table, IndexOptions::default().unique(unique)) {
             Ok(index) => {
                 created += 1;
@@ -136,12 +142,21 @@ fn create_beside_writers(unique: bool, records: u64) {
 
 #[test]
 fn an_index_is_created_and_dropped_under_concurrent_writes() {
-    with_limit(240, |_| create_beside_writers(false, RECORDS));
+    with_limit(240, |_| create_beside_writers(false, RECORDS, 15));
 }
 
 #[test]
 fn a_unique_index_is_created_under_concurrent_writes() {
-    with_limit(240, |_| create_beside_writers(true, 300));
+    with_limit(240, |_| create_beside_writers(true, 300, 15));
+}
+
+#[test]
+#[ignore = "slow: the gate runs it"]
+fn many_indexes_are_created_under_concurrent_writes() {
+    with_limit(240, |_| {
+        create_beside_writers(false, RECORDS, 40);
+        create_beside_writers(true, 300, 40);
+    });
 }
 
 /// A transaction that found no record through an index cannot commit if another transaction inserts

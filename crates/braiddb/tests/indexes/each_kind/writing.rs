@@ -102,14 +102,16 @@ fn aborted_transactions_leave_nothing_in_an_index() {
 /// too large for the cache, and the worker has other tasks, so the operations suspend.
 #[test]
 fn concurrent_operations_of_one_transaction_keep_the_index_correct() {
-    const MANY: u64 = 80_000;
+    const MANY: u64 = 40_000;
+    const NUMBERS: u64 = 400;
+    const ROUNDS: u64 = 60;
     with_limit(120, |_| {
         let (db, table, index) = in_memory(1, false);
         for start in (0..MANY).step_by(1000) {
             let table = table.clone();
             db.run_blocking(async move |tx| {
                 for key in start..start + 1000 {
-                    tx.insert(&table, &key, &format!("{}", key % 50)).await?;
+                    tx.insert(&table, &key, &format!("{}", key % NUMBERS)).await?;
                 }
                 Ok(())
             })
@@ -131,15 +133,16 @@ fn concurrent_operations_of_one_transaction_keep_the_index_correct() {
                 }
             })
         };
-        for round in 0..100_u64 {
+        for round in 0..ROUNDS {
             let (table, index) = (table.clone(), index.clone());
             db.run_blocking(async move |tx| {
                 let key = round * 797 % MANY;
-                let values: Vec<_> = (0..5).map(|n| format!("{} {n}", 100 + n + round)).collect();
+                let values: Vec<_> =
+                    (0..5).map(|n| format!("{} {n}", NUMBERS + n + round)).collect();
                 let writing = values.iter().map(|value| tx.put(&table, &key, value));
                 let writing = futures_util::future::join_all(writing);
                 let scanning = async {
-                    let mut scan = tx.scan_by(&index, key % 50..=key % 50)?.limit(100);
+                    let mut scan = tx.scan_by(&index, key % NUMBERS..=key % NUMBERS)?.limit(100);
                     while let Some((number, _, value)) = scan.next().await? {
                         assert!(keys_of(value).any(|key| key == number), "{number}: {value}");
                     }
@@ -150,7 +153,7 @@ fn concurrent_operations_of_one_transaction_keep_the_index_correct() {
                 scanned?;
                 let value = tx.get(&table, &key).await?.expect("just put").to_owned();
                 // Among the written keys only those of the last value remain.
-                for number in (0..5).chain(100 + round..105 + round) {
+                for number in (0..5).chain(NUMBERS + round..NUMBERS + round + 5) {
                     let mut scan = tx.entries_by(&index, number..=number)?.rev();
                     let mut found = false;
                     while let Some((_, record)) = scan.next().await? {
@@ -166,7 +169,7 @@ fn concurrent_operations_of_one_transaction_keep_the_index_correct() {
         reader.join().unwrap();
         let entries = check_now(&db, &table, &index);
         // Each written record now has two keys.
-        assert_eq!(entries as u64, MANY + 100);
+        assert_eq!(entries as u64, MANY + ROUNDS);
     });
 }
 
