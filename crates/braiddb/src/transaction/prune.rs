@@ -9,8 +9,9 @@
 //! `version/horizon.rs`.
 //!
 //! Changes of paged tables are unlinked before they are freed, so pruning them needs no such right
-//! (`page/versions/prune.rs`). A worker prunes the chains of its own changes, and thereby changes of
-//! other workers, which find these marked as pruned. Before-images that a reader sees stay.
+//! (`page/versions/prune.rs`). A worker prunes the chains in which it has changes. A chain also has
+//! changes of other workers; those that are pruned are marked, so that their workers only free them.
+//! Before-images that a reader sees stay.
 
 use std::cmp::Reverse;
 

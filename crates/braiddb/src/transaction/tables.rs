@@ -152,7 +152,7 @@ impl Tables {
         self.dropped_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns whether dropped tables are to be freed.
+    /// Returns whether there are dropped tables that are not freed yet.
     pub(super) fn has_dropped(&self) -> bool {
         // Relaxed: a hint, see `free_later`.
         self.dropped_count.load(Ordering::Relaxed) > 0

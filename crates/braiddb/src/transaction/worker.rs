@@ -45,8 +45,8 @@ pub(crate) struct WorkerTransactions {
     pub(super) kept: Cell<usize>,
     /// Number of open interactive transactions.
     pub(super) interactive: Cell<usize>,
-    /// Dropped transactions whose outcome is decided, but whose writes are not all stamped or
-    /// undone.
+    /// Transactions that were dropped while they ended: some of their writes are not yet stamped
+    /// (after a commit) or undone (after an abort).
     pub(super) ending: RefCell<VecDeque<Box<TransactionContext>>>,
     pub(super) garbage: RefCell<GarbageList>,
     /// Number of commits to paged tables whose changes are not collected yet.

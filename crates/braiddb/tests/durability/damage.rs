@@ -2,23 +2,28 @@
 
 use std::fs;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use crate::common::{Watched, with_limit};
 use crate::read_only::{
     LIMIT_SECONDS, open_accounts, open_to_read, read, segment, transfer, transfers, tree,
 };
-use braiddb::{Database, Error, LogError, TableOptions};
+use braiddb::{Database, Error, LogError, Table, TableOptions};
+
+/// Creates a database whose log is never freed, because it takes no checkpoints.
+fn open_without_checkpoints(path: &Path) -> (Database, Table<u64, [u8]>) {
+    let options = transfers().tune(|tuning| tuning.checkpoint_bytes(1 << 30));
+    let writer = Database::open(path, options).unwrap().watched();
+    let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
+    (writer, table)
+}
 
 #[test]
 fn a_reused_segment_is_reported_and_never_mistaken_for_the_old_one() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
-        let writer =
-            Database::open(&path, transfers().tune(|tuning| tuning.checkpoint_bytes(1 << 30)))
-                .unwrap()
-                .watched();
-        let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
+        let (writer, table) = open_without_checkpoints(&path);
         writer.close().unwrap();
         drop(table);
         let db = open_to_read(&path).unwrap();
@@ -70,11 +75,7 @@ fn a_read_only_open_reports_damage() {
     with_limit(LIMIT_SECONDS, |_| {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
-        let writer =
-            Database::open(&path, transfers().tune(|tuning| tuning.checkpoint_bytes(1 << 30)))
-                .unwrap()
-                .watched();
-        let table = open_accounts(&writer, TableOptions::default().cache_cold(false));
+        let (writer, table) = open_without_checkpoints(&path);
         transfer(&writer, &table, 1, 500);
         drop(table);
         writer.close().unwrap();

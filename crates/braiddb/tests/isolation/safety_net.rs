@@ -37,7 +37,8 @@ fn commits(tx: InteractiveTransaction) -> bool {
     }
 }
 
-/// A transaction whose read has changed may precede the writer of the change.
+/// A record that a transaction read may be changed before the transaction commits. The two are
+/// serializable if the reader comes first in the order.
 #[test]
 fn a_changed_read_may_still_be_serializable() {
     with_limit(60, |_| {

@@ -144,7 +144,8 @@ impl Bank {
         block_on(read).unwrap()
     }
 
-    /// Opens and closes snapshots at random; each must answer the same for as long as it is open.
+    /// Opens and closes snapshots at random. As long as a snapshot is open, it must return the same
+    /// records.
     fn read(&self, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut open = Vec::<(Snapshot, BTreeMap<u64, Vec<u8>>)>::new();

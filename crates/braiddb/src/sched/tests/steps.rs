@@ -2,7 +2,7 @@
 //! has run.
 
 use std::future::poll_fn;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::mpsc;
 use std::task::Poll;
 
@@ -103,48 +103,44 @@ fn parts_that_pause_in_one_poll_are_polled_together() {
     });
 }
 
+/// Polls a step, and disposes of it by `dispose` in the same poll of its task. Returns how often the
+/// step was called until the task had been woken five more times.
+fn calls_after_one_poll(
+    dispose: impl FnOnce(Pin<Box<dyn Future<Output = u64>>>) + Send + 'static,
+) -> u64 {
+    on_worker(async || {
+        let (steps, calls) = pauses(100);
+        let step: Pin<Box<dyn Future<Output = u64>>> = Box::pin(stepped(steps));
+        let mut unused = Some((step, dispose));
+        let mut rounds = 0;
+        poll_fn(move |context| {
+            if let Some((mut step, dispose)) = unused.take() {
+                assert!(step.as_mut().poll(context).is_pending());
+                dispose(step);
+            }
+            rounds += 1;
+            context.waker().wake_by_ref();
+            if rounds > 5 { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        calls.load(Ordering::SeqCst)
+    })
+}
+
 #[test]
 fn a_step_that_was_dropped_in_its_poll_is_not_called() {
     with_limit(PART_SECONDS, |_| {
-        let calls = on_worker(async || {
-            let (steps, calls) = pauses(100);
-            let mut step = Some(Box::pin(stepped(steps)));
-            let mut rounds = 0;
-            poll_fn(move |context| {
-                if let Some(mut step) = step.take() {
-                    assert!(step.as_mut().poll(context).is_pending());
-                }
-                rounds += 1;
-                context.waker().wake_by_ref();
-                if rounds > 5 { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
-            calls.load(Ordering::SeqCst)
-        });
-        assert_eq!(calls, 1);
+        assert_eq!(calls_after_one_poll(drop), 1);
     });
 }
 
 #[test]
 fn a_leaked_step_is_not_called_after_the_end_of_its_transaction() {
     with_limit(PART_SECONDS, |_| {
-        let calls = on_worker(async || {
-            let (steps, calls) = pauses(100);
-            let mut step = Some(Box::pin(stepped(steps)));
-            let mut rounds = 0;
-            poll_fn(move |context| {
-                if let Some(mut step) = step.take() {
-                    assert!(step.as_mut().poll(context).is_pending());
-                    std::mem::forget(step);
-                    // As the end of a transaction does.
-                    forget_step();
-                }
-                rounds += 1;
-                context.waker().wake_by_ref();
-                if rounds > 5 { Poll::Ready(()) } else { Poll::Pending }
-            })
-            .await;
-            calls.load(Ordering::SeqCst)
+        let calls = calls_after_one_poll(|step| {
+            std::mem::forget(step);
+            // As the end of a transaction does.
+            forget_step();
         });
         assert_eq!(calls, 1);
     });

@@ -1,5 +1,5 @@
-//! A soak: a mix of loads for a long time. Each quantity is read at intervals, must stay within its
-//! bound, and is reported over time.
+//! A soak: runs a mix of loads for a long time. It measures each quantity at intervals, checks that
+//! it is within its bound, and reports it over time.
 //!
 //! The loads: steady overwrites of a table in memory and a paged one, with values from 200 bytes to
 //! 100 kB; snapshots that are held for long; tables of both kinds that are created, filled and
@@ -33,9 +33,10 @@ const OTHER_MEMORY: u64 = 224 * MIB;
 const OTHER_DESCRIPTORS: u64 = 192;
 /// Openings of the database.
 const LIVES: u64 = 8;
-/// Readings in all.
+/// Number of measurements in a soak.
 const READINGS: u64 = 240;
-/// A client besides the writers: the reader, the table that is created and dropped, maintenance.
+/// Number of clients that are not writers: a reader, one that creates and drops tables, and one
+/// that does maintenance.
 const OTHER_CLIENTS: u64 = 3;
 
 /// The result of a soak.
