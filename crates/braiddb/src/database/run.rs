@@ -21,7 +21,7 @@ use crate::sched::{
     outlined,
 };
 use crate::sync::oneshot;
-use crate::transaction::{AbortCause, NextAttempt, WorkerTransactions};
+use crate::transaction::{AbortCause, CommitProgress, NextAttempt, WorkerTransactions};
 
 impl Database {
     /// Runs `body` as a transaction and commits it.
@@ -412,7 +412,11 @@ where
             }
             Ok(Ok(value)) => {
                 let value = Contained::new(value);
-                match outlined(pin!(core.commit())).await {
+                let committed = match core.commit_at_once() {
+                    CommitProgress::Acknowledged(lsn) => Ok(lsn),
+                    progress => outlined(pin!(progress.complete())).await,
+                };
+                match committed {
                     Ok(lsn) => {
                         let value = value.into_inner();
                         return Ok(Outcome { value, attempts: attempt, commit_lsn: lsn.0 });

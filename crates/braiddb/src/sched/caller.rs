@@ -62,6 +62,12 @@ pub(crate) async fn unless_caller_gone() {
     std::future::poll_fn(|context| poll_unless_caller_gone(context)).await;
 }
 
+/// Returns whether the caller of the task that is being polled has dropped its future.
+#[inline(always)]
+pub(crate) fn is_caller_gone() -> bool {
+    local(|local| local.is_some_and(caller_is_gone))
+}
+
 #[inline(always)]
 pub(super) fn caller_is_gone(local: &WorkerLocal) -> bool {
     // SAFETY: `poll_for` sets the pointer only while the reference is valid.

@@ -37,7 +37,7 @@ mod waiter;
 mod worker;
 
 pub(crate) use blocking::{BlockingProbe, BlocksWorker};
-pub(crate) use caller::{poll_for, unless_caller_gone};
+pub(crate) use caller::{is_caller_gone, poll_for, unless_caller_gone};
 pub(crate) use counters::{SchedulerCounters, WorkerCounter};
 pub(crate) use driver::{Driver, Turn};
 pub(crate) use executor::{

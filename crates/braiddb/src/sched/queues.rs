@@ -71,6 +71,12 @@ impl<F: Future<Output = ()>> Queues<F> {
         self.open() - self.foreign - self.apart
     }
 
+    /// Returns whether the hot queue has reached its width, without tasks that a policy would let
+    /// in nevertheless or put in their place.
+    pub(super) fn is_full(&self, width: usize) -> bool {
+        self.hot.len() >= width && self.staged.is_empty() && self.long == 0
+    }
+
     pub(super) fn load(&self) -> QueueLoad {
         let (hot, cold, staged) = (self.hot.len(), self.cold, self.staged.len());
         QueueLoad { hot, cold, staged, long: self.long }

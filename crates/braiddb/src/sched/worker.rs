@@ -443,8 +443,26 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
     /// Fills the hot queue: resumed tasks first, then new ones.
     fn admit(&mut self) {
         self.collect_resumed();
-        let (policy, cold_width) = (self.worker.options.policy, self.worker.options.cold_width);
         let width = self.worker.width();
+        if !self.is_full(width) {
+            self.fill(width);
+        }
+        self.worker.local.set_interleaved(self.queues.hot.len() > 1);
+    }
+
+    /// Returns whether no task can join the hot queue, as far as a short look tells.
+    #[inline(always)]
+    fn is_full(&self, width: usize) -> bool {
+        // The end of a batch is noticed by the long look.
+        #[cfg(feature = "experiment")]
+        if self.worker.options.policy == Policy::Batch {
+            return false;
+        }
+        self.queues.is_full(width)
+    }
+
+    fn fill(&mut self, width: usize) {
+        let (policy, cold_width) = (self.worker.options.policy, self.worker.options.cold_width);
         while !self.queues.staged.is_empty() && policy.resumes_waiting(self.queues.load(), width) {
             self.queues.unstage();
         }
@@ -471,8 +489,10 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
                 NextTask::Typed(input) => self.queues.fill(|| Task::Typed(self.source.make(input))),
             };
             self.queues.hot.push(index);
+            if self.is_full(width) {
+                break;
+            }
         }
-        self.worker.local.set_interleaved(self.queues.hot.len() > 1);
     }
 
     /// Returns the next task: a job, or one of the source if `may_be_typed`. Jobs wait only for

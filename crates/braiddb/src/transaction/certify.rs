@@ -38,6 +38,9 @@ impl ActiveTransaction {
     /// As `certify`. A range with more than `most` index entries counts as changed.
     pub(super) fn certify_up_to(&self, until: Lsn, most: usize) -> Result<(), NamedKeys> {
         let reads = self.reads();
+        if reads.len() == 0 {
+            return Ok(());
+        }
         self.certify_points(0, reads.points(), until)?;
         self.certify_paged(until)?;
         (0..reads.projections()).try_for_each(|number| self.certify_part(number, until))?;

@@ -1,5 +1,8 @@
 //! Commit.
 //!
+//! A small transaction commits in a plain function, [`ActiveTransaction::commit_at_once`]. Only one
+//! that has to wait for something, such as room in the log, does it in a future.
+//!
 //! Once the log has room, a commit runs without suspension:
 //!
 //! 1. Set the state to `Committing`. No transaction with a begin stamp after the LSN may see
@@ -15,16 +18,20 @@
 //! Then the versions are stamped, and superseded versions are added to the garbage list
 //! (`transaction/ending.rs`). The result waits until the block is durable.
 
+use std::rc::Rc;
+
 use super::certify::MIN_LARGE_READ_SET;
 use super::checkpoints::PartsRegistration;
 use super::context::ActiveTransaction;
 use super::counters::AbortCause;
+use super::doomed::Conflict;
 use super::ending::{DecidedOutcome, MAX_WRITES_AT_ONCE};
 use super::engine::Durability;
 use super::error::OperationError;
 use super::fault::PanicPoint;
 use super::read_set::NamedKeys;
 use super::recent_commits::ChangesToList;
+use super::worker::WorkerTransactions;
 use crate::log::{self, Lsn};
 use crate::planted::{Bug, is_planted};
 use crate::sched::{self, WaitCause};
@@ -51,6 +58,69 @@ struct LoggedParts {
     _noted: PartsRegistration,
 }
 
+/// A decided commit, whose result must not be returned before what it depends on is durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DecidedCommit {
+    /// The commit LSN, or the begin stamp of a transaction that wrote nothing.
+    lsn: Lsn,
+    /// The result waits for the durability of this commit.
+    depends_on: Lsn,
+    wrote: bool,
+}
+
+/// How far [`ActiveTransaction::commit_at_once`] came.
+#[derive(Debug)]
+pub(crate) enum CommitProgress {
+    /// Committed at this LSN, and the result may be returned.
+    Acknowledged(Lsn),
+    /// Committed. What the result depends on is not durable yet.
+    Decided(DecidedCommit, Rc<WorkerTransactions>),
+    /// The commit was refused. The transaction must be aborted.
+    Refused(ActiveTransaction, OperationError),
+    /// Nothing was done, because the commit may have to wait.
+    Untried(ActiveTransaction),
+}
+
+impl CommitProgress {
+    /// Completes the commit, and waits until the result may be returned. Returns the commit LSN, or
+    /// for a transaction that wrote nothing its begin stamp.
+    ///
+    /// # Errors
+    /// Those of [`ActiveTransaction::commit`].
+    pub(crate) async fn complete(self) -> Result<Lsn, OperationError> {
+        match self {
+            CommitProgress::Acknowledged(lsn) => Ok(lsn),
+            CommitProgress::Decided(commit, worker) => worker.acknowledge(commit).await,
+            CommitProgress::Refused(transaction, error) => {
+                transaction.abort().await;
+                Err(error)
+            }
+            CommitProgress::Untried(transaction) => transaction.commit_with_waits().await,
+        }
+    }
+}
+
+impl WorkerTransactions {
+    /// Returns whether the result of a commit has to wait for the log.
+    fn must_wait_for(&self, commit: DecidedCommit) -> bool {
+        let is_own = commit.lsn == commit.depends_on;
+        let bug = if is_own { Bug::EarlyAcknowledgement } else { Bug::ReadAheadOfDurable };
+        self.has_to_wait(commit.depends_on) && !is_planted(bug)
+    }
+
+    /// Waits until the result of a commit may be returned.
+    async fn acknowledge(&self, commit: DecidedCommit) -> Result<Lsn, OperationError> {
+        let DecidedCommit { lsn, depends_on, wrote } = commit;
+        if self.must_wait_for(commit) {
+            self.wait_to_answer(depends_on).await.map_err(|error| match error {
+                OperationError::Log(cause) if wrote => OperationError::CommitUnknown { lsn, cause },
+                error => error,
+            })?;
+        }
+        Ok(lsn)
+    }
+}
+
 impl ActiveTransaction {
     /// Commits. Returns the commit LSN, or for a transaction that wrote nothing its begin stamp.
     ///
@@ -58,11 +128,71 @@ impl ActiveTransaction {
     /// `Conflict` if an operation met one; `NotSerializable` if what it read has changed; the log's
     /// error if it failed. The transaction is then aborted. `CommitUnknown` if the log failed after
     /// the LSN was drawn: the commit block may or may not have reached the disk.
-    pub(crate) async fn commit(mut self) -> Result<Lsn, OperationError> {
+    pub(crate) async fn commit(self) -> Result<Lsn, OperationError> {
+        self.commit_at_once().complete().await
+    }
+
+    /// Commits without suspension, if nothing of it may have to wait.
+    pub(crate) fn commit_at_once(mut self) -> CommitProgress {
+        if self.conflict_met() != Conflict::None || self.failed().is_some() {
+            return CommitProgress::Untried(self);
+        }
+        let commit = if self.writes().borrow().is_empty() {
+            #[cfg(feature = "experiment")]
+            if self.mode().is_safety_net() {
+                return CommitProgress::Untried(self);
+            }
+            self.commit_read_only()
+        } else {
+            let Some(bytes) = self.room_at_once() else { return CommitProgress::Untried(self) };
+            let changes = self.changes_at_once();
+            match self.commit_now(bytes, None, changes) {
+                Ok(commit) => commit,
+                Err(refusal) => {
+                    let error = self.fail(refusal);
+                    return CommitProgress::Refused(self, error);
+                }
+            }
+        };
+        if self.is_open() {
+            let has_ended = self.end_some(MAX_WRITES_AT_ONCE);
+            assert!(has_ended, "it has few writes");
+        }
+        if self.worker().must_wait_for(commit) {
+            CommitProgress::Decided(commit, self.worker().clone())
+        } else {
+            CommitProgress::Acknowledged(commit.lsn)
+        }
+    }
+
+    /// Returns the bytes of the transaction's records in the log, if it has few reads and writes,
+    /// its caller still waits, and the log has room for it.
+    fn room_at_once(&self) -> Option<usize> {
+        let writes = self.writes().borrow();
+        if !writes.is_small(MAX_WRITES_AT_ONCE)
+            || self.reads().len() > MIN_LARGE_READ_SET
+            || sched::is_caller_gone()
+        {
+            return None;
+        }
+        let log = &self.engine().log;
+        if self.engine().durability == Durability::Volatile {
+            return Some(0);
+        }
+        let common_bytes = log.common_block_bytes();
+        let records = writes.log_bytes_up_to(common_bytes);
+        let bytes = log::block_bytes(records);
+        let has_room = bytes <= common_bytes
+            && log.poisoned().is_none()
+            && log.admits(bytes, self.block_purpose());
+        has_room.then_some(records)
+    }
+
+    /// Commits a transaction that may have to wait first.
+    async fn commit_with_waits(mut self) -> Result<Lsn, OperationError> {
         let worker = self.worker().clone();
-        let wrote = !self.writes().borrow().is_empty();
-        let (lsn, depends_on) = match self.decide_commit(wrote).await {
-            Ok(decided) => decided,
+        let commit = match self.decide_commit().await {
+            Ok(commit) => commit,
             Err(error) => {
                 self.abort().await;
                 return Err(error);
@@ -71,36 +201,26 @@ impl ActiveTransaction {
         while self.is_open() && !self.end_some(MAX_WRITES_AT_ONCE) {
             Self::end_step().await;
         }
-        let bug =
-            if lsn == depends_on { Bug::EarlyAcknowledgement } else { Bug::ReadAheadOfDurable };
-        if worker.has_to_wait(depends_on) && !is_planted(bug) {
-            worker.wait_to_answer(depends_on).await.map_err(|error| match error {
-                OperationError::Log(cause) if wrote => OperationError::CommitUnknown { lsn, cause },
-                error => error,
-            })?;
-        }
-        Ok(lsn)
+        worker.acknowledge(commit).await
     }
 
-    /// Decides the commit. Returns the LSN to report and the LSN to wait for.
+    /// Decides the commit.
     ///
     /// # Errors
     /// Those of `commit` but `CommitUnknown`. The caller must then abort.
-    async fn decide_commit(&mut self, wrote: bool) -> Result<(Lsn, Lsn), OperationError> {
+    async fn decide_commit(&mut self) -> Result<DecidedCommit, OperationError> {
         if let Some(conflict) = self.lost() {
             return Err(conflict);
         }
         if let Some(error) = self.failed() {
             return Err(error);
         }
-        if !wrote {
+        if self.writes().borrow().is_empty() {
             #[cfg(feature = "experiment")]
             if self.mode().is_safety_net() {
                 self.certify_reader().await?;
             }
-            let told = (self.begin(), self.depends_on());
-            self.finish_read_only();
-            return Ok(told);
+            return Ok(self.commit_read_only());
         }
         // Before space in the log is reserved, because reserved space must be used immediately.
         if self.reads().len() > MIN_LARGE_READ_SET && !self.mode().is_safety_net() {
@@ -116,9 +236,13 @@ impl ActiveTransaction {
         };
         // The last moment: from here on nothing suspends until the transaction is decided.
         sched::unless_caller_gone().await;
-        let committed = self.commit_now(parts.as_ref().map(|parts| parts.first), changes);
-        let lsn = committed.map_err(|refused| self.fail(refused))?;
-        Ok((lsn, lsn))
+        let first_part = parts.as_ref().map(|parts| parts.first);
+        let is_volatile = self.engine().durability == Durability::Volatile;
+        let bytes = match first_part {
+            None if !is_volatile => self.writes().borrow().log_bytes_up_to(usize::MAX),
+            _ => 0,
+        };
+        self.commit_now(bytes, first_part, changes).map_err(|refusal| self.fail(refusal))
     }
 
     /// Certifies a read-only transaction with the serial safety net, at the LSN of an empty block.
@@ -156,11 +280,13 @@ impl ActiveTransaction {
         self.end_some(usize::MAX);
     }
 
-    fn finish_read_only(&self) {
+    /// Decides the commit of a transaction that wrote nothing.
+    fn commit_read_only(&self) -> DecidedCommit {
         let counters = self.worker().counters();
         counters.committed.add(1);
         counters.committed_read_only.add(1);
         self.end_without_writes();
+        DecidedCommit { lsn: self.begin(), depends_on: self.depends_on(), wrote: false }
     }
 
     fn end_without_writes(&self) {
@@ -205,25 +331,29 @@ impl ActiveTransaction {
     }
 
     /// Draws the LSN and decides without suspension. The caller then ends the transaction.
+    /// `record_bytes` is the size of the records to log, except those of logged parts.
     ///
     /// # Errors
     /// The reason why it may not commit. The caller must then abort it, and its block in the log is
     /// empty.
     fn commit_now(
         &mut self,
+        record_bytes: usize,
         first_part: Option<Lsn>,
         changes: ChangesToList,
-    ) -> Result<Lsn, CommitRefusal> {
-        let worker = self.worker().clone();
-        let engine = worker.engine();
+    ) -> Result<DecidedCommit, CommitRefusal> {
         #[cfg(feature = "experiment")]
-        let _under_way = engine.enter_safety_net(worker.number());
-        engine.status.committing(self.name());
+        let worker = self.worker().clone();
+        #[cfg(feature = "experiment")]
+        let _under_way = worker.engine().enter_safety_net(worker.number());
+        self.engine().status.committing(self.name());
         if is_planted(Bug::CertifiedBeforeDraw) && !self.mode().is_safety_net() {
             self.certify(Lsn::MAX)?;
         }
         self.list_changes(changes);
-        let lsn = self.draw_and_decide(first_part).inspect_err(|_| self.unlist_changes())?;
+        let lsn = self
+            .draw_and_decide(record_bytes, first_part)
+            .inspect_err(|_| self.unlist_changes())?;
         self.set_outcome(DecidedOutcome::Committed(lsn));
         for (table, expiry) in &self.writes().borrow().expiring {
             // The record is visible now. A sweep that missed it has ended or began earlier, and
@@ -236,30 +366,32 @@ impl ActiveTransaction {
         if self.mode().is_safety_net() {
             self.end_some(usize::MAX);
         }
-        Ok(lsn)
+        Ok(DecidedCommit { lsn, depends_on: lsn, wrote: true })
     }
 
     /// Draws the commit LSN, and decides whether the transaction commits at it.
     ///
     /// # Errors
     /// Those of `decide`.
-    fn draw_and_decide(&self, first_part: Option<Lsn>) -> Result<Lsn, CommitRefusal> {
+    fn draw_and_decide(
+        &self,
+        record_bytes: usize,
+        first_part: Option<Lsn>,
+    ) -> Result<Lsn, CommitRefusal> {
         let engine = self.engine();
-
         let writes = self.writes().borrow();
         if engine.durability == Durability::Volatile {
             let lsn = engine.log.advance_clock();
             self.decide(lsn)?;
             Ok(lsn)
         } else {
-            let is_logged = first_part.is_some();
-            let total = if is_logged { 0 } else { writes.log_bytes_up_to(usize::MAX) };
-            let mut block = engine.log.reserve(self.worker().number(), log::block_bytes(total));
+            let bytes = log::block_bytes(record_bytes);
+            let mut block = engine.log.reserve(self.worker().number(), bytes);
             let lsn = block.lsn();
             engine.planted_panic.panic_if_planted(PanicPoint::Commit);
             // If it fails, the block is dropped and thus becomes an empty block.
             self.decide(lsn)?;
-            if !is_logged {
+            if first_part.is_none() {
                 writes.append_all(&mut block);
             }
             block.finish_commit(first_part);

@@ -193,14 +193,19 @@ impl ActiveTransaction {
         self.worker().wait_to_answer(self.depends_on()).await
     }
 
+    /// The purpose of the log space for the transaction's writes.
+    pub(super) fn block_purpose(&self) -> BlockPurpose {
+        let frees = self.frees_space() || self.writes().borrow().only_deletes();
+        if frees { BlockPurpose::Deletion } else { BlockPurpose::Change }
+    }
+
     /// Waits until the log has room for a block of `bytes`; fails if the log has failed or cannot
     /// grow.
     pub(super) async fn admit(&self, bytes: usize) -> Result<(), OperationError> {
         if let Some(error) = self.engine().log.poisoned() {
             return Err(OperationError::Log(error));
         }
-        let deletes = self.frees_space() || self.writes().borrow().only_deletes();
-        let purpose = if deletes { BlockPurpose::Deletion } else { BlockPurpose::Change };
+        let purpose = self.block_purpose();
         self.worker().wait_for_space(bytes, purpose).await
     }
 }

@@ -79,16 +79,16 @@ impl ActiveTransaction {
             return false;
         }
         self.drop_created();
-        let worker = self.worker().clone();
+        let counters = self.worker().counters();
         match outcome {
-            DecidedOutcome::Committed(_) => worker.counters().committed.add(1),
+            DecidedOutcome::Committed(_) => counters.committed.add(1),
             DecidedOutcome::Aborted if self.is_counted() => {
-                worker.counters().aborted[self.cause() as usize].add(1);
+                counters.aborted[self.cause() as usize].add(1);
             }
             DecidedOutcome::Aborted | DecidedOutcome::ReadOnly => {}
         }
         let context = self.take_context().expect("ends once");
-        worker.end(context);
+        self.worker().end(context);
         true
     }
 

@@ -64,6 +64,7 @@ pub(crate) use abort::WriteSavepoint;
 pub(crate) use admission::{InteractivePermit, NextAttempt};
 pub(crate) use bulk::CannotBegin;
 pub(crate) use clear::{CatalogRow, clear_dropped, clear_records, delete_row};
+pub(crate) use commit::CommitProgress;
 pub(crate) use contents::count_contents;
 pub(crate) use context::ActiveTransaction;
 pub(crate) use counters::{AbortCause, WorkerCounters};

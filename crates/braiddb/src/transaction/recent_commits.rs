@@ -11,9 +11,9 @@
 //! transaction that certifies against it finds an earlier one of the same record.
 
 use std::collections::VecDeque;
-use std::ops::{Bound, ControlFlow};
+use std::ops::{Bound, ControlFlow, Range};
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::context::ActiveTransaction;
 use super::read_set::NamedKeys;
@@ -257,16 +257,27 @@ impl ActiveTransaction {
             if first > 0 {
                 Self::end_step().await;
             }
-            let writes = self.writes().borrow();
-            let each = writes.paged[first..count.min(first + CHANGES_PER_ENTRY)].iter();
-            let each = each.map(|write| {
-                // SAFETY: the change is not retired before it is collected, off the list.
-                let (of, key) = unsafe { write.change.record() };
-                RecentChange { table: write.table, change: write.change, hash: hash_of(of, key) }
-            });
-            entries.push(each.collect());
+            entries.push(self.entry_of(first..count.min(first + CHANGES_PER_ENTRY)));
         }
         entries
+    }
+
+    /// Returns the same for a transaction with so few changes that they need one entry.
+    pub(super) fn changes_at_once(&self) -> ChangesToList {
+        let count = self.writes().borrow().paged.len();
+        assert!(count <= CHANGES_PER_ENTRY, "they fit into one entry");
+        if count == 0 { ChangesToList::new() } else { smallvec![self.entry_of(0..count)] }
+    }
+
+    /// Returns an entry of some of the transaction's writes to paged tables.
+    fn entry_of(&self, writes: Range<usize>) -> CommitEntry {
+        let set = self.writes().borrow();
+        let each = set.paged[writes].iter().map(|write| {
+            // SAFETY: the change is not retired before it is collected, off the list.
+            let (of, key) = unsafe { write.change.record() };
+            RecentChange { table: write.table, change: write.change, hash: hash_of(of, key) }
+        });
+        each.collect()
     }
 
     /// Lists the transaction's changes to paged tables; must precede the draw of its commit LSN.

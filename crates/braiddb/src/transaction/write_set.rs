@@ -141,6 +141,15 @@ impl WriteSet {
             && self.bulk.as_ref().is_none_or(|bulk| bulk.deletes_only())
     }
 
+    /// Returns whether there are at most `most` writes, none of them of a bulk operation, and no
+    /// unlinked versions.
+    pub(super) fn is_small(&self, most: usize) -> bool {
+        self.writes.len() + self.paged.len() <= most
+            && self.bulk.is_none()
+            && self.replaced.is_empty()
+            && self.undone.is_empty()
+    }
+
     /// The position of the next write.
     pub(crate) fn next_position(&self) -> u32 {
         u32::try_from(self.writes.len()).expect("a transaction writes fewer than 2^32 records")
