@@ -71,6 +71,7 @@ pub enum Bug {
     ZoneNotSynced,
     UnsettledImageListed,
     UndecidedSlotListed,
+    ListingEndsEarly,
     OrphanDropped,
     FedAheadOfDurable,
     FreedHeldSegment,
@@ -103,7 +104,7 @@ impl Bug {
     ];
 
     /// Bugs in the recovery of paged tables.
-    pub const PAGES: [Self; 9] = [
+    pub const PAGES: [Self; 10] = [
         Self::VersionNotDurable,
         Self::CheckpointBeforeTablesListed,
         Self::CheckpointAheadOfLog,
@@ -113,6 +114,7 @@ impl Bug {
         Self::ZoneNotSynced,
         Self::UnsettledImageListed,
         Self::UndecidedSlotListed,
+        Self::ListingEndsEarly,
     ];
 
     /// Bugs that return results other than values before what they depend on is durable; simulated

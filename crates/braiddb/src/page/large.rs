@@ -23,12 +23,13 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::error::{Interrupted, PageError};
-use super::layout::{KeySlot, SlotFlags, WORD_BYTES};
+use super::layout::{KeyBytes, KeySlot, SlotFlags, WORD_BYTES};
 use super::nonblocking::WouldSuspend;
 use super::resident_set::PageNeeds;
 use super::space::PageSpace;
 use super::tree::{LeafRoom, LeafView, PageCursor, PageTree, StoredSize};
 use super::value::LargeRef;
+use crate::planted::{Bug, is_planted};
 use crate::rid::TableId;
 use crate::sync::Mutex;
 use crate::sync::statistic::{AtomicBool, AtomicU64, Ordering};
@@ -65,15 +66,26 @@ pub(crate) struct LargeValues {
 #[derive(Debug, Default)]
 struct UnownedValues {
     now: BTreeSet<LargeRef>,
-    /// While a checkpoint lists the table: all values that were unowned at any time since its
-    /// start.
-    since: Option<Vec<LargeRef>>,
+    /// Present while a checkpoint lists the table.
+    listed: Option<ListedValues>,
+}
+
+/// Large values that a checkpoint in progress lists. Pieces of later values are not listed: the
+/// records of these values are replayed.
+#[derive(Debug)]
+struct ListedValues {
+    /// Number above all listed values.
+    end: u64,
+    /// Listed values that were unowned at any time since the start.
+    unowned: Vec<LargeRef>,
 }
 
 impl UnownedValues {
     fn add(&mut self, large: LargeRef) {
-        if self.now.insert(large) {
-            self.since.as_mut().into_iter().for_each(|since| since.push(large));
+        if self.now.insert(large)
+            && let Some(listed) = self.listed.as_mut().filter(|listed| large.number < listed.end)
+        {
+            listed.unowned.push(large);
         }
     }
 }
@@ -178,19 +190,38 @@ impl LargeValues {
         self.unowned.lock().now.remove(&large);
     }
 
-    /// Starts to collect values that a checkpoint must not list, because the slots that it lists
-    /// may not reference them.
+    /// Starts to collect listed values that the listed slots may not reference. Values that are
+    /// named later are not listed.
     pub(crate) fn begin_listing(&self) {
         let mut unowned = self.unowned.lock();
-        unowned.since = Some(unowned.now.iter().copied().collect());
+        // Relaxed: written under the lock.
+        let end = self.next.load(Ordering::Relaxed);
+        let end = if is_planted(Bug::ListingEndsEarly) { end - 1 } else { end };
+        unowned.listed = Some(ListedValues { end, unowned: unowned.now.iter().copied().collect() });
     }
 
-    /// Returns the values that were unowned at any time since [`Self::begin_listing`], if that was
-    /// called, and the number of the next value.
-    pub(crate) fn end_listing(&self) -> (Option<Vec<LargeRef>>, u64) {
-        let mut unowned = self.unowned.lock();
+    /// Returns the key above all pieces of listed values, while a checkpoint lists the table.
+    pub(super) fn end_of_listed(&self) -> Option<KeyBytes> {
+        let unowned = self.unowned.lock();
+        let listed = unowned.listed.as_ref()?;
+        Some(KeyBytes::from_slice(&key(listed.end, 0)))
+    }
+
+    /// Returns whether the tree may have pieces of values that are not listed.
+    pub(super) fn has_unlisted(&self) -> bool {
+        let unowned = self.unowned.lock();
         // Relaxed: written under the lock.
-        (unowned.since.take(), self.next.load(Ordering::Relaxed))
+        let next = self.next.load(Ordering::Relaxed);
+        unowned.listed.as_ref().is_some_and(|listed| listed.end < next)
+    }
+
+    /// Returns the number of the next value and, if [`Self::begin_listing`] was called, the
+    /// number above all listed values, with the listed values that were unowned at any time since.
+    pub(crate) fn end_listing(&self) -> (u64, Option<(u64, Vec<LargeRef>)>) {
+        let mut unowned = self.unowned.lock();
+        let listed = unowned.listed.take().map(|listed| (listed.end, listed.unowned));
+        // Relaxed: written under the lock.
+        (self.next.load(Ordering::Relaxed), listed)
     }
 
     /// Removes a value, and waits for pages.

@@ -86,15 +86,14 @@ impl CheckpointOutput {
         // references a value, and its records are replayed. But the next value must get an unused
         // number.
         if let Some(large) = pages.large() {
-            let (since, next) = large.end_listing();
+            let (next, listed) = large.end_listing();
             let new_chunk = || ChunkWriter::new(table, ChunkKind::Unowned);
             let mut chunk = new_chunk();
             chunk.push_next_value(next);
-            if since.is_none() {
-                // Their pieces are not listed.
-                unowned.clear();
-            }
-            unowned.extend(since.into_iter().flatten());
+            let (end, since) = listed.unwrap_or_default();
+            // No pieces of later values are listed.
+            unowned.retain(|large| large.number() < end);
+            unowned.extend(since);
             unowned.sort_unstable();
             unowned.dedup();
             for large in unowned {

@@ -10,6 +10,7 @@ use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::io::SimulatedDisk;
 use crate::log::{Log, LogOptions, Lsn};
+use crate::page::large::LargeValues;
 use crate::page::layout::{KeySlot, MIN_PAGE_BYTES, SlotFlags};
 use crate::page::tree::{LeafRoom, LeafView, PageTree};
 use crate::rid::TableId;
@@ -218,5 +219,83 @@ fn nothing_is_listed_once_a_zone_could_not_be_made_durable() {
         drop(listing);
         let told = Listing::begin(space).unwrap_err();
         assert!(told.to_string().contains("it failed"), "{told}");
+    });
+}
+
+/// A writer appends more leaves between two steps than a step lists. The walk ends, and lists the
+/// records that existed when it began.
+#[test]
+fn a_walk_ends_although_keys_are_appended() {
+    with_limit(PART_SECONDS, |_| {
+        let disk = SimulatedDisk::new(1);
+        let log = log(&disk);
+        let files = log.cold_store().unwrap().files();
+        let space = PageSpace::new(MIN_PAGE_BYTES, 500, 20_000, Some(files)).unwrap();
+        let tree = run_now(PageTree::create(space.clone(), TABLE)).unwrap();
+        let (begun, added) = (200, 300);
+        (0..begun).for_each(|key| put(&tree, key, &[1; 16]));
+        let mut listing = Listing::begin(space.clone()).unwrap();
+        let (status, mut leaves, mut next) = (StatusTable::new(1, 1), Vec::new(), begun);
+        let me = status.begin(0, 0);
+        // SAFETY: it is active for as long as this runs.
+        let view = unsafe { View::new(Lsn(100), me, &status) };
+        let mut walk = walk::LeafWalk::new(&tree, None);
+        let mut some = Vec::new();
+        while run_now(walk.list_some(&mut listing, view, &mut some)).unwrap() {
+            leaves.append(&mut some);
+            (next..next + added).for_each(|key| put(&tree, key, &[1; 16]));
+            next += added;
+            assert!(next < 100 * added, "the walk does not end");
+        }
+        leaves.append(&mut some);
+        let found = contents(&space, &leaves);
+        assert!((0..begun).all(|key| found.contains_key(&key)));
+        assert!(found.len() < next as usize, "the last records are not listed");
+        drop(listing);
+        tree.free_all(None);
+    });
+}
+
+/// Values that are named while a table is listed are not listed, and do not prolong the listing.
+#[test]
+fn pieces_of_later_values_are_not_listed() {
+    with_limit(PART_SECONDS, |_| {
+        let disk = SimulatedDisk::new(1);
+        let log = log(&disk);
+        let files = log.cold_store().unwrap().files();
+        let space = PageSpace::new(MIN_PAGE_BYTES, 500, 20_000, Some(files)).unwrap();
+        let large = run_now(LargeValues::create(space.clone(), TABLE)).unwrap();
+        let put = || _ = run_now(large.put(&[7; 500])).unwrap();
+        let status = StatusTable::new(1, 1);
+        let me = status.begin(0, 0);
+        // SAFETY: it is active for as long as this runs.
+        let view = unsafe { View::new(Lsn(100), me, &status) };
+        for (before, beside) in [(20, 20), (20, 0), (0, 20), (0, 0)] {
+            let mut listing = Listing::begin(space.clone()).unwrap();
+            (0..before).for_each(|_| put());
+            let records = large.stored().records;
+            large.begin_listing();
+            let (mut leaves, mut walk) = (Vec::new(), large.walk_leaves());
+            let mut some = Vec::new();
+            (0..beside).for_each(|_| put());
+            while run_now(walk.list_some(&mut listing, view, &mut some)).unwrap() {
+                leaves.append(&mut some);
+                (0..beside).for_each(|_| put());
+                assert!(leaves.len() < 2000, "the walk does not end");
+            }
+            leaves.append(&mut some);
+            let (next, listed) = large.end_listing();
+            let (end, unowned) = listed.expect("it was begun");
+            assert!(unowned.is_empty() && next >= end + beside);
+            let mut found = 0;
+            each_image(&space, &leaves, |page| {
+                page.check();
+                found += page.count() as u64;
+                for place in 0..page.count() {
+                    assert!(page.key(place)[..] < end.to_be_bytes()[..]);
+                }
+            });
+            assert_eq!(found, records);
+        }
     });
 }

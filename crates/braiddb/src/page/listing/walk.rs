@@ -13,8 +13,13 @@
 //!
 //! So at step 2 the place had the complete image and the leaf had that range. From step 1 on, no
 //! write reuses the place.
+//!
+//! A walk ends although writers append keys faster than it lists them. Keys that were inserted
+//! after the checkpoint began are replayed from the log, so the walk need not list them. It ends at
+//! a key that was above all keys at some time after the checkpoint began (`end`).
 
 use std::cell::Cell;
+use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use super::committed::CommittedLeaf;
@@ -30,10 +35,11 @@ use crate::page::map::{DiskPlace, PageId, PageLocation};
 use crate::page::resident_set::HeldPages;
 use crate::page::space::PageSpace;
 use crate::page::table::PagedTable;
-use crate::page::tree::{LatchedLeaf, LeafRoom, PageTree, start_again};
+use crate::page::tree::{LatchedLeaf, LeafRoom, LeafView, PageTree, start_again};
 use crate::page::value::LargeRef;
 use crate::page::write_back::Images;
 use crate::page::zone::RUN_SLOTS;
+use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::sched::{self, WaitCause};
 use crate::sync::oneshot;
@@ -45,6 +51,8 @@ const MAX_CONCURRENT: usize = if cfg!(any(test, braid_simulation)) { RUN_SLOTS }
 /// leave many leaves with no committed record, so the number of listed leaves does not bound the
 /// work.
 const MAX_LATCHED: usize = RUN_SLOTS;
+/// Number of leaves by which a tree may grow during a walk before the walk gets an end.
+const MAX_ADDED_LEAVES: u64 = if cfg!(any(test, braid_simulation)) { 1 } else { 64 };
 
 /// A walk over the leaves of a tree.
 #[derive(Debug)]
@@ -54,6 +62,12 @@ pub(crate) struct LeafWalk<'t> {
     table: Option<&'t PagedTable>,
     /// Lowest key that is not listed yet; `None` at the end.
     next: Option<KeyBytes>,
+    /// Keys from here on were inserted after the checkpoint began, and are not listed.
+    end: Option<KeyBytes>,
+    /// Number of leaves to pass before `end` is set, if it was not set at the start.
+    before_end: u64,
+    /// Large values whose pieces are listed. Unless it has unlisted values, no key is above `end`.
+    large: Option<&'t LargeValues>,
     /// The leaves from this key to `next` have no committed records; one image is written for all
     /// of them.
     nothing_from: Option<KeyBytes>,
@@ -81,16 +95,20 @@ impl PagedTable {
 }
 
 impl LargeValues {
-    /// Returns a walk over the leaves with pieces of large values.
+    /// Returns a walk over the leaves with pieces of large values that were named before
+    /// [`LargeValues::begin_listing`].
     pub(crate) fn walk_leaves(&self) -> LeafWalk<'_> {
-        LeafWalk::new(self.tree(), None)
+        let (end, large) = (self.end_of_listed(), Some(self));
+        LeafWalk { end, large, ..LeafWalk::new(self.tree(), None) }
     }
 }
 
 impl<'t> LeafWalk<'t> {
     pub(super) fn new(tree: &'t PageTree, table: Option<&'t PagedTable>) -> Self {
-        let (nothing_from, pending, left_out) = Default::default();
-        Self { tree, table, next: Some(KeyBytes::new()), nothing_from, pending, left_out }
+        let (end, large, nothing_from, pending, left_out) = Default::default();
+        let before_end = tree.pages_by_level()[0] + MAX_ADDED_LEAVES;
+        let next = Some(KeyBytes::new());
+        Self { tree, table, next, end, before_end, large, nothing_from, pending, left_out }
     }
 
     fn space(&self) -> &'t Arc<PageSpace> {
@@ -109,6 +127,10 @@ impl<'t> LeafWalk<'t> {
         view: View<'_>,
         out: &mut Vec<ListedLeaf>,
     ) -> Result<bool, PageError> {
+        if self.end.is_none() && self.before_end == 0 {
+            self.end = Some(self.key_above_all().await?);
+            self.continue_at(self.next.clone());
+        }
         let mut needs = self.tree.needs(0);
         let (mut held, mut latched) = (None::<HeldPages>, 0);
         while self.should_continue(latched, out) {
@@ -136,6 +158,40 @@ impl<'t> LeafWalk<'t> {
         }
         self.write_pending(listing, out).await?;
         Ok(self.next.is_some())
+    }
+
+    /// Returns a key above all keys of the tree.
+    async fn key_above_all(&self) -> Result<KeyBytes, PageError> {
+        let mut cursor = self.tree.cursor(Bound::Unbounded, Bound::Unbounded, true);
+        let copy_key = |leaf: LeafView<'_>, places: Range<usize>| {
+            let mut key = KeyBytes::new();
+            leaf.copy_key(places.start, &mut key);
+            key
+        };
+        let mut key = cursor.peek(1, copy_key).await?.unwrap_or_default();
+        if !is_planted(Bug::ListingEndsEarly) {
+            key.push(0);
+        }
+        Ok(key)
+    }
+
+    /// Passes the leaves below `next`.
+    fn continue_at(&mut self, next: Option<KeyBytes>) {
+        self.before_end = self.before_end.saturating_sub(1);
+        let is_listed = |next: &KeyBytes| self.end.as_ref().is_none_or(|end| next < end);
+        match next {
+            Some(next) if !is_listed(&next) => {
+                self.nothing_from.get_or_insert(next);
+                self.next = None;
+            }
+            next => self.next = next,
+        }
+    }
+
+    /// Returns whether a leaf whose range ends at `high` may have keys that are not listed.
+    fn may_pass_end(&self, high: Option<&KeyBytes>) -> bool {
+        self.end.as_ref().is_some_and(|end| high.is_none_or(|high| high > end))
+            && self.large.is_none_or(LargeValues::has_unlisted)
     }
 
     /// Returns the large values that images omit, and resets the list.
@@ -199,16 +255,20 @@ impl<'t> LeafWalk<'t> {
             };
             let id = PageId::new(page.child(place));
             above.validate(version)?;
-            if self.next.as_ref() != Some(&low) || listing.has(id) {
+            let may_pass_end = || self.may_pass_end(high.as_ref());
+            if self.next.as_ref() != Some(&low) || listing.has(id) || may_pass_end() {
                 break;
             }
-            let Some((place, stored)) =
-                self.keep_settled(id, listing, || above.validate(version))?
-            else {
+            // An image that became complete in the meantime may have pieces of a new value.
+            let validate = || match may_pass_end() {
+                true => Err(Restart),
+                false => above.validate(version),
+            };
+            let Some((place, stored)) = self.keep_settled(id, listing, validate)? else {
                 break;
             };
             self.list(ListedLeaf { low, page: id, place, stored }, listing, out)?;
-            self.next = high;
+            self.continue_at(high);
         }
         Ok(())
     }
@@ -270,7 +330,11 @@ impl<'t> LeafWalk<'t> {
         }
         let (page, high) = (leaf.page(), leaf.high_fence());
         let (id, begins_here) = (page.id(), page.page.low_fence() == low);
-        if page.may_be_listed() && begins_here && !listing.has(id) {
+        let passed_end = self.end.as_ref().filter(|end| match &high {
+            Some(high) => high > end,
+            None => first_from(page.page, end) < page.page.count(),
+        });
+        if page.may_be_listed() && begins_here && !listing.has(id) && passed_end.is_none() {
             if let Some(place) = page.place().filter(|place| place.is_settled())
                 && !page.frame.is_dirty()
             {
@@ -286,10 +350,17 @@ impl<'t> LeafWalk<'t> {
                 Some((table, operation)) => table.committed_copy(&leaf, view, operation)?,
                 None => CommittedLeaf { page: page.page.copy(), left_out: Vec::new() },
             };
+            let copy = committed.page.page();
             self.left_out.extend(committed.left_out);
-            self.add_part(&leaf, committed.page.page(), &low, high.as_deref(), listing, out)?;
+            if let Some(end) = passed_end {
+                (first_from(copy, end)..copy.count()).rev().for_each(|place| copy.remove(place));
+                self.add_part(&leaf, copy, &low, None, listing, out)?;
+                self.next = None;
+                return Ok(());
+            }
+            self.add_part(&leaf, copy, &low, high.as_deref(), listing, out)?;
         }
-        self.next = high;
+        self.continue_at(high);
         Ok(())
     }
 
@@ -304,9 +375,7 @@ impl<'t> LeafWalk<'t> {
         listing: &mut Listing,
         out: &mut Vec<ListedLeaf>,
     ) -> Result<(), WalkStop> {
-        let first = match copy.find(low) {
-            KeySlot::At(place) | KeySlot::Before(place) => place,
-        };
+        let first = first_from(copy, low);
         if first == copy.count() {
             self.nothing_from.get_or_insert_with(|| KeyBytes::from_slice(low));
             return Ok(());
@@ -419,6 +488,13 @@ impl<'t> LeafWalk<'t> {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the place of the first entry of a leaf from a key on, which is in the leaf's range.
+fn first_from<W: PageWord>(page: Page<'_, W>, key: &[u8]) -> usize {
+    match page.find(key) {
+        KeySlot::At(place) | KeySlot::Before(place) => place,
     }
 }
 
