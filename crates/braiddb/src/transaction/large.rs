@@ -7,8 +7,9 @@
 //! then it reads again ([`ReadMoment`]).
 //!
 //! Values that no snapshot can see any more are discarded. A task of the worker removes their
-//! pieces, and may load pages for that. Invariant: a value is discarded exactly once, by the owner
-//! that `page/large.rs` defines.
+//! pieces, and may load pages for that. If more than [`MAX_WAITING_VALUES`] wait for it, writers of
+//! large values remove some too, so writers cannot outrun it. Invariant: a value is discarded
+//! exactly once, by the owner that `page/large.rs` defines.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -36,7 +37,11 @@ use crate::sync::clock;
 /// Number of pieces that a task processes before it yields.
 const PIECES_PER_STEP: u32 = 16;
 /// Maximum number of such steps without a yield.
-const MAX_STEPS: usize = 16;
+const MAX_STEPS: usize = 8;
+/// Number of discarded values above which each writer of a value removes some first.
+const MAX_WAITING_VALUES: usize = 256;
+/// Maximum number of values that a writer removes. Each value that it writes replaces at most one.
+const REMOVED_PER_WRITE: usize = 2;
 /// Delay before the next attempt after a page could not be loaded.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -135,6 +140,7 @@ impl ActiveTransaction {
         'a: 'v,
     {
         Box::pin(async move {
+            self.worker().remove_excess().await;
             let values = paged.make_large().await?.clone();
             let large = values.name(value.len());
             let draft =
@@ -244,6 +250,33 @@ impl WorkerTransactions {
         self.discarded.borrow_mut().push_back((values, large));
     }
 
+    /// Removes some discarded values, if many wait.
+    async fn remove_excess(&self) {
+        let mut pieces = 0;
+        for _ in 0..REMOVED_PER_WRITE {
+            let is_excess = self.discarded.borrow().len() > MAX_WAITING_VALUES;
+            if !is_excess || self.engine().checkpoints.stopping() {
+                break;
+            }
+            // The worker's task reports errors.
+            if !matches!(self.remove_next(&mut pieces).await, Some(Ok(()))) {
+                break;
+            }
+        }
+    }
+
+    /// Removes the first discarded value. Returns whether this succeeded; `None` if none waits.
+    /// `pieces` counts the pieces that the caller removed since it yielded.
+    async fn remove_next(&self, pieces: &mut u32) -> Option<Result<(), PageError>> {
+        let (values, large) = self.discarded.borrow_mut().pop_front()?;
+        let removed = remove(self, &values, large, pieces).await;
+        if removed.is_err() {
+            // Other values are tried first next time: their pages may be loadable.
+            self.discarded.borrow_mut().push_back((values, large));
+        }
+        Some(removed)
+    }
+
     /// The task that removes pieces of values, if it is needed and not running. Also returns when
     /// to ask again, if it is not due yet.
     pub(super) fn discard_job(&self) -> (Option<Job>, Option<Instant>) {
@@ -263,11 +296,10 @@ impl WorkerTransactions {
 
 async fn discard_all() {
     let worker = WorkerTransactions::current();
+    let mut pieces = 0;
     while !worker.engine().checkpoints.stopping() {
-        let Some((values, large)) = worker.discarded.borrow_mut().pop_front() else { break };
-        if let Err(error) = remove(&worker, &values, large).await {
-            // Other values are tried first next time: their pages may be loadable.
-            worker.discarded.borrow_mut().push_back((values, large));
+        let Some(removed) = worker.remove_next(&mut pieces).await else { break };
+        if let Err(error) = removed {
             tracing::warn!("cannot remove unused large values yet, will retry: {error}");
             worker.discard_at.set(Some(clock::now() + RETRY_DELAY));
             break;
@@ -277,15 +309,18 @@ async fn discard_all() {
 }
 
 /// Removes the existing pieces of a value, last one first. The more values wait, the less often it
-/// yields, so that the queue does not grow without bound.
+/// yields. `pieces` counts the pieces since it last yielded.
 async fn remove(
     worker: &WorkerTransactions,
     values: &LargeValues,
     large: LargeRef,
+    pieces: &mut u32,
 ) -> Result<(), PageError> {
     for piece in (0..values.pieces(large)).rev() {
         let waiting = worker.discarded.borrow().len().min(MAX_STEPS) as u32;
-        if piece % (PIECES_PER_STEP * (1 + waiting)) == 0 {
+        *pieces += 1;
+        if *pieces >= PIECES_PER_STEP * (1 + waiting) {
+            *pieces = 0;
             sched::yield_now(WaitCause::Memory).await;
             if worker.engine().checkpoints.stopping() {
                 return Ok(());
