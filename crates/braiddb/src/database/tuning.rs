@@ -159,7 +159,12 @@ pub struct Tuning {
     /// [`LogStats::reserve_bytes`](crate::stats::LogStats), a few segments that stay reserved for a full
     /// disk, takes too much of a small disk.
     pub log_segment_bytes: Option<u64>,
-    /// Bytes of log after which the database writes a checkpoint, 32 768 or more. Default: 1 GiB.
+    /// Maximum bytes of log after which the database writes a checkpoint, 32 768 or more.
+    /// Default: 1 GiB.
+    ///
+    /// A database with less data writes one after as many bytes of log as it has data, but at least
+    /// 64 MiB. If a checkpoint of paged tables takes more than this, the next one is due when as
+    /// much was logged.
     ///
     /// Opening replays the log after the last checkpoint. The database keeps about this much disk
     /// space in freed segments for reuse; closing and

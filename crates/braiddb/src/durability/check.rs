@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use crate::index::Cursor;
 use crate::log::{ColdStore, RecordView};
+use crate::page::{KeyBytes, PagedTable};
 use crate::reclaim;
 use crate::record::Records;
 use crate::rid::Rid;
@@ -64,7 +65,7 @@ pub(crate) async fn check_tables() -> Result<TableCheckResult, OperationError> {
     let mut checked = TableCheckResult::default();
     for table in worker.engine().tables() {
         match table.paged() {
-            Some(_) => check_paged_table(&worker, &table, &mut checked).await?,
+            Some(pages) => check_paged_table(&worker, &table, pages, &mut checked).await?,
             None => check_table(&worker, &store, &table, &mut checked).await?,
         }
         for index in table.secondaries().iter() {
@@ -82,7 +83,7 @@ async fn check_table(
     table: &Records,
     checked: &mut TableCheckResult,
 ) -> Result<(), OperationError> {
-    let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);
+    let mut cursor = table.index.cursor_to_last_key(&reclaim::enter()).await;
     let mut is_over = false;
     while !is_over {
         let mut listed = Vec::new();
@@ -145,14 +146,17 @@ async fn check_span(store: &ColdStore, table: &Records, span: &[LocatedKey]) -> 
 async fn check_paged_table(
     worker: &Rc<WorkerTransactions>,
     table: &Records,
+    pages: &PagedTable,
     checked: &mut TableCheckResult,
 ) -> Result<(), OperationError> {
     let mut last: Option<KeyBuffer> = None;
+    // Writers that append keys do not prolong the check.
+    let Some(end) = last_key(pages, table, checked).await? else { return Ok(()) };
     loop {
         let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
         let (mut found, mut bytes, mut is_over) = (0, 0, false);
         {
-            let mut scan = transaction.scan(table, behind(last.as_ref()));
+            let mut scan = transaction.scan(table, behind(last.as_ref(), &end));
             while found < PAGED_RECORDS_PER_BATCH && bytes < MAX_PAGED_BATCH_BYTES {
                 match scan.load().await {
                     Ok(true) => {}
@@ -162,7 +166,7 @@ async fn check_paged_table(
                     }
                     Err(error) if error.is_value_not_whole() => {
                         // The next record's value is damaged: it is skipped.
-                        let mut keys = transaction.scan(table, behind(last.as_ref()));
+                        let mut keys = transaction.scan(table, behind(last.as_ref(), &end));
                         keys.set_keys_only();
                         if keys.load().await? {
                             let (key, _) = keys.current().expect("loaded");
@@ -204,10 +208,31 @@ async fn check_paged_table(
     }
 }
 
-/// Returns the bounds of all keys above one.
-fn behind(key: Option<&KeyBuffer>) -> ScanBounds {
+/// Returns the last key of a paged table. Returns `None`, and adds the problem if there is one, if
+/// the table has no key or its last page is damaged.
+async fn last_key(
+    pages: &PagedTable,
+    table: &Records,
+    checked: &mut TableCheckResult,
+) -> Result<Option<KeyBuffer>, OperationError> {
+    match pages.last_key().await.map_err(OperationError::from) {
+        Err(error) if error.is_damaged_page() => {
+            let name = table.name();
+            checked.problems.push(format!("table {:?}: {error}", &*name));
+            Ok(None)
+        }
+        last => Ok(last?.map(|last: KeyBytes| {
+            let mut key = KeyBuffer::new();
+            key.inner_mut().extend_from_slice(&last);
+            key
+        })),
+    }
+}
+
+/// Returns the bounds of all keys above one, up to `end`.
+fn behind(key: Option<&KeyBuffer>, end: &KeyBuffer) -> ScanBounds {
     let low = key.cloned().map_or(Bound::Unbounded, Bound::Excluded);
-    ScanBounds { low, high: Bound::Unbounded }
+    ScanBounds { low, high: Bound::Included(end.clone()) }
 }
 
 /// Looks up some of the next keys. Returns `false` after the last.

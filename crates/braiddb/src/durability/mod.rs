@@ -16,7 +16,9 @@ pub(crate) use checkpoint::{
     name as checkpoint_name,
 };
 #[cfg(all(test, not(loom)))]
-pub(crate) use checkpoint::{estimate as estimate_checkpoint, write_records_of_earlier_build};
+pub(crate) use checkpoint::{
+    estimate as estimate_checkpoint, rewrite_as_earlier_build, write_records_of_earlier_build,
+};
 pub(crate) use compact::CompactionResult;
 pub(crate) use recovered_pages::RecoveredPages;
 pub(crate) use replay::ReplayResult;
@@ -83,8 +85,10 @@ pub(crate) fn recover(
     }
     pages.finish_loading()?;
     if let Some(checkpoint) = checkpoint {
+        reader.check_before(checkpoint.lsn)?;
         reader.start_at(checkpoint.lsn);
-        engine.checkpoints.note(checkpoint.lsn, checkpoint.bytes, checkpoint.paged_bytes);
+        let CheckpointInfo { lsn, bytes, paged_bytes, data_bytes, .. } = checkpoint;
+        engine.checkpoints.note(lsn, bytes, paged_bytes, data_bytes);
     }
     let replayed = replay::replay(engine, &pages, catalog, reader, watch)?;
     if let Some(checkpoint) = checkpoint.filter(|checkpoint| replayed.end < checkpoint.end) {

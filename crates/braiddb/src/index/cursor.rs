@@ -74,6 +74,20 @@ impl IndexTree {
     }
 }
 
+impl IndexTree {
+    /// Returns a cursor over all keys up to the last one that exists now, so that a scan ends
+    /// although writers append keys.
+    pub(crate) async fn cursor_to_last_key(&self, operation: &OperationGuard) -> Cursor<'_> {
+        let mut from_end = self.cursor(Bound::Unbounded, Bound::Unbounded, true);
+        let (mut last, mut key) = (Vec::with_capacity(1), Bytes::new());
+        if !from_end.next_batch(operation, &mut last, 1).await {
+            return Cursor { next: None, ..from_end };
+        }
+        last[0].copy_key(&mut key);
+        self.cursor(Bound::Unbounded, Bound::Included(&key), false)
+    }
+}
+
 /// Reason why a visit to a leaf ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LeafVisitEnd {

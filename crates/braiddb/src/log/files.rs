@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use super::identity::{HEADER_FIELDS, read_header};
+use super::identity::{CHECKPOINT_VERSION, HEADER_FIELDS, read_header};
 use super::reader::{Block, LogWindow};
 use super::reserve::EXTRA_SEGMENTS;
 use super::segment::Segments;
@@ -390,9 +390,19 @@ impl LogFiles {
         self.0.remove_spare()
     }
 
-    /// Returns the first sector of a file of this database in its format version: the file's kind,
-    /// its position in the log, and numbers specific to the kind.
-    pub(crate) fn header_sector(
+    /// Returns the first sector of a checkpoint: its magic number, its LSN, and its own numbers.
+    pub(crate) fn checkpoint_sector(
+        &self,
+        magic: [u8; 8],
+        lsn: Lsn,
+        own: [u64; HEADER_FIELDS],
+    ) -> AlignedBuffer {
+        self.0.identity.sector_of(CHECKPOINT_VERSION, magic, lsn.0, own)
+    }
+
+    /// Returns the first sector of a checkpoint of an earlier build.
+    #[cfg(all(test, not(loom)))]
+    pub(crate) fn earlier_checkpoint_sector(
         &self,
         magic: [u8; 8],
         lsn: Lsn,
@@ -403,25 +413,23 @@ impl LogFiles {
 
     /// Returns the error for a log that ends at `end`, although it was durable up to `durable`.
     pub(crate) fn cut_short(&self, end: Lsn, durable: Lsn) -> LogError {
-        let reason = format!(
-            "no valid block is here, but the log was durable up to {durable} when the newest \
-             checkpoint was written"
-        );
-        LogError::corrupt(self.0.place(end), end, reason)
+        self.0.ends_early(end, durable)
     }
 
-    /// Reads and checks such a sector. Returns the numbers specific to the file's kind.
+    /// Reads and checks the first sector of a checkpoint. Returns its own numbers, and whether
+    /// several tables share its chunks.
     ///
     /// # Errors
     /// Errors of the operating system; `Corrupt`, `WrongVersion`.
-    pub(crate) fn read_header_sector(
+    pub(crate) fn read_checkpoint_sector(
         &self,
         file: &File,
         magic: [u8; 8],
         lsn: Lsn,
-    ) -> Result<[u64; HEADER_FIELDS], LogError> {
+    ) -> Result<([u64; HEADER_FIELDS], bool), LogError> {
         let header = read_header(file, magic)?;
         self.0.identity.check(&header, file, lsn)?;
-        Ok(header.own.map(|number| number.get()))
+        let shares_chunks = header.version.get() >= CHECKPOINT_VERSION;
+        Ok((header.own.map(|number| number.get()), shares_chunks))
     }
 }

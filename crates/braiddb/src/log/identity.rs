@@ -24,6 +24,8 @@ pub(super) const MOVED_VERSION: u32 = 3;
 /// The version in both once a checkpoint contains positions of pages. An older program would reuse
 /// these pages.
 pub(super) const LEAVES_VERSION: u32 = 4;
+/// The version in checkpoints whose chunks several tables share; independent of `braid.meta`.
+pub(super) const CHECKPOINT_VERSION: u32 = 5;
 /// The page size of databases that do not store one, in bytes.
 pub(crate) const DEFAULT_PAGE_BYTES: usize = 4096;
 /// The range of page sizes in bytes; the size must be a power of two.
@@ -273,7 +275,11 @@ fn parse_header(
     if crc32c::crc32c(sector) != header.checksum.get() {
         return Err(damaged(path, "the checksum of its header is wrong"));
     }
-    let newest = if magic == SEGMENT_MAGIC { FIRST_VERSION } else { LEAVES_VERSION };
+    let newest = match magic {
+        META_MAGIC => LEAVES_VERSION,
+        SEGMENT_MAGIC => FIRST_VERSION,
+        _ => CHECKPOINT_VERSION,
+    };
     let found = header.version.get();
     if !(FIRST_VERSION..=newest).contains(&found) {
         return Err(LogError::WrongVersion { path: path.to_owned(), found, expected: newest });

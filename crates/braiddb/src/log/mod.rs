@@ -9,6 +9,7 @@
 
 mod block;
 mod cold;
+mod continuity;
 #[cfg(not(loom))]
 #[cfg(feature = "experiment")]
 mod drive;

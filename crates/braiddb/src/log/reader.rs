@@ -9,8 +9,8 @@ use std::sync::Arc;
 use super::block::{BlockHeader, BlockKind, HEADER_BYTES};
 use super::record::{RecordView, split_record};
 use super::segment::Segments;
-use super::tail;
 use super::{LogError, Lsn};
+use super::{continuity, tail};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
 
 const READ_BYTES: usize = 1 << 20;
@@ -132,6 +132,15 @@ impl LogReader {
     /// Skips everything before `lsn`, where a block starts or the log ends.
     pub(crate) fn start_at(&mut self, lsn: Lsn) {
         self.position = lsn;
+    }
+
+    /// Checks that the log before `lsn` exists, up to which it was durable when a checkpoint was
+    /// written.
+    ///
+    /// # Errors
+    /// `Corrupt` if it ends earlier; errors of the device.
+    pub(crate) fn check_before(&self, lsn: Lsn) -> Result<(), LogError> {
+        continuity::check_before(&self.segments, lsn)
     }
 
     /// Reads again from one block up to, but not including, another one, and passes each block to

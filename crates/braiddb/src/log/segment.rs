@@ -419,6 +419,15 @@ impl Segments {
         (self.directory.path().join(name), HEADER_BYTES + lsn.0 % self.segment_bytes())
     }
 
+    /// Returns the error for a log that ends at `end`, although it was durable up to `durable`.
+    pub(super) fn ends_early(&self, end: Lsn, durable: Lsn) -> LogError {
+        let reason = format!(
+            "no valid block is here, but the log was durable up to {durable} when the newest \
+             checkpoint was written; restore this file, which may be an older copy"
+        );
+        LogError::corrupt(self.place(end), end, reason)
+    }
+
     /// Returns the file and the offset of an LSN, if its segment exists.
     pub(super) fn locate(&self, lsn: Lsn) -> Option<(Arc<File>, u64)> {
         let file = self.files.read().get(&self.index(lsn))?.file.clone();

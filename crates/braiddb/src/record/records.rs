@@ -185,6 +185,13 @@ impl Records {
         users == USABLE_BY_ALL || self.is_among(users, transaction, begin)
     }
 
+    /// Returns whether the transaction that creates the table may still be rolled back.
+    pub(crate) fn is_being_created(&self) -> bool {
+        // Acquire pairs with the Release in `open_to_all`.
+        let users = self.users.load(Ordering::Acquire);
+        !matches!(users, USABLE_BY_ALL | USABLE_BY_NONE | USABLE_BY_OLDER)
+    }
+
     /// Returns whether no new transaction may use the table: it was dropped, or its creation was
     /// rolled back.
     pub(crate) fn is_gone(&self) -> bool {

@@ -5,8 +5,8 @@
 //! may commit after the checkpoint's snapshot.
 //!
 //! A checkpoint lists all leaves of paged tables, and writes images of those that have changed. The
-//! next checkpoint is due when as much was logged as those took, or after the configured interval
-//! if that is larger.
+//! next checkpoint is due when as much was logged as those took, or as much as the database holds,
+//! up to the configured interval. So log and opening time are bounded by a multiple of the data.
 
 use std::sync::Arc;
 
@@ -15,11 +15,16 @@ use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, oneshot};
 
+/// Interval of small databases in bytes of log, unless less is configured.
+const MIN_INTERVAL_BYTES: u64 = 64 << 20;
+
 /// The state of a database's checkpoints.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
-    /// Checkpoint interval in bytes of log.
-    every: u64,
+    /// Configured maximum of the interval, in bytes of log.
+    max_interval: u64,
+    /// Current checkpoint interval in bytes of log.
+    interval: AtomicU64,
     /// The LSN at which the next checkpoint is due.
     due_at: AtomicU64,
     /// The LSN at which the last checkpoint began.
@@ -49,10 +54,12 @@ pub(super) struct PartsRegistration {
 pub(crate) struct RunningCheckpoint<'c>(&'c Checkpoints);
 
 impl Checkpoints {
-    pub(super) fn new(every: u64) -> Self {
+    pub(super) fn new(max_interval: u64) -> Self {
+        let interval = max_interval.min(MIN_INTERVAL_BYTES);
         Self {
-            every,
-            due_at: AtomicU64::new(every),
+            max_interval,
+            interval: AtomicU64::new(interval),
+            due_at: AtomicU64::new(interval),
             begun_at: AtomicU64::new(0),
             in_progress: AtomicBool::new(false),
             waiting: Mutex::default(),
@@ -64,9 +71,10 @@ impl Checkpoints {
         }
     }
 
-    /// Checkpoint interval in bytes of log.
-    pub(crate) fn every(&self) -> u64 {
-        self.every
+    /// Current checkpoint interval in bytes of log.
+    pub(crate) fn interval(&self) -> u64 {
+        // Relaxed: a hint.
+        self.interval.load(Ordering::Relaxed)
     }
 
     /// Registers, until the result is dropped, a transaction that is logged in parts. Must be
@@ -106,7 +114,7 @@ impl Checkpoints {
         if tail.0 < due_at || self.would_free_nothing() {
             return false;
         }
-        let next = tail.0.saturating_add(self.every);
+        let next = tail.0.saturating_add(self.interval());
         tail.0 >= due_at && self.due_at.compare_exchange(due_at, next, success, failure).is_ok()
     }
 
@@ -173,14 +181,15 @@ impl Checkpoints {
     }
 
     /// Notes a checkpoint at `lsn`, in a file of `bytes`. `paged_bytes` is what paged tables took,
-    /// images included.
-    pub(crate) fn note(&self, lsn: Lsn, bytes: u64, paged_bytes: u64) {
+    /// images included; `data_bytes` is the size of all records.
+    pub(crate) fn note(&self, lsn: Lsn, bytes: u64, paged_bytes: u64, data_bytes: u64) {
         // Relaxed: a statistic, and a hint to `take_due`.
         self.newest.store(lsn.0, Ordering::Relaxed);
         self.newest_bytes.store(bytes, Ordering::Relaxed);
         self.begun_at.store(lsn.0, Ordering::Relaxed);
-        let every = self.every.max(paged_bytes);
-        self.due_at.store(lsn.0.saturating_add(every), Ordering::Relaxed);
+        let interval = data_bytes.max(MIN_INTERVAL_BYTES).min(self.max_interval).max(paged_bytes);
+        self.interval.store(interval, Ordering::Relaxed);
+        self.due_at.store(lsn.0.saturating_add(interval), Ordering::Relaxed);
     }
 }
 

@@ -11,6 +11,7 @@ use super::scan::ScanBounds;
 use super::starvation_guard::YieldedToPriority;
 use super::worker::WorkerTransactions;
 use super::write::WriteIntent;
+use crate::log::Lsn;
 use crate::record::Records;
 use crate::sched::{self, WaitCause};
 use crate::sync::statistic::{AtomicU64, Ordering};
@@ -69,6 +70,10 @@ pub(crate) async fn clear_dropped(
 ) -> Result<(), OperationError> {
     let worker = WorkerTransactions::current();
     let _counted = worker.engine().removals.begin();
+    if !records.is_gone() {
+        // Entries of an index: all transactions that may use them have ended.
+        records.drop_at(Lsn::ZERO);
+    }
     if clear_records(&records).await?.is_none() {
         return Ok(());
     }

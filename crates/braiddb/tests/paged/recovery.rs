@@ -217,7 +217,7 @@ fn a_checkpoint_has_paged_tables_and_frees_the_log() {
         db.close().unwrap();
         for place in [directory.path(), copy.path(), directory.path()] {
             let header = std::fs::read(newest_checkpoint(place)).unwrap();
-            assert_eq!((header[8], version(place), checkpoints(place)), (4, 4, 1));
+            assert_eq!((header[8], version(place), checkpoints(place)), (5, 4, 1));
             let db = open(place);
             let recovery = db.stats().recovery;
             assert!(recovery.checkpoint.unwrap().lsn >= freed && recovery.log_bytes < 1 << 20);
@@ -269,7 +269,10 @@ fn damage_to_a_checkpoint_of_paged_tables_is_reported() {
         db.close().unwrap();
         let path = newest_checkpoint(directory.path());
         let whole = std::fs::read(&path).unwrap();
-        let chunk = 4096 + (256 << 10);
+        // The second section, after the catalog's, belongs to the paged table.
+        let (start, number) =
+            (4096, |at: usize| u32::from_le_bytes(*whole[at..].first_chunk().unwrap()) as usize);
+        let (used, section) = (number(start + 4), start + 16 + 12 + number(start + 20));
         let told = |bytes: Vec<u8>, expected: &str| {
             std::fs::write(&path, bytes).unwrap();
             let Err(Error::Corrupt(error)) = Database::open(directory.path(), options()) else {
@@ -278,31 +281,32 @@ fn damage_to_a_checkpoint_of_paged_tables_is_reported() {
             let LogError::Corrupt { path: named, reason, .. } = &*error else { panic!("{error}") };
             assert!(*named == path && reason.contains(expected), "{error}");
         };
-        // The second chunk, after the catalog's, belongs to the paged table. Its checksum is
-        // recomputed, so that only the contents can reveal the damage.
+        // The checksum is recomputed, so that only the contents can reveal the damage.
         let with = |offset: usize, value: &[u8]| {
             let mut bytes = whole.clone();
-            bytes[chunk + offset..][..value.len()].copy_from_slice(value);
-            bytes[chunk..chunk + 4].fill(0);
-            let sum = crc32c::crc32c(&bytes[chunk..chunk + (256 << 10)]);
-            bytes[chunk..chunk + 4].copy_from_slice(&sum.to_le_bytes());
+            bytes[section + offset..][..value.len()].copy_from_slice(value);
+            bytes[start..start + 4].fill(0);
+            let sum = crc32c::crc32c(&bytes[start..start + used.next_multiple_of(4096)]);
+            bytes[start..start + 4].copy_from_slice(&sum.to_le_bytes());
             bytes
         };
         let mut flipped = whole.clone();
-        flipped[chunk + 1000] ^= 1;
+        flipped[section + 50] ^= 1;
         told(flipped, "the checksum is wrong");
-        told(with(14, &[7]), "it is of no known kind");
-        told(with(14, &[0]), "");
-        told(with(16, &[0; 8]), "the place of a leaf makes no sense");
+        told(whole[..start].to_vec(), "it is cut short");
+        told(with(10, &[7]), "it is of no known kind");
+        told(with(10, &[0]), "");
+        told(with(4, &[0xff; 4]), "a section makes no sense");
+        told(with(12, &[0; 8]), "the place of a leaf makes no sense");
         told(
-            with(16, &whole[chunk + 40..][..8]),
+            with(12, &whole[section + 36..][..8]),
             "the place of a leaf is in no file, or another's",
         );
-        told(with(24, &[0; 8]), "the page of a leaf is another's");
-        told(with(24, &[0xff; 8]), "the page of a leaf is another's");
-        told(with(24, &whole[chunk + 48..][..8]), "the page of a leaf is another's");
-        told(with(36, &[1, 0]), "a leaf makes no sense");
-        told(with(38, &[1, 0]), "leaves are not in order");
+        told(with(20, &[0; 8]), "the page of a leaf is another's");
+        told(with(20, &[0xff; 8]), "the page of a leaf is another's");
+        told(with(20, &whole[section + 44..][..8]), "the page of a leaf is another's");
+        told(with(32, &[1, 0]), "a leaf makes no sense");
+        told(with(34, &[1, 0]), "leaves are not in order");
         // A header without the fields about pages.
         let mut without = whole.clone();
         without[80..96].fill(0);

@@ -10,7 +10,9 @@ use super::super::{Database, Error, Options, Table, TableOptions, Transaction, T
 use super::paged_disk::wait_until;
 use super::paged_large::{pieces, pieces_of, wait_for_pieces};
 use crate::common::{Watched, with_limit};
-use crate::durability::write_records_of_earlier_build;
+use crate::durability::{
+    estimate_checkpoint_file, rewrite_as_earlier_build, write_records_of_earlier_build,
+};
 use crate::io::{CrashCounts, SimulatedDisk};
 use crate::reclaim;
 use crate::sync::statistic::{AtomicBool, Ordering};
@@ -208,6 +210,86 @@ fn a_checkpoint_of_an_earlier_build_is_loaded() {
             put(&db, &table, &mut model, 20 + generation, vec![9; 3000]);
             db.close().unwrap();
         }
+    });
+}
+
+/// A checkpoint with a chunk for each table is loaded, too.
+#[test]
+fn a_checkpoint_with_separate_chunks_is_loaded() {
+    with_limit(LIMIT, |_| {
+        let disk = SimulatedDisk::new(1);
+        let (db, table) = open(&disk, 64);
+        let mut model = Model::new();
+        (0..300).for_each(|key| {
+            put(&db, &table, &mut model, key, vec![1; key as usize % 60 * 100]);
+        });
+        let resident = db.run_blocking(async move |tx| {
+            let resident: Records = tx.create_table("resident").await?;
+            for key in 0..300 {
+                tx.put(&resident, &key, &[7; 40][..]).await?;
+            }
+            Ok::<_, Error>(resident)
+        });
+        let resident = resident.unwrap();
+        let expected = contents(&db, &resident);
+        let checkpoint = block_on(db.checkpoint()).unwrap();
+        let files = db.shared.engine.log.files().unwrap();
+        put(&db, &table, &mut model, 5, vec![8; 50]);
+        rewrite_as_earlier_build(&files, crate::log::Lsn(checkpoint.lsn));
+        drop(files);
+        db.close().unwrap();
+        for generation in 0..2 {
+            let (db, table) = open(&disk, 64);
+            let resident = db.run_blocking(async move |tx| tx.open_table("resident").await);
+            assert!(contents(&db, &table) == model, "generation {generation}");
+            assert!(contents(&db, &resident.unwrap()) == expected, "generation {generation}");
+            wait_for_pieces(&db, expected_pieces(&model));
+            assert_eq!(db.check().unwrap().problems, [""; 0]);
+            block_on(db.checkpoint()).unwrap();
+            db.close().unwrap();
+        }
+    });
+}
+
+/// Small tables share the chunks of a checkpoint, and dropped tables take no room in it.
+#[test]
+fn a_small_table_takes_few_bytes_of_a_checkpoint() {
+    const TABLES: u64 = 200;
+    with_limit(LIMIT, |_| {
+        let disk = SimulatedDisk::new(1);
+        let (db, _) = open(&disk, 4096);
+        let create = |paged: bool| {
+            for number in 0..TABLES {
+                let created = db.run_blocking(async move |tx| {
+                    let options = TableOptions::default();
+                    let options = if paged { options.paged() } else { options };
+                    let name = format!("{paged} {number}");
+                    let table: Records = tx.create_table_with(&name, options).await?;
+                    tx.put(&table, &number, &[3; 100][..]).await
+                });
+                created.unwrap();
+            }
+        };
+        let written = || block_on(db.checkpoint()).unwrap().bytes;
+        let estimated = || estimate_checkpoint_file(&db.shared.engine);
+        let empty = written();
+        assert!(empty <= 2 * 4096, "{empty}");
+        create(true);
+        let paged = written();
+        assert!(paged - empty <= TABLES * 200, "{paged}");
+        assert!((paged..4 * paged).contains(&estimated()), "{paged}, {}", estimated());
+        create(false);
+        let both = written();
+        assert!(both - paged <= TABLES * 200, "{both}");
+        assert!((both..4 * both).contains(&estimated()), "{both}, {}", estimated());
+        for paged in [true, false] {
+            for number in 0..TABLES {
+                block_on(db.drop_table(&format!("{paged} {number}"))).unwrap();
+            }
+        }
+        let dropped = written();
+        assert!(dropped <= 2 * 4096, "{dropped}");
+        db.close().unwrap();
     });
 }
 

@@ -1,25 +1,26 @@
-//! Checkpoint chunks: entries of one table, with one checksum for the chunk. The entries are the
-//! addresses of records in the log or, for a paged table, the places of its leaves (`leaves`).
+//! Checkpoint chunks: sections with entries of one table each, and one checksum for the chunk. The
+//! entries are the addresses of records in the log or, for a paged table, the places of its leaves
+//! (`leaves`). Small tables share a chunk; a large table has sections in several chunks.
 //!
-//! Checkpoints of earlier builds contain the records of paged tables. If the value of the last
-//! record in such a chunk is large, the next chunk of the same table continues it.
+//! In checkpoints before version 5, all chunks have the same size and contain one section. They may
+//! contain the records of paged tables. If the value of the last record in such a chunk is large,
+//! the next chunk of the same table continues it.
 
 mod leaves;
 
 pub(super) use leaves::LEAF_BYTES;
 
-use crate::io::AlignedBuffer;
+use crate::io::{AlignedBuffer, SECTOR_BYTES};
 use crate::page::KeyBytes;
 use crate::rid::{Rid, TableId};
 use crate::types::{OnDisk, U16, U32, U64, on_disk};
 use crate::version::Address;
 
-/// Size of every chunk in bytes.
+/// Maximum size of a chunk in bytes, and the size of every chunk before version 5.
 pub(super) const CHUNK_BYTES: usize = 256 << 10;
 const HEADER_BYTES: usize = size_of::<ChunkHeader>();
-/// Bytes of a chunk for its entries.
-#[cfg(all(test, not(loom)))]
-const CONTENT_BYTES: usize = CHUNK_BYTES - HEADER_BYTES;
+/// Bytes of a section before its entries.
+pub(super) const SECTION_BYTES: usize = size_of::<SectionHeader>();
 /// Bytes of an entry before its key.
 pub(super) const ENTRY_BYTES: usize = size_of::<EntryHeader>();
 /// Minimum length of values that may be continued in the next chunk; values stored on a page are
@@ -30,17 +31,39 @@ pub(super) const RECORD_BYTES: usize = size_of::<ChunkRecordHeader>();
 
 on_disk! {
     struct ChunkHeader {
-        /// CRC-32C of the chunk, with this field as zero.
+        /// CRC-32C of the chunk's sectors, with this field as zero.
+        checksum: U32,
+        /// Bytes in use, this header included. The rest of the last sector is zero.
+        bytes: U32,
+        /// Number of the chunk in the file, from 0.
+        number: U32,
+        zero: U32,
+    }
+}
+
+on_disk! {
+    /// Start of a section; its entries follow.
+    struct SectionHeader {
+        table: U32,
+        /// Bytes of the entries.
+        bytes: U32,
+        entries: U16,
+        kind: U16,
+    }
+}
+
+on_disk! {
+    /// Start of a chunk before version 5; the entries of its only section follow.
+    struct EarlierChunkHeader {
         checksum: U32,
         table: U32,
-        /// Number of the chunk in the file, from 0.
         number: U32,
         entries: U16,
         kind: U16,
     }
 }
 
-/// Kind of a chunk's entries.
+/// Kind of a section's entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChunkKind {
     /// Keys, with the ids and addresses of their records.
@@ -85,29 +108,58 @@ on_disk! {
     }
 }
 
-const _: () = assert!(HEADER_BYTES == 16 && ENTRY_BYTES == 16 && RECORD_BYTES == 8);
+const _: () = assert!(HEADER_BYTES == 16 && SECTION_BYTES == 12);
+const _: () = assert!(ENTRY_BYTES == 16 && RECORD_BYTES == 8);
+const _: () = assert!(size_of::<EarlierChunkHeader>() == HEADER_BYTES);
 const _: () = assert!((CHUNK_BYTES - HEADER_BYTES) / RECORD_BYTES <= u16::MAX as usize);
 
 /// A chunk being filled.
 #[derive(Debug)]
 pub(super) struct ChunkWriter {
-    buffer: AlignedBuffer,
+    bytes: Vec<u8>,
     table: TableId,
     kind: ChunkKind,
+    /// Position of the header of the last section; `None` until the section has an entry.
+    section: Option<usize>,
     entries: u16,
-    used: usize,
     /// The lowest key of the last leaf.
     last: KeyBytes,
 }
 
 impl ChunkWriter {
-    pub(super) fn new(table: TableId, kind: ChunkKind) -> Self {
-        let buffer = AlignedBuffer::zeroed(CHUNK_BYTES);
-        Self { buffer, table, kind, entries: 0, used: HEADER_BYTES, last: KeyBytes::new() }
+    pub(super) fn new() -> Self {
+        let (table, kind) = (TableId(0), ChunkKind::Addresses);
+        let bytes = vec![0; HEADER_BYTES];
+        Self { bytes, table, kind, section: None, entries: 0, last: KeyBytes::new() }
+    }
+
+    /// Returns the number of bytes in use.
+    pub(super) fn used(&self) -> usize {
+        self.bytes.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.used == HEADER_BYTES
+        self.used() == HEADER_BYTES
+    }
+
+    /// Begins a section, which takes no room until it has an entry.
+    pub(super) fn begin_section(&mut self, table: TableId, kind: ChunkKind) {
+        self.end_section();
+        (self.table, self.kind) = (table, kind);
+    }
+
+    fn end_section(&mut self) {
+        self.last.clear();
+        let (entries, Some(at)) = (std::mem::take(&mut self.entries), self.section.take()) else {
+            return;
+        };
+        let header = SectionHeader {
+            table: self.table.0.into(),
+            bytes: ((self.used() - at - SECTION_BYTES) as u32).into(),
+            entries: entries.into(),
+            kind: (self.kind as u16).into(),
+        };
+        self.bytes[at..][..SECTION_BYTES].copy_from_slice(header.as_bytes());
     }
 
     /// Adds an entry. Returns `false` if it does not fit.
@@ -119,43 +171,140 @@ impl ChunkWriter {
             rid_high: ((rid.number() >> 32) as u16).into(),
             key_bytes: u16::try_from(key.len()).expect("keys are short").into(),
         };
-        self.push_parts([header.as_bytes(), key, &[]])
+        self.push_parts([header.as_bytes(), key])
     }
 
     /// Adds the parts of an entry. Returns `false` if they do not fit.
-    fn push_parts(&mut self, parts: [&[u8]; 3]) -> bool {
-        if self.used + parts.iter().map(|part| part.len()).sum::<usize>() > CHUNK_BYTES {
+    fn push_parts(&mut self, parts: [&[u8]; 2]) -> bool {
+        let header = if self.section.is_none() { SECTION_BYTES } else { 0 };
+        let bytes = header + parts.iter().map(|part| part.len()).sum::<usize>();
+        if self.used() + bytes > CHUNK_BYTES {
             return false;
         }
-        for part in parts {
-            self.buffer[self.used..][..part.len()].copy_from_slice(part);
-            self.used += part.len();
+        if self.section.is_none() {
+            self.section = Some(self.used());
+            self.bytes.resize(self.used() + SECTION_BYTES, 0);
         }
+        parts.into_iter().for_each(|part| self.bytes.extend_from_slice(part));
         self.entries += 1;
         true
     }
 
-    /// Returns the chunk's bytes, as the `number`-th chunk of its file.
-    pub(super) fn finish(mut self, number: u32) -> AlignedBuffer {
+    /// Returns the chunk's bytes, as the `number`-th chunk of its file, and continues the section
+    /// in an empty chunk.
+    pub(super) fn finish(&mut self, number: u32) -> AlignedBuffer {
+        self.end_section();
         let mut header = ChunkHeader {
             checksum: 0.into(),
-            table: self.table.0.into(),
+            bytes: (self.used() as u32).into(),
             number: number.into(),
-            entries: self.entries.into(),
-            kind: (self.kind as u16).into(),
+            zero: 0.into(),
         };
-        self.buffer[..HEADER_BYTES].copy_from_slice(header.as_bytes());
-        header.checksum = crc32c::crc32c(&self.buffer).into();
-        self.buffer[..HEADER_BYTES].copy_from_slice(header.as_bytes());
-        self.buffer
+        let mut buffer = AlignedBuffer::zeroed(self.used());
+        buffer[..self.used()].copy_from_slice(&self.bytes);
+        buffer[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        header.checksum = crc32c::crc32c(&buffer).into();
+        buffer[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        self.clear();
+        buffer
+    }
+
+    /// Removes all sections.
+    pub(super) fn clear(&mut self) {
+        self.end_section();
+        self.bytes.truncate(HEADER_BYTES);
     }
 }
 
-/// A chunk that was read and verified.
-#[derive(Debug)]
-pub(super) struct ChunkReader<'c> {
+/// Position of a section in a chunk that was read and verified.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ChunkSection {
     pub(super) table: TableId,
     pub(super) kind: ChunkKind,
+    entries: u16,
+    start: usize,
+    end: usize,
+}
+
+/// Verifies the chunk at the start of `bytes`, which is the `number`-th of a file. Returns the bytes
+/// that it uses, and its first section. The error describes the damage.
+pub(super) fn first_section(
+    bytes: &[u8],
+    number: u32,
+) -> Result<(usize, ChunkSection), &'static str> {
+    let (header, _) = ChunkHeader::ref_from_prefix(bytes).ok_or(CUT_SHORT)?;
+    let used = header.bytes.get() as usize;
+    if !(HEADER_BYTES..=CHUNK_BYTES).contains(&used) {
+        return Err("its length makes no sense");
+    }
+    let sectors = bytes.get(..used.next_multiple_of(SECTOR_BYTES)).ok_or(CUT_SHORT)?;
+    verify(sectors, header.checksum.get(), (header.number.get(), number))?;
+    let first = section_at(&bytes[..used], HEADER_BYTES)?.ok_or("it has no section")?;
+    Ok((used, first))
+}
+
+/// Verifies the `number`-th chunk of a file before version 5, and returns its only section.
+pub(super) fn only_section(
+    bytes: &[u8],
+    number: u32,
+) -> Result<(usize, ChunkSection), &'static str> {
+    let bytes = bytes.get(..CHUNK_BYTES).ok_or(CUT_SHORT)?;
+    let (header, _) = EarlierChunkHeader::ref_from_prefix(bytes).ok_or(CUT_SHORT)?;
+    verify(bytes, header.checksum.get(), (header.number.get(), number))?;
+    let kind = ChunkKind::from_number(header.kind.get()).ok_or(UNKNOWN_KIND)?;
+    let (table, entries) = (TableId(header.table.get()), header.entries.get());
+    let (start, end) = (HEADER_BYTES, CHUNK_BYTES);
+    Ok((CHUNK_BYTES, ChunkSection { table, kind, entries, start, end }))
+}
+
+fn verify(bytes: &[u8], checksum: u32, numbers: (u32, u32)) -> Result<(), &'static str> {
+    if crc32c::crc32c_append(crc32c::crc32c(&[0; 4]), &bytes[4..]) != checksum {
+        return Err("the checksum is wrong");
+    }
+    if numbers.0 == numbers.1 { Ok(()) } else { Err("it is another chunk") }
+}
+
+/// Returns the section at this position of a verified chunk; `None` at its end.
+fn section_at(bytes: &[u8], at: usize) -> Result<Option<ChunkSection>, &'static str> {
+    if at == bytes.len() {
+        return Ok(None);
+    }
+    let header = SectionHeader::ref_from_prefix(&bytes[at..]);
+    let (header, rest) = header.ok_or("a section makes no sense")?;
+    let kind = ChunkKind::from_number(header.kind.get()).ok_or(UNKNOWN_KIND)?;
+    let (start, length) = (at + SECTION_BYTES, header.bytes.get() as usize);
+    if length > rest.len() {
+        return Err("a section makes no sense");
+    }
+    let (table, entries) = (TableId(header.table.get()), header.entries.get());
+    Ok(Some(ChunkSection { table, kind, entries, start, end: start + length }))
+}
+
+const CUT_SHORT: &str = "it is cut short";
+const UNKNOWN_KIND: &str = "it is of no known kind";
+
+impl ChunkSection {
+    /// Returns the next section of the chunk; `None` after the last.
+    pub(super) fn next(&self, bytes: &[u8]) -> Result<Option<Self>, &'static str> {
+        section_at(bytes, self.end)
+    }
+
+    /// Returns a reader of the section's entries.
+    pub(super) fn reader<'c>(&self, bytes: &'c [u8]) -> ChunkReader<'c> {
+        let (kind, left, rest) = (self.kind, self.entries, &bytes[self.start..self.end]);
+        ChunkReader { kind, left, rest, last: KeyBytes::new() }
+    }
+
+    /// Returns the number of bytes of the entries.
+    pub(super) fn bytes(&self) -> usize {
+        self.end - self.start
+    }
+}
+
+/// Reader of a section's entries.
+#[derive(Debug)]
+pub(super) struct ChunkReader<'c> {
+    kind: ChunkKind,
     left: u16,
     rest: &'c [u8],
     /// The lowest key of the last leaf.
@@ -181,22 +330,6 @@ pub(super) struct ChunkRecord<'c> {
 }
 
 impl<'c> ChunkReader<'c> {
-    /// Verifies and opens the `number`-th chunk of a file. The error describes the damage.
-    pub(super) fn new(bytes: &'c [u8], number: u32) -> Result<Self, &'static str> {
-        let (header, _) = ChunkHeader::ref_from_prefix(bytes).ok_or("it is cut short")?;
-        let sum = crc32c::crc32c_append(crc32c::crc32c(&[0; 4]), &bytes[4..]);
-        if sum != header.checksum.get() {
-            return Err("the checksum is wrong");
-        }
-        if header.number.get() != number {
-            return Err("it is another chunk");
-        }
-        let table = TableId(header.table.get());
-        let kind = ChunkKind::from_number(header.kind.get()).ok_or("it is of no known kind")?;
-        let (left, rest) = (header.entries.get(), &bytes[HEADER_BYTES..]);
-        Ok(Self { table, kind, left, rest, last: KeyBytes::new() })
-    }
-
     /// Returns whether all entries were read.
     pub(super) fn is_over(&self) -> bool {
         self.left == 0
@@ -246,38 +379,48 @@ impl<'c> ChunkReader<'c> {
     }
 }
 
+/// A chunk in the format before version 5, being filled.
 #[cfg(all(test, not(loom)))]
-impl ChunkWriter {
-    /// Adds a record of a paged table. Returns the number of bytes of the value that fit, which are
-    /// all unless the value is large; `None` if the record does not fit. The next chunks have the
-    /// rest of the value ([`Self::push_rest`]).
-    pub(in crate::durability::checkpoint) fn push_record(
-        &mut self,
-        key: &[u8],
-        value: &[u8],
-    ) -> Option<usize> {
-        assert_eq!(self.kind, ChunkKind::Records);
-        let header = ChunkRecordHeader {
-            value_bytes: u32::try_from(value.len()).expect("values are bounded").into(),
-            key_bytes: u16::try_from(key.len()).expect("keys are short").into(),
-            zero: 0.into(),
-        };
-        let room = CHUNK_BYTES - self.used;
-        let part = match room.checked_sub(RECORD_BYTES + key.len())? {
-            room if value.len() > MAX_UNSPLIT_VALUE_BYTES => &value[..room.min(value.len())],
-            _ => value,
-        };
-        self.push_parts([header.as_bytes(), key, part]).then_some(part.len())
+#[derive(Debug)]
+pub(super) struct EarlierChunk {
+    table: TableId,
+    kind: ChunkKind,
+    pub(super) entries: u16,
+    pub(super) contents: Vec<u8>,
+}
+
+#[cfg(all(test, not(loom)))]
+impl EarlierChunk {
+    pub(super) fn new(table: TableId, kind: ChunkKind) -> Self {
+        Self { table, kind, entries: 0, contents: Vec::new() }
     }
 
-    /// Adds the continuation of a value, before the first record. Returns the number of bytes that
-    /// fit.
-    pub(in crate::durability::checkpoint) fn push_rest(&mut self, rest: &[u8]) -> usize {
-        assert!(self.kind == ChunkKind::Records && self.is_empty());
-        let part = &rest[..rest.len().min(CONTENT_BYTES)];
-        self.buffer[self.used..][..part.len()].copy_from_slice(part);
-        self.used += part.len();
-        part.len()
+    /// Copies a section of a chunk.
+    pub(super) fn of_section(section: &ChunkSection, bytes: &[u8]) -> Self {
+        let ChunkSection { table, kind, entries, .. } = *section;
+        Self { table, kind, entries, contents: bytes[section.start..section.end].to_vec() }
+    }
+
+    /// Returns the number of bytes that fit.
+    pub(super) fn room(&self) -> usize {
+        CHUNK_BYTES - HEADER_BYTES - self.contents.len()
+    }
+
+    /// Returns the chunk's bytes, as the `number`-th chunk of its file.
+    pub(super) fn finish(self, number: u32) -> AlignedBuffer {
+        let mut buffer = AlignedBuffer::zeroed(CHUNK_BYTES);
+        let header = EarlierChunkHeader {
+            checksum: 0.into(),
+            table: self.table.0.into(),
+            number: number.into(),
+            entries: self.entries.into(),
+            kind: (self.kind as u16).into(),
+        };
+        buffer[..HEADER_BYTES].copy_from_slice(header.as_bytes());
+        buffer[HEADER_BYTES..][..self.contents.len()].copy_from_slice(&self.contents);
+        let checksum = crc32c::crc32c(&buffer);
+        buffer[..4].copy_from_slice(&checksum.to_le_bytes());
+        buffer
     }
 }
 
@@ -288,107 +431,62 @@ mod tests {
 
     #[test]
     fn written_data_is_read_back() {
-        let mut writer = ChunkWriter::new(TableId(7), ChunkKind::Addresses);
+        let mut writer = ChunkWriter::new();
         let address = |n: u64| Address::new(Lsn(4096 + n * 8), 100);
         let key = |n: u64| vec![n as u8; n as usize % 2000];
-        let mut count = 0;
+        writer.begin_section(TableId(6), ChunkKind::Addresses);
+        writer.begin_section(TableId(7), ChunkKind::Addresses);
+        assert!(writer.is_empty(), "a section without entries takes no room");
+        let (small, mut count) = (3, 0);
         while writer.push(&key(count), Rid::new(count << 30), address(count)) {
             count += 1;
+            if count == small {
+                writer.begin_section(TableId(8), ChunkKind::Addresses);
+            }
         }
-        let bytes = writer.finish(3);
-        assert!(ChunkReader::new(&bytes, 2).is_err());
-        let mut damaged = bytes.to_vec();
+        let chunk = writer.finish(3);
+        assert!(writer.is_empty());
+        assert_eq!(first_section(&chunk, 2).unwrap_err(), "it is another chunk");
+        assert_eq!(first_section(&chunk[..70_000], 3).unwrap_err(), CUT_SHORT);
+        let mut damaged = chunk.to_vec();
         damaged[70_000] ^= 4;
-        assert_eq!(ChunkReader::new(&damaged, 3).unwrap_err(), "the checksum is wrong");
-        let mut reader = ChunkReader::new(&bytes, 3).unwrap();
-        for number in 0..count {
-            let entry = reader.next().unwrap().unwrap();
-            assert_eq!((entry.key, entry.rid), (&key(number)[..], Rid::new(number << 30)));
-            assert_eq!(entry.address, address(number));
+        assert_eq!(first_section(&damaged, 3).unwrap_err(), "the checksum is wrong");
+        let (used, mut section) = first_section(&chunk, 3).unwrap();
+        let (bytes, mut read) = (&chunk[..used], 0);
+        for (table, until) in [(7, small), (8, count)] {
+            assert_eq!(section.table, TableId(table));
+            let mut reader = section.reader(bytes);
+            for number in read..until {
+                let entry = reader.next().unwrap().unwrap();
+                assert_eq!((entry.key, entry.rid), (&key(number)[..], Rid::new(number << 30)));
+                assert_eq!(entry.address, address(number));
+            }
+            assert!(reader.next().is_none());
+            read = until;
+            match section.next(bytes).unwrap() {
+                Some(next) => section = next,
+                None => assert_eq!(read, count),
+            }
         }
-        assert!(reader.next().is_none());
     }
 
+    /// Bytes from the format documentation.
     #[test]
-    fn records_of_paged_tables_are_read_as_they_were_written() {
-        let mut writer = ChunkWriter::new(TableId(9), ChunkKind::Records);
-        let bytes = |n: usize, most: usize| vec![n as u8; n % most];
-        let mut count = 0;
-        while writer.push_record(&bytes(count, 7), &bytes(count, 1025)).is_some() {
-            count += 1;
-        }
-        let mut chunk = writer.finish(0);
-        let mut reader = ChunkReader::new(&chunk, 0).unwrap();
-        assert_eq!((reader.table, reader.kind), (TableId(9), ChunkKind::Records));
-        for number in 0..count {
-            let ChunkRecord { key, value, rest } = reader.next_record().unwrap().unwrap();
-            assert_eq!((key, value), (&bytes(number, 7)[..], &bytes(number, 1025)[..]));
-            assert_eq!(rest, 0);
-        }
-        assert!(reader.next_record().is_none() && count > 400);
-        // Bytes from the format documentation: table, number, entries, kind; the lengths of two
-        // records, and the key and value of the second one.
-        assert_eq!(chunk[4..12], [9, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(chunk[12..16], [count as u8, (count >> 8) as u8, 1, 0]);
-        assert_eq!(chunk[16..34], [0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 1]);
+    fn a_chunk_has_the_documented_bytes() {
+        let mut writer = ChunkWriter::new();
+        writer.begin_section(TableId(9), ChunkKind::Addresses);
+        assert!(writer.push(b"key", Rid::new(5), Address::new(Lsn(4096), 100)));
+        let chunk = writer.finish(2);
+        assert_eq!(chunk.len(), SECTOR_BYTES);
+        assert_eq!(chunk[4..16], [47, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(chunk[16..28], [9, 0, 0, 0, 19, 0, 0, 0, 1, 0, 0, 0]);
+        assert_eq!(chunk[36..47], [5, 0, 0, 0, 0, 0, 3, 0, b'k', b'e', b'y']);
         // An unknown kind.
-        chunk[14] = 5;
+        let mut chunk = chunk.to_vec();
+        chunk[26] = 5;
         chunk[..4].fill(0);
         let sum = crc32c::crc32c(&chunk);
         chunk[..4].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(ChunkReader::new(&chunk, 0).unwrap_err(), "it is of no known kind");
-    }
-
-    #[test]
-    fn a_large_value_goes_on_in_the_next_chunks() {
-        let value: Vec<u8> = (0..3 * CHUNK_BYTES).map(|byte| (byte % 251) as u8).collect();
-        let new = || ChunkWriter::new(TableId(1), ChunkKind::Records);
-        for before in
-            [0, 100, CONTENT_BYTES - 8, CONTENT_BYTES - 2 * 8 - 3, CONTENT_BYTES - 2 * 8 - 4]
-        {
-            let small = vec![7; before.saturating_sub(RECORD_BYTES)];
-            let (mut chunks, mut chunk) = (Vec::new(), new());
-            let mut pushed = None;
-            if before > 0 {
-                // Large enough to be continued in the next chunk if it did not fit.
-                assert_eq!(chunk.push_record(b"", &small), Some(small.len()));
-                pushed = chunk.push_record(b"key", &value);
-                assert_eq!(pushed.is_none(), CONTENT_BYTES - before < RECORD_BYTES + 3);
-            }
-            let mut passed = match pushed {
-                Some(passed) => passed,
-                None if before == 0 => chunk.push_record(b"key", &value).unwrap(),
-                None => {
-                    chunks.push(std::mem::replace(&mut chunk, new()).finish(0));
-                    chunk.push_record(b"key", &value).unwrap()
-                }
-            };
-            while passed < value.len() {
-                let number = chunks.len() as u32;
-                chunks.push(std::mem::replace(&mut chunk, new()).finish(number));
-                passed += chunk.push_rest(&value[passed..]);
-            }
-            assert_eq!(chunk.push_record(b"last", b"one"), Some(3));
-            let number = chunks.len() as u32;
-            chunks.push(chunk.finish(number));
-            let (mut read, mut rest, mut keys) = (Vec::new(), 0, Vec::new());
-            for (number, chunk) in chunks.iter().enumerate() {
-                let mut reader = ChunkReader::new(chunk, number as u32).unwrap();
-                let more = reader.take_rest(rest);
-                read.extend_from_slice(more);
-                rest -= more.len();
-                while let Some(record) = reader.next_record() {
-                    let record = record.unwrap();
-                    assert_eq!(rest, 0);
-                    keys.push(record.key);
-                    if record.key == b"key" {
-                        read.extend_from_slice(record.value);
-                        rest = record.rest;
-                    }
-                }
-            }
-            assert!(read == value && rest == 0);
-            assert_eq!(keys[keys.len() - 2..], [&b"key"[..], b"last"]);
-        }
+        assert_eq!(first_section(&chunk, 2).unwrap_err(), UNKNOWN_KIND);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkWriter, LEAF_BYTES};
+use super::chunk::{ChunkKind, LEAF_BYTES, SECTION_BYTES};
 use super::write::{CheckpointOutput, sync_directory};
 use crate::log::{LogError, LogFiles};
 use crate::page::{LeafWalk, Listing, PagedTable};
@@ -25,23 +25,21 @@ pub(super) fn begin_listing(
     Ok(Some(Listing::begin(pages.clone())?))
 }
 
-/// Returns the approximate bytes of the chunks that list the leaves of a table.
+/// Returns the approximate bytes of the sections that list the leaves of a table.
 pub(super) fn bytes_of_leaves(pages: &PagedTable) -> u64 {
-    let bytes = |leaves: u64, key: u64| {
-        (leaves * (LEAF_BYTES as u64 + key)).next_multiple_of(CHUNK_BYTES as u64)
-    };
+    let bytes = |leaves: u64, key: u64| SECTION_BYTES as u64 + leaves * (LEAF_BYTES as u64 + key);
     // On average, keys are not longer than records.
     let stored = pages.stored();
     let average = stored.bytes / stored.records.max(1);
     let key = average.min(pages.max_key_bytes() as u64);
-    let pieces = pages.large().map_or(0, |large| bytes(large.leaves(), 12) + CHUNK_BYTES as u64);
+    let pieces = pages.large().map_or(0, |large| bytes(large.leaves(), 12) + bytes(1, 0));
     bytes(pages.leaves(), key) + pieces
 }
 
 impl CheckpointOutput {
-    /// Lists the leaves of a paged table, unless its creation was rolled back by then. A table
-    /// whose creating transaction is still active is listed, because that transaction may have
-    /// drawn an LSN before the checkpoint's.
+    /// Lists the leaves of a paged table, unless it was dropped or its creation is rolled back by
+    /// then. A table whose creating transaction is still active is listed, because that transaction
+    /// may have drawn an LSN before the checkpoint's.
     pub(super) async fn list_paged_table_if_created(
         &mut self,
         worker: &Rc<WorkerTransactions>,
@@ -49,17 +47,28 @@ impl CheckpointOutput {
         pages: &PagedTable,
         listing: &mut Listing,
     ) -> Result<(), OperationError> {
-        let before = (self.chunks, self.records, self.paged_bytes);
+        if table.is_gone() {
+            // The commit of the drop is durable before the checkpoint is published.
+            return Ok(());
+        }
+        let is_being_created = table.is_being_created();
+        if is_being_created {
+            // Its sections are in separate chunks, which can be removed again.
+            self.write_chunk().await?;
+        }
+        let before = self.written;
+        let start = self.bytes();
         let listed = self.list_paged_table(worker, table.id, pages, listing).await;
         if listed.is_err() {
             // Stops recording unowned values.
             pages.large().map(|large| large.end_listing());
         }
         listed?;
-        if table.creation_was_aborted() {
-            // The next table's chunks overwrite the chunks of this one; chunks after the last are
-            // not read.
-            (self.chunks, self.records, self.paged_bytes) = before;
+        self.written.paged_bytes += self.bytes() - start;
+        if is_being_created && table.creation_was_aborted() {
+            // The next chunks overwrite those of this table; chunks after the last are not read.
+            self.chunk.clear();
+            self.written = before;
         }
         Ok(())
     }
@@ -87,9 +96,8 @@ impl CheckpointOutput {
         // number.
         if let Some(large) = pages.large() {
             let (next, listed) = large.end_listing();
-            let new_chunk = || ChunkWriter::new(table, ChunkKind::Unowned);
-            let mut chunk = new_chunk();
-            chunk.push_next_value(next);
+            self.chunk.begin_section(table, ChunkKind::Unowned);
+            self.push(|chunk| chunk.push_next_value(next)).await?;
             let (end, since) = listed.unwrap_or_default();
             // No pieces of later values are listed.
             unowned.retain(|large| large.number() < end);
@@ -97,12 +105,8 @@ impl CheckpointOutput {
             unowned.sort_unstable();
             unowned.dedup();
             for large in unowned {
-                if !chunk.push_unowned(large) {
-                    self.write_leaf_chunk(std::mem::replace(&mut chunk, new_chunk())).await?;
-                    assert!(chunk.push_unowned(large), "a chunk has room for one");
-                }
+                self.push(|chunk| chunk.push_unowned(large)).await?;
             }
-            self.write_leaf_chunk(chunk).await?;
         }
         Ok(())
     }
@@ -115,29 +119,22 @@ impl CheckpointOutput {
         walk: &mut LeafWalk<'_>,
         listing: &mut Listing,
     ) -> Result<(), OperationError> {
-        let new_chunk = || ChunkWriter::new(table, kind);
-        let (mut chunk, mut leaves, mut more) = (new_chunk(), Vec::new(), true);
+        self.chunk.begin_section(table, kind);
+        let (mut leaves, mut more) = (Vec::new(), true);
         while more {
             let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
             more = walk.list_some(listing, transaction.view(), &mut leaves).await?;
             transaction.end_uncounted();
             for leaf in leaves.drain(..) {
-                if !chunk.push_leaf(&leaf) {
-                    self.write_leaf_chunk(std::mem::replace(&mut chunk, new_chunk())).await?;
-                    assert!(chunk.push_leaf(&leaf), "a chunk has room for one");
-                }
+                self.push(|chunk| chunk.push_leaf(&leaf)).await?;
+                self.written.data_bytes += u64::from(leaf.stored.bytes);
                 if kind == ChunkKind::Leaves {
-                    self.records += u64::from(leaf.stored.records);
+                    self.written.records += u64::from(leaf.stored.records);
                 }
             }
             sched::yield_now(WaitCause::Memory).await;
         }
-        self.write_leaf_chunk(chunk).await
-    }
-
-    async fn write_leaf_chunk(&mut self, chunk: ChunkWriter) -> Result<(), OperationError> {
-        self.paged_bytes += CHUNK_BYTES as u64;
-        self.write_chunk(chunk).await
+        Ok(())
     }
 
     /// Makes the listed images durable.
@@ -146,7 +143,7 @@ impl CheckpointOutput {
         files: &LogFiles,
         listing: &mut Listing,
     ) -> Result<(), OperationError> {
-        self.paged_bytes += listing.images() * listing.page_bytes() as u64;
+        self.written.paged_bytes += listing.images() * listing.page_bytes() as u64;
         let zones = listing.files_to_sync();
         for zone in &zones {
             if let Err(error) = sched::sync(zone.clone()).await {

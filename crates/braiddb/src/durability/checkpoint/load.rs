@@ -2,7 +2,7 @@
 //! checkpoints of earlier builds, records of paged tables are written to pages by key.
 
 use super::chunk::{ChunkKind, ChunkReader, ChunkRecord, RECORD_BYTES};
-use super::read::{CUT_SHORT, CheckpointReader, WRONG_COUNT, offset};
+use super::read::{CUT_SHORT, CheckpointReader, WRONG_COUNT};
 use super::{CheckpointInfo, parse_name};
 use crate::durability::recovered_pages::RecoveringPages;
 use crate::durability::{RecoveryError, RecoveryObserver, RecoveryStep};
@@ -53,11 +53,13 @@ fn load(
     watch: RecoveryObserver<'_>,
 ) -> Result<CheckpointInfo, RecoveryError> {
     let reader = CheckpointReader::open(files, lsn)?;
-    let (records, chunks, end) = (reader.records, reader.chunks, reader.end);
+    let (records, end) = (reader.records, reader.end);
     if let Some(next) = reader.next_table_id {
         engine.raise_table_id(TableId(next - 1));
     }
-    let mut input = CheckpointInput { engine, files, pages, reader, loaded: 0, paged_bytes: 0 };
+    let (loaded, paged_bytes, data_bytes) = (0, 0, 0);
+    let mut input =
+        CheckpointInput { engine, files, pages, reader, loaded, paged_bytes, data_bytes };
     input.begin_leaves()?;
     let mut last_segment = None;
     while let Some((table, kind)) = input.reader.next_table()? {
@@ -79,8 +81,9 @@ fn load(
     if input.loaded != records {
         return Err(input.reader.damaged_as_a_whole(WRONG_COUNT).into());
     }
-    let paged_bytes = input.paged_bytes;
-    Ok(CheckpointInfo { lsn, end, records, bytes: offset(chunks), paged_bytes })
+    let CheckpointInput { paged_bytes, data_bytes, .. } = input;
+    let bytes = input.reader.file_bytes();
+    Ok(CheckpointInfo { lsn, end, records, bytes, paged_bytes, data_bytes })
 }
 
 /// Error message for a checkpoint with paged tables in a database without them.
@@ -95,19 +98,28 @@ pub(super) struct CheckpointInput<'i> {
     pub(super) reader: CheckpointReader,
     loaded: u64,
     pub(super) paged_bytes: u64,
+    pub(super) data_bytes: u64,
 }
 
 impl CheckpointInput<'_> {
-    /// Moves past a chunk with `entries` entries.
-    pub(super) fn pass(&mut self, entries: u64, watch: RecoveryObserver<'_>) {
-        self.reader.pass();
+    /// Moves past a section with `entries` entries. Returns the section's bytes.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub(super) fn pass(
+        &mut self,
+        entries: u64,
+        watch: RecoveryObserver<'_>,
+    ) -> Result<u64, RecoveryError> {
+        let bytes = self.reader.pass()?;
         self.loaded += entries;
         self.engine.share_with_recovered_pages();
         let records = self.reader.records;
         watch(RecoveryStep::Checkpoint { loaded: self.loaded, records });
+        Ok(bytes as u64)
     }
 
-    /// Loads the chunks of a table, starting with the next one.
+    /// Loads the sections of a table, starting with the next one.
     fn load_table(
         &mut self,
         table: TableId,
@@ -117,13 +129,20 @@ impl CheckpointInput<'_> {
         let records = self.engine.table(table);
         let mut index = records.index.appender();
         while self.reader.next_table()? == Some((table, ChunkKind::Addresses)) {
-            let mut chunk = self.reader.chunk()?;
-            let loaded = load_chunk(self.files, last_segment, &records, &mut index, &mut chunk);
+            let mut chunk = self.reader.entries();
+            let loaded = load_chunk(
+                self.files,
+                last_segment,
+                &records,
+                &mut index,
+                &mut chunk,
+                &mut self.data_bytes,
+            );
             let loaded = loaded.map_err(|error| match error {
                 ChunkError::Damaged(why) => self.reader.damaged(why).into(),
                 ChunkError::Table(full) => RecoveryError::Table(full),
             })?;
-            self.pass(loaded, watch);
+            self.pass(loaded, watch)?;
         }
         Ok(())
     }
@@ -142,7 +161,7 @@ impl CheckpointInput<'_> {
         // Incomplete value of the last key, and the number of missing bytes.
         let mut cut: Option<(Vec<u8>, usize)> = None;
         while self.reader.next_table()? == Some((table, ChunkKind::Records)) {
-            let mut chunk = self.reader.chunk()?;
+            let mut chunk = self.reader.entries();
             let mut loaded = 0;
             if let Some((mut value, missing)) = cut.take() {
                 let more = chunk.take_rest(missing);
@@ -177,7 +196,7 @@ impl CheckpointInput<'_> {
                 self.paged_bytes += (RECORD_BYTES + key.len() + value_bytes) as u64;
                 loaded += 1;
             }
-            self.pass(loaded, watch);
+            self.pass(loaded, watch)?;
         }
         match cut {
             Some(_) => Err(self.reader.damaged_as_a_whole(CUT_SHORT).into()),
@@ -207,13 +226,15 @@ impl From<TableFull> for ChunkError {
     }
 }
 
-/// Loads the entries of one chunk; returns their number.
+/// Loads the entries of one section; returns their number. Adds the bytes of their records to
+/// `data_bytes`.
 fn load_chunk(
     files: &LogFiles,
     last_segment: &mut Option<u64>,
     table: &Records,
     index: &mut Appender<'_>,
     chunk: &mut ChunkReader<'_>,
+    data_bytes: &mut u64,
 ) -> Result<u64, ChunkError> {
     let mut loaded = 0;
     while let Some(entry) = chunk.next() {
@@ -238,6 +259,7 @@ fn load_chunk(
                 table.array().replace(entry.rid, before, IndirectionEntry::Address(entry.address));
             assert!(set, "one thread loads the checkpoint");
         }
+        *data_bytes += entry.address.read_bytes() as u64;
         loaded += 1;
     }
     Ok(loaded)

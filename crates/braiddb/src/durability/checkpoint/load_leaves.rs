@@ -27,7 +27,7 @@ impl CheckpointInput<'_> {
         Err(self.reader.damaged_as_a_whole(wrong).into())
     }
 
-    /// Loads the chunks that list the leaves of a paged table, starting with the next one.
+    /// Loads the sections that list the leaves of a paged table, starting with the next one.
     pub(super) fn load_leaves(
         &mut self,
         table: TableId,
@@ -65,22 +65,22 @@ impl CheckpointInput<'_> {
         watch: RecoveryObserver<'_>,
     ) -> Result<(), RecoveryError> {
         while self.reader.next_table()? == Some((table, kind)) {
-            let (mut chunk, mut records) = (self.reader.chunk()?, 0);
+            let (mut chunk, mut records) = (self.reader.entries(), 0);
             while let Some(leaf) = chunk.next_leaf() {
                 let leaf = leaf.map_err(|why| self.reader.damaged(why))?;
                 if kind == ChunkKind::Leaves {
                     records += u64::from(leaf.stored.records);
                 }
+                self.data_bytes += u64::from(leaf.stored.bytes);
                 run_now(tree.add(leaf)).map_err(|error| self.failed(error))?;
             }
-            self.paged_bytes += super::chunk::CHUNK_BYTES as u64;
-            self.pass(records, watch);
+            self.paged_bytes += self.pass(records, watch)?;
         }
         Ok(())
     }
 
     /// Loads the large values that belong to no record, and the number of the next one, if the
-    /// checkpoint has chunks of them.
+    /// checkpoint has sections of them.
     fn load_unowned(
         &mut self,
         table: TableId,
@@ -88,7 +88,7 @@ impl CheckpointInput<'_> {
     ) -> Result<(Option<u64>, Vec<LargeRef>), RecoveryError> {
         let (mut next, mut unowned) = (None, Vec::new());
         while self.reader.next_table()? == Some((table, ChunkKind::Unowned)) {
-            let mut chunk = self.reader.chunk()?;
+            let mut chunk = self.reader.entries();
             while let Some(large) = chunk.next_unowned() {
                 let large = large.map_err(|why| self.reader.damaged(why))?;
                 match next {
@@ -97,7 +97,7 @@ impl CheckpointInput<'_> {
                     _ => return Err(self.reader.damaged("a large value makes no sense").into()),
                 }
             }
-            self.pass(0, watch);
+            self.paged_bytes += self.pass(0, watch)?;
         }
         Ok((next, unowned))
     }

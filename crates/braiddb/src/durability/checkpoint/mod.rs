@@ -30,7 +30,7 @@ mod read;
 mod write;
 
 #[cfg(all(test, not(loom)))]
-pub(crate) use earlier::write_records_of_earlier_build;
+pub(crate) use earlier::{rewrite_as_earlier_build, write_records_of_earlier_build};
 pub(super) use load::load_newest;
 pub(crate) use read::check;
 #[cfg(all(test, not(loom)))]
@@ -50,9 +50,11 @@ pub(crate) struct CheckpointInfo {
     pub(crate) end: Lsn,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
-    /// Bytes of chunks of paged tables, and of images written for the checkpoint. The next
+    /// Bytes of sections of paged tables, and of images written for the checkpoint. The next
     /// checkpoint writes about as many.
     pub(crate) paged_bytes: u64,
+    /// Approximate bytes of all records: those in the log, and those on pages.
+    pub(crate) data_bytes: u64,
 }
 
 /// A checkpoint that was written, with the live data of the log's segments.

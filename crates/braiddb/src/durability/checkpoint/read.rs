@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkReader};
+use super::chunk::{
+    CHUNK_BYTES, ChunkKind, ChunkReader, ChunkSection, first_section, only_section,
+};
 use super::{MAGIC, name};
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{LogError, LogFiles, Lsn};
@@ -14,8 +16,17 @@ use crate::types::KeyBuffer;
 pub(super) struct CheckpointReader {
     files: LogFiles,
     file: File,
+    /// True if several tables may share a chunk.
+    shares_chunks: bool,
+    chunks: u32,
     buffer: AlignedBuffer,
-    pub(super) chunks: u32,
+    /// Number and position of the current chunk, or of the end of the file.
+    number: u32,
+    position: u64,
+    /// Number of bytes of `buffer` that the current chunk uses.
+    used: usize,
+    /// The next section of the current chunk; `None` if the chunk is not read yet.
+    section: Option<ChunkSection>,
     /// Number of records according to the header.
     pub(super) records: u64,
     /// End of the checkpoint according to the header.
@@ -23,8 +34,6 @@ pub(super) struct CheckpointReader {
     /// Lowest table number that was unused when the checkpoint was written; `None` if the header
     /// has none.
     pub(super) next_table_id: Option<u32>,
-    /// Number of the next chunk.
-    number: u32,
     last_table: Option<TableId>,
     /// Number of leaf images that were checked.
     images: u64,
@@ -47,8 +56,8 @@ impl CheckpointReader {
     /// Errors of the operating system; `Corrupt`, `WrongVersion`.
     pub(super) fn open(files: &LogFiles, lsn: Lsn) -> Result<Self, LogError> {
         let file = files.open(&name(lsn), OpenMode::Existing)?;
-        let [records, chunks, end, next_table_id, id_limit, page_bytes] =
-            files.read_header_sector(&file, MAGIC, lsn)?;
+        let (own, shares_chunks) = files.read_checkpoint_sector(&file, MAGIC, lsn)?;
+        let [records, chunks, end, next_table_id, id_limit, page_bytes] = own;
         let number =
             |number| u32::try_from(number).map_err(|_| damaged(file.path(), 0, "it is too large"));
         let chunks = number(chunks)?;
@@ -56,26 +65,28 @@ impl CheckpointReader {
         let next_table_id = Some(number(next_table_id)?).filter(|next| *next > 0);
         let page_bytes = number(page_bytes)? as usize;
         let pages = is_page_size(page_bytes).then_some(PagesInCheckpoint { id_limit, page_bytes });
-        let buffer = AlignedBuffer::zeroed(CHUNK_BYTES);
-        let (end, number, last_table) = (Lsn(end), 0, None);
         Ok(Self {
             files: files.clone(),
             file,
-            buffer,
+            shares_chunks,
             chunks,
+            buffer: AlignedBuffer::zeroed(CHUNK_BYTES),
+            number: 0,
+            position: SECTOR_BYTES as u64,
+            used: 0,
+            section: None,
             records,
-            end,
+            end: Lsn(end),
             next_table_id,
-            number,
-            last_table,
+            last_table: None,
             images: 0,
             pages,
         })
     }
 
-    /// Returns the error for damage in the next chunk.
+    /// Returns the error for damage in the current chunk.
     pub(super) fn damaged(&self, reason: &str) -> LogError {
-        damaged(self.file.path(), offset(self.number), reason)
+        damaged(self.file.path(), self.position, reason)
     }
 
     /// Returns the error for damage of the whole file.
@@ -83,28 +94,37 @@ impl CheckpointReader {
         damaged(self.file.path(), 0, reason)
     }
 
-    /// Reads the next chunk without moving past it. Returns its table and kind; `None` after the
-    /// last.
+    /// Returns the table and kind of the next section without moving past it; `None` after the
+    /// last. Reads its chunk if necessary.
     ///
     /// # Errors
     /// Errors of the operating system; `Corrupt`.
     pub(super) fn next_table(&mut self) -> Result<Option<(TableId, ChunkKind)>, LogError> {
-        if self.number == self.chunks {
-            return Ok(None);
-        }
-        match self.file.read_exact_at(&mut self.buffer, offset(self.number)) {
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-                return Err(self.damaged("it is cut short"));
+        if self.section.is_none() {
+            if self.number == self.chunks {
+                return Ok(None);
             }
-            read => read.map_err(|error| {
-                LogError::io("read", self.file.path(), offset(self.number), error)
-            })?,
+            self.section = Some(self.read_chunk()?);
         }
-        let chunk = self.chunk()?;
-        Ok(Some((chunk.table, chunk.kind)))
+        Ok(self.section.map(|section| (section.table, section.kind)))
     }
 
-    /// Begins a table, starting with the next chunk. Tables are in the order of their ids.
+    /// Reads and verifies the next chunk. Returns its first section.
+    fn read_chunk(&mut self) -> Result<ChunkSection, LogError> {
+        let read = self.file.read_at(&mut self.buffer, self.position);
+        let read =
+            read.map_err(|error| LogError::io("read", self.file.path(), self.position, error))?;
+        let (bytes, number) = (&self.buffer[..read], self.number);
+        let first = match self.shares_chunks {
+            true => first_section(bytes, number),
+            false => only_section(bytes, number),
+        };
+        let (used, section) = first.map_err(|why| self.damaged(why))?;
+        self.used = used;
+        Ok(section)
+    }
+
+    /// Begins a table, starting with the next section. Tables are in the order of their ids.
     ///
     /// # Errors
     /// `Corrupt`.
@@ -116,20 +136,39 @@ impl CheckpointReader {
         Ok(())
     }
 
-    /// Returns the next chunk, which was read.
+    /// Returns a reader of the next section, which [`Self::next_table`] has found.
+    pub(super) fn entries(&self) -> ChunkReader<'_> {
+        self.section.as_ref().expect("found before").reader(&self.buffer)
+    }
+
+    /// Returns a copy of the next section in the format before version 5.
+    #[cfg(all(test, not(loom)))]
+    pub(super) fn section_as_earlier_chunk(&self) -> super::chunk::EarlierChunk {
+        let section = self.section.as_ref().expect("found before");
+        super::chunk::EarlierChunk::of_section(section, &self.buffer)
+    }
+
+    /// Moves past the next section, and returns its bytes.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub(super) fn chunk(&self) -> Result<ChunkReader<'_>, LogError> {
-        ChunkReader::new(&self.buffer, self.number).map_err(|why| self.damaged(why))
+    pub(super) fn pass(&mut self) -> Result<usize, LogError> {
+        let section = self.section.take().expect("found before");
+        let next = section.next(&self.buffer[..self.used]);
+        self.section = next.map_err(|why| self.damaged(why))?;
+        if self.section.is_none() {
+            self.number += 1;
+            self.position += self.used.next_multiple_of(SECTOR_BYTES) as u64;
+        }
+        Ok(section.bytes())
     }
 
-    /// Moves past the next chunk.
-    pub(super) fn pass(&mut self) {
-        self.number += 1;
+    /// Returns the bytes of the file, after all chunks were read.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.position
     }
 
-    /// Checks the chunks of a table, starting with the next one; returns the number of records.
+    /// Checks the sections of a table, starting with the next one; returns the number of records.
     fn check_table(&mut self, table: TableId, kind: ChunkKind) -> Result<u64, LogError> {
         match kind {
             ChunkKind::Addresses => self.check_addresses(table),
@@ -138,17 +177,17 @@ impl CheckpointReader {
         }
     }
 
-    /// Checks the chunks of a table that is not paged.
+    /// Checks the sections of a table that is not paged.
     fn check_addresses(&mut self, table: TableId) -> Result<u64, LogError> {
         let (mut order, mut count) = (KeyOrderCheck::default(), 0);
         while self.next_table()? == Some((table, ChunkKind::Addresses)) {
-            let mut chunk = self.chunk()?;
+            let mut chunk = self.entries();
             while let Some(entry) = chunk.next() {
                 let passed = entry.and_then(|entry| order.pass(entry.key));
                 passed.map_err(|why| self.damaged(why))?;
                 count += 1;
             }
-            self.pass();
+            self.pass()?;
         }
         Ok(count)
     }
@@ -158,7 +197,7 @@ impl CheckpointReader {
         // Number of missing bytes of an incomplete value.
         let (mut order, mut count, mut missing) = (KeyOrderCheck::default(), 0, 0);
         while self.next_table()? == Some((table, ChunkKind::Records)) {
-            let mut chunk = self.chunk()?;
+            let mut chunk = self.entries();
             missing -= chunk.take_rest(missing).len();
             while !chunk.is_over() {
                 if missing > 0 {
@@ -172,12 +211,12 @@ impl CheckpointReader {
                 passed.map_err(|why| self.damaged(why))?;
                 count += 1;
             }
-            self.pass();
+            self.pass()?;
         }
         if missing > 0 { Err(self.damaged_as_a_whole(CUT_SHORT)) } else { Ok(count) }
     }
 
-    /// Checks the chunks that list the leaves of a paged table, and the images of the leaves,
+    /// Checks the sections that list the leaves of a paged table, and the images of the leaves,
     /// including those of its large values.
     fn check_leaves(&mut self, table: TableId) -> Result<u64, LogError> {
         let Some(pages) = self.pages else { return Err(self.damaged(NOTHING_SAID_OF_PAGES)) };
@@ -187,7 +226,7 @@ impl CheckpointReader {
                 ImageCheck::new(&self.files, table, kind == ChunkKind::Pieces, pages.page_bytes);
             let mut passed = 0;
             while self.next_table()? == Some((table, kind)) {
-                let mut chunk = self.chunk()?;
+                let mut chunk = self.entries();
                 while let Some(leaf) = chunk.next_leaf() {
                     let leaf = leaf.map_err(|why| self.damaged(why))?;
                     if kind == ChunkKind::Leaves {
@@ -196,17 +235,17 @@ impl CheckpointReader {
                     images.check(&leaf)?;
                     passed += 1;
                 }
-                self.pass();
+                self.pass()?;
             }
             images.finish()?;
             self.images += passed;
         }
         while self.next_table()? == Some((table, ChunkKind::Unowned)) {
-            let mut chunk = self.chunk()?;
+            let mut chunk = self.entries();
             while let Some(large) = chunk.next_unowned() {
                 large.map_err(|why| self.damaged(why))?;
             }
-            self.pass();
+            self.pass()?;
         }
         Ok(count)
     }
@@ -255,11 +294,6 @@ pub(super) const NOTHING_SAID_OF_PAGES: &str = "leaves are listed, and nothing i
 pub(super) const CUT_SHORT: &str = "a value is cut short";
 /// Error message for a checkpoint whose number of records differs from its header.
 pub(super) const WRONG_COUNT: &str = "its number of records differs from its header";
-
-/// Returns the offset of a chunk in the file.
-pub(super) fn offset(number: u32) -> u64 {
-    SECTOR_BYTES as u64 + u64::from(number) * CHUNK_BYTES as u64
-}
 
 fn damaged(path: &Path, offset: u64, reason: &str) -> LogError {
     LogError::Corrupt { path: path.to_owned(), offset, reason: reason.to_owned() }

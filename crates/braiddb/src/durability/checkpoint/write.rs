@@ -1,13 +1,11 @@
 //! Checkpoint writer, as a task among the transactions.
 
-use std::ops::Bound;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkWriter, ENTRY_BYTES};
+use super::chunk::{ChunkKind, ChunkWriter, ENTRY_BYTES, SECTION_BYTES};
 use super::list::{begin_listing, bytes_of_leaves};
-use super::read::offset;
 use super::{CheckpointInfo, MAGIC, WrittenCheckpoint, name, parse_name};
 use crate::durability::compact::LiveSegments;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
@@ -70,9 +68,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<WrittenCheckpoin
     let file = files.open(unfinished, OpenMode::Emptied).map_err(OperationError::storage)?;
     let (file, live) = (Arc::new(file), LiveSegments::default());
     let segment_bytes = files.segment_bytes();
-    let (chunks, max_chunks, paged_bytes, records) = (0, 0, 0, 0);
-    let mut output =
-        CheckpointOutput { file, segment_bytes, chunks, max_chunks, paged_bytes, records, live };
+    let mut output = CheckpointOutput::new(file, segment_bytes, live);
     let mut listing = begin_listing(engine, files)?;
     engine.planted_panic.panic_if_planted(PanicPoint::Checkpoint);
     // A transaction that publishes a table after this commits the table's contents at an LSN that
@@ -87,6 +83,7 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<WrittenCheckpoin
             None => output.write_table(&worker, &table).await?,
         }
     }
+    output.write_chunk().await?;
     output.cut_off_rolled_back()?;
     if let Some(listing) = &mut listing {
         output.finish_listing(files, listing).await?;
@@ -98,28 +95,29 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<WrittenCheckpoin
         worker.wait_durable(Lsn(end.0 - 1)).await?;
     }
     let lsn = if is_planted(Bug::CheckpointRace) { engine.log.durable() } else { lsn };
-    let (chunks, next_table) = (u64::from(output.chunks), u64::from(engine.next_table_id().0));
+    let WrittenSections { chunks, end: bytes, records, .. } = output.written;
+    let next_table = engine.next_table_id().0.into();
     let (id_limit, page_bytes) = match &listing {
         Some(listing) => (listing.id_limit(), listing.page_bytes() as u64),
         None => (0, 0),
     };
-    let own = [output.records, chunks, end.0, next_table, id_limit, page_bytes];
-    let header = files.header_sector(MAGIC, lsn, own);
+    let own = [records, chunks.into(), end.0, next_table, id_limit, page_bytes];
+    let header = files.checkpoint_sector(MAGIC, lsn, own);
     output.write(0, header).await?;
     let synced = sched::sync(output.file.clone()).await;
     synced.map_err(|error| failed("sync", output.file.path(), error))?;
     listing.iter_mut().for_each(Listing::note_named);
     files.rename(unfinished, &name(lsn)).map_err(OperationError::storage)?;
     sync_directory(files).await?;
-    let (bytes, paged_bytes) = (offset(output.chunks), output.paged_bytes);
+    let WrittenSections { paged_bytes, data_bytes, .. } = output.written;
     // Before the places are freed that only the previous checkpoint lists: from here on it is not
     // read.
-    engine.checkpoints.note(lsn, bytes, paged_bytes);
+    engine.checkpoints.note(lsn, bytes, paged_bytes, data_bytes);
     listing.into_iter().for_each(Listing::publish);
     remove_older(files, lsn).map_err(OperationError::storage)?;
     engine.expect_checkpoint();
     files.give_up_excess_reserve();
-    let checkpoint = CheckpointInfo { lsn, end, records: output.records, bytes, paged_bytes };
+    let checkpoint = CheckpointInfo { lsn, end, records, bytes, paged_bytes, data_bytes };
     Ok(WrittenCheckpoint { checkpoint, live: output.live })
 }
 
@@ -137,20 +135,19 @@ pub(crate) fn estimate(engine: &Engine) -> u64 {
 
 /// Returns the approximate size of the checkpoint file.
 pub(crate) fn estimate_file(engine: &Engine) -> u64 {
-    let mut bytes = SECTOR_BYTES as u64;
+    let mut bytes = 2 * SECTOR_BYTES as u64;
     // Keys of up to eight bytes are stored in the index; the memory of longer ones is counted.
     let long_keys = engine.memory.bytes(MemoryKind::Key);
     for table in engine.tables() {
-        // Each table begins a new chunk.
         bytes += match table.paged() {
+            Some(_) if table.is_gone() => 0,
             Some(pages) => bytes_of_leaves(pages),
-            None => {
-                let entries = table.rids().in_use() * (ENTRY_BYTES + 8) as u64;
-                entries.next_multiple_of(CHUNK_BYTES as u64)
-            }
+            None => SECTION_BYTES as u64 + table.rids().in_use() * (ENTRY_BYTES + 8) as u64,
         };
     }
-    bytes + long_keys + CHUNK_BYTES as u64
+    // Each full chunk may have unused room for an entry, and another header of the section.
+    bytes += bytes / 64;
+    (bytes + long_keys).next_multiple_of(SECTOR_BYTES as u64)
 }
 
 fn remove_older(files: &LogFiles, newest: Lsn) -> Result<(), LogError> {
@@ -184,37 +181,81 @@ pub(in crate::durability) fn remove_superseded(
 pub(super) struct CheckpointOutput {
     file: Arc<File>,
     segment_bytes: u64,
-    pub(super) chunks: u32,
-    /// Number of chunks that were written, including those of tables whose creation was rolled
+    /// The chunk being filled.
+    pub(super) chunk: ChunkWriter,
+    pub(super) written: WrittenSections,
+    /// End of the last chunk that was written, including those of tables whose creation was rolled
     /// back.
-    max_chunks: u32,
-    /// Bytes of chunks of paged tables, and of images.
-    pub(super) paged_bytes: u64,
-    pub(super) records: u64,
+    max_end: u64,
     live: LiveSegments,
 }
 
+/// Totals of what a checkpoint contains so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WrittenSections {
+    chunks: u32,
+    /// End of the last chunk.
+    end: u64,
+    pub(super) records: u64,
+    /// Bytes of sections of paged tables, and of images.
+    pub(super) paged_bytes: u64,
+    /// Approximate bytes of all records.
+    pub(super) data_bytes: u64,
+}
+
 impl CheckpointOutput {
+    fn new(file: Arc<File>, segment_bytes: u64, live: LiveSegments) -> Self {
+        let (end, records) = (SECTOR_BYTES as u64, 0);
+        let written = WrittenSections { chunks: 0, end, records, paged_bytes: 0, data_bytes: 0 };
+        Self { file, segment_bytes, chunk: ChunkWriter::new(), written, max_end: end, live }
+    }
+
+    /// Returns the bytes of the chunks so far.
+    pub(super) fn bytes(&self) -> u64 {
+        self.written.end + self.chunk.used() as u64
+    }
+
+    /// Adds an entry to the chunk, or to the next one if it does not fit. `push` returns whether
+    /// it fitted.
+    pub(super) async fn push(
+        &mut self,
+        push: impl Fn(&mut ChunkWriter) -> bool,
+    ) -> Result<(), OperationError> {
+        if !push(&mut self.chunk) {
+            self.write_chunk().await?;
+            assert!(push(&mut self.chunk), "a chunk holds any entry");
+        }
+        Ok(())
+    }
+
     async fn write(&self, offset: u64, bytes: AlignedBuffer) -> Result<(), OperationError> {
         let written = sched::write(self.file.clone(), offset, bytes).await;
         written.map_err(|error| failed_at("write", self.file.path(), offset, error))
     }
 
-    pub(super) async fn write_chunk(&mut self, chunk: ChunkWriter) -> Result<(), OperationError> {
-        let (offset, bytes) = (offset(self.chunks), chunk.finish(self.chunks));
-        self.chunks += 1;
-        self.max_chunks = self.max_chunks.max(self.chunks);
+    /// Writes the chunk, if it has entries.
+    pub(super) async fn write_chunk(&mut self) -> Result<(), OperationError> {
+        if self.chunk.is_empty() {
+            return Ok(());
+        }
+        let bytes = self.chunk.finish(self.written.chunks);
+        let written = &mut self.written;
+        let offset = written.end;
+        written.chunks += 1;
+        written.end += bytes.len() as u64;
+        self.max_end = self.max_end.max(written.end);
         self.write(offset, bytes).await
     }
 
     /// Truncates the file after the last chunk. The chunks beyond it belong to tables whose
     /// creation was rolled back; they are never read, and their space would not be accounted for.
     fn cut_off_rolled_back(&self) -> Result<(), OperationError> {
-        if self.max_chunks == self.chunks {
+        let end = self.written.end;
+        if self.max_end == end {
             return Ok(());
         }
-        let cut = self.file.truncate(offset(self.chunks));
-        cut.map_err(|error| failed_at("cut", self.file.path(), offset(self.chunks), error))
+        let cut = self.file.truncate(end);
+        cut.map_err(|error| failed_at("cut", self.file.path(), end, error))
     }
 
     async fn write_table(
@@ -222,8 +263,9 @@ impl CheckpointOutput {
         worker: &Rc<WorkerTransactions>,
         table: &Records,
     ) -> Result<(), OperationError> {
-        let mut cursor = table.index.cursor(Bound::Unbounded, Bound::Unbounded, false);
-        let mut chunk = ChunkWriter::new(table.id, ChunkKind::Addresses);
+        // Later keys are replayed, so writers that append keys do not prolong this.
+        let mut cursor = table.index.cursor_to_last_key(&reclaim::enter()).await;
+        self.chunk.begin_section(table.id, ChunkKind::Addresses);
         let mut key = KeyBuffer::new();
         loop {
             let operation = reclaim::enter();
@@ -238,19 +280,16 @@ impl CheckpointOutput {
                 let Some(address) = located else { continue };
                 key.inner_mut().clear();
                 entry.copy_key(key.inner_mut());
-                if !chunk.push(&key, entry.rid, address) {
-                    let next = ChunkWriter::new(table.id, ChunkKind::Addresses);
-                    self.write_chunk(std::mem::replace(&mut chunk, next)).await?;
-                    assert!(chunk.push(&key, entry.rid, address), "a chunk holds any entry");
-                }
-                self.records += 1;
+                self.push(|chunk| chunk.push(&key, entry.rid, address)).await?;
+                self.written.records += 1;
                 let bytes = address.read_bytes() - DEFAULT_KEY_BYTES + key.len();
+                self.written.data_bytes += bytes as u64;
                 self.live.add(address.lsn(), bytes as u64, self.segment_bytes);
             }
             transaction.end_uncounted();
             sched::yield_now(WaitCause::Memory).await;
         }
-        if chunk.is_empty() { Ok(()) } else { self.write_chunk(chunk).await }
+        Ok(())
     }
 }
 

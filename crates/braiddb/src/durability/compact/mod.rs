@@ -135,7 +135,7 @@ impl CompactionResult {
         live: &LiveSegments,
         segments: &[u64],
     ) -> Result<(), OperationError> {
-        let interval = engine.checkpoints.every() / files.segment_bytes();
+        let interval = engine.checkpoints.interval() / files.segment_bytes();
         let alive = live.bytes() / files.segment_bytes();
         let most = (interval + interval / 4).max(alive * 5 / 2);
         for segment in segments {

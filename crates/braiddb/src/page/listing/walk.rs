@@ -19,7 +19,6 @@
 //! a key that was above all keys at some time after the checkpoint began (`end`).
 
 use std::cell::Cell;
-use std::ops::{Bound, Range};
 use std::sync::Arc;
 
 use super::committed::CommittedLeaf;
@@ -35,7 +34,7 @@ use crate::page::map::{DiskPlace, PageId, PageLocation};
 use crate::page::resident_set::HeldPages;
 use crate::page::space::PageSpace;
 use crate::page::table::PagedTable;
-use crate::page::tree::{LatchedLeaf, LeafRoom, LeafView, PageTree, start_again};
+use crate::page::tree::{LatchedLeaf, LeafRoom, PageTree, start_again};
 use crate::page::value::LargeRef;
 use crate::page::write_back::Images;
 use crate::page::zone::RUN_SLOTS;
@@ -91,6 +90,14 @@ impl PagedTable {
     /// Returns a walk over the leaves of the table.
     pub(crate) fn walk_leaves(&self) -> LeafWalk<'_> {
         LeafWalk::new(self.tree(), Some(self))
+    }
+
+    /// Returns the last key, which may belong to a deleted record; `None` if there is none.
+    ///
+    /// # Errors
+    /// When a page is not available.
+    pub(crate) async fn last_key(&self) -> Result<Option<KeyBytes>, PageError> {
+        self.tree().last_key().await
     }
 }
 
@@ -162,13 +169,7 @@ impl<'t> LeafWalk<'t> {
 
     /// Returns a key above all keys of the tree.
     async fn key_above_all(&self) -> Result<KeyBytes, PageError> {
-        let mut cursor = self.tree.cursor(Bound::Unbounded, Bound::Unbounded, true);
-        let copy_key = |leaf: LeafView<'_>, places: Range<usize>| {
-            let mut key = KeyBytes::new();
-            leaf.copy_key(places.start, &mut key);
-            key
-        };
-        let mut key = cursor.peek(1, copy_key).await?.unwrap_or_default();
+        let mut key = self.tree.last_key().await?.unwrap_or_default();
         if !is_planted(Bug::ListingEndsEarly) {
             key.push(0);
         }

@@ -47,6 +47,22 @@ impl PageTree {
     }
 }
 
+impl PageTree {
+    /// Returns the last key, which may belong to a deleted record; `None` if there is none.
+    ///
+    /// # Errors
+    /// When a page is not available.
+    pub(in crate::page) async fn last_key(&self) -> Result<Option<KeyBytes>, PageError> {
+        let mut cursor = self.cursor(Bound::Unbounded, Bound::Unbounded, true);
+        let copy_key = |leaf: LeafView<'_>, places: Range<usize>| {
+            let mut key = KeyBytes::new();
+            leaf.copy_key(places.start, &mut key);
+            key
+        };
+        cursor.peek(1, copy_key).await
+    }
+}
+
 /// Result of a visit to one leaf.
 struct PageVisit<R> {
     /// Result of the caller's closure; `None` if the leaf has no slots in the range.

@@ -7,7 +7,7 @@ use crate::types::{OnDisk, U16, U32, U64, on_disk};
 
 on_disk! {
     /// Start of a leaf's entry. The rest of the leaf's lowest key follows; the shared part is a prefix
-    /// of the previous leaf's lowest key in the same chunk.
+    /// of the previous leaf's lowest key in the same section.
     struct LeafHeader {
         /// Word of its place (`page/map.rs`).
         place: U64,
@@ -52,7 +52,7 @@ impl ChunkWriter {
             shared: bytes(shared),
             rest: bytes(rest.len()),
         };
-        let fits = self.push_parts([header.as_bytes(), rest, &[]]);
+        let fits = self.push_parts([header.as_bytes(), rest]);
         if fits {
             self.last.clone_from(&leaf.low);
         }
@@ -64,15 +64,16 @@ impl ChunkWriter {
         self.push_value(large.number(), large.bytes() as u32)
     }
 
-    /// Adds the number of the next large value, as the first entry.
-    pub(in crate::durability::checkpoint) fn push_next_value(&mut self, number: u64) {
-        assert!(self.push_value(number, 0), "it is the first");
+    /// Adds the number of the next large value, as the first entry. Returns `false` if it does not
+    /// fit.
+    pub(in crate::durability::checkpoint) fn push_next_value(&mut self, number: u64) -> bool {
+        self.push_value(number, 0)
     }
 
     fn push_value(&mut self, number: u64, bytes: u32) -> bool {
         assert_eq!(self.kind, ChunkKind::Unowned);
         let entry = ValueEntry { number: number.into(), bytes: bytes.into(), zero: 0.into() };
-        self.push_parts([entry.as_bytes(), &[], &[]])
+        self.push_parts([entry.as_bytes(), &[]])
     }
 }
 
@@ -116,11 +117,13 @@ impl ChunkReader<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::durability::checkpoint::chunk::first_section;
     use crate::rid::TableId;
 
     #[test]
     fn leaves_are_read_as_they_were_written() {
-        let mut writer = ChunkWriter::new(TableId(9), ChunkKind::Leaves);
+        let mut writer = ChunkWriter::new();
+        writer.begin_section(TableId(9), ChunkKind::Leaves);
         let low =
             |n: u64| KeyBytes::from_slice(format!("{n:09}").repeat(1 + n as usize % 9).as_bytes());
         let leaf = |n: u64| ListedLeaf::numbered(low(n), n);
@@ -131,9 +134,10 @@ mod tests {
         assert!(count > 4000);
         let chunk = writer.finish(3);
         // Bytes from the format documentation: shared and rest of the first and the second entry.
-        assert_eq!(chunk[36..40], [0, 0, 9, 0]);
-        assert_eq!(chunk[16 + 24 + 9 + 20..][..4], [8, 0, 10, 0]);
-        let mut reader = ChunkReader::new(&chunk, 3).unwrap();
+        assert_eq!(chunk[48..52], [0, 0, 9, 0]);
+        assert_eq!(chunk[28 + 24 + 9 + 20..][..4], [8, 0, 10, 0]);
+        let (_, section) = first_section(&chunk, 3).unwrap();
+        let mut reader = section.reader(&chunk);
         for number in 0..count {
             let expected = leaf(number);
             let found = reader.next_leaf().unwrap().unwrap();
@@ -146,11 +150,13 @@ mod tests {
 
     #[test]
     fn large_values_without_a_record_are_read_as_they_were_written() {
-        let mut writer = ChunkWriter::new(TableId(9), ChunkKind::Unowned);
-        writer.push_next_value(77);
+        let mut writer = ChunkWriter::new();
+        writer.begin_section(TableId(9), ChunkKind::Unowned);
+        assert!(writer.push_next_value(77));
         assert!(writer.push_unowned(LargeRef::numbered(5, 5000)));
         let chunk = writer.finish(0);
-        let mut reader = ChunkReader::new(&chunk, 0).unwrap();
+        let (_, section) = first_section(&chunk, 0).unwrap();
+        let mut reader = section.reader(&chunk);
         assert_eq!(reader.next_unowned().unwrap(), Ok(LargeRef::numbered(77, 0)));
         assert_eq!(reader.next_unowned().unwrap(), Ok(LargeRef::numbered(5, 5000)));
         assert!(reader.next_unowned().is_none());
