@@ -342,3 +342,36 @@ fn threads_do_not_disturb_each_other() {
         drop(index);
     });
 }
+
+/// A scan up to the last key of its beginning ends although keys are appended.
+#[test]
+fn a_scan_to_the_last_key_passes_no_later_key() {
+    with_limit(PART_SECONDS, |_| {
+        let memory = Arc::new(MemoryCounters::new());
+        let domain = Arc::new(Domain::new(1, memory.clone()));
+        let me = domain.participate();
+        let index = IndexTree::new(memory);
+        let guard = reclaim::enter();
+        assert!(!run_now(run_now(index.cursor_to_last_key(&guard)).next_batch(
+            &guard,
+            &mut Vec::new(),
+            7
+        )));
+        let append = |keys: std::ops::Range<u64>| {
+            keys.for_each(|key| insert(&index, &key.to_be_bytes(), key).unwrap());
+        };
+        append(0..100);
+        let mut cursor = run_now(index.cursor_to_last_key(&guard));
+        let (mut batch, mut found, mut next) = (Vec::new(), 0, 100);
+        while run_now(cursor.next_batch(&guard, &mut batch, 7)) {
+            found += batch.len();
+            append(next..next + 20);
+            next += 20;
+        }
+        assert_eq!(found, 100);
+        drop(batch);
+        drop(guard);
+        drop(index);
+        while me.turn() {}
+    });
+}

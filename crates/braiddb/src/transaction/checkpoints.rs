@@ -212,3 +212,27 @@ impl Drop for RunningCheckpoint<'_> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_is_due_after_as_much_log_as_there_is_data() {
+        let checkpoints = Checkpoints::new(1 << 30);
+        let interval = |paged_bytes: u64, data_bytes: u64| {
+            checkpoints.note(Lsn(4096), 100, paged_bytes, data_bytes);
+            checkpoints.interval()
+        };
+        assert_eq!(interval(0, 0), 64 << 20);
+        assert_eq!(interval(0, 100 << 20), 100 << 20);
+        assert_eq!(interval(200 << 20, 100 << 20), 200 << 20);
+        assert_eq!(interval(0, 4 << 30), 1 << 30);
+        checkpoints.note_listed();
+        assert!(!checkpoints.take_due(Lsn(1 << 30), None));
+        assert!(checkpoints.take_due(Lsn(4096 + (1 << 30)), None));
+        let checkpoints = Checkpoints::new(1 << 20);
+        checkpoints.note(Lsn(4096), 100, 0, 4 << 30);
+        assert_eq!(checkpoints.interval(), 1 << 20);
+    }
+}
