@@ -268,11 +268,12 @@ impl WorkerTransactions {
     /// Removes the first discarded value. Returns whether this succeeded; `None` if none waits.
     /// `pieces` counts the pieces that the caller removed since it yielded.
     async fn remove_next(&self, pieces: &mut u32) -> Option<Result<(), PageError>> {
-        let (values, large) = self.discarded.borrow_mut().pop_front()?;
-        let removed = remove(self, &values, large, pieces).await;
-        if removed.is_err() {
-            // Other values are tried first next time: their pages may be loadable.
-            self.discarded.borrow_mut().push_back((values, large));
+        let value = self.discarded.borrow_mut().pop_front()?;
+        let mut taken = TakenValue { worker: self, value: Some(value) };
+        let (values, large) = taken.value.as_ref().expect("set above");
+        let removed = remove(self, values, *large, pieces).await;
+        if removed.is_ok() {
+            taken.value = None;
         }
         Some(removed)
     }
@@ -291,6 +292,21 @@ impl WorkerTransactions {
         }
         self.discarding.set(true);
         (Some(Box::new(|| Box::pin(discard_all()))), None)
+    }
+}
+
+/// A discarded value that is being removed. If that fails, or the caller is dropped, the value waits
+/// again, behind the others: their pages may be loadable.
+struct TakenValue<'w> {
+    worker: &'w WorkerTransactions,
+    value: Option<DiscardedValue>,
+}
+
+impl Drop for TakenValue<'_> {
+    fn drop(&mut self) {
+        if let Some(value) = self.value.take() {
+            self.worker.discarded.borrow_mut().push_back(value);
+        }
     }
 }
 
