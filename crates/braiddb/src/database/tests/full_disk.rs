@@ -251,7 +251,7 @@ fn a_crash_while_a_full_disk_with_a_paged_table_is_compacted_loses_nothing() {
         let (mut model, paged) = (Model::new(), TableOptions::default().paged());
         let (db, table) = open_kind(&disk, 1, paged);
         let first = fill(&db, &disk, &table, &mut model, 0);
-        thin_out(&db, &table, &mut model);
+        delete_first_half(&db, &table, &mut model);
         let crashes = Arc::new(Mutex::new(Vec::new()));
         let (noted, mut seed) = (crashes.clone(), 0);
         disk.watch(move |moment| {

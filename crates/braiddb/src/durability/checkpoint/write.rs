@@ -4,7 +4,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::chunk::{ChunkKind, ChunkWriter, ENTRY_BYTES, SECTION_BYTES};
+use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkWriter, ENTRY_BYTES, SECTION_BYTES};
 use super::list::{begin_listing, bytes_of_leaves};
 use super::{CheckpointInfo, MAGIC, WrittenCheckpoint, name, parse_name};
 use crate::durability::compact::LiveSegments;
@@ -135,7 +135,8 @@ pub(crate) fn estimate(engine: &Engine) -> u64 {
 
 /// Returns the approximate size of the checkpoint file.
 pub(crate) fn estimate_file(engine: &Engine) -> u64 {
-    let mut bytes = 2 * SECTOR_BYTES as u64;
+    // On a full disk, compaction makes little progress without some slack.
+    let mut bytes = (SECTOR_BYTES + 2 * CHUNK_BYTES) as u64;
     // Keys of up to eight bytes are stored in the index; the memory of longer ones is counted.
     let long_keys = engine.memory.bytes(MemoryKind::Key);
     for table in engine.tables() {
