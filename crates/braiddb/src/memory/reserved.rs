@@ -121,6 +121,20 @@ mod ordinary {
         }
     }
 
+    #[cfg(all(test, target_os = "linux"))]
+    impl<T: Zero> Reserved<T> {
+        /// Returns the bytes of the array that are in memory.
+        pub(crate) fn resident_bytes(&self) -> usize {
+            let (bytes, page_bytes) = (Self::bytes(self.count), page_bytes());
+            let mut pages = vec![0_u8; bytes / page_bytes];
+            // SAFETY: our own mapping, and a byte for each of its pages.
+            let result =
+                unsafe { libc::mincore(self.start.as_ptr().cast(), bytes, pages.as_mut_ptr()) };
+            assert_eq!(result, 0, "{}", Error::last_os_error());
+            pages.into_iter().filter(|page| page & 1 != 0).count() * page_bytes
+        }
+    }
+
     /// Size of a system page, the smallest unit of memory that can be returned.
     fn page_bytes() -> usize {
         // SAFETY: reads a system constant.

@@ -1,7 +1,8 @@
 //! Status table: the state of every transaction that may have versions in flight.
 //!
-//! A worker owns a row of contexts. A context serves one transaction after another. Its state word
-//! holds the sequence of the current transaction and that transaction's phase:
+//! A worker owns a row of contexts, which take memory from their first use on. A context serves one
+//! transaction after another. Its state word holds the sequence of the current transaction and that
+//! transaction's phase:
 //!
 //! ```text
 //! Active -> Committing -> Committed(lsn)
@@ -18,10 +19,13 @@
 //! - A context moves to its next sequence only after every version of the transaction has its final
 //!   stamp. So a reader that finds an outdated name reads the version's stamp again.
 
+use std::alloc::{Layout, handle_alloc_error};
+
 use crossbeam_utils::CachePadded;
 
 use super::stamp::{Stamp, TransactionName};
 use crate::log::Lsn;
+use crate::memory::{Reserved, Zero};
 use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -34,10 +38,22 @@ const NOT_DRAWN: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 enum ContextPhase {
-    Active = 0,
-    Committing = 1,
-    Committed = 2,
-    Aborted = 3,
+    /// Zero: sequence 0 has ended from the start. The first transaction has sequence 1.
+    Aborted = 0,
+    Active = 1,
+    Committing = 2,
+    Committed = 3,
+}
+
+impl ContextPhase {
+    fn of(word: u64) -> Self {
+        match word & PHASE_MASK {
+            0 => Self::Aborted,
+            1 => Self::Active,
+            2 => Self::Committing,
+            _ => Self::Committed,
+        }
+    }
 }
 
 /// State of a named transaction.
@@ -62,10 +78,18 @@ struct ContextState {
     commit: AtomicU64,
 }
 
+// SAFETY: two atomic words and padding, which zeros are values of; they need no drop.
+unsafe impl Zero for CachePadded<ContextState> {
+    #[cfg(loom)]
+    fn zero() -> Self {
+        Self::new(ContextState { state: AtomicU64::new(0), commit: AtomicU64::new(0) })
+    }
+}
+
 /// Contexts of all workers.
 #[derive(Debug)]
 pub(crate) struct StatusTable {
-    contexts: Box<[CachePadded<ContextState>]>,
+    contexts: Reserved<CachePadded<ContextState>>,
     per_worker: usize,
 }
 
@@ -73,14 +97,12 @@ impl StatusTable {
     pub(crate) fn new(workers: usize, per_worker: usize) -> Self {
         assert!(workers <= TransactionName::MAX_WORKERS);
         assert!(per_worker <= TransactionName::MAX_CONTEXTS);
-        let context = || {
-            CachePadded::new(ContextState {
-                // Sequence 0 has ended from the start; the first transaction has sequence 1.
-                state: AtomicU64::new(ContextPhase::Aborted as u64),
-                commit: AtomicU64::new(0),
-            })
-        };
-        Self { contexts: (0..workers * per_worker).map(|_| context()).collect(), per_worker }
+        let count = workers * per_worker;
+        let layout = Layout::array::<CachePadded<ContextState>>(count).expect("far less memory");
+        let contexts = Reserved::new(count).unwrap_or_else(|_| handle_alloc_error(layout));
+        // Few contexts are used: a huge page would take more memory than they do.
+        contexts.keep_small(count);
+        Self { contexts, per_worker }
     }
 
     /// Contexts of one worker.
@@ -90,7 +112,7 @@ impl StatusTable {
 
     fn context(&self, name: TransactionName) -> &ContextState {
         assert!(name.context() < self.per_worker);
-        &self.contexts[name.worker() * self.per_worker + name.context()]
+        self.contexts.at(name.worker() * self.per_worker + name.context())
     }
 
     fn set(&self, name: TransactionName, from: ContextPhase, to: ContextPhase) {
@@ -112,10 +134,9 @@ impl StatusTable {
         let unnumbered = TransactionName::new(worker, context, 0);
         // Relaxed: only this worker writes the word.
         let word = self.context(unnumbered).state.load(Ordering::Relaxed);
-        assert!(
-            word & PHASE_MASK >= ContextPhase::Committed as u64,
-            "the last transaction has ended"
-        );
+        let has_ended =
+            matches!(ContextPhase::of(word), ContextPhase::Committed | ContextPhase::Aborted);
+        assert!(has_ended, "the last transaction has ended");
         let name = TransactionName::new(worker, context, (word >> PHASE_BITS) + 1);
         if is_planted(Bug::CommitLsnClearedEarly) {
             // Release as in `committing`; too early, which is the bug.
@@ -153,8 +174,10 @@ impl StatusTable {
     pub(crate) fn aborted(&self, name: TransactionName) {
         // Relaxed: only this worker writes the word.
         let word = self.context(name).state.load(Ordering::Relaxed);
-        let committing = word & PHASE_MASK == ContextPhase::Committing as u64;
-        let from = if committing { ContextPhase::Committing } else { ContextPhase::Active };
+        let from = match ContextPhase::of(word) {
+            ContextPhase::Committing => ContextPhase::Committing,
+            _ => ContextPhase::Active,
+        };
         self.set(name, from, ContextPhase::Aborted);
     }
 
@@ -167,11 +190,14 @@ impl StatusTable {
             if word >> PHASE_BITS != name.sequence() {
                 return TransactionStatus::Stale;
             }
-            match word & PHASE_MASK {
-                0 => return TransactionStatus::Active,
-                1 if is_planted(Bug::CommittingTakenForActive) => return TransactionStatus::Active,
-                3 => return TransactionStatus::Aborted,
-                _ => {}
+            let phase = ContextPhase::of(word);
+            match phase {
+                ContextPhase::Active => return TransactionStatus::Active,
+                ContextPhase::Committing if is_planted(Bug::CommittingTakenForActive) => {
+                    return TransactionStatus::Active;
+                }
+                ContextPhase::Aborted => return TransactionStatus::Aborted,
+                ContextPhase::Committing | ContextPhase::Committed => {}
             }
             // Acquire pairs with the Release in `committing` and `drew`, and keeps the second load
             // of the state after it. The LSN belongs to `name` if the state still does: a thread
@@ -182,7 +208,9 @@ impl StatusTable {
             if again == word {
                 let lsn = (lsn != NOT_DRAWN).then_some(Lsn(lsn));
                 return match lsn {
-                    Some(lsn) if word & PHASE_MASK == 2 => TransactionStatus::Committed(lsn),
+                    Some(lsn) if phase == ContextPhase::Committed => {
+                        TransactionStatus::Committed(lsn)
+                    }
                     lsn => TransactionStatus::Committing(lsn),
                 };
             }
@@ -254,4 +282,21 @@ pub(crate) enum Visibility {
     Own,
     /// Committed at this LSN, before the transaction began.
     Committed(Lsn),
+}
+
+#[cfg(all(test, target_os = "linux", not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unused_contexts_take_no_memory() {
+        let status = StatusTable::new(4, 1 << 14);
+        assert_eq!(status.contexts.resident_bytes(), 0);
+        for (worker, context) in (0..4).flat_map(|worker| (0..8).map(move |n| (worker, n))) {
+            status.aborted(status.begin(worker, context));
+        }
+        // One system page of each worker, of up to 64 KiB.
+        let resident = status.contexts.resident_bytes();
+        assert!(resident <= 4 * (64 << 10), "{resident}");
+    }
 }
