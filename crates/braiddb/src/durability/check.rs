@@ -208,8 +208,8 @@ async fn check_paged_table(
     }
 }
 
-/// Returns the last key of a paged table. Returns `None`, and adds the problem if there is one, if
-/// the table has no key or its last page is damaged.
+/// Returns the last key of a paged table; `None` if the table has no key, or if its last page is
+/// damaged, which is added to the problems.
 async fn last_key(
     pages: &PagedTable,
     table: &Records,

@@ -73,7 +73,7 @@ pub(crate) struct DecidedCommit {
 pub(crate) enum CommitProgress {
     /// Committed at this LSN, and the result may be returned.
     Acknowledged(Lsn),
-    /// Committed. What the result depends on is not durable yet.
+    /// Committed. The result depends on a commit that is not durable yet.
     Decided(DecidedCommit, Rc<WorkerTransactions>),
     /// The commit was refused. The transaction must be aborted.
     Refused(ActiveTransaction, OperationError),

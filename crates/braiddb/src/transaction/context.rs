@@ -107,7 +107,7 @@ pub(crate) struct TransactionState {
     /// False for internal transactions, whose aborts statistics do not count.
     is_counted: Cell<bool>,
     savepoints: Savepoints,
-    /// Set if the transaction leads to deletions, so its blocks may use the space for these.
+    /// Set if the transaction prepares deletions, so that its blocks may use the space for these.
     frees_space: Cell<bool>,
     /// The priority token, if this transaction holds it, else 0.
     priority_token: Cell<u64>,
@@ -514,7 +514,7 @@ impl ActiveTransaction {
         self.failed.get().cloned()
     }
 
-    /// Lets the transaction use the log space for deletions, because it leads to deletions.
+    /// Lets the transaction use the log space for deletions, because it prepares deletions.
     pub(crate) fn note_frees_space(&self) {
         self.frees_space.set(true);
     }

@@ -92,7 +92,7 @@ impl PagedTable {
         LeafWalk::new(self.tree(), Some(self))
     }
 
-    /// Returns the last key, which may belong to a deleted record; `None` if there is none.
+    /// Returns the last key, which may belong to a deleted record; `None` in an empty tree.
     ///
     /// # Errors
     /// When a page is not available.

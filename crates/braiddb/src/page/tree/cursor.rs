@@ -48,7 +48,7 @@ impl PageTree {
 }
 
 impl PageTree {
-    /// Returns the last key, which may belong to a deleted record; `None` if there is none.
+    /// Returns the last key, which may belong to a deleted record; `None` in an empty tree.
     ///
     /// # Errors
     /// When a page is not available.

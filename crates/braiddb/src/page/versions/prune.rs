@@ -1,6 +1,6 @@
 //! Pruning of chains (Umbra MVCC §3.4, Steam): unlinks each change whose before-image no transaction
-//! sees, although an older reader needs the changes below it. So a chain has at most one change for
-//! each begin stamp in use, besides changes that are recent or not durable.
+//! sees, although an older reader needs the changes below it. Besides changes that are recent or not
+//! durable, a chain thus has at most one change for each begin stamp in use.
 //!
 //! The before-image of a change committed at `c` is the value committed at `p`, the stamp of the
 //! next older change. Exactly the begin stamps after `p` and up to `c` see it. If none is in use:
