@@ -14,6 +14,10 @@ use crate::log::{self, BlockPurpose, Lsn};
 use crate::planted::{Bug, is_planted};
 use crate::sched::{self, WaitCause, Waiter};
 
+/// Maximum size of the records of a transaction that prepares deletions, such as the drop of a
+/// table. With more, it also writes data, which must not use the log space for deletions.
+const MAX_PREPARING_BYTES: usize = 64 << 10;
+
 /// For a planted bug: wake-ups at multiples of this LSN are lost.
 const LOST_WAKE_UP: u64 = 1024;
 
@@ -195,7 +199,9 @@ impl ActiveTransaction {
 
     /// The purpose of the log space for the transaction's writes.
     pub(super) fn block_purpose(&self) -> BlockPurpose {
-        let frees = self.frees_space() || self.writes().borrow().only_deletes();
+        let writes = self.writes().borrow();
+        let prepares = || writes.log_bytes_up_to(MAX_PREPARING_BYTES) <= MAX_PREPARING_BYTES;
+        let frees = writes.only_deletes() || (self.frees_space() && prepares());
         if frees { BlockPurpose::Deletion } else { BlockPurpose::Change }
     }
 
