@@ -133,10 +133,15 @@ pub(crate) fn estimate(engine: &Engine) -> u64 {
     estimate_file(engine) + engine.images_of_checkpoints(0)[0]
 }
 
+/// Maximum of unused chunks in the estimated size of a checkpoint's file.
+const MAX_SLACK_CHUNKS: usize = 2;
+
 /// Returns the approximate size of the checkpoint file.
 pub(crate) fn estimate_file(engine: &Engine) -> u64 {
-    // On a full disk, compaction makes little progress without some slack.
-    let mut bytes = (SECTOR_BYTES + 2 * CHUNK_BYTES) as u64;
+    // On a full disk, compaction makes little progress without some slack. A database with only the
+    // catalog takes less.
+    let slack = MAX_SLACK_CHUNKS.min(engine.tables().len()) * CHUNK_BYTES;
+    let mut bytes = (SECTOR_BYTES + slack) as u64;
     // Keys of up to eight bytes are stored in the index; the memory of longer ones is counted.
     let long_keys = engine.memory.bytes(MemoryKind::Key);
     for table in engine.tables() {
