@@ -134,7 +134,9 @@ impl ActiveTransaction {
 
     /// Commits without suspension, if nothing of it may have to wait.
     pub(crate) fn commit_at_once(mut self) -> CommitProgress {
-        if self.conflict_met() != Conflict::None || self.failed().is_some() {
+        // Without writes, it may still have many versions that a rollback to a savepoint unlinked.
+        let is_small = self.writes().borrow().is_small(MAX_WRITES_AT_ONCE);
+        if !is_small || self.conflict_met() != Conflict::None || self.failed().is_some() {
             return CommitProgress::Untried(self);
         }
         let commit = if self.writes().borrow().is_empty() {
@@ -165,14 +167,11 @@ impl ActiveTransaction {
         }
     }
 
-    /// Returns the bytes of the transaction's records in the log, if it has few reads and writes,
-    /// its caller still waits, and the log has room for it.
+    /// Returns the bytes of the records of a small transaction in the log, if it has few reads, its
+    /// caller still waits, and the log has room for it.
     fn room_at_once(&self) -> Option<usize> {
         let writes = self.writes().borrow();
-        if !writes.is_small(MAX_WRITES_AT_ONCE)
-            || self.reads().len() > MIN_LARGE_READ_SET
-            || sched::is_caller_gone()
-        {
+        if self.reads().len() > MIN_LARGE_READ_SET || sched::is_caller_gone() {
             return None;
         }
         let log = &self.engine().log;

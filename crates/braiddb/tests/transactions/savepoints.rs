@@ -322,3 +322,35 @@ fn a_savepoint_of_another_transaction_is_rejected() {
         block_on(one.commit()).unwrap();
     });
 }
+
+/// A transaction without writes may have many versions that it unlinked itself, by a rollback or by
+/// overwriting its own writes.
+#[test]
+fn a_transaction_that_undid_many_writes_commits() {
+    const MANY: u64 = 300;
+    with_limit(60, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+        let cases =
+            [("a", false, None), ("b", false, Some(7)), ("c", true, None), ("d", true, Some(7))];
+        for (name, paged, last) in cases {
+            let table: Table<u64, u64> = create_table(&db, name, paged);
+            let of = table.clone();
+            let body = async move |tx: &Transaction| {
+                let savepoint = tx.savepoint();
+                for key in (0..MANY).chain(0..MANY) {
+                    tx.put(&of, &key, &1).await?;
+                }
+                tx.rollback_to(&savepoint).await?;
+                if let Some(last) = last {
+                    for value in 0..=MANY {
+                        tx.put(&of, &last, &value).await?;
+                    }
+                }
+                Ok(())
+            };
+            db.run_blocking(body).unwrap();
+            assert_eq!(block_on(db.len(&table)).unwrap(), u64::from(last.is_some()));
+            assert_eq!(block_on(db.get(&table, &7)).unwrap(), last.map(|_| MANY));
+        }
+    });
+}
