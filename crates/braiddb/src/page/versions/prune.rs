@@ -1,6 +1,6 @@
 //! Pruning of chains (Umbra MVCC §3.4, Steam): unlinks each change whose before-image no transaction
-//! sees, although an older reader needs the changes below it. Besides changes that are recent or not
-//! durable, a chain thus has at most one change for each begin stamp in use.
+//! sees, although an older reader needs the changes below it. For each begin stamp in use, a chain
+//! keeps at most one change. Changes that are recent or not durable are not pruned.
 //!
 //! The before-image of a change committed at `c` is the value committed at `p`, the stamp of the
 //! next older change. Exactly the begin stamps after `p` and up to `c` see it. If none is in use:
