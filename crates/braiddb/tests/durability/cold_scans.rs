@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{Watched, with_limit};
-use braiddb::{Database, Error, LogError, Options, Table, Tuning};
+use braiddb::{Database, Error, LogError, Options, Table, Transaction, Tuning};
 use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 300;
 const RECORDS: u64 = 20_000;
-const A_TRANSACTION: u64 = 100;
+const A_TRANSACTION: u64 = 1000;
 
 /// The number of records that scans have passed.
 static PASSED: AtomicU64 = AtomicU64::new(0);
@@ -32,14 +32,16 @@ fn value(key: u64) -> Vec<u8> {
 fn fill(directory: &Path) {
     let db = Database::open(directory, options()).unwrap().watched();
     let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
-    let firsts = (0..RECORDS).step_by(A_TRANSACTION as usize);
-    let source = db.run_source(0, firsts, async move |tx, first: &u64| {
-        for key in *first..first + A_TRANSACTION {
-            tx.insert(&table, &key, &value(key)[..]).await?;
-        }
-        Ok(())
-    });
-    source.unwrap().wait().unwrap();
+    for first in (0..RECORDS).step_by(A_TRANSACTION as usize) {
+        let table = table.clone();
+        let insert = async move |tx: &Transaction| {
+            for key in first..first + A_TRANSACTION {
+                tx.insert(&table, &key, &value(key)[..]).await?;
+            }
+            Ok(())
+        };
+        db.run_blocking(insert).unwrap();
+    }
     block_on(db.checkpoint()).unwrap();
     db.close().unwrap();
 }
