@@ -9,6 +9,7 @@ use super::error::Result;
 use super::table::Table;
 use super::transaction::Transaction;
 use super::write::EncodedWrite;
+use crate::memory::Buffer;
 use crate::sched::engine_code;
 use crate::types::{TableKey, Value};
 
@@ -360,8 +361,8 @@ impl Database {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let encode = |value: Option<&V::Input>| -> Result<Option<Vec<u8>>> {
-            Ok(value.map(V::encode).transpose()?.map(|value| value.to_vec()))
+        let encode = |value: Option<&V::Input>| -> Result<Option<Buffer>> {
+            Ok(value.map(V::encode).transpose()?.map(|value| Buffer::from(&*value)))
         };
         let (db, table) = (self.clone(), table.stored());
         let (key, expected, value) = (encode_checked(key), encode(expected), encode(value));

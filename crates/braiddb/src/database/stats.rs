@@ -179,7 +179,8 @@ pub struct MemoryStats {
     pub keys: u64,
     /// Copies of values handed to active transactions and scans.
     pub copies: u64,
-    /// Records that are being read from the log.
+    /// Records that are being read from the log, and large values that wait for memory to be
+    /// written.
     pub reads: u64,
     /// Entries of the indirection arrays.
     pub indirection: u64,

@@ -4,6 +4,7 @@ use super::encode::encode_checked;
 use super::error::Result;
 use super::table::Table;
 use super::transaction::Transaction;
+use crate::memory::Buffer;
 use crate::transaction::WriteIntent;
 use crate::types::{KeyBuffer, TableKey, Value};
 
@@ -12,7 +13,7 @@ pub(super) struct EncodedWrite {
     table: Table<[u8], [u8]>,
     key: KeyBuffer,
     /// The encoded value; empty for a deletion.
-    value: Vec<u8>,
+    value: Buffer,
     intent: fn(&[u8]) -> WriteIntent<'_>,
 }
 
@@ -65,7 +66,7 @@ impl EncodedWrite {
         V: Value + ?Sized,
     {
         let key = encode_checked(key)?;
-        let value = value.map(V::encode).transpose()?.map(|value| value.to_vec());
+        let value = value.map(V::encode).transpose()?.map(|value| Buffer::from(&*value));
         Ok(Self { table: table.encoded(), key, value: value.unwrap_or_default(), intent })
     }
 

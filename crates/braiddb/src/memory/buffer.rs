@@ -27,6 +27,18 @@ unsafe impl Sync for Buffer {}
 impl Buffer {
     const MIN_BYTES: usize = 64;
 
+    /// Creates an empty buffer with room for `capacity` bytes.
+    pub(crate) fn with_capacity(capacity: usize) -> Self {
+        let mut buffer = Self::default();
+        buffer.set_capacity(capacity);
+        buffer
+    }
+
+    /// Returns the number of bytes for which it has room.
+    pub(crate) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Appends bytes.
     pub(crate) fn extend_from_slice(&mut self, bytes: &[u8]) {
         let len =
@@ -72,6 +84,14 @@ impl Buffer {
             unsafe { free_uncounted(self.block, layout(self.capacity)) };
         }
         (self.block, self.capacity) = (block, capacity);
+    }
+}
+
+impl From<&[u8]> for Buffer {
+    fn from(bytes: &[u8]) -> Self {
+        let mut buffer = Self::with_capacity(bytes.len());
+        buffer.extend_from_slice(bytes);
+        buffer
     }
 }
 

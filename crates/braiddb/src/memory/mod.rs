@@ -2,8 +2,10 @@
 //! counted.
 //!
 //! mimalloc serves it (size classes without per-block headers, huge pages by default, fast frees
-//! from other threads). The host program's global allocator is not changed. Builds with `--cfg
-//! braid_system_allocator` (sanitizers see into it) and loom use the system allocator instead.
+//! from other threads). Large blocks are mappings of their own, so that freeing one returns its
+//! memory to the operating system. The host program's global allocator is not changed. Builds with
+//! `--cfg braid_system_allocator` (sanitizers see into it) and loom use the system allocator
+//! instead.
 //!
 //! Counters are sharded by thread. A worker has its own shard, so that counting an allocation needs
 //! no atomic read-modify-write.
@@ -40,7 +42,8 @@ pub(crate) enum MemoryKind {
     Key,
     /// Copies of values that were returned to transactions and scans.
     Copy,
-    /// Records that are being read from the log, counted before their buffers are allocated.
+    /// Records that are being read from the log, and large values that are about to be written,
+    /// counted before they are allocated.
     Reading,
     /// Changes of records on pages, with their before-images, and the chains that link them.
     Change,
@@ -225,10 +228,55 @@ mod backend {
     use std::alloc::Layout;
     use std::ptr::NonNull;
 
+    use super::{AtomicU64, Ordering};
+
     /// Alignment of every block.
     const MIN_ALIGNMENT: usize = size_of::<usize>();
+    /// Minimum size of a block that is a separate mapping. The allocator would keep such a block
+    /// after it is freed, for a thread that may never allocate one again.
+    const MIN_MAPPED_BYTES: usize = 2 << 20;
+    /// Maximum alignment of such a block: the smallest size of a page of the system.
+    const MAX_MAPPED_ALIGNMENT: usize = 4 << 10;
+
+    /// Bytes of mapped blocks.
+    static MAPPED: AtomicU64 = AtomicU64::new(0);
+
+    /// Returns whether a block is a separate mapping.
+    fn is_mapped(layout: Layout) -> bool {
+        layout.size() >= MIN_MAPPED_BYTES && layout.align() <= MAX_MAPPED_ALIGNMENT
+    }
+
+    /// Maps a block of zeros.
+    #[cold]
+    fn map(layout: Layout) -> Option<NonNull<u8>> {
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new anonymous mapping affects no existing memory.
+        let start =
+            unsafe { libc::mmap(std::ptr::null_mut(), layout.size(), protection, flags, -1, 0) };
+        if start == libc::MAP_FAILED {
+            return None;
+        }
+        // Relaxed: a statistic, ordered with nothing.
+        MAPPED.fetch_add(layout.size() as u64, Ordering::Relaxed);
+        NonNull::new(start.cast())
+    }
+
+    /// # Safety
+    /// `map` returned the block for this layout; it is no longer used, and is unmapped once.
+    #[cold]
+    unsafe fn unmap(block: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's contract.
+        let result = unsafe { libc::munmap(block.as_ptr().cast(), layout.size()) };
+        assert_eq!(result, 0, "unmapping our own mapping: {}", std::io::Error::last_os_error());
+        // Relaxed: a statistic, ordered with nothing.
+        MAPPED.fetch_sub(layout.size() as u64, Ordering::Relaxed);
+    }
 
     pub(super) fn allocate(layout: Layout) -> Option<NonNull<u8>> {
+        if is_mapped(layout) {
+            return map(layout);
+        }
         if layout.align() <= MIN_ALIGNMENT {
             // SAFETY: may be called with any size.
             return NonNull::new(unsafe { libmimalloc_sys::mi_malloc(layout.size()) }.cast());
@@ -239,6 +287,9 @@ mod backend {
     }
 
     pub(super) fn allocate_zeroed(layout: Layout) -> Option<NonNull<u8>> {
+        if is_mapped(layout) {
+            return map(layout);
+        }
         // SAFETY: size is not zero (asserted by the caller) and `Layout` holds a power of two.
         let block = unsafe { libmimalloc_sys::mi_zalloc_aligned(layout.size(), layout.align()) };
         NonNull::new(block.cast())
@@ -275,7 +326,8 @@ mod backend {
                 &mut faults,
             );
         }
-        committed as u64
+        // Relaxed: a statistic, ordered with nothing.
+        committed as u64 + MAPPED.load(Ordering::Relaxed)
     }
 
     pub(super) fn return_free_memory() {
@@ -285,7 +337,11 @@ mod backend {
 
     /// # Safety
     /// The block came from this backend, is no longer used, and is freed once.
-    pub(super) unsafe fn free(block: NonNull<u8>, _layout: Layout) {
+    pub(super) unsafe fn free(block: NonNull<u8>, layout: Layout) {
+        if is_mapped(layout) {
+            // SAFETY: the caller's contract; blocks of this layout are mapped.
+            return unsafe { unmap(block, layout) };
+        }
         // SAFETY: the block came from mimalloc and is not used again.
         unsafe { libmimalloc_sys::mi_free(block.as_ptr().cast()) }
     }

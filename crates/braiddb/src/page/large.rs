@@ -29,6 +29,7 @@ use super::resident_set::PageNeeds;
 use super::space::PageSpace;
 use super::tree::{LeafRoom, LeafView, PageCursor, PageTree, StoredSize};
 use super::value::LargeRef;
+use crate::memory::Buffer;
 use crate::planted::{Bug, is_planted};
 use crate::rid::TableId;
 use crate::sync::Mutex;
@@ -108,7 +109,7 @@ pub(crate) struct LargeReader<'t> {
     cursor: PageCursor<'t>,
     wanted: usize,
     next: u32,
-    bytes: Vec<u8>,
+    bytes: Buffer,
 }
 
 fn key(number: u64, piece: u32) -> [u8; KEY_BYTES] {
@@ -334,7 +335,7 @@ impl LargeValues {
         let cursor =
             self.tree().cursor(Bound::Included(&low[..]), Bound::Included(&high[..]), false);
         let wanted = most.min(large.bytes());
-        LargeReader { values: self, cursor, wanted, next: 0, bytes: Vec::new() }
+        LargeReader { values: self, cursor, wanted, next: 0, bytes: Buffer::default() }
     }
 
     /// Returns the needs of an operation on one leaf.
@@ -406,7 +407,7 @@ impl LargeReader<'_> {
             self.cursor.pass_all();
             self.next += run.pieces;
             if self.bytes.is_empty() && run.bytes.len() < self.wanted {
-                self.bytes.reserve_exact(self.wanted);
+                self.bytes = Buffer::with_capacity(self.wanted);
             }
             self.bytes.extend_from_slice(&run.bytes);
         }
@@ -426,7 +427,7 @@ impl LargeReader<'_> {
     }
 
     /// Returns the bytes that were read.
-    pub(crate) fn into_bytes(self) -> Vec<u8> {
+    pub(crate) fn into_bytes(self) -> Buffer {
         self.bytes
     }
 }

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::ptr::NonNull;
 
 use crate::log::ColdRecord;
-use crate::memory::{MemoryCounters, MemoryKind};
+use crate::memory::{Buffer, MemoryCounters, MemoryKind};
 use crate::sync::thread;
 
 /// Size of the first chunk in bytes, unless a value needs more: many transactions keep one value
@@ -36,7 +36,7 @@ pub(crate) struct Copies(RefCell<OwnedCopies>);
 struct OwnedCopies {
     chunks: Vec<CopyChunk>,
     records: Vec<ColdRecord>,
-    buffers: Vec<Vec<u8>>,
+    buffers: Vec<Buffer>,
 }
 
 impl CopyChunk {
@@ -104,9 +104,9 @@ impl Copies {
     }
 
     /// Keeps a value in its own buffer.
-    pub(crate) fn keep_buffer(&self, memory: &MemoryCounters, value: Vec<u8>) -> &[u8] {
+    pub(crate) fn keep_buffer(&self, memory: &MemoryCounters, value: Buffer) -> &[u8] {
         memory.count(MemoryKind::Copy, value.capacity() as i64);
-        let kept = NonNull::from(value.as_slice());
+        let kept = NonNull::from(&*value);
         self.0.borrow_mut().buffers.push(value);
         // SAFETY: in the buffer's heap memory, which does not move with its owners, and is neither
         // changed nor freed before `self` is borrowed exclusively.

@@ -10,6 +10,8 @@
 use crossbeam_utils::CachePadded;
 
 use super::page_share::PageShare;
+use crate::memory::{MemoryCounters, MemoryKind};
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Minimum number of bytes evicted between two measurements of the allocator.
@@ -33,6 +35,8 @@ pub(super) struct Budget {
     /// Set if memory in use exceeded the target when a worker last checked; read often, written
     /// rarely.
     short: CachePadded<AtomicBool>,
+    /// Bytes of large writes that wait for room. They count as memory in use.
+    waiting: CachePadded<Mutex<u64>>,
     /// The share of the budget that pages may use.
     pages: CachePadded<PageShare>,
 }
@@ -44,7 +48,8 @@ impl Budget {
         let short = CachePadded::default();
         let records = bytes.saturating_sub(ring_bytes);
         let pages = CachePadded::new(PageShare::new(records / 2));
-        Self { bytes, records, on_the_way_out, less, taken, evicted, short, pages }
+        let waiting = CachePadded::default();
+        Self { bytes, records, on_the_way_out, less, taken, evicted, short, waiting, pages }
     }
 
     pub(super) fn pages(&self) -> &PageShare {
@@ -96,6 +101,38 @@ impl Budget {
         let room = self.room(beside);
         let aim = self.aim(room);
         in_use.saturating_sub(self.on_the_way_out.load(Ordering::Relaxed)).saturating_sub(aim)
+    }
+
+    /// Counts a large write that waits for room, after it was counted as memory in use.
+    pub(super) fn add_waiting(&self, bytes: u64) {
+        *self.waiting.lock() += bytes;
+    }
+
+    /// Subtracts a large write that no longer waits.
+    pub(super) fn remove_waiting(&self, bytes: u64) {
+        *self.waiting.lock() -= bytes;
+    }
+
+    /// Removes a waiting large write if memory has room for it, or if `alone` and little can be
+    /// evicted; returns whether it did. Other waiting writes need no memory yet. Evicted versions
+    /// need it until they are freed.
+    pub(super) fn grant(
+        &self,
+        bytes: u64,
+        memory: &MemoryCounters,
+        beside: u64,
+        alone: bool,
+    ) -> bool {
+        let sum = |kinds: &[MemoryKind]| kinds.iter().map(|kind| memory.bytes(*kind)).sum::<u64>();
+        let lasting = sum(&[MemoryKind::Node, MemoryKind::Key]);
+        let room = self.aim(self.room(beside)).saturating_sub(lasting);
+        let mut waiting = self.waiting.lock();
+        let used = memory.in_use().saturating_sub(lasting + *waiting);
+        let is_granted = used + bytes <= room || room == 0 || alone && used <= room / 4;
+        if is_granted {
+            *waiting -= bytes;
+        }
+        is_granted
     }
 
     pub(super) fn is_short(&self) -> bool {

@@ -169,7 +169,7 @@ impl Driver for WorkerDriver {
             waits || engine.durability == Durability::Relaxed || engine.bulk_sweeps.is_waiting();
         let pending = self.flush(device, wanted);
         let (more, housekeeping_due) = self.collect(idle);
-        let admitted = self.worker.reads.unblock(idle);
+        let admitted = self.worker.reads.unblock(idle) | self.worker.unblock_large_writes(idle);
         let waits = !self.worker.commits.borrow().is_empty();
         if !idle {
             return Turn { busy: true, waits, deadline: None };

@@ -408,7 +408,7 @@ impl Engine {
     }
 
     /// Memory outside the allocator in bytes: tables' arrays, pages and the log's ring.
-    fn bytes_outside_allocator(&self) -> u64 {
+    pub(super) fn bytes_outside_allocator(&self) -> u64 {
         self.memory.array_bytes() + self.page_bytes() + self.log.ring_bytes()
     }
 

@@ -22,11 +22,13 @@ use smallvec::SmallVec;
 use super::abort::WriteMoment;
 use super::context::ActiveTransaction;
 use super::error::OperationError;
+use super::large_write::MIN_LARGE_BYTES;
+use super::ordered_admission::AdmissionPermit;
 use super::paged::RequiredPages;
 use super::paged_scan::MAX_READ_AHEAD;
-use super::reading::ReadPermit;
 use super::worker::WorkerTransactions;
 use crate::log::{LogError, Lsn};
+use crate::memory::Buffer;
 use crate::page::{
     Admitted, HeldPages, Interrupted, LargeReadProgress, LargeRef, LargeValues, PageError,
     PagedTable, SlotValue, WouldSuspend,
@@ -59,9 +61,9 @@ pub(super) struct ReadMoment {
 /// A large value that was read.
 #[derive(Debug)]
 pub(super) struct LargeRead {
-    pub(super) value: Vec<u8>,
+    pub(super) value: Buffer,
     /// Present if pages were read for it; its bytes stay admitted until this is dropped.
-    pub(super) permit: Option<Rc<ReadPermit>>,
+    pub(super) permit: Option<Rc<AdmissionPermit>>,
 }
 
 /// A value whose pieces are written, for a record that is not written yet. Discarded when dropped,
@@ -180,7 +182,11 @@ impl ActiveTransaction {
     ) -> Pin<Box<dyn Future<Output = Result<Option<LargeRead>, OperationError>> + 'a>> {
         Box::pin(async move {
             let values = paged.large().expect("created before any large value");
-            let (mut permit, mut ahead) = (None::<Rc<ReadPermit>>, 0);
+            // A large value is admitted although all its pages may be resident, because it is copied.
+            let bytes = most.min(large.bytes()) + (1 + MAX_READ_AHEAD) * values.page_bytes();
+            let admit = async || Some(Rc::new(self.worker().reads.admit(bytes as u64).await));
+            let mut permit = if bytes >= MIN_LARGE_BYTES { admit().await } else { None };
+            let (mut ahead, mut may_load) = (0, false);
             let mut reader = values.reader(large, most);
             let (mut needs, mut held) = (values.needs(), None::<HeldPages>);
             let mut read_before = 0;
@@ -203,13 +209,14 @@ impl ActiveTransaction {
                     Err(WouldSuspend::Failed(error)) => return Err(error.into()),
                     Err(WouldSuspend::Interrupted(why)) => why,
                 };
+                if !std::mem::replace(&mut may_load, true) {
+                    self.check_may_load()?;
+                }
                 let Some(admitted) = &permit else {
                     // Restarts from the first piece, so that no task waits for admission while it
                     // holds part of a value.
                     drop(reader);
-                    let images = (1 + MAX_READ_AHEAD) * values.page_bytes();
-                    let bytes = most.min(large.bytes()) + images;
-                    permit = Some(Rc::new(self.admit_bytes(bytes as u64).await?));
+                    permit = admit().await;
                     reader = values.reader(large, most);
                     continue;
                 };

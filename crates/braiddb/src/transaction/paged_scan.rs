@@ -8,6 +8,7 @@ use super::paged::RequiredPages;
 use super::scan::{
     BATCH, BATCH_BYTES, Direction, RECORDS_PER_STEP, RecordScan, ScanBounds, as_bytes,
 };
+use crate::memory::Buffer;
 use crate::page::{CopiedValue, Interrupted, PagedRecord, PagedTable, WouldSuspend};
 use crate::reclaim;
 use crate::record::{EXPIRY_BYTES, Records};
@@ -81,7 +82,7 @@ impl<'tx> RecordScan<'tx> {
         &mut self,
         table: &'tx Records,
         records: Vec<(KeyBuffer, PagedRecord)>,
-        mut large: Vec<Vec<u8>>,
+        mut large: Vec<Buffer>,
         whole: bool,
     ) {
         let transaction = self.transaction;
@@ -134,7 +135,7 @@ impl<'tx> RecordScan<'tx> {
         paged: &PagedTable,
         records: &mut Vec<(KeyBuffer, PagedRecord)>,
         then: ReadMoment,
-    ) -> Result<Option<Vec<Vec<u8>>>, OperationError> {
+    ) -> Result<Option<Vec<Buffer>>, OperationError> {
         let most = match (self.keys_only, self.unexpired_only) {
             (false, _) => usize::MAX,
             (true, true) => EXPIRY_BYTES,
@@ -149,7 +150,7 @@ impl<'tx> RecordScan<'tx> {
                 break;
             }
             if most == 0 {
-                values.push(Vec::new());
+                values.push(Buffer::default());
                 continue;
             }
             match self.transaction.read_large(paged, large, most, then).await {

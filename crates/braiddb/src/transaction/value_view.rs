@@ -6,8 +6,9 @@ use std::rc::Rc;
 
 use super::context::ActiveTransaction;
 use super::large::LargeRead;
-use super::reading::ReadPermit;
+use super::ordered_admission::AdmissionPermit;
 use crate::log::ColdRecord;
+use crate::memory::Buffer;
 use crate::reclaim::OperationGuard;
 use crate::record::{Copies, Records};
 use crate::types::{DecodeError, Value};
@@ -39,14 +40,14 @@ enum ValueBacking {
 #[derive(Debug)]
 struct RecordBacking {
     record: RefCell<Option<ColdRecord>>,
-    _permit: ReadPermit,
+    _permit: AdmissionPermit,
 }
 
 /// A large value that was read, until the transaction's copies take it.
 #[derive(Debug)]
 struct LargeBacking {
-    value: RefCell<Option<Vec<u8>>>,
-    _permit: Option<Rc<ReadPermit>>,
+    value: RefCell<Option<Buffer>>,
+    _permit: Option<Rc<AdmissionPermit>>,
 }
 
 /// A resident value that a transaction found without waiting.
@@ -125,7 +126,7 @@ impl<'tx> FoundValue<'tx> {
     pub(super) fn in_log(
         transaction: &'tx ActiveTransaction,
         record: ColdRecord,
-        permit: ReadPermit,
+        permit: AdmissionPermit,
     ) -> Self {
         let value = NonNull::from(record.view().value);
         let record = RefCell::new(Some(record));
@@ -136,7 +137,7 @@ impl<'tx> FoundValue<'tx> {
     /// Creates a view of a large value.
     pub(super) fn large(transaction: &'tx ActiveTransaction, read: LargeRead) -> Self {
         let LargeRead { value: bytes, permit } = read;
-        let value = NonNull::from(bytes.as_slice());
+        let value = NonNull::from(&*bytes);
         let backing = LargeBacking { value: RefCell::new(Some(bytes)), _permit: permit };
         Self { transaction, value, backing: ValueBacking::Large(Box::new(backing)) }
     }

@@ -20,9 +20,10 @@ use super::evict::MemoryWatch;
 use super::garbage::GarbageList;
 use super::isolation::TransactionMode;
 use super::large::DiscardedValue;
+use super::large_write::LargeWrites;
 use super::leaf_cleanup::LeafCleanup;
+use super::ordered_admission::OrderedAdmission;
 use super::page_share::PageWatch;
-use super::reading::ReadAdmission;
 use super::recent_commits::RecentChange;
 use super::timers::Timers;
 use crate::log::Lsn;
@@ -66,7 +67,9 @@ pub(crate) struct WorkerTransactions {
     pub(super) tidying: Cell<bool>,
     pub(super) tidy_at: Cell<Option<Instant>>,
     pub(super) commits: RefCell<CommitQueue>,
-    pub(super) reads: Rc<ReadAdmission>,
+    /// Reads from the log and from zones.
+    pub(super) reads: Rc<OrderedAdmission>,
+    pub(super) large_writes: LargeWrites,
     /// Number of housekeeping turns so far.
     pub(super) turns: Cell<u32>,
     pub(super) memory: MemoryWatch,
@@ -91,7 +94,7 @@ impl WorkerTransactions {
     pub(super) fn install(engine: Arc<Engine>, number: usize) -> Rc<Self> {
         engine.readers.wake(number, engine.log.tail());
         engine.horizon.wake(number, engine.log.tail());
-        let reads = ReadAdmission::new(engine.max_read_bytes(), engine.memory.clone());
+        let reads = OrderedAdmission::new(engine.max_read_bytes(), engine.memory.clone());
         let worker = Rc::new(Self {
             engine,
             number,
@@ -113,6 +116,7 @@ impl WorkerTransactions {
             tidy_at: Cell::new(None),
             commits: RefCell::default(),
             reads,
+            large_writes: LargeWrites::default(),
             turns: Cell::new(0),
             memory: MemoryWatch::default(),
             pages: PageWatch::default(),

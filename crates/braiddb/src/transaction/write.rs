@@ -52,7 +52,10 @@ impl ActiveTransaction {
     /// Returns whether a write to the table is made of plain functions, and allowed.
     #[inline(always)]
     fn is_plain_write(&self, table: &Records, key: &[u8], intent: &WriteIntent<'_>) -> bool {
-        Self::is_plain(table) && !table.is_indexed() && self.check_write(key, intent).is_ok()
+        Self::is_plain(table)
+            && !table.is_indexed()
+            && !intent.is_large()
+            && self.check_write(key, intent).is_ok()
     }
 
     /// Writes as `write` does, if nothing must be waited for and nothing is in the way. Otherwise
@@ -130,6 +133,10 @@ impl ActiveTransaction {
         intent: WriteIntent<'_>,
     ) -> Result<bool, OperationError> {
         self.check_write(key, &intent)?;
+        let _room = match intent.value() {
+            Some(value) if intent.is_large() => self.admit_large_write(value.len()).await,
+            _ => None,
+        };
         if table.expires() {
             return self.write_expiring(table, key, intent, None).await;
         }

@@ -78,6 +78,8 @@ pub(crate) struct WriteSet {
     pub(super) version_bytes: u64,
     /// Tables with a lifetime, and the earliest expiry written to each.
     pub(super) expiring: Vec<(RecordsRef, u64)>,
+    /// Set once memory for a large value was requested.
+    pub(super) has_large: bool,
 }
 
 /// A write to a record of a paged table. A record has several if savepoints separate them, or if
@@ -334,6 +336,7 @@ impl WriteSet {
         self.bulk = None;
         self.version_bytes = 0;
         self.expiring.clear();
+        self.has_large = false;
     }
 }
 

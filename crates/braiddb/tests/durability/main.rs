@@ -24,3 +24,4 @@ mod reopening;
 mod small_database;
 #[path = "../common/table_kind.rs"]
 mod table_kind;
+mod write_admission;
