@@ -255,12 +255,12 @@ impl PageSpace {
         let [taken, free] = zones.places();
         let more = more.div_ceil(self.page_bytes() as u64);
         let pages = self.map.pages();
-        let changed = frames.min(pages) + more;
-        let next = changed.saturating_sub(free);
+        let next = (frames.min(pages) + more).saturating_sub(free);
         // After the next checkpoint each page has one place, and the places that only the current
-        // checkpoint lists are free as well.
-        let free = (taken + free + next).saturating_sub(pages + more);
-        let after = changed.saturating_sub(free);
+        // checkpoint lists are free as well. Only resident pages change before the one after it.
+        let pages = pages + more;
+        let free = (taken + free + next).saturating_sub(pages);
+        let after = frames.min(pages).saturating_sub(free);
         [next, after].map(|images| images * zones.slot_bytes() as u64)
     }
 

@@ -15,3 +15,4 @@ mod paged_large;
 #[path = "../../../tests/common/polls.rs"]
 mod polls;
 mod read_only;
+mod reserve;
