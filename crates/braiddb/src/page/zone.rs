@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 pub(crate) use holes::HoleSearch;
 pub(in crate::page) use places::RUN_SLOTS;
-use places::{PlaceUser, Places, SLOTS};
+use places::{PlaceUser, Places, SLOTS, WORD_SLOTS};
 
 use super::layout::PageDamage;
 use super::map::{DiskPlace, SLOT_LIMIT};
@@ -69,6 +69,8 @@ pub(in crate::page) struct PlaceRun {
     zones: Arc<Zones>,
     file: Arc<File>,
     first: u64,
+    /// Bits of places that had no disk blocks when they were taken.
+    without_blocks: u64,
     /// Places that are freed when the run is dropped.
     left: Mutex<Vec<u64>>,
 }
@@ -206,12 +208,15 @@ impl Zones {
         let zone = &mut zones[number];
         let first = number as u64 * SLOTS + place;
         let left = (first..first + count).collect();
+        let mut without_blocks = 0;
         for place in place..place + count {
+            without_blocks |= u64::from(!zone.places.is_backed(place)) << (place % WORD_SLOTS);
             assert!(!zone.places.is(place, PlaceUser::Live), "a place has one user");
             zone.places.set(place, PlaceUser::Live, true);
         }
         let file = zone.file.clone().expect("places are taken in files");
-        Ok(PlaceRun { zones: self.clone(), file, first, left: Mutex::new(left) })
+        let left = Mutex::new(left);
+        Ok(PlaceRun { zones: self.clone(), file, first, without_blocks, left })
     }
 
     fn find(&self, zones: &mut Vec<Zone>, most: usize) -> Result<(usize, u64, u64), LogError> {
@@ -456,6 +461,19 @@ impl Zone {
         Self { file, places: Places::new(), sealed: false, unsynced: false }
     }
 
+    /// Records that the disk had no space for a write to a run at `place`. Places of the run that
+    /// had no disk blocks get none, so that the disk reserve covers them again.
+    fn note_unwritten(&mut self, place: u64, without_blocks: u64, slot_bytes: u64) {
+        let run = (place / WORD_SLOTS * WORD_SLOTS..).take(WORD_SLOTS as usize);
+        for place in run.filter(|place| without_blocks >> (place % WORD_SLOTS) & 1 != 0) {
+            if let Some(file) = &self.file {
+                // Frees what was written. After a failure, the blocks are found at the next opening.
+                _ = file.deallocate(place * slot_bytes..(place + 1) * slot_bytes);
+            }
+            self.places.note_released(place..place + 1);
+        }
+    }
+
     fn may_be_written(&self) -> bool {
         !self.sealed && self.file.is_some()
     }
@@ -477,14 +495,20 @@ impl PlaceRun {
         let (file, offset) = (self.file.clone(), self.zones.offset(self.first));
         let checked = {
             let (file, zones) = (file.clone(), self.zones.clone());
-            let number = (self.first / SLOTS) as usize;
+            let (number, place) = ((self.first / SLOTS) as usize, self.first % SLOTS);
+            let without_blocks = self.without_blocks;
             move |written: std::io::Result<()>| {
+                let is_full =
+                    written.as_ref().is_err_and(|error| error.kind() == ErrorKind::StorageFull);
                 // Before the places are published: a checkpoint that lists one must find its file
                 // unsynced.
                 if let Some(zone) = zones.state.lock().get_mut(number) {
                     zone.unsynced = !is_planted(Bug::ZoneNotSynced);
+                    if is_full {
+                        zone.note_unwritten(place, without_blocks, zones.slot_bytes as u64);
+                    }
                 }
-                if written.as_ref().is_err_and(|error| error.kind() == ErrorKind::StorageFull) {
+                if is_full {
                     // Relaxed: a hint.
                     zones.is_tight.store(true, Ordering::Relaxed);
                 }

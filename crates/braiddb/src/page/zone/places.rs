@@ -15,7 +15,7 @@ use std::ops::Range;
 
 /// Number of places in a zone.
 pub(in crate::page) const SLOTS: u64 = 1 << 16;
-const WORD_SLOTS: u64 = u64::BITS as u64;
+pub(super) const WORD_SLOTS: u64 = u64::BITS as u64;
 pub(super) const WORDS: usize = (SLOTS / WORD_SLOTS) as usize;
 /// Number of places in a region, and the maximum length of a run.
 pub(in crate::page) const RUN_SLOTS: usize = 16;
@@ -109,7 +109,7 @@ impl Places {
             self.taken[word][BACKED_INDEX] |= bit;
         } else if before == 0 && after != 0 {
             self.free += 1;
-            self.backed += 1;
+            self.backed += u64::from(self.taken[word][BACKED_INDEX] & bit != 0);
             self.note_free(word);
         }
     }
@@ -139,7 +139,15 @@ impl Places {
         }
     }
 
-    /// Records that the disk blocks of these places, all free, were deallocated.
+    /// Returns whether a place has disk blocks. A place that is taken counts as having them, until
+    /// the write to it fails.
+    pub(super) fn is_backed(&self, place: u64) -> bool {
+        let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));
+        self.taken[word][BACKED_INDEX] & bit != 0
+    }
+
+    /// Records that these places have no disk blocks: they were deallocated, or the disk had no
+    /// space for them.
     pub(super) fn note_released(&mut self, places: Range<u64>) {
         for place in places {
             let (word, bit) = ((place / WORD_SLOTS) as usize, 1 << (place % WORD_SLOTS));

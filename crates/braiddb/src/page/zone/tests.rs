@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
-use crate::io::SimulatedDisk;
+use crate::io::{Faults, SimulatedDisk};
 use crate::log::{Log, LogOptions};
 
 fn log(disk: &SimulatedDisk) -> Log {
@@ -174,5 +174,29 @@ fn a_place_is_taken_while_its_room_is_given_back() {
         }
         disk.unwatch();
         assert!(freed > PLACES / 2 * 4096, "{freed}");
+    });
+}
+
+/// The disk reserve covers free places without disk blocks, so a place counts as such if the disk
+/// had no space for it.
+#[test]
+fn a_place_for_which_the_disk_had_no_space_has_no_blocks() {
+    with_limit(PART_SECONDS, |_| {
+        let disk = SimulatedDisk::new(1);
+        let log = log(&disk);
+        let zones = Zones::new(log.cold_store().unwrap().files(), 4096);
+        let write = |count: usize| {
+            let run = zones.take(count).unwrap();
+            let images = Arc::new(Images::new(AlignedBuffer::zeroed(count * 4096), run));
+            let result = Arc::new(Mutex::new(None));
+            let noted = result.clone();
+            images.run().write_then(images.clone(), move |written| *noted.lock() = Some(written));
+            result.lock().take().expect("it blocks")
+        };
+        write(8).unwrap();
+        assert_eq!(zones.places(), [0, 8]);
+        disk.set_faults(Faults { capacity: 1, ..Faults::default() });
+        write(16).unwrap_err();
+        assert_eq!(zones.places(), [0, 8]);
     });
 }
