@@ -94,7 +94,8 @@ impl ActiveTransaction {
         let number = savepoints.next.get();
         savepoints.next.set(number + 1);
         savepoints.valid.borrow_mut().push(number);
-        let writes = self.writes().borrow();
+        let mut writes = self.writes().borrow_mut();
+        writes.savepoints += 1;
         let paged = writes.next_paged_position();
         savepoints.newest_paged.set(paged);
         WriteSavepoint {
@@ -151,14 +152,13 @@ impl ActiveTransaction {
         }
         let count = writes.writes().len();
         let first = savepoint.writes.max(count.saturating_sub(MAX_WRITES_AT_ONCE));
-        let mut undone = Vec::new();
         let later = writes.writes()[first..].iter().rev();
         for write in later.filter(|write| write.kind != WriteKind::Void) {
             self.note_undone(writes, write);
             self.roll_back(writes, write, &operation);
-            undone.push((write.table, write.version));
+            // SAFETY: unlinked above, and in no list of versions to retire.
+            unsafe { write.table.get().retire_version(write.version) };
         }
-        writes.undone.append(&mut undone);
         writes.truncate(first);
         let keep = savepoint.paged as usize;
         let first_paged =
@@ -266,28 +266,28 @@ fn restore_replaced(writes: &mut WriteSet, keep: usize, most: usize) {
             writes.replaced.pop().expect("there are more than are kept");
         let (rid, undone) = writes.restore(position, version, kind);
         // SAFETY: tables live as long as the engine, which the transaction holds; it installed
-        // `undone` in place of `version`.
-        unsafe { table.get().restore_previous(rid, undone, version) };
-        writes.undone.push((table, undone));
+        // `undone` in place of `version`. From then on `undone` is in no list.
+        unsafe {
+            table.get().restore_previous(rid, undone, version);
+            table.get().retire_version(undone);
+        }
     }
 }
 
-/// Retires up to `most` versions that the transaction installed and unlinked itself. Other threads
-/// may still traverse them, and until now the transaction referenced them. Returns whether all are
-/// retired.
+/// Retires up to `most` versions that the transaction replaced itself, and that a savepoint might
+/// have needed. Other threads may still traverse them. Returns whether all are retired.
 #[inline]
-pub(super) fn retire_unlinked(writes: &mut WriteSet, most: usize) -> bool {
-    (writes.replaced.is_empty() && writes.undone.is_empty()) || retire_some_unlinked(writes, most)
+pub(super) fn retire_replaced(writes: &mut WriteSet, most: usize) -> bool {
+    writes.replaced.is_empty() || retire_some_replaced(writes, most)
 }
 
-fn retire_some_unlinked(writes: &mut WriteSet, most: usize) -> bool {
+fn retire_some_replaced(writes: &mut WriteSet, most: usize) -> bool {
     for _ in 0..most {
-        let replaced = writes.replaced.pop().map(|replaced| (replaced.table, replaced.version));
-        let Some((table, version)) = replaced.or_else(|| writes.undone.pop()) else { break };
-        // SAFETY: unlinked when it was replaced or undone, freed only by the retirement below.
+        let Some(ReplacedWrite { table, version, .. }) = writes.replaced.pop() else { break };
+        // SAFETY: unlinked when it was replaced, freed only by the retirement below.
         unsafe { version.get() }.set_stamp(Stamp::ABORTED);
-        // SAFETY: tables live as long as the engine; the version was in one of the two lists.
+        // SAFETY: tables live as long as the engine; the version was in the list.
         unsafe { table.get().retire_version(version) };
     }
-    writes.replaced.is_empty() && writes.undone.is_empty()
+    writes.replaced.is_empty()
 }

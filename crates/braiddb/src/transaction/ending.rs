@@ -10,7 +10,7 @@
 
 use std::rc::Rc;
 
-use super::abort::retire_unlinked;
+use super::abort::retire_replaced;
 use super::context::{ActiveTransaction, TransactionContext};
 use super::fault::PanicPoint;
 use super::garbage::Garbage;
@@ -35,7 +35,7 @@ pub(super) enum DecidedOutcome {
     Committed(Lsn),
     /// Its writes are being undone.
     Aborted,
-    /// It ends without writes. Only versions that it unlinked itself are left.
+    /// It ends without writes. Only versions that it replaced itself are left.
     ReadOnly,
 }
 
@@ -75,7 +75,7 @@ impl ActiveTransaction {
             DecidedOutcome::Aborted => self.undo_some(most),
             DecidedOutcome::ReadOnly => true,
         };
-        if !is_done || !retire_unlinked(&mut self.writes().borrow_mut(), most) {
+        if !is_done || !retire_replaced(&mut self.writes().borrow_mut(), most) {
             return false;
         }
         self.drop_created();

@@ -115,7 +115,7 @@ impl ActiveTransaction {
             self.note_record(table, rid, key);
         }
         self.remember(table, key, rid);
-        let value = NonNull::from(value);
+        let value = (NonNull::from(value), seen.is_own());
         // SAFETY: found under the guard, and seen by this transaction.
         ReadNow::Found(unsafe { ResidentValue::new(self, table, value, operation) })
     }
@@ -191,7 +191,7 @@ impl ActiveTransaction {
                     };
                     let own = seen.is_some_and(SeenVersion::is_own);
                     self.remember(table, key, rid);
-                    let value = NonNull::from(value);
+                    let value = (NonNull::from(value), own);
                     // SAFETY: found under the guard, and seen by this transaction.
                     let found = unsafe { FoundValue::in_memory(self, table, value, operation) };
                     let others = SeenRecord::Others { rid, doomed_by };

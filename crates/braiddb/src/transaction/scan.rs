@@ -4,9 +4,8 @@
 //! before it reads the first. Writes that the transaction makes during a scan may or may not be
 //! returned by it; earlier ones are.
 //!
-//! Invariant: the cursor stands after the last ready record, and moves together with the ready
-//! list, without suspension in between. So a call that is dropped, or fails, loses nothing: the
-//! next one reads the same records again.
+//! Invariant: the cursor stands after the last ready record. Both move without suspension in
+//! between. So a dropped or failed call loses nothing: the next one reads the same records.
 
 use std::ops::Bound;
 use std::ptr::NonNull;
@@ -22,7 +21,7 @@ use crate::log::ColdRecord;
 use crate::page::PagedCursor;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Copies, NotReady, Records, RecordsRef};
+use crate::record::{Copies, NotReady, Records, RecordsRef, SeenVersion};
 use crate::sched::{self, WaitCause};
 use crate::sync::thread;
 use crate::types::KeyBuffer;
@@ -417,8 +416,10 @@ impl<'tx> RecordScan<'tx> {
     ) -> ScanBatch {
         let (mut batch, mut live, mut bytes) = (ScanBatch::default(), 0, 0);
         batch.records.reserve(entries.len());
-        let view = self.transaction.view();
+        let (view, is_kept) = (self.transaction.view(), table.keeps_versions());
         let keys_only = self.keys_only && !self.unexpired_only;
+        // Own versions do not stay allocated: a later write of the transaction frees them.
+        let has_written = !self.transaction.writes().borrow().is_empty();
         for entry in entries {
             if live == self.expected.max(1) {
                 break;
@@ -451,12 +452,12 @@ impl<'tx> RecordScan<'tx> {
             }
             let (number, rid) = (batch.records.len(), entry.rid);
             batch.in_log.extend(cold.map(|cold| RecordToRead { number, rid, cold }));
-            let key = entry.key();
-            let value = value.map(|value| match table.keeps_versions() {
+            let is_own = || found.is_ok_and(|seen| seen.is_some_and(SeenVersion::is_own));
+            let value = value.map(|value| match is_kept && !(has_written && is_own()) {
                 true => NonNull::from(value),
                 false => NonNull::from(self.copies.keep(table.memory(), value)),
             });
-            batch.records.push(ScannedRecord { key, value });
+            batch.records.push(ScannedRecord { key: entry.key(), value });
         }
         batch.whole = batch.records.len() == entries.len();
         batch

@@ -182,3 +182,41 @@ fn an_attempt_that_follows_another_is_not_refused() {
         assert!(InteractivePermit::take(&bench.worker).is_ok());
     });
 }
+
+/// A version that a later write of its transaction replaces is freed, unless a savepoint needs it.
+#[test]
+fn own_overwrites_take_no_memory() {
+    with_limit(PART_SECONDS, |_| {
+        let bench = Bench::new();
+        let table = &bench.table;
+        let writer = bench.worker.begin().unwrap();
+        let write = |value: u64| {
+            let value = value.to_be_bytes();
+            run_now(writer.write(table, b"key", WriteIntent::Put(&value))).unwrap();
+            while bench.participation.turn() {}
+        };
+        let read = || {
+            let found = run_now(writer.get(table, b"key")).unwrap().expect("it was written");
+            u64::from_be_bytes(found.bytes().try_into().unwrap())
+        };
+        write(0);
+        let one = bench.version_bytes();
+        let mut savepoints = Vec::new();
+        for round in 1..4 {
+            (0..100).for_each(|number| write(round * 1000 + number));
+            assert_eq!(bench.version_bytes(), round * one);
+            savepoints.push((writer.savepoint(), read()));
+        }
+        for (number, (savepoint, value)) in savepoints.iter().enumerate().rev() {
+            for _ in 0..3 {
+                (0..100).for_each(write);
+                run_now(writer.rollback_to(*savepoint)).unwrap();
+                while bench.participation.turn() {}
+                assert_eq!((read(), bench.version_bytes()), (*value, (number as u64 + 1) * one));
+            }
+        }
+        drop(writer);
+        while bench.participation.turn() {}
+        assert_eq!(bench.version_bytes(), 0);
+    });
+}

@@ -25,7 +25,7 @@ pub(crate) struct FoundValue<'tx> {
 /// The owner that keeps the value allocated.
 #[derive(Debug)]
 enum ValueBacking {
-    /// The transaction: the version stays allocated until it ends.
+    /// The transaction: the version stays allocated until it ends. A version of its own does not.
     Lasting,
     /// The operation that found it.
     Operation { _guard: OperationGuard },
@@ -62,15 +62,16 @@ pub(crate) struct ResidentValue<'tx> {
 
 impl<'tx> ResidentValue<'tx> {
     /// # Safety
-    /// The value was found under `guard`, in a version of `table` that the transaction sees.
+    /// The value was found under `guard`, in a version of `table` that the transaction sees, and
+    /// that it wrote itself if `is_own`.
     #[inline(always)]
     pub(super) unsafe fn new(
         transaction: &'tx ActiveTransaction,
         table: &Records,
-        value: NonNull<[u8]>,
+        (value, is_own): (NonNull<[u8]>, bool),
         guard: OperationGuard,
     ) -> Self {
-        let guard = if table.keeps_versions() { None } else { Some(guard) };
+        let guard = if table.keeps_versions() && !is_own { None } else { Some(guard) };
         Self { transaction, value, guard }
     }
 
@@ -99,15 +100,18 @@ impl<'tx> FoundValue<'tx> {
     /// Creates a view of a resident value.
     ///
     /// # Safety
-    /// The value was found under `guard`, in a version of `table` that the transaction sees.
+    /// The value was found under `guard`, in a version of `table` that the transaction sees, and
+    /// that it wrote itself if `is_own`.
     pub(super) unsafe fn in_memory(
         transaction: &'tx ActiveTransaction,
         table: &Records,
-        value: NonNull<[u8]>,
+        (value, is_own): (NonNull<[u8]>, bool),
         guard: OperationGuard,
     ) -> Self {
-        let operation = ValueBacking::Operation { _guard: guard };
-        let backing = if table.keeps_versions() { ValueBacking::Lasting } else { operation };
+        let backing = match table.keeps_versions() && !is_own {
+            true => ValueBacking::Lasting,
+            false => ValueBacking::Operation { _guard: guard },
+        };
         Self { transaction, value, backing }
     }
 

@@ -282,7 +282,13 @@ impl ActiveTransaction {
         match base {
             InstallBase::Own(own) => {
                 installed.set_position(own.position());
-                writes.replace(own.position(), version, intent == WriteIntent::Delete);
+                let (position, deleted) = (own.position(), intent == WriteIntent::Delete);
+                if let Some(before) = writes.replace(position, version, deleted) {
+                    // SAFETY: the new version was installed in its place, and `operation` keeps it.
+                    unsafe { before.get() }.set_stamp(Stamp::ABORTED);
+                    // SAFETY: unlinked above, and no longer in the write set.
+                    unsafe { table.retire_version(before) };
+                }
             }
             InstallBase::Committed(..) | InstallBase::Cold(_) => {
                 installed.set_position(writes.next_position());

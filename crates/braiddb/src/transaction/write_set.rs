@@ -36,6 +36,8 @@ pub(crate) struct Write {
     pub(crate) kind: WriteKind,
     /// Its log position, once logged.
     pub(crate) logged: Cell<Option<Lsn>>,
+    /// Number of savepoints created before the version was installed; 0 if a rollback restored it.
+    savepoints: u64,
     key_start: usize,
     key_bytes: usize,
 }
@@ -60,17 +62,19 @@ impl Write {
 pub(crate) struct WriteSet {
     writes: Vec<Write>,
     keys: Vec<u8>,
-    /// Own versions that later writes of the same transaction replaced, in order of replacement.
+    /// Own versions that later writes of the same transaction replaced, and that a savepoint may
+    /// need, in order of replacement.
     pub(crate) replaced: Vec<ReplacedWrite>,
-    /// Own versions that were unlinked by a rollback to a savepoint.
-    pub(crate) undone: Vec<(RecordsRef, VersionRef)>,
+    /// Number of savepoints that were created.
+    pub(super) savepoints: u64,
     /// Writes to paged tables, in the order of their changes.
     pub(super) paged: Vec<PagedWrite>,
     /// The new values of those writes, if they are logged.
     paged_values: Buffer,
     /// Number of bytes of them that are counted as memory in use.
     counted: usize,
-    /// Number of overwrites of such writes, and of writes of a bulk operation.
+    /// Number of overwrites of such writes, of writes of a bulk operation, and of own versions that
+    /// no savepoint needs.
     pub(super) overwrites: usize,
     /// Bulk operation state, if the transaction is one.
     pub(super) bulk: Option<Box<BulkWrites>>,
@@ -149,7 +153,6 @@ impl WriteSet {
         self.writes.len() + self.paged.len() <= most
             && self.bulk.is_none()
             && self.replaced.is_empty()
-            && self.undone.is_empty()
     }
 
     /// The position of the next write.
@@ -260,22 +263,37 @@ impl WriteSet {
     ) {
         let (key_start, key_bytes) = (self.keys.len(), key.len());
         self.keys.extend_from_slice(key);
-        let logged = Cell::new(None);
-        self.writes.push(Write { table, rid, version, base, kind, logged, key_start, key_bytes });
+        let (logged, savepoints) = (Cell::new(None), self.savepoints);
+        let write =
+            Write { table, rid, version, base, kind, logged, savepoints, key_start, key_bytes };
+        self.writes.push(write);
     }
 
-    /// Notes that a later write to the record at `position` replaced its version.
-    pub(crate) fn replace(&mut self, position: u32, version: VersionRef, deleted: bool) {
+    /// Notes that a later write to the record at `position` replaced its version. Returns that
+    /// version if no savepoint needs it; the caller must retire it.
+    #[must_use]
+    pub(crate) fn replace(
+        &mut self,
+        position: u32,
+        version: VersionRef,
+        deleted: bool,
+    ) -> Option<VersionRef> {
         let write = &mut self.writes[position as usize];
         assert_ne!(write.kind, WriteKind::Void);
         let Write { table, version: before, kind, .. } = *write;
-        self.replaced.push(ReplacedWrite { table, version: before, position, kind });
+        let is_needed = write.savepoints != self.savepoints;
+        if is_needed {
+            self.replaced.push(ReplacedWrite { table, version: before, position, kind });
+        } else {
+            self.overwrites += 1;
+        }
         write.kind = match (write.existed(), deleted) {
             (_, true) => WriteKind::Delete,
             (true, false) => WriteKind::Update,
             (false, false) => WriteKind::Insert,
         };
-        write.version = version;
+        (write.version, write.savepoints) = (version, self.savepoints);
+        (!is_needed).then_some(before)
     }
 
     /// Undoes a `replace` of the write at `position`; returns its record and the removed version.
@@ -286,7 +304,7 @@ impl WriteSet {
         kind: WriteKind,
     ) -> (Rid, VersionRef) {
         let write = &mut self.writes[position as usize];
-        write.kind = kind;
+        (write.kind, write.savepoints) = (kind, 0);
         (write.rid, std::mem::replace(&mut write.version, version))
     }
 
@@ -323,8 +341,8 @@ impl WriteSet {
     /// Empties the set, and keeps little of its memory: thousands of sets exist.
     pub(crate) fn clear(&mut self, memory: &MemoryCounters) {
         const KEPT_WRITES: usize = 64;
-        let handed_over = self.replaced.is_empty() && self.undone.is_empty();
-        assert!(handed_over, "unlinked versions were passed to reclamation");
+        assert!(self.replaced.is_empty(), "unlinked versions were passed to reclamation");
+        self.savepoints = 0;
         empty(&mut self.writes, KEPT_WRITES);
         empty(&mut self.keys, KEPT_WRITES * 16);
         empty(&mut self.paged, KEPT_WRITES);

@@ -354,3 +354,33 @@ fn a_transaction_that_undid_many_writes_commits() {
         }
     });
 }
+
+/// Values that a transaction read from its own writes stay valid after it has overwritten them or
+/// rolled them back.
+#[test]
+fn values_of_own_writes_outlive_the_writes() {
+    with_limit(60, |_| {
+        let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+        let table: Table<u64, str> = create_table(&db, "records", false);
+        let run = db.run(async move |tx| {
+            let savepoint = tx.savepoint();
+            let value = |number: u64| format!("{number:032}");
+            let mut found = Vec::new();
+            for number in 0..400 {
+                if number % 100 == 0 {
+                    tx.rollback_to(&savepoint).await?;
+                }
+                tx.put(&table, &7, &value(number)).await?;
+                found.push(match number % 2 {
+                    0 => tx.get(&table, &7).await?.expect("it was written"),
+                    _ => tx.multi_get(&table, &[7]).await?[0].expect("it was written"),
+                });
+            }
+            for (number, found) in (0..).zip(found) {
+                assert_eq!(found, value(number));
+            }
+            Ok(())
+        });
+        block_on(run).unwrap();
+    });
+}
