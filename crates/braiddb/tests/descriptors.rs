@@ -175,7 +175,7 @@ fn a_limit_far_below_the_number_of_segments_suffices() {
         set_limit(64, 64);
         // With the blocking device each segment costs several waits for the disk.
         let blocking = options().tuning.device == DeviceKind::Blocking;
-        everything(directory.as_ref(), if blocking { 600 } else { 1000 });
+        everything(directory.as_ref(), if blocking { 300 } else { 500 });
         let (db, _) = open(&Path::new(&directory).join("home"));
         let stats = db.stats().log;
         assert!(stats.files_reopened > 100, "{stats:?}");
