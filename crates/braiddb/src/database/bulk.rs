@@ -219,13 +219,12 @@ impl TransactionBuilder {
             let body = Contained::new(body);
             db.spawn(move || {
                 Box::pin(async move {
-                    let operation = pin!(async move {
-                        let result = run_on_worker(options, tables, body).await;
+                    let operation = pin!(async {
+                        let result = run_on_worker(options, &runtime, tables, body).await;
                         sched::hold_after_failure().await;
                         result
                     });
-                    let attempts = pin!(runtime.run(operation));
-                    Request::new(attempts, reply).await;
+                    Request::new(&runtime, operation, reply).await;
                 })
             })?;
             match result.await {
@@ -253,6 +252,7 @@ fn cannot_begin(why: CannotBegin) -> Error {
 /// is durable, as for transactions.
 async fn run_on_worker<T, E, F>(
     options: TransactionOptions,
+    runtime: &CallerRuntime,
     tables: Vec<Arc<Records>>,
     body: Contained<F>,
 ) -> Result<Outcome<T>, TransactionFailure<E>>
@@ -267,11 +267,8 @@ where
     begun.name_conflicts();
     let transaction = Transaction::new(begun, 1);
     let result = {
-        let body = body.into_inner();
-        // The closure is called within the future, so a panic of the closure itself is contained
-        // too.
-        let mut future = pin!(Some(async { body(&transaction).await }));
-        ContainedFuture::new(future.as_mut()).await
+        let (body, mut future) = (body.into_inner(), pin!(None));
+        ContainedFuture::new(runtime, future.as_mut(), || body(&transaction)).await
     };
     let core = transaction.into_core();
     let depends_on = core.depends_on();

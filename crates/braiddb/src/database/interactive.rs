@@ -384,10 +384,10 @@ impl InteractiveTransaction {
         let (step, reply) = (Contained::new(step), UntilRecorded::new(reply));
         let step: Step = Box::new(move |transaction| {
             Box::pin(async move {
-                let step = async move { step.into_inner()(transaction).await };
-                let mut step = pin!(Some(step));
-                let step = pin!(ContainedFuture::new(step.as_mut()));
-                let result = runtime.run(step).await;
+                let mut future = pin!(None);
+                let step = step.into_inner();
+                let make = move || step(transaction);
+                let result = ContainedFuture::new(&runtime, future.as_mut(), make).await;
                 let over = result.is_err();
                 let result = result.map_err(|Panic { message }| Error::Panicked(message));
                 let answer = once_durable(transaction, Contained::new(result)).await;

@@ -238,18 +238,17 @@ impl TransactionBuilder {
             let body = Contained::new(body);
             db.spawn(move || {
                 Box::pin(async move {
-                    let attempts = pin!(async move {
+                    let attempts = pin!(async {
                         let span = span.enter();
                         let result = {
                             // Dropped before the caller receives the result.
                             let body = body;
-                            attempts(options, &*body).await
+                            attempts(options, &runtime, Closure(&*body)).await
                         };
                         span.end(&result);
                         result
                     });
-                    let attempts = pin!(runtime.run(attempts));
-                    Request::new(attempts, reply).await;
+                    Request::new(&runtime, attempts, reply).await;
                 })
             })?;
             match result.await {
@@ -317,7 +316,7 @@ impl TransactionBuilder {
 pub(super) async fn commit_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
-    let outcome = attempts(TransactionOptions::DEFAULT, body)
+    let outcome = attempts(TransactionOptions::DEFAULT, &CallerRuntime::NONE, Closure(&body))
         .await
         .map_err(TransactionFailure::into_error)?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
@@ -327,7 +326,7 @@ pub(super) async fn commit_on_worker<T>(
 pub(super) async fn read_on_worker<T>(
     body: impl AsyncFn(&Transaction) -> Result<T>,
 ) -> Result<(T, Lsn)> {
-    let outcome = attempts(TransactionOptions::READ_ONLY, body)
+    let outcome = attempts(TransactionOptions::READ_ONLY, &CallerRuntime::NONE, Closure(&body))
         .await
         .map_err(TransactionFailure::into_error)?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
@@ -350,33 +349,37 @@ impl<E: From<Error>> TransactionFailure<E> {
     }
 }
 
-/// Makes attempts until one commits, the closure fails without a conflict, or the limit is reached.
-pub(super) async fn attempts<T, E, F>(
-    options: TransactionOptions,
-    body: F,
-) -> Result<Outcome<T>, TransactionFailure<E>>
-where
-    F: AsyncFn(&Transaction) -> Result<T, E>,
-{
-    let result = attempt_all(options, body).await;
-    sched::hold_after_failure().await;
-    result
+/// The user's part of a transaction.
+pub(super) trait Body<T, E> {
+    /// Returns the future of one attempt.
+    fn attempt(&self, transaction: &Transaction) -> impl Future<Output = Result<T, E>>;
 }
 
+/// A closure without an input.
+pub(super) struct Closure<'c, F>(pub(super) &'c F);
+
+impl<T, E, F: AsyncFn(&Transaction) -> Result<T, E>> Body<T, E> for Closure<'_, F> {
+    #[inline(always)]
+    fn attempt(&self, transaction: &Transaction) -> impl Future<Output = Result<T, E>> {
+        (self.0)(transaction)
+    }
+}
+
+/// Makes attempts until one commits, the closure fails without a conflict, or the limit is reached.
+///
 /// Returns only after everything that any attempt read is durable: an error can reveal a record as
 /// a value does, and a closure may keep data that an earlier attempt read. If the log fails first,
 /// this returns the log's error instead of the closure's. A final [`Error::Conflict`] does not wait
 /// for the commit of the winning transaction, which may still abort: the error reveals no data.
-async fn attempt_all<T, E, F>(
+pub(super) async fn attempts<T, E>(
     options: TransactionOptions,
-    body: F,
-) -> Result<Outcome<T>, TransactionFailure<E>>
-where
-    F: AsyncFn(&Transaction) -> Result<T, E>,
-{
+    runtime: &CallerRuntime,
+    body: impl Body<T, E>,
+) -> Result<Outcome<T>, TransactionFailure<E>> {
     let worker = WorkerTransactions::current();
     let mode = options.mode(worker.engine().isolation);
     let Ok(mut begun) = worker.begin_as(mode) else {
+        sched::hold_after_failure().await;
         return Err(TransactionFailure::Engine(Error::Overloaded));
     };
     let (mut attempt, mut depends_on) = (1, Lsn::ZERO);
@@ -389,9 +392,9 @@ where
         }
         let transaction = Transaction::new(begun, attempt);
         let result = {
-            // The future calls the closure, so that `ContainedFuture` catches its panic too.
-            let mut future = pin!(Some(async { body(&transaction).await }));
-            ContainedFuture::new(future.as_mut()).await
+            let mut future = pin!(None);
+            let make = || body.attempt(&transaction);
+            ContainedFuture::new(runtime, future.as_mut(), make).await
         };
         let core = transaction.into_core();
         depends_on = core.depends_on();
@@ -418,6 +421,7 @@ where
                 };
                 match committed {
                     Ok(lsn) => {
+                        sched::hold_after_failure().await;
                         let value = value.into_inner();
                         return Ok(Outcome { value, attempts: attempt, commit_lsn: lsn.0 });
                     }
@@ -425,8 +429,13 @@ where
                 }
             }
         };
-        let cause = RetryCause::of(failure)
-            .map_err(|error| TransactionFailure::Engine(Error::from(error)))?;
+        let cause = match RetryCause::of(failure) {
+            Ok(cause) => cause,
+            Err(error) => {
+                sched::hold_after_failure().await;
+                return Err(TransactionFailure::Engine(error.into()));
+            }
+        };
         if attempt >= options.max_attempts {
             break (TransactionFailure::Engine(cause.into_error(attempt)), None);
         }
@@ -440,7 +449,9 @@ where
     if let Some(core) = core {
         outlined(pin!(core.abort())).await;
     }
-    Err(once_durable(&worker, depends_on, failed.into_inner()).await)
+    let failed = once_durable(&worker, depends_on, failed.into_inner()).await;
+    sched::hold_after_failure().await;
+    Err(failed)
 }
 
 /// Returns the failure after everything the transaction read is durable, or the log's error if the
@@ -476,6 +487,7 @@ fn report_waker(panic: &Panic) {
 /// Attempts of one request. Ends as soon as the caller drops its future: within a poll, they stop
 /// before the next operation and before the commit.
 pub(super) struct Request<'r, F: Future<Output: 'static>> {
+    runtime: &'r CallerRuntime,
     attempts: Pin<&'r mut F>,
     reply: Option<UntilRecorded<oneshot::Sender<F::Output>>>,
     /// `true` if this request wakes when the caller drops its future.
@@ -484,10 +496,11 @@ pub(super) struct Request<'r, F: Future<Output: 'static>> {
 
 impl<'r, F: Future<Output: 'static>> Request<'r, F> {
     pub(super) fn new(
+        runtime: &'r CallerRuntime,
         attempts: Pin<&'r mut F>,
         reply: UntilRecorded<oneshot::Sender<F::Output>>,
     ) -> Self {
-        Self { attempts, reply: Some(reply), watched: false }
+        Self { runtime, attempts, reply: Some(reply), watched: false }
     }
 }
 
@@ -495,12 +508,14 @@ impl<F: Future<Output: 'static>> Future for Request<'_, F> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        let Self { attempts, reply, .. } = &mut *self;
+        let Self { runtime, attempts, reply, .. } = &mut *self;
         let reply = &**reply.as_ref().expect("polled until ready");
         // Also before the first poll: a request without a caller does not begin.
         if reply.is_canceled() {
             return Poll::Ready(());
         }
+        // Values of the caller may be dropped without a poll of the caller's future.
+        runtime.enter();
         if let Poll::Ready(result) = sched::poll_for(reply, || attempts.as_mut().poll(cx)) {
             let reply = self.reply.take().expect("polled until ready");
             send(reply.into_inner(), result);

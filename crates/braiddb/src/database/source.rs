@@ -4,13 +4,12 @@
 //! A source serves stored procedures and benchmarks, which run millions of transactions a second:
 //! no request crosses threads, and a transaction allocates nothing.
 
-use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use super::Database;
 use super::error::{Error, Misuse, Result};
-use super::run::{TransactionFailure, attempts};
+use super::run::{Body, TransactionFailure, attempts};
 use super::span::TransactionSpan;
 use super::transaction::Transaction;
 use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
@@ -119,11 +118,25 @@ impl<F, R> Procedure<F, R> {
     where
         R: Fn(I, Result<Outcome<T>>) -> Result<()>,
     {
+        self.runtime.enter();
         let replied = contain(|| (self.reply)(input, result));
         if let Err(error) = replied.unwrap_or_else(|panic| Err(panicked(panic))) {
             // Only the first is reported.
             _ = self.first_error.set(error);
         }
+    }
+}
+
+/// The closure of a source, and the input of one transaction.
+struct ClosureWithInput<'c, F, I>(&'c F, &'c I);
+
+impl<T, F, I> Body<T, Error> for ClosureWithInput<'_, F, I>
+where
+    F: AsyncFn(&Transaction, &I) -> Result<T>,
+{
+    #[inline(always)]
+    fn attempt(&self, transaction: &Transaction) -> impl Future<Output = Result<T>> {
+        (self.0)(transaction, self.1)
     }
 }
 
@@ -296,12 +309,10 @@ impl TransactionBuilder {
             };
             sched::FromFn(draw, |drawn: UntilRecorded<DrawnInput<_, _, F, R>>| async move {
                 let result = {
-                    let (input, body) = (drawn.input(), &*drawn.procedure.body);
-                    let body = async |tx: &Transaction| body(tx, input).await;
-                    let options = drawn.procedure.options;
-                    let span = TransactionSpan::begin(options).enter();
-                    let attempts = pin!(attempts(options, body));
-                    let result = drawn.procedure.runtime.run(attempts).await;
+                    let Procedure { options, runtime, body, .. } = &*drawn.procedure;
+                    let body = ClosureWithInput(&**body, drawn.input());
+                    let span = TransactionSpan::begin(*options).enter();
+                    let result = attempts(*options, runtime, body).await;
                     span.end(&result);
                     result
                 };

@@ -28,6 +28,7 @@ use std::task::{Context, Poll};
 
 use super::caller::poll_unless_caller_gone;
 use super::local::{WorkerLocal, local};
+use super::runtime::CallerRuntime;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{OnceLock, thread};
 
@@ -187,23 +188,37 @@ impl<T> Drop for Contained<T> {
     }
 }
 
-/// A user's future. Each poll is contained, and so is its destructor, which runs as soon as the
-/// future is ready.
-pub(crate) struct ContainedFuture<'f, F>(Pin<&'f mut Option<F>>);
+/// A user's future, polled within its caller's runtime. Its creation and each poll are contained,
+/// and so is its destructor, which runs as soon as the future is ready.
+pub(crate) struct ContainedFuture<'f, M, F> {
+    runtime: &'f CallerRuntime,
+    /// Creates the future in its first poll.
+    make: Option<M>,
+    future: Pin<&'f mut Option<F>>,
+}
 
-impl<'f, F: Future> ContainedFuture<'f, F> {
-    pub(crate) fn new(future: Pin<&'f mut Option<F>>) -> Self {
-        Self(future)
+// `make` is moved out before it is called, and never pinned.
+impl<M, F> Unpin for ContainedFuture<'_, M, F> {}
+
+impl<'f, M: FnOnce() -> F, F: Future> ContainedFuture<'f, M, F> {
+    /// Creates it with the place of the future, which is empty.
+    pub(crate) fn new(runtime: &'f CallerRuntime, future: Pin<&'f mut Option<F>>, make: M) -> Self {
+        Self { runtime, make: Some(make), future }
     }
 }
 
-impl<F: Future> Future for ContainedFuture<'_, F> {
+impl<M: FnOnce() -> F, F: Future> Future for ContainedFuture<'_, M, F> {
     type Output = Result<F::Output, Panic>;
 
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let future = &mut self.0;
+        let Self { runtime, make, future } = &mut *self;
+        runtime.enter();
         let mut output = None;
         let polled = contain(|| {
+            if let Some(make) = make.take() {
+                future.set(Some(make()));
+            }
             let pinned = future.as_mut().as_pin_mut().expect("not polled again once it is ready");
             if let Poll::Ready(value) = pinned.poll(context) {
                 output = Some(value);
@@ -214,17 +229,21 @@ impl<F: Future> Future for ContainedFuture<'_, F> {
             Ok(()) => output.map_or(Poll::Pending, |value| Poll::Ready(Ok(value))),
             Err(panic) => {
                 drop_contained(output);
-                contain_destructor(|| self.0.set(None));
+                contain_destructor(|| self.future.set(None));
                 Poll::Ready(Err(panic))
             }
         }
     }
 }
 
-impl<F> Drop for ContainedFuture<'_, F> {
+impl<M, F> Drop for ContainedFuture<'_, M, F> {
+    #[inline(always)]
     fn drop(&mut self) {
-        if self.0.is_some() {
-            contain_destructor(|| self.0.set(None));
+        if self.make.is_some() {
+            contain_destructor(|| self.make = None);
+        }
+        if self.future.is_some() {
+            contain_destructor(|| self.future.set(None));
         }
     }
 }

@@ -6,9 +6,6 @@
 //! in the runtime it entered last, until it polls a task of another runtime, sleeps or ends.
 //! Without the feature `tokio`, and for callers outside a runtime, this module does nothing.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
-
 /// The runtime that was current at the place of a request, if any.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CallerRuntime {
@@ -17,6 +14,12 @@ pub(crate) struct CallerRuntime {
 }
 
 impl CallerRuntime {
+    /// The place of the engine's own transactions: no runtime.
+    pub(crate) const NONE: Self = Self {
+        #[cfg(all(feature = "tokio", not(loom)))]
+        handle: None,
+    };
+
     /// Returns the current runtime of this thread.
     pub(crate) fn current() -> Self {
         Self {
@@ -25,34 +28,13 @@ impl CallerRuntime {
         }
     }
 
-    /// Returns the same future, polled within the runtime; on a worker only.
-    pub(crate) fn run<'r, F: Future>(&'r self, future: Pin<&'r mut F>) -> WithinRuntime<'r, F> {
-        WithinRuntime { runtime: self, future }
-    }
-
+    /// Makes it the current runtime of this thread, which is a worker.
     #[inline(always)]
-    fn enter(&self) {
+    pub(crate) fn enter(&self) {
         #[cfg(all(feature = "tokio", not(loom)))]
         if let Some(handle) = &self.handle {
             entered::enter(handle);
         }
-    }
-}
-
-/// A user's future, polled within its caller's runtime.
-#[derive(Debug)]
-pub(crate) struct WithinRuntime<'r, F> {
-    runtime: &'r CallerRuntime,
-    future: Pin<&'r mut F>,
-}
-
-impl<F: Future> Future for WithinRuntime<'_, F> {
-    type Output = F::Output;
-
-    #[inline(always)]
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        self.runtime.enter();
-        self.future.as_mut().poll(context)
     }
 }
 
