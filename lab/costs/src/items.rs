@@ -3,6 +3,8 @@
 //! Therefore the counts contain only the worker's instructions, and nothing else runs in the
 //! process during that time.
 
+use std::ops::ControlFlow;
+
 use anyhow::Result;
 use braiddb::{
     Database, DeviceKind, Durability, Error, Isolation, Options, Policy, Table, Transaction,
@@ -129,6 +131,17 @@ procedures! {
         }
         assert_eq!(seen, SCANNED);
     }
+    Visit = |tx, table, keys| {
+        let from = keys.present().next().expect("there are some") / 2;
+        let mut seen = 0;
+        let visited = tx.scan(table, from..)?.limit(SCANNED).visit(|_, value| {
+            std::hint::black_box(value);
+            seen += 1;
+            ControlFlow::<()>::Continue(())
+        });
+        visited.await?;
+        assert_eq!(seen, SCANNED);
+    }
     OneUpdate = |tx, table, keys| {
         let key = keys.present().next().expect("there are some");
         tx.update(table, &key, &!key).await?;
@@ -155,7 +168,7 @@ pub(crate) struct Item {
 const ONE: Per = Per::Operation(OPERATIONS);
 
 /// All items, each measured at both isolation levels.
-pub(crate) const ITEMS: [Item; 16] = {
+pub(crate) const ITEMS: [Item; 17] = {
     use Setting::{Braided, Logged, Sequential};
     [
         item::<Nothing>(EMPTY, Sequential, Per::Transaction),
@@ -165,6 +178,7 @@ pub(crate) const ITEMS: [Item; 16] = {
         item::<ReadModifyWrites>("read and update", Sequential, ONE),
         item::<Inserts>("insert", Sequential, ONE),
         item::<Scan>("scan of 100, a record", Sequential, Per::Operation(SCANNED)),
+        item::<Visit>("visit of 100, a record", Sequential, Per::Operation(SCANNED)),
         item::<OneUpdate>("transaction of one update", Sequential, Per::Transaction),
         item::<OneUpdate>("transaction of one update, logged", Logged, Per::Transaction),
         item::<Updates>("transaction of 10 updates, logged", Logged, Per::Transaction),

@@ -6,7 +6,7 @@ use super::scan::Scan;
 use super::table::{KeyRange, Table};
 use super::transaction::Transaction;
 use crate::transaction::ScanBounds;
-use crate::types::{KeyBuffer, TableKey, Value};
+use crate::types::{TableKey, Value};
 
 /// A scan of the keys of a range, in key order. It does not decode values, and does not read those
 /// that are not in memory.
@@ -150,7 +150,7 @@ impl<K: TableKey + ?Sized> Keys<'_, K> {
     }
 
     /// Returns the next key in its stored encoding.
-    pub(super) async fn next_encoded(&mut self) -> Result<Option<&KeyBuffer>> {
+    pub(super) async fn next_encoded(&mut self) -> Result<Option<&[u8]>> {
         self.0.next_encoded().await
     }
 }

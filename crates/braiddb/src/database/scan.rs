@@ -109,13 +109,19 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// An error if stored bytes do not decode; [`Error::Io`](crate::Error::Io) if they cannot be
     /// read; [`Error::Overloaded`](crate::Error::Overloaded).
     pub async fn next(&mut self) -> Result<Option<(K::Decoded, V::Ref<'_>)>> {
-        if !engine_code(self.core.next()).await? {
+        if !self.core.next_now() && !engine_code(self.core.next()).await? {
             return Ok(None);
         }
+        self.give().map(Some)
+    }
+
+    /// Returns the record that was loaded.
+    #[inline(always)]
+    fn give(&self) -> Result<(K::Decoded, V::Ref<'_>)> {
         let (key, value) = self.core.current().expect("loaded");
         let record = (K::decode_key(key)?, V::decode(value)?);
         self.core.give();
-        Ok(Some(record))
+        Ok(record)
     }
 
     /// Calls `each` with all records until it returns `Break`, and returns the value of the
@@ -146,7 +152,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         mut self,
         mut each: impl FnMut(K::Decoded, V::Ref<'_>) -> ControlFlow<B>,
     ) -> Result<Option<B>> {
-        while let Some((key, value)) = self.next().await? {
+        while self.core.next_now() || engine_code(self.core.next()).await? {
+            let (key, value) = self.give()?;
             if let ControlFlow::Break(result) = each(key, value) {
                 return Ok(Some(result));
             }
@@ -175,7 +182,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     pub async fn count(mut self) -> Result<u64> {
         self.core.set_keys_only();
         let mut count = 0;
-        while self.next_encoded().await?.is_some() {
+        while self.core.next_now() || engine_code(self.core.next()).await? {
+            self.core.give();
             count += 1;
         }
         Ok(count)
@@ -211,8 +219,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     }
 
     /// Returns the next key in its stored encoding.
-    pub(super) async fn next_encoded(&mut self) -> Result<Option<&KeyBuffer>> {
-        if !engine_code(self.core.next()).await? {
+    pub(super) async fn next_encoded(&mut self) -> Result<Option<&[u8]>> {
+        if !self.core.next_now() && !engine_code(self.core.next()).await? {
             return Ok(None);
         }
         self.core.give();

@@ -173,7 +173,7 @@ async fn check_paged_table(
                             let (name, shown) = (table.name(), table.show_key().show(key));
                             let problem = format!("table {:?}, key {shown}: {error}", &*name);
                             checked.problems.push(problem);
-                            (found, last) = (found + 1, Some(key.clone()));
+                            (found, last) = (found + 1, Some(KeyBuffer::from_slice(key)));
                         }
                         break;
                     }
@@ -186,7 +186,7 @@ async fn check_paged_table(
                     Err(error) => return Err(error),
                 }
                 let (key, value) = scan.current().expect("loaded");
-                if last.as_ref().is_some_and(|last| **last >= **key) {
+                if last.as_deref().is_some_and(|last| last >= key) {
                     let (name, key) = (table.name(), table.show_key().show(key));
                     checked.problems.push(format!(
                         "table {:?} has the key {key} on a page after a greater key",
@@ -195,7 +195,7 @@ async fn check_paged_table(
                     return Ok(());
                 }
                 (found, bytes) = (found + 1, bytes + value.len());
-                last = Some(key.clone());
+                last = Some(KeyBuffer::from_slice(key));
                 scan.pass();
             }
         }

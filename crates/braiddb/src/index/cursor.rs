@@ -40,6 +40,15 @@ impl LeafEntry<'_> {
         buffer
     }
 
+    /// Appends the key's bytes to a list of keys.
+    #[inline(always)]
+    pub(crate) fn append_key(&self, keys: &mut Vec<u8>) {
+        match self.key.whole() {
+            Some(bytes) => keys.extend_from_slice(&bytes),
+            None => self.key.with_bytes(|bytes| keys.extend_from_slice(bytes)),
+        }
+    }
+
     /// Appends the key's bytes to `out`.
     pub(crate) fn copy_key<A: smallvec::Array<Item = u8>>(&self, out: &mut SmallVec<A>) {
         self.key.with_bytes(|bytes| out.extend_from_slice(bytes));
@@ -237,43 +246,45 @@ impl Cursor<'_> {
         most: usize,
     ) -> LeafVisitEnd {
         let count = node.count();
-        let lower_bound = |key: &Bytes| node.lower_bound(&SearchKey::new(key));
-        let places: &mut dyn Iterator<Item = usize> = if self.reverse {
-            let high = match start {
-                Bound::Unbounded => count,
-                Bound::Excluded(key) => lower_bound(key).0,
-                Bound::Included(key) => {
-                    let (place, equal) = lower_bound(key);
-                    place + usize::from(equal)
-                }
-            };
-            &mut (0..high).rev()
-        } else {
-            let low = match start {
-                Bound::Unbounded => 0,
-                Bound::Included(key) => lower_bound(key).0,
-                Bound::Excluded(key) => {
-                    let (place, equal) = lower_bound(key);
-                    place + usize::from(equal)
-                }
-            };
-            &mut (low..count)
+        // The number of entries before a bound, which is the lower or the upper end of a range.
+        let before = |bound: &Bound<Bytes>, is_lower: bool| match bound {
+            Bound::Unbounded => None,
+            Bound::Included(key) | Bound::Excluded(key) => {
+                let (place, equal) = node.lower_bound(&SearchKey::new(key));
+                let included = matches!(bound, Bound::Included(_));
+                Some(place + usize::from(equal && (included != is_lower)))
+            }
         };
-        for place in places {
+        let beyond_end =
+            |place: Option<usize>| place.is_some_and(|place| self.is_beyond_end(node.key(place)));
+        let (places, stopped) = if self.reverse {
+            let high = before(start, false).unwrap_or(count);
+            let beyond = beyond_end((high > 0).then_some(0));
+            let low = if beyond { before(&self.end, true).unwrap_or(0).min(high) } else { 0 };
+            let stopped = if beyond { LeafVisitEnd::RangeEnd } else { LeafVisitEnd::LeafEnd };
+            (low..high, stopped)
+        } else {
+            let low = before(start, true).unwrap_or(0);
+            let beyond = beyond_end((low < count).then(|| count - 1));
+            let high = if beyond { before(&self.end, false).unwrap_or(count) } else { count };
+            let stopped = if beyond { LeafVisitEnd::RangeEnd } else { LeafVisitEnd::LeafEnd };
+            (low..high.max(low), stopped)
+        };
+        let (left, stopped) = match places.len() {
+            len if len > most => (most, LeafVisitEnd::Full),
+            len => (len, stopped),
+        };
+        let entry = |place| {
             let key = node.key(place);
-            if key.word() == KeyWord::NONE {
-                // The place is being emptied, so validation will fail.
-                continue;
-            }
-            if self.is_beyond_end(key) {
-                return LeafVisitEnd::RangeEnd;
-            }
-            if out.len() == most {
-                return LeafVisitEnd::Full;
-            }
-            out.push(LeafEntry { key, rid: key.rid() });
+            // A place that is being emptied has no key, and validation will fail.
+            (key.word() != KeyWord::NONE).then(|| LeafEntry { key, rid: key.rid() })
+        };
+        if self.reverse {
+            out.extend(places.rev().take(left).filter_map(entry));
+        } else {
+            out.extend(places.take(left).filter_map(entry));
         }
-        LeafVisitEnd::LeafEnd
+        stopped
     }
 
     fn is_beyond_end(&self, key: HeldKey<'_>) -> bool {

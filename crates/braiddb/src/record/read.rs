@@ -84,6 +84,27 @@ impl Records {
         Ok(None)
     }
 
+    /// Returns the value of the newest version and its commit LSN, if it was committed before the
+    /// view's begin stamp and is in memory. In all other cases `find_now` decides.
+    #[inline(always)]
+    pub(crate) fn newest_value<'o>(
+        &self,
+        rid: Rid,
+        view: View<'o>,
+        _operation: &'o OperationGuard,
+    ) -> Option<(&'o [u8], Lsn)> {
+        let IndirectionEntry::Version(reference) = self.array().load(rid) else { return None };
+        // SAFETY: the head when it was loaded, under the guard, which is older than its eviction.
+        // Its successors commit after the view's begin stamp, so it stays allocated for `'o`.
+        let version = unsafe { reference.get::<'o>() };
+        let lsn = version.stamp().lsn().filter(|lsn| *lsn < view.begin)?;
+        let value = version.value_in_memory()?;
+        if self.evicts() {
+            version.mark_referenced();
+        }
+        Some((value, lsn))
+    }
+
     /// Does what `find` does, for a record whose cache lines were prefetched; never suspends.
     #[inline(always)]
     pub(crate) fn find_now<'o>(

@@ -189,7 +189,7 @@ impl ActiveTransaction {
         scan.expect_records(RECORDS_PER_TRANSACTION);
         let (mut deleted, mut last) = (0, None);
         while deleted < RECORDS_PER_TRANSACTION && scan.load().await? {
-            let key = scan.current().expect("loaded").0.clone();
+            let key = KeyBuffer::from_slice(scan.current().expect("loaded").0);
             delete(&key).await?;
             (deleted, last) = (deleted + 1, Some(key));
             scan.pass();

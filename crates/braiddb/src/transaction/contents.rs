@@ -55,7 +55,7 @@ async fn count_paged(table: &Records) -> Result<Contents, OperationError> {
                 }
                 let (key, value) = scan.current().expect("loaded");
                 (found, bytes) = (found + 1, bytes + value.len() as u64);
-                last = Some(key.clone());
+                last = Some(KeyBuffer::from_slice(key));
                 scan.pass();
             }
         }

@@ -59,7 +59,7 @@ impl ActiveTransaction {
                 // An expired record needs no entry, and its keys might conflict with others.
                 self.write_indexed(table, primary, WriteIntent::Expire).await?;
             }
-            (records, last) = (records + 1, Some(primary.clone()));
+            (records, last) = (records + 1, Some(KeyBuffer::from_slice(primary)));
             scan.pass();
         }
         Ok(IndexBuildStep { records, last })

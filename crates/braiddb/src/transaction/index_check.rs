@@ -75,7 +75,7 @@ impl ActiveTransaction {
                 self.check_entry(table, index, key, value).await?
             };
             problems.extend(problem);
-            (looked_at, last) = (looked_at + 1, Some(key.clone()));
+            (looked_at, last) = (looked_at + 1, Some(KeyBuffer::from_slice(key)));
             scan.pass();
         }
         Ok(last)

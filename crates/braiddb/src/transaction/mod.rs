@@ -47,6 +47,7 @@ mod read;
 mod read_ahead;
 mod read_set;
 mod reading;
+mod ready_records;
 mod recent_commits;
 #[cfg(feature = "experiment")]
 mod safety_net;

@@ -82,7 +82,7 @@ impl<'tx> RecordScan<'tx> {
         &mut self,
         table: &'tx Records,
         records: Vec<(KeyBuffer, PagedRecord)>,
-        mut large: Vec<Buffer>,
+        large: Vec<Buffer>,
         whole: bool,
     ) {
         let transaction = self.transaction;
@@ -100,7 +100,9 @@ impl<'tx> RecordScan<'tx> {
                 self.doomed = Some(key.clone());
             }
         }
-        for (key, record) in records.into_iter().rev() {
+        let mut large = large.into_iter();
+        self.ready.reserve(records.len());
+        for (key, record) in records {
             let value = match record.value {
                 None => continue,
                 Some(CopiedValue::Here(value)) => {
@@ -109,7 +111,7 @@ impl<'tx> RecordScan<'tx> {
                     NonNull::from(self.copies.keep(table.memory(), kept))
                 }
                 Some(CopiedValue::Elsewhere(_)) => {
-                    let value = large.pop().expect("each was read");
+                    let value = large.next().expect("each was read");
                     if self.keys_only {
                         let Some(_) = self.given(table, &value) else { continue };
                         NonNull::from(&[][..])
@@ -120,7 +122,7 @@ impl<'tx> RecordScan<'tx> {
                     }
                 }
             };
-            self.ready.push((key, value));
+            self.ready.push(|keys| keys.extend_from_slice(&key), value);
         }
         if self.ready.is_empty() {
             self.batch = (2 * self.batch).min(BATCH);

@@ -106,16 +106,25 @@ impl ActiveTransaction {
             self.note_absence(table, key);
             return ReadNow::Absent;
         };
-        let seen = match table.find_now(rid, self.view(), &operation) {
-            Ok(Some(seen)) if !seen.below_newer => seen,
-            _ => return ReadNow::Later,
-        };
-        let Some(value) = self.note(Some(seen)) else { return ReadNow::Later };
-        if !seen.is_own() {
+        let newest = table.newest_value(rid, self.view(), &operation);
+        let (value, is_own) = if let Some((value, lsn)) = newest {
+            self.note_lsn(lsn);
             self.note_record(table, rid, key);
-        }
+            (value, false)
+        } else {
+            // Probably the transaction's own version.
+            let seen = match table.find_now(rid, self.view(), &operation) {
+                Ok(Some(seen)) if !seen.below_newer => seen,
+                _ => return ReadNow::Later,
+            };
+            let Some(value) = self.note(Some(seen)) else { return ReadNow::Later };
+            if !seen.is_own() {
+                self.note_record(table, rid, key);
+            }
+            (value, seen.is_own())
+        };
         self.remember(table, key, rid);
-        let value = (NonNull::from(value), seen.is_own());
+        let value = (NonNull::from(value), is_own);
         // SAFETY: found under the guard, and seen by this transaction.
         ReadNow::Found(unsafe { ResidentValue::new(self, table, value, operation) })
     }

@@ -16,15 +16,17 @@ use super::fault::PanicPoint;
 use super::progress::ScanProgress;
 use super::read_ahead::{ReadAhead, ReadSpan, RecordToRead, SpanRead, read_spans};
 use super::read_set::RangeNumber;
+use super::ready_records::ReadyRecords;
 use crate::index::{Cursor, LeafEntry};
 use crate::log::ColdRecord;
 use crate::page::PagedCursor;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{Copies, NotReady, Records, RecordsRef, SeenVersion};
+use crate::record::{ColdVersion, Copies, NotReady, Records, RecordsRef, SeenVersion};
 use crate::sched::{self, WaitCause};
 use crate::sync::thread;
 use crate::types::KeyBuffer;
+use crate::version::View;
 
 /// Maximum number of entries taken at a time: one leaf.
 pub(super) const BATCH: usize = 64;
@@ -74,15 +76,15 @@ pub(crate) struct RecordScan<'tx> {
     pub(super) page_cursor: Option<PagedCursor<'tx>>,
     /// Number of leaves to read ahead at the next wait for a leaf.
     pub(super) leaves_ahead: usize,
-    /// Keys and values of records that are read but not passed, the next one last. The values are
-    /// in `copies`, or in versions that stay allocated until the transaction ends.
-    pub(super) ready: Vec<(KeyBuffer, NonNull<[u8]>)>,
+    /// Records that are read but not passed. Their values are in `copies`, or in versions that stay
+    /// allocated until the transaction ends.
+    pub(super) ready: ReadyRecords,
     pub(super) copies: Copies,
     ahead: ReadAhead,
     /// The range in the transaction's read set, as wide as the scan may become: a scan that is
     /// never dropped is certified as a whole.
     noted: Option<RangeNumber>,
-    /// The last key that was passed.
+    /// The last key of an earlier batch that was passed.
     passed: Option<KeyBuffer>,
     /// The first key of a record that was superseded since the transaction began, until the
     /// transaction is notified.
@@ -93,23 +95,30 @@ pub(crate) struct RecordScan<'tx> {
     rollbacks: u64,
 }
 
-/// The first entries of a batch, in scan order, and their records.
+/// The first entries of a leaf, taken up to the bytes of a batch.
 #[derive(Debug, Default)]
 struct ScanBatch {
-    records: Vec<ScannedRecord>,
-    /// The elements of `records` that must be read from the log.
+    /// The visible records. Those in `in_log` have no value yet.
+    ready: ReadyRecords,
+    /// Records that must be read from the log, by their numbers in `ready`.
     in_log: Vec<RecordToRead>,
-    /// Position of the first record that was superseded since the transaction began.
-    doomed: Option<usize>,
-    /// Set if these are all entries that the cursor met.
-    whole: bool,
+    /// The first key of a record that was superseded since the transaction began, and the number of
+    /// ready records before it.
+    doomed: Option<(usize, KeyBuffer)>,
+    /// The last entry; `None` if these are all entries that the cursor met.
+    last: Option<KeyBuffer>,
 }
 
-#[derive(Debug)]
-struct ScannedRecord {
-    key: KeyBuffer,
-    /// `None` if no version is visible, or the value is not read yet.
-    value: Option<NonNull<[u8]>>,
+/// What an entry contributes to a batch.
+enum EntryFound<'o> {
+    /// No visible record.
+    Nothing,
+    /// The value, and whether the transaction wrote it: a later write of the transaction then frees
+    /// the version.
+    Value(&'o [u8], bool),
+    InLog(ColdVersion),
+    /// Its commit is being decided: the batch ends before it.
+    Undecided,
 }
 
 impl ActiveTransaction {
@@ -130,7 +139,7 @@ impl ActiveTransaction {
             cursor: None,
             page_cursor: None,
             leaves_ahead: 0,
-            ready: Vec::new(),
+            ready: ReadyRecords::default(),
             copies: Copies::default(),
             ahead: ReadAhead::default(),
             noted: None,
@@ -212,6 +221,19 @@ impl<'tx> RecordScan<'tx> {
         self.load().await
     }
 
+    /// Moves past the returned record, as `next` does. Returns whether the next one is ready; if not,
+    /// `next` must be called.
+    #[inline(always)]
+    pub(crate) fn next_now(&mut self) -> bool {
+        if self.progress.passes() {
+            self.pass();
+        }
+        self.progress.left() > 0
+            && !self.ready.is_empty()
+            && self.doomed.is_none()
+            && self.rollbacks == self.transaction.savepoints().rollbacks()
+    }
+
     /// Marks the ready record as returned; the next call moves past it.
     pub(crate) fn give(&self) {
         self.progress.give();
@@ -245,12 +267,13 @@ impl<'tx> RecordScan<'tx> {
     /// Notifies the transaction of a superseded record, once the scan has returned it.
     #[cold]
     fn note_doomed(&mut self) -> Result<(), OperationError> {
-        let beyond = self.doomed.as_ref().zip(self.ready.last()).is_some_and(
-            |(doomed, (key, _))| match self.direction {
-                Direction::Forward => **doomed > **key,
-                Direction::Reverse => **doomed < **key,
-            },
-        );
+        let beyond =
+            self.doomed.as_deref().zip(self.ready.first()).is_some_and(|(doomed, (key, _))| {
+                match self.direction {
+                    Direction::Forward => doomed > key,
+                    Direction::Reverse => doomed < key,
+                }
+            });
         if beyond {
             return Ok(());
         }
@@ -260,17 +283,31 @@ impl<'tx> RecordScan<'tx> {
     }
 
     /// The key and the value of the ready record.
-    pub(crate) fn current(&self) -> Option<(&KeyBuffer, &[u8])> {
+    #[inline(always)]
+    pub(crate) fn current(&self) -> Option<(&[u8], &[u8])> {
         // SAFETY: the value stays until the next batch is read or the transaction ends, and `self`,
         // which borrows the transaction, is borrowed.
-        self.ready.last().map(|(key, value)| (key, unsafe { value.as_ref() }))
+        self.ready.first().map(|(key, value)| (key, unsafe { value.as_ref() }))
     }
 
     /// Moves past the ready record.
+    #[inline(always)]
     pub(crate) fn pass(&mut self) {
-        let (key, _) = self.ready.pop().expect("only a record that is ready is passed");
-        self.passed = Some(key);
+        self.ready.pass();
         self.expected = self.expected.saturating_sub(1);
+    }
+
+    /// The last key that was passed.
+    fn last_passed(&self) -> Option<&[u8]> {
+        self.ready.last_passed().or(self.passed.as_deref())
+    }
+
+    /// Removes all records that were read.
+    fn clear_ready(&mut self) {
+        if let Some(key) = self.ready.last_passed() {
+            self.passed = Some(KeyBuffer::from_slice(key));
+        }
+        self.ready.clear();
     }
 
     /// Returns the first record of the scan. The transaction keeps its value until it ends.
@@ -284,12 +321,14 @@ impl<'tx> RecordScan<'tx> {
             return Ok(None);
         }
         self.transaction.copies().take_over(&mut self.copies);
-        let first = self.ready.pop();
-        self.passed = first.as_ref().map(|(key, _)| key.clone());
+        let first = self.ready.first();
+        // SAFETY: the transaction, which is borrowed for `'tx`, keeps the value.
+        let first =
+            first.map(|(key, value)| (KeyBuffer::from_slice(key), unsafe { value.as_ref() }));
+        self.ready.pass();
         // Records read beyond it are not returned.
-        self.ready.clear();
-        // SAFETY: the transaction, which is borrowed for `'tx`, keeps it.
-        Ok(first.map(|(key, value)| (key, unsafe { value.as_ref() })))
+        self.clear_ready();
+        Ok(first)
     }
 
     /// Discards records that were read ahead if the transaction was rolled back since: they may
@@ -309,7 +348,7 @@ impl<'tx> RecordScan<'tx> {
         if self.ready.is_empty() {
             return;
         }
-        self.ready.clear();
+        self.clear_ready();
         self.doomed = None;
         match (&mut self.cursor, &self.passed) {
             (Some(cursor), Some(passed)) => cursor.pass_to(passed),
@@ -324,6 +363,7 @@ impl<'tx> RecordScan<'tx> {
     /// Reads the next batch of records; `false` at the end of the range.
     pub(super) async fn read_batch(&mut self) -> Result<bool, OperationError> {
         assert!(self.ready.is_empty(), "a batch is passed before the next one is read");
+        self.clear_ready();
         self.transaction.engine().planted_panic.panic_if_planted(PanicPoint::Scan);
         // SAFETY: the engine owns the table and outlives the transaction.
         let table: &'tx Records = unsafe { self.table.get() };
@@ -338,32 +378,29 @@ impl<'tx> RecordScan<'tx> {
         }
         // Nothing suspends from here on.
         let cursor = self.cursor.as_mut().expect("made for the first batch");
-        match batch.records.last() {
-            Some(_) if batch.whole => cursor.pass_all(),
-            Some(last) => cursor.pass_to(&last.key),
-            None => {}
+        match &batch.last {
+            Some(last) => cursor.pass_to(last),
+            None => cursor.pass_all(),
         }
-        let doomed = batch.doomed.and_then(|position| batch.records.get(position));
-        self.doomed = self.doomed.take().or_else(|| doomed.map(|record| record.key.clone()));
-        let records = batch.records.len();
-        let live = batch.records.into_iter().rev().filter_map(|record| {
-            let mut value = record.value?;
-            if self.unexpired_only {
+        if self.doomed.is_none() {
+            self.doomed = batch.doomed.map(|(_, key)| key);
+        }
+        self.ready = batch.ready;
+        if self.unexpired_only {
+            let keys_only = self.keys_only;
+            self.ready.replace_values(|value| {
                 // SAFETY: just read; the value stays until the next batch is read or the
                 // transaction ends.
-                let stored = unsafe { value.as_ref() };
-                value = NonNull::from(self.transaction.unexpired(table, stored)?);
-                if self.keys_only {
-                    value = NonNull::from(&[][..]);
-                }
-            }
-            Some((record.key, value))
-        });
-        self.ready.reserve(records);
-        self.ready.extend(live);
+                let value = self.transaction.unexpired(table, unsafe { value.as_ref() })?;
+                Some(NonNull::from(if keys_only { &[] } else { value }))
+            });
+        }
         if self.ready.is_empty() {
             // Small batches among deleted records would need a descent each.
             self.batch = (2 * self.batch).min(BATCH);
+        } else {
+            let left = self.expected.saturating_sub(self.ready.len() as u64);
+            self.batch = left.clamp(1, BATCH as u64) as usize;
         }
         Ok(true)
     }
@@ -398,8 +435,7 @@ impl<'tx> RecordScan<'tx> {
         sched::count_steps(1 + (entries.len() / RECORDS_PER_STEP) as u32).await;
         table.prefetch(entries.iter().map(|entry| entry.rid)).await;
         loop {
-            let batch = self.take(table, &entries, &operation);
-            if !batch.records.is_empty() {
+            if let Some(batch) = self.take(table, &entries, &operation) {
                 return Some(batch);
             }
             // The first record's commit is being decided.
@@ -407,60 +443,113 @@ impl<'tx> RecordScan<'tx> {
         }
     }
 
-    /// Takes resident values until a commit is being decided or the batch is full.
+    /// Takes resident values until a commit is being decided or the batch is full; `None` if no
+    /// entry could be taken.
     fn take<'o>(
-        &self,
+        &mut self,
         table: &Records,
         entries: &[LeafEntry<'o>],
         operation: &'o OperationGuard,
-    ) -> ScanBatch {
-        let (mut batch, mut live, mut bytes) = (ScanBatch::default(), 0, 0);
-        batch.records.reserve(entries.len());
-        let (view, is_kept) = (self.transaction.view(), table.keeps_versions());
+    ) -> Option<ScanBatch> {
+        let mut batch =
+            ScanBatch { ready: std::mem::take(&mut self.ready), ..ScanBatch::default() };
+        batch.ready.clear();
+        batch.ready.reserve(entries.len());
+        let view = self.transaction.view();
+        let (most, keeps) = (self.expected.max(1), table.keeps_versions());
         let keys_only = self.keys_only && !self.unexpired_only;
-        // Own versions do not stay allocated: a later write of the transaction frees them.
-        let has_written = !self.transaction.writes().borrow().is_empty();
+        let (mut bytes, mut taken) = (0, 0);
         for entry in entries {
-            if live == self.expected.max(1) {
+            let number = batch.ready.len();
+            if number as u64 == most {
                 break;
             }
-            let found = table.find_now(entry.rid, view, operation);
-            let doomed = match found {
-                Ok(seen) => self.transaction.is_superseded(table, entry.rid, seen, operation),
-                Err(_) => self.transaction.is_overwritten(table, entry.rid, operation),
-            };
-            let (value, cold) = match found {
-                Ok(seen) => {
-                    let value = self.transaction.note(seen);
-                    (if keys_only { value.map(|_| &[][..]) } else { value }, None)
+            let (mut cold, mut stays) = (None, keeps);
+            let mut value = match table.newest_value(entry.rid, view, operation) {
+                Some((value, lsn)) => {
+                    self.transaction.note_lsn(lsn);
+                    value
                 }
-                Err(NotReady::InLog(cold)) if keys_only => {
-                    self.transaction.note_lsn(cold.lsn());
-                    (Some(&[][..]), None)
-                }
-                Err(NotReady::InLog(cold)) => (None, Some(cold)),
-                Err(NotReady::Undecided) => break,
+                None => match self.take_other(table, entry, &mut batch, view, operation) {
+                    EntryFound::Value(value, is_own) => {
+                        stays = keeps && !is_own;
+                        value
+                    }
+                    EntryFound::InLog(in_log) => {
+                        cold = Some(in_log);
+                        &[]
+                    }
+                    EntryFound::Nothing => {
+                        taken += 1;
+                        continue;
+                    }
+                    EntryFound::Undecided => break,
+                },
             };
-            bytes += value.map_or(0, <[u8]>::len);
-            bytes += cold.map_or(0, |cold| cold.address.read_bytes());
-            if bytes > BATCH_BYTES && live > 0 {
+            if keys_only {
+                value = &[];
+            }
+            bytes += value.len();
+            if let Some(cold) = &cold {
+                bytes += cold.address.read_bytes();
+            }
+            if bytes > BATCH_BYTES && number > 0 {
                 break;
             }
-            live += u64::from(value.is_some() || cold.is_some());
-            if doomed && batch.doomed.is_none() {
-                batch.doomed = Some(batch.records.len());
+            if !stays && !value.is_empty() {
+                value = self.copies.keep(table.memory(), value);
             }
-            let (number, rid) = (batch.records.len(), entry.rid);
-            batch.in_log.extend(cold.map(|cold| RecordToRead { number, rid, cold }));
-            let is_own = || found.is_ok_and(|seen| seen.is_some_and(SeenVersion::is_own));
-            let value = value.map(|value| match is_kept && !(has_written && is_own()) {
-                true => NonNull::from(value),
-                false => NonNull::from(self.copies.keep(table.memory(), value)),
-            });
-            batch.records.push(ScannedRecord { key: entry.key(), value });
+            if let Some(cold) = cold {
+                batch.in_log.push(RecordToRead { number, rid: entry.rid, cold });
+            }
+            batch.ready.push(|keys| entry.append_key(keys), NonNull::from(value));
+            taken += 1;
         }
-        batch.whole = batch.records.len() == entries.len();
-        batch
+        if taken == 0 {
+            self.ready = batch.ready;
+            return None;
+        }
+        batch.last = (taken < entries.len()).then(|| entries[taken - 1].key());
+        // Noted with an entry that was not taken.
+        batch.doomed.take_if(|(_, key)| {
+            batch.last.as_ref().is_some_and(|last| match self.direction {
+                Direction::Forward => *key > *last,
+                Direction::Reverse => *key < *last,
+            })
+        });
+        Some(batch)
+    }
+
+    /// Takes an entry whose newest version is not simply the visible one.
+    #[inline(never)]
+    fn take_other<'o>(
+        &self,
+        table: &Records,
+        entry: &LeafEntry<'o>,
+        batch: &mut ScanBatch,
+        view: View<'o>,
+        operation: &'o OperationGuard,
+    ) -> EntryFound<'o> {
+        let found = table.find_now(entry.rid, view, operation);
+        let doomed = match found {
+            Ok(seen) => self.transaction.is_superseded(table, entry.rid, seen, operation),
+            Err(_) => self.transaction.is_overwritten(table, entry.rid, operation),
+        };
+        if doomed && batch.doomed.is_none() {
+            batch.doomed = Some((batch.ready.len(), entry.key()));
+        }
+        match found {
+            Ok(seen) => match self.transaction.note(seen) {
+                Some(value) => EntryFound::Value(value, seen.is_some_and(SeenVersion::is_own)),
+                None => EntryFound::Nothing,
+            },
+            Err(NotReady::InLog(cold)) if self.keys_only && !self.unexpired_only => {
+                self.transaction.note_lsn(cold.lsn());
+                EntryFound::Value(&[], false)
+            }
+            Err(NotReady::InLog(cold)) => EntryFound::InLog(cold),
+            Err(NotReady::Undecided) => EntryFound::Undecided,
+        }
     }
 
     /// Reads values from the log concurrently, and neighbors in one piece. A record that cannot be
@@ -545,7 +634,7 @@ impl<'tx> RecordScan<'tx> {
         }
         self.transaction.note_lsn(one.cold.lsn());
         let value = self.copies.keep(table.memory(), value);
-        batch.records[one.number].value = Some(NonNull::from(value));
+        batch.ready.set_value(one.number, NonNull::from(value));
     }
 
     /// Keeps the value of a record that was read separately.
@@ -558,19 +647,20 @@ impl<'tx> RecordScan<'tx> {
     ) {
         self.transaction.note_lsn(one.cold.lsn());
         let value = self.copies.keep_record(table.memory(), record);
-        batch.records[one.number].value = Some(NonNull::from(value));
+        batch.ready.set_value(one.number, NonNull::from(value));
     }
 }
 
 impl ScanBatch {
-    /// Ends the batch before the record at `position`, which cannot be read.
+    /// Ends the batch before the ready record with a number, which cannot be read.
     ///
     /// # Errors
     /// `error`, if no record is left.
-    fn end_before(&mut self, position: usize, error: OperationError) -> Result<(), OperationError> {
-        self.records.truncate(position);
-        self.whole = false;
-        if self.records.is_empty() { Err(error) } else { Ok(()) }
+    fn end_before(&mut self, number: usize, error: OperationError) -> Result<(), OperationError> {
+        self.ready.truncate(number);
+        self.doomed.take_if(|(before, _)| *before >= number);
+        self.last = self.ready.last_key();
+        if self.last.is_none() { Err(error) } else { Ok(()) }
     }
 }
 
@@ -581,11 +671,11 @@ impl Drop for RecordScan<'_> {
             && !thread::panicking()
         {
             // The caller may have seen the ready record, but not the ones after it.
-            let current = self.ready.last().map(|(key, _)| key);
+            let current = self.ready.first().map(|(key, _)| key);
             let short = is_planted(Bug::RangeTrimmedShort);
-            let reached = current.filter(|_| !short).or(self.passed.as_ref());
+            let reached = current.filter(|_| !short).or(self.last_passed());
             let reverse = self.direction == Direction::Reverse;
-            self.transaction.reads().trim(noted, reached.map(|key| &**key), reverse);
+            self.transaction.reads().trim(noted, reached, reverse);
         }
         // Ready records are freed with the scan; values lent to the caller borrowed the scan.
         let memory = &self.transaction.engine().memory;

@@ -338,11 +338,11 @@ impl ActiveTransaction {
             let (key, stored) = scan.current().expect("loaded");
             let (expiry, _) = split_expiry(stored);
             if expiry <= self.time() {
-                expired.push(key.clone());
+                expired.push(KeyBuffer::from_slice(key));
             } else {
                 earliest = earliest.min(expiry);
             }
-            (last, looked_at) = (Some(key.clone()), looked_at + 1);
+            (last, looked_at) = (Some(KeyBuffer::from_slice(key)), looked_at + 1);
             scan.pass();
         }
         table.note_expiry(earliest);

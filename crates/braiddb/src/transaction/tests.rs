@@ -157,7 +157,7 @@ fn a_scan_for_one_record_passes_deleted_ones_in_large_steps() {
             assert!(run_now(scan.read_batch()).unwrap(), "the last record is there");
             batches += 1;
         }
-        assert_eq!(**scan.current().unwrap().0, DELETED.to_be_bytes());
+        assert_eq!(*scan.current().unwrap().0, DELETED.to_be_bytes());
         assert!(batches < DELETED / 32, "{batches} batches");
     });
 }

@@ -26,6 +26,11 @@ impl KeyBuffer {
         Self::default()
     }
 
+    /// Creates a buffer with these bytes.
+    pub(crate) fn from_slice(bytes: &[u8]) -> Self {
+        Self(SmallVec::from_slice(bytes))
+    }
+
     /// Appends one byte.
     #[inline]
     pub fn push(&mut self, byte: u8) {

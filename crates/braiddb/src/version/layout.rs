@@ -253,12 +253,31 @@ impl<'a> Version<'a> {
     /// # Panics
     /// Panics if it is evicted.
     pub(crate) fn payload(self) -> &'a [u8] {
-        assert!(!self.is_evicted(), "the payload is in the log");
-        // SAFETY: `allocate` wrote `payload_bytes` initialised bytes right after the header, in one
-        // block; they never change while the version is shared, and live for `'a`.
+        let length = self.length_word();
+        assert!(length & EVICTED == 0, "the payload is in the log");
+        // SAFETY: it is not evicted.
+        unsafe { self.payload_of(length) }
+    }
+
+    /// The value, if the record is not deleted and the value is in memory.
+    #[inline(always)]
+    pub(crate) fn value_in_memory(self) -> Option<&'a [u8]> {
+        let length = self.length_word();
+        // SAFETY: called only if it is not evicted.
+        (length & (EVICTED | TOMBSTONE) == 0).then(|| unsafe { self.payload_of(length) })
+    }
+
+    /// The payload, given the word with its length.
+    ///
+    /// # Safety
+    /// The payload is not evicted.
+    #[inline(always)]
+    unsafe fn payload_of(self, length: u32) -> &'a [u8] {
+        // SAFETY: `allocate` wrote so many initialised bytes right after the header, in one block;
+        // they never change while the version is shared, and live for `'a`.
         unsafe {
             let start = self.pointer.add(1).cast::<u8>();
-            std::slice::from_raw_parts(start.as_ptr(), self.payload_bytes())
+            std::slice::from_raw_parts(start.as_ptr(), (length & LENGTH_MASK) as usize)
         }
     }
 

@@ -120,7 +120,7 @@ async fn read_page(
             let value = stored[if expiry.is_some() { EXPIRY_BYTES } else { 0 }..].to_vec();
             bytes += size_of::<Change>() + key.len() + value.len();
             if bytes >= PIECE_BYTES {
-                last = Some(key.clone());
+                last = Some(KeyBuffer::from_slice(key));
             }
             changes.push(Change {
                 table: table.name.clone(),
