@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 
 use anyhow::Result;
 use braiddb::{
-    Database, DeviceKind, Durability, Error, Isolation, Options, Policy, Table, Transaction,
-    Tuning, Width,
+    Database, DeviceKind, Durability, Error, Isolation, Options, Policy, Table, TableOptions,
+    Transaction, Tuning, Width,
 };
 
 use crate::callgrind;
@@ -26,6 +26,8 @@ const SCANNED: u64 = 100;
 /// that operations suspend on every level.
 const FEW: u64 = 20_000;
 const MANY: u64 = 300_000;
+/// Page frames for a paged table. Callgrind refuses the addresses of the default number.
+const FRAMES: u32 = 1 << 14;
 /// The number of interleaved transactions.
 const WIDTH: usize = 8;
 
@@ -38,6 +40,8 @@ enum Setting {
     Braided,
     /// One transaction at a time, on few records, logged without waiting for the disk.
     Logged,
+    /// As `Logged`, on a paged table in memory.
+    Paged,
 }
 
 /// A kind of transaction.
@@ -168,8 +172,8 @@ pub(crate) struct Item {
 const ONE: Per = Per::Operation(OPERATIONS);
 
 /// All items, each measured at both isolation levels.
-pub(crate) const ITEMS: [Item; 17] = {
-    use Setting::{Braided, Logged, Sequential};
+pub(crate) const ITEMS: [Item; 19] = {
+    use Setting::{Braided, Logged, Paged, Sequential};
     [
         item::<Nothing>(EMPTY, Sequential, Per::Transaction),
         item::<Reads>("read", Sequential, ONE),
@@ -179,6 +183,8 @@ pub(crate) const ITEMS: [Item; 17] = {
         item::<Inserts>("insert", Sequential, ONE),
         item::<Scan>("scan of 100, a record", Sequential, Per::Operation(SCANNED)),
         item::<Visit>("visit of 100, a record", Sequential, Per::Operation(SCANNED)),
+        item::<Visit>("visit of 100, logged table, a record", Logged, Per::Operation(SCANNED)),
+        item::<Visit>("visit of 100, paged table, a record", Paged, Per::Operation(SCANNED)),
         item::<OneUpdate>("transaction of one update", Sequential, Per::Transaction),
         item::<OneUpdate>("transaction of one update, logged", Logged, Per::Transaction),
         item::<Updates>("transaction of 10 updates, logged", Logged, Per::Transaction),
@@ -218,19 +224,27 @@ fn run<P: Procedure>(item: &Item, isolation: Isolation, name: &str) -> Result<()
         .tuning(Tuning::default().device(DeviceKind::Blocking).hot_width(Width::Fixed(WIDTH)));
     let (options, records) = match item.setting {
         Setting::Braided => (options, MANY),
+        Setting::Paged => (
+            options.tune(|tuning| tuning.policy(Policy::Sequential).page_frames(Some(FRAMES))),
+            FEW,
+        ),
         Setting::Sequential | Setting::Logged => {
             (options.tune(|tuning| tuning.policy(Policy::Sequential)), FEW)
         }
     };
     let directory = tempfile::tempdir()?;
     let database = match item.setting {
-        Setting::Logged => Database::open(directory.path(), options)?,
+        Setting::Logged | Setting::Paged => Database::open(directory.path(), options)?,
         Setting::Sequential | Setting::Braided => {
             Database::in_memory(options.durability(Durability::Volatile))?
         }
     };
+    let kind = match item.setting {
+        Setting::Paged => TableOptions::default().paged(),
+        _ => TableOptions::default(),
+    };
     let table: Table<u64, u64> =
-        database.run_blocking(async |tx| tx.create_table("records").await)?;
+        database.run_blocking(async move |tx| tx.create_table_with("records", kind).await)?;
     let loaded = table.clone();
     let load = database.run_source(0, 0..records / 100, async move |tx, number| {
         for key in number * 100..(number + 1) * 100 {

@@ -10,7 +10,8 @@
 //! `layout` defines the bytes of a page, and `tree` builds ordered maps of pages. `versions` keeps
 //! the version chains of records, and `large` stores values that exceed a page. `listing` produces
 //! the page lists of checkpoints, `bulk` implements bulk operations, and `cleanup` removes empty
-//! chains and merges sparse leaves. `table` combines these parts into a paged table.
+//! chains and merges sparse leaves. `table` combines these parts into a paged table, and `scan`
+//! reads its leaves in order.
 
 mod bulk;
 mod cleanup;
@@ -28,6 +29,7 @@ mod model;
 mod nonblocking;
 mod replay;
 mod resident_set;
+mod scan;
 mod space;
 mod table;
 #[cfg(all(test, not(loom)))]
@@ -51,10 +53,9 @@ pub(crate) use listing::{
 };
 pub(crate) use nonblocking::WouldSuspend;
 pub(crate) use resident_set::{Admitted, HeldPages, PageNeeds};
+pub(crate) use scan::{PagedCursor, PeekedRecords, PlainRecords};
 pub(crate) use space::{PageSpace, PageSpaceStats};
-pub(crate) use table::{
-    PagedCursor, PagedRecord, PagedTable, RecordBeforeWrite, WriteDecision, WriteResult,
-};
+pub(crate) use table::{PagedRecord, PagedTable, RecordBeforeWrite, WriteDecision, WriteResult};
 pub(crate) use value::{CopiedValue, LargeRef, SlotValue, ValueBytes};
 pub(crate) use versions::{ChainBase, ChangeRef, LeftChain, WriteRefusal};
 pub(crate) use zone::{HoleSearch, has_zones, remove_zones};

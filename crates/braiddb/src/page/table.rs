@@ -11,10 +11,7 @@
 //!   long as it has a chain.
 //! - Uncommitted changes can be undone, because the leaf reserves the bytes for that.
 
-use std::ops::{Bound, Range};
 use std::sync::Arc;
-
-use smallvec::SmallVec;
 
 use super::bulk::{BulkState, VirtualChange};
 use super::cleanup::prune_on;
@@ -24,7 +21,7 @@ use super::layout::{KeySlot, SlotFlags};
 use super::nonblocking::{Interruptions, WouldSuspend};
 use super::resident_set::{Admitted, HeldPages, PageNeeds};
 use super::space::PageSpace;
-use super::tree::{LatchedLeaf, LeafRoom, LeafView, PageCursor, PageTree, StoredSize};
+use super::tree::{LatchedLeaf, LeafRoom, LeafView, PageTree, StoredSize};
 use super::value::{CopiedValue, SlotValue};
 use super::versions::{ChainBase, ChangeRef, Mapping, SeenValue, WalkEnd, WalkHead, WriteRefusal};
 use crate::log::Lsn;
@@ -32,7 +29,6 @@ use crate::memory::MemoryCounters;
 use crate::reclaim::OperationGuard;
 use crate::rid::TableId;
 use crate::sync::OnceLock;
-use crate::types::KeyBuffer;
 use crate::version::{Stamp, Undecided, View, Visibility};
 
 /// Minimum number of chains on a leaf before a writer looks for empty ones.
@@ -69,7 +65,7 @@ impl PagedRecord {
     /// Returns the record in a slot of a leaf without version chains and marks, which is visible to
     /// all transactions.
     #[inline]
-    fn settled(leaf: LeafView<'_>, place: usize) -> Self {
+    pub(super) fn settled(leaf: LeafView<'_>, place: usize) -> Self {
         let is_deleted = leaf.flags(place).has(SlotFlags::DELETED);
         Self { value: (!is_deleted).then(|| leaf.value(place)), ..Self::NONE }
     }
@@ -383,16 +379,6 @@ impl PagedTable {
     pub(crate) fn image_bytes(&self, needs: &PageNeeds, interrupted: &[Interrupted]) -> u64 {
         (needs.pages_with(interrupted) * self.tree().space().page_bytes()) as u64
     }
-
-    /// Returns a cursor over a range of keys.
-    pub(crate) fn cursor(
-        &self,
-        low: Bound<&[u8]>,
-        high: Bound<&[u8]>,
-        reverse: bool,
-    ) -> PagedCursor<'_> {
-        PagedCursor { table: self, cursor: self.tree().cursor(low, high, reverse), reverse }
-    }
 }
 
 impl Drop for PagedTable {
@@ -477,94 +463,5 @@ impl<'o> SlotCopy<'o> {
             SeenValue::Before(before) => before.map(SlotValue::copied),
         };
         Ok(PagedRecord { value, provenance: ReadProvenance { committed, own, below_newer } })
-    }
-}
-
-/// Slots copied from a leaf.
-enum CopiedSlots<'o> {
-    /// Records of a leaf without version chains and marks.
-    Settled(Vec<(KeyBuffer, PagedRecord)>),
-    Versioned(Vec<(KeyBuffer, SlotCopy<'o>)>),
-}
-
-/// Position in a key range of a paged table.
-#[derive(Debug)]
-pub(crate) struct PagedCursor<'t> {
-    table: &'t PagedTable,
-    cursor: PageCursor<'t>,
-    reverse: bool,
-}
-
-impl PagedCursor<'_> {
-    /// Returns up to `most` of the next records in cursor order, as `view` sees them, without
-    /// moving the cursor. Stops before the first record whose outcome is being decided; the second
-    /// result is then false. Returns `None` at the end of the range. It does not wait for pages,
-    /// like [`PagedTable::read`], and does not suspend if `now` is true.
-    ///
-    /// # Errors
-    /// When a page is not available now.
-    pub(crate) async fn peek<'v>(
-        &mut self,
-        most: usize,
-        now: bool,
-        view: impl Fn() -> View<'v>,
-        operation: &OperationGuard,
-    ) -> Result<Option<(Vec<(KeyBuffer, PagedRecord)>, bool)>, WouldSuspend> {
-        let table = self.table;
-        let key_of = |leaf: LeafView<'_>, place| {
-            let mut key = KeyBuffer::new();
-            leaf.copy_key(place, key.inner_mut());
-            key
-        };
-        let reverse = self.reverse;
-        let copied = self.cursor.peek_if_in_memory(most, now, |leaf, places: Range<usize>| {
-            let count = places.len();
-            let at = |n| places.start + if reverse { count - 1 - n } else { n };
-            let places = (0..count).map(at);
-            // Without version chains, the values on the page are visible to all (Umbra, §3.1.1).
-            if leaf.is_settled() {
-                let each = |place| (key_of(leaf, place), PagedRecord::settled(leaf, place));
-                return CopiedSlots::Settled(places.map(each).collect());
-            }
-            let each = |place| {
-                let key = key_of(leaf, place);
-                let copied = copy_slot(table, leaf, place, || &key, operation);
-                (key, copied)
-            };
-            CopiedSlots::Versioned(places.map(each).collect())
-        });
-        let copied = copied.await.map_err(|interrupted| table.would_suspend(interrupted))?;
-        let copied = match copied {
-            None => return Ok(None),
-            Some(CopiedSlots::Settled(records)) => return Ok(Some((records, true))),
-            Some(CopiedSlots::Versioned(copied)) => copied,
-        };
-        let all = copied.len();
-        let mut records = Vec::with_capacity(all);
-        for (key, copied) in copied {
-            match copied.seen_by(view()) {
-                Ok(record) => records.push((key, record)),
-                Err(Undecided) => break,
-            }
-        }
-        let whole = records.len() == all;
-        Ok(Some((records, whole)))
-    }
-
-    /// Returns up to `most` of the next leaves that are on disk, after the current leaf, for a
-    /// prefetch. `most` is reduced to the frames that one operation may use ahead of need.
-    pub(crate) fn absent_ahead(&self, most: usize) -> SmallVec<[Interrupted; 4]> {
-        let most = most.min(self.table.tree().space().max_prefetched_pages());
-        self.cursor.leaves_ahead(most).into_iter().map(Interrupted::Absent).collect()
-    }
-
-    /// Moves the cursor past all records that the last `peek` examined.
-    pub(crate) fn pass_all(&mut self) {
-        self.cursor.pass_all();
-    }
-
-    /// Moves the cursor past the record with key `key`.
-    pub(crate) fn pass_to(&mut self, key: &[u8]) {
-        self.cursor.pass_to(key);
     }
 }

@@ -5,11 +5,11 @@ use std::ptr::NonNull;
 use super::error::OperationError;
 use super::large::ReadMoment;
 use super::paged::RequiredPages;
-use super::scan::{
-    BATCH, BATCH_BYTES, Direction, RECORDS_PER_STEP, RecordScan, ScanBounds, as_bytes,
-};
+use super::scan::{BATCH_BYTES, Direction, RECORDS_PER_STEP, RecordScan, ScanBounds, as_bytes};
 use crate::memory::Buffer;
-use crate::page::{CopiedValue, Interrupted, PagedRecord, PagedTable, WouldSuspend};
+use crate::page::{
+    CopiedValue, Interrupted, PagedRecord, PagedTable, PeekedRecords, PlainRecords, WouldSuspend,
+};
 use crate::reclaim;
 use crate::record::{EXPIRY_BYTES, Records};
 use crate::sched::{self, WaitCause};
@@ -39,11 +39,19 @@ impl<'tx> RecordScan<'tx> {
             let cursor = self
                 .page_cursor
                 .get_or_insert_with(|| paged.cursor(as_bytes(low), as_bytes(high), reverse));
-            let met = cursor.peek(self.batch, now, || transaction.view(), &operation).await;
+            // The expiry of a record is in its value.
+            let keys_only = self.keys_only && !self.unexpired_only;
+            let how = (keys_only, now);
+            let met = cursor.peek(self.batch, how, || transaction.view(), &operation).await;
             required.release();
             match met {
                 Ok(None) => return Ok(false),
-                Ok(Some((mut records, whole))) if !records.is_empty() => {
+                Ok(Some(PeekedRecords::Plain(records))) => {
+                    drop(operation);
+                    self.give_plain(table, records);
+                    return Ok(true);
+                }
+                Ok(Some(PeekedRecords::Seen { mut records, whole })) if !records.is_empty() => {
                     let then = transaction.seen_at();
                     drop(operation);
                     let count = records.len();
@@ -74,6 +82,28 @@ impl<'tx> RecordScan<'tx> {
         };
         self.give_batch(table, records, large, whole);
         Ok(true)
+    }
+
+    /// Moves past all records of the last look at a leaf, and adds them to the ready list. No
+    /// result depends on a commit: they were stored before every active transaction began.
+    fn give_plain(&mut self, table: &'tx Records, mut records: PlainRecords) {
+        self.page_cursor.as_mut().expect("records were read by it").pass_all();
+        let values = std::mem::take(&mut records.values);
+        let values = self.copies.keep_buffer(table.memory(), values);
+        self.ready.begin_with_keys(std::mem::take(&mut records.keys), records.len());
+        for (key, value) in records.places() {
+            let stored = &values[value];
+            let value = match self.unexpired_only {
+                false => stored,
+                true => match self.transaction.unexpired(table, stored) {
+                    Some(_) if self.keys_only => &[],
+                    Some(value) => value,
+                    None => continue,
+                },
+            };
+            self.ready.push_at(key, NonNull::from(value));
+        }
+        self.choose_batch();
     }
 
     /// Moves past records that were read and adds the visible ones to the ready list. `large` holds
@@ -124,9 +154,7 @@ impl<'tx> RecordScan<'tx> {
             };
             self.ready.push(|keys| keys.extend_from_slice(&key), value);
         }
-        if self.ready.is_empty() {
-            self.batch = (2 * self.batch).min(BATCH);
-        }
+        self.choose_batch();
     }
 
     /// Reads the large values of records in order, up to the bytes of a batch and as far as

@@ -1,5 +1,6 @@
 //! The records that a scan has read and not returned yet.
 
+use std::ops::Range;
 use std::ptr::NonNull;
 
 use crate::types::KeyBuffer;
@@ -14,11 +15,10 @@ pub(super) struct ReadyRecords {
     passed: usize,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct ReadyRecord {
     /// Position in the buffer of keys.
-    key_start: usize,
-    key_bytes: usize,
+    key: Range<usize>,
     value: NonNull<[u8]>,
 }
 
@@ -34,8 +34,21 @@ impl ReadyRecords {
     pub(super) fn push(&mut self, append_key: impl FnOnce(&mut Vec<u8>), value: NonNull<[u8]>) {
         let key_start = self.keys.len();
         append_key(&mut self.keys);
-        let key_bytes = self.keys.len() - key_start;
-        self.records.push(ReadyRecord { key_start, key_bytes, value });
+        self.records.push(ReadyRecord { key: key_start..self.keys.len(), value });
+    }
+
+    /// Makes `keys` the buffer of keys of records that [`Self::push_at`] adds, and makes room for
+    /// these records. No record may be there.
+    pub(super) fn begin_with_keys(&mut self, keys: Vec<u8>, records: usize) {
+        assert!(self.records.is_empty(), "their keys are in another buffer");
+        self.keys = keys;
+        self.records.reserve(records);
+    }
+
+    /// Adds a record whose key is in the buffer of keys.
+    #[inline(always)]
+    pub(super) fn push_at(&mut self, key: Range<usize>, value: NonNull<[u8]>) {
+        self.records.push(ReadyRecord { key, value });
     }
 
     /// Returns whether no record is left.
@@ -106,6 +119,6 @@ impl ReadyRecords {
 
     #[inline(always)]
     fn key(&self, record: &ReadyRecord) -> &[u8] {
-        &self.keys[record.key_start..record.key_start + record.key_bytes]
+        &self.keys[record.key.clone()]
     }
 }

@@ -395,14 +395,19 @@ impl<'tx> RecordScan<'tx> {
                 Some(NonNull::from(if keys_only { &[] } else { value }))
             });
         }
-        if self.ready.is_empty() {
+        self.choose_batch();
+        Ok(true)
+    }
+
+    /// Chooses the number of entries of the next batch.
+    pub(super) fn choose_batch(&mut self) {
+        self.batch = if self.ready.is_empty() {
             // Small batches among deleted records would need a descent each.
-            self.batch = (2 * self.batch).min(BATCH);
+            (2 * self.batch).min(BATCH)
         } else {
             let left = self.expected.saturating_sub(self.ready.len() as u64);
-            self.batch = left.clamp(1, BATCH as u64) as usize;
-        }
-        Ok(true)
+            left.clamp(1, BATCH as u64) as usize
+        };
     }
 
     /// Adds the range to the read set, as wide as the scan may become.

@@ -14,6 +14,7 @@ use crate::durability::{
     estimate_checkpoint_file, rewrite_as_earlier_build, write_records_of_earlier_build,
 };
 use crate::io::{CrashCounts, SimulatedDisk};
+use crate::page::PeekedRecords;
 use crate::reclaim;
 use crate::sync::statistic::{AtomicBool, Ordering};
 use crate::version::View;
@@ -154,13 +155,14 @@ fn scans_of_leaves_without_versions_ask_for_none() {
                 let paged = tables.iter().find_map(|table| table.paged()).unwrap();
                 let (mut cursor, mut found) = (paged.cursor(Unbounded, Unbounded, reverse), vec![]);
                 let view = || -> View<'static> { panic!("it is asked who sees what") };
-                while let Some((some, whole)) =
-                    cursor.peek(7, true, view, &operation).await.unwrap()
+                while let Some(some) =
+                    cursor.peek(7, (false, true), view, &operation).await.unwrap()
                 {
-                    assert!(whole);
-                    for (key, record) in some {
-                        assert!(record.value.is_some());
-                        found.push(u64::from_be_bytes(key[..].try_into().unwrap()));
+                    let PeekedRecords::Plain(some) = some else { panic!("{some:?}") };
+                    for (key, value) in some.places() {
+                        let key = u64::from_be_bytes(some.keys[key].try_into().unwrap());
+                        assert_eq!(some.values[value], [key as u8; 90]);
+                        found.push(key);
                     }
                     cursor.pass_all();
                 }

@@ -47,6 +47,7 @@ pub(in crate::page) use rebuild::SplitPoint;
 pub(in crate::page) use search::KeySuffix;
 
 use crate::log::PAGE_BYTES;
+use crate::memory::Buffer;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 pub(in crate::page) const WORD_BYTES: usize = 8;
@@ -294,6 +295,12 @@ pub(in crate::page) trait ByteSink {
 }
 
 impl ByteSink for Vec<u8> {
+    fn append(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+impl ByteSink for Buffer {
     fn append(&mut self, bytes: &[u8]) {
         self.extend_from_slice(bytes);
     }
