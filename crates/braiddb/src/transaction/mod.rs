@@ -52,6 +52,7 @@ mod recent_commits;
 #[cfg(feature = "experiment")]
 mod safety_net;
 mod scan;
+mod scan_batch;
 mod starvation_guard;
 mod sweep;
 mod tables;
