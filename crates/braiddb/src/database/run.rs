@@ -382,8 +382,7 @@ pub(super) async fn attempts<T, E>(
         sched::hold_after_failure().await;
         return Err(TransactionFailure::Engine(Error::Overloaded));
     };
-    let (mut attempt, mut depends_on) = (1, Lsn::ZERO);
-    let mut retries = Retries::new(&worker);
+    let (mut attempt, mut depends_on, mut retries) = (1, Lsn::ZERO, Retries::new(&worker));
     let (failed, core) = loop {
         begun.note_lsn(depends_on);
         retries.exempt(&begun);
@@ -393,8 +392,7 @@ pub(super) async fn attempts<T, E>(
         let transaction = Transaction::new(begun, attempt);
         let result = {
             let mut future = pin!(None);
-            let make = || body.attempt(&transaction);
-            ContainedFuture::new(runtime, future.as_mut(), make).await
+            ContainedFuture::new(runtime, future.as_mut(), || body.attempt(&transaction)).await
         };
         let core = transaction.into_core();
         depends_on = core.depends_on();
@@ -420,10 +418,10 @@ pub(super) async fn attempts<T, E>(
                     progress => outlined(pin!(progress.complete())).await,
                 };
                 match committed {
-                    Ok(lsn) => {
+                    Ok(Lsn(commit_lsn)) => {
                         sched::hold_after_failure().await;
                         let value = value.into_inner();
-                        return Ok(Outcome { value, attempts: attempt, commit_lsn: lsn.0 });
+                        return Ok(Outcome { value, attempts: attempt, commit_lsn });
                     }
                     Err(error) => error,
                 }
