@@ -2,7 +2,7 @@
 //! counted.
 //!
 //! mimalloc serves it (size classes without per-block headers, huge pages by default, fast frees
-//! from other threads). Large blocks are mappings of their own, so that freeing one returns its
+//! from other threads). Large blocks are separate mappings, so that freeing one returns its
 //! memory to the operating system. The host program's global allocator is not changed. Builds with
 //! `--cfg braid_system_allocator` (sanitizers see into it) and loom use the system allocator
 //! instead.

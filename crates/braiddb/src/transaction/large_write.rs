@@ -30,8 +30,8 @@ use crate::memory::MemoryKind;
 use crate::sched::{self, WaitCause};
 use crate::sync::clock;
 
-/// Minimum size of a value whose write, or whose copy from resident pages, is admitted. Less than
-/// this is allocated between two measurements of the memory in use.
+/// Minimum size of a value that is admitted before it is written, or copied from resident pages.
+/// Less than this is allocated between two measurements of the memory in use.
 pub(super) const MIN_LARGE_BYTES: usize = 256 << 10;
 /// Maximum number of waits of one write, and the number of these that last for one turn only.
 const MAX_WAITS: u32 = 64;

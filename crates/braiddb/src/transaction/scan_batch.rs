@@ -20,7 +20,7 @@ const READS: usize = 32;
 /// The first entries of a leaf, taken up to the bytes of a batch.
 #[derive(Debug, Default)]
 struct ScanBatch {
-    /// The visible records. Those in `in_log` have no value yet.
+    /// The visible records. The records listed in `in_log` have no value yet.
     ready: ReadyRecords,
     /// Records that must be read from the log, by their numbers in `ready`.
     in_log: Vec<RecordToRead>,
@@ -31,7 +31,7 @@ struct ScanBatch {
     last: Option<KeyBuffer>,
 }
 
-/// What an entry contributes to a batch.
+/// Result of the look at an entry.
 enum EntryFound<'o> {
     /// No visible record.
     Nothing,

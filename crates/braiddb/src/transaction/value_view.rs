@@ -25,7 +25,8 @@ pub(crate) struct FoundValue<'tx> {
 /// The owner that keeps the value allocated.
 #[derive(Debug)]
 enum ValueBacking {
-    /// The transaction: the version stays allocated until it ends. A version of its own does not.
+    /// The transaction: the version stays allocated until it ends. A version that it wrote
+    /// does not.
     Lasting,
     /// The operation that found it.
     Operation { _guard: OperationGuard },

@@ -379,6 +379,15 @@ fn values_of_own_writes_outlive_the_writes() {
             for (number, found) in (0..).zip(found) {
                 assert_eq!(found, value(number));
             }
+            // A scan lends the value until its next call.
+            let mut scan = tx.scan(&table, ..)?;
+            let (key, found) = scan.next().await?.expect("it was written");
+            // Enough for several turns of housekeeping, which free memory.
+            for number in 1000..9000 {
+                tx.put(&table, &key, &value(number)).await?;
+            }
+            assert_eq!(found, value(399));
+            assert!(scan.next().await?.is_none());
             Ok(())
         });
         block_on(run).unwrap();
