@@ -20,20 +20,26 @@ const MAX_SEARCH_BYTES: u64 = MAX_LARGE_BLOCK_BYTES as u64 + FIRST_SEARCH_BYTES;
 /// # Errors
 /// `Corrupt`; errors of the device.
 pub(super) fn check_before(segments: &Segments, durable: Lsn) -> Result<(), LogError> {
-    check_reaches(segments, durable)?;
+    let mut checked_from = check_reaches(segments, durable)?;
     // Another process may free earlier segments at any time.
     if segments.read_only {
         return Ok(());
     }
     let bytes = segments.segment_bytes();
-    (0..durable.0 / bytes)
-        .filter(|index| segments.locate(Lsn(index * bytes)).is_some())
-        .try_for_each(|index| check_reaches(segments, Lsn((index + 1) * bytes)))
+    for index in (0..durable.0 / bytes).rev() {
+        let end = Lsn((index + 1) * bytes);
+        // The chain of a later end passes this one if it begins before. A large block begins many
+        // segments before its end, which are read once.
+        if end <= checked_from && segments.locate(Lsn(index * bytes)).is_some() {
+            checked_from = check_reaches(segments, end)?;
+        }
+    }
+    Ok(())
 }
 
-/// Checks that blocks reach `end`. Does nothing if a segment in which the last block may begin does
-/// not exist.
-fn check_reaches(segments: &Segments, end: Lsn) -> Result<(), LogError> {
+/// Checks that blocks reach `end`. Returns where a chain begins that does. Does nothing, and
+/// returns `end`, if a segment in which the last block may begin does not exist.
+fn check_reaches(segments: &Segments, end: Lsn) -> Result<Lsn, LogError> {
     let mut bytes = FIRST_SEARCH_BYTES;
     loop {
         let sector = SECTOR_BYTES as u64;
@@ -42,15 +48,15 @@ fn check_reaches(segments: &Segments, end: Lsn) -> Result<(), LogError> {
         let size = segments.segment_bytes();
         let is_missing = |index: u64| segments.locate(Lsn(index * size)).is_none();
         if end <= from || (from.0 / size..=(end.0 - 1) / size).any(is_missing) {
-            return Ok(());
+            return Ok(end);
         }
         let mut log = AlignedBuffer::zeroed((end.0 - from.0) as usize);
         segments.read(from, &mut log)?;
         let log = LogPart { bytes: &log[..(end.0 - from.0) as usize], from, end };
         let reached = match log.last_chain() {
             None => from,
-            Some(reached) if reached >= end => return Ok(()),
-            Some(reached) => reached,
+            Some((begin, reached)) if reached >= end => return Ok(begin),
+            Some((_, reached)) => reached,
         };
         if from == Lsn::FIRST || bytes >= MAX_SEARCH_BYTES {
             return Err(segments.ends_early(reached, end));
@@ -67,9 +73,9 @@ struct LogPart<'l> {
 }
 
 impl LogPart<'_> {
-    /// Returns the end of the last chain of block headers, or of an earlier one that reaches the
+    /// Returns the ends of the last chain of block headers, or of an earlier one that reaches the
     /// end of the part. `None` if the part has no header.
-    fn last_chain(&self) -> Option<Lsn> {
+    fn last_chain(&self) -> Option<(Lsn, Lsn)> {
         let mut last: Option<(Lsn, Lsn)> = None;
         for place in (0..self.bytes.len()).step_by(BLOCK_ALIGNMENT).rev() {
             let at = Lsn(self.from.0 + place as u64);
@@ -78,13 +84,13 @@ impl LogPart<'_> {
             if last.is_none_or(|(first, _)| next > first) {
                 let reached = self.follow(next);
                 if reached >= self.end {
-                    return Some(reached);
+                    return Some((at, reached));
                 }
                 last.get_or_insert((at, reached));
             }
             last = last.map(|(_, reached)| (at, reached));
         }
-        last.map(|(_, reached)| reached)
+        last
     }
 
     fn follow(&self, mut at: Lsn) -> Lsn {
@@ -139,7 +145,7 @@ mod tests {
         put(10_000, 1000);
         let reached = |bytes: &[u8], end: u64| {
             let bytes = &bytes[..(end - 8192) as usize];
-            LogPart { bytes, from, end: Lsn(end) }.last_chain()
+            LogPart { bytes, from, end: Lsn(end) }.last_chain().map(|(_, reached)| reached)
         };
         assert_eq!(reached(&bytes, 8400), None);
         assert_eq!(reached(&bytes, 8416), Some(Lsn(8416)), "the header continues");
