@@ -7,6 +7,9 @@
 //! of the task, without end. So the probe wakes each waker that it does not know, and counts the
 //! polls within one poll of the task. A poll in a later one shows that the executor returned. Until
 //! then, the future is not polled, so it has no effects if the probe fails.
+//!
+//! Operations of a transaction run on its worker, and need no other poll unless they wait. So the
+//! probe of an operation begins when it waits for an event for the first time.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -46,6 +49,26 @@ impl BlockingProbe {
         let workers = Arc::as_ptr(failure).addr();
         let (waker, task_poll, calls) = (0, 0, 0);
         Self { workers, waker, is_known: false, has_returned: false, task_poll, calls }
+    }
+
+    /// Returns the probe of an operation that was just polled and is not ready, if it waits for an
+    /// event in an executor inside the task. The executor will poll it again.
+    #[inline(always)]
+    pub(super) fn of_wait(context: &Context<'_>) -> Option<Box<Self>> {
+        local(|local| {
+            let local = local?;
+            let waits = std::ptr::eq(local.waiting_part.get(), context.waker());
+            if waits { Some(Self::of_waiting_part(local, context)) } else { None }
+        })
+    }
+
+    #[cold]
+    fn of_waiting_part(local: &WorkerLocal, context: &Context<'_>) -> Box<Self> {
+        local.waiting_part.set(std::ptr::null());
+        let mut probe = Box::new(Self::new(&local.failure));
+        // The first of many polls, so it cannot fail.
+        _ = probe.look(local, context);
+        probe
     }
 
     /// Called before each poll of the future. `Ready(Ok)` if it may be polled now; `Pending` if the

@@ -87,6 +87,9 @@ pub(super) struct WorkerLocal {
     pub(super) task_polls: Cell<u32>,
     /// The caller of the task that is being polled.
     pub(super) caller: CurrentCaller,
+    /// The address of the waker with which a part of a task was polled last that waits for an event
+    /// of the engine; only compared.
+    pub(super) waiting_part: Cell<*const Waker>,
     /// For each slot, the number of events of the engine that its task waits for (`waiter.rs`).
     waits: RefCell<Vec<u32>>,
     pub(super) mailbox: Arc<Mailbox>,
@@ -125,6 +128,7 @@ impl WorkerLocal {
             waker: Cell::new(std::ptr::null()),
             task_polls: Cell::new(0),
             caller: CurrentCaller::default(),
+            waiting_part: Cell::new(std::ptr::null()),
             waits: RefCell::default(),
             mailbox,
             resumed: RefCell::default(),

@@ -26,6 +26,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::blocking::{BlockingProbe, BlocksWorker};
 use super::caller::poll_unless_caller_gone;
 use super::local::{WorkerLocal, local};
 use super::runtime::CallerRuntime;
@@ -286,36 +287,66 @@ pub(crate) fn engine_call<T>(call: impl FnOnce() -> T) -> T {
     value
 }
 
+/// Result of an operation that user code awaits.
+pub(crate) trait OperationResult {
+    /// Returns the result of an operation that waits in an executor that blocks its worker.
+    fn of_blocked() -> Self;
+}
+
+impl<T, E: From<BlocksWorker>> OperationResult for Result<T, E> {
+    fn of_blocked() -> Self {
+        Err(BlocksWorker.into())
+    }
+}
+
+/// `None` lets the caller try an operation that reports it.
+impl<T> OperationResult for Option<T> {
+    fn of_blocked() -> Self {
+        None
+    }
+}
+
 /// The engine's part of a future that user code awaits. A panic in it is the engine's; so is a
 /// panic in its destructor if it is dropped before it is ready. It does not begin once the caller of
-/// the task has dropped its future.
+/// the task has dropped its future. If it waits in an executor that blocks its worker, it fails.
 pub(crate) struct EngineFuture<F> {
     future: ManuallyDrop<F>,
     has_begun: bool,
+    /// Present once it has waited in an executor other than the worker.
+    probe: Option<Box<BlockingProbe>>,
 }
 
 /// Marks a future as the engine's, for user code to await.
 #[inline(always)]
-pub(crate) fn engine_code<F: Future>(future: F) -> EngineFuture<F> {
-    EngineFuture { future: ManuallyDrop::new(future), has_begun: false }
+pub(crate) fn engine_code<F: Future<Output: OperationResult>>(future: F) -> EngineFuture<F> {
+    EngineFuture { future: ManuallyDrop::new(future), has_begun: false, probe: None }
 }
 
-impl<F: Future> Future for EngineFuture<F> {
+impl<F: Future<Output: OperationResult>> Future for EngineFuture<F> {
     type Output = F::Output;
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         // SAFETY: `future` is pinned with the whole: it is never moved out, is dropped in place, and
-        // cannot be accessed otherwise. `has_begun` is never pinned.
-        let (future, has_begun) = unsafe {
+        // cannot be accessed otherwise. The other fields are never pinned.
+        let (future, has_begun, probe) = unsafe {
             let this = self.get_unchecked_mut();
-            (Pin::new_unchecked(&mut *this.future), &mut this.has_begun)
+            (Pin::new_unchecked(&mut *this.future), &mut this.has_begun, &mut this.probe)
         };
         if !*has_begun {
             std::task::ready!(poll_unless_caller_gone(context));
             *has_begun = true;
         }
-        engine_call(|| future.poll(context))
+        if let Some(probe) = probe
+            && std::task::ready!(probe.before_poll(context)).is_err()
+        {
+            return Poll::Ready(F::Output::of_blocked());
+        }
+        let polled = engine_call(|| future.poll(context));
+        if polled.is_pending() && probe.is_none() {
+            *probe = BlockingProbe::of_wait(context);
+        }
+        polled
     }
 }
 

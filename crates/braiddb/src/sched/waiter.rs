@@ -67,6 +67,9 @@ impl Waiter {
     /// Returns the waiter for the future that is being polled with `context`.
     pub(super) fn polled(local: &WorkerLocal, context: &Context<'_>) -> Self {
         let mut waiter = Self::uncounted(local, context);
+        if waiter.part.is_some() {
+            local.waiting_part.set(context.waker());
+        }
         waiter.counts = true;
         local.count_wait(waiter.slot.index);
         waiter
@@ -183,6 +186,9 @@ impl WaitRegistration {
     fn new(local: &WorkerLocal, context: &Context<'_>) -> (Self, RemoteWaiter) {
         let (slot, over) = (local.current_slot().index, Arc::default());
         let part = if local.polls_task(context) { None } else { PartWaker::of(context) };
+        if part.is_some() {
+            local.waiting_part.set(context.waker());
+        }
         let mailbox = local.mailbox.clone();
         local.count_wait(slot);
         let resumption = Resumption { slot, part, over: Arc::clone(&over) };

@@ -8,6 +8,7 @@ use crate::log::{LogError, Lsn};
 use crate::page::PageError;
 use crate::record::{EncodedKey, TableFull};
 use crate::rid::TableId;
+use crate::sched::BlocksWorker;
 use crate::types::DecodeError;
 use crate::version::MAX_VALUE_BYTES;
 
@@ -81,6 +82,9 @@ pub(crate) enum OperationError {
     CheckpointUnderWay,
     #[error("the worker has too many open transactions")]
     Overloaded,
+    /// The executor that polls the operation blocks the worker for which the operation waits.
+    #[error("the operation would wait for the thread that polls it")]
+    WouldBlock,
     /// The log failed after the commit had reserved its LSN; the commit may be durable or not.
     #[error("the log failed before the commit at LSN {lsn} was known to be durable: {cause}")]
     CommitUnknown { lsn: Lsn, cause: Arc<LogError> },
@@ -188,6 +192,12 @@ pub enum IndexError {
 
 /// Every operation returns one through several layers of futures, so rare payloads are boxed.
 const _: () = assert!(size_of::<OperationError>() <= 24);
+
+impl From<BlocksWorker> for OperationError {
+    fn from(_: BlocksWorker) -> Self {
+        Self::WouldBlock
+    }
+}
 
 impl From<UniqueViolation> for OperationError {
     fn from(violation: UniqueViolation) -> Self {

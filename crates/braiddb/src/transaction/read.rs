@@ -10,7 +10,7 @@ use crate::index::InsertionPlace;
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{RecordLocation, Records, SeenVersion};
 use crate::rid::Rid;
-use crate::sched::{self, Interleaved, WaitCause};
+use crate::sched::{self, Interleaved, OperationResult, WaitCause};
 use crate::types::KeyBuffer;
 use crate::version::{Address, Undecided};
 
@@ -38,6 +38,13 @@ pub(crate) enum ReadNow<'tx> {
     Absent,
     /// The read may have to wait, or is special in another way; nothing was noted.
     Later,
+}
+
+/// `Later` lets the caller try a read that reports it.
+impl OperationResult for ReadNow<'_> {
+    fn of_blocked() -> Self {
+        Self::Later
+    }
 }
 
 impl ActiveTransaction {

@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
 use crate::common::{Watched, with_limit};
+use crate::table_kind::create_table;
 use braiddb::changes::ChangesFrom;
 use braiddb::{
     Database, Error, InteractiveTransaction, Misuse, Options, Snapshot, Table, Transaction,
@@ -163,6 +164,45 @@ fn a_blocking_executor_gets_an_error_for_every_future() {
                 assert_eq!(block_on(db.get(&table, &key)).unwrap(), value, "no other effects");
             }
             assert_eq!(block_on(handles.open.get(&table, &3)).unwrap(), None);
+        }
+    });
+}
+
+/// An operation of the transaction itself waits for its worker, if the record is on disk.
+#[test]
+fn operations_of_the_transaction_must_not_be_blocked_on() {
+    with_limit(LIMIT_SECONDS, |_| {
+        for paged in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let open = || {
+                let options = Options::default().workers(1);
+                Database::open(directory.path(), options).unwrap().watched()
+            };
+            let db = open();
+            let table: Records = create_table(&db, "records", paged);
+            for key in 0..100 {
+                block_on(db.put(&table, &key, &key)).unwrap();
+            }
+            block_on(db.checkpoint()).unwrap();
+            db.close().unwrap();
+            let body = async move |tx: &Transaction| {
+                let table: Records = tx.open_table("records").await?;
+                let blocked = block_on(tx.get(&table, &1));
+                assert!(matches!(blocked, Err(Error::Misuse(Misuse::WouldBlock))), "{blocked:?}");
+                // The transaction continues, and executors that return to the worker succeed.
+                let get = async |key: u64| tx.get(&table, &key).await;
+                let mut parts: FuturesUnordered<_> = (2..20).map(get).collect();
+                while let Some(found) = parts.next().await {
+                    assert!(found?.is_some());
+                }
+                assert_eq!(FreshWakers(Box::pin(get(30))).await?, Some(30));
+                assert_eq!(tx.get(&table, &1).await?, Some(1));
+                tx.put(&table, &1, &2).await
+            };
+            let db = open();
+            block_on(db.run(body)).unwrap();
+            let table: Records = block_on(db.open_table("records")).unwrap();
+            assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(2));
         }
     });
 }

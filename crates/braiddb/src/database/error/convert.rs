@@ -38,6 +38,7 @@ impl From<OperationError> for Error {
             OperationError::ReadOnlyDatabase => Misuse::ReadOnlyDatabase.into(),
             OperationError::SavepointOver => Misuse::SavepointEnded.into(),
             OperationError::ScanBegun => Misuse::ScanBegun.into(),
+            OperationError::WouldBlock => Misuse::WouldBlock.into(),
             OperationError::KeyExists => Error::KeyExists,
             OperationError::KeyNotFound => Error::KeyNotFound,
             OperationError::KeyTooLong(bytes) => {

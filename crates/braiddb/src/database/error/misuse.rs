@@ -17,7 +17,8 @@ pub enum Misuse {
     ReadOnlyDatabase,
     /// A blocking call was made inside a transaction, or a blocking executor inside a transaction
     /// polled a future of the same database. It would wait for that transaction, or block the thread
-    /// of the worker that runs it. A future that was polled elsewhere before may have had effects.
+    /// of the worker that runs it. A future that was polled elsewhere before may have had effects. An
+    /// operation of the transaction fails only if it had to wait, for example for the disk.
     #[error(
         "a call inside a transaction would wait for that transaction or block its worker; make the \
          call outside the transaction"
