@@ -9,6 +9,7 @@
 
 use std::collections::VecDeque;
 
+use super::examined_queue::{ExaminedEntry, ExaminedQueue};
 use super::fault::PanicPoint;
 use super::worker::WorkerTransactions;
 use crate::log::Lsn;
@@ -36,84 +37,62 @@ pub(super) enum Garbage {
     Deleted { table: RecordsRef, rid: Rid, tombstone: VersionRef },
 }
 
+/// An item, and the LSN under which it is listed.
+type ListedGarbage = (Lsn, Garbage);
+
+impl ExaminedEntry for ListedGarbage {
+    fn items(&self) -> usize {
+        1
+    }
+}
+
 /// A worker's garbage.
 ///
-/// `kept` and then `items` are sorted by LSN, because a worker's commits are. Only the items of a
-/// commit with many writes may follow items of later commits, which then delay them.
+/// `superseded` is sorted by LSN, because a worker's commits are. Only the items of a commit with
+/// many writes may follow items of later commits, which then delay them.
 #[derive(Debug, Default)]
 pub(super) struct GarbageList {
-    /// Items that the pruner has found to be needed by an old reader.
-    kept: VecDeque<(Lsn, Garbage)>,
-    /// Items that the pruner has not examined yet.
-    items: VecDeque<(Lsn, Garbage)>,
-    /// Number of kept items after everything had last been examined.
-    kept_before: usize,
+    /// Superseded versions. The pruner keeps those that an old reader needs.
+    superseded: ExaminedQueue<ListedGarbage>,
     /// Deleted records, sorted likewise. They also wait for the log: a transaction that finds no
     /// index entry of a record relies on its deletion being durable.
-    deleted: VecDeque<(Lsn, Garbage)>,
+    deleted: VecDeque<ListedGarbage>,
 }
 
 impl GarbageList {
     pub(super) fn push(&mut self, lsn: Lsn, garbage: Garbage) {
-        let list = match garbage {
+        match garbage {
             Garbage::Deleted { table, .. } => {
                 // SAFETY: the caller's transaction has written the table and not ended.
                 unsafe { table.get() }.count_listed_deletion();
-                &mut self.deleted
+                self.deleted.push_back((lsn, garbage));
             }
-            Garbage::Superseded { .. } => &mut self.items,
-        };
-        list.push_back((lsn, garbage));
+            Garbage::Superseded { .. } => self.superseded.push((lsn, garbage)),
+        }
     }
 
     pub(super) fn len(&self) -> usize {
-        self.kept.len() + self.items.len() + self.deleted.len()
+        self.superseded.len() + self.deleted.len()
     }
 
-    fn pop(&mut self, oldest_begin: Lsn, durable: Lsn) -> Option<(Lsn, Garbage)> {
+    fn pop(&mut self, oldest_begin: Lsn, durable: Lsn) -> Option<ListedGarbage> {
         let deletions_until = oldest_begin.min(durable);
         if let Some(item) = self.deleted.pop_front_if(|item| item.0 < deletions_until) {
             return Some(item);
         }
-        let due = |item: &mut (Lsn, Garbage)| item.0 < oldest_begin;
-        if self.kept.is_empty() {
-            return self.items.pop_front_if(due);
-        }
-        let item = self.kept.pop_front_if(due);
-        if self.kept.is_empty() {
-            self.kept_before = 0;
-        }
-        item
+        self.superseded.pop_oldest_if(|item| item.0 < oldest_begin)
     }
 
     /// Prefetches the version that is the `ahead`-th to be freed.
     fn prefetch(&self, ahead: usize) {
-        let items = if self.kept.is_empty() { &self.items } else { &self.kept };
-        if let Some((_, Garbage::Superseded { version, .. })) = items.get(ahead) {
+        if let Some((_, Garbage::Superseded { version, .. })) = self.superseded.get(ahead) {
             sched::prefetch(version.pointer());
         }
     }
 
-    /// Number of items that the pruner has not examined.
-    pub(super) fn unexamined(&self) -> usize {
-        self.items.len()
-    }
-
-    /// Takes the oldest unexamined item, if it is older than `recent`.
-    pub(super) fn examine(&mut self, recent: Lsn) -> Option<(Lsn, Garbage)> {
-        self.items.pop_front_if(|(lsn, _)| *lsn < recent)
-    }
-
-    /// Keeps an item that `examine` took. Once the number of kept items has doubled, all are
-    /// examined again, because readers come and go. That is an amortized constant number of
-    /// examinations per item.
-    pub(super) fn keep(&mut self, lsn: Lsn, garbage: Garbage) {
-        self.kept.push_back((lsn, garbage));
-        if self.kept.len() > 2 * self.kept_before {
-            self.kept_before = self.kept.len();
-            self.kept.append(&mut self.items);
-            std::mem::swap(&mut self.kept, &mut self.items);
-        }
+    /// Superseded versions, for the pruner.
+    pub(super) fn superseded(&mut self) -> &mut ExaminedQueue<ListedGarbage> {
+        &mut self.superseded
     }
 }
 
@@ -203,7 +182,7 @@ impl GarbageList {
     pub(super) unsafe fn free_leftovers(&mut self, memory: &MemoryCounters) {
         // Tombstones are their records' newest versions and are freed with their tables.
         self.deleted.clear();
-        for (_, item) in self.kept.drain(..).chain(self.items.drain(..)) {
+        for (_, item) in self.superseded.take_all() {
             match item {
                 Garbage::Superseded { version, .. } => {
                     // SAFETY: listed once, and no transaction reads any more (the caller's

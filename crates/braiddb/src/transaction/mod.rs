@@ -22,6 +22,7 @@ mod ending;
 mod engine;
 mod error;
 mod evict;
+mod examined_queue;
 mod expiry;
 mod extend;
 mod fault;

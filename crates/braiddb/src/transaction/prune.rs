@@ -55,7 +55,8 @@ impl WorkerTransactions {
             return;
         }
         let mut garbage = self.garbage.borrow_mut();
-        if !self.should_prune(garbage.unexamined(), PRUNE_BATCH, idle) {
+        let garbage = garbage.superseded();
+        if !self.should_prune(garbage.unexamined_items(), PRUNE_BATCH, idle) {
             return;
         }
         let engine = self.engine();
@@ -68,16 +69,17 @@ impl WorkerTransactions {
         let mut cuts = Vec::new();
         for _ in 0..PRUNE_BATCH {
             // Both the superseding commit and the superseded version are durable.
-            let Some((lsn, item)) = garbage.examine(stamps.recent().min(durable)) else { break };
+            let limit = stamps.recent().min(durable);
+            let Some((lsn, item)) = garbage.examine_if(|item| item.0 < limit) else { break };
             let Garbage::Superseded { table, rid, version } = item else {
-                garbage.keep(lsn, item);
+                garbage.keep((lsn, item));
                 continue;
             };
             // SAFETY: listed, so not freed yet.
             let superseded = unsafe { version.get() };
             let Some(committed) = superseded.stamp().lsn() else {
                 // Its commit has many writes, and has not stamped it yet.
-                garbage.keep(lsn, item);
+                garbage.keep((lsn, item));
                 continue;
             };
             let mut header = None;
@@ -87,7 +89,7 @@ impl WorkerTransactions {
                     && may_lose_payload(superseded, durable);
                 header = evict.then(|| VersionRef::allocate_evicted(&engine.memory, superseded));
                 let version = header.unwrap_or(version);
-                garbage.keep(lsn, Garbage::Superseded { table, rid, version });
+                garbage.keep((lsn, Garbage::Superseded { table, rid, version }));
                 if !evict {
                     continue;
                 }
@@ -99,7 +101,7 @@ impl WorkerTransactions {
                 cut: Cut { version, header },
             });
         }
-        drop(garbage);
+        garbage.examine_again_if_due();
         self.cut(cuts, &pruning);
     }
 

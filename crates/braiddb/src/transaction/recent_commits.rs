@@ -16,6 +16,7 @@ use std::ops::{Bound, ControlFlow, Range};
 use smallvec::{SmallVec, smallvec};
 
 use super::context::ActiveTransaction;
+use super::examined_queue::{ExaminedEntry, ExaminedQueue};
 use super::read_set::NamedKeys;
 use super::worker::WorkerTransactions;
 use crate::log::Lsn;
@@ -110,57 +111,42 @@ pub(super) struct RecentCommits {
     of_bulk: Mutex<VecDeque<RecentChange>>,
 }
 
-/// Commits in LSN order: `kept`, then `new`. Each entry has changes of one commit, and is not empty.
+pub(super) type CommitEntry = Box<[RecentChange]>;
+
+impl ExaminedEntry for CommitEntry {
+    fn items(&self) -> usize {
+        self.len()
+    }
+}
+
+/// Commits in LSN order. Each entry has changes of one commit, and is not empty. The pruner keeps
+/// changes that are needed.
 ///
 /// Invariant: only the owning worker removes entries.
 #[derive(Debug, Default)]
-pub(super) struct ListedCommits {
-    /// Entries that the pruner has found to be needed.
-    kept: VecDeque<CommitEntry>,
-    /// Entries that the pruner has not examined.
-    new: VecDeque<CommitEntry>,
-    /// Number of kept entries after everything had last been examined.
-    kept_before: usize,
-    /// Number of changes in `new`.
-    unexamined: usize,
-}
-
-pub(super) type CommitEntry = Box<[RecentChange]>;
+pub(super) struct ListedCommits(ExaminedQueue<CommitEntry>);
 
 impl ListedCommits {
     /// Lists the changes of a commit.
     fn push(&mut self, entries: ChangesToList) {
-        self.unexamined += entries.iter().map(|entry| entry.len()).sum::<usize>();
-        self.new.extend(entries);
+        entries.into_iter().for_each(|entry| self.0.push(entry));
     }
 
     /// Undoes the last `push`, of this many changes.
     fn pop(&mut self, changes: usize) -> usize {
         let entries = changes.div_ceil(CHANGES_PER_ENTRY);
-        assert!(self.new.len() >= entries, "listed without a suspension since");
-        self.new.truncate(self.new.len() - entries);
-        self.unexamined -= changes;
+        (0..entries).for_each(|_| self.0.pop_newest());
         entries
     }
 
     /// Takes the oldest entry, if it was committed before `horizon`.
     fn pop_due(&mut self, horizon: Lsn) -> Option<CommitEntry> {
-        let is_due = |entry: &mut CommitEntry| committed(entry).is_some_and(|lsn| lsn < horizon);
-        if !self.kept.is_empty() {
-            let entry = self.kept.pop_front_if(is_due);
-            if self.kept.is_empty() {
-                self.kept_before = 0;
-            }
-            return entry;
-        }
-        let entry = self.new.pop_front_if(is_due)?;
-        self.unexamined -= entry.len();
-        Some(entry)
+        self.0.pop_oldest_if(|entry| committed(entry).is_some_and(|lsn| lsn < horizon))
     }
 
     /// Number of changes that the pruner has not examined.
     pub(super) fn unexamined(&self) -> usize {
-        self.unexamined
+        self.0.unexamined_items()
     }
 
     /// Copies the oldest unexamined changes committed before `limit`: entries until there are
@@ -168,7 +154,7 @@ impl ListedCommits {
     pub(super) fn unexamined_before(&self, limit: Lsn, most: usize) -> (Vec<RecentChange>, usize) {
         let (mut changes, mut entries) = (Vec::new(), 0);
         let is_due = |entry: &CommitEntry| committed(entry).is_some_and(|lsn| lsn < limit);
-        for entry in &self.new {
+        for entry in self.0.unexamined() {
             if changes.len() >= most || !is_due(entry) {
                 break;
             }
@@ -179,17 +165,15 @@ impl ListedCommits {
     }
 
     /// Marks the oldest unexamined entries as examined: keeps their changes, except pruned ones,
-    /// which it passes to `pruned`. Returns the number of entries removed. Once the number of kept
-    /// entries has doubled, all are examined again, because readers come and go. That is an
-    /// amortized constant number of examinations per change.
+    /// which it passes to `pruned`. Returns the number of entries removed.
     pub(super) fn examine(
         &mut self,
         entries: usize,
         mut pruned: impl FnMut(RecentChange),
     ) -> usize {
         let mut gone = 0;
-        for entry in self.new.drain(..entries) {
-            self.unexamined -= entry.len();
+        for _ in 0..entries {
+            let entry = self.0.examine_if(|_| true).expect("only this worker removes entries");
             let mut kept = entry.into_vec();
             kept.retain(|one| {
                 // SAFETY: listed, so not retired.
@@ -202,21 +186,16 @@ impl ListedCommits {
             if kept.is_empty() {
                 gone += 1;
             } else {
-                self.kept.push_back(kept.into_boxed_slice());
+                self.0.keep(kept.into_boxed_slice());
             }
         }
-        if self.kept.len() > 2 * self.kept_before {
-            self.kept_before = self.kept.len();
-            self.unexamined += self.kept.iter().map(|entry| entry.len()).sum::<usize>();
-            self.kept.append(&mut self.new);
-            std::mem::swap(&mut self.kept, &mut self.new);
-        }
+        self.0.examine_again_if_due();
         gone
     }
 
     /// All entries, newest first.
     fn newest_first(&self) -> impl Iterator<Item = &CommitEntry> {
-        self.new.iter().rev().chain(self.kept.iter().rev())
+        self.0.newest_first()
     }
 }
 
@@ -239,8 +218,7 @@ impl RecentCommits {
     /// # Safety
     /// No transaction is active or will begin; everything retired is freed.
     pub(super) unsafe fn free_leftovers(&mut self, memory: &MemoryCounters) {
-        let ListedCommits { kept, new, .. } = std::mem::take(self.commits.get_mut());
-        let listed = kept.into_iter().chain(new).flatten();
+        let listed = self.commits.get_mut().0.take_all().flatten();
         for one in self.of_bulk.get_mut().drain(..).chain(listed) {
             // SAFETY: listed, so committed, and collected only here.
             unsafe { one.change.collect_at_end(memory) };

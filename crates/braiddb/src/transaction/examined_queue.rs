@@ -1,0 +1,174 @@
+//! Queue of items that a pruner examines: those that it has kept, and those that it has not examined.
+//!
+//! Readers come and go, so kept items may no longer be needed. All are examined again once as many
+//! others were examined as remained the last time. So an item that is no longer needed leaves the
+//! queue while about as many others are examined as are needed, and each item is examined an
+//! amortized constant number of times.
+
+use std::collections::VecDeque;
+
+/// An entry of the queue.
+pub(super) trait ExaminedEntry {
+    /// Returns the number of its items.
+    fn items(&self) -> usize;
+}
+
+/// Entries in the order in which they were pushed: `kept`, then `unexamined`.
+#[derive(Debug)]
+pub(super) struct ExaminedQueue<T> {
+    kept: VecDeque<T>,
+    unexamined: VecDeque<T>,
+    kept_items: usize,
+    unexamined_items: usize,
+    /// Number of unexamined items that were kept before; zero if all were examined again.
+    again: usize,
+    /// Number of items that remained when all had last been examined again.
+    remained: usize,
+    /// Number of other items that were examined since.
+    others_examined: usize,
+}
+
+impl<T> Default for ExaminedQueue<T> {
+    fn default() -> Self {
+        Self {
+            kept: VecDeque::new(),
+            unexamined: VecDeque::new(),
+            kept_items: 0,
+            unexamined_items: 0,
+            again: 0,
+            remained: 0,
+            others_examined: 0,
+        }
+    }
+}
+
+impl<T: ExaminedEntry> ExaminedQueue<T> {
+    /// Adds an entry.
+    pub(super) fn push(&mut self, entry: T) {
+        self.unexamined_items += entry.items();
+        self.unexamined.push_back(entry);
+    }
+
+    /// Removes the entry that was pushed last. It was not examined.
+    pub(super) fn pop_newest(&mut self) {
+        let entry = self.unexamined.pop_back().expect("pushed, and not examined since");
+        self.unexamined_items -= entry.items();
+    }
+
+    /// Removes the oldest entry, if `is_due`.
+    pub(super) fn pop_oldest_if(&mut self, is_due: impl FnOnce(&mut T) -> bool) -> Option<T> {
+        if self.kept.is_empty() {
+            return self.examine_if(is_due);
+        }
+        let entry = self.kept.pop_front_if(is_due)?;
+        self.kept_items -= entry.items();
+        if self.kept.is_empty() {
+            self.remained = 0;
+        }
+        Some(entry)
+    }
+
+    /// Takes the oldest unexamined entry, if `is_due`. The caller drops it or keeps it.
+    pub(super) fn examine_if(&mut self, is_due: impl FnOnce(&mut T) -> bool) -> Option<T> {
+        let entry = self.unexamined.pop_front_if(is_due)?;
+        self.unexamined_items -= entry.items();
+        if self.again == 0 {
+            self.others_examined += entry.items();
+        } else {
+            self.again = self.again.saturating_sub(entry.items());
+            if self.again == 0 {
+                self.remained = self.kept_items;
+            }
+        }
+        Some(entry)
+    }
+
+    /// Keeps an entry that was examined.
+    pub(super) fn keep(&mut self, entry: T) {
+        self.kept_items += entry.items();
+        self.kept.push_back(entry);
+    }
+
+    /// Lets the kept entries be examined again if enough others were examined. Called after each
+    /// batch.
+    pub(super) fn examine_again_if_due(&mut self) {
+        if self.again > 0 || self.others_examined < self.remained {
+            return;
+        }
+        (self.again, self.others_examined) = (self.kept_items, 0);
+        self.unexamined_items += std::mem::take(&mut self.kept_items);
+        self.kept.append(&mut self.unexamined);
+        std::mem::swap(&mut self.kept, &mut self.unexamined);
+    }
+
+    /// Number of items that were not examined.
+    pub(super) fn unexamined_items(&self) -> usize {
+        self.unexamined_items
+    }
+
+    /// The entries that were not examined.
+    pub(super) fn unexamined(&self) -> impl Iterator<Item = &T> {
+        self.unexamined.iter()
+    }
+
+    /// Number of entries.
+    pub(super) fn len(&self) -> usize {
+        self.kept.len() + self.unexamined.len()
+    }
+
+    /// Returns the entry at `place`, from the oldest, of those that leave the queue next.
+    pub(super) fn get(&self, place: usize) -> Option<&T> {
+        if self.kept.is_empty() { self.unexamined.get(place) } else { self.kept.get(place) }
+    }
+
+    /// All entries, newest first.
+    pub(super) fn newest_first(&self) -> impl Iterator<Item = &T> {
+        self.unexamined.iter().rev().chain(self.kept.iter().rev())
+    }
+
+    /// Removes all entries.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = T> + use<T> {
+        let Self { kept, unexamined, .. } = std::mem::take(self);
+        kept.into_iter().chain(unexamined)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    impl ExaminedEntry for u64 {
+        fn items(&self) -> usize {
+            1
+        }
+    }
+
+    /// One reader stays, for which 100 items are kept, and others come and go: each item is needed
+    /// when it is examined, and no longer a thousand items later.
+    #[test]
+    fn items_that_were_needed_once_are_removed_later() {
+        const BATCH: usize = 50;
+        const NEEDED: u64 = 1_000;
+        let (mut queue, mut most, mut examined) = (ExaminedQueue::default(), 0, 0);
+        let count = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
+        for now in 0..count {
+            queue.push(now);
+            if queue.unexamined_items() < BATCH {
+                continue;
+            }
+            for _ in 0..BATCH {
+                let Some(item) = queue.examine_if(|_| true) else { break };
+                examined += 1;
+                if item < 100 || now - item < NEEDED {
+                    queue.keep(item);
+                }
+            }
+            queue.examine_again_if_due();
+            most = most.max(queue.len());
+        }
+        // What is needed, as many that no longer are, and what is pushed meanwhile.
+        assert!(most <= 4 * (100 + NEEDED as usize), "{most} are kept");
+        assert!(examined <= 3 * count, "{examined} examinations of {count} items");
+        assert!(queue.take_all().filter(|item| *item < 100).eq(0..100));
+    }
+}
