@@ -62,9 +62,7 @@ impl<T: ExaminedEntry> ExaminedQueue<T> {
         }
         let entry = self.kept.pop_front_if(is_due)?;
         self.kept_items -= entry.items();
-        if self.kept.is_empty() {
-            self.remained = 0;
-        }
+        self.remained = self.remained.saturating_sub(entry.items());
         Some(entry)
     }
 
@@ -77,7 +75,8 @@ impl<T: ExaminedEntry> ExaminedQueue<T> {
         } else {
             self.again = self.again.saturating_sub(entry.items());
             if self.again == 0 {
-                self.remained = self.kept_items;
+                // The caller may keep this one, too.
+                self.remained = self.kept_items + entry.items();
             }
         }
         Some(entry)
@@ -92,6 +91,10 @@ impl<T: ExaminedEntry> ExaminedQueue<T> {
     /// Lets the kept entries be examined again if enough others were examined. Called after each
     /// batch.
     pub(super) fn examine_again_if_due(&mut self) {
+        if self.kept.is_empty() {
+            self.others_examined = 0;
+            return;
+        }
         if self.again > 0 || self.others_examined < self.remained {
             return;
         }
