@@ -28,7 +28,7 @@ fn a_backup_is_restored_to_a_new_directory() {
         };
         let report: serde_json::Value = serde_json::from_str(&restore(&backup, &fresh, 0)).unwrap();
         assert_eq!(report["records"], 2, "{report}");
-        // Most of a log segment is a hole.
+        // Most of a log segment of 64 MiB is a hole.
         let bytes = report["bytes"].as_u64().unwrap();
         assert!(bytes > 0 && bytes < 8 << 20, "{report}");
         let there = program().args(["get", "t", "a", "--db", &fresh]).assert().code(0);

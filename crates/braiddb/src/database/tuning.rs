@@ -151,14 +151,13 @@ pub struct Tuning {
     /// [`Options::memory_budget`]: crate::Options::memory_budget
     pub log_ring_bytes: Option<usize>,
     /// Bytes of a log segment file: a multiple of 4096 from 64 KiB to 1 GiB. Default, `None`:
-    /// 16 MiB; if creation finds less than 1 GiB of free disk space, about a 64th of it but at
+    /// 64 MiB; if creation finds less than 4 GiB of free disk space, about a 64th of it but at
     /// least 4 MiB.
     ///
     /// A database keeps the size with which it was created. The first segment file begins with
     /// 256 KiB or the segment size, if that is less, and doubles as it grows. Lower it if
     /// [`LogStats::reserve_bytes`](crate::stats::LogStats), a few segments that stay reserved for a full
-    /// disk, takes too much of a small disk. Raise it for a terabyte of data, so that the log has
-    /// fewer files.
+    /// disk, takes too much of a small disk.
     pub log_segment_bytes: Option<u64>,
     /// Maximum bytes of log after which the database writes a checkpoint, 32 768 or more.
     /// Default: 1 GiB.
@@ -380,7 +379,7 @@ impl Tuning {
                 "a multiple of {LOG_SEGMENT_STEP_BYTES} between {MIN_LOG_SEGMENT_BYTES} and \
                  {MAX_LOG_SEGMENT_BYTES}"
             );
-            return Err(refused("log_segment_bytes", bytes, &allowed, "None, 16 MiB"));
+            return Err(refused("log_segment_bytes", bytes, &allowed, "None, 64 MiB"));
         }
         if !is_table_page_size(self.page_bytes) {
             let (low, high) = (PAGE_BYTES.start(), PAGE_BYTES.end());

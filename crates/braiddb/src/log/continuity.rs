@@ -10,7 +10,7 @@ use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
 
 /// Bytes that are searched first.
-const FIRST_SEARCH_BYTES: u64 = 8 << 10;
+const FIRST_SEARCH_BYTES: u64 = 64 << 10;
 /// Bytes that are searched at most; they contain the beginning of a block.
 const MAX_SEARCH_BYTES: u64 = MAX_LARGE_BLOCK_BYTES as u64 + FIRST_SEARCH_BYTES;
 

@@ -135,10 +135,10 @@ impl LogOptions {
     }
 }
 
-/// Returns the segment size of a new database on a disk with `available` free bytes. The log and its
-/// reserve take several segments, so they are small compared with usual data, and with the disk.
+/// Returns the segment size of a new database on a disk with `available` free bytes. On a small
+/// disk, segments reserve only a part of the space.
 fn default_segment_bytes(available: u64) -> u64 {
-    (available / 64).min(16 << 20).next_power_of_two().max(4 << 20)
+    (available / 64).min(64 << 20).next_power_of_two().max(4 << 20)
 }
 
 /// Returns the minimum ring size for this number of workers. The ring uses the next power of two.

@@ -29,7 +29,7 @@ const PIECE_BYTES: u64 = (1 << 20) / SCALE_DIVISOR;
 /// amount between two syncs.
 const SMALL_PIECE_BYTES: u64 = (128 << 10) / SCALE_DIVISOR;
 const STEP_BYTES: u64 = (4 << 20) / SCALE_DIVISOR;
-/// Maximum of the bytes prepared ahead of the tail; a quarter of what was logged, if that is less.
+/// Bytes prepared ahead of the tail; less until the log has grown by this much.
 const MAX_PREPARED_BYTES: u64 = (16 << 20) / SCALE_DIVISOR;
 /// With this many bytes waiting for a flush, flushes are large.
 const MIN_LARGE_BACKLOG_BYTES: u64 = (1 << 20) / SCALE_DIVISOR;
@@ -114,7 +114,7 @@ impl Segments {
         tail: Lsn,
     ) -> Result<PreparationResult, LogError> {
         let mut prepared = PreparationResult::default();
-        let ahead = ((tail.0 - started.0) / 4).clamp(PIECE_BYTES, MAX_PREPARED_BYTES);
+        let ahead = (tail.0 - started.0).clamp(PIECE_BYTES, MAX_PREPARED_BYTES);
         loop {
             match state.take() {
                 None => {
