@@ -169,7 +169,7 @@ mod tests {
             queue.examine_again_if_due();
             most = most.max(queue.len());
         }
-        // Needed items, an equal number that are no longer needed, and those pushed meanwhile.
+        // The queue holds the needed items, about as many that no longer are, and new ones.
         assert!(most <= 4 * (100 + NEEDED as usize), "{most} are kept");
         assert!(examined <= 3 * count, "{examined} examinations of {count} items");
         assert!(queue.take_all().filter(|item| *item < 100).eq(0..100));

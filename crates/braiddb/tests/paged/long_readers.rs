@@ -144,7 +144,7 @@ impl Bank {
         block_on(read).unwrap()
     }
 
-    /// Whether pages with chains were evicted and chains pruned while the readers read.
+    /// Returns true once pages with chains were evicted and chains were pruned.
     fn has_pruned(&self) -> bool {
         let stats = self.db.stats();
         let moved = self.moved.load(Ordering::Relaxed);
