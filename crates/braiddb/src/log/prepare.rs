@@ -29,7 +29,8 @@ const PIECE_BYTES: u64 = (1 << 20) / SCALE_DIVISOR;
 /// amount between two syncs.
 const SMALL_PIECE_BYTES: u64 = (128 << 10) / SCALE_DIVISOR;
 const STEP_BYTES: u64 = (4 << 20) / SCALE_DIVISOR;
-/// Bytes prepared ahead of the tail; less until the log has grown by this much.
+/// Bytes prepared ahead of the tail. Until this many were logged since the log was opened: as many
+/// as were logged, at least one piece.
 const MAX_PREPARED_BYTES: u64 = (16 << 20) / SCALE_DIVISOR;
 /// With this many bytes waiting for a flush, flushes are large.
 const MIN_LARGE_BACKLOG_BYTES: u64 = (1 << 20) / SCALE_DIVISOR;

@@ -57,18 +57,22 @@ impl BlockingProbe {
     pub(super) fn of_wait(context: &Context<'_>) -> Option<Box<Self>> {
         local(|local| {
             let local = local?;
-            let waits = std::ptr::eq(local.waiting_part.get(), context.waker());
-            if waits { Some(Self::of_waiting_part(local, context)) } else { None }
+            let waits = std::ptr::eq(local.waiting_part.get().0, context.waker());
+            if waits { Self::of_waiting_part(local, context) } else { None }
         })
     }
 
     #[cold]
-    fn of_waiting_part(local: &WorkerLocal, context: &Context<'_>) -> Box<Self> {
-        local.waiting_part.set(std::ptr::null());
+    fn of_waiting_part(local: &WorkerLocal, context: &Context<'_>) -> Option<Box<Self>> {
+        // The address may be that of an earlier waker.
+        let (_, task_poll) = local.waiting_part.replace((std::ptr::null(), 0));
+        if task_poll != local.task_polls.get() {
+            return None;
+        }
         let mut probe = Box::new(Self::new(&local.failure));
         // The first of many polls, so it cannot fail.
         _ = probe.look(local, context);
-        probe
+        Some(probe)
     }
 
     /// Called before each poll of the future. `Ready(Ok)` if it may be polled now; `Pending` if the

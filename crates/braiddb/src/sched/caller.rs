@@ -78,6 +78,7 @@ pub(super) fn caller_is_gone(local: &WorkerLocal) -> bool {
 fn suspend_forever(local: &WorkerLocal, context: &Context<'_>) -> Poll<()> {
     local.suspend(WaitCause::Undecided);
     if !local.polls_task(context) {
+        local.waits_as_part(context);
         wake_polled(context);
     }
     Poll::Pending

@@ -87,9 +87,9 @@ pub(super) struct WorkerLocal {
     pub(super) task_polls: Cell<u32>,
     /// The caller of the task that is being polled.
     pub(super) caller: CurrentCaller,
-    /// The address of the waker with which a part of a task was polled last that waits for an event
-    /// of the engine; only compared.
-    pub(super) waiting_part: Cell<*const Waker>,
+    /// The address, only compared, of the waker with which a part of a task was polled last that
+    /// waits for the engine, and the number of that poll of the task.
+    pub(super) waiting_part: Cell<(*const Waker, u32)>,
     /// For each slot, the number of events of the engine that its task waits for (`waiter.rs`).
     waits: RefCell<Vec<u32>>,
     pub(super) mailbox: Arc<Mailbox>,
@@ -128,7 +128,7 @@ impl WorkerLocal {
             waker: Cell::new(std::ptr::null()),
             task_polls: Cell::new(0),
             caller: CurrentCaller::default(),
-            waiting_part: Cell::new(std::ptr::null()),
+            waiting_part: Cell::new((std::ptr::null(), 0)),
             waits: RefCell::default(),
             mailbox,
             resumed: RefCell::default(),
@@ -201,6 +201,11 @@ impl WorkerLocal {
     /// Returns whether the task in a slot waits for an event of the engine.
     pub(super) fn has_waits(&self, slot: u32) -> bool {
         self.waits.borrow().get(slot as usize).is_some_and(|waits| *waits > 0)
+    }
+
+    /// Notes that the part of the task that is being polled with `context` waits for the engine.
+    pub(super) fn waits_as_part(&self, context: &Context<'_>) {
+        self.waiting_part.set((context.waker(), self.task_polls.get()));
     }
 
     /// Keeps the memory of an emptied list of resumed waiters for later use.

@@ -333,16 +333,13 @@ impl<F: Future<Output: OperationResult>> Future for EngineFuture<F> {
             let this = self.get_unchecked_mut();
             (Pin::new_unchecked(&mut *this.future), &mut this.has_begun, &mut this.probe)
         };
-        if !*has_begun {
-            std::task::ready!(poll_unless_caller_gone(context));
-            *has_begun = true;
-        }
         if let Some(probe) = probe
             && std::task::ready!(probe.before_poll(context)).is_err()
         {
             return Poll::Ready(F::Output::of_blocked());
         }
-        let polled = engine_call(|| future.poll(context));
+        *has_begun = *has_begun || poll_unless_caller_gone(context).is_ready();
+        let polled = if *has_begun { engine_call(|| future.poll(context)) } else { Poll::Pending };
         if polled.is_pending() && probe.is_none() {
             *probe = BlockingProbe::of_wait(context);
         }

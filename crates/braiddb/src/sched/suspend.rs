@@ -173,6 +173,10 @@ impl Future for Suspend {
                 // The worker polls the whole task again, but an executor inside the task polls this
                 // part only if it is woken.
                 wake_polled(context);
+                // Memory arrives also while the worker is blocked; other tasks get no further.
+                if self.cause == WaitCause::Undecided {
+                    local.waits_as_part(context);
+                }
             }
         });
         Poll::Pending

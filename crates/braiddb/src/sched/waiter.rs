@@ -68,7 +68,7 @@ impl Waiter {
     pub(super) fn polled(local: &WorkerLocal, context: &Context<'_>) -> Self {
         let mut waiter = Self::uncounted(local, context);
         if waiter.part.is_some() {
-            local.waiting_part.set(context.waker());
+            local.waits_as_part(context);
         }
         waiter.counts = true;
         local.count_wait(waiter.slot.index);
@@ -187,7 +187,7 @@ impl WaitRegistration {
         let (slot, over) = (local.current_slot().index, Arc::default());
         let part = if local.polls_task(context) { None } else { PartWaker::of(context) };
         if part.is_some() {
-            local.waiting_part.set(context.waker());
+            local.waits_as_part(context);
         }
         let mailbox = local.mailbox.clone();
         local.count_wait(slot);

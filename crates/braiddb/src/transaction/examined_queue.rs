@@ -21,7 +21,7 @@ pub(super) struct ExaminedQueue<T> {
     kept_items: usize,
     unexamined_items: usize,
     /// Number of unexamined items that were kept before; zero if all were examined again.
-    again: usize,
+    reexamined_items: usize,
     /// Number of items that remained when all had last been examined again.
     remained: usize,
     /// Number of other items that were examined since.
@@ -35,7 +35,7 @@ impl<T> Default for ExaminedQueue<T> {
             unexamined: VecDeque::new(),
             kept_items: 0,
             unexamined_items: 0,
-            again: 0,
+            reexamined_items: 0,
             remained: 0,
             others_examined: 0,
         }
@@ -70,11 +70,11 @@ impl<T: ExaminedEntry> ExaminedQueue<T> {
     pub(super) fn examine_if(&mut self, is_due: impl FnOnce(&mut T) -> bool) -> Option<T> {
         let entry = self.unexamined.pop_front_if(is_due)?;
         self.unexamined_items -= entry.items();
-        if self.again == 0 {
+        if self.reexamined_items == 0 {
             self.others_examined += entry.items();
         } else {
-            self.again = self.again.saturating_sub(entry.items());
-            if self.again == 0 {
+            self.reexamined_items = self.reexamined_items.saturating_sub(entry.items());
+            if self.reexamined_items == 0 {
                 // The caller may keep this one, too.
                 self.remained = self.kept_items + entry.items();
             }
@@ -95,10 +95,10 @@ impl<T: ExaminedEntry> ExaminedQueue<T> {
             self.others_examined = 0;
             return;
         }
-        if self.again > 0 || self.others_examined < self.remained {
+        if self.reexamined_items > 0 || self.others_examined < self.remained {
             return;
         }
-        (self.again, self.others_examined) = (self.kept_items, 0);
+        (self.reexamined_items, self.others_examined) = (self.kept_items, 0);
         self.unexamined_items += std::mem::take(&mut self.kept_items);
         self.kept.append(&mut self.unexamined);
         std::mem::swap(&mut self.kept, &mut self.unexamined);

@@ -3,8 +3,10 @@
 //! worker continue to work.
 
 use std::future::Future;
+use std::path::Path;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 
@@ -12,7 +14,8 @@ use crate::common::{Watched, with_limit};
 use crate::table_kind::create_table;
 use braiddb::changes::ChangesFrom;
 use braiddb::{
-    Database, Error, InteractiveTransaction, Misuse, Options, Snapshot, Table, Transaction,
+    Database, Error, IndexKeys, IndexOptions, InteractiveTransaction, Misuse, Options, Snapshot,
+    Table, Transaction,
 };
 use futures_util::future::{FutureExt, join, join_all, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -20,7 +23,7 @@ use pollster::block_on;
 
 const LIMIT_SECONDS: u64 = 120;
 
-type Answer<T> = Pin<Box<dyn Future<Output = Result<T, Error>>>>;
+type Answer<'f, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + 'f>>;
 type Records = Table<u64, u64>;
 
 /// An executor that parks its thread, with a new waker for each poll.
@@ -56,7 +59,7 @@ fn poll_until_ready<T>(future: impl Future<Output = T>) -> T {
 }
 
 /// Runs a future in each of the blocking executors.
-fn block_in_each<T>(make: impl Fn() -> Answer<T>) -> Vec<Result<T, Error>> {
+fn block_in_each<'f, T>(make: impl Fn() -> Answer<'f, T>) -> Vec<Result<T, Error>> {
     vec![
         block_on(make()),
         smol::block_on(make()),
@@ -68,14 +71,14 @@ fn block_in_each<T>(make: impl Fn() -> Answer<T>) -> Vec<Result<T, Error>> {
 }
 
 /// Asserts that the future fails in each of the blocking executors.
-fn refuses<T>(what: &str, make: impl Fn() -> Answer<T>) {
+fn refuses<'f, T>(what: &str, make: impl Fn() -> Answer<'f, T>) {
     for (executor, result) in block_in_each(make).into_iter().enumerate() {
         let error = result.err().unwrap_or_else(|| panic!("{what}, executor {executor}"));
         assert!(matches!(error, Error::Misuse(Misuse::WouldBlock)), "{what}: {error}");
     }
 }
 
-fn open(directory: &std::path::Path, workers: usize) -> (Database, Records) {
+fn open(directory: &Path, workers: usize) -> (Database, Records) {
     let db = Database::open(directory, Options::default().workers(workers)).unwrap().watched();
     let table: Records = block_on(db.create_table("records")).unwrap();
     block_on(db.put(&table, &1, &10)).unwrap();
@@ -99,7 +102,7 @@ impl Handles {
 }
 
 /// Makes a public future.
-type MakeFuture = Box<dyn Fn() -> Answer<()>>;
+type MakeFuture = Box<dyn Fn() -> Answer<'static, ()>>;
 
 /// Returns a future for each kind of public future, by its name.
 fn every_future(handles: &Arc<Handles>) -> Vec<(&'static str, MakeFuture)> {
@@ -107,7 +110,7 @@ fn every_future(handles: &Arc<Handles>) -> Vec<(&'static str, MakeFuture)> {
         ($($name:literal: |$of:ident| $future:expr;)*) => {
             vec![$(($name, {
                 let handles = handles.clone();
-                Box::new(move || -> Answer<()> {
+                Box::new(move || -> Answer<'static, ()> {
                     let $of = handles.clone();
                     Box::pin(async move { $future.await.map(drop) })
                 })
@@ -168,27 +171,31 @@ fn a_blocking_executor_gets_an_error_for_every_future() {
     });
 }
 
+/// Opens a database of one worker whose 100 records are not in memory.
+fn reopened(directory: &Path, paged: bool) -> Database {
+    let db = Database::open(directory, Options::default().workers(1)).unwrap();
+    let table: Records = create_table(&db, "records", paged);
+    for key in 0..100 {
+        block_on(db.put(&table, &key, &key)).unwrap();
+    }
+    closed_and_opened(db, directory)
+}
+
+fn closed_and_opened(db: Database, directory: &Path) -> Database {
+    block_on(db.checkpoint()).unwrap();
+    db.close().unwrap();
+    Database::open(directory, Options::default().workers(1)).unwrap().watched()
+}
+
 /// An operation of the transaction itself waits for its worker, if the record is on disk.
 #[test]
 fn operations_of_the_transaction_must_not_be_blocked_on() {
     with_limit(LIMIT_SECONDS, |_| {
         for paged in [false, true] {
             let directory = tempfile::tempdir().unwrap();
-            let open = || {
-                let options = Options::default().workers(1);
-                Database::open(directory.path(), options).unwrap().watched()
-            };
-            let db = open();
-            let table: Records = create_table(&db, "records", paged);
-            for key in 0..100 {
-                block_on(db.put(&table, &key, &key)).unwrap();
-            }
-            block_on(db.checkpoint()).unwrap();
-            db.close().unwrap();
             let body = async move |tx: &Transaction| {
                 let table: Records = tx.open_table("records").await?;
-                let blocked = block_on(tx.get(&table, &1));
-                assert!(matches!(blocked, Err(Error::Misuse(Misuse::WouldBlock))), "{blocked:?}");
+                refuses("get", || Box::pin(tx.get(&table, &1)));
                 // The transaction continues, and executors that return to the worker succeed.
                 let get = async |key: u64| tx.get(&table, &key).await;
                 let mut parts: FuturesUnordered<_> = (2..20).map(get).collect();
@@ -199,11 +206,60 @@ fn operations_of_the_transaction_must_not_be_blocked_on() {
                 assert_eq!(tx.get(&table, &1).await?, Some(1));
                 tx.put(&table, &1, &2).await
             };
-            let db = open();
+            let db = reopened(directory.path(), paged);
             block_on(db.run(body)).unwrap();
             let table: Records = block_on(db.open_table("records")).unwrap();
             assert_eq!(block_on(db.get(&table, &1)).unwrap(), Some(2));
         }
+    });
+}
+
+/// A write of a bulk operation waits for another part of the same task.
+#[test]
+fn parts_of_a_bulk_operation_must_not_be_blocked_on() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = reopened(directory.path(), true);
+        let table: Records = block_on(db.open_table("records")).unwrap();
+        let by_value = |value: u64, keys: &mut IndexKeys<'_, u64>| keys.push(&value);
+        block_on(db.index(&table, "by value", IndexOptions::default(), by_value)).unwrap();
+        let db = closed_and_opened(db, directory.path());
+        let table: Records = block_on(db.open_table("records")).unwrap();
+        block_on(db.index(&table, "by value", IndexOptions::default(), by_value)).unwrap();
+        block_on(db.run_bulk(&table.clone(), async move |tx| {
+            // It waits for its page, and is not polled while the executors below block the worker.
+            let mut first = pin!(tx.put(&table, &1, &1000));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(first.as_mut().poll(&mut context).is_pending());
+            refuses("put", || Box::pin(tx.put(&table, &2, &1000)));
+            first.await
+        }))
+        .unwrap();
+    });
+}
+
+/// The caller drops the future of its transaction while the closure runs. No operation begins then,
+/// so an executor that blocks the worker would poll it without end.
+#[test]
+fn an_operation_whose_caller_is_gone_must_not_be_blocked_on() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let (db, table) = open(directory.path(), 1);
+        let (began, has_begun) = channel();
+        let (dropped, is_dropped) = channel::<()>();
+        let (told, end) = channel();
+        let mut run = Box::pin(db.run(move |tx: &Transaction| {
+            began.send(()).unwrap();
+            is_dropped.recv().unwrap();
+            refuses("get", || Box::pin(tx.get(&table, &1)));
+            told.send(()).unwrap();
+            async { Ok(()) }
+        }));
+        assert!(run.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        has_begun.recv().unwrap();
+        drop(run);
+        dropped.send(()).unwrap();
+        end.recv().expect("the closure continues after it is refused");
     });
 }
 

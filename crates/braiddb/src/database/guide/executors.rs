@@ -53,7 +53,10 @@
 //!
 //! A closure may await every future of the database, also within `join!`, `select!` or
 //! `FuturesUnordered`. It must not block on one (`block_on`), because only the blocked worker might
-//! produce the result: the future then fails with [`Misuse::WouldBlock`](crate::Misuse).
+//! produce the result: the future then fails with [`Misuse::WouldBlock`](crate::Misuse), as if it was
+//! dropped while it waited. Braid recognises a blocking executor by its polls: more than 1024 of the
+//! same future before the closure returns to its worker. So a loop that polls an executor without
+//! waiting (`try_tick`, `run_until_stalled`) must leave it at an `.await` from time to time.
 //!
 //! # Cancellation and deadlines
 //!
