@@ -173,7 +173,7 @@ fn a_blocking_executor_gets_an_error_for_every_future() {
 
 /// Opens a database of one worker whose 100 records are not in memory.
 fn reopened(directory: &Path, paged: bool) -> Database {
-    let db = Database::open(directory, Options::default().workers(1)).unwrap();
+    let db = Database::open(directory, Options::default().workers(1)).unwrap().watched();
     let table: Records = create_table(&db, "records", paged);
     for key in 0..100 {
         block_on(db.put(&table, &key, &key)).unwrap();
@@ -226,7 +226,8 @@ fn parts_of_a_bulk_operation_must_not_be_blocked_on() {
         let db = closed_and_opened(db, directory.path());
         let table: Records = block_on(db.open_table("records")).unwrap();
         block_on(db.index(&table, "by value", IndexOptions::default(), by_value)).unwrap();
-        block_on(db.run_bulk(&table.clone(), async move |tx| {
+        let written = table.clone();
+        block_on(db.run_bulk(&written, async move |tx| {
             // It waits for its page, and is not polled while the executors below block the worker.
             let mut first = pin!(tx.put(&table, &1, &1000));
             let mut context = Context::from_waker(Waker::noop());
