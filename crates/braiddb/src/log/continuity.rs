@@ -37,32 +37,55 @@ pub(super) fn check_before(segments: &Segments, durable: Lsn) -> Result<(), LogE
     Ok(())
 }
 
-/// Checks that blocks reach `end`. Returns where a chain begins that does. Does nothing, and
-/// returns `end`, if a segment in which the last block may begin does not exist.
+/// Checks that blocks reach `end`. Returns where a chain begins that does, or `end` if the last
+/// block may begin in a segment that does not exist.
 fn check_reaches(segments: &Segments, end: Lsn) -> Result<Lsn, LogError> {
+    let first = first_before(segments, end);
+    if first >= end {
+        return Ok(end);
+    }
     let mut bytes = FIRST_SEARCH_BYTES;
     loop {
         let sector = SECTOR_BYTES as u64;
-        let from = end.0.saturating_sub(bytes) / sector * sector;
-        let from = Lsn(from.max(Lsn::FIRST.0));
-        let size = segments.segment_bytes();
-        let is_missing = |index: u64| segments.locate(Lsn(index * size)).is_none();
-        if end <= from || (from.0 / size..=(end.0 - 1) / size).any(is_missing) {
-            return Ok(end);
-        }
+        let from = first.max(Lsn(end.0.saturating_sub(bytes) / sector * sector));
         let mut log = AlignedBuffer::zeroed((end.0 - from.0) as usize);
         segments.read(from, &mut log)?;
         let log = LogPart { bytes: &log[..(end.0 - from.0) as usize], from, end };
-        let reached = match log.last_chain() {
-            None => from,
-            Some((begin, reached)) if reached >= end => return Ok(begin),
-            Some((_, reached)) => reached,
-        };
-        if from == Lsn::FIRST || bytes >= MAX_SEARCH_BYTES {
-            return Err(segments.ends_early(reached, end));
+        let chain = log.last_chain();
+        if let Some(BlockChain { begin, .. }) = chain.filter(|chain| chain.reached >= end) {
+            return Ok(begin);
+        }
+        let is_whole = from == Lsn::FIRST || bytes >= MAX_SEARCH_BYTES;
+        // Contents of a block that begins in a missing segment may look like one header.
+        if is_whole || from == first && chain.is_some_and(|chain| chain.is_linked) {
+            return Err(segments.ends_early(chain.map_or(from, |chain| chain.reached), end));
+        }
+        if from == first {
+            return Ok(end);
         }
         bytes *= 4;
     }
+}
+
+/// Returns the position from which the log exists in whole up to `end`, at most the bytes that are
+/// searched before it.
+fn first_before(segments: &Segments, end: Lsn) -> Lsn {
+    let size = segments.segment_bytes();
+    let earliest = end.0.saturating_sub(MAX_SEARCH_BYTES);
+    let mut first = end.0;
+    while first > earliest && segments.locate(Lsn((first - 1) / size * size)).is_some() {
+        first = (first - 1) / size * size;
+    }
+    Lsn(first.max(Lsn::FIRST.0))
+}
+
+/// Blocks that follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct BlockChain {
+    begin: Lsn,
+    reached: Lsn,
+    /// True if it has several blocks.
+    is_linked: bool,
 }
 
 /// A part of the log.
@@ -73,22 +96,26 @@ struct LogPart<'l> {
 }
 
 impl LogPart<'_> {
-    /// Returns the ends of the last chain of block headers, or of an earlier one that reaches the
-    /// end of the part. `None` if the part has no header.
-    fn last_chain(&self) -> Option<(Lsn, Lsn)> {
-        let mut last: Option<(Lsn, Lsn)> = None;
+    /// Returns the last chain of block headers, or an earlier one that reaches the end of the part.
+    /// `None` if the part has no header.
+    fn last_chain(&self) -> Option<BlockChain> {
+        let mut last: Option<BlockChain> = None;
         for place in (0..self.bytes.len()).step_by(BLOCK_ALIGNMENT).rev() {
             let at = Lsn(self.from.0 + place as u64);
             let Some(next) = self.block_end(at) else { continue };
             // Earlier blocks continue at the last chain, unless it begins within one of them.
-            if last.is_none_or(|(first, _)| next > first) {
+            if last.is_none_or(|last| next > last.begin) {
                 let reached = self.follow(next);
+                let chain = BlockChain { begin: at, reached, is_linked: reached > next };
                 if reached >= self.end {
-                    return Some((at, reached));
+                    return Some(chain);
                 }
-                last.get_or_insert((at, reached));
+                last.get_or_insert(chain);
             }
-            last = last.map(|(_, reached)| (at, reached));
+            last = last.map(|last| {
+                let is_linked = last.is_linked || next == last.begin;
+                BlockChain { begin: at, is_linked, ..last }
+            });
         }
         last
     }
@@ -145,7 +172,7 @@ mod tests {
         put(10_000, 1000);
         let reached = |bytes: &[u8], end: u64| {
             let bytes = &bytes[..(end - 8192) as usize];
-            LogPart { bytes, from, end: Lsn(end) }.last_chain().map(|(_, reached)| reached)
+            LogPart { bytes, from, end: Lsn(end) }.last_chain().map(|chain| chain.reached)
         };
         assert_eq!(reached(&bytes, 8400), None);
         assert_eq!(reached(&bytes, 8416), Some(Lsn(8416)), "the header continues");

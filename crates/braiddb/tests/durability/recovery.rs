@@ -248,27 +248,45 @@ fn a_checkpoint_that_starts_past_the_end_of_the_log_is_reported() {
 /// A segment is replaced by an older copy that ends before the newest checkpoint.
 #[test]
 fn a_segment_that_ends_before_the_checkpoint() {
+    with_limit(LIMIT_SECONDS, |_| each_older_segment_is_reported(&Bench::new(2, &[2])));
+}
+
+/// The segments before it were freed, so the block that continues in it may be missing.
+#[test]
+fn a_segment_that_ends_early_after_freed_ones() {
     with_limit(LIMIT_SECONDS, |_| {
-        let bench = Bench::new(2, &[2]);
-        let start = |header: &[u8]| u64::from_le_bytes(header[40..48].try_into().unwrap());
-        let checkpoint = start(&std::fs::read(&bench.files(".ckpt")[0]).unwrap());
-        for segment in bench.files(".seg") {
-            let whole = std::fs::read(&segment).unwrap();
-            if start(&whole) >= checkpoint {
-                continue;
-            }
-            let mut older = whole.clone();
-            let used = whole.iter().rposition(|byte| *byte != 0).unwrap();
-            let keep = (4096 + (used - 4096) / 2) / 4096 * 4096;
-            older[keep.max(4096)..].fill(0);
-            std::fs::write(&segment, older).unwrap();
-            let (path, reason) = bench.damaged();
-            assert_eq!(path, segment);
-            assert!(reason.contains("may be an older copy"), "{reason}");
-            std::fs::write(&segment, whole).unwrap();
-        }
-        bench.recovered();
+        let bench = Bench::new(4, &[4]);
+        let db = Database::open(bench.path(), options()).unwrap().watched();
+        let before = bench.files(".seg").len();
+        once_free(|| block_on(db.compact())).unwrap();
+        db.close().unwrap();
+        assert!(bench.files(".seg").len() < before, "nothing was freed");
+        each_older_segment_is_reported(&bench);
     });
+}
+
+fn each_older_segment_is_reported(bench: &Bench) {
+    let mut replaced = 0;
+    let start = |header: &[u8]| u64::from_le_bytes(header[40..48].try_into().unwrap());
+    let checkpoint = start(&std::fs::read(&bench.files(".ckpt")[0]).unwrap());
+    for segment in bench.files(".seg") {
+        let whole = std::fs::read(&segment).unwrap();
+        if start(&whole) >= checkpoint {
+            continue;
+        }
+        replaced += 1;
+        let mut older = whole.clone();
+        let used = whole.iter().rposition(|byte| *byte != 0).unwrap();
+        let keep = (4096 + (used - 4096) / 2) / 4096 * 4096;
+        older[keep.max(4096)..].fill(0);
+        std::fs::write(&segment, older).unwrap();
+        let (path, reason) = bench.damaged();
+        assert_eq!(path, segment);
+        assert!(reason.contains("may be an older copy"), "{reason}");
+        std::fs::write(&segment, whole).unwrap();
+    }
+    assert!(replaced > 0);
+    bench.recovered();
 }
 
 #[test]
