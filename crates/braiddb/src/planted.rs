@@ -22,6 +22,7 @@ pub enum Bug {
     StaleAddress,
     CheckpointRace,
     FreedLiveSegment,
+    FreedSegmentLeft,
     SignalLoweredAfterLook,
     OtherWorkersNotWoken,
     GivenUpWaitCounted,
@@ -92,7 +93,7 @@ pub enum Bug {
 #[cfg(braid_simulation)]
 impl Bug {
     /// Bugs in durability, which simulated crashes find.
-    pub const DURABILITY: [Self; 8] = [
+    pub const DURABILITY: [Self; 9] = [
         Self::SkippedSync,
         Self::EarlyAcknowledgement,
         Self::ReadAheadOfDurable,
@@ -101,6 +102,7 @@ impl Bug {
         Self::StaleAddress,
         Self::CheckpointRace,
         Self::FreedLiveSegment,
+        Self::FreedSegmentLeft,
     ];
 
     /// Bugs in the recovery of paged tables.

@@ -32,6 +32,12 @@ pub struct DiskUse {
     pub other: u64,
     /// The number of files.
     pub files: u64,
+    /// The number of checkpoints.
+    pub checkpoint_files: u64,
+    /// The number of log files.
+    pub log_files: u64,
+    /// Bytes of the largest log file: a whole segment if several exist.
+    pub largest_log_file: u64,
 }
 
 impl DiskUse {
@@ -48,6 +54,11 @@ impl DiskUse {
             };
             *kind += bytes;
             sum.files += 1;
+            sum.checkpoint_files += u64::from(name.starts_with("checkpoint"));
+            if name.ends_with(".seg") {
+                sum.log_files += 1;
+                sum.largest_log_file = sum.largest_log_file.max(bytes);
+            }
         }
         sum
     }
@@ -110,10 +121,6 @@ impl Load {
             + memory.indirection
             + memory.pages
             + memory.ring;
-        let queued = stats.workers.iter().map(|worker| {
-            let braiddb::stats::WorkerStats { hot, cold, parked, foreign, .. } = *worker;
-            hot + cold + parked + foreign
-        });
         let disk_bound = DISK_FACTOR * live_bytes + FIXED_SEGMENTS * segment_bytes + FIXED_BYTES;
         let quantity = |name, value, bound| Quantity { name, value, bound };
         vec![
@@ -121,7 +128,7 @@ impl Load {
             quantity(RESERVE, disk.reserve, Some(live_bytes + FIXED_RESERVE_BYTES)),
             quantity(VERSIONS, memory.versions, memory.budget),
             quantity(MEMORY, counted, memory.budget.map(|budget| budget + budget / 10)),
-            quantity(QUEUED, queued.sum(), Some(clients + ENGINE_TASKS)),
+            quantity(QUEUED, queued(stats), Some(clients + ENGINE_TASKS)),
             quantity(REMOVALS, stats.removals_under_way, Some(ENGINE_TASKS)),
         ]
     }
@@ -137,6 +144,41 @@ impl Load {
         }
         Ok(())
     }
+}
+
+/// Returns the transactions in the queues of all workers.
+fn queued(stats: &Stats) -> u64 {
+    let queued = stats.workers.iter().map(|worker| {
+        let braiddb::stats::WorkerStats { hot, cold, parked, foreign, .. } = *worker;
+        hot + cold + parked + foreign
+    });
+    queued.sum()
+}
+
+/// Complete checkpoints and one that is being written.
+const MAX_CHECKPOINTS: u64 = 3;
+
+/// Checks an open database without transactions: the engine knows all of its files, and nothing of
+/// a transaction is left.
+///
+/// # Errors
+/// The first quantity above its bound.
+pub fn check_idle(stats: &Stats, disk: &DiskUse) -> Result<()> {
+    let memory = &stats.memory;
+    // The only file may be longer than its header states, if its extension was interrupted.
+    let log_files = stats.log.disk_bytes.div_ceil(disk.largest_log_file.max(1));
+    let quantities = [
+        ("log files", disk.log_files, log_files),
+        ("reserve on disk", disk.reserve, stats.log.reserve_bytes),
+        ("checkpoint files", disk.checkpoint_files, MAX_CHECKPOINTS),
+        ("bytes of copies", memory.copies, 0),
+        ("bytes of reads", memory.reads, 0),
+        (QUEUED, queued(stats), 0),
+    ];
+    for (name, value, bound) in quantities {
+        ensure!(value <= bound, "{name}: {value}, the bound is {bound}; {disk:?}, {stats:?}");
+    }
+    Ok(())
 }
 
 /// Bytes of all files except the reserve.
@@ -168,8 +210,17 @@ mod tests {
             ("braid.meta", 64),
         ];
         let found = DiskUse::of(files.map(|(name, bytes)| (name.to_owned(), bytes)));
-        let expected =
-            DiskUse { log: 3, pages: 4, checkpoints: 24, reserve: 32, other: 64, files: 7 };
+        let expected = DiskUse {
+            log: 3,
+            pages: 4,
+            checkpoints: 24,
+            reserve: 32,
+            other: 64,
+            files: 7,
+            checkpoint_files: 2,
+            log_files: 2,
+            largest_log_file: 2,
+        };
         assert_eq!((found, found.bytes()), (expected, 127));
     }
 

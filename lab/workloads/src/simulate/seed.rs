@@ -11,6 +11,7 @@ use super::crash::{Crash, Witness};
 use super::observer::Observer;
 use super::oracle::{Answers, Contents, Oracle};
 use super::work::{self, Scale, Tables};
+use crate::bounds::{self, DiskUse};
 
 /// The maximum number of generations: a generation runs on the state that the one before left.
 const MAX_GENERATIONS: u32 = 3;
@@ -241,7 +242,11 @@ fn serve(
             return Err(stuck());
         }
     }
+    work::settle(disk);
     let stats = db.stats();
+    if !disk.counts().any_failed() {
+        bounds::check_idle(&stats, &DiskUse::of(disk.files()))?;
+    }
     tally.segments_freed += stats.log.segments_freed;
     tally.segments_reused += stats.log.segments_reused;
     tally.evicted += stats.versions_evicted;
@@ -320,6 +325,8 @@ fn recover(disk: &SimulatedDisk, scale: Scale, seed: u64) -> Result<Contents> {
         report = db.check();
     }
     let report = report?;
+    work::settle(disk);
+    bounds::check_idle(&db.stats(), &DiskUse::of(disk.files()))?;
     ensure!(report.problems.is_empty(), "the check finds: {}", report.problems.join("; "));
     db.close()?;
     Ok(contents)
