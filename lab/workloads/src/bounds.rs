@@ -158,8 +158,8 @@ fn queued(stats: &Stats) -> u64 {
 /// Complete checkpoints and one that is being written.
 const MAX_CHECKPOINTS: u64 = 3;
 
-/// Checks an open database without transactions: the engine knows all of its files, and nothing of
-/// a transaction is left.
+/// Checks an open database without transactions: the engine knows its log, reserve and checkpoint
+/// files, and nothing of a transaction is left.
 ///
 /// # Errors
 /// The first quantity above its bound.

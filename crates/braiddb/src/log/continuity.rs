@@ -55,8 +55,9 @@ fn check_reaches(segments: &Segments, end: Lsn) -> Result<Lsn, LogError> {
         if let Some(BlockChain { begin, .. }) = chain.filter(|chain| chain.reached >= end) {
             return Ok(begin);
         }
-        let is_whole = from == Lsn::FIRST || bytes >= MAX_SEARCH_BYTES;
-        // Contents of a block that begins in a missing segment may look like one header.
+        let is_whole = from == Lsn::FIRST || end.0 - from.0 >= MAX_SEARCH_BYTES;
+        // Contents of a block that begins in a missing segment may look like a header with its own
+        // LSN, but hardly like two that are linked.
         if is_whole || from == first && chain.is_some_and(|chain| chain.is_linked) {
             return Err(segments.ends_early(chain.map_or(from, |chain| chain.reached), end));
         }
@@ -180,5 +181,13 @@ mod tests {
         assert_eq!(reached(&bytes, 9800), Some(Lsn(10_000)));
         assert_eq!(reached(&bytes, 11_000), Some(Lsn(11_000)));
         assert_eq!(reached(&bytes, 12_000), Some(Lsn(11_000)));
+        let is_linked = |from: u64, end: u64| {
+            let bytes = &bytes[(from - 8192) as usize..(end - 8192) as usize];
+            LogPart { bytes, from: Lsn(from), end: Lsn(end) }
+                .last_chain()
+                .map(|chain| chain.is_linked)
+        };
+        assert_eq!(is_linked(8192, 12_000), Some(true));
+        assert_eq!(is_linked(9208, 9800), Some(false), "the bytes of a record look like a header");
     }
 }

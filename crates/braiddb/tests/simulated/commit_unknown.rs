@@ -124,7 +124,7 @@ fn run(seed: u64, failing: u64, seen: &mut Seen) -> u64 {
     let closed = db.close();
     let failed = told.iter().any(|(_, result)| result.as_ref().is_err_and(fails_the_log));
     assert!(closed.is_err() || !failed, "{told:?}");
-    // Only `close` reports the failure of a write which follows the last reply.
+    // A write of the last batch may follow the last reply. Then only `close` reports its failure.
     let reported = failed || failing_write > writes_at_last;
     assert!(closed.is_ok() || reported, "write {failing} of {writes}: {closed:?} {told:?}");
     drop((table, db));
