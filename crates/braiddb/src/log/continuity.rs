@@ -40,14 +40,15 @@ pub(super) fn check_before(segments: &Segments, durable: Lsn) -> Result<(), LogE
 /// Checks that blocks reach `end`. Returns where a chain begins that does, or `end` if the last
 /// block may begin in a segment that does not exist.
 fn check_reaches(segments: &Segments, end: Lsn) -> Result<Lsn, LogError> {
-    let first = first_before(segments, end);
-    if first >= end {
-        return Ok(end);
-    }
     let mut bytes = FIRST_SEARCH_BYTES;
     loop {
         let sector = SECTOR_BYTES as u64;
-        let from = first.max(Lsn(end.0.saturating_sub(bytes) / sector * sector));
+        let wanted = end.0.saturating_sub(bytes.min(MAX_SEARCH_BYTES)) / sector * sector;
+        let wanted = Lsn(wanted).max(Lsn::FIRST);
+        let from = existing_from(segments, wanted, end);
+        if from >= end {
+            return Ok(end);
+        }
         let mut log = AlignedBuffer::zeroed((end.0 - from.0) as usize);
         segments.read(from, &mut log)?;
         let log = LogPart { bytes: &log[..(end.0 - from.0) as usize], from, end };
@@ -58,26 +59,25 @@ fn check_reaches(segments: &Segments, end: Lsn) -> Result<Lsn, LogError> {
         let is_whole = from == Lsn::FIRST || end.0 - from.0 >= MAX_SEARCH_BYTES;
         // Contents of a block that begins in a missing segment may look like a header with its own
         // LSN, but hardly like two that are linked.
-        if is_whole || from == first && chain.is_some_and(|chain| chain.is_linked) {
+        let lacks_segments = from > wanted;
+        if is_whole || lacks_segments && chain.is_some_and(|chain| chain.is_linked) {
             return Err(segments.ends_early(chain.map_or(from, |chain| chain.reached), end));
         }
-        if from == first {
+        if lacks_segments {
             return Ok(end);
         }
         bytes *= 4;
     }
 }
 
-/// Returns the position from which the log exists in whole up to `end`, at most the bytes that are
-/// searched before it.
-fn first_before(segments: &Segments, end: Lsn) -> Lsn {
+/// Returns the position, `from` or later, from which all segments exist up to `end`.
+fn existing_from(segments: &Segments, from: Lsn, end: Lsn) -> Lsn {
     let size = segments.segment_bytes();
-    let earliest = end.0.saturating_sub(MAX_SEARCH_BYTES);
     let mut first = end.0;
-    while first > earliest && segments.locate(Lsn((first - 1) / size * size)).is_some() {
+    while first > from.0 && segments.locate(Lsn(first - 1)).is_some() {
         first = (first - 1) / size * size;
     }
-    Lsn(first.max(Lsn::FIRST.0))
+    from.max(Lsn(first))
 }
 
 /// Blocks that follow one another.

@@ -82,7 +82,7 @@ fn cancelled_writes_block_no_other() {
     each_kind(1, |db, table| {
         for round in 0..4 {
             let put = |key| db.put(table, &key, &value(key)[..]);
-            // Those that are not cancelled may have ended before.
+            // A write may have ended when another one is cancelled.
             let mut puts: Vec<_> = (0..8).map(|key| Box::pin(maybe_done(put(key)))).collect();
             for _ in 0..round {
                 block_on(poll_each_once(&mut puts));
