@@ -528,10 +528,19 @@ fn front_pages_are_short() {
         let lines = fs::read_to_string(repository().join(page)).unwrap().lines().count();
         assert!(lines <= limit, "{page} has {lines} lines, of {limit} at most");
     }
-    // A blank line would end the HTML block in which rustdoc's front page embeds the picture.
-    let picture = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/braid.svg");
-    let picture = fs::read_to_string(picture).unwrap();
-    assert!(!picture.contains("\n\n"), "docs/braid.svg has a blank line");
+}
+
+/// The crate has copies of the pictures, because rustdoc embeds only files that it contains.
+#[test]
+fn rustdoc_embeds_the_pictures_of_the_docs() {
+    for name in ["braid.svg", "layers.svg", "record-path.svg"] {
+        let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
+        let own = fs::read_to_string(own).unwrap();
+        let original = fs::read_to_string(repository().join("docs/pictures").join(name)).unwrap();
+        assert!(own == original, "docs/{name} differs from docs/pictures/{name}");
+        // A blank line would end the HTML block in which rustdoc embeds the picture.
+        assert!(!own.contains("\n\n"), "docs/{name} has a blank line");
+    }
 }
 
 #[test]

@@ -1,4 +1,7 @@
-//! Public interface of the engine: opening and closing, typed tables, transactions, errors.
+//! Public interface of the engine: opening and closing, typed tables, transactions, errors. It is
+//! the top one of the layers:
+//!
+#![cfg_attr(doc, doc = concat!("<div>", include_str!("../../docs/layers.svg"), "</div>\n"))]
 
 mod bulk;
 mod catalog;

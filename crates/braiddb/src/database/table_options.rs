@@ -26,6 +26,10 @@ pub(super) const MIN_TTL: Duration = Duration::from_millis(1);
 /// # drop((sessions, pages));
 /// # Ok::<_, Error>(()) }).unwrap();
 /// ```
+///
+/// A table in memory keeps an index and a record id for each key, also if the record is on disk. A
+/// paged table keeps all of it on pages:
+#[cfg_attr(doc, doc = concat!("<div>", include_str!("../../docs/record-path.svg"), "</div>\n"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[non_exhaustive]
 pub struct TableOptions {
