@@ -74,6 +74,7 @@ pub enum Bug {
     UndecidedSlotListed,
     ListingEndsEarly,
     OrphanDropped,
+    DirtyPagesNotFollowed,
     FedAheadOfDurable,
     FreedHeldSegment,
     // Found by models.

@@ -26,6 +26,7 @@ use crate::rid::{CATALOG, TableId};
 use crate::sched::engine_code;
 use crate::transaction::{
     CatalogRow, Engine, OperationError, WorkerTransactions, WriteIntent, clear_dropped,
+    records_per_transaction,
 };
 use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
@@ -348,6 +349,7 @@ impl Transaction {
         V: Value + ?Sized,
     {
         let records = self.records(table)?;
+        let most = records_per_transaction(self.engine(), self.attempt() > 1);
         let delete = async |key: &[u8]| {
             let deleted = self.core().write(records, key, WriteIntent::Delete).await?;
             if !deleted && records.expires() {
@@ -355,7 +357,7 @@ impl Transaction {
             }
             Ok(())
         };
-        Ok(engine_code(self.core().delete_next(records, after, delete)).await?)
+        Ok(engine_code(self.core().delete_next(records, (after, most), delete)).await?)
     }
 }
 

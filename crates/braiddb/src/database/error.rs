@@ -164,7 +164,9 @@ pub enum Error {
     /// Written: nothing; the database continues to serve reads, and accepts writes when space is
     /// available again. Remedy: free space. Deletions, checkpoints and compaction use reserved
     /// space: delete records in transactions that do nothing else, then call
-    /// [`Database::compact`](crate::Database::compact).
+    /// [`Database::compact`](crate::Database::compact). [`Database::run`](crate::Database::run)
+    /// frees space and tries a deletion again by itself. An interactive transaction does not: after
+    /// this error, call `compact` and begin another one.
     #[error(transparent)]
     DiskFull(Arc<LogError>),
     /// The memory limit of a transaction, of page frames or of the machine is reached.

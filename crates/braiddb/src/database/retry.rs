@@ -3,15 +3,13 @@
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use super::error::{BusyWith, Error};
+use crate::log::LogError;
 use crate::rid::TableId;
-use crate::sched::{self, WaitCause};
-use crate::sync::{self, clock};
 use crate::transaction::{
-    ActiveTransaction, NamedKeys, OperationError, PriorityToken, WorkerTransactions,
-    YieldedToPriority,
+    ActiveTransaction, MAX_FREEING_ATTEMPTS, NamedKeys, OperationError, PriorityToken,
+    WorkerTransactions, YieldedToPriority,
 };
 
 /// The reason for a retry.
@@ -24,6 +22,8 @@ pub(super) enum RetryCause {
     BulkOperation(Arc<str>, TableId),
     /// Validation failed: records that were read have changed.
     FailedValidation(Box<NamedKeys>),
+    /// The disk has no room for a deletion.
+    FullDisk(Arc<LogError>),
 }
 
 impl RetryCause {
@@ -37,6 +37,7 @@ impl RetryCause {
             OperationError::YieldedToPriority => Ok(RetryCause::PriorityToken),
             OperationError::BulkUnderWay(table, id) => Ok(RetryCause::BulkOperation(table, id)),
             OperationError::NotSerializable(what) => Ok(RetryCause::FailedValidation(what)),
+            OperationError::NoRoomToDelete(why) => Ok(RetryCause::FullDisk(why)),
             error => Err(error),
         }
     }
@@ -52,6 +53,7 @@ impl RetryCause {
             RetryCause::FailedValidation(changed) => {
                 Error::NotSerializable { attempts, read: Box::new((*changed).into()) }
             }
+            RetryCause::FullDisk(error) => Error::from_running(error),
         }
     }
 }
@@ -60,6 +62,8 @@ impl RetryCause {
 pub(super) struct Retries<'w> {
     worker: &'w Rc<WorkerTransactions>,
     failed_certifications: u32,
+    /// Number of times that disk space was freed.
+    freed_space: u32,
     priority_token: Option<PriorityToken<'w>>,
     yielded: YieldedToPriority,
 }
@@ -68,7 +72,13 @@ impl<'w> Retries<'w> {
     /// Starts without failed attempts.
     pub(super) fn new(worker: &'w Rc<WorkerTransactions>) -> Self {
         let yielded = YieldedToPriority::default();
-        Self { worker, failed_certifications: 0, priority_token: None, yielded }
+        Self { worker, failed_certifications: 0, freed_space: 0, priority_token: None, yielded }
+    }
+
+    /// Returns whether another attempt is useless: disk space was freed repeatedly, and does not
+    /// suffice.
+    pub(super) fn is_futile(&self, cause: &RetryCause) -> bool {
+        matches!(cause, RetryCause::FullDisk(_)) && self.freed_space >= MAX_FREEING_ATTEMPTS
     }
 
     /// Lets the next attempt pass the starvation guard if it holds the guard, or was refused too
@@ -93,10 +103,14 @@ impl<'w> Retries<'w> {
     ) -> Pin<Box<dyn Future<Output = ()> + '_>> {
         Box::pin(async move {
             match cause {
-                RetryCause::WriteConflict(_) => back_off(self.worker, attempt).await,
+                RetryCause::WriteConflict(_) => self.worker.back_off(attempt).await,
                 RetryCause::BulkOperation(_, table) => self.worker.wait_for_gate(table).await,
                 RetryCause::PriorityToken => {
                     self.worker.wait_for_priority_token(&mut self.yielded).await
+                }
+                RetryCause::FullDisk(_) => {
+                    self.freed_space += 1;
+                    self.worker.free_disk_space().await;
                 }
                 // The transaction that changed the records read already has its LSN, so there is no
                 // reason to wait.
@@ -110,29 +124,5 @@ impl<'w> Retries<'w> {
                 }
             }
         })
-    }
-}
-
-/// Waits for a random time whose range doubles with each attempt: first for some rounds of the
-/// worker, then for up to a quarter of a second. In all, a transaction backs off for some seconds
-/// before it fails, without using processor time.
-pub(super) async fn back_off(worker: &WorkerTransactions, attempt: u32) {
-    const MAX_ROUNDS: u32 = 1 << 12;
-    const MAX_TIME: Duration = Duration::from_millis(256);
-    let max_rounds = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
-    // In a simulation, behaviour must not depend on real time, except on the time of a controlled
-    // schedule.
-    let knows_no_time = cfg!(braid_simulation) && !sync::takes_part();
-    if max_rounds <= MAX_ROUNDS || knows_no_time {
-        for _ in 0..fastrand::u32(0..max_rounds.min(MAX_ROUNDS)) {
-            sched::yield_now(WaitCause::Undecided).await;
-        }
-        return;
-    }
-    let most = Duration::from_millis(u64::from(max_rounds / MAX_ROUNDS)).min(MAX_TIME);
-    let until = clock::now() + most.mul_f64(fastrand::f64());
-    let timer = worker.timers.set(until, sched::current_waiter().await);
-    while !timer.is_over() {
-        sched::park(WaitCause::BackOff).await;
     }
 }

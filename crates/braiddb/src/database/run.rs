@@ -434,7 +434,7 @@ pub(super) async fn attempts<T, E>(
                 return Err(TransactionFailure::Engine(error.into()));
             }
         };
-        if attempt >= options.max_attempts {
+        if attempt >= options.max_attempts || retries.is_futile(&cause) {
             break (TransactionFailure::Engine(cause.into_error(attempt)), None);
         }
         let next = NextAttempt::keep(&worker);

@@ -78,7 +78,9 @@ pub(crate) fn recover(
     watch: RecoveryObserver<'_>,
 ) -> Result<(RecoveryResult, RecoveredPages), RecoveryError> {
     let pages = RecoveringPages::new(engine, files);
-    let checkpoint = checkpoint::load_newest(engine, files, &pages, watch)?;
+    pages.free_reserve();
+    let checkpoint = checkpoint::load_newest(engine, files, &pages, watch)
+        .inspect_err(|_| pages.abandon_loading())?;
     if let Some(checkpoint) = checkpoint.filter(|_| !files.is_read_only()) {
         // Before replay overwrites places that only the older checkpoint lists.
         checkpoint::remove_superseded(files, checkpoint.lsn)?;

@@ -66,6 +66,20 @@ impl<'r> RecoveringPages<'r> {
         Self { engine, files, trees, leaves, unowned }
     }
 
+    /// Frees the disk reserve if the disk is nearly full and pages may be written. Loading evicts
+    /// inner pages to a new zone, because places of existing zones are not free before it ends.
+    pub(super) fn free_reserve(&self) {
+        if !self.files.is_read_only() && self.files.allows_paged() {
+            self.files.free_reserve_for_recovery();
+        }
+    }
+
+    /// Removes the zones to which pages were evicted while a checkpoint was loaded, after an error.
+    /// Otherwise, each failed opening would leave one.
+    pub(super) fn abandon_loading(&self) {
+        self.engine.pages().into_iter().for_each(|pages| pages.remove_zones());
+    }
+
     /// Sets the page space whose leaves the checkpoint lists, and the upper bound of page ids.
     /// Returns `false` if the bound is too large, or was set before.
     pub(super) fn begin_leaves(&self, space: &Arc<PageSpace>, id_limit: u64) -> bool {

@@ -5,7 +5,7 @@ use super::checkpoint::{self, CheckpointInfo, WrittenCheckpoint};
 use super::compact::{self, CompactionResult};
 use crate::page::HoleSearch;
 use crate::sched::{self, Job, WaitCause};
-use crate::transaction::{OperationError, WorkerTransactions};
+use crate::transaction::{Engine, OperationError, WorkerTransactions};
 
 /// Writes a checkpoint of the database to which the current worker thread belongs.
 ///
@@ -36,19 +36,25 @@ async fn compact_as(waits_for_snapshots: bool) -> Result<CompactionResult, Opera
         // A file system may take milliseconds to remove a file.
         sched::yield_now(WaitCause::Memory).await;
     }
-    if let Some(pages) = engine.pages() {
-        let mut from = HoleSearch::default();
-        // Closing the database waits for this task.
-        while !engine.checkpoints.stopping()
-            && let Some(bytes) = pages.release_holes(&mut from)
-        {
-            compacted.page_bytes += bytes;
-            sched::yield_now(WaitCause::Memory).await;
-        }
-        engine.expect_checkpoint();
-    }
+    compacted.page_bytes += release_holes(&engine).await;
+    engine.expect_checkpoint();
+    files.shrink_reserve().map_err(OperationError::storage)?;
     files.hold_reserve();
     Ok(compacted)
+}
+
+/// Frees disk space of places in zone files that the next checkpoint does not need. Returns the
+/// freed bytes.
+pub(super) async fn release_holes(engine: &Engine) -> u64 {
+    let (mut from, mut freed) = (HoleSearch::default(), 0);
+    // Closing the database waits for this task.
+    while !engine.checkpoints.stopping()
+        && let Some(bytes) = engine.pages().and_then(|pages| pages.release_holes(&mut from))
+    {
+        freed += bytes;
+        sched::yield_now(WaitCause::Memory).await;
+    }
+    freed
 }
 
 /// Compacts what an earlier opening left, after a checkpoint in progress ends, because that may
@@ -80,6 +86,10 @@ async fn keep_small(waits_for_snapshots: bool) -> Result<CompactionResult, Opera
     let WrittenCheckpoint { checkpoint: CheckpointInfo { lsn, records, bytes, .. }, .. } = written;
     tracing::info!(lsn = lsn.0, records, bytes, "wrote a checkpoint");
     let compacted = compact::compact(&files, written, waits_for_snapshots).await?;
+    if engine.log.is_short() || engine.log.is_stalled() {
+        release_holes(&engine).await;
+        engine.expect_checkpoint();
+    }
     if compacted.segments > 0 {
         let CompactionResult { segments, moved, bytes, .. } = compacted;
         tracing::info!(segments, moved, bytes, "freed segments of the log");

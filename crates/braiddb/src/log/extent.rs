@@ -10,8 +10,10 @@
 //!
 //! Invariants:
 //!
-//! - A limit only grows. It is raised only after the segments below it exist under durable names,
-//!   and their durable headers cover the files up to the limit.
+//! - A limit is raised only after the segments below it exist under durable names, and their durable
+//!   headers cover the files up to the limit. On a full disk, limits for changes and deletions are
+//!   withdrawn. A block that was admitted before still has its space, because no segment after the
+//!   tail is freed.
 //! - Every demand is met or refused. A worker that prepares space checks the demands after it has
 //!   released the right to prepare, and a worker that demands tries to acquire that right
 //!   afterwards.
@@ -20,7 +22,8 @@
 //! segment's current size, and grow with it. A worker may therefore admit a block under the old
 //! block size while another worker has admitted a larger one. The space suffices for both: the
 //! maximum block size grows by at most one worker's share of the bytes added at the same time, and
-//! a worker that has seen the larger limit has also seen the larger block size.
+//! a worker that has seen the larger limit has also seen the larger block size. A limit that is
+//! raised again after it was withdrawn is such a larger limit.
 
 use std::sync::Arc;
 
@@ -248,16 +251,33 @@ impl Extent {
         self.note_event();
     }
 
-    /// Lets all purposes use space that was made for some of them. Returns whether that changed
-    /// anything.
-    pub(super) fn share(&self) -> bool {
+    /// Lets a purpose, and those that may use more, use all space that exists. Returns whether that
+    /// changed anything.
+    pub(super) fn share(&self, purpose: BlockPurpose) -> bool {
         let end = self.end();
-        self.grow_shares(end, BlockPurpose::Change);
-        let shared = self.raise(end.0, BlockPurpose::Change);
+        self.grow_shares(end, purpose);
+        let shared = self.raise(end.0, purpose);
         if shared {
-            self.extend(end, BlockPurpose::Change);
+            self.extend(end, purpose);
         }
         shared
+    }
+
+    /// Admits no more blocks for a purpose, nor for purposes that may use less, until [`Self::share`]
+    /// or an extension. An extension in progress may raise the limits again; the caller repeats the
+    /// call if the disk is still full at the next adjustment of the reserve.
+    pub(super) fn withdraw(&self, purpose: BlockPurpose) {
+        for purpose in BlockPurpose::ALL.into_iter().filter(|other| *other <= purpose) {
+            // Relaxed: a block that is admitted under the previous limit has its space.
+            self.limits[purpose as usize].store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether changes were withdrawn, or have had no space so far.
+    #[inline(always)]
+    pub(super) fn is_withdrawn(&self) -> bool {
+        // Relaxed: a hint; the caller demands space.
+        self.limits[BlockPurpose::Change as usize].load(Ordering::Relaxed) == 0
     }
 
     /// Raises the block size and the reserved space to the shares of a log that extends to `end`.

@@ -315,6 +315,21 @@ impl LogFiles {
         self.0.lend_reserve()
     }
 
+    /// Returns whether the disk is nearly full.
+    pub(crate) fn is_disk_tight(&self) -> bool {
+        self.0.is_disk_tight()
+    }
+
+    /// Returns whether the disk reserve was lent or could not be completed.
+    pub(crate) fn lacks_reserve(&self) -> bool {
+        self.0.reserve.is_lacking()
+    }
+
+    /// Frees the reserve for the page writes of recovery, if the disk is nearly full.
+    pub(crate) fn free_reserve_for_recovery(&self) {
+        self.0.free_reserve_for_recovery();
+    }
+
     /// Returns the disk space available to a checkpoint in bytes, including the reserve.
     pub(crate) fn room_for_checkpoint(&self) -> u64 {
         self.0.directory.available_bytes().saturating_add(self.0.reserve.held())

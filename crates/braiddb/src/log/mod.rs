@@ -357,15 +357,6 @@ impl Log {
         self.disk.as_ref().map_or(u64::MAX, |disk| disk.segments.room_for_upkeep(self.tail()))
     }
 
-    /// Returns the maximum number of bytes that can be logged between the next extension of the log
-    /// and the one after it.
-    pub(crate) fn bytes_before_next_extension(&self) -> u64 {
-        self.disk.as_ref().map_or(0, |disk| {
-            let there = disk.segments.extent.end().0.saturating_sub(self.tail().0);
-            there + disk.segments.next_bytes()
-        })
-    }
-
     /// Allows extensions ahead of need. Until then, only a waiting transaction extends the log.
     pub(crate) fn begin_to_grow(&self) {
         if let Some(disk) = &self.disk {
@@ -374,11 +365,24 @@ impl Log {
     }
 
     /// Sets the approximate size of the next checkpoint, and the additional size of the one after
-    /// it, in bytes. Space for both is reserved on disk, if available.
-    pub(crate) fn expect_checkpoints(&self, next: u64, after: u64) {
+    /// it, in bytes. Space for both is reserved on disk, if available. With less than `least`, the
+    /// next one might fail.
+    pub(crate) fn expect_checkpoints(&self, next: u64, after: u64, least: u64) {
         if let Some(disk) = &self.disk {
-            disk.segments.reserve.expect_checkpoints(next, after);
+            disk.segments.reserve.expect_checkpoints(next, after, least);
         }
+    }
+
+    /// Returns whether changes were withdrawn because the disk is full, or have had no space so far.
+    #[inline(always)]
+    pub(crate) fn refuses_changes(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.segments.extent.is_withdrawn())
+    }
+
+    /// Completes the disk reserve after the next checkpoint has become larger. If the disk is full,
+    /// returns `false` and admits no more changes, or not even deletions.
+    pub(crate) fn follow_checkpoint(&self) -> bool {
+        self.disk.as_ref().is_none_or(|disk| disk.segments.follow_checkpoint())
     }
 
     /// Returns the maximum size of a common block in bytes. Larger blocks are admitted one at a

@@ -188,19 +188,29 @@ impl Segments {
         let upkeep = due.purpose == BlockPurpose::Upkeep;
         if !upkeep {
             // The reserve comes first, so that the log never takes the space needed to recover from
-            // a full disk.
-            self.hold_reserve()?;
-            if self.extent.share() {
+            // a full disk. Deletions need only what upkeep takes to free their space.
+            let bytes = if self.spares.count() > 0 { 0 } else { self.next_bytes() };
+            let (held, deletes) = (self.hold_reserve(), due.purpose == BlockPurpose::Deletion);
+            let admitted = match &held {
+                Ok(()) => BlockPurpose::Change,
+                Err(_) if deletes && self.has_room_beside_upkeep(0) => BlockPurpose::Deletion,
+                Err(_) => return held.map(|()| None),
+            };
+            if self.extent.share(admitted) {
                 return Ok(None);
             }
+            if held.is_err() && !self.yield_reserve(bytes) {
+                return held.map(|()| None);
+            }
+        }
+        // A segment after the tail cannot be freed, but a spare file can.
+        if !due.demanded && self.is_disk_tight() {
+            self.extent.stall();
+            return Ok(None);
         }
         let is_whole = self.missing_bytes() == 0;
         if is_whole && let Some(spare) = self.take_unread_spare() {
             return Ok(Some(LogAddition::Segment(spare)));
-        }
-        if !due.demanded && self.is_disk_tight() {
-            self.extent.stall();
-            return Ok(None);
         }
         let make = || match is_whole {
             true => self.create_file(self.index(self.end())).map(LogAddition::Segment),
@@ -212,9 +222,10 @@ impl Segments {
         }
     }
 
-    /// Returns whether the disk is nearly full.
+    /// Returns whether the disk is nearly full once the reserve is complete.
     pub(super) fn is_disk_tight(&self) -> bool {
-        self.directory.available_bytes() / self.next_bytes() < MIN_FREE_SEGMENTS
+        let free = self.directory.available_bytes().saturating_sub(self.missing_reserve());
+        free / self.next_bytes() < MIN_FREE_SEGMENTS
     }
 
     /// Refuses an extension that failed. An extension without demand is postponed.

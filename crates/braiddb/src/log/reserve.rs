@@ -2,9 +2,10 @@
 //! full disk.
 //!
 //! The reserve covers the estimated size of the next checkpoint, and the part of the following one
-//! that the next one does not free. Once the log has several segments, the reserve also covers
-//! another segment, or several small ones. Compaction can fill it with copies before it frees other
-//! segments.
+//! that the next one does not free. It grows as pages become dirty. Once the log has several
+//! segments, the reserve also covers another segment, or several small ones. Compaction can fill it
+//! with copies before it frees other segments. With fewer segments, it covers an extension of the
+//! log for deletions, once the disk is nearly full.
 //!
 //! The log is extended for transactions only while the reserve is complete. A checkpoint or
 //! compaction that finds no space borrows the reserve. It restores the reserve when it has freed
@@ -15,6 +16,7 @@
 //! borrowed reserve is restored only by its borrower.
 
 use super::error::says_full;
+use super::extent::BlockPurpose;
 use super::identity::RESERVE_NAME;
 use super::segment::{HEADER_BYTES, Segments};
 use super::{LogError, Lsn};
@@ -29,6 +31,9 @@ const MIN_SEGMENTS: usize = 4;
 /// An excess up to this factor is kept, because it will soon be needed again.
 pub(super) const EXTRA_SEGMENTS: u64 = 2;
 
+/// With free disk space for this many reserves, recovery does not use the reserve.
+const MIN_FREE_RESERVES: u64 = 8;
+
 /// The state of the reserve.
 #[derive(Debug, Default)]
 pub(super) struct Reserve {
@@ -39,7 +44,11 @@ pub(super) struct Reserve {
     next_checkpoint: AtomicU64,
     /// The size of the following checkpoint in bytes, without the space freed by the next one.
     checkpoint_after: AtomicU64,
+    /// The part of the reserve for checkpoints without which the next one might fail, in bytes.
+    least: AtomicU64,
     whole: AtomicBool,
+    /// True after the reserve was lent or could not be completed, until it is complete.
+    lacking: AtomicBool,
     /// True while a checkpoint or compaction uses the reserve.
     lent: AtomicBool,
 }
@@ -56,12 +65,19 @@ impl Reserve {
         self.file.lock().take();
     }
 
-    /// Records the approximate size of the next checkpoint, and the additional size of the one
-    /// after it.
-    pub(super) fn expect_checkpoints(&self, next: u64, after: u64) {
+    /// Records the approximate size of the next checkpoint, the additional size of the one after
+    /// it, and the size without which the next one might fail.
+    pub(super) fn expect_checkpoints(&self, next: u64, after: u64, least: u64) {
         // Relaxed: estimates.
+        self.least.store(least, Ordering::Relaxed);
         self.next_checkpoint.store(next, Ordering::Relaxed);
         self.checkpoint_after.store(after, Ordering::Relaxed);
+    }
+
+    /// Returns the bytes without which the next checkpoint might fail.
+    fn least(&self) -> u64 {
+        // Relaxed: an estimate.
+        self.least.load(Ordering::Relaxed)
     }
 
     /// Returns the approximate size of the next checkpoint in bytes.
@@ -74,6 +90,12 @@ impl Reserve {
     fn for_checkpoints(&self) -> u64 {
         // Relaxed: an estimate.
         self.next_checkpoint() + self.checkpoint_after.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether the reserve was lent or could not be completed.
+    pub(super) fn is_lacking(&self) -> bool {
+        // Relaxed: a hint.
+        self.lacking.load(Ordering::Relaxed)
     }
 
     /// Returns whether the reserve was complete at the last attempt.
@@ -90,17 +112,78 @@ impl Segments {
         (self.extent.slack() + self.segment_bytes() / 4 * 3).div_ceil(self.segment_bytes())
     }
 
-    fn reserve_target(&self) -> u64 {
+    /// Returns the bytes to reserve for copies.
+    fn bytes_for_copies(&self) -> u64 {
         let segments = if self.count() < MIN_SEGMENTS { 0 } else { self.segments_for_copies() };
-        (self.reserve.for_checkpoints() + segments * self.file_bytes())
-            .next_multiple_of(SECTOR_BYTES as u64)
+        segments * self.file_bytes()
+    }
+
+    /// Returns the bytes to reserve for the deletions whose log a checkpoint cannot free: with few
+    /// segments, an extension of the log, once the disk is nearly full.
+    fn bytes_for_deletions(&self) -> u64 {
+        let is_due = self.count() < MIN_SEGMENTS && self.is_disk_tight();
+        if is_due { self.next_bytes() } else { 0 }
+    }
+
+    fn reserve_target(&self) -> u64 {
+        let bytes =
+            self.reserve.for_checkpoints() + self.bytes_for_copies() + self.bytes_for_deletions();
+        bytes.next_multiple_of(SECTOR_BYTES as u64)
+    }
+
+    /// Returns the bytes by which the reserve is smaller than upkeep needs.
+    pub(super) fn missing_reserve(&self) -> u64 {
+        let needed = self.reserve.for_checkpoints() + self.bytes_for_copies();
+        needed.saturating_sub(self.reserve.held())
+    }
+
+    /// Returns whether `bytes` of disk space are available beside the space that upkeep needs in
+    /// any case. While the reserve is lent, its space counts as free, and what its borrower has
+    /// written so far counts as needed again.
+    pub(super) fn has_room_beside_upkeep(&self, bytes: u64) -> bool {
+        let least = self.reserve.least() + self.bytes_for_copies();
+        let free = self.directory.available_bytes().saturating_add(self.reserve.held());
+        free >= least.saturating_add(bytes)
+    }
+
+    /// Frees `bytes` of disk space, from the reserve as far as necessary. Returns `false` if upkeep
+    /// needs them.
+    pub(super) fn yield_reserve(&self, bytes: u64) -> bool {
+        let file = self.reserve.file.lock();
+        // Relaxed: as in `hold_reserve`.
+        if self.reserve.lent.load(Ordering::Relaxed) || !self.has_room_beside_upkeep(bytes) {
+            return false;
+        }
+        let taken = bytes.saturating_sub(self.directory.available_bytes());
+        let Some(file) = file.as_ref().filter(|_| taken > 0) else { return taken == 0 };
+        let sectors = taken.next_multiple_of(SECTOR_BYTES as u64);
+        let left = self.reserve.held().saturating_sub(sectors);
+        let yielded = file.truncate(left).is_ok();
+        if yielded {
+            // Relaxed: as in `hold_back`.
+            self.reserve.held.store(left, Ordering::Relaxed);
+        }
+        yielded
+    }
+
+    /// Completes the reserve after the next checkpoint has become larger. On a full disk, admits no
+    /// more changes until the reserve is complete, and no more deletions while upkeep might fail.
+    /// Returns whether the reserve is complete.
+    pub(super) fn follow_checkpoint(&self) -> bool {
+        let held = self.hold_reserve();
+        if held.is_err() {
+            let may_delete = self.has_room_beside_upkeep(0);
+            let purpose = if may_delete { BlockPurpose::Change } else { BlockPurpose::Deletion };
+            self.extent.withdraw(purpose);
+        }
+        held.is_ok()
     }
 
     /// Completes the reserve, before an extension of the log.
     ///
     /// # Errors
-    /// An error if the disk has no space, or the reserve is lent. The previous reserve is then
-    /// kept.
+    /// An error if the disk has no space, or the reserve is lent. Without enough space, the reserve
+    /// takes what is left.
     pub(super) fn hold_reserve(&self) -> Result<(), LogError> {
         // Checked under the lock of the loan: only the borrower may restore a lent reserve.
         let mut file = self.reserve.file.lock();
@@ -117,7 +200,7 @@ impl Segments {
     /// Completes the reserve again, on behalf of the borrower.
     ///
     /// # Errors
-    /// An error if the disk has no space. The previous reserve is then kept.
+    /// An error if the disk has no space. The reserve then takes what is left.
     pub(super) fn reclaim_reserve(&self) -> Result<(), LogError> {
         self.hold_back(&mut self.reserve.file.lock())
     }
@@ -190,6 +273,17 @@ impl Segments {
             while resized.as_ref().is_err_and(says_full) && self.remove_spare() {
                 resized = resize();
             }
+            if resized.as_ref().is_err_and(says_full) {
+                // Page writes must not take the space that is left, because the next checkpoint
+                // needs it.
+                let free = self.directory.available_bytes() / SECTOR_BYTES as u64 / 16 * 15;
+                let part = (held + free * SECTOR_BYTES as u64).min(target);
+                if file.allocate(part).is_ok() {
+                    // Relaxed: as above.
+                    self.reserve.held.store(part, Ordering::Relaxed);
+                }
+            }
+            self.reserve.lacking.store(resized.is_err(), Ordering::Relaxed);
             resized.map_err(|error| {
                 let error = self.cannot_grow_by(target.saturating_sub(held), error);
                 LogError::io("extend the reserve in", file.path(), 0, error)
@@ -198,6 +292,7 @@ impl Segments {
             self.reserve.held.store(target, Ordering::Relaxed);
         }
         self.reserve.whole.store(true, Ordering::Relaxed);
+        self.reserve.lacking.store(false, Ordering::Relaxed);
         self.reserve.lent.store(false, Ordering::Relaxed);
         Ok(())
     }
@@ -209,6 +304,7 @@ impl Segments {
         // Relaxed, here and below: as in `reclaim_reserve`.
         self.reserve.whole.store(false, Ordering::Relaxed);
         self.reserve.lent.store(true, Ordering::Relaxed);
+        self.reserve.lacking.store(true, Ordering::Relaxed);
         let (Some(file), true) = (&*file, self.reserve.held() > 0) else { return false };
         if let Err(error) = file.truncate(0) {
             tracing::warn!("cannot release {}: {error}", file.path().display());
@@ -218,6 +314,18 @@ impl Segments {
         self.reserve.held.store(0, Ordering::Relaxed);
         tracing::info!("the disk is full: the reserve in {} is used", file.path().display());
         true
+    }
+
+    /// Frees the reserve for the page writes of recovery, unless the disk has far more space. Each
+    /// write reduces the images that the next checkpoint needs. A reserve that could not be
+    /// completed took most of the space that was free. Called before [`Self::adopt_reserve`].
+    pub(super) fn free_reserve_for_recovery(&self) {
+        let Ok(file) = self.directory.open_file(RESERVE_NAME, OpenMode::Existing) else { return };
+        let plenty = MIN_FREE_RESERVES.saturating_mul(file.length().unwrap_or(u64::MAX));
+        let is_needed = self.is_disk_tight() || self.directory.available_bytes() < plenty;
+        if is_needed && let Err(error) = file.truncate(0) {
+            tracing::warn!("cannot release {}: {error}", file.path().display());
+        }
     }
 
     /// Ends the loan, whether the reserve can be restored or not. If not, the next extension of the
@@ -234,7 +342,7 @@ impl Segments {
     /// a checkpoint.
     pub(super) fn room_for_upkeep(&self, tail: Lsn) -> u64 {
         let free = self.directory.available_bytes().saturating_add(self.reserve.held());
-        let free = free.saturating_sub(self.reserve.next_checkpoint());
+        let free = free.saturating_sub(self.reserve.least());
         // The last file is completed first.
         let missing = self.missing_bytes();
         let more = free.checked_sub(missing).map_or(0, |free| {

@@ -73,6 +73,8 @@ pub(super) struct FrameSearch<'p> {
     pub(super) keep: &'p [PageId],
     /// If true, only clean pages are evicted.
     pub(super) clean_only: bool,
+    /// If true, dirty pages with versions are not evicted.
+    pub(super) keeps_versions: bool,
     /// Frames passed without success, in one or several sweeps.
     pub(super) passed: &'p mut u64,
 }
@@ -240,6 +242,9 @@ impl PageSpace {
         }
         let mut pages = std::mem::take(&mut pager.dirty).into_iter().filter_map(|number| {
             let page = self.frame(number);
+            if search.keeps_versions && page.mapping() != 0 {
+                return None;
+            }
             let version = page.frame.latch.version_now()?;
             let id = page.held()?;
             let is_due = page.frame.is_dirty() && !page.frame.is_used() && !pager.holds(id);
@@ -274,7 +279,8 @@ impl PageSpace {
         let clean_only = !may || self.failed_writes.are_recent();
         let dirty = {
             let mut pager = self.pager.lock();
-            let mut search = FrameSearch { keep: &[], clean_only, passed: &mut 0 };
+            let keeps_versions = self.keeps_versions_resident();
+            let mut search = FrameSearch { keep: &[], clean_only, keeps_versions, passed: &mut 0 };
             loop {
                 if !self.frame_pool.has_surplus() {
                     return ShrinkResult::Enough;
@@ -395,7 +401,8 @@ mod tests {
     /// Returns the dirty pages that the hand collects first.
     fn first_batch(space: &Arc<PageSpace>) -> WriteBatch {
         let mut pager = EvictionClock::default();
-        let mut search = FrameSearch { keep: &[], clean_only: false, passed: &mut 0 };
+        let mut search =
+            FrameSearch { keep: &[], clean_only: false, keeps_versions: false, passed: &mut 0 };
         loop {
             match space.sweep(&mut pager, &mut search) {
                 ClockSweepResult::Dirty(batch) => return batch,
@@ -433,7 +440,12 @@ mod tests {
             let batch = first_batch(&space);
             let mut pager = EvictionClock::default();
             let mut sweep = || {
-                let mut search = FrameSearch { keep: &[], clean_only: true, passed: &mut 0 };
+                let mut search = FrameSearch {
+                    keep: &[],
+                    clean_only: true,
+                    keeps_versions: false,
+                    passed: &mut 0,
+                };
                 let swept = space.sweep(&mut pager, &mut search);
                 (matches!(swept, ClockSweepResult::Written), format!("{swept:?}"))
             };
@@ -464,7 +476,12 @@ mod tests {
             while space.frame_pool.begin_write() {}
             let (mut pager, mut passed) = (EvictionClock::default(), 0);
             let mut sweep = || {
-                let mut search = FrameSearch { keep: &[], clean_only: false, passed: &mut passed };
+                let mut search = FrameSearch {
+                    keep: &[],
+                    clean_only: false,
+                    keeps_versions: false,
+                    passed: &mut passed,
+                };
                 let swept = space.sweep(&mut pager, &mut search);
                 (
                     matches!(swept, ClockSweepResult::Dirty(_)),
@@ -501,8 +518,12 @@ mod tests {
                 for before in 0..=u64::from(frames) {
                     let mut pager = EvictionClock { hand, ..EvictionClock::default() };
                     let mut passed = before;
-                    let mut search =
-                        FrameSearch { keep: &keep, clean_only: false, passed: &mut passed };
+                    let mut search = FrameSearch {
+                        keep: &keep,
+                        clean_only: false,
+                        keeps_versions: false,
+                        passed: &mut passed,
+                    };
                     match space.sweep(&mut pager, &mut search) {
                         ClockSweepResult::Dirty(batch) => assert_eq!(batch.len(), 1),
                         swept => panic!("{swept:?}, from {hand}, after {before}"),
@@ -529,7 +550,8 @@ mod tests {
             for number in leaves() {
                 space.frame(number).frame.take_use();
             }
-            let mut search = FrameSearch { keep: &[], clean_only: false, passed: &mut 0 };
+            let mut search =
+                FrameSearch { keep: &[], clean_only: false, keeps_versions: false, passed: &mut 0 };
             let mut written = 0;
             while let ClockSweepResult::Dirty(batch) = space.sweep(&mut pager, &mut search) {
                 assert!((1..=RUN_SLOTS).contains(&batch.len()), "{} pages", batch.len());

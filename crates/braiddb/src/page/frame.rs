@@ -20,6 +20,7 @@ use crate::latch::{Latch, LatchGuard, LatchVersion, Restart};
 use crate::memory::Zero;
 use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::statistic;
 
 /// State of a resident page.
 #[derive(Debug)]
@@ -32,8 +33,9 @@ pub(in crate::page) struct Frame {
     mapping: AtomicU64,
     /// Copy of the page's shape, which saves a reader one cache miss.
     shape: AtomicU64,
-    /// 1 if the page has a change that no image contains.
-    dirty: AtomicU64,
+    /// Whether the page is dirty (`DIRTY`), and whether a checkpoint may have to write an image of it
+    /// (`COUNTED`).
+    state: AtomicU64,
     /// Free bytes of the page that are reserved to undo uncommitted changes.
     reserved_bytes: AtomicU64,
     /// Word of the place of the newest image; 0 if no image exists. The image equals the page while
@@ -42,6 +44,50 @@ pub(in crate::page) struct Frame {
     /// Relaxed, all accesses: `USED` is a hint. `BEING_WRITTEN` is set by one writer only and does
     /// not publish any state of the page.
     marks: AtomicU64,
+}
+
+/// The page has a change that no image contains.
+const DIRTY: u64 = 1;
+/// The page is dirty or has a mapping table, and is counted in [`ImageDemand`].
+const COUNTED: u64 = 2;
+
+/// Number of images that a checkpoint may have to write: of resident pages that are dirty or have
+/// versions. Relaxed, all accesses: a page is counted under its latch, and the sum is a statistic.
+#[derive(Debug, Default)]
+pub(in crate::page) struct ImageDemand {
+    needed: statistic::AtomicU64,
+    /// Only grows: pages that became dirty, and images of pages that still need another one.
+    demanded: statistic::AtomicU64,
+}
+
+impl ImageDemand {
+    /// Returns the number of resident pages of which a checkpoint may have to write an image.
+    pub(super) fn needed(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.needed.load(statistic::Ordering::Relaxed)
+    }
+
+    /// Returns a number that grows with each page that becomes dirty, and with each image that a
+    /// page with versions takes without needing one less.
+    pub(super) fn demanded(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.demanded.load(statistic::Ordering::Relaxed)
+    }
+
+    fn add(&self) {
+        // Relaxed: a statistic.
+        self.needed.fetch_add(1, statistic::Ordering::Relaxed);
+    }
+
+    fn remove(&self) {
+        // Relaxed: a statistic.
+        self.needed.fetch_sub(1, statistic::Ordering::Relaxed);
+    }
+
+    fn demand(&self) {
+        // Relaxed: a statistic.
+        self.demanded.fetch_add(1, statistic::Ordering::Relaxed);
+    }
 }
 
 /// The page was accessed since the clock hand last passed it.
@@ -62,7 +108,7 @@ unsafe impl Zero for Frame {
             page: zero(),
             mapping: zero(),
             shape: zero(),
-            dirty: zero(),
+            state: zero(),
             reserved_bytes: zero(),
             place: zero(),
             marks: zero(),
@@ -81,7 +127,7 @@ impl Frame {
     /// others may change that.
     pub(super) fn is_dirty(&self) -> bool {
         // Relaxed: a hint, unless the caller validates it with the page's version.
-        self.dirty.load(Ordering::Relaxed) != 0
+        self.state.load(Ordering::Relaxed) & DIRTY != 0
     }
 
     /// Marks the page as recently used.
@@ -129,6 +175,8 @@ pub(in crate::page) struct ResidentPage<'s> {
     pub(in crate::page) number: u32,
     pub(in crate::page) frame: &'s Frame,
     pub(in crate::page) page: Page<'s>,
+    /// Images that checkpoints of the space may have to write.
+    pub(super) images: &'s ImageDemand,
 }
 
 impl<'s> ResidentPage<'s> {
@@ -220,10 +268,23 @@ impl<'s> LatchedPage<'s> {
     /// version restart, and the page becomes dirty.
     pub(in crate::page) fn changed(&mut self) {
         self.raise_version();
-        // Relaxed, both: latched.
-        if self.frame.dirty.load(Ordering::Relaxed) == 0 {
-            self.frame.dirty.store(1, Ordering::Relaxed);
+        if !self.frame.is_dirty() {
+            self.images.demand();
+            self.set_state(DIRTY);
         }
+    }
+
+    /// Sets whether the page is dirty, and counts it if it is, or has versions.
+    fn set_state(&self, dirty: u64) {
+        // Relaxed, all: latched.
+        let is_needed = dirty != 0 || self.frame.mapping.load(Ordering::Relaxed) != 0;
+        match (self.frame.state.load(Ordering::Relaxed) & COUNTED != 0, is_needed) {
+            (false, true) => self.images.add(),
+            (true, false) => self.images.remove(),
+            _ => {}
+        }
+        let counted = if is_needed { COUNTED } else { 0 };
+        self.frame.state.store(dirty | counted, Ordering::Relaxed);
     }
 
     /// Makes readers of the previous version restart.
@@ -257,9 +318,12 @@ impl<'s> LatchedPage<'s> {
     /// Records that the image at `place` equals the page. Returns the place of the previous image.
     pub(in crate::page) fn set_written(&mut self, place: DiskPlace) -> Option<DiskPlace> {
         let before = self.place();
-        // Relaxed, both: latched.
+        // Relaxed: latched.
         self.frame.place.store(place.word(), Ordering::Relaxed);
-        self.frame.dirty.store(0, Ordering::Relaxed);
+        self.set_state(0);
+        if self.mapping() != 0 {
+            self.images.demand();
+        }
         before
     }
 
@@ -268,6 +332,15 @@ impl<'s> LatchedPage<'s> {
         assert!(self.is_changed);
         // Release pairs with the Acquire in `mapping`.
         self.frame.mapping.store(word, Ordering::Release);
+        self.set_state(if self.frame.is_dirty() { DIRTY } else { 0 });
+    }
+
+    /// Takes the place of an image that is outdated, because the page is dirty.
+    pub(in crate::page) fn take_outdated(&self) -> Option<DiskPlace> {
+        let outdated = self.place().filter(|_| self.frame.is_dirty())?;
+        // Relaxed: latched.
+        self.frame.place.store(0, Ordering::Relaxed);
+        Some(outdated)
     }
 
     pub(in crate::page) fn set_reserved_bytes(&self, bytes: usize) {
@@ -306,7 +379,7 @@ impl<'s> LatchedPage<'s> {
         assert_eq!(self.mapping(), 0, "versions have moved away");
         // Relaxed, all: latched.
         self.frame.page.store(0, Ordering::Relaxed);
-        self.frame.dirty.store(0, Ordering::Relaxed);
+        self.set_state(0);
         self.frame.reserved_bytes.store(0, Ordering::Relaxed);
         self.frame.place.store(0, Ordering::Relaxed);
     }

@@ -183,7 +183,7 @@ impl PageSpace {
         // Loaded images stay in this list until all are available.
         let mut wanted = SmallVec::<[LoadShare; 4]>::new();
         let (mut failed, mut passed, mut lacked) = (None::<PageError>, 0, false);
-        let mut was_full = false;
+        let (mut was_full, mut was_raised, mut keeps_versions) = (false, false, true);
         needs.count_attempt(self)?;
         loop {
             wanted.retain(|one| !one.is_over());
@@ -197,12 +197,9 @@ impl PageSpace {
             }
             let seen = self.frame_pool.ended();
             let needed = needs.frames + wanted.len();
-            if !lacked && !self.frame_pool.has(needed) {
-                lacked = true;
-                // Relaxed: a statistic.
-                self.counters.wanted.fetch_add(needed as u64, Ordering::Relaxed);
-            }
-            match self.try_hold_pages(needs, &wanted, failed.is_some(), &mut passed)? {
+            lacked = lacked || self.note_lack(needed);
+            let evicts = (failed.is_some(), keeps_versions && self.keeps_versions_resident());
+            match self.try_hold_pages(needs, &wanted, evicts, &mut passed)? {
                 HoldResult::All(held) => return Ok(held),
                 HoldResult::Absent => needs.count_attempt(self)?,
                 // The end of a write is counted, so it wakes the waiter, or was counted after
@@ -222,11 +219,24 @@ impl PageSpace {
                         (was_full, failed) = (true, None);
                     }
                 }
-                // No clean page could be evicted either.
+                // No clean page could be evicted either. On a full disk, exceeding the budget is
+                // better than failing, because deletions need pages to free space.
+                HoldResult::Nothing
+                    if failed.as_ref().is_some_and(PageError::is_disk_full)
+                        && !was_raised
+                        && self.frame_pool.raise_limit_for(needed) =>
+                {
+                    (was_raised, failed) = (true, None);
+                }
                 HoldResult::Nothing if failed.is_some() => {
                     return Err(failed.expect("checked above"));
                 }
                 HoldResult::Nothing if self.frame_pool.wait_since(seen, needed).await => {}
+                // The dirty pages have versions. Exceeding the budget is better than their eviction,
+                // and that is better than failing.
+                HoldResult::Nothing if evicts.1 => {
+                    keeps_versions = self.frame_pool.raise_limit_for(needed);
+                }
                 HoldResult::Nothing if self.has_page_but(&needs.pages) => {
                     sched::yield_now(WaitCause::Undecided).await;
                 }
@@ -241,13 +251,23 @@ impl PageSpace {
         }
     }
 
+    /// Counts frames that are needed and not free. Returns whether they are not.
+    fn note_lack(&self, needed: usize) -> bool {
+        let lacks = !self.frame_pool.has(needed);
+        if lacks {
+            // Relaxed: a statistic.
+            self.counters.wanted.fetch_add(needed as u64, Ordering::Relaxed);
+        }
+        lacks
+    }
+
     /// Holds all pages and takes all frames, if the images have been read. Does not suspend, and
     /// holds the pager's lock so that no other task evicts a page.
     fn try_hold_pages(
         self: &Arc<Self>,
         needs: &PageNeeds,
         wanted: &[LoadShare],
-        clean_only: bool,
+        (clean_only, keeps_versions): (bool, bool),
         passed: &mut u64,
     ) -> Result<HoldResult, PageError> {
         let mut pager = self.pager.lock();
@@ -265,7 +285,7 @@ impl PageSpace {
                 }
             }
         }
-        let mut search = FrameSearch { keep: &needs.pages, clean_only, passed };
+        let mut search = FrameSearch { keep: &needs.pages, clean_only, keeps_versions, passed };
         let needed = missing.len() + needs.frames;
         while !self.frame_pool.has(needed) {
             match self.sweep(&mut pager, &mut search) {
@@ -288,7 +308,8 @@ impl PageSpace {
     /// Evicts a page, if any may be evicted.
     #[cfg(all(test, loom))]
     pub(super) async fn evict_one(self: &Arc<Self>) -> Result<(), PageError> {
-        let mut search = FrameSearch { keep: &[], clean_only: false, passed: &mut 0 };
+        let mut search =
+            FrameSearch { keep: &[], clean_only: false, keeps_versions: false, passed: &mut 0 };
         let swept = self.sweep(&mut self.pager.lock(), &mut search);
         if let ClockSweepResult::Dirty(batch) = swept {
             batch.write()?;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::error::{Interrupted, PageError};
 use super::evict::EvictionClock;
 use super::fault::PageLoads;
-use super::frame::{Frame, LatchedPage, ResidentPage};
+use super::frame::{Frame, ImageDemand, LatchedPage, ResidentPage};
 use super::frame_pool::{FramePool, FramePoolActivity};
 use super::layout::{self, Page, WORD_BYTES};
 use super::map::{PageId, PageLocation, PageMap};
@@ -17,6 +17,10 @@ use crate::log::{DirectoryCopy, LogError, WeakLogFiles};
 use crate::memory::Reserved;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{ModelMutex, statistic};
+
+/// Bounds of [`PageSpace::image_step`].
+const MIN_IMAGE_STEP: u64 = 8;
+const MAX_IMAGE_STEP: u64 = if cfg!(any(test, braid_simulation)) { 32 } else { 1024 };
 
 /// Pages of one size, of any number of trees.
 #[derive(Debug)]
@@ -41,6 +45,7 @@ pub(crate) struct PageSpace {
     /// Error of the last zone sync that failed, if any.
     pub(super) failed_sync: ModelMutex<Option<PageError>>,
     pub(super) counters: PageCounters,
+    images: ImageDemand,
 }
 
 /// Counters of page operations of a space.
@@ -133,6 +138,7 @@ impl PageSpace {
             failed_writes: FailedWrites::new(),
             failed_sync: ModelMutex::new(None),
             counters: PageCounters::default(),
+            images: ImageDemand::default(),
         }))
     }
 
@@ -246,22 +252,39 @@ impl PageSpace {
         }
     }
 
-    /// Returns the maximum growth of the zones for the images of the next checkpoint, and of the
-    /// one after it. It assumes that all resident pages have changed, and that `more` bytes of new
-    /// pages are created before.
-    pub(crate) fn images_of_checkpoints(&self, more: u64) -> [u64; 2] {
-        let Some(zones) = &self.zones else { return [0; 2] };
-        let (_, frames) = self.frame_pool.with_memory();
-        let [taken, free] = zones.places();
-        let more = more.div_ceil(self.page_bytes() as u64);
-        let pages = self.map.pages();
-        let next = (frames.min(pages) + more).saturating_sub(free);
-        // After the next checkpoint each page has one place, and the places that only the current
-        // checkpoint lists are free as well. Only resident pages change before the one after it.
-        let pages = pages + more;
-        let free = (taken + free + next).saturating_sub(pages);
-        let after = frames.min(pages).saturating_sub(free);
-        [next, after].map(|images| images * zones.slot_bytes() as u64)
+    /// Returns the number of images that a checkpoint may have to write now: of pages that are dirty
+    /// or have versions.
+    pub(crate) fn images_needed(&self) -> u64 {
+        self.images.needed() + self.orphans.count()
+    }
+
+    /// Returns a number that grows by at least as much as the images that checkpoints need.
+    #[inline(always)]
+    pub(crate) fn images_demanded(&self) -> u64 {
+        self.images.demanded()
+    }
+
+    /// Returns whether pages with versions must stay resident, because the disk reserve is not
+    /// complete. Their images take places without reducing the images that the next checkpoint
+    /// needs.
+    pub(super) fn keeps_versions_resident(&self) -> bool {
+        self.zones.as_ref().is_some_and(|zones| zones.lacks_reserve())
+    }
+
+    /// Returns the number of pages that may become dirty before the disk space for images is
+    /// adjusted again: twice this number is reserved.
+    pub(crate) fn image_step(&self) -> u64 {
+        (self.map.pages() / 2).clamp(MIN_IMAGE_STEP, MAX_IMAGE_STEP)
+    }
+
+    /// Returns the growth of the zones in bytes for the images of the next checkpoint, if `more`
+    /// images are demanded before. Each takes a place, and then the place of the page's earlier
+    /// image is free, unless the newest checkpoint lists it. So later checkpoints need no more than
+    /// this.
+    pub(crate) fn missing_images(&self, more: u64) -> u64 {
+        let Some(zones) = &self.zones else { return 0 };
+        let [_, free] = zones.places();
+        (self.images_needed() + more).saturating_sub(free) * zones.slot_bytes() as u64
     }
 
     /// Returns the approximate bytes of the zone files.
@@ -272,9 +295,10 @@ impl PageSpace {
     }
 
     /// Returns free extents inside the zone files to the file system, as far as they exceed the
-    /// images of all pages. Returns the freed bytes; `None` when nothing is left to do.
+    /// images of the next checkpoint. Returns the freed bytes; `None` when nothing is left to do.
     pub(crate) fn release_holes(&self, from: &mut HoleSearch) -> Option<u64> {
-        self.zones.as_ref()?.release_holes(from, self.map.pages())
+        let keep = self.images_needed() + 2 * self.image_step();
+        self.zones.as_ref()?.release_holes(from, keep)
     }
 
     /// Copies the images that the published checkpoint lists into another directory, with blocking
@@ -306,7 +330,7 @@ impl PageSpace {
     pub(in crate::page) fn frame(&self, number: u32) -> ResidentPage<'_> {
         let words = self.words.run(number as usize * self.page_words, self.page_words);
         let frame = self.frames.at(number as usize);
-        ResidentPage { number, frame, page: Page::of_words(words) }
+        ResidentPage { number, frame, page: Page::of_words(words), images: &self.images }
     }
 
     /// Returns the frame in which a page is, or recently was.

@@ -71,6 +71,8 @@ pub(in crate::page) struct PlaceRun {
     first: u64,
     /// Bits of places that had no disk blocks when they were taken.
     without_blocks: u64,
+    /// Set once a write was started, which gives disk blocks to all places unless it fails.
+    is_written: AtomicBool,
     /// Places that are freed when the run is dropped.
     left: Mutex<Vec<u64>>,
 }
@@ -203,8 +205,12 @@ impl Zones {
     /// Errors of the operating system, when no place is free and no zone can be created.
     pub(in crate::page) fn take(self: &Arc<Self>, most: usize) -> Result<PlaceRun, LogError> {
         assert!((1..=RUN_SLOTS).contains(&most));
+        // On a nearly full disk, the space of other places is left to checkpoint files and the log.
+        // Relaxed: a hint. The file system is asked before the lock is taken.
+        let is_tight = self.is_tight.load(Ordering::Relaxed)
+            || self.files.get().is_some_and(|files| files.is_disk_tight());
         let zones = &mut *self.state.lock();
-        let (number, place, count) = self.find(zones, most)?;
+        let (number, place, count) = self.find(zones, most, is_tight)?;
         let zone = &mut zones[number];
         let first = number as u64 * SLOTS + place;
         let left = (first..first + count).collect();
@@ -215,18 +221,24 @@ impl Zones {
             zone.places.set(place, PlaceUser::Live, true);
         }
         let file = zone.file.clone().expect("places are taken in files");
-        let left = Mutex::new(left);
-        Ok(PlaceRun { zones: self.clone(), file, first, without_blocks, left })
+        let (left, is_written) = (Mutex::new(left), AtomicBool::new(false));
+        Ok(PlaceRun { zones: self.clone(), file, first, without_blocks, is_written, left })
     }
 
-    fn find(&self, zones: &mut Vec<Zone>, most: usize) -> Result<(usize, u64, u64), LogError> {
+    /// Finds places to take. On a nearly full disk (`is_tight`), places with disk blocks come first.
+    fn find(
+        &self,
+        zones: &mut Vec<Zone>,
+        most: usize,
+        is_tight: bool,
+    ) -> Result<(usize, u64, u64), LogError> {
         let region = |zones: &mut Vec<Zone>| {
             let mut each = zones.iter_mut().enumerate().filter(|(_, zone)| zone.may_be_written());
             each.find_map(|(number, zone)| Some((number, zone.places.free_region()?, most as u64)))
         };
-        // Relaxed: a hint.
-        if self.is_tight.load(Ordering::Relaxed) {
-            let mut each = zones.iter().enumerate().filter(|(_, zone)| zone.may_be_written());
+        if is_tight {
+            let has_backed = |zone: &Zone| zone.may_be_written() && zone.places.backed() > 0;
+            let mut each = zones.iter().enumerate().filter(|(_, zone)| has_backed(zone));
             let run = each.find_map(|(number, zone)| {
                 let (place, count) = zone.places.backed_run(most as u64)?;
                 Some((number, place, count))
@@ -254,6 +266,11 @@ impl Zones {
             Some((number, place, count))
         });
         run.ok_or_else(|| error.expect("half of the places are free, or no zone could be made"))
+    }
+
+    /// Returns whether the disk reserve could not be completed.
+    pub(in crate::page) fn lacks_reserve(&self) -> bool {
+        self.files.get().is_some_and(|files| files.lacks_reserve())
     }
 
     /// Creates a zone with the lowest unused number.
@@ -302,12 +319,14 @@ impl Zones {
         }
     }
 
-    /// Removes the files that no checkpoint lists. No page may be in use any more.
+    /// Removes the files that no checkpoint lists, except those that are not claimed completely. No
+    /// page may be in use any more.
     pub(in crate::page) fn remove(&self) {
         let zones = std::mem::take(&mut *self.state.lock());
         let Some(files) = self.files.get().filter(|files| !files.is_read_only()) else { return };
         for (number, zone) in zones.into_iter().enumerate() {
-            if zone.file.is_none() || zone.places.has_any(PlaceUser::Published) {
+            let is_unused = zone.may_be_written() && !zone.places.has_any(PlaceUser::Published);
+            if !is_unused {
                 continue;
             }
             if let Err(error) = files.remove(&zone_name(number)) {
@@ -461,12 +480,13 @@ impl Zone {
         Self { file, places: Places::new(), sealed: false, unsynced: false }
     }
 
-    /// Records that the disk had no space for a write to a run at `place`. Places of the run that
-    /// had no disk blocks get none, so that the disk reserve covers them again.
-    fn note_unwritten(&mut self, place: u64, without_blocks: u64, slot_bytes: u64) {
+    /// Records that a run at `place` was not written, or that the disk had no space. Places of the
+    /// run that had no disk blocks get none, so that the disk reserve covers them again. Frees what
+    /// was written, if the size of a place is given.
+    fn note_unwritten(&mut self, place: u64, without_blocks: u64, slot_bytes: Option<u64>) {
         let run = (place / WORD_SLOTS * WORD_SLOTS..).take(WORD_SLOTS as usize);
         for place in run.filter(|place| without_blocks >> (place % WORD_SLOTS) & 1 != 0) {
-            if let Some(file) = &self.file {
+            if let (Some(file), Some(slot_bytes)) = (&self.file, slot_bytes) {
                 // Frees what was written. After a failure, the blocks are found at the next opening.
                 _ = file.deallocate(place * slot_bytes..(place + 1) * slot_bytes);
             }
@@ -497,6 +517,8 @@ impl PlaceRun {
             let (file, zones) = (file.clone(), self.zones.clone());
             let (number, place) = ((self.first / SLOTS) as usize, self.first % SLOTS);
             let without_blocks = self.without_blocks;
+            // Relaxed: read when the run is dropped, after this write.
+            self.is_written.store(true, Ordering::Relaxed);
             move |written: std::io::Result<()>| {
                 let is_full =
                     written.as_ref().is_err_and(|error| error.kind() == ErrorKind::StorageFull);
@@ -505,7 +527,8 @@ impl PlaceRun {
                 if let Some(zone) = zones.state.lock().get_mut(number) {
                     zone.unsynced = !is_planted(Bug::ZoneNotSynced);
                     if is_full {
-                        zone.note_unwritten(place, without_blocks, zones.slot_bytes as u64);
+                        let slot_bytes = Some(zones.slot_bytes as u64);
+                        zone.note_unwritten(place, without_blocks, slot_bytes);
                     }
                 }
                 if is_full {
@@ -546,6 +569,12 @@ impl PlaceRun {
 
 impl Drop for PlaceRun {
     fn drop(&mut self) {
+        // Relaxed: see `write_then`.
+        if !self.is_written.load(Ordering::Relaxed)
+            && let Some(zone) = self.zones.state.lock().get_mut((self.first / SLOTS) as usize)
+        {
+            zone.note_unwritten(self.first % SLOTS, self.without_blocks, None);
+        }
         for slot in self.left.get_mut().drain(..) {
             self.zones.free(slot);
         }

@@ -30,7 +30,15 @@ pub(crate) struct Checkpoints {
     /// The LSN at which the last checkpoint began.
     begun_at: AtomicU64,
     in_progress: AtomicBool,
-    /// Tasks that wait until no checkpoint is running.
+    /// Set if a checkpoint must begin as soon as none is running.
+    wanted: AtomicBool,
+    /// Number of checkpoints whose writing has begun, and the number of the newest one whose writing
+    /// has ended.
+    begun: AtomicU64,
+    written: AtomicU64,
+    /// Odd while a compaction waits for active transactions; counts the begins and ends of such waits.
+    grace_periods: AtomicU64,
+    /// Tasks that wait until no checkpoint is running, or until one is written.
     waiting: Mutex<Vec<oneshot::Sender<()>>>,
     newest: AtomicU64,
     newest_bytes: AtomicU64,
@@ -53,6 +61,10 @@ pub(super) struct PartsRegistration {
 #[derive(Debug)]
 pub(crate) struct RunningCheckpoint<'c>(&'c Checkpoints);
 
+/// A checkpoint that is being written, with its number; dropping it ends the writing.
+#[derive(Debug)]
+pub(crate) struct CheckpointWriting<'c>(&'c Checkpoints, u64);
+
 impl Checkpoints {
     pub(super) fn new(max_interval: u64) -> Self {
         let interval = max_interval.min(MIN_INTERVAL_BYTES);
@@ -62,6 +74,10 @@ impl Checkpoints {
             due_at: AtomicU64::new(interval),
             begun_at: AtomicU64::new(0),
             in_progress: AtomicBool::new(false),
+            wanted: AtomicBool::new(false),
+            begun: AtomicU64::new(0),
+            written: AtomicU64::new(0),
+            grace_periods: AtomicU64::new(0),
             waiting: Mutex::default(),
             newest: AtomicU64::new(0),
             newest_bytes: AtomicU64::new(0),
@@ -132,6 +148,94 @@ impl Checkpoints {
         self.listed.store(true, Ordering::Release);
     }
 
+    /// Returns whether a checkpoint may begin: the database is not closing, and its tables are
+    /// listed.
+    pub(super) fn may_begin(&self) -> bool {
+        // Acquire pairs with the Release in `note_listed`.
+        !self.stopping() && self.listed.load(Ordering::Acquire)
+    }
+
+    /// Returns whether a checkpoint is running.
+    pub(super) fn is_in_progress(&self) -> bool {
+        // Relaxed: a hint.
+        self.in_progress.load(Ordering::Relaxed)
+    }
+
+    /// Requests a checkpoint that begins as soon as none is running.
+    pub(super) fn request(&self) {
+        // Relaxed: this worker's next turn sees it, and so does the turn after the end of a running
+        // checkpoint, see `take_requested`.
+        self.wanted.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns whether the caller should begin a checkpoint that was requested. One that is running
+    /// may have begun too early, so the request waits for its end.
+    pub(super) fn take_requested(&self) -> bool {
+        // Relaxed, all: only one exchange succeeds. A checkpoint that begins after this satisfies
+        // the request too.
+        self.wanted.load(Ordering::Relaxed)
+            && !self.is_in_progress()
+            && self.may_begin()
+            && self.wanted.swap(false, Ordering::Relaxed)
+    }
+
+    /// Notes that a checkpoint is being written until the result is dropped. The caller has begun
+    /// it.
+    pub(crate) fn begin_writing(&self) -> CheckpointWriting<'_> {
+        // Relaxed: only the running checkpoint changes it.
+        CheckpointWriting(self, self.begun.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
+    /// Returns the number of checkpoints whose writing has begun.
+    pub(super) fn begun(&self) -> u64 {
+        // Relaxed: a checkpoint whose writing begins later includes what this thread did before.
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Returns whether a checkpoint after the number `begun` was written, or has failed, and none is
+    /// running, or none can begin any more.
+    pub(super) fn are_over_since(&self, begun: u64) -> bool {
+        // Relaxed, both: a waiter checks under the lock.
+        let is_written = self.written.load(Ordering::Relaxed) > begun;
+        (is_written && !self.is_in_progress()) || !self.may_begin()
+    }
+
+    /// Notes that a compaction begins or ends to wait for active transactions.
+    pub(crate) fn note_grace_period(&self) {
+        // Relaxed: a waiter checks under the lock.
+        self.wake_waiters(|| _ = self.grace_periods.fetch_add(1, Ordering::Relaxed));
+    }
+
+    /// Returns an identification of the grace period for which a compaction waits, if any.
+    pub(super) fn grace_period(&self) -> Option<u64> {
+        // Relaxed: as above.
+        Some(self.grace_periods.load(Ordering::Relaxed)).filter(|number| number % 2 == 1)
+    }
+
+    /// Waits for the next event, unless checkpoints after the number `begun` are over, or a
+    /// compaction waits for active transactions.
+    pub(super) async fn wait_for_event(&self, begun: u64) {
+        let event = {
+            let mut waiting = self.waiting.lock();
+            if self.are_over_since(begun) || self.grace_period().is_some() {
+                return;
+            }
+            let (end, event) = oneshot::channel();
+            waiting.push(end);
+            event
+        };
+        _ = event.await;
+    }
+
+    fn wake_waiters(&self, note: impl FnOnce()) {
+        let mut waiting = self.waiting.lock();
+        note();
+        for end in waiting.drain(..) {
+            // A waiter that was dropped needs no wake-up.
+            _ = end.send(());
+        }
+    }
+
     /// Begins a checkpoint; `None` if one is running.
     pub(crate) fn begin(&self) -> Option<RunningCheckpoint<'_>> {
         // Acquire pairs with the Release at the end of the previous one: its files are in place.
@@ -142,24 +246,26 @@ impl Checkpoints {
 
     /// Waits until the running checkpoint ends; then another may begin.
     pub(crate) async fn wait_until_finished(&self) {
-        let over = {
-            let mut waiting = self.waiting.lock();
-            // Relaxed: the end is set under the lock. So it is seen here, or it resumes the waiters
-            // on the list.
-            if !self.in_progress.load(Ordering::Relaxed) {
-                return;
-            }
-            let (end, over) = oneshot::channel();
-            waiting.push(end);
-            over
-        };
-        _ = over.await;
+        loop {
+            let over = {
+                let mut waiting = self.waiting.lock();
+                // Relaxed: the end is set under the lock. So it is seen here, or it resumes the
+                // waiters on the list.
+                if !self.in_progress.load(Ordering::Relaxed) {
+                    return;
+                }
+                let (end, over) = oneshot::channel();
+                waiting.push(end);
+                over
+            };
+            _ = over.await;
+        }
     }
 
     /// Notes that the database is closing.
     pub(crate) fn stop(&self) {
-        // Relaxed: a worker that continues checks again soon.
-        self.stopping.store(true, Ordering::Relaxed);
+        // Relaxed: a worker that continues checks again soon, and waiters check under the lock.
+        self.wake_waiters(|| self.stopping.store(true, Ordering::Relaxed));
     }
 
     /// Returns whether the database is closing.
@@ -203,13 +309,15 @@ impl Drop for PartsRegistration {
 
 impl Drop for RunningCheckpoint<'_> {
     fn drop(&mut self) {
-        let mut waiting = self.0.waiting.lock();
         // Release pairs with the Acquire in `begin`.
-        self.0.in_progress.store(false, Ordering::Release);
-        for end in waiting.drain(..) {
-            // A waiter that was dropped needs no wake-up.
-            _ = end.send(());
-        }
+        self.0.wake_waiters(|| self.0.in_progress.store(false, Ordering::Release));
+    }
+}
+
+impl Drop for CheckpointWriting<'_> {
+    fn drop(&mut self) {
+        // Relaxed: see `request_and_wait`.
+        self.0.wake_waiters(|| self.0.written.store(self.1, Ordering::Relaxed));
     }
 }
 
@@ -234,5 +342,21 @@ mod tests {
         let checkpoints = Checkpoints::new(1 << 20);
         checkpoints.note(Lsn(4096), 100, 0, 4 << 30);
         assert_eq!(checkpoints.interval(), 1 << 20);
+    }
+
+    #[test]
+    fn a_requested_checkpoint_begins_once_after_the_running_one() {
+        let checkpoints = Checkpoints::new(1 << 20);
+        checkpoints.request();
+        assert!(!checkpoints.take_requested(), "the tables are not listed");
+        checkpoints.note_listed();
+        let running = checkpoints.begin().unwrap();
+        assert!(!checkpoints.take_requested());
+        drop(running);
+        assert!(checkpoints.take_requested());
+        assert!(!checkpoints.take_requested());
+        checkpoints.request();
+        checkpoints.stop();
+        assert!(!checkpoints.take_requested(), "the database is closing");
     }
 }

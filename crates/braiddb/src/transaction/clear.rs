@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::context::ActiveTransaction;
+use super::disk_room::MAX_FREEING_ATTEMPTS;
+use super::engine::Engine;
 use super::error::OperationError;
 use super::scan::ScanBounds;
 use super::starvation_guard::YieldedToPriority;
@@ -19,6 +21,17 @@ use crate::types::KeyBuffer;
 
 /// Number of records deleted per transaction.
 const RECORDS_PER_TRANSACTION: u64 = 1024;
+/// The number on a nearly full disk. A page that is evicted before the end of the transaction needs
+/// two images.
+const MIN_RECORDS_PER_TRANSACTION: u64 = 64;
+
+/// Returns how many records a transaction deletes. Fewer on a nearly full disk, and after an attempt
+/// failed.
+pub(crate) fn records_per_transaction(engine: &Engine, after_failure: bool) -> u64 {
+    let is_scarce =
+        || engine.log.files().is_some_and(|files| files.lacks_reserve() || files.is_disk_tight());
+    if after_failure || is_scarce() { MIN_RECORDS_PER_TRANSACTION } else { RECORDS_PER_TRANSACTION }
+}
 
 /// A row of the catalog.
 #[derive(Debug)]
@@ -93,10 +106,16 @@ pub(crate) async fn clear_dropped(
 pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, OperationError> {
     let worker = WorkerTransactions::current();
     let (mut deleted, mut deleted_before, mut after) = (0, 0, None);
-    let mut yielded = YieldedToPriority::default();
+    let (mut yielded, mut refused) = (YieldedToPriority::default(), 0);
     while !worker.engine().checkpoints.stopping() {
         sched::yield_now(WaitCause::Memory).await;
-        let cleared = match delete_some(&worker, records, after.clone()).await {
+        let most = records_per_transaction(worker.engine(), refused > 0);
+        let cleared = match delete_some(&worker, records, after.clone(), most).await {
+            Err(OperationError::NoRoomToDelete(_)) if refused < MAX_FREEING_ATTEMPTS => {
+                refused += 1;
+                worker.free_disk_space().await;
+                continue;
+            }
             // Another task deletes them too, or a bulk operation that began before the drop has not
             // ended.
             Err(OperationError::Conflict(_) | OperationError::BulkUnderWay(..)) => continue,
@@ -106,6 +125,7 @@ pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, Oper
             }
             cleared => cleared?,
         };
+        refused = 0;
         deleted += cleared.0;
         after = cleared.1;
         if after.is_some() {
@@ -127,9 +147,13 @@ pub(crate) async fn clear_records(records: &Records) -> Result<Option<u64>, Oper
 /// Those of [`clear_dropped`].
 pub(crate) async fn delete_row(row: &CatalogRow) -> Result<(), OperationError> {
     let worker = WorkerTransactions::current();
-    let mut yielded = YieldedToPriority::default();
+    let (mut yielded, mut refused) = (YieldedToPriority::default(), 0);
     while !worker.engine().checkpoints.stopping() {
         match delete_row_once(&worker, row).await {
+            Err(OperationError::NoRoomToDelete(_)) if refused < MAX_FREEING_ATTEMPTS => {
+                refused += 1;
+                worker.free_disk_space().await;
+            }
             Err(OperationError::Conflict(_)) => sched::yield_now(WaitCause::Memory).await,
             Err(OperationError::YieldedToPriority) => {
                 worker.wait_for_priority_token(&mut yielded).await
@@ -160,40 +184,41 @@ async fn delete_some(
     worker: &Rc<WorkerTransactions>,
     records: &Records,
     after: Option<KeyBuffer>,
+    most: u64,
 ) -> Result<(u64, Option<KeyBuffer>), OperationError> {
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let delete = async |key: &[u8]| {
         transaction.write_record(records, key, WriteIntent::Delete).await?;
         Ok(())
     };
-    let deleted = transaction.delete_next(records, after, delete).await?;
+    let deleted = transaction.delete_next(records, (after, most), delete).await?;
     transaction.commit().await?;
     Ok(deleted)
 }
 
 impl ActiveTransaction {
-    /// Deletes the next records of a table after a key, using `delete`. Returns their number, and
-    /// the last key if more records may follow.
+    /// Deletes at most `most` of the next records of a table after a key, using `delete`. Returns
+    /// their number, and the last key if more records may follow.
     ///
     /// # Errors
     /// Those of a scan, and those of `delete`.
     pub(crate) async fn delete_next(
         &self,
         records: &Records,
-        after: Option<KeyBuffer>,
+        (after, most): (Option<KeyBuffer>, u64),
         delete: impl AsyncFn(&[u8]) -> Result<(), OperationError>,
     ) -> Result<(u64, Option<KeyBuffer>), OperationError> {
         let low = after.map_or(Bound::Unbounded, Bound::Excluded);
         let mut scan = self.scan(records, ScanBounds { low, high: Bound::Unbounded });
         scan.set_keys_only();
-        scan.expect_records(RECORDS_PER_TRANSACTION);
+        scan.expect_records(most);
         let (mut deleted, mut last) = (0, None);
-        while deleted < RECORDS_PER_TRANSACTION && scan.load().await? {
+        while deleted < most && scan.load().await.map_err(|error| self.refused_deletion(error))? {
             let key = KeyBuffer::from_slice(scan.current().expect("loaded").0);
             delete(&key).await?;
             (deleted, last) = (deleted + 1, Some(key));
             scan.pass();
         }
-        Ok((deleted, last.filter(|_| deleted == RECORDS_PER_TRANSACTION)))
+        Ok((deleted, last.filter(|_| deleted == most)))
     }
 }

@@ -111,7 +111,7 @@ pub(crate) struct TransactionState {
     frees_space: Cell<bool>,
     /// The priority token, if this transaction holds it, else 0.
     priority_token: Cell<u64>,
-    /// The error of an operation that failed halfway; the transaction then cannot commit.
+    /// The error of an operation because of which the transaction cannot commit.
     failed: OnceCell<OperationError>,
     /// Set once the status table has the outcome.
     outcome: Cell<Option<DecidedOutcome>>,
@@ -504,7 +504,7 @@ impl ActiveTransaction {
         &self.doomed_by
     }
 
-    /// Notes that an operation failed halfway, so that the transaction must abort.
+    /// Notes that an operation failed such that the transaction must abort.
     pub(super) fn fail_halfway(&self, error: OperationError) -> OperationError {
         self.failed.get_or_init(|| error).clone()
     }
@@ -542,6 +542,7 @@ impl ActiveTransaction {
             Conflict::None => self.cause.get(),
             Conflict::Write | Conflict::NewerWrite | Conflict::Bulk => AbortCause::Conflict,
             Conflict::SupersededRead => AbortCause::SupersededRead,
+            Conflict::FullDisk => AbortCause::Log,
         }
     }
 

@@ -23,6 +23,8 @@ pub(super) enum Conflict {
     Bulk,
     /// Another transaction changed what this one read, and this one writes.
     SupersededRead,
+    /// The disk has no room for a page that this transaction needs, which has deleted at most.
+    FullDisk,
 }
 
 impl ActiveTransaction {
@@ -93,6 +95,25 @@ impl ActiveTransaction {
         OperationError::NotSerializable(changed.clone())
     }
 
+    /// Returns the error for a deletion that failed with `error`. If the disk is full and the
+    /// transaction only deletes, it may be retried after upkeep has freed space.
+    #[cold]
+    pub(super) fn refused_deletion(&self, error: OperationError) -> OperationError {
+        match error {
+            OperationError::NoRoomToDelete(error) => {
+                self.set_conflict(Conflict::FullDisk);
+                self.fail_halfway(OperationError::NoRoomToDelete(error))
+            }
+            OperationError::Storage(error)
+                if error.is_full() && self.writes().borrow().only_deletes() =>
+            {
+                self.set_conflict(Conflict::FullDisk);
+                self.fail_halfway(OperationError::NoRoomToDelete(error))
+            }
+            error => error,
+        }
+    }
+
     /// The error that keeps the transaction from committing, if any.
     #[inline(always)]
     pub(crate) fn lost(&self) -> Option<OperationError> {
@@ -110,6 +131,7 @@ impl ActiveTransaction {
                 let (table, id) = self.bulk_met().get().expect("the conflict is about it");
                 Some(OperationError::BulkUnderWay(table.clone(), *id))
             }
+            Conflict::FullDisk => self.failed(),
             Conflict::SupersededRead => {
                 let changed = self.doomed_by().get().expect("the conflict is about it");
                 Some(OperationError::NotSerializable(changed.clone()))

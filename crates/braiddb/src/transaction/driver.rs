@@ -115,10 +115,13 @@ impl WorkerDriver {
         self.worker.prune_changes(idle);
         let shrinking = self.worker.share_with_pages();
         let eviction = self.worker.evict(idle);
-        if engine.durability != Durability::Volatile
-            && engine.checkpoints.take_due(tail, engine.log.upkeep_step())
-        {
-            self.handles.get(self.worker.number()).give((engine.checkpoint_job)());
+        if engine.durability != Durability::Volatile {
+            engine.follow_dirty_pages();
+            let checkpoints = &engine.checkpoints;
+            if checkpoints.take_requested() || checkpoints.take_due(tail, engine.log.upkeep_step())
+            {
+                self.handles.get(self.worker.number()).give((engine.checkpoint_job)());
+            }
         }
         let (roll_back, rollback_at) = self.worker.deferred_rollback_job();
         if let Some(job) = roll_back {

@@ -158,8 +158,8 @@ impl WorkerTransactions {
     /// Waits until the log has room for a block of `bytes`.
     ///
     /// # Errors
-    /// The log's error if it has failed; `Refused` if the log would have to grow, and could not
-    /// since this call.
+    /// The log's error if it has failed; `Refused`, or `NoRoomToDelete` for a deletion, if the log
+    /// would have to grow, and could not since this call.
     pub(crate) async fn wait_for_space(
         &self,
         bytes: usize,
@@ -172,7 +172,10 @@ impl WorkerTransactions {
                 return Err(OperationError::Log(error));
             }
             if let Some(error) = log.refused(bytes, purpose, seen) {
-                return Err(OperationError::Refused(error));
+                return Err(match purpose {
+                    BlockPurpose::Deletion => OperationError::NoRoomToDelete(error),
+                    BlockPurpose::Change | BlockPurpose::Upkeep => OperationError::Refused(error),
+                });
             }
             let waiter = sched::current_waiter().await;
             self.commits.borrow_mut().space.push(waiter);

@@ -11,6 +11,7 @@ use super::bulk::BulkSweeps;
 use super::checkpoints::Checkpoints;
 use super::clear::Removals;
 use super::counters::WorkerCounters;
+use super::disk_room::DiskRoom;
 use super::error::OperationError;
 use super::evict::BYTES_PER_CHECK;
 use super::expiry::{SteadyClock, WallClock};
@@ -121,7 +122,8 @@ pub(crate) struct Engine {
     /// Schedule of sweeps of expired records.
     pub(crate) sweeps: Sweeps,
     pub(super) checkpoint_job: fn() -> Job,
-    estimate_checkpoint_file: fn(&Self) -> u64,
+    pub(super) estimate_checkpoint_file: fn(&Self) -> u64,
+    pub(super) disk_room: DiskRoom,
     pub(crate) domain: Arc<Domain>,
     pub(crate) memory: Arc<MemoryCounters>,
     pub(crate) durability: Durability,
@@ -197,6 +199,7 @@ impl Engine {
             sweeps: Sweeps::default(),
             checkpoint_job: options.checkpoint_job,
             estimate_checkpoint_file: options.estimate_checkpoint_file,
+            disk_room: DiskRoom::new(durability),
             domain,
             memory,
             durability,
@@ -391,12 +394,6 @@ impl Engine {
         self.pages.get()
     }
 
-    /// Maximum growth of the zones, in bytes, for the images of the next checkpoint and of the one
-    /// after it. Up to `more` bytes of pages may be created before.
-    pub(crate) fn images_of_checkpoints(&self, more: u64) -> [u64; 2] {
-        self.pages.get().map_or([0; 2], |pages| pages.images_of_checkpoints(more))
-    }
-
     /// Approximate size of the zone files in bytes.
     pub(crate) fn zone_file_bytes(&self) -> u64 {
         self.pages.get().map_or(0, |pages| pages.zone_file_bytes())
@@ -524,20 +521,6 @@ impl Engine {
             self.pages.get().into_iter().for_each(|pages| pages.remove_zones());
             self.log.release(self.failure.message().is_none());
         }
-    }
-
-    /// Reports the size of the next checkpoints to the log, so that it reserves disk space.
-    pub(crate) fn expect_checkpoint(&self) {
-        let file = (self.estimate_checkpoint_file)(self);
-        let [images, images_after] = match self.tables().iter().any(|one| one.paged().is_some()) {
-            // Includes pages created before the next call; pages are at least half full of what is
-            // logged.
-            true => self.images_of_checkpoints(2 * self.log.bytes_before_next_extension()),
-            false => [0; 2],
-        };
-        // The newest file is removed before the checkpoint after the next is written.
-        let after = file.saturating_sub(self.checkpoints.newest_bytes()) + images_after;
-        self.log.expect_checkpoints(file + images, after);
     }
 
     /// Notes that a worker has nothing left to do; returns whether it is the last.

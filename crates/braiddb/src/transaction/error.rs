@@ -91,6 +91,10 @@ pub(crate) enum OperationError {
     /// The log could not be extended; nothing was written, and the operation may be retried.
     #[error(transparent)]
     Refused(Arc<LogError>),
+    /// The log could not be extended for a transaction that only deletes. After upkeep has freed
+    /// disk space, the operation may be retried.
+    #[error(transparent)]
+    NoRoomToDelete(Arc<LogError>),
     /// The log failed; no transaction can commit anymore.
     #[error("the log has failed: {0}")]
     Log(Arc<LogError>),
@@ -235,7 +239,11 @@ impl From<DecodeError> for OperationError {
 impl OperationError {
     /// Returns `true` if the disk is full.
     pub(crate) fn is_disk_full(&self) -> bool {
-        matches!(self, Self::Refused(error) | Self::Storage(error) if error.is_full())
+        let (Self::Refused(error) | Self::NoRoomToDelete(error) | Self::Storage(error)) = self
+        else {
+            return false;
+        };
+        error.is_full()
     }
 
     /// Returns `true` if a piece of a value that spans several pages is missing.

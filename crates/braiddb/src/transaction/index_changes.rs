@@ -150,6 +150,7 @@ impl ActiveTransaction {
             if self.bulk_epoch(table).is_some() {
                 return self.write_bulk_indexed(table, key, intent).await;
             }
+            self.admit_page_change(intent).await?;
             let mut fetched = FetchedValues::default();
             let draft = match table.paged() {
                 Some(paged) => self.draft(paged, intent.value()).await?,

@@ -27,6 +27,7 @@ use super::ordered_admission::AdmissionPermit;
 use super::paged::RequiredPages;
 use super::paged_scan::MAX_READ_AHEAD;
 use super::worker::WorkerTransactions;
+use super::write::WriteIntent;
 use crate::log::{LogError, Lsn};
 use crate::memory::Buffer;
 use crate::page::{
@@ -150,6 +151,7 @@ impl ActiveTransaction {
             for piece in 0..draft.values.pieces(large) {
                 if piece % PIECES_PER_STEP == 0 {
                     sched::count_steps(PIECES_PER_STEP).await;
+                    self.admit_page_change(WriteIntent::Put(value)).await?;
                 }
                 let mut required = RequiredPages::of_pieces(&draft.values);
                 loop {

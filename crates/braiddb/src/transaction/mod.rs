@@ -15,6 +15,7 @@ mod context;
 mod counters;
 mod create;
 mod deferred_rollback;
+mod disk_room;
 mod doomed;
 mod driver;
 mod durable;
@@ -68,11 +69,14 @@ mod write_set;
 pub(crate) use abort::WriteSavepoint;
 pub(crate) use admission::{InteractivePermit, NextAttempt};
 pub(crate) use bulk::CannotBegin;
-pub(crate) use clear::{CatalogRow, clear_dropped, clear_records, delete_row};
+pub(crate) use clear::{
+    CatalogRow, clear_dropped, clear_records, delete_row, records_per_transaction,
+};
 pub(crate) use commit::CommitProgress;
 pub(crate) use contents::count_contents;
 pub(crate) use context::ActiveTransaction;
 pub(crate) use counters::{AbortCause, WorkerCounters};
+pub(crate) use disk_room::MAX_FREEING_ATTEMPTS;
 pub(crate) use driver::WorkerDriver;
 pub use engine::Durability;
 pub(crate) use engine::{Engine, EngineOptions};

@@ -140,9 +140,13 @@ impl ActiveTransaction {
         key: &[u8],
         intent: WriteIntent<'_>,
     ) -> Result<bool, OperationError> {
+        let admitted = self.admit_page_change(intent).await;
         if let Some(epoch) = self.bulk_epoch(table) {
+            // A closure may continue after this error and would lose records.
+            admitted.map_err(|error| self.fail_halfway(error))?;
             return self.write_bulk(table, paged, key, intent, epoch).await;
         }
+        admitted?;
         check_fits(paged, key)?;
         self.join(table, paged)?;
         let draft = self.draft(paged, intent.value()).await?;
@@ -172,7 +176,11 @@ impl ActiveTransaction {
                 }
                 Err(why) => {
                     drop(operation);
-                    required.load(self, paged, why).await?;
+                    let loaded = required.load(self, paged, why).await;
+                    loaded.map_err(|error| match intent {
+                        WriteIntent::Delete => self.refused_deletion(error),
+                        _ => error,
+                    })?;
                 }
             }
         }

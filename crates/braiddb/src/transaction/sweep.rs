@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::context::ActiveTransaction;
+use super::disk_room::MAX_FREEING_ATTEMPTS;
 use super::engine::Engine;
 use super::error::{IndexError, OperationError};
 use super::scan::ScanBounds;
@@ -231,10 +232,17 @@ impl TableSweep {
         if worker.engine().checkpoints.stopping() || self.table.is_gone() {
             return Ok(true);
         }
-        let mut attempt = 1;
+        let (mut attempt, mut refused) = (1, 0);
         let batch = loop {
-            // Records left after an error are due the next time.
             let batch = sweep_batch(worker, &self.table, self.after.clone()).await;
+            if matches!(batch, Err(OperationError::NoRoomToDelete(_)))
+                && refused < MAX_FREEING_ATTEMPTS
+            {
+                refused += 1;
+                worker.free_disk_space().await;
+                continue;
+            }
+            // Records left after an error are due the next time.
             let batch = batch.inspect_err(|_| self.table.note_expiry(self.now))?;
             if !batch.has_conflict || attempt >= attempts {
                 break batch;

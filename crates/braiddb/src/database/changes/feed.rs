@@ -13,7 +13,6 @@ use super::snapshot::SnapshotScan;
 use super::table_selection::TableSelection;
 use super::tables::KnownTables;
 use super::token::ChangeToken;
-use crate::database::retry::back_off;
 use crate::database::workers::Workers;
 use crate::database::{Database, Error, Result, TransactionEnd};
 use crate::log::{LogHold, LogWatch, Lsn};
@@ -139,7 +138,7 @@ impl Feed {
                 Some(tables) => follower.set_tables(tables),
                 None => match follower.find_tables().await {
                     Err(Error::Overloaded) => {
-                        back_off(&worker, attempts).await;
+                        worker.back_off(attempts).await;
                         return Ok(None);
                     }
                     found => found?,

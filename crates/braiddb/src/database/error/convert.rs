@@ -66,9 +66,9 @@ impl From<OperationError> for Error {
             OperationError::CommitUnknown { lsn, cause } => {
                 Error::CommitUnknown { lsn: lsn.0, cause }
             }
-            OperationError::Refused(error) | OperationError::Storage(error) => {
-                Error::from_running(error)
-            }
+            OperationError::Refused(error)
+            | OperationError::NoRoomToDelete(error)
+            | OperationError::Storage(error) => Error::from_running(error),
             OperationError::Log(error) => Error::from(error),
         }
     }
@@ -76,7 +76,7 @@ impl From<OperationError> for Error {
 
 impl Error {
     /// Converts a failure after which the database continues.
-    fn from_running(error: Arc<LogError>) -> Self {
+    pub(in crate::database) fn from_running(error: Arc<LogError>) -> Self {
         if error.is_full() { Error::DiskFull(error) } else { Error::from(error) }
     }
 }

@@ -105,7 +105,7 @@ fn a_crash_while_it_grows_loses_nothing() {
 fn a_disk_that_is_full_when_it_grows_refuses_commits_and_goes_on() {
     with_limit(LIMIT, |_| {
         let mut lengths = BTreeSet::new();
-        // The first file, and the reserve for two checkpoints with slack.
+        // The first file, and the reserve for a checkpoint and for an extension of the log.
         const LEAST: u64 = 340;
         let mut refused_opening = 0;
         for sectors in (60..1100).step_by(13) {

@@ -1,11 +1,14 @@
-//! Tests of the database on simulated disks with faults.
+//! Tests of the database on simulated disks with faults, and of its files.
 
 mod changes;
 mod dropped;
 mod expiry;
 mod failing;
 mod full_disk;
+mod full_disk_cycles;
+mod full_disk_pages;
 mod growth;
+mod image_demand;
 mod interrupted;
 mod killed;
 mod page_checkpoints;

@@ -8,6 +8,7 @@ use super::chunk::{CHUNK_BYTES, ChunkKind, ChunkWriter, ENTRY_BYTES, SECTION_BYT
 use super::list::{begin_listing, bytes_of_leaves};
 use super::{CheckpointInfo, MAGIC, WrittenCheckpoint, name, parse_name};
 use crate::durability::compact::LiveSegments;
+use crate::durability::upkeep::release_holes;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{CHECKPOINT_NAME, LogError, LogFiles, Lsn, UNFINISHED_SUFFIX};
 use crate::memory::MemoryKind;
@@ -34,8 +35,12 @@ pub(crate) async fn write(files: &LogFiles) -> Result<WrittenCheckpoint, Operati
     let is_full = |written: &Result<_, OperationError>| {
         written.as_ref().is_err_and(OperationError::is_disk_full)
     };
+    let worker = WorkerTransactions::current();
+    let _writing = worker.engine().checkpoints.begin_writing();
     let mut written = write_as(files, &unfinished).await;
-    if is_full(&written) && files.lend_reserve() {
+    if is_full(&written) {
+        files.lend_reserve();
+        // Even without a reserve, because page writes now prefer places that have disk blocks.
         written = write_as(files, &unfinished).await;
     }
     if is_full(&written) && files.remove_spare() {
@@ -43,6 +48,9 @@ pub(crate) async fn write(files: &LogFiles) -> Result<WrittenCheckpoint, Operati
         while files.remove_spare() {
             sched::yield_now(WaitCause::Memory).await;
         }
+        written = write_as(files, &unfinished).await;
+    }
+    if is_full(&written) && release_holes(WorkerTransactions::current().engine()).await > 0 {
         written = write_as(files, &unfinished).await;
     }
     if written.is_err() {
@@ -65,6 +73,8 @@ async fn write_as(files: &LogFiles, unfinished: &str) -> Result<WrittenCheckpoin
     let worker = WorkerTransactions::current();
     let engine = worker.engine();
     let lsn = engine.checkpoints.replay_from(|| engine.log.tail());
+    // A write of an earlier checkpoint that was given up may still be in flight to the earlier file.
+    _ = files.remove(unfinished);
     let file = files.open(unfinished, OpenMode::Emptied).map_err(OperationError::storage)?;
     let (file, live) = (Arc::new(file), LiveSegments::default());
     let segment_bytes = files.segment_bytes();
@@ -130,7 +140,7 @@ pub(super) async fn sync_directory(files: &LogFiles) -> Result<(), OperationErro
 /// Returns the approximate size of an engine's next checkpoint: its file, and the page images that
 /// it may have to write.
 pub(crate) fn estimate(engine: &Engine) -> u64 {
-    estimate_file(engine) + engine.images_of_checkpoints(0)[0]
+    estimate_file(engine) + engine.missing_images(0)
 }
 
 /// Maximum of unused chunks in the estimated size of a checkpoint's file.

@@ -165,11 +165,15 @@ async fn grace_period(
     if !waits_for_snapshots && worker.engine().snapshots_open() {
         return Ok(false);
     }
-    worker.wait_for_grace_period().await
+    let checkpoints = &worker.engine().checkpoints;
+    checkpoints.note_grace_period();
+    let is_over = worker.wait_for_grace_period().await;
+    checkpoints.note_grace_period();
+    is_over
 }
 
 /// Moves live records out of segments until no transaction can reach the segments. Returns the
-/// number of copied records, or `None` if the database is closing.
+/// number of copied records, or `None` if [`grace_period`] ended early.
 async fn empty(
     worker: &Rc<WorkerTransactions>,
     files: &LogFiles,

@@ -83,6 +83,8 @@ fn apply(names: &mut BTreeMap<String, usize>, change: &NameChange) {
 impl FileNode {
     fn write(&mut self, offset: u64, written: impl Iterator<Item = Sector>, sync: bool) {
         let first = index(offset);
+        // A file system allocates no space between the end of a file and a write after it.
+        self.holes.extend(self.length.div_ceil(SECTOR_BYTES as u64) as usize..first);
         let mut after = first;
         for sector in written {
             set(&mut self.sectors, after, sector.clone());
@@ -205,7 +207,7 @@ impl DiskNodes {
     /// Returns the number of sectors in a part of a file that take no space yet.
     pub(super) fn missing(&self, file: usize, part: Range<u64>) -> u64 {
         let file = &self.files[file];
-        let behind = part.end.saturating_sub(file.length) / SECTOR_BYTES as u64;
+        let behind = part.end.saturating_sub(file.length.max(part.start)) / SECTOR_BYTES as u64;
         let sectors = index(part.start)..part.end.div_ceil(SECTOR_BYTES as u64) as usize;
         behind + file.holes.range(sectors).count() as u64
     }

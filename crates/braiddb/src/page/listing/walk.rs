@@ -353,6 +353,10 @@ impl<'t> LeafWalk<'t> {
             };
             let copy = committed.page.page();
             self.left_out.extend(committed.left_out);
+            // Only the checkpoint uses the new image. Without this, the page would keep two places.
+            if let Some(outdated) = page.take_outdated() {
+                listing.zones().free(outdated.slot);
+            }
             if let Some(end) = passed_end {
                 (first_from(copy, end)..copy.count()).rev().for_each(|place| copy.remove(place));
                 self.add_part(&leaf, copy, &low, None, listing, out)?;

@@ -12,7 +12,7 @@ use std::io::ErrorKind;
 use super::Zones;
 use super::places::{PlaceUser, WORDS};
 
-/// Minimum number of adjacent places for a hole.
+/// Minimum number of adjacent places for a hole, unless the disk is nearly full.
 const MIN_PLACES: u32 = 4;
 /// Number of free places with disk blocks that do not justify a search for holes.
 const MIN_HOLE_SLOTS: u64 = if cfg!(any(test, braid_simulation)) { 16 } else { 1 << 8 };
@@ -27,6 +27,8 @@ impl Zones {
     /// Deallocates disk blocks of free places beyond the first `keep`. Returns the freed bytes;
     /// `None` when nothing is left to do.
     pub(in crate::page) fn release_holes(&self, from: &mut HoleSearch, keep: u64) -> Option<u64> {
+        let is_tight = self.files.get().is_some_and(|files| files.is_disk_tight());
+        let least = if is_tight { 1 } else { MIN_PLACES };
         let (file, number, places) = {
             let zones = &mut *self.state.lock();
             let backed: u64 = zones.iter().map(|zone| zone.places.backed()).sum();
@@ -34,7 +36,7 @@ impl Zones {
             let (number, found) = loop {
                 let number = zones.len().checked_sub(from.words_done / WORDS + 1)?;
                 let word = WORDS - 1 - from.words_done % WORDS;
-                match zones[number].places.backed_in_word(word, MIN_PLACES) {
+                match zones[number].places.backed_in_word(word, least) {
                     Some(found) => break (number, found),
                     None => from.words_done += 1,
                 }

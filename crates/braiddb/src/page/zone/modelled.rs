@@ -81,6 +81,11 @@ impl Zones {
             .sum()
     }
 
+    /// Models have no disk that could be full.
+    pub(in crate::page) fn lacks_reserve(&self) -> bool {
+        false
+    }
+
     pub(in crate::page) fn damaged(&self, slot: u64, damage: PageDamage) -> LogError {
         let (path, reason) = (PathBuf::new(), damage.to_string());
         LogError::DamagedPage { path, offset: slot, reason, is_in_checkpoint: false }

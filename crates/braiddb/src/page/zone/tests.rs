@@ -157,6 +157,7 @@ fn a_place_is_taken_while_its_room_is_given_back() {
         let runs: Vec<_> = (0..PLACES / 16).map(|_| zones.take(16).unwrap()).collect();
         let file = runs[0].file.clone();
         file.write_all_at(&vec![1; PLACES as usize * 4096], 0).unwrap();
+        runs.iter().for_each(|run| run.is_written.store(true, Ordering::Relaxed));
         drop(runs);
         // Places with disk blocks are preferred.
         zones.is_tight.store(true, Ordering::Relaxed);
@@ -197,6 +198,11 @@ fn a_place_for_which_the_disk_had_no_space_has_no_blocks() {
         assert_eq!(zones.places(), [0, 8]);
         disk.set_faults(Faults { capacity: 1, ..Faults::default() });
         write(16).unwrap_err();
+        assert_eq!(zones.places(), [0, 8]);
+        // The same applies to places that were taken and not written.
+        let backed = zones.take(16).unwrap();
+        drop(zones.take(16).unwrap());
+        drop(backed);
         assert_eq!(zones.places(), [0, 8]);
     });
 }

@@ -1,0 +1,180 @@
+//! Disk space for checkpoints and for deletions.
+//!
+//! A checkpoint writes an image of each page that is dirty or has versions. The *demand* is the
+//! number of these pages ([`PageSpace::images_needed`](crate::page::PageSpace::images_needed)).
+//!
+//! Invariant: the next checkpoint always fits. Its file, and the images in demand, take no more than
+//! the free disk space, the reserve, and the free places of zones that have disk blocks.
+//!
+//! The reserve holds two *steps* of images more than the demand. It is adjusted after each
+//! checkpoint, when the log is extended, and each time that the demand has grown by a step. Each of
+//! these keeps the invariant:
+//!
+//! - A write asks for an adjustment before it makes pages dirty, if the demand has grown by a step.
+//!   If the disk is full then, changes are refused and a checkpoint is requested. Deletions continue
+//!   while the demand and one more step fit. The second step covers writes that had passed this
+//!   check before, one or a few pages each.
+//! - A page write takes a place and reduces the demand by one. If the page has versions, the demand
+//!   stays, so such pages stay in memory while the reserve is not complete.
+//! - A checkpoint frees the places that only the previous one listed. For a page with versions these
+//!   are as many as it takes, because a dirty page has no place of its own besides.
+//! - A kill keeps the sum: images that were not listed become free places with disk blocks, the
+//!   unfinished file is removed, and replay makes at most the same pages dirty.
+//!
+//! Not covered: a page that a long transaction has created needs a second place after the first
+//! checkpoint, and pages with marks of an undecided bulk operation that are not resident.
+
+use super::context::ActiveTransaction;
+use super::engine::{Durability, Engine};
+use super::error::OperationError;
+use super::worker::WorkerTransactions;
+use super::write::WriteIntent;
+use crate::log::{self, BlockPurpose};
+use crate::planted::{Bug, is_planted};
+use crate::sync::Mutex;
+use crate::sync::statistic::{AtomicU64, Ordering};
+
+/// Number of times that space is freed for one deletion.
+pub(crate) const MAX_FREEING_ATTEMPTS: u32 = 4;
+/// Number of waits for a compaction that itself waits for transactions, and the length of the first,
+/// as the number of an attempt.
+const MAX_WAITS: u32 = 10;
+const FIRST_WAIT: u32 = 10;
+
+/// State of the adjustments of the disk reserve.
+#[derive(Debug)]
+pub(super) struct DiskRoom {
+    /// The number of demanded images at which the reserve is adjusted again.
+    adjust_at: AtomicU64,
+    /// Pages may become dirty without a look at the log while fewer images are demanded. At most
+    /// `adjust_at`; 0 while changes are refused.
+    room_until: AtomicU64,
+    /// Held while the sizes of the next checkpoints are computed and reported.
+    adjusting: Mutex<()>,
+}
+
+impl DiskRoom {
+    pub(super) fn new(durability: Durability) -> Self {
+        let first = if durability == Durability::Volatile { u64::MAX } else { 0 };
+        let [adjust_at, room_until] = [first; 2].map(AtomicU64::new);
+        Self { adjust_at, room_until, adjusting: Mutex::new(()) }
+    }
+}
+
+impl Engine {
+    /// Returns the growth of the zones in bytes for the images of the next checkpoint, if `more`
+    /// images are demanded before.
+    pub(crate) fn missing_images(&self, more: u64) -> u64 {
+        self.pages().map_or(0, |pages| pages.missing_images(more))
+    }
+
+    /// Reports the size of the next checkpoints to the log, so that it reserves disk space.
+    pub(crate) fn expect_checkpoint(&self) {
+        let _adjusting = self.disk_room.adjusting.lock();
+        let file = (self.estimate_checkpoint_file)(self);
+        let step = self.pages().map_or(0, |pages| pages.image_step());
+        if let Some(pages) = self.pages().filter(|_| self.durability != Durability::Volatile) {
+            // Relaxed: changed under the lock, and read as a hint. Before the demand is read.
+            self.disk_room.adjust_at.store(pages.images_demanded() + step, Ordering::Relaxed);
+        }
+        // The newest file is removed before the checkpoint after the next is written.
+        let after = file.saturating_sub(self.checkpoints.newest_bytes());
+        let next = file + self.missing_images(2 * step);
+        self.log.expect_checkpoints(next, after, file + self.missing_images(step));
+    }
+
+    /// Returns whether the reserve need not be adjusted before a page becomes dirty, and changes
+    /// are admitted.
+    #[inline(always)]
+    fn has_room_for_pages(&self) -> bool {
+        // Relaxed: a hint.
+        let until = self.disk_room.room_until.load(Ordering::Relaxed);
+        self.pages().is_none_or(|pages| pages.images_demanded() < until)
+            || is_planted(Bug::DirtyPagesNotFollowed)
+    }
+
+    /// Lets pages become dirty until the next adjustment, unless changes are refused.
+    fn update_room(&self) {
+        let _adjusting = self.disk_room.adjusting.lock();
+        // Relaxed: `adjust_at` is changed under the lock. A worker that withdraws changes calls this
+        // afterwards, so that the last call of several closes the room.
+        let adjust_at = self.disk_room.adjust_at.load(Ordering::Relaxed);
+        let until = if self.log.refuses_changes() { 0 } else { adjust_at };
+        self.disk_room.room_until.store(until, Ordering::Relaxed);
+    }
+
+    /// Adjusts the disk reserve if the demand of images has grown by a step since the last
+    /// adjustment. On a full disk, refuses changes and requests a checkpoint.
+    pub(super) fn follow_dirty_pages(&self) {
+        let Some(pages) = self.pages() else { return };
+        // Relaxed: a hint.
+        if pages.images_demanded() < self.disk_room.adjust_at.load(Ordering::Relaxed)
+            || !self.checkpoints.may_begin()
+            || is_planted(Bug::DirtyPagesNotFollowed)
+        {
+            return;
+        }
+        self.expect_checkpoint();
+        if !self.log.follow_checkpoint() {
+            self.update_room();
+            self.checkpoints.request();
+        }
+    }
+}
+
+impl ActiveTransaction {
+    /// Waits until a write may make pages dirty. Called before the write changes anything.
+    ///
+    /// # Errors
+    /// `Refused` on a full disk; for a transaction that only deletes, `NoRoomToDelete`, and it
+    /// cannot commit.
+    #[inline(always)]
+    pub(super) async fn admit_page_change(
+        &self,
+        intent: WriteIntent<'_>,
+    ) -> Result<(), OperationError> {
+        if self.engine().has_room_for_pages() {
+            return Ok(());
+        }
+        let deletes = matches!(intent, WriteIntent::Delete | WriteIntent::Expire);
+        Box::pin(self.wait_for_page_room(deletes)).await
+    }
+
+    #[cold]
+    async fn wait_for_page_room(&self, deletes: bool) -> Result<(), OperationError> {
+        let engine = self.engine();
+        engine.follow_dirty_pages();
+        engine.update_room();
+        if engine.has_room_for_pages() {
+            return Ok(());
+        }
+        let purpose = if deletes { self.block_purpose() } else { BlockPurpose::Change };
+        let admitted = self.worker().wait_for_space(log::block_bytes(0), purpose).await;
+        admitted.map_err(|error| self.refused_deletion(error))
+    }
+}
+
+impl WorkerTransactions {
+    /// Frees disk space with a checkpoint that begins after this call, and the compaction that
+    /// follows. Waiting tasks share it. A compaction that waits for transactions is awaited for a
+    /// bounded time, because one of them may be waiting for the caller.
+    pub(crate) async fn free_disk_space(&self) {
+        let engine = self.engine().clone();
+        let checkpoints = &engine.checkpoints;
+        let begun = checkpoints.begun();
+        checkpoints.request();
+        let (mut last, mut waits) = (None, 0);
+        while !checkpoints.are_over_since(begun) {
+            let Some(grace_period) = checkpoints.grace_period() else {
+                checkpoints.wait_for_event(begun).await;
+                continue;
+            };
+            waits = if last == Some(grace_period) { waits + 1 } else { 0 };
+            if waits == MAX_WAITS {
+                return;
+            }
+            last = Some(grace_period);
+            self.back_off(FIRST_WAIT + waits).await;
+        }
+    }
+}
