@@ -47,7 +47,7 @@ pub(super) struct DiskRoom {
     /// The number of demanded images at which the reserve is adjusted again.
     adjust_at: AtomicU64,
     /// Pages may become dirty without a look at the log while fewer images are demanded. At most
-    /// `adjust_at`; 0 while changes are refused.
+    /// one more than `adjust_at`; 0 while changes are refused.
     room_until: AtomicU64,
     /// Held while the sizes of the next checkpoints are computed and reported.
     adjusting: Mutex<()>,
@@ -99,7 +99,7 @@ impl Engine {
         // Relaxed: `adjust_at` is changed under the lock. A worker that withdraws changes calls this
         // afterwards, so that the last call of several closes the room.
         let adjust_at = self.disk_room.adjust_at.load(Ordering::Relaxed);
-        let until = if self.log.refuses_changes() { 0 } else { adjust_at };
+        let until = if self.log.refuses_changes() { 0 } else { adjust_at.saturating_add(1) };
         self.disk_room.room_until.store(until, Ordering::Relaxed);
     }
 
@@ -108,7 +108,7 @@ impl Engine {
     pub(super) fn follow_dirty_pages(&self) {
         let Some(pages) = self.pages() else { return };
         // Relaxed: a hint.
-        if pages.images_demanded() < self.disk_room.adjust_at.load(Ordering::Relaxed)
+        if pages.images_demanded() <= self.disk_room.adjust_at.load(Ordering::Relaxed)
             || !self.checkpoints.may_begin()
             || is_planted(Bug::DirtyPagesNotFollowed)
         {
