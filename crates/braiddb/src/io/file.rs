@@ -7,13 +7,16 @@
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::SECTOR_BYTES;
 use super::descriptors::{Descriptor, PooledFile};
 use super::simulated::DiskHandle;
+
+/// Unit of the allocated size that the operating system reports.
+const BLOCK_BYTES: u64 = 512;
 
 /// An opened file, with the path by which it was opened, for error messages.
 #[derive(Debug)]
@@ -263,6 +266,12 @@ fn available_bytes(file: &std::fs::File) -> Option<u64> {
 }
 
 fn allocate(file: &std::fs::File, bytes: u64) -> std::io::Result<()> {
+    // A file system may allocate all that is left before it fails. Until that is freed, the writes
+    // of others would fail.
+    let missing = bytes.saturating_sub(file.metadata()?.blocks() * BLOCK_BYTES);
+    if available_bytes(file).is_some_and(|available| available < missing) {
+        return Err(std::io::Error::from_raw_os_error(libc::ENOSPC));
+    }
     // SAFETY: takes no pointers.
     if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, bytes as libc::off_t) } == 0 {
         return Ok(());

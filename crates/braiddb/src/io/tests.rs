@@ -167,6 +167,21 @@ fn dropping_a_device_finishes_its_operations() {
     });
 }
 
+/// A file system may take all free space before it fails, so it is not asked.
+#[test]
+fn space_that_a_disk_does_not_have_is_refused_immediately() {
+    with_limit(PART_SECONDS, |_| {
+        let outer = tempfile::tempdir().unwrap();
+        let directory = Directory::open(outer.path(), true).unwrap();
+        let file = directory.open_file("f", OpenMode::Emptied).unwrap();
+        // The system call would fail with another error.
+        let error = file.allocate(1 << 62).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
+        file.allocate(8192).unwrap();
+        assert_eq!(file.length().unwrap(), 8192);
+    });
+}
+
 #[test]
 fn a_directory_can_be_open_only_once() {
     with_limit(PART_SECONDS, |_| {

@@ -43,10 +43,9 @@ pub enum LogError {
     /// log are unchanged: nothing is lost, and the database continues to run.
     #[error(
         "a checkpoint cannot be written: cannot {action} {path}{place}: {cause}; it needs about \
-         {needed} bytes and {available} are available, so free at least {missing} bytes of other \
-         files, or delete records, then compact again",
+         {needed} bytes and {available} are available{remedy}, then compact again",
         path = path.display(), place = place(*offset),
-        missing = needed.saturating_sub(*available).max(1)
+        remedy = checkpoint_remedy(*needed, *available)
     )]
     NoRoomForCheckpoint {
         /// The operation that failed.
@@ -238,6 +237,15 @@ fn remedy(cause: &std::io::Error) -> &'static str {
             "the limit of open files is raised (ulimit -n, LimitNOFILE), or other files are closed"
         }
         _ => "the cause is removed",
+    }
+}
+
+/// Returns the remedy for a checkpoint that found no space. No size is named if other files took the
+/// space only for a moment.
+fn checkpoint_remedy(needed: u64, available: u64) -> String {
+    match needed.saturating_sub(available) {
+        0 => " now, so wait a moment".to_owned(),
+        missing => format!(", so free at least {missing} bytes of other files, or delete records"),
     }
 }
 

@@ -464,3 +464,22 @@ fn commits_go_on_when_there_is_room_again() {
         db.close().unwrap();
     });
 }
+
+/// Another writer takes the disk's space and frees it immediately afterwards.
+#[test]
+fn a_checkpoint_is_written_again_if_its_space_was_taken_for_a_moment() {
+    with_limit(LIMIT, |_| {
+        let disk = SimulatedDisk::new(1);
+        let (db, table) = open(&disk, 1);
+        put(&db, &table, &[1, 2, 3], 0).unwrap();
+        disk.settle();
+        disk.set_faults(Faults { full_for: 4, ..Faults::default() });
+        block_on(db.checkpoint()).unwrap();
+        disk.set_faults(Faults { full_for: 100, ..Faults::default() });
+        let message = block_on(db.checkpoint()).unwrap_err().to_string();
+        assert!(message.contains("are available now, so wait a moment"), "{message}");
+        disk.set_faults(Faults::default());
+        block_on(db.checkpoint()).unwrap();
+        db.close().unwrap();
+    });
+}

@@ -23,6 +23,8 @@ use crate::version::DEFAULT_KEY_BYTES;
 
 /// Number of index entries examined before the task yields.
 const BATCH: usize = 32;
+/// Number of times that a checkpoint is written again although its space was available.
+const MAX_RETRIES: u32 = 3;
 
 /// Writes a checkpoint of the database to which the current worker thread belongs, into its
 /// directory. On a full disk, it may use the reserve.
@@ -51,6 +53,19 @@ pub(crate) async fn write(files: &LogFiles) -> Result<WrittenCheckpoint, Operati
         written = write_as(files, &unfinished).await;
     }
     if is_full(&written) && release_holes(WorkerTransactions::current().engine()).await > 0 {
+        written = write_as(files, &unfinished).await;
+    }
+    // Another writer may have taken the space for a moment, for example for a segment that could not
+    // be completed. Some file systems allocate freed space only after they have recorded its release.
+    for _ in 0..MAX_RETRIES {
+        if !is_full(&written) {
+            break;
+        }
+        _ = files.remove(&unfinished);
+        if files.room_for_checkpoint() < estimate(WorkerTransactions::current().engine()) {
+            break;
+        }
+        sync_directory(files).await?;
         written = write_as(files, &unfinished).await;
     }
     if written.is_err() {

@@ -16,6 +16,8 @@ pub struct Faults {
     /// The one write that fails, counted from 1 by [`FaultCounts::writes`]; 0 for none. A synced
     /// write fails in its sync, so some of its sectors may be written.
     pub failing_write: u64,
+    /// Number of writes that need space and find none, before others find some again.
+    pub full_for: u64,
 }
 
 /// Numbers of operations and faults.

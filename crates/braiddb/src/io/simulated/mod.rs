@@ -262,8 +262,10 @@ impl SimulatedDiskState {
     /// Returns an error if the disk has no space for a part of a file.
     fn room(&mut self, file: usize, part: Range<u64>) -> std::io::Result<()> {
         let more = self.nodes.missing(file, part);
-        if more > 0 && self.faults.capacity != 0 && self.nodes.used() + more > self.faults.capacity
-        {
+        let Faults { capacity, full_for, .. } = &mut self.faults;
+        let is_full = *full_for > 0 || *capacity != 0 && self.nodes.used() + more > *capacity;
+        if more > 0 && is_full {
+            *full_for = full_for.saturating_sub(1);
             self.counts.full += 1;
             return Err(std::io::Error::from_raw_os_error(libc::ENOSPC));
         }

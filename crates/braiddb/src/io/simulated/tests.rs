@@ -125,6 +125,7 @@ fn every_fault_strikes() {
             max_delay: 9,
             capacity: 60,
             failing_write: 3,
+            full_for: 3,
         });
         let mut device = disk.device();
         for number in 0..400u64 {
