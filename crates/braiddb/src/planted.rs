@@ -23,6 +23,7 @@ pub enum Bug {
     CheckpointRace,
     FreedLiveSegment,
     FreedSegmentLeft,
+    FreedSegmentOfSnapshot,
     SignalLoweredAfterLook,
     OtherWorkersNotWoken,
     GivenUpWaitCounted,
@@ -94,7 +95,7 @@ pub enum Bug {
 #[cfg(braid_simulation)]
 impl Bug {
     /// Bugs in durability, which simulated crashes find.
-    pub const DURABILITY: [Self; 9] = [
+    pub const DURABILITY: [Self; 10] = [
         Self::SkippedSync,
         Self::EarlyAcknowledgement,
         Self::ReadAheadOfDurable,
@@ -104,6 +105,7 @@ impl Bug {
         Self::CheckpointRace,
         Self::FreedLiveSegment,
         Self::FreedSegmentLeft,
+        Self::FreedSegmentOfSnapshot,
     ];
 
     /// Bugs in the recovery of paged tables.

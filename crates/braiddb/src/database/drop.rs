@@ -223,7 +223,7 @@ async fn delete_dropped(
     // Every transaction that begins later sees the table as dropped.
     commit_on_worker(async |tx| tx.put_dropped(dropped).await).await?;
     let worker = WorkerTransactions::current();
-    if !worker.wait_for_grace_period().await? {
+    if !worker.wait_for_grace_period(true).await? {
         // The database is closing, so the next opening deletes the rest.
         return Ok(());
     }

@@ -242,6 +242,8 @@ async fn serve(
 ) {
     let worker = WorkerTransactions::current();
     let place = InteractivePermit::take(&worker);
+    // Counted before it begins, so that no task waits for it unknowingly.
+    let _counted = (!limited).then(|| worker.engine().count_snapshot());
     let Ok((_place, core)) = place.and_then(|place| Ok((place, worker.begin_as(mode)?))) else {
         send(begun.into_inner(), Err(Error::Overloaded));
         return;
@@ -252,7 +254,6 @@ async fn serve(
     let mut transaction = Transaction::new(core, 1);
     send(begun.into_inner(), Ok(begin));
     let limits = limited.then(|| OpenLimits::begin(worker.engine()));
-    let _counted = (!limited).then(|| worker.engine().count_snapshot());
     loop {
         let expiry = limits.as_ref().and_then(OpenLimits::expiry);
         let request = next_request(&worker, &mut inbox, expiry).await;

@@ -111,11 +111,21 @@ impl Begins {
         self.contexts.get(self.first as usize).map(|context| context.begin)
     }
 
+    /// The first begin stamp of the oldest active transaction whose snapshot was extended;
+    /// [`Lsn::MAX`] without one.
+    pub(super) fn oldest_extended(&self) -> Lsn {
+        let extended = |context: &&ContextBegin| context.last != context.begin;
+        self.active_contexts().find(extended).map_or(Lsn::MAX, |context| context.begin)
+    }
+
+    fn active_contexts(&self) -> impl Iterator<Item = &ContextBegin> {
+        let first = self.contexts.get(self.first as usize);
+        std::iter::successors(first, |context| self.contexts.get(context.after as usize))
+    }
+
     /// The begin stamps of all active transactions, the first and the last of each.
     pub(super) fn iter(&self) -> impl Iterator<Item = Lsn> + '_ {
-        let first = self.contexts.get(self.first as usize);
-        let all = std::iter::successors(first, |context| self.contexts.get(context.after as usize));
-        all.flat_map(|context| {
+        self.active_contexts().flat_map(|context| {
             let last = Some(context.last).filter(|last| *last != context.begin);
             [Some(context.begin), last].into_iter().flatten()
         })
@@ -151,6 +161,9 @@ mod tests {
             }
             assert_eq!(begins.active(), model.len());
             assert_eq!(begins.oldest(), model.iter().map(|(_, begin, _)| *begin).min());
+            let extended = model.iter().filter(|one| one.1 != one.2);
+            let oldest_extended = extended.map(|one| one.1).min();
+            assert_eq!(begins.oldest_extended(), oldest_extended.unwrap_or(Lsn::MAX));
             let mut told: Vec<_> = begins.iter().collect();
             let mut stamps: Vec<_> = model.iter().flat_map(|one| [one.1, one.2]).collect();
             told.sort_unstable();

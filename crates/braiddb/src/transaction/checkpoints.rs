@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use super::dead_segments::DeadSegments;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -48,6 +49,7 @@ pub(crate) struct Checkpoints {
     stopping: AtomicBool,
     /// For each transaction that is being logged in parts, a lower bound of its first part's LSN.
     parts: Mutex<Vec<Lsn>>,
+    pub(crate) dead_segments: DeadSegments,
 }
 
 /// Registration of a transaction that is logged in parts.
@@ -84,6 +86,7 @@ impl Checkpoints {
             listed: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             parts: Mutex::default(),
+            dead_segments: DeadSegments::default(),
         }
     }
 

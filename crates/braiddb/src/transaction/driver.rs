@@ -90,7 +90,8 @@ impl WorkerDriver {
     /// begin at or after `recent`; if that is [`Lsn::MAX`], they are announced first.
     fn publish_begins(&mut self, recent: Lsn) {
         let (engine, number) = (self.worker.engine(), self.worker.number());
-        engine.readers.publish(number, self.worker.begins().iter(), recent);
+        let begins = self.worker.begins();
+        engine.readers.publish(number, begins.iter(), begins.oldest_extended(), recent);
         self.published_at = recent;
     }
 

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 
 use super::context::ActiveTransaction;
+use super::dead_segments::SupersededSegment;
 use super::engine::Durability;
 use super::error::OperationError;
 use super::worker::WorkerTransactions;
@@ -17,6 +18,17 @@ use crate::sched::{self, WaitCause, Waiter};
 /// Maximum size of the records of a transaction that prepares deletions, such as the drop of a
 /// table. With more, it also writes data, which must not use the log space for deletions.
 const MAX_PREPARING_BYTES: usize = 64 << 10;
+
+/// Number of turns at which begin stamps are looked at to free segments of the log.
+const MAX_LOOKS: usize = 32;
+
+/// A task that waits until all active transactions began after `since`.
+#[derive(Debug)]
+pub(super) struct GracePeriodWaiter {
+    since: Lsn,
+    waits_for_snapshots: bool,
+    waiter: Waiter,
+}
 
 /// For a planted bug: wake-ups at multiples of this LSN are lost.
 const LOST_WAKE_UP: u64 = 1024;
@@ -110,19 +122,23 @@ impl WorkerTransactions {
         Ok(())
     }
 
-    /// Waits until every transaction that is active now has ended, on all workers; `false` if the
-    /// database closes first.
+    /// Waits until every transaction that is active now has ended, on all workers. Returns `false`
+    /// if the database closes first, or if a snapshot is open and the caller does not wait for
+    /// snapshots.
     ///
     /// # Errors
     /// The log's error if it has failed.
-    pub(crate) async fn wait_for_grace_period(&self) -> Result<bool, OperationError> {
+    pub(crate) async fn wait_for_grace_period(
+        &self,
+        waits_for_snapshots: bool,
+    ) -> Result<bool, OperationError> {
         let engine = self.engine().clone();
         let now = engine.log.tail();
         while engine.horizon.oldest(engine.log.tail()) <= now {
             if let Some(error) = engine.log.poisoned() {
                 return Err(OperationError::Log(error));
             }
-            if engine.checkpoints.stopping() {
+            if engine.checkpoints.stopping() || !waits_for_snapshots && engine.snapshots_open() {
                 return Ok(false);
             }
             if engine.log.tail() == now {
@@ -131,11 +147,45 @@ impl WorkerTransactions {
                 self.wait_for_space(log::block_bytes(0), BlockPurpose::Upkeep).await?;
                 engine.log.append_empty_block(self.number());
             }
-            let waiter = sched::current_waiter().await;
-            self.grace_period_waiters.borrow_mut().push((now, waiter));
-            sched::park(WaitCause::GracePeriod).await;
+            self.park_for_grace_period(now, waits_for_snapshots).await;
         }
         Ok(true)
+    }
+
+    /// Waits until all active transactions began after `since`, or the reason to wait may have
+    /// ended.
+    async fn park_for_grace_period(&self, since: Lsn, waits_for_snapshots: bool) {
+        let waiter = sched::current_waiter().await;
+        let waiting = GracePeriodWaiter { since, waits_for_snapshots, waiter };
+        self.grace_period_waiters.borrow_mut().push(waiting);
+        sched::park(WaitCause::GracePeriod).await;
+    }
+
+    /// Returns the numbers of those segments of the log whose versions no transaction sees, now or
+    /// later. Waits a few turns, because most transactions that see them end soon. The segments
+    /// have `bytes` each.
+    pub(crate) async fn unseen_segments(
+        &self,
+        segments: Vec<SupersededSegment>,
+        bytes: u64,
+    ) -> Vec<u64> {
+        let engine = self.engine().clone();
+        let (mut seen, mut unseen) = (segments, Vec::new());
+        for _ in 0..MAX_LOOKS {
+            let tail = engine.log.tail();
+            engine.readers.request(tail);
+            let stamps = engine.readers.all_stamps(tail);
+            let is_unseen = |segment: &mut SupersededSegment| {
+                stamps.are_unseen(Lsn(segment.number * bytes), segment.until)
+            };
+            unseen.extend(seen.extract_if(.., is_unseen).map(|segment| segment.number));
+            if seen.is_empty() || engine.checkpoints.stopping() || engine.log.poisoned().is_some() {
+                break;
+            }
+            // Until the next turn, at which workers publish their begin stamps.
+            self.park_for_grace_period(Lsn::ZERO, true).await;
+        }
+        unseen
     }
 
     /// Resumes tasks whose grace period has ended, or all if the database is closing or the log has
@@ -148,11 +198,15 @@ impl WorkerTransactions {
         }
         let engine = self.engine();
         let look = engine.checkpoints.stopping() || engine.log.poisoned().is_some();
-        let tail = engine.log.tail();
+        let (tail, snapshots) = (engine.log.tail(), engine.snapshots_open());
         let oldest = engine.horizon.oldest(tail);
-        // If the tail has not moved since then, another empty block is needed.
-        let is_over = |waiting: &mut (Lsn, Waiter)| look || waiting.0 < oldest || waiting.0 == tail;
-        waiters.extract_if(.., is_over).for_each(|(_, waiter)| sched::resume(waiter));
+        let is_over = |waiting: &mut GracePeriodWaiter| {
+            // If the tail has not moved since then, another empty block is needed.
+            let goes_on = waiting.since < oldest || waiting.since == tail;
+            look || goes_on || snapshots && !waiting.waits_for_snapshots
+        };
+        let over = waiters.extract_if(.., is_over);
+        over.for_each(|waiting| sched::resume(waiting.waiter));
     }
 
     /// Waits until the log has room for a block of `bytes`.

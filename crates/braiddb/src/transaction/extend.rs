@@ -19,7 +19,8 @@
 //! The first begin stamp bounds the horizon until the transaction ends. So versions that it was
 //! returned under that stamp, or that a running operation traverses, are freed no sooner than
 //! without an extension. The pruner also receives the last begin stamp and removes no version that
-//! it sees. Versions listed by the pruner before the extension end at a tail that this worker
+//! it sees. Log that only snapshots keep is not freed as long as an extended transaction is open
+//! that began before its last record was superseded. Versions listed by the pruner before the extension end at a tail that this worker
 //! announced before, which is not later than the new stamp.
 
 use super::context::ActiveTransaction;

@@ -14,6 +14,7 @@ mod contents;
 mod context;
 mod counters;
 mod create;
+mod dead_segments;
 mod deferred_rollback;
 mod disk_room;
 mod doomed;

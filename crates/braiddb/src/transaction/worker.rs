@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::begin_stamps::Begins;
 use super::context::{ActiveTransaction, TransactionContext};
 use super::counters::WorkerCounters;
-use super::durable::CommitQueue;
+use super::durable::{CommitQueue, GracePeriodWaiter};
 use super::engine::Engine;
 use super::evict::MemoryWatch;
 use super::garbage::GarbageList;
@@ -28,7 +28,6 @@ use super::recent_commits::RecentChange;
 use super::timers::Timers;
 use crate::log::Lsn;
 use crate::record::RecordsRef;
-use crate::sched::Waiter;
 use crate::version::TransactionName;
 
 thread_local! {
@@ -75,7 +74,7 @@ pub(crate) struct WorkerTransactions {
     pub(super) memory: MemoryWatch,
     pub(super) pages: PageWatch,
     /// Tasks that wait until all transactions active at an LSN have ended.
-    pub(super) grace_period_waiters: RefCell<Vec<(Lsn, Waiter)>>,
+    pub(super) grace_period_waiters: RefCell<Vec<GracePeriodWaiter>>,
     pub(crate) timers: Timers,
 }
 

@@ -18,6 +18,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug)]
 struct Published {
     listed: Vec<Lsn>,
+    oldest_extended: Lsn,
     /// [`Lsn::MAX`] while the worker announces each transaction before it begins.
     recent: Lsn,
 }
@@ -33,17 +34,20 @@ pub(crate) struct Readers {
 /// The begin stamps in use at one moment.
 #[derive(Debug)]
 pub(crate) struct BeginStamps {
-    /// In ascending order.
+    /// In ascending order. A transaction whose snapshot was extended has its first and its last.
     listed: Vec<Lsn>,
+    /// The first begin stamp of the oldest transaction whose snapshot was extended. Extended
+    /// transactions may hold addresses that they found under begin stamps that are not listed.
+    oldest_extended: Lsn,
     /// All other begin stamps are at or after this one.
     recent: Lsn,
 }
 
 impl Readers {
     pub(crate) fn new(workers: usize) -> Self {
-        let silent =
-            || CachePadded::new(Mutex::new(Published { listed: vec![], recent: Lsn::MAX }));
-        Self { requested: AtomicU64::new(0), workers: (0..workers).map(|_| silent()).collect() }
+        let silent = || Published { listed: vec![], oldest_extended: Lsn::MAX, recent: Lsn::MAX };
+        let workers = (0..workers).map(|_| CachePadded::new(Mutex::new(silent())));
+        Self { requested: AtomicU64::new(0), workers: workers.collect() }
     }
 
     /// Requests that every worker publishes its begin stamps as of `tail` or later.
@@ -60,11 +64,17 @@ impl Readers {
 
     /// Publishes a worker's begin stamps. Its later transactions begin at or after `recent`; if
     /// that is [`Lsn::MAX`], `wake` announces them.
-    pub(crate) fn publish(&self, worker: usize, listed: impl Iterator<Item = Lsn>, recent: Lsn) {
+    pub(crate) fn publish(
+        &self,
+        worker: usize,
+        listed: impl Iterator<Item = Lsn>,
+        oldest_extended: Lsn,
+        recent: Lsn,
+    ) {
         let published = &mut *self.workers[worker].lock();
         published.listed.clear();
         published.listed.extend(listed);
-        published.recent = recent;
+        (published.oldest_extended, published.recent) = (oldest_extended, recent);
         if is_planted(Bug::YoungerReadersNotListed) {
             published.listed.sort_unstable();
             published.listed.truncate(1);
@@ -80,10 +90,12 @@ impl Readers {
     /// The begin stamps in use, and some whose transactions have ended. `tail` was read from the log
     /// before the call.
     pub(crate) fn all_stamps(&self, tail: Lsn) -> BeginStamps {
-        let mut stamps = BeginStamps { listed: Vec::new(), recent: tail };
+        let mut stamps =
+            BeginStamps { listed: Vec::new(), oldest_extended: Lsn::MAX, recent: tail };
         for worker in &self.workers {
             let published = worker.lock();
             stamps.listed.extend_from_slice(&published.listed);
+            stamps.oldest_extended = stamps.oldest_extended.min(published.oldest_extended);
             stamps.recent = stamps.recent.min(published.recent);
         }
         stamps.listed.sort_unstable();
@@ -125,6 +137,17 @@ impl BeginStamps {
         covered && !self.sees(committed, superseded)
     }
 
+    /// Returns whether no transaction, now or later, sees or reads any version committed at or
+    /// after `from` and superseded before `until`.
+    pub(crate) fn are_unseen(&self, from: Lsn, until: Lsn) -> bool {
+        let older = self.listed.partition_point(|begin| *begin <= from);
+        let covered = until < self.recent && until < self.oldest_extended;
+        if is_planted(Bug::FreedSegmentOfSnapshot) {
+            return covered;
+        }
+        covered && self.listed.get(older).is_none_or(|begin| *begin > until)
+    }
+
     /// Begin stamps at or after this one may be missing.
     pub(crate) fn recent(&self) -> Lsn {
         self.recent
@@ -144,7 +167,7 @@ mod tests {
     #[test]
     fn a_reader_is_forgotten_after_its_end_was_acted_on() {
         let (readers, horizon) = (Readers::new(1), Horizon::new(1));
-        readers.publish(0, [Lsn(100), Lsn(200)].into_iter(), Lsn(1000));
+        readers.publish(0, [Lsn(100), Lsn(200)].into_iter(), Lsn::MAX, Lsn(1000));
         horizon.publish(0, Lsn(200));
         drop(horizon.act(0, Lsn(2000)).unwrap());
         let stamps = readers.stamps(Lsn(2000), &horizon.prune().unwrap());
@@ -161,8 +184,8 @@ mod tests {
     #[test]
     fn versions_between_readers_are_only_passed() {
         let readers = Readers::new(3);
-        readers.publish(0, [Lsn(700), Lsn(100)].into_iter(), Lsn(1000));
-        readers.publish(1, [Lsn(400)].into_iter(), Lsn::MAX);
+        readers.publish(0, [Lsn(700), Lsn(100)].into_iter(), Lsn::MAX, Lsn(1000));
+        readers.publish(1, [Lsn(400)].into_iter(), Lsn::MAX, Lsn::MAX);
         let stamps = stamps(&readers, Lsn(2000));
         assert_eq!(stamps.recent(), Lsn(1000));
         for (committed, superseded, expected, why) in [
@@ -180,6 +203,20 @@ mod tests {
                 "{why}"
             );
         }
+    }
+
+    #[test]
+    fn versions_are_unseen_between_begin_stamps() {
+        let readers = Readers::new(2);
+        readers.publish(0, [Lsn(100), Lsn(400)].into_iter(), Lsn::MAX, Lsn(1000));
+        let are_unseen =
+            |from, until| readers.all_stamps(Lsn(2000)).are_unseen(Lsn(from), Lsn(until));
+        assert!(are_unseen(100, 399), "both began before or after");
+        assert!(!are_unseen(100, 400), "the second may have read at the end");
+        assert!(!are_unseen(99, 399), "the first sees some");
+        assert!(are_unseen(400, 999) && !are_unseen(400, 1000), "begin stamps may be missing");
+        readers.publish(1, [Lsn(350), Lsn(900)].into_iter(), Lsn(350), Lsn(1000));
+        assert!(are_unseen(100, 349) && !are_unseen(400, 800), "began again between the two");
     }
 
     #[test]

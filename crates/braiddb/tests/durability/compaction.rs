@@ -5,8 +5,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::common::{Watched, once_free, with_limit};
+use crate::table_kind::create_table;
 use braiddb::maintenance::Compaction;
-use braiddb::{BusyWith, Database, Error, Options, Table, Tuning};
+use braiddb::{BusyWith, Database, Error, Options, Snapshot, Table, Tuning};
 use pollster::block_on;
 
 /// A limit far above the duration of any test.
@@ -140,6 +141,47 @@ fn versions_stay_until_their_reader_ends() {
         let compacted = compaction.join().unwrap();
         assert!(compacted.segments > 0, "{compacted:?}");
         check(&db, |_| 12);
+    });
+}
+
+/// While snapshots are open, the log keeps only what they see, not what was logged and superseded
+/// since.
+#[test]
+fn snapshots_keep_only_segments_that_they_see() {
+    /// The versions of three rounds, spare segments, and some intervals between checkpoints. All
+    /// rounds take about twice as much.
+    const BOUND: u64 = 10 << 20;
+    with_limit(LIMIT_SECONDS, |_| {
+        for paged in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            // Everything is evicted, so the snapshots' versions are read from the segments.
+            let options = options().memory_budget(RING_BYTES + (1 << 20));
+            let options = options.tune(|tuning| tuning.log_ring_bytes(RING_BYTES as usize));
+            let db = Database::open(directory.path(), options).unwrap().watched();
+            let table: Table<u64, [u8]> = create_table(&db, "t", paged);
+            overwrite(&db, &table, 1, 1);
+            let old = block_on(db.snapshot()).unwrap();
+            let reads = |snapshot: &Snapshot, round: u64| {
+                for key in (0..KEYS).step_by(7) {
+                    let found = block_on(snapshot.get(&table, &key)).unwrap().unwrap();
+                    assert!(found[..] == value(key, round)[..], "key {key} of round {round}");
+                }
+            };
+            for round in 2..=24 {
+                let young = block_on(db.snapshot()).unwrap();
+                overwrite(&db, &table, round, 1);
+                while log_bytes(directory.path(), &db) > BOUND {
+                    // Checkpoints and the compactions after them become due by logging.
+                    overwrite(&db, &table, round, 10);
+                }
+                reads(&young, round - 1);
+                reads(&old, 1);
+            }
+            check(&db, |_| 24);
+            drop(old);
+            assert_eq!(problems(&db), Vec::<String>::new());
+            db.close().unwrap();
+        }
     });
 }
 

@@ -2,6 +2,7 @@
 //! disk at many of its operations. A seed reproduces the same run each time.
 
 mod crash;
+mod held_snapshot;
 mod observer;
 mod oracle;
 mod planted;
@@ -137,7 +138,7 @@ impl Command {
         writeln!(
             std::io::stdout(),
             "unsynced sectors kept {}, dropped {}, torn {}; names undone {}; segments freed {}, reused {}, \
-             versions evicted {}; pages evicted {}, loaded {}, of which inner {}; runs ended by errors {}, \
+             versions evicted {}; snapshots held {}; pages evicted {}, loaded {}, of which inner {}; runs ended by errors {}, \
              openings refused {}",
             crashes.kept,
             crashes.dropped,
@@ -146,6 +147,7 @@ impl Command {
             tally.segments_freed,
             tally.segments_reused,
             tally.evicted,
+            tally.snapshots,
             tally.pages_evicted,
             tally.page_faults,
             tally.inner_page_faults,

@@ -2,14 +2,17 @@
 //! operations. Each crash is recovered and compared with the oracle. Some runs continue from a
 //! recovered state and are crashed again.
 
+use std::ops::Range;
+
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use braiddb::simulation::{CrashCounts, FaultCounts, Faults, SimulatedDisk};
 use braiddb::{BusyWith, Database, Error, HoleTracker, Options, Policy, Tuning, Width};
 use serde::Serialize;
 
 use super::crash::{Crash, Witness};
+use super::held_snapshot::HeldSnapshot;
 use super::observer::Observer;
-use super::oracle::{Answers, Contents, Oracle};
+use super::oracle::{Answers, Contents, Number, Oracle};
 use super::work::{self, Scale, Tables};
 use crate::bounds::{self, DiskUse};
 
@@ -50,6 +53,8 @@ pub(super) struct Tally {
     pub(super) inner_page_faults: u64,
     /// Committed bulk operations.
     pub(super) bulk_operations: u64,
+    /// Snapshots that were open during half of a generation.
+    pub(super) snapshots: u64,
     /// Bytes between pages that compaction freed.
     pub(super) page_bytes_freed: u64,
     /// Damaged bytes, each on a separate copy of a closed database.
@@ -95,6 +100,7 @@ impl Tally {
         self.page_faults += other.page_faults;
         self.inner_page_faults += other.inner_page_faults;
         self.bulk_operations += other.bulk_operations;
+        self.snapshots += other.snapshots;
         self.page_bytes_freed += other.page_bytes_freed;
         self.flips += other.flips;
         self.flips_reported += other.flips_reported;
@@ -223,7 +229,7 @@ fn serve(
     // errors of automatic checkpoints.
     let compacts = work::SEED.get() % 4 == 3;
     let beside = compacts.then(|| work::begin_to_compact(db));
-    if !work::run(db, disk, observer, seed, first..end)? {
+    if !run_transactions(db, disk, observer, seed, first..end, tally)? {
         return Err(stuck());
     }
     let after = compacts.then(|| work::begin_to_compact(db));
@@ -258,6 +264,43 @@ fn serve(
     tally.poisoned += u64::from(closed.is_err());
     ensure!(disk.counts().any_failed() || closed.is_ok(), "closing failed: {:?}", closed.err());
     Ok(())
+}
+
+/// Runs transactions, the second half of them beside an open snapshot, if the seed holds one.
+/// Returns `false` if a transaction waits although no operation in progress could wake it.
+fn run_transactions(
+    db: &Database,
+    disk: &SimulatedDisk,
+    observer: Observer,
+    seed: u64,
+    numbers: Range<Number>,
+    tally: &mut Tally,
+) -> Result<bool> {
+    if !HeldSnapshot::is_taken(work::SEED.get()) {
+        return work::run(db, disk, observer, seed, numbers);
+    }
+    let tables = observer.tables.clone();
+    let half = numbers.start.midpoint(numbers.end);
+    if !work::run(db, disk, observer.clone(), seed, numbers.start..half)? {
+        return Ok(false);
+    }
+    let Some(held) = HeldSnapshot::take(db, disk, &tables) else { return Ok(false) };
+    if !work::run(db, disk, observer, seed, half..numbers.end)? {
+        return Ok(false);
+    }
+    // Ends before requested compactions and bulk operations are awaited, which wait for that.
+    match held {
+        Ok(held) => {
+            let Some(checked) = held.check(disk, &tables) else { return Ok(false) };
+            checked?;
+            tally.snapshots += 1;
+        }
+        Err(error) => {
+            let failed = disk.counts().any_failed();
+            ensure!(failed, "no snapshot on a disk without faults: {error}");
+        }
+    }
+    Ok(true)
 }
 
 /// Flips bits in the contents of `disk`, each time on a separate copy. The database must report the
@@ -352,6 +395,12 @@ fn options(random: &mut fastrand::Rng) -> Options {
         .log_ring_bytes(64 << 20);
     // Hardly more than the log's ring takes: everything is evicted as soon as possible.
     let budget = random.bool().then_some((64 << 20) + 1);
+    let (tuning, budget) = if HeldSnapshot::is_taken(work::SEED.get()) {
+        // Segments that a snapshot sees become dead, and its versions are only in the log.
+        (tuning.log_segment_bytes(64 << 10).checkpoint_bytes(32 << 10), Some((64 << 20) + 1))
+    } else {
+        (tuning, budget)
+    };
     let tuning = tuning
         .hole_tracker(HoleTracker::ALL[random.usize(0..HoleTracker::ALL.len())])
         .page_bytes(page_bytes)

@@ -344,7 +344,7 @@ pub(super) fn once<T: Send + 'static>(
 }
 
 /// Waits for a future. Returns `None` if it waits although no operation in progress could wake it.
-fn wait<T>(disk: &SimulatedDisk, future: impl Future<Output = T>) -> Option<T> {
+pub(super) fn wait<T>(disk: &SimulatedDisk, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..2 {

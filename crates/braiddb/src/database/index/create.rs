@@ -306,7 +306,7 @@ impl Database {
     /// Waits until all currently active transactions have ended.
     async fn wait_for_grace_period(&self) -> Result<()> {
         let is_over = self
-            .on_worker(async || WorkerTransactions::current().wait_for_grace_period().await)
+            .on_worker(async || WorkerTransactions::current().wait_for_grace_period(true).await)
             .await?;
         if is_over { Ok(()) } else { Err(self.ended()) }
     }

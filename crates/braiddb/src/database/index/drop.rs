@@ -94,7 +94,7 @@ async fn remove_index(table: &Records, index: &IndexDescription) -> Result<()> {
         listed.mark_dropped();
         // Writers add entries while any transaction may still be validated against reads of the
         // index.
-        if !worker.wait_for_grace_period().await? {
+        if !worker.wait_for_grace_period(true).await? {
             // The database is closing, so the next opening deletes the rest. The same holds below.
             return Ok(());
         }
@@ -105,7 +105,7 @@ async fn remove_index(table: &Records, index: &IndexDescription) -> Result<()> {
         Err(Error::Index(IndexError::NotFound { .. })) => return Ok(()),
         put => _ = put?,
     }
-    if worker.wait_for_grace_period().await? {
+    if worker.wait_for_grace_period(true).await? {
         let (entries, row) = row.catalog_row(worker.engine());
         clear_dropped(entries, row).await?;
     }

@@ -18,7 +18,10 @@
 //! 5. It writes a checkpoint, which no longer needs the victims, and frees them.
 //!
 //! A segment in which the checkpoint found no live record needs no pass. The checkpoint lists the
-//! newest committed versions, and newer ones are in newer segments.
+//! newest committed versions, and newer ones are in newer segments. It is freed when the active
+//! transactions have ended. While snapshots are open, which may take long, no records are moved.
+//! Then a segment whose records were all superseded is freed if no transaction sees a version in
+//! it: each began before the segment, or after its last record was superseded.
 //!
 //! Invariants:
 //!
@@ -86,10 +89,15 @@ pub(super) async fn compact(
         let dead = plan::dead(&candidates, &written.live);
         if !dead.is_empty() {
             // Active transactions may still read superseded versions.
-            if !grace_period(&worker, waits_for_snapshots).await? {
+            let superseded = engine.checkpoints.dead_segments.note(&dead, engine.log.tail());
+            let freed = if grace_period(&worker, waits_for_snapshots).await? {
+                dead
+            } else if engine.checkpoints.stopping() {
                 break;
-            }
-            compacted.free(&engine, files, &written.live, &dead).await?;
+            } else {
+                worker.unseen_segments(superseded, files.segment_bytes()).await
+            };
+            compacted.free(&engine, files, &written.live, &freed).await?;
         }
         let candidates = files.unheld_before(written.checkpoint.lsn, engine.log.tail());
         let scarce = scarce_room(&engine, files, &written.live).map(|room| plan::FullDiskLimits {
@@ -97,9 +105,11 @@ pub(super) async fn compact(
             nothing_gained: compacted.gained < MAX_SEGMENTS_GAINED * files.segment_bytes(),
         });
         let victims = plan::victims(&candidates, files.segment_bytes(), &written.live, scarce);
-        if victims.is_empty() || engine.checkpoints.stopping() {
+        let gives_up = !waits_for_snapshots && engine.snapshots_open();
+        if victims.is_empty() || engine.checkpoints.stopping() || gives_up {
             break;
         }
+        engine.checkpoints.dead_segments.note_moving(&victims);
         if !is_planted(Bug::FreedLiveSegment) {
             let Some(moved) =
                 empty(&worker, files, &victims, written.live.bytes(), waits_for_snapshots).await?
@@ -146,6 +156,7 @@ impl CompactionResult {
                 // Held by a change feed since it was chosen.
                 continue;
             }
+            engine.checkpoints.dead_segments.forget(*segment);
             self.segments += 1;
             self.bytes += files.segment_bytes();
             self.gained += files.segment_bytes();
@@ -162,12 +173,9 @@ async fn grace_period(
     worker: &Rc<WorkerTransactions>,
     waits_for_snapshots: bool,
 ) -> Result<bool, OperationError> {
-    if !waits_for_snapshots && worker.engine().snapshots_open() {
-        return Ok(false);
-    }
     let checkpoints = &worker.engine().checkpoints;
     checkpoints.note_grace_period();
-    let is_over = worker.wait_for_grace_period().await;
+    let is_over = worker.wait_for_grace_period(waits_for_snapshots).await;
     checkpoints.note_grace_period();
     is_over
 }

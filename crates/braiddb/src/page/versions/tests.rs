@@ -254,7 +254,7 @@ fn pruning_keeps_one_change_for_each_snapshot() {
             page.commit(name, &made);
         }
         let begins = snapshots.iter().map(|(begin, _)| *begin);
-        readers.publish(0, begins, page.tail());
+        readers.publish(0, begins, Lsn::MAX, page.tail());
         let stamps = readers.all_stamps(page.tail());
         // SAFETY: listed here, so not retired.
         unsafe {
@@ -357,7 +357,7 @@ impl Stress {
             if !holds || random.u8(..64) == 0 {
                 old = if holds { begin } else { recent };
             }
-            self.readers.publish(worker, [old].into_iter(), recent);
+            self.readers.publish(worker, [old].into_iter(), Lsn::MAX, recent);
             self.horizon.publish(worker, old);
             self.collect(worker, &mut garbage);
             if random.u8(..4) == 0 {

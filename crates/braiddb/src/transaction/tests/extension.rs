@@ -39,7 +39,8 @@ fn what_an_extended_snapshot_sees_is_not_pruned() {
         let engine = bench.worker.engine();
         for _ in 0..3 {
             let tail = engine.log.tail();
-            engine.readers.publish(0, bench.worker.begins().iter(), tail);
+            let begins = bench.worker.begins();
+            engine.readers.publish(0, begins.iter(), begins.oldest_extended(), tail);
             engine.horizon.publish(0, bench.worker.oldest_begin().unwrap());
             bench.participation.turn();
             bench.worker.collect_garbage();

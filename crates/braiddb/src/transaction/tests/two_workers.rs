@@ -65,7 +65,9 @@ impl Hand {
     /// Publishes the begin stamps of its transactions.
     fn publish_begins(&self) {
         let (engine, number) = (self.engine(), self.worker.number());
-        engine.readers.publish(number, self.worker.begins().iter(), engine.log.tail());
+        let begins = self.worker.begins();
+        let (extended, tail) = (begins.oldest_extended(), engine.log.tail());
+        engine.readers.publish(number, begins.iter(), extended, tail);
     }
 
     /// Publishes the oldest of its begin stamps.
