@@ -1,16 +1,19 @@
 //! Typed scans, which return one record after another.
 
+use std::future::Future;
 use std::marker::PhantomData;
 use std::ops::{Bound, ControlFlow};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
-use super::error::Result;
+use super::error::{Error, Result};
 use super::table::Table;
 use super::unfold::unfold;
-use crate::sched::engine_code;
+use crate::sched::{engine_call, engine_code};
 use crate::transaction::{self, Direction, ScanBounds};
-use crate::types::{KeyBuffer, TableKey, Value};
+use crate::types::{DecodeError, KeyBuffer, TableKey, Value};
 
 /// A scan over the records of a range, in key order.
 ///
@@ -108,20 +111,41 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// # Errors
     /// An error if stored bytes do not decode; [`Error::Io`](crate::Error::Io) if they cannot be
     /// read; [`Error::Overloaded`](crate::Error::Overloaded).
-    pub async fn next(&mut self) -> Result<Option<(K::Decoded, V::Ref<'_>)>> {
-        if !self.core.next_now() && !engine_code(self.core.next()).await? {
-            return Ok(None);
+    #[expect(clippy::should_implement_trait, reason = "a future of the next record")]
+    pub fn next(&mut self) -> impl Future<Output = Result<Option<(K::Decoded, V::Ref<'_>)>>> {
+        NextRecord { scan: Some(self), waiting: None }
+    }
+
+    /// Does what `next` does, if something must be waited for.
+    async fn load_next(&mut self) -> Result<Option<(K::Decoded, V::Ref<'_>)>> {
+        match engine_code(self.core.next()).await? {
+            true => Ok(Some(self.give()?)),
+            false => Ok(None),
         }
-        self.give().map(Some)
+    }
+
+    /// Returns whether the next record is loaded, or could be loaded without waiting.
+    #[inline(always)]
+    fn is_ready(&mut self) -> bool {
+        self.core.next_now() || engine_call(|| self.core.load_now())
     }
 
     /// Returns the record that was loaded.
     #[inline(always)]
     fn give(&self) -> Result<(K::Decoded, V::Ref<'_>)> {
-        let (key, value) = self.core.current().expect("loaded");
-        let record = (K::decode_key(key)?, V::decode(value)?);
-        self.core.give();
-        Ok(record)
+        let (key, value) = self.core.lend().expect("loaded");
+        let key = K::decode_key(key).map_err(|error| *self.note_undecodable(error))?;
+        let value = V::decode(value).map_err(|error| *self.note_undecodable(error))?;
+        self.core.pass();
+        Ok((key, value))
+    }
+
+    /// Notes that the caller knows about the next record, because it does not decode.
+    #[cold]
+    #[inline(never)]
+    fn note_undecodable(&self, error: DecodeError) -> Box<Error> {
+        self.core.current();
+        Box::new(error.into())
     }
 
     /// Calls `each` with all records until it returns `Break`, and returns the value of the
@@ -152,7 +176,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
         mut self,
         mut each: impl FnMut(K::Decoded, V::Ref<'_>) -> ControlFlow<B>,
     ) -> Result<Option<B>> {
-        while self.core.next_now() || engine_code(self.core.next()).await? {
+        self.core.set_visits();
+        while self.is_ready() || engine_code(self.core.next()).await? {
             let (key, value) = self.give()?;
             if let ControlFlow::Break(result) = each(key, value) {
                 return Ok(Some(result));
@@ -182,8 +207,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     pub async fn count(mut self) -> Result<u64> {
         self.core.set_keys_only();
         let mut count = 0;
-        while self.core.next_now() || engine_code(self.core.next()).await? {
-            self.core.give();
+        while self.is_ready() || engine_code(self.core.next()).await? {
+            self.core.pass();
             count += 1;
         }
         Ok(count)
@@ -220,11 +245,12 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
 
     /// Returns the next key in its stored encoding.
     pub(super) async fn next_encoded(&mut self) -> Result<Option<&[u8]>> {
-        if !self.core.next_now() && !engine_code(self.core.next()).await? {
+        if !self.is_ready() && !engine_code(self.core.next()).await? {
             return Ok(None);
         }
-        self.core.give();
-        Ok(self.core.current().map(|(key, _)| key))
+        let next = self.core.lend().map(|(key, _)| key);
+        self.core.pass();
+        Ok(next)
     }
 
     /// Returns the first record, with a value that is valid while the transaction is active.
@@ -239,5 +265,48 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
 impl<K: ?Sized, V: ?Sized> std::fmt::Debug for Scan<'_, K, V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Scan(at most {} more)", self.core.left())
+    }
+}
+
+/// The future of [`Scan::next`]. Most records are ready, and are returned by its first poll. This is
+/// not an `async` block because the result of that, which may be an error, is moved more than once.
+struct NextRecord<'s, 'tx, K: TableKey + ?Sized, V: Value + ?Sized> {
+    scan: Option<&'s mut Scan<'tx, K, V>>,
+    waiting: Option<WaitingRecord<'s, K, V>>,
+}
+
+/// The next record, if there is one.
+type NextResult<'s, K, V> = Result<Option<(<K as TableKey>::Decoded, <V as Value>::Ref<'s>)>>;
+
+/// A record that must be waited for.
+type WaitingRecord<'s, K, V> = Pin<Box<dyn Future<Output = NextResult<'s, K, V>> + 's>>;
+
+impl<'s, K: TableKey + ?Sized, V: Value + ?Sized> Future for NextRecord<'s, '_, K, V> {
+    type Output = NextResult<'s, K, V>;
+
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(scan) = self.scan.take() {
+            if scan.is_ready() {
+                let scan: &'s Scan<'_, K, V> = scan;
+                return match scan.give() {
+                    Ok(record) => Poll::Ready(Ok(Some(record))),
+                    Err(error) => Poll::Ready(Err(error)),
+                };
+            }
+            self.waiting = Some(Box::pin(scan.load_next()));
+        }
+        self.poll_waiting(context).map(|result| *result)
+    }
+}
+
+impl<'s, K: TableKey + ?Sized, V: Value + ?Sized> NextRecord<'s, '_, K, V> {
+    /// Polls the future of the record. The result is in a block of memory, so that nothing is moved
+    /// there if a record is ready.
+    #[cold]
+    #[inline(never)]
+    fn poll_waiting(&mut self, context: &mut Context<'_>) -> Poll<Box<NextResult<'s, K, V>>> {
+        let waiting = self.waiting.as_mut().expect("not polled after its end");
+        waiting.as_mut().poll(context).map(Box::new)
     }
 }

@@ -247,12 +247,12 @@ async fn list(
     let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
     let mut entries = Vec::with_capacity(RECORDS_PER_SNAPSHOT);
     let more = cursor.next_batch(&operation, &mut entries, RECORDS_PER_SNAPSHOT).await;
-    table.prefetch(entries.iter().map(|entry| entry.rid)).await;
+    table.prefetch(entries.iter().map(|entry| entry.rid())).await;
     for entry in entries {
-        if let Some(address) = transaction.locate(table, entry.rid, &operation).await? {
+        if let Some(address) = transaction.locate(table, entry.rid(), &operation).await? {
             let mut key = KeyBuffer::new();
             entry.copy_key(key.inner_mut());
-            listed.push(LocatedKey { key, rid: entry.rid, address });
+            listed.push(LocatedKey { key, rid: entry.rid(), address });
         }
     }
     transaction.end_uncounted();

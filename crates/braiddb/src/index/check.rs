@@ -5,6 +5,7 @@ use std::cmp::Ordering as Order;
 
 use super::key::SearchKey;
 use super::node::{HeldNode, NodeRef};
+use super::search::Scalar;
 use super::tree::IndexTree;
 use crate::sync::atomic::Ordering;
 
@@ -39,7 +40,7 @@ fn check_node(node: HeldNode<'_>, (low, high): &NodeKeyRange, nodes: &mut [u64])
         let search = SearchKey::new(key);
         let order = node.key(place).compared_with(&search);
         assert_eq!(order, Order::Equal, "a head and a word define the key");
-        assert_eq!(node.lower_bound(&search), (place, true), "a search finds it");
+        assert_eq!(node.lower_bound::<Scalar>(&search), (place, true), "a search finds it");
     }
     if node.level() == 0 {
         return;

@@ -5,12 +5,15 @@
 //! to the separators on the path. So a cursor tolerates splits and removals: a key that is in the
 //! range during the whole scan is visited once, in key order.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use smallvec::SmallVec;
 
 use super::key::{HeldKey, KeyWord, SearchKey};
 use super::node::{HeldNode, IndexNode, NodeRef};
+#[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
+use super::search::wide;
+use super::search::{CountAtMost, Scalar};
 use super::tree::IndexTree;
 use crate::latch::Restart;
 use crate::reclaim::OperationGuard;
@@ -25,10 +28,27 @@ const CACHE_LINE_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeafEntry<'g> {
     key: HeldKey<'g>,
-    pub(crate) rid: Rid,
 }
 
 impl LeafEntry<'_> {
+    /// Returns an empty list of entries under another guard, with the memory of this list.
+    pub(crate) fn reuse<'g>(mut entries: Vec<Self>) -> Vec<LeafEntry<'g>> {
+        entries.clear();
+        entries.into_iter().map(|_| -> LeafEntry<'g> { unreachable!("emptied") }).collect()
+    }
+
+    /// Returns the record id.
+    #[inline(always)]
+    pub(crate) fn rid(&self) -> Rid {
+        self.key.rid()
+    }
+
+    /// Returns the bytes of a key of at most eight bytes, padded with zeros, and their number.
+    #[inline(always)]
+    pub(crate) fn short_key(&self) -> Option<([u8; 8], u32)> {
+        self.key.short()
+    }
+
     /// Returns the key.
     #[inline(always)]
     pub(crate) fn key(&self) -> KeyBuffer {
@@ -41,12 +61,8 @@ impl LeafEntry<'_> {
     }
 
     /// Appends the key's bytes to a list of keys.
-    #[inline(always)]
     pub(crate) fn append_key(&self, keys: &mut Vec<u8>) {
-        match self.key.whole() {
-            Some(bytes) => keys.extend_from_slice(&bytes),
-            None => self.key.with_bytes(|bytes| keys.extend_from_slice(bytes)),
-        }
+        self.key.with_bytes(|bytes| keys.extend_from_slice(bytes));
     }
 
     /// Appends the key's bytes to `out`.
@@ -109,9 +125,9 @@ enum LeafVisitEnd {
 }
 
 /// Result of a visit to one leaf.
-struct LeafVisit {
+struct LeafVisit<'g> {
     /// End of the leaf's range in scan direction; `None` if the tree has no keys beyond it.
-    fence: Option<Bytes>,
+    fence: Option<HeldKey<'g>>,
     stopped: LeafVisitEnd,
 }
 
@@ -140,17 +156,31 @@ impl Cursor<'_> {
         out: &mut Vec<LeafEntry<'g>>,
         most: usize,
     ) -> bool {
+        if self.index.has_cold_levels() {
+            self.prefetch_path(operation).await;
+        }
+        self.peek_now(operation, out, most)
+    }
+
+    /// Does what `peek` does, without a suspension for nodes that are not cached.
+    pub(crate) fn peek_now<'g>(
+        &mut self,
+        operation: &'g OperationGuard,
+        out: &mut Vec<LeafEntry<'g>>,
+        most: usize,
+    ) -> bool {
         assert!(most > 0);
         while let Some(start) = &self.next {
             out.clear();
-            let visited = match self.visit(operation, start, out, most).await {
-                Ok(visited) => visited,
-                Err(Restart) => continue,
-            };
+            let Ok(visited) = self.visit(operation, start, out, most) else { continue };
             let after = match (visited.stopped, visited.fence) {
                 (LeafVisitEnd::Full, _) => Some(behind(&out[most - 1])),
-                (LeafVisitEnd::LeafEnd, Some(fence)) if self.can_continue(&fence) => {
-                    Some(if self.reverse { Bound::Excluded(fence) } else { Bound::Included(fence) })
+                (LeafVisitEnd::LeafEnd, Some(fence)) => {
+                    let fence = separator(fence);
+                    self.can_continue(&fence).then(|| match self.reverse {
+                        true => Bound::Excluded(fence),
+                        false => Bound::Included(fence),
+                    })
                 }
                 _ => None,
             };
@@ -184,107 +214,133 @@ impl Cursor<'_> {
         }
     }
 
+    /// Descends towards the leaf of the next entries, and suspends while the lines of nodes that
+    /// are not cached are loaded. A hint: nodes may change at any time.
+    async fn prefetch_path(&self, operation: &OperationGuard) {
+        let Some(start) = &self.next else { return };
+        let Ok((mut node, mut version)) = self.index.root(operation) else { return };
+        while node.level() > 0 {
+            let place = self.child_place::<Scalar>(node, start);
+            let Ok(child) = node.child(place, version) else { return };
+            if self.index.is_cold(child.level()) {
+                prefetch_node(child.reference());
+                sched::suspend_memory().await;
+            }
+            let Ok(child_version) = child.latch.version() else { return };
+            (node, version) = (child, child_version);
+        }
+    }
+
     /// Descends to the leaf at `start` and copies its entries in the range.
-    async fn visit<'g>(
+    fn visit<'g>(
         &self,
         operation: &'g OperationGuard,
         start: &Bound<Bytes>,
         out: &mut Vec<LeafEntry<'g>>,
         most: usize,
-    ) -> Result<LeafVisit, Restart> {
+    ) -> Result<LeafVisit<'g>, Restart> {
+        #[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
+        if wide::is_available() {
+            #[target_feature(enable = "avx2")]
+            fn visit<'g>(
+                cursor: &Cursor<'_>,
+                operation: &'g OperationGuard,
+                start: &Bound<Bytes>,
+                out: &mut Vec<LeafEntry<'g>>,
+                most: usize,
+            ) -> Result<LeafVisit<'g>, Restart> {
+                cursor.visit_with::<wide::Avx2>(operation, start, out, most)
+            }
+            // SAFETY: the processor has this feature.
+            return unsafe { visit(self, operation, start, out, most) };
+        }
+        self.visit_with::<Scalar>(operation, start, out, most)
+    }
+
+    #[inline(always)]
+    fn visit_with<'g, C: CountAtMost>(
+        &self,
+        operation: &'g OperationGuard,
+        start: &Bound<Bytes>,
+        out: &mut Vec<LeafEntry<'g>>,
+        most: usize,
+    ) -> Result<LeafVisit<'g>, Restart> {
         let (mut node, mut version) = self.index.root(operation)?;
         let mut fence = None;
-        loop {
-            if node.level() == 0 {
-                let stopped = self.copy_leaf(node, start, out, most);
-                node.latch.validate(version)?;
-                return Ok(LeafVisit { fence, stopped });
-            }
-            let (place, boundary) = self.child_place(node, start);
+        while node.level() > 0 {
+            let place = self.child_place::<C>(node, start);
+            // The end of the child's range, if this node defines it.
+            let boundary = match self.reverse {
+                true => (place > 0).then_some(place),
+                false => (place + 1 < node.count()).then_some(place + 1),
+            };
+            fence = boundary.map(|place| node.key(place)).or(fence);
             let child = node.child(place, version)?;
-            fence = boundary.or(fence);
-            if self.index.is_cold(child.level()) {
-                prefetch_node(child.reference());
-                sched::suspend_memory().await;
-            }
             let child_version = child.latch.version()?;
             node.latch.validate(version)?;
             (node, version) = (child, child_version);
         }
+        let (places, stopped) = self.places::<C>(node, start, most);
+        node.copy_entries(places, |key| LeafEntry { key }, out);
+        if self.reverse {
+            out.reverse();
+        }
+        node.latch.validate(version)?;
+        Ok(LeafVisit { fence, stopped })
     }
 
-    /// Returns the child in which the scan continues, and the end of that child's range in scan
-    /// direction if this node defines it. Meaningless until validated.
-    fn child_place(&self, node: HeldNode<'_>, start: &Bound<Bytes>) -> (usize, Option<Bytes>) {
-        let last = node.count().saturating_sub(1);
-        let place = match start {
-            Bound::Unbounded if self.reverse => last,
+    /// Returns the child in which the scan continues. Meaningless until validated.
+    #[inline(always)]
+    fn child_place<C: CountAtMost>(&self, node: HeldNode<'_>, start: &Bound<Bytes>) -> usize {
+        match start {
+            Bound::Unbounded if self.reverse => node.count().saturating_sub(1),
             Bound::Unbounded => 0,
             Bound::Included(key) | Bound::Excluded(key) => {
-                let (place, equal) = node.lower_bound(&SearchKey::new(key));
+                let key = &SearchKey::new(key);
+                let place = node.child_place::<C>(key, node.group::<C>(key.head));
                 // If an excluded upper bound equals a separator, the scan continues in the child
                 // before it.
-                let inside = equal && !(self.reverse && matches!(start, Bound::Excluded(_)));
-                if inside { place } else { place.saturating_sub(1) }
+                let is_before = self.reverse
+                    && matches!(start, Bound::Excluded(_))
+                    && node.key(place).compared_with(key).is_eq();
+                place.saturating_sub(usize::from(is_before))
             }
-        };
-        let boundary = match (self.reverse, place) {
-            (true, 0) => None,
-            (true, place) => Some(place),
-            (false, place) => (place < last).then_some(place + 1),
-        };
-        (place, boundary.map(|place| key_at(node, place)))
+        }
     }
 
-    /// Copies a leaf's first `most` entries in the range, in scan direction. They are meaningless
-    /// until validated.
-    fn copy_leaf<'g>(
+    /// Returns the places of a leaf's first `most` entries in the range, in scan direction.
+    /// Meaningless until validated.
+    #[inline(always)]
+    fn places<C: CountAtMost>(
         &self,
-        node: HeldNode<'g>,
+        node: HeldNode<'_>,
         start: &Bound<Bytes>,
-        out: &mut Vec<LeafEntry<'g>>,
         most: usize,
-    ) -> LeafVisitEnd {
+    ) -> (Range<usize>, LeafVisitEnd) {
         let count = node.count();
+        let (first, last) = (0, count.saturating_sub(1));
         // The number of entries before a bound, which is the lower or the upper end of a range.
         let before = |bound: &Bound<Bytes>, is_lower: bool| match bound {
             Bound::Unbounded => None,
             Bound::Included(key) | Bound::Excluded(key) => {
-                let (place, equal) = node.lower_bound(&SearchKey::new(key));
+                let (place, equal) = node.lower_bound::<C>(&SearchKey::new(key));
                 let included = matches!(bound, Bound::Included(_));
-                Some(place + usize::from(equal && (included != is_lower)))
+                Some((place + usize::from(equal && (included != is_lower))).min(count))
             }
         };
-        let beyond_end =
-            |place: Option<usize>| place.is_some_and(|place| self.is_beyond_end(node.key(place)));
-        let (places, stopped) = if self.reverse {
-            let high = before(start, false).unwrap_or(count);
-            let beyond = beyond_end((high > 0).then_some(0));
-            let low = if beyond { before(&self.end, true).unwrap_or(0).min(high) } else { 0 };
-            let stopped = if beyond { LeafVisitEnd::RangeEnd } else { LeafVisitEnd::LeafEnd };
-            (low..high, stopped)
-        } else {
-            let low = before(start, true).unwrap_or(0);
-            let beyond = beyond_end((low < count).then(|| count - 1));
-            let high = if beyond { before(&self.end, false).unwrap_or(count) } else { count };
-            let stopped = if beyond { LeafVisitEnd::RangeEnd } else { LeafVisitEnd::LeafEnd };
-            (low..high.max(low), stopped)
+        let farthest = if self.reverse { first } else { last };
+        let beyond = count > 0 && self.is_beyond_end(node.key(farthest));
+        let end = if beyond { before(&self.end, self.reverse) } else { None };
+        let places = match self.reverse {
+            true => end.unwrap_or(0)..before(start, false).unwrap_or(count),
+            false => before(start, true).unwrap_or(0)..end.unwrap_or(count),
         };
-        let (left, stopped) = match places.len() {
-            len if len > most => (most, LeafVisitEnd::Full),
-            len => (len, stopped),
-        };
-        let entry = |place| {
-            let key = node.key(place);
-            // A place that is being emptied has no key, and validation will fail.
-            (key.word() != KeyWord::NONE).then(|| LeafEntry { key, rid: key.rid() })
-        };
-        if self.reverse {
-            out.extend(places.rev().take(left).filter_map(entry));
-        } else {
-            out.extend(places.take(left).filter_map(entry));
+        let stopped = if beyond { LeafVisitEnd::RangeEnd } else { LeafVisitEnd::LeafEnd };
+        match self.reverse {
+            _ if places.len() <= most => (places, stopped),
+            true => (places.end - most..places.end, LeafVisitEnd::Full),
+            false => (places.start..places.start + most, LeafVisitEnd::Full),
         }
-        stopped
     }
 
     fn is_beyond_end(&self, key: HeldKey<'_>) -> bool {
@@ -306,12 +362,10 @@ fn behind(entry: &LeafEntry<'_>) -> Bound<Bytes> {
     Bound::Excluded(key)
 }
 
-fn key_at(node: HeldNode<'_>, place: usize) -> Bytes {
-    let key = node.key(place);
-    if key.word() == KeyWord::NONE {
-        return Bytes::new();
-    }
-    key.with_bytes(Bytes::from_slice)
+/// Returns the bytes of a separator.
+fn separator(key: HeldKey<'_>) -> Bytes {
+    // Minus infinity is below every key.
+    if key.word() == KeyWord::NONE { Bytes::new() } else { key.with_bytes(Bytes::from_slice) }
 }
 
 fn prefetch_node(node: NodeRef) {

@@ -5,6 +5,7 @@
 
 use super::key::{HeldKey, KeyCell, KeyWord, SearchKey};
 use super::node::{FANOUT, LatchedNode, NodeRef};
+use super::search::Scalar;
 use super::tree::{IndexPath, IndexPathStep, IndexTree};
 use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
@@ -47,7 +48,7 @@ impl IndexTree {
         let path = self.path(key, operation)?;
         let leaf = *path.last().expect("a path ends in a leaf");
         let mut node = leaf.node.acquire(leaf.version)?;
-        let (place, found) = node.lower_bound(key);
+        let (place, found) = node.lower_bound::<Scalar>(key);
         if found {
             return Ok(Err(node.key(place).rid()));
         }
@@ -131,7 +132,7 @@ impl IndexTree {
             right.set_separator(0, 0, KeyWord::NONE);
             return (right.release(), separator);
         }
-        let (place, _) = node.lower_bound(key);
+        let (place, _) = node.lower_bound::<Scalar>(key);
         if place == FANOUT {
             let separator = self.separator_after(node.key(place - 1), key.bytes);
             return (right.release(), separator);

@@ -54,10 +54,6 @@ impl KeyWord {
         self.0 >> TAG_SHIFT
     }
 
-    pub(super) fn payload(self) -> u64 {
-        self.0 & PAYLOAD_MASK
-    }
-
     /// Returns the cell of a long key.
     pub(super) fn cell(self) -> Option<KeyCell> {
         let address = (self.0 & PAYLOAD_MASK) as *mut KeyHeader;
@@ -204,7 +200,8 @@ impl<'n> HeldKey<'n> {
     #[inline(always)]
     pub(super) fn rid(self) -> Rid {
         match self.word.cell() {
-            None => Rid::new(self.word.payload()),
+            // The payload of a leaf's word is a record id.
+            None => Rid::new(self.word.0 & (Rid::LIMIT - 1)),
             // SAFETY: allocated for `'n` (the type's invariant).
             Some(cell) => unsafe { cell.rid() },
         }
@@ -214,6 +211,13 @@ impl<'n> HeldKey<'n> {
     #[inline(always)]
     pub(super) fn whole(self) -> Option<[u8; 8]> {
         (self.word.tag() == EIGHT_BYTES_TAG).then(|| self.head.to_be_bytes())
+    }
+
+    /// Returns the bytes of a key of at most eight bytes, padded with zeros, and their number.
+    #[inline(always)]
+    pub(super) fn short(self) -> Option<([u8; 8], u32)> {
+        let tag = self.word.tag();
+        (tag != LONG_KEY_TAG).then(|| (self.head.to_be_bytes(), tag as u32 - 1))
     }
 
     /// Passes the key's bytes to `look`.

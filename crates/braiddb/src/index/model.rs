@@ -71,8 +71,8 @@ fn scan(index: &IndexTree, operation: &OperationGuard, reverse: bool) -> Vec<u64
         for entry in &batch {
             let mut key = SmallVec::<[u8; 8]>::new();
             entry.copy_key(&mut key);
-            assert_eq!(entry.rid.number(), u64::from(key[0]));
-            found.push(entry.rid.number());
+            assert_eq!(entry.rid().number(), u64::from(key[0]));
+            found.push(entry.rid().number());
         }
     }
     found

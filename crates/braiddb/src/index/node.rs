@@ -25,7 +25,7 @@
 
 use std::alloc::Layout;
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
 use super::key::{HeldKey, KeyWord};
@@ -251,6 +251,30 @@ impl<'n> HeldNode<'n> {
         // SAFETY: a long key that a node references is allocated as long as the node may be
         // accessed (this type's invariant).
         unsafe { HeldKey::new(head, KeyWord(self.word(place))) }
+    }
+
+    /// Appends the entries of a leaf at some places to `out`. Meaningless until validated.
+    #[inline(always)]
+    pub(super) fn copy_entries<T>(
+        self,
+        places: Range<usize>,
+        entry: impl Fn(HeldKey<'n>) -> T,
+        out: &mut Vec<T>,
+    ) {
+        let mut place = places.start;
+        while place < places.end {
+            let group = &self.node().groups[place / GROUP];
+            let at = place % GROUP..(place % GROUP + places.end - place).min(GROUP);
+            place += at.len();
+            let entries = group.heads[at.clone()].iter().zip(&group.words[at]);
+            out.extend(entries.map(|(head, word)| {
+                // Relaxed: validated by the caller. Acquire: as in `word`.
+                let (head, word) = (head.load(Ordering::Relaxed), word.load(Ordering::Acquire));
+                // SAFETY: a long key that a node references is allocated as long as the node may be
+                // accessed (this type's invariant).
+                entry(unsafe { HeldKey::new(head, KeyWord(word)) })
+            }));
+        }
     }
 
     /// Returns the child at `place`, if the node has not changed since `version` was taken.

@@ -3,6 +3,7 @@
 use super::key::{KeyWord, SearchKey};
 use super::merge;
 use super::node::LatchedNode;
+use super::search::Scalar;
 use super::tree::IndexTree;
 use crate::latch::Restart;
 use crate::planted::{Bug, is_planted};
@@ -40,7 +41,7 @@ impl IndexTree {
         let path = self.path(key, operation)?;
         let leaf = *path.last().expect("a path ends in a leaf");
         let mut node = leaf.node.acquire(leaf.version)?;
-        let (place, found) = node.lower_bound(key);
+        let (place, found) = node.lower_bound::<Scalar>(key);
         if !found || node.key(place).rid() != rid {
             return Ok(None);
         }

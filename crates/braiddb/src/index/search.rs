@@ -116,11 +116,14 @@ impl<'n> HeldNode<'n> {
     /// result is `true` if the keys are equal. The results of this and the following functions are
     /// meaningless until validated, unless latched.
     #[inline(always)]
-    pub(super) fn lower_bound(self, key: &SearchKey<'_>) -> (usize, bool) {
-        match self.place_in::<Scalar>(self.group::<Scalar>(key.head), key.head) {
+    pub(super) fn lower_bound<C: CountAtMost>(self, key: &SearchKey<'_>) -> (usize, bool) {
+        match self.place_in::<C>(self.group::<C>(key.head), key.head) {
             None => (0, false),
-            // A head of all ones is also in the places past the last entry.
             Some((place, head)) if head < key.head => (place + 1, false),
+            // A head of all ones is also in the places past the last entry, which have no tag.
+            Some((place, _)) if self.key(place).word().tag() == key.tag && !key.is_long() => {
+                (place, true)
+            }
             Some(_) => self.lower_bound_exact(key),
         }
     }

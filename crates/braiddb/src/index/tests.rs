@@ -32,7 +32,7 @@ fn entries(
         for entry in &batch {
             let mut key = SmallVec::<[u8; 8]>::new();
             entry.copy_key(&mut key);
-            found.push((key.to_vec(), entry.rid.number()));
+            found.push((key.to_vec(), entry.rid().number()));
         }
     }
     found

@@ -134,7 +134,7 @@ impl IndexTree {
         let (mut node, mut version) = self.root(operation)?;
         loop {
             if node.level() == 0 {
-                let (place, _) = node.lower_bound(key);
+                let (place, _) = node.lower_bound::<Scalar>(key);
                 path.push(IndexPathStep { node, version, place });
                 return Ok(path);
             }

@@ -56,6 +56,18 @@ impl Buffer {
         self.len = len;
     }
 
+    /// Appends the bytes of a word, in the machine's order if that is little-endian.
+    #[inline(always)]
+    pub(crate) fn push_word(&mut self, word: u64) {
+        let bytes = word.to_le_bytes();
+        if self.capacity - self.len < bytes.len() {
+            return self.extend_from_slice(&bytes);
+        }
+        // SAFETY: the block has room for these bytes, checked above.
+        unsafe { self.block.add(self.len).cast::<[u8; 8]>().write(bytes) };
+        self.len += bytes.len();
+    }
+
     /// Removes all bytes after the first `len`.
     pub(crate) fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);

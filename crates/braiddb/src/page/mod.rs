@@ -53,7 +53,7 @@ pub(crate) use listing::{
 };
 pub(crate) use nonblocking::WouldSuspend;
 pub(crate) use resident_set::{Admitted, HeldPages, PageNeeds};
-pub(crate) use scan::{PagedCursor, PeekedRecords, PlainRecords};
+pub(crate) use scan::{PagedCursor, PeekedRecords, PlainRecord, PlainRecords};
 pub(crate) use space::{PageSpace, PageSpaceStats};
 pub(crate) use table::{PagedRecord, PagedTable, RecordBeforeWrite, WriteDecision, WriteResult};
 pub(crate) use value::{CopiedValue, LargeRef, SlotValue, ValueBytes};

@@ -34,14 +34,26 @@ pub(crate) enum PeekedRecords {
 /// Copies of records that every transaction sees, without provenance.
 #[derive(Debug, Default)]
 pub(crate) struct PlainRecords {
-    pub(crate) keys: Vec<u8>,
+    pub(crate) records: Vec<PlainRecord>,
+    /// The keys of more than eight bytes.
+    pub(crate) long_keys: Vec<u8>,
     /// The values, unless only keys were asked for.
     pub(crate) values: Buffer,
-    /// The end of each record's key and value in these buffers.
-    ends: Vec<(usize, usize)>,
 }
 
-/// Bytes of a key or a value for which room is made at first.
+/// A key and the place of its value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlainRecord {
+    /// A key of at most eight bytes, padded with zeros.
+    pub(crate) short_key: [u8; 8],
+    pub(crate) key_bytes: u32,
+    /// Start of a longer key in the buffer of keys.
+    pub(crate) key_start: u32,
+    pub(crate) value_start: u32,
+    pub(crate) value_bytes: u32,
+}
+
+/// Bytes of a value for which room is made at first.
 const TYPICAL_BYTES: usize = 16;
 
 /// Slots copied from a leaf.
@@ -67,46 +79,44 @@ impl PagedTable {
 
 impl PlainRecords {
     /// Copies the slots of a settled leaf; `None` if a value is large.
+    #[inline(never)]
     fn copy(
         leaf: LeafView<'_>,
         places: impl ExactSizeIterator<Item = usize>,
         keys_only: bool,
     ) -> Option<Self> {
         let mut copied = Self::default();
-        copied.ends.reserve(places.len());
-        copied.keys.reserve(TYPICAL_BYTES * places.len());
+        copied.records.reserve(places.len());
         if !keys_only {
             copied.values = Buffer::with_capacity(TYPICAL_BYTES * places.len());
         }
-        for place in places {
-            let flags = leaf.flags(place);
+        let Self { records, long_keys, values } = &mut copied;
+        leaf.for_each_slot(places, |slot| {
+            let flags = slot.flags();
             if flags.has(SlotFlags::OVERFLOW) && !keys_only {
                 return None;
             }
             if flags.has(SlotFlags::DELETED) {
-                continue;
+                return Some(());
             }
-            leaf.copy_key(place, &mut copied.keys);
+            let (short_key, key_bytes, key_start) = match slot.short_key() {
+                Some((short_key, bytes)) => (short_key, bytes, 0),
+                None => {
+                    let start = long_keys.len();
+                    slot.copy_key(long_keys);
+                    ([0; 8], long_keys.len() - start, start)
+                }
+            };
+            let (value_start, mut value_bytes) = (values.len() as u32, 0);
             if !keys_only {
-                leaf.copy_value(place, &mut copied.values);
+                value_bytes = slot.value_words(|word| values.push_word(word)) as u32;
             }
-            copied.ends.push((copied.keys.len(), copied.values.len()));
-        }
+            let (key_bytes, key_start) = (key_bytes as u32, key_start as u32);
+            let record = PlainRecord { short_key, key_bytes, key_start, value_start, value_bytes };
+            records.push(record);
+            Some(())
+        })?;
         Some(copied)
-    }
-
-    /// Number of records.
-    pub(crate) fn len(&self) -> usize {
-        self.ends.len()
-    }
-
-    /// The places of each record's key and value in the buffers.
-    pub(crate) fn places(&self) -> impl Iterator<Item = (Range<usize>, Range<usize>)> + '_ {
-        let mut start = (0, 0);
-        self.ends.iter().map(move |&end| {
-            let (key, value) = std::mem::replace(&mut start, end);
-            (key..end.0, value..end.1)
-        })
     }
 }
 

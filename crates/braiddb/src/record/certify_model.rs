@@ -173,7 +173,7 @@ impl Shared {
                 let mut cursor = self.table.index.cursor(low, Bound::Unbounded, false);
                 let mut entries = Vec::<LeafEntry<'_>>::new();
                 while run_now(cursor.next_batch(operation, &mut entries, 4)) {
-                    let ends = entries.iter().map(|entry| judge(entry.rid));
+                    let ends = entries.iter().map(|entry| judge(entry.rid()));
                     if let Some(end) = ends.into_iter().find(|end| *end != End::Committed(lsn)) {
                         return end;
                     }

@@ -73,13 +73,24 @@ impl Chunks {
     #[inline(always)]
     pub(super) fn word(&self, number: u64) -> &AtomicU64 {
         let (chunk, offset) = place(number);
+        // SAFETY: a published chunk holds `words_of(chunk)` words, of which `place` names one; they
+        // are shared only as atomics, and live as long as `self`.
+        unsafe { self.start(chunk).add(offset).as_ref() }
+    }
+
+    /// The first word of a chunk.
+    #[inline(always)]
+    fn start(&self, chunk: usize) -> NonNull<AtomicU64> {
         // Acquire pairs with the Release in `publish`: the chunk is zeroed.
         let address = self.directory[chunk].load(Ordering::Acquire);
         let words = NonNull::new(address as *mut AtomicU64);
-        let words = words.unwrap_or_else(|| panic!("no room was made for record id {number}"));
-        // SAFETY: a published chunk holds `words_of(chunk)` words, of which `place` names one; they
-        // are shared only as atomics, and live as long as `self`.
-        unsafe { words.add(offset).as_ref() }
+        words.unwrap_or_else(|| panic!("no room was made for the record ids of chunk {chunk}"))
+    }
+
+    /// Returns access to several words, many of which are in the same chunk.
+    #[inline(always)]
+    pub(super) fn reader(&self) -> ChunkWords<'_> {
+        ChunkWords { chunks: self, first: 0, words: &[] }
     }
 
     /// Makes the words up to `number` available, and returns a lower bound of the number of
@@ -114,6 +125,37 @@ impl Chunks {
             unsafe { backing::free(new, words) };
         }
         Ok(())
+    }
+}
+
+/// Access to several words. It finds words of the chunk that it found last by their offset alone.
+#[derive(Debug)]
+pub(super) struct ChunkWords<'c> {
+    chunks: &'c Chunks,
+    /// The number of the chunk's first word, and its words.
+    first: u64,
+    words: &'c [AtomicU64],
+}
+
+impl<'c> ChunkWords<'c> {
+    /// The word at an available index, as [`Chunks::word`].
+    #[inline(always)]
+    pub(super) fn word(&mut self, number: u64) -> &'c AtomicU64 {
+        match self.words.get(number.wrapping_sub(self.first) as usize) {
+            Some(word) => word,
+            None => self.find(number),
+        }
+    }
+
+    #[inline(never)]
+    fn find(&mut self, number: u64) -> &'c AtomicU64 {
+        let (chunk, offset) = place(number);
+        self.first = number - offset as u64;
+        let words = NonNull::slice_from_raw_parts(self.chunks.start(chunk), words_of(chunk));
+        // SAFETY: a published chunk holds so many words, which are shared only as atomics and live
+        // as long as the array.
+        self.words = unsafe { words.as_ref() };
+        &self.words[offset]
     }
 }
 

@@ -14,7 +14,7 @@
 //! which operations may still hold the id. A thread obtains a record id from the allocator of ids,
 //! which makes room for its entry first, or from where the id was published.
 
-use super::chunks::{Chunks, NoMemory};
+use super::chunks::{ChunkWords, Chunks, NoMemory};
 use crate::rid::Rid;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::version::{Address, Link, VersionRef};
@@ -32,13 +32,15 @@ pub(crate) enum IndirectionEntry {
     Address(Address),
 }
 
+const ADDRESS: u64 = 1;
 const DEAD: u64 = 2;
 
 impl IndirectionEntry {
     fn from_word(word: u64) -> Self {
-        match word {
+        match word & (ADDRESS | DEAD) {
+            0 => VersionRef::from_word(word).map_or(IndirectionEntry::Empty, Self::Version),
             DEAD => IndirectionEntry::Dead,
-            word => Link::from_word(word).map_or(IndirectionEntry::Empty, IndirectionEntry::from),
+            _ => Link::from_word(word).map_or(IndirectionEntry::Empty, IndirectionEntry::from),
         }
     }
 
@@ -78,6 +80,19 @@ pub(crate) struct IndirectionArray {
     entries: Chunks,
 }
 
+/// Access to several entries of one table.
+#[derive(Debug)]
+pub(super) struct EntryReader<'a>(ChunkWords<'a>);
+
+impl EntryReader<'_> {
+    /// Does what [`IndirectionArray::load`] does.
+    #[inline(always)]
+    pub(super) fn load(&mut self, rid: Rid) -> IndirectionEntry {
+        // Acquire as in `IndirectionArray::load`.
+        IndirectionEntry::from_word(self.0.word(rid.number()).load(Ordering::Acquire))
+    }
+}
+
 impl IndirectionArray {
     /// Maximum number of records in one table.
     pub(crate) const CAPACITY: u64 = Chunks::CAPACITY;
@@ -104,6 +119,12 @@ impl IndirectionArray {
     /// Loads an entry. Acquire pairs with the Release of `publish`, `replace` and `clear`.
     pub(crate) fn load(&self, rid: Rid) -> IndirectionEntry {
         IndirectionEntry::from_word(self.word(rid).load(Ordering::Acquire))
+    }
+
+    /// Returns access to several entries.
+    #[inline(always)]
+    pub(super) fn reader(&self) -> EntryReader<'_> {
+        EntryReader(self.entries.reader())
     }
 
     /// Stores the first version of a record in the entry of a fresh id, which is not shared yet.

@@ -36,7 +36,7 @@ pub(crate) use evict::may_lose_payload;
 pub(crate) use expiry::{EXPIRY_BYTES, split_expiry, with_expiry};
 pub(crate) use indirection::IndirectionEntry;
 pub(crate) use prune::Cut;
-pub(crate) use read::{NotReady, RecordLocation, SeenVersion};
+pub(crate) use read::{NewestValues, NotReady, RecordLocation, SeenVersion};
 pub(crate) use records::{Records, RecordsRef};
 pub(crate) use relocate::{HeldLogRange, NewestVersion};
 pub(crate) use rids::TableFull;

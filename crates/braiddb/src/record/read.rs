@@ -5,7 +5,7 @@
 //! version is freed once no begin stamp needs it. [`SeenVersion`] borrows both.
 
 use super::cold::ColdVersion;
-use super::indirection::IndirectionEntry;
+use super::indirection::{EntryReader, IndirectionEntry};
 use super::records::Records;
 use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
@@ -53,6 +53,48 @@ impl<'o> SeenVersion<'o> {
     }
 }
 
+/// Reader of the newest values of several records, under one guard and for one view.
+#[derive(Debug)]
+pub(crate) struct NewestValues<'o> {
+    entries: EntryReader<'o>,
+    view: View<'o>,
+    evicts: bool,
+}
+
+impl<'o> NewestValues<'o> {
+    /// Does what [`Records::newest_value`] does.
+    #[inline(always)]
+    pub(crate) fn get(&mut self, rid: Rid) -> Option<(&'o [u8], Lsn)> {
+        // SAFETY: loaded under the guard that the reader was made with, for an active
+        // transaction's view.
+        unsafe { newest_value(self.entries.load(rid), self.view.begin, self.evicts) }
+    }
+}
+
+/// Returns the value of the version in an entry and its commit LSN, if it was committed before
+/// `begin` and is in memory.
+///
+/// # Safety
+/// The entry was loaded under an operation guard that lasts for `'o`, and `begin` is the begin stamp
+/// of a transaction that is active for `'o`.
+#[inline(always)]
+unsafe fn newest_value<'o>(
+    entry: IndirectionEntry,
+    begin: Lsn,
+    evicts: bool,
+) -> Option<(&'o [u8], Lsn)> {
+    let IndirectionEntry::Version(reference) = entry else { return None };
+    // SAFETY: the head when it was loaded, under the guard, which is older than its eviction. Its
+    // successors commit after the begin stamp, so it stays allocated for `'o`.
+    let version = unsafe { reference.get::<'o>() };
+    let lsn = version.stamp().lsn_before(begin)?;
+    let value = version.value_in_memory()?;
+    if evicts {
+        version.mark_referenced();
+    }
+    Some((value, lsn))
+}
+
 impl Records {
     /// Finds the version of `rid` that is visible to `view`, after a lookup has prefetched the newest
     /// one. `None` if no version is visible, `Err` if it must be read from the log.
@@ -93,16 +135,18 @@ impl Records {
         view: View<'o>,
         _operation: &'o OperationGuard,
     ) -> Option<(&'o [u8], Lsn)> {
-        let IndirectionEntry::Version(reference) = self.array().load(rid) else { return None };
-        // SAFETY: the head when it was loaded, under the guard, which is older than its eviction.
-        // Its successors commit after the view's begin stamp, so it stays allocated for `'o`.
-        let version = unsafe { reference.get::<'o>() };
-        let lsn = version.stamp().lsn().filter(|lsn| *lsn < view.begin)?;
-        let value = version.value_in_memory()?;
-        if self.evicts() {
-            version.mark_referenced();
-        }
-        Some((value, lsn))
+        // SAFETY: loaded under the guard, for an active transaction's view.
+        unsafe { newest_value(self.array().load(rid), view.begin, self.evicts()) }
+    }
+
+    /// Returns a reader that does what `newest_value` does, for several records.
+    #[inline(always)]
+    pub(crate) fn newest_values<'o>(
+        &'o self,
+        view: View<'o>,
+        _operation: &'o OperationGuard,
+    ) -> NewestValues<'o> {
+        NewestValues { entries: self.array().reader(), view, evicts: self.evicts() }
     }
 
     /// Does what `find` does, for a record whose cache lines were prefetched; never suspends.

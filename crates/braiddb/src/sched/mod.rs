@@ -59,8 +59,8 @@ pub(crate) use storage::{HOUSEKEEPING_TOKEN, ordinary_transfers, read, sync, wri
 pub(crate) use storage::{read_then, write_then};
 pub(crate) use suspend::{
     Interleaved, count_failed_attempt, count_steps, failed_attempts, interleaves, is_upkeep,
-    may_go_on, outlined, park, prefetch, run_now, suspend_memory, suspended_for, touch, upkeep,
-    yield_now,
+    may_go_on, may_take_steps, outlined, park, prefetch, run_now, suspend_memory, suspended_for,
+    touch, upkeep, yield_now,
 };
 pub(crate) use trace::{PollEnd, SliceActivity, TimeSlice};
 pub(crate) use waiter::{

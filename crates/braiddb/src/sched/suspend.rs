@@ -53,8 +53,14 @@ pub(crate) fn interleaves() -> bool {
 /// true if the step may access memory that is probably not cached.
 #[inline(always)]
 pub(crate) fn may_go_on(is_cold: bool) -> bool {
+    may_take_steps(1, is_cold)
+}
+
+/// Does what [`may_go_on`] does, for several steps.
+#[inline(always)]
+pub(crate) fn may_take_steps(steps: u32, is_cold: bool) -> bool {
     let stops = |local: &WorkerLocal| {
-        (is_cold && local.interleave.get()) || caller_is_gone(local) || local.take_steps(1)
+        (is_cold && local.interleave.get()) || caller_is_gone(local) || local.take_steps(steps)
     };
     local(|local| local.is_some_and(|local| !stops(local)))
 }

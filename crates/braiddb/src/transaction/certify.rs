@@ -137,15 +137,15 @@ impl ActiveTransaction {
             if until == Lsn::MAX {
                 sched::count_steps((entries.len() / RECORDS_PER_STEP) as u32 + 1).await;
             }
-            entries.iter().for_each(|entry| table.prefetch_entry(entry.rid));
-            entries.iter().for_each(|entry| table.prefetch_newest(entry.rid, &operation));
+            entries.iter().for_each(|entry| table.prefetch_entry(entry.rid()));
+            entries.iter().for_each(|entry| table.prefetch_newest(entry.rid(), &operation));
             for entry in &entries {
                 let unseen =
-                    || run_now(async { table.find_now(entry.rid, self.view(), &operation) });
+                    || run_now(async { table.find_now(entry.rid(), self.view(), &operation) });
                 if is_planted(Bug::UnseenNotCertified) && matches!(unseen(), Ok(None)) {
                     continue;
                 }
-                if !table.is_unchanged(entry.rid, self.view(), until, &operation) {
+                if !table.is_unchanged(entry.rid(), self.view(), until, &operation) {
                     return Err(reads.name_range(number));
                 }
             }

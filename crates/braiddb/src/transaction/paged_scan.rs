@@ -26,7 +26,6 @@ impl<'tx> RecordScan<'tx> {
         paged: &'tx PagedTable,
     ) -> Result<bool, OperationError> {
         let transaction = self.transaction;
-        self.note_range();
         let reverse = self.direction == Direction::Reverse;
         let mut required = RequiredPages::new();
         let (records, large, whole) = loop {
@@ -90,18 +89,14 @@ impl<'tx> RecordScan<'tx> {
         self.page_cursor.as_mut().expect("records were read by it").pass_all();
         let values = std::mem::take(&mut records.values);
         let values = self.copies.keep_buffer(table.memory(), values);
-        self.ready.begin_with_keys(std::mem::take(&mut records.keys), records.len());
-        for (key, value) in records.places() {
-            let stored = &values[value];
-            let value = match self.unexpired_only {
-                false => stored,
-                true => match self.transaction.unexpired(table, stored) {
-                    Some(_) if self.keys_only => &[],
-                    Some(value) => value,
-                    None => continue,
-                },
-            };
-            self.ready.push_at(key, NonNull::from(value));
+        self.ready.take_plain(records, values);
+        if self.unexpired_only {
+            let keys_only = self.keys_only;
+            self.ready.replace_values(|value| {
+                // SAFETY: in a buffer that is kept until the next batch is read.
+                let value = self.transaction.unexpired(table, unsafe { value.as_ref() })?;
+                Some(NonNull::from(if keys_only { &[] } else { value }))
+            });
         }
         self.choose_batch();
     }
@@ -152,7 +147,7 @@ impl<'tx> RecordScan<'tx> {
                     }
                 }
             };
-            self.ready.push(|keys| keys.extend_from_slice(&key), value);
+            self.ready.push(&key, value);
         }
         self.choose_batch();
     }

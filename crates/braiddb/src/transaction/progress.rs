@@ -50,11 +50,6 @@ impl ScanProgress {
         self.given.take()
     }
 
-    /// Returns whether a record was returned and not moved past yet.
-    pub(super) fn has_given(&self) -> bool {
-        self.given.get()
-    }
-
     pub(super) fn give(&self) {
         self.given.set(true);
         self.left.set(self.left.get() - 1);

@@ -290,7 +290,7 @@ impl ActiveTransaction {
         let Some((table, mut cursor)) = cursor else { return };
         let mut entries = Vec::<LeafEntry<'_>>::new();
         while run_now(cursor.next_batch(operation, &mut entries, BATCH)) {
-            entries.iter().for_each(|entry| each(table, entry.rid));
+            entries.iter().for_each(|entry| each(table, entry.rid()));
         }
     }
 

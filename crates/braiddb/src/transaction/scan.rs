@@ -8,19 +8,22 @@
 //! records, without suspension in between. So a dropped or failed call loses nothing: the next one
 //! reads the same records.
 
+use std::cell::Cell;
 use std::ops::Bound;
 
+use super::abort::Savepoints;
 use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
-use super::progress::ScanProgress;
 use super::read_ahead::ReadAhead;
 use super::read_set::RangeNumber;
 use super::ready_records::ReadyRecords;
-use crate::index::Cursor;
+use crate::index::{Cursor, LeafEntry};
 use crate::page::PagedCursor;
 use crate::planted::{Bug, is_planted};
+use crate::reclaim::OperationGuard;
 use crate::record::{Copies, Records, RecordsRef};
+use crate::sched;
 use crate::sync::thread;
 use crate::types::KeyBuffer;
 
@@ -60,12 +63,25 @@ pub(crate) struct RecordScan<'tx> {
     pub(super) unexpired_only: bool,
     /// If set, records read from the log are not made resident.
     pub(super) leaves_cold: bool,
-    progress: ScanProgress,
+    /// If set, all ready records are passed before the caller suspends. Their values are then lent
+    /// under `guard` and not copied.
+    visits: bool,
+    guard: Option<OperationGuard>,
+    /// Maximum number of records that may still be returned. This and `expected` include the passed
+    /// ones of the ready records.
+    left: u64,
+    /// Set if a request came too late; then nothing is left.
+    refused: bool,
     /// Maximum number of records that will be requested.
     pub(super) expected: u64,
     /// Number of entries to take next.
     pub(super) batch: usize,
     pub(super) cursor: Option<Cursor<'tx>>,
+    /// The memory of the list of entries that a batch takes.
+    entries: Vec<LeafEntry<'static>>,
+    /// False if batches are probably not read without waiting: the table is paged, or the last batch
+    /// needed records from the log.
+    pub(super) may_read_now: bool,
     /// The cursor for a paged table.
     pub(super) page_cursor: Option<PagedCursor<'tx>>,
     /// Number of leaves to read ahead at the next wait for a leaf.
@@ -73,6 +89,10 @@ pub(crate) struct RecordScan<'tx> {
     /// Records that are read but not passed. Their values are in `copies`, or in versions that stay
     /// allocated until the transaction ends.
     pub(super) ready: ReadyRecords,
+    /// Number of ready records that [`RecordScan::next_now`] may return.
+    stop: usize,
+    /// Set once a caller looked at a ready record that was not passed yet.
+    looked: Cell<bool>,
     pub(super) copies: Copies,
     pub(super) ahead: ReadAhead,
     /// The range in the transaction's read set, as wide as the scan may become: a scan that is
@@ -85,7 +105,8 @@ pub(crate) struct RecordScan<'tx> {
     pub(super) doomed: Option<KeyBuffer>,
     /// Set at the end of the range.
     ended: bool,
-    /// Number of the transaction's rollbacks at the last read.
+    /// Number of the transaction's rollbacks now, and at the last read.
+    savepoints: &'tx Savepoints,
     rollbacks: u64,
 }
 
@@ -101,19 +122,27 @@ impl ActiveTransaction {
             keys_only: false,
             unexpired_only: false,
             leaves_cold: false,
-            progress: ScanProgress::new(),
+            visits: false,
+            guard: None,
+            left: u64::MAX,
+            refused: false,
             expected: u64::MAX,
             batch: BATCH,
             cursor: None,
+            entries: Vec::new(),
+            may_read_now: table.paged().is_none(),
             page_cursor: None,
             leaves_ahead: 0,
             ready: ReadyRecords::default(),
+            stop: 0,
+            looked: Cell::new(false),
             copies: Copies::default(),
             ahead: ReadAhead::default(),
             noted: None,
             passed: None,
             doomed: None,
             ended: false,
+            savepoints: self.savepoints(),
             rollbacks: self.savepoints().rollbacks(),
         }
     }
@@ -122,10 +151,12 @@ impl ActiveTransaction {
 impl<'tx> RecordScan<'tx> {
     /// Sets the direction; only before the first record.
     pub(crate) fn set_direction(&mut self, direction: Direction) {
-        if !self.has_not_begun() {
-            return self.progress.refuse();
+        if self.has_not_begun() {
+            self.direction = direction;
+        } else {
+            self.limit(0);
+            self.refused = true;
         }
-        self.direction = direction;
     }
 
     /// Returns every value that is not ready yet as empty.
@@ -139,6 +170,12 @@ impl<'tx> RecordScan<'tx> {
         assert!(self.has_not_begun(), "set before the first record");
         // SAFETY: the engine owns the table and outlives the transaction.
         self.unexpired_only = unsafe { self.table.get() }.expires();
+    }
+
+    /// Lends values that are not ready yet without copying them: the caller does not suspend between
+    /// two of them.
+    pub(crate) fn set_visits(&mut self) {
+        self.visits = true;
     }
 
     /// Does not make records read from the log resident; only before the first record.
@@ -163,48 +200,59 @@ impl<'tx> RecordScan<'tx> {
 
     /// Limits [`RecordScan::next`] to `count` more records.
     pub(crate) fn limit(&mut self, count: u64) {
-        self.progress.limit(count);
-        // A returned record is not passed yet.
-        self.expect_records(count.saturating_add(u64::from(self.progress.has_given())));
+        if !self.refused {
+            self.left = count.saturating_add(self.ready.passed() as u64);
+            self.expect_records(self.left);
+            self.set_stop();
+        }
     }
 
     /// Number of records that may still be returned.
     pub(crate) fn left(&self) -> u64 {
-        self.progress.left()
+        self.left.saturating_sub(self.ready.passed() as u64)
     }
 
-    /// Moves past the returned record and loads the next, like [`RecordScan::load`]; also `false` once
-    /// the limit is reached. The caller then returns the record ([`RecordScan::give`]), or it stays the
-    /// next one.
+    /// Loads the next record, like [`RecordScan::load`]; also `false` once the limit is reached. The
+    /// caller then takes the record ([`RecordScan::lend`]) and passes it ([`RecordScan::pass`]), or it
+    /// stays the next one.
     ///
     /// # Errors
     /// Those of [`RecordScan::load`].
     pub(crate) async fn next(&mut self) -> Result<bool, OperationError> {
-        if self.progress.passes() {
-            self.pass();
+        match self.left() {
+            0 if self.refused => Err(OperationError::ScanBegun),
+            0 => Ok(false),
+            _ => self.load().await,
         }
-        if self.progress.left() == 0 {
-            return self.progress.over();
-        }
-        self.load().await
     }
 
-    /// Moves past the returned record, as `next` does. Returns whether the next one is ready; if not,
-    /// `next` must be called.
+    /// Returns whether the next record is ready; if not, `load_now` or `next` must be called.
     #[inline(always)]
-    pub(crate) fn next_now(&mut self) -> bool {
-        if self.progress.passes() {
-            self.pass();
-        }
-        self.progress.left() > 0
-            && !self.ready.is_empty()
-            && self.doomed.is_none()
-            && self.rollbacks == self.transaction.savepoints().rollbacks()
+    pub(crate) fn next_now(&self) -> bool {
+        self.ready.passed() < self.stop && self.rollbacks == self.savepoints.rollbacks()
     }
 
-    /// Marks the ready record as returned; the next call moves past it.
-    pub(crate) fn give(&self) {
-        self.progress.give();
+    /// Does what `next` does, if nothing must be waited for. If it returns `false`, `next` must be
+    /// called.
+    #[inline(never)]
+    pub(crate) fn load_now(&mut self) -> bool {
+        if !self.ready.is_empty() || self.left() == 0 || !self.may_read_now {
+            return false;
+        }
+        self.forget_rolled_back();
+        while self.ready.is_empty() {
+            if !self.read_batch_now() {
+                return false;
+            }
+        }
+        self.set_stop();
+        self.stop > 0
+    }
+
+    /// Determines how many ready records may be returned without a further check.
+    fn set_stop(&mut self) {
+        let ready = if self.doomed.is_none() { self.ready.len() } else { 0 };
+        self.stop = self.left.min(ready as u64) as usize;
     }
 
     /// Sets the maximum number of records that will be requested, which limits read-ahead.
@@ -229,6 +277,7 @@ impl<'tx> RecordScan<'tx> {
         if self.doomed.is_some() {
             self.note_doomed()?;
         }
+        self.set_stop();
         Ok(!self.ended)
     }
 
@@ -251,8 +300,14 @@ impl<'tx> RecordScan<'tx> {
     }
 
     /// The key and the value of the ready record.
-    #[inline(always)]
     pub(crate) fn current(&self) -> Option<(&[u8], &[u8])> {
+        self.looked.set(true);
+        self.lend()
+    }
+
+    /// The key and the value of the ready record, which the caller passes before it uses them.
+    #[inline(always)]
+    pub(crate) fn lend(&self) -> Option<(&[u8], &[u8])> {
         // SAFETY: the value stays until the next batch is read or the transaction ends, and `self`,
         // which borrows the transaction, is borrowed.
         self.ready.first().map(|(key, value)| (key, unsafe { value.as_ref() }))
@@ -260,22 +315,21 @@ impl<'tx> RecordScan<'tx> {
 
     /// Moves past the ready record.
     #[inline(always)]
-    pub(crate) fn pass(&mut self) {
+    pub(crate) fn pass(&self) {
         self.ready.pass();
-        self.expected = self.expected.saturating_sub(1);
-    }
-
-    /// The last key that was passed.
-    fn last_passed(&self) -> Option<&[u8]> {
-        self.ready.last_passed().or(self.passed.as_deref())
     }
 
     /// Removes all records that were read.
     fn clear_ready(&mut self) {
-        if let Some(key) = self.ready.last_passed() {
+        if let Some(key) = self.ready.passed_before(1) {
             self.passed = Some(KeyBuffer::from_slice(key));
         }
+        let passed = self.ready.passed() as u64;
+        self.left = self.left.saturating_sub(passed);
+        self.expected = self.expected.saturating_sub(passed);
         self.ready.clear();
+        self.stop = 0;
+        self.guard = None;
     }
 
     /// Returns the first record of the scan. The transaction keeps its value until it ends.
@@ -330,6 +384,22 @@ impl<'tx> RecordScan<'tx> {
 
     /// Reads the next batch of records; `false` at the end of the range.
     pub(super) async fn read_batch(&mut self) -> Result<bool, OperationError> {
+        let table = self.begin_batch();
+        if let Some(paged) = table.paged() {
+            return self.read_paged_batch(table, paged).await;
+        }
+        self.read_memory_batch(table).await
+    }
+
+    /// Does what `read_batch` does, if nothing must be waited for; `false` if it must be called.
+    fn read_batch_now(&mut self) -> bool {
+        let table = self.begin_batch();
+        let steps = 1 + (self.batch / RECORDS_PER_STEP) as u32;
+        sched::may_take_steps(steps, table.is_cold()) && self.read_memory_batch_now(table)
+    }
+
+    /// Releases the passed records, and notes the range that the scan will read.
+    fn begin_batch(&mut self) -> &'tx Records {
         assert!(self.ready.is_empty(), "a batch is passed before the next one is read");
         self.clear_ready();
         self.transaction.engine().planted_panic.panic_if_planted(PanicPoint::Scan);
@@ -337,10 +407,30 @@ impl<'tx> RecordScan<'tx> {
         let table: &'tx Records = unsafe { self.table.get() };
         // No record is ready, so nothing references the previous values.
         self.copies.free(table.memory());
-        if let Some(paged) = table.paged() {
-            return self.read_paged_batch(table, paged).await;
-        }
-        self.read_memory_batch(table).await
+        self.note_range();
+        table
+    }
+
+    /// Returns an empty list for entries that are taken under a guard.
+    pub(super) fn entries<'g>(&mut self) -> Vec<LeafEntry<'g>> {
+        let mut entries = LeafEntry::reuse(std::mem::take(&mut self.entries));
+        entries.reserve(self.batch);
+        entries
+    }
+
+    /// Keeps the memory of a list of entries for the next batch.
+    pub(super) fn keep_entries(&mut self, entries: Vec<LeafEntry<'_>>) {
+        self.entries = LeafEntry::reuse(entries);
+    }
+
+    /// Returns whether values are lent under a guard.
+    pub(super) fn visits(&self) -> bool {
+        self.visits
+    }
+
+    /// Keeps the guard under which the values of the next ready records were found.
+    pub(super) fn keep_guard(&mut self, operation: OperationGuard) {
+        self.guard = Some(operation);
     }
 
     /// Chooses the number of entries of the next batch.
@@ -355,7 +445,7 @@ impl<'tx> RecordScan<'tx> {
     }
 
     /// Adds the range to the read set, as wide as the scan may become.
-    pub(super) fn note_range(&mut self) {
+    fn note_range(&mut self) {
         if self.noted.is_none() && self.transaction.mode().notes() {
             let (low, high) = (as_bytes(&self.bounds.low), as_bytes(&self.bounds.high));
             let reads = self.transaction.reads();
@@ -375,9 +465,9 @@ impl Drop for RecordScan<'_> {
             && !thread::panicking()
         {
             // The caller may have seen the ready record, but not the ones after it.
-            let current = self.ready.first().map(|(key, _)| key);
-            let short = is_planted(Bug::RangeTrimmedShort);
-            let reached = current.filter(|_| !short).or(self.last_passed());
+            let current = self.ready.first().filter(|_| self.looked.get()).map(|(key, _)| key);
+            let before = if is_planted(Bug::RangeTrimmedShort) { 2 } else { 1 };
+            let reached = current.or(self.ready.passed_before(before)).or(self.passed.as_deref());
             let reverse = self.direction == Direction::Reverse;
             self.transaction.reads().trim(noted, reached, reverse);
         }

@@ -6,7 +6,7 @@ use super::error::OperationError;
 use super::read_ahead::{ReadSpan, RecordToRead, SpanRead, read_spans};
 use super::ready_records::ReadyRecords;
 use super::scan::{BATCH_BYTES, Direction, RECORDS_PER_STEP, RecordScan, ScanBounds, as_bytes};
-use crate::index::LeafEntry;
+use crate::index::{Cursor, LeafEntry};
 use crate::log::ColdRecord;
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{ColdVersion, NotReady, Records, SeenVersion};
@@ -50,11 +50,48 @@ impl<'tx> RecordScan<'tx> {
         table: &'tx Records,
     ) -> Result<bool, OperationError> {
         let Some(mut batch) = self.look(table).await else { return Ok(false) };
+        self.may_read_now = batch.in_log.is_empty();
         if !batch.in_log.is_empty() {
             self.read_log(table, &mut batch).await?;
         }
-        // Nothing suspends from here on.
-        let cursor = self.cursor.as_mut().expect("made for the first batch");
+        self.end_batch(table, batch);
+        Ok(true)
+    }
+
+    /// Does what `read_memory_batch` does, if nothing must be waited for; `false` if it must be
+    /// called.
+    pub(super) fn read_memory_batch_now(&mut self, table: &'tx Records) -> bool {
+        let operation = reclaim::enter();
+        let mut entries = self.entries();
+        let most = self.batch;
+        let batch = match self.cursor(table).peek_now(&operation, &mut entries, most) {
+            true => self.take(table, &entries, &operation),
+            false => None,
+        };
+        self.keep_entries(entries);
+        let Some(batch) = batch else { return false };
+        self.may_read_now = batch.in_log.is_empty();
+        if self.may_read_now {
+            self.end_batch(table, batch);
+            if self.visits() {
+                self.keep_guard(operation);
+            }
+        }
+        self.may_read_now
+    }
+
+    /// The cursor, which the first batch makes.
+    fn cursor(&mut self, table: &'tx Records) -> &mut Cursor<'tx> {
+        self.cursor.get_or_insert_with(|| {
+            let ScanBounds { low, high } = &self.bounds;
+            let reverse = self.direction == Direction::Reverse;
+            table.index.cursor(as_bytes(low), as_bytes(high), reverse)
+        })
+    }
+
+    /// Moves past the entries of a batch, and makes its records the ready ones.
+    fn end_batch(&mut self, table: &'tx Records, batch: ScanBatch) {
+        let cursor = self.cursor(table);
         match &batch.last {
             Some(last) => cursor.pass_to(last),
             None => cursor.pass_all(),
@@ -73,96 +110,81 @@ impl<'tx> RecordScan<'tx> {
             });
         }
         self.choose_batch();
-        Ok(true)
     }
 
     /// Takes the next entries and their resident values, up to the requested count and the bytes of
     /// a batch; `None` at the end of the range.
     async fn look(&mut self, table: &'tx Records) -> Option<ScanBatch> {
         let operation = reclaim::enter();
-        self.note_range();
-        let cursor = self.cursor.get_or_insert_with(|| {
-            let ScanBounds { low, high } = &self.bounds;
-            let reverse = self.direction == Direction::Reverse;
-            table.index.cursor(as_bytes(low), as_bytes(high), reverse)
-        });
-        let mut entries = Vec::with_capacity(self.batch);
-        if !cursor.peek(&operation, &mut entries, self.batch).await {
+        let (mut entries, most) = (self.entries(), self.batch);
+        if !self.cursor(table).peek(&operation, &mut entries, most).await {
             return None;
         }
         sched::count_steps(1 + (entries.len() / RECORDS_PER_STEP) as u32).await;
-        table.prefetch(entries.iter().map(|entry| entry.rid)).await;
-        loop {
+        table.prefetch(entries.iter().map(LeafEntry::rid)).await;
+        let mut batch = loop {
             if let Some(batch) = self.take(table, &entries, &operation) {
-                return Some(batch);
+                break batch;
             }
             // The first record's commit is being decided.
             sched::yield_now(WaitCause::Undecided).await;
+        };
+        self.keep_entries(entries);
+        if self.visits() && batch.in_log.is_empty() {
+            self.keep_guard(operation);
+        } else if self.visits() {
+            // The guard ends before records are read from the log.
+            batch.ready.replace_values(|value| {
+                // SAFETY: found under the guard.
+                let value = unsafe { value.as_ref() };
+                Some(NonNull::from(self.copies.keep(table.memory(), value)))
+            });
         }
+        Some(batch)
     }
 
     /// Takes resident values until a commit is being decided or the batch is full; `None` if no
     /// entry could be taken.
     fn take<'o>(
         &mut self,
-        table: &Records,
+        table: &'o Records,
         entries: &[LeafEntry<'o>],
         operation: &'o OperationGuard,
     ) -> Option<ScanBatch> {
+        let transaction = self.transaction;
         let mut batch =
             ScanBatch { ready: std::mem::take(&mut self.ready), ..ScanBatch::default() };
         batch.ready.clear();
-        batch.ready.reserve(entries.len());
-        let view = self.transaction.view();
-        let (most, keeps) = (self.expected.max(1), table.keeps_versions());
+        batch.ready.reserve(self.batch);
+        let view = transaction.view();
         let keys_only = self.keys_only && !self.unexpired_only;
-        let (mut bytes, mut taken) = (0, 0);
-        for entry in entries {
-            let number = batch.ready.len();
-            if number as u64 == most {
+        let lends = keys_only || self.visits() || table.keeps_versions();
+        let most = usize::try_from(self.expected.max(1)).unwrap_or(usize::MAX);
+        let mut newest_values = table.newest_values(view, operation);
+        let (mut depends_on, mut taken, mut bytes) = (transaction.depends_on(), 0, 0);
+        loop {
+            let rest = &entries[taken..];
+            if lends {
+                let rest = &rest[..rest.len().min(most - batch.ready.len())];
+                taken += batch.ready.lend(rest, &mut newest_values, &mut depends_on, keys_only);
+            }
+            let Some(entry) = entries.get(taken) else { break };
+            if batch.ready.len() == most {
                 break;
             }
-            let (mut cold, mut stays) = (None, keeps);
-            let mut value = match table.newest_value(entry.rid, view, operation) {
+            let found = match newest_values.get(entry.rid()) {
                 Some((value, lsn)) => {
-                    self.transaction.note_lsn(lsn);
-                    value
+                    depends_on = depends_on.max(lsn);
+                    EntryFound::Value(value, false)
                 }
-                None => match self.take_other(table, entry, &mut batch, view, operation) {
-                    EntryFound::Value(value, is_own) => {
-                        stays = keeps && !is_own;
-                        value
-                    }
-                    EntryFound::InLog(in_log) => {
-                        cold = Some(in_log);
-                        &[]
-                    }
-                    EntryFound::Nothing => {
-                        taken += 1;
-                        continue;
-                    }
-                    EntryFound::Undecided => break,
-                },
+                None => self.take_other(table, entry, &mut batch, view, operation),
             };
-            if keys_only {
-                value = &[];
-            }
-            bytes += value.len();
-            if let Some(cold) = &cold {
-                bytes += cold.address.read_bytes();
-            }
-            if bytes > BATCH_BYTES && number > 0 {
+            if !self.add(table, entry, found, (&mut batch, &mut bytes)) {
                 break;
             }
-            if !stays && !value.is_empty() {
-                value = self.copies.keep(table.memory(), value);
-            }
-            if let Some(cold) = cold {
-                batch.in_log.push(RecordToRead { number, rid: entry.rid, cold });
-            }
-            batch.ready.push(|keys| entry.append_key(keys), NonNull::from(value));
             taken += 1;
         }
+        transaction.note_lsn(depends_on);
         if taken == 0 {
             self.ready = batch.ready;
             return None;
@@ -178,6 +200,40 @@ impl<'tx> RecordScan<'tx> {
         Some(batch)
     }
 
+    /// Adds the value of an entry to a batch, or its copy if the value is not lent; `false` if the
+    /// batch ends before it.
+    fn add(
+        &self,
+        table: &Records,
+        entry: &LeafEntry<'_>,
+        found: EntryFound<'_>,
+        (batch, bytes): (&mut ScanBatch, &mut usize),
+    ) -> bool {
+        let number = batch.ready.len();
+        let (mut value, is_own, cold) = match found {
+            EntryFound::Nothing => return true,
+            EntryFound::Undecided => return false,
+            EntryFound::Value(value, is_own) => (value, is_own, None),
+            EntryFound::InLog(cold) => (&[][..], false, Some(cold)),
+        };
+        if self.keys_only && !self.unexpired_only {
+            value = &[];
+        }
+        *bytes += value.len() + cold.map_or(0, |cold| cold.address.read_bytes());
+        if *bytes > BATCH_BYTES && number > 0 {
+            return false;
+        }
+        let stays = self.visits() || (table.keeps_versions() && !is_own);
+        if !stays && !value.is_empty() {
+            value = self.copies.keep(table.memory(), value);
+        }
+        if let Some(cold) = cold {
+            batch.in_log.push(RecordToRead { number, rid: entry.rid(), cold });
+        }
+        batch.ready.push_entry(entry, NonNull::from(value));
+        true
+    }
+
     /// Takes an entry whose newest version is not simply the visible one.
     #[inline(never)]
     fn take_other<'o>(
@@ -188,10 +244,10 @@ impl<'tx> RecordScan<'tx> {
         view: View<'o>,
         operation: &'o OperationGuard,
     ) -> EntryFound<'o> {
-        let found = table.find_now(entry.rid, view, operation);
+        let found = table.find_now(entry.rid(), view, operation);
         let doomed = match found {
-            Ok(seen) => self.transaction.is_superseded(table, entry.rid, seen, operation),
-            Err(_) => self.transaction.is_overwritten(table, entry.rid, operation),
+            Ok(seen) => self.transaction.is_superseded(table, entry.rid(), seen, operation),
+            Err(_) => self.transaction.is_overwritten(table, entry.rid(), operation),
         };
         if doomed && batch.doomed.is_none() {
             batch.doomed = Some((batch.ready.len(), entry.key()));

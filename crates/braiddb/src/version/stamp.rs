@@ -52,6 +52,13 @@ impl Stamp {
         (self.0 & IN_FLIGHT != 0).then_some(TransactionName(self.0 & !IN_FLIGHT))
     }
 
+    /// The commit LSN, if it is before a begin stamp.
+    #[inline(always)]
+    pub(crate) fn lsn_before(self, begin: Lsn) -> Option<Lsn> {
+        // A name is larger than every LSN.
+        (self.0 < begin.0).then_some(Lsn(self.0))
+    }
+
     /// The commit LSN of a version that is not in flight; for an aborted one, an LSN later than
     /// every begin stamp.
     pub(crate) fn lsn(self) -> Option<Lsn> {

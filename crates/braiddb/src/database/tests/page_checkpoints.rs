@@ -159,9 +159,10 @@ fn scans_of_leaves_without_versions_ask_for_none() {
                     cursor.peek(7, (false, true), view, &operation).await.unwrap()
                 {
                     let PeekedRecords::Plain(some) = some else { panic!("{some:?}") };
-                    for (key, value) in some.places() {
-                        let key = u64::from_be_bytes(some.keys[key].try_into().unwrap());
-                        assert_eq!(some.values[value], [key as u8; 90]);
+                    for record in &some.records {
+                        let key = u64::from_be_bytes(record.short_key);
+                        let value = &some.values[record.value_start as usize..];
+                        assert_eq!(value[..record.value_bytes as usize], [key as u8; 90]);
                         found.push(key);
                     }
                     cursor.pass_all();

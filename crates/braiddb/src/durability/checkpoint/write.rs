@@ -305,13 +305,13 @@ impl CheckpointOutput {
             if !cursor.next_batch(&operation, &mut entries, BATCH).await {
                 break;
             }
-            table.prefetch(entries.iter().map(|entry| entry.rid)).await;
+            table.prefetch(entries.iter().map(|entry| entry.rid())).await;
             for entry in &entries {
-                let located = transaction.locate(table, entry.rid, &operation).await?;
+                let located = transaction.locate(table, entry.rid(), &operation).await?;
                 let Some(address) = located else { continue };
                 key.inner_mut().clear();
                 entry.copy_key(key.inner_mut());
-                self.push(|chunk| chunk.push(&key, entry.rid, address)).await?;
+                self.push(|chunk| chunk.push(&key, entry.rid(), address)).await?;
                 self.written.records += 1;
                 let bytes = address.read_bytes() - DEFAULT_KEY_BYTES + key.len();
                 self.written.data_bytes += bytes as u64;

@@ -1,7 +1,7 @@
 //! Leaf pages: slots with a key, a value and flags.
 
 use super::entry::{EntryWord, SlotFlags, head_of, tail_words};
-use super::{ByteSink, ENTRY_WORDS, Page, PageWord, WORD_BYTES, word_of};
+use super::{ByteSink, ENTRIES_AT, ENTRY_WORDS, Page, PageWord, WORD_BYTES, word_of};
 
 /// Position of a key in a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +35,48 @@ impl StoredOnPage {
 
     pub(in crate::page) fn from_word(word: u32) -> Self {
         Self { records: word as u16, bytes: (word >> u16::BITS) as u16 }
+    }
+}
+
+/// A slot of a leaf, for a reader of several. Meaningless until validated.
+#[derive(Debug)]
+pub(in crate::page) struct LeafSlot<'p, W> {
+    page: Page<'p, W>,
+    /// The first bytes of the page's prefix, and the length of the prefix.
+    prefix: (u64, usize),
+    place: usize,
+    head: u64,
+    entry: EntryWord,
+}
+
+impl<W: PageWord> LeafSlot<'_, W> {
+    #[inline(always)]
+    pub(in crate::page) fn flags(&self) -> SlotFlags {
+        self.entry.flags()
+    }
+
+    /// Returns the bytes of a key of at most eight bytes, padded with zeros, and their number.
+    #[inline(always)]
+    pub(in crate::page) fn short_key(&self) -> Option<([u8; WORD_BYTES], usize)> {
+        let ((prefix_head, prefix_bytes), bytes) = (self.prefix, self.entry.key_bytes());
+        let suffix = self.head.checked_shr(8 * prefix_bytes as u32).unwrap_or(0);
+        (bytes <= WORD_BYTES).then(|| ((prefix_head | suffix).to_be_bytes(), bytes))
+    }
+
+    /// Appends the key to `out`.
+    pub(in crate::page) fn copy_key(&self, out: &mut impl ByteSink) {
+        self.page.copy_key(self.place, out);
+    }
+
+    /// Passes the words of the value to `each`, and returns the length of the value.
+    #[inline(always)]
+    pub(in crate::page) fn value_words(&self, mut each: impl FnMut(u64)) -> usize {
+        let start = self.entry.cell() + self.entry.tail_words(self.prefix.1);
+        let bytes = self.entry.inline_bytes().min(self.page.bytes());
+        for number in 0..bytes.div_ceil(WORD_BYTES) {
+            each(self.page.word(start + number));
+        }
+        bytes
     }
 }
 
@@ -113,6 +155,30 @@ impl<W: PageWord> Page<'_, W> {
         let entry = self.entry(place);
         let start = entry.cell() + entry.tail_words(self.prefix_bytes());
         self.copy_bytes(start, entry.inline_bytes(), out);
+    }
+
+    /// Passes the slots at some places, in this order, to `each` until it returns `None`. Reads what
+    /// they have in common once. Returns `None` also if there are no such places.
+    #[inline(always)]
+    pub(in crate::page) fn for_each_slot(
+        self,
+        places: impl Iterator<Item = usize>,
+        mut each: impl FnMut(LeafSlot<'_, W>) -> Option<()>,
+    ) -> Option<()> {
+        let prefix_bytes = self.prefix_bytes();
+        let mut prefix = super::KeyBytes::new();
+        if prefix_bytes > 0 {
+            let (cell, _) = self.fence_cells().next().unwrap_or_default();
+            self.copy_bytes(cell, prefix_bytes, &mut prefix);
+        }
+        let prefix_head = word_of(&prefix, 0).swap_bytes();
+        let entries = self.words.get(ENTRIES_AT..)?;
+        for place in places {
+            let [head, word] = entries.get(place * ENTRY_WORDS..)?.first_chunk()?;
+            let (head, entry) = (head.get(), EntryWord(word.get()));
+            each(LeafSlot { page: self, prefix: (prefix_head, prefix_bytes), place, head, entry })?;
+        }
+        Some(())
     }
 
     /// Returns the length of the value part of a slot's cell.

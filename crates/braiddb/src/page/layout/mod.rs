@@ -41,8 +41,8 @@ use header::PageKind;
 pub(in crate::page) use header::{PageFormat, PageShape};
 pub(in crate::page) use image::{PageDamage, image_checksum};
 pub(in crate::page) use inner::ChildrenWords;
-pub(in crate::page) use leaf::KeySlot;
 pub(crate) use leaf::StoredOnPage;
+pub(in crate::page) use leaf::{KeySlot, LeafSlot};
 pub(in crate::page) use rebuild::SplitPoint;
 pub(in crate::page) use search::KeySuffix;
 

@@ -6,9 +6,10 @@ use std::ops::Deref;
 use super::{PageTree, attached};
 use crate::page::bulk::read_pair;
 use crate::page::frame::{LatchedPage, ResidentPage};
-use crate::page::layout::{ByteSink, KeyBytes, KeySlot, SlotFlags};
+use crate::page::layout::{ByteSink, KeyBytes, KeySlot, LeafSlot, SlotFlags};
 use crate::page::map::PageId;
 use crate::page::value::{CopiedValue, SlotValue, ValueBytes};
+use crate::sync::atomic::AtomicU64;
 
 /// Interval of slot counts at which a removal checks whether a large leaf can be merged.
 const MERGE_CHECK_INTERVAL: usize = 8;
@@ -37,6 +38,16 @@ impl<'t> LeafView<'t> {
 
     pub(in crate::page) fn flags(self, place: usize) -> SlotFlags {
         self.page.page.flags(place)
+    }
+
+    /// Passes the slots at some places to `each`, as the page does.
+    #[inline(always)]
+    pub(in crate::page) fn for_each_slot(
+        self,
+        places: impl Iterator<Item = usize>,
+        each: impl FnMut(LeafSlot<'_, AtomicU64>) -> Option<()>,
+    ) -> Option<()> {
+        self.page.page.for_each_slot(places, each)
     }
 
     /// Returns the length of a slot's cell, at most the page size.
