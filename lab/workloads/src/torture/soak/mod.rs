@@ -69,14 +69,9 @@ struct FullDisks {
 /// A wrong answer, a quantity above its bound, or a failure to run.
 pub(super) fn run(command: &Command, seconds: u64, json: bool) -> Result<()> {
     let directory = command.directory()?;
-    let soak = Soak {
-        command,
-        time: Duration::from_secs(seconds),
-        begin: Instant::now(),
-        progress: Progress::default(),
-        usable: AtomicU64::new(0),
-    };
-    let mut report = soak.run(directory.path())?;
+    let soak = Soak::new(command, seconds);
+    // A soak that fails is reported too: its quantities may show the cause.
+    let (mut report, result) = soak.run(directory.path());
     if let Some(out) = &command.out {
         report.figures = report.quantities.draw(out)?;
     }
@@ -104,6 +99,7 @@ pub(super) fn run(command: &Command, seconds: u64, json: bool) -> Result<()> {
         }
         report.figures.iter().try_for_each(|path| writeln!(out, "file: {}", path.display()))?;
     }
+    result?;
     ensure!(report.exceeded.is_empty(), "above the bound: {}", report.exceeded.join("; "));
     Ok(())
 }
@@ -117,22 +113,32 @@ struct Soak<'c> {
     usable: AtomicU64,
 }
 
-impl Soak<'_> {
-    fn run(&self, parent: &Path) -> Result<SoakReport> {
-        let mut quantities = AllSeries::default();
-        let lives = std::thread::scope(|scope| {
-            let full_disks = scope.spawn(|| self.fill_disks(parent));
+impl<'c> Soak<'c> {
+    fn new(command: &'c Command, seconds: u64) -> Self {
+        Self {
+            command,
+            time: Duration::from_secs(seconds),
+            begin: Instant::now(),
+            progress: Progress::default(),
+            usable: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the report, and the first failure.
+    fn run(&self, parent: &Path) -> (SoakReport, Result<()>) {
+        let (mut quantities, mut full_disks) = (AllSeries::default(), FullDisks::default());
+        let cycles = &mut full_disks;
+        let result = std::thread::scope(|scope| {
+            let filling = scope.spawn(|| self.fill_disks(parent, cycles));
             let lives = (0..LIVES).try_for_each(|life| {
                 self.life(&parent.join("database"), life, &mut quantities)
                     .with_context(|| format!("opening {life}"))
             });
             self.progress.stop.store(true, Ordering::SeqCst);
-            let full_disks = full_disks.join().expect("the disks' thread does not panic");
-            lives.and(full_disks)
+            lives.and(filling.join().expect("the disks' thread does not panic"))
         });
-        let full_disks = lives?;
         let count = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
-        Ok(SoakReport {
+        let report = SoakReport {
             seconds: self.begin.elapsed().as_secs_f64(),
             overwrites: count(&self.progress.overwrites),
             tables: count(&self.progress.tables),
@@ -142,7 +148,8 @@ impl Soak<'_> {
             exceeded: quantities.exceeded(),
             quantities,
             figures: Vec::new(),
-        })
+        };
+        (report, result)
     }
 
     /// Opens the database, runs the clients for a part of the time, and closes it.
@@ -237,15 +244,14 @@ impl Soak<'_> {
     }
 
     /// Fills and empties a small disk until the clients stop.
-    fn fill_disks(&self, parent: &Path) -> Result<FullDisks> {
-        let mut cycles = FullDisks::default();
+    fn fill_disks(&self, parent: &Path, cycles: &mut FullDisks) -> Result<()> {
         let root = parent.join("small");
         std::fs::create_dir(&root).context("creating a directory for the small disk")?;
         let small = match Faulty::make(Disk::Full, &root) {
             Ok(small) => small,
             Err(error) => {
                 cycles.left_out = Some(format!("{error:#}"));
-                return Ok(cycles);
+                return Ok(());
             }
         };
         while !self.progress.is_over() {
@@ -260,6 +266,6 @@ impl Soak<'_> {
                 "cycle {cycle} of a full disk: {usable} bytes fit, {first} did at first"
             );
         }
-        Ok(cycles)
+        Ok(())
     }
 }
