@@ -298,8 +298,8 @@ fn model_what_decides_a_certification_is_not_pruned() {
             new
         });
         let (horizon, readers) = (Horizon::new(2), Readers::new(2));
-        readers.publish(0, [Lsn(10)].into_iter(), Lsn(40));
-        readers.publish(1, [Lsn(20)].into_iter(), Lsn(26));
+        readers.publish(0, [Lsn(10)].into_iter(), Lsn::MAX, Lsn(40));
+        readers.publish(1, [Lsn(20)].into_iter(), Lsn::MAX, Lsn(26));
         let pruner = thread::spawn(move || {
             let pruning = horizon.prune().expect("no worker acts");
             let begins = readers.stamps(Lsn(40), &pruning);

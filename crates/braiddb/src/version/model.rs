@@ -91,8 +91,8 @@ fn model_who_prunes_finds_chains_whole() {
         let whole = Arc::new(AtomicBool::new(true));
         horizon.publish(0, Lsn(32));
         horizon.publish(1, Lsn(10));
-        readers.publish(0, [].into_iter(), Lsn(32));
-        readers.publish(1, [Lsn(10)].into_iter(), Lsn(32));
+        readers.publish(0, [].into_iter(), Lsn::MAX, Lsn(32));
+        readers.publish(1, [Lsn(10)].into_iter(), Lsn::MAX, Lsn(32));
         let other = {
             let (horizon, whole) = (horizon.clone(), whole.clone());
             thread::spawn(move || {
