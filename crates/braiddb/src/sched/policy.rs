@@ -49,6 +49,7 @@ pub(super) struct QueueLoad {
 
 impl Policy {
     /// Returns whether a new task may start.
+    #[inline(always)]
     pub(super) fn admits(self, load: QueueLoad, width: usize, cold_width: usize) -> bool {
         #[cfg(feature = "experiment")]
         let running = load.hot + load.cold + load.staged;
@@ -59,6 +60,18 @@ impl Policy {
             Policy::Batch | Policy::Pipeline => running < width,
             Policy::DualQueue => load.hot + load.staged < width && load.cold < cold_width,
         }
+    }
+
+    /// Returns whether a new task may take the place of a hot one that ended, which `load` still
+    /// counts.
+    #[inline(always)]
+    pub(super) fn refills(self, load: QueueLoad, width: usize, cold_width: usize) -> bool {
+        // The last of a batch ends it.
+        #[cfg(feature = "experiment")]
+        if self == Policy::Batch {
+            return false;
+        }
+        self.admits(QueueLoad { hot: load.hot - 1, ..load }, width, cold_width)
     }
 
     /// Returns whether a job from another thread may start although [`Policy::admits`] returns
@@ -110,6 +123,12 @@ mod tests {
         assert!(!Policy::DualQueue.admits(load(1, 64), 8, 64));
         assert!(Policy::Batch.admits(load(3, 1), 8, 64));
         assert!(Policy::Batch.admits_to_batch(true) && !Policy::Batch.admits_to_batch(false));
+        assert!(
+            Policy::Sequential.refills(load(1, 0), 1, 64)
+                && !Policy::Batch.refills(load(1, 0), 8, 64)
+        );
+        assert!(Policy::DualQueue.refills(load(8, 1), 8, 64));
+        assert!(!Policy::DualQueue.refills(load(9, 1), 8, 64));
         assert!(Policy::DualQueue.admits_to_batch(false));
     }
 

@@ -127,12 +127,23 @@ impl<F: Future<Output = ()>> Queues<F> {
         self.long -= usize::from(steps >= MIN_LONG_TASK_STEPS);
     }
 
-    /// Removes the task at `position` of the hot queue, which ended.
-    pub(super) fn finish(&mut self, position: usize) {
-        let index = self.hot.swap_remove(position);
-        self.forget_steps(index);
-        self.slots[index as usize].empty();
-        self.free.push(index);
+    /// Drops the task of a hot slot, which ended. The slot must then be refilled or released.
+    #[inline(always)]
+    pub(super) fn finish(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
+        self.long -= usize::from(slot.steps >= MIN_LONG_TASK_STEPS);
+        slot.empty();
+    }
+
+    /// Puts a task into a hot slot whose task ended.
+    #[inline(always)]
+    pub(super) fn refill(&mut self, index: u32, make: impl FnOnce() -> Task<F>) {
+        self.slots[index as usize].fill(make);
+    }
+
+    /// Removes the slot at `position` of the hot queue, whose task ended.
+    pub(super) fn release(&mut self, position: usize) {
+        self.free.push(self.hot.swap_remove(position));
     }
 
     /// Moves the task at `position` of the hot queue to the waiting ones. `cause` was set by its

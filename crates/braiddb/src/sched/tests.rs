@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use crate::sync::oneshot;
@@ -311,6 +312,34 @@ fn parked_tasks_are_resumed_by_their_own_worker() {
 }
 
 /// User code is contained within tasks, so a panic out of a task is the engine's.
+/// The tasks of a source take each other's places, but not that of a task that may continue.
+#[test]
+fn resumed_tasks_precede_those_of_a_source() {
+    with_limit(PART_SECONDS, |_| {
+        const MOST: usize = 4;
+        let executor = start(1, Policy::DualQueue, Width::Fixed(1));
+        let mut parked = spawn_parked(&executor);
+        let source = move || {
+            let mut drawn = 0;
+            let draw = move || {
+                let mut context = Context::from_waker(Waker::noop());
+                if Pin::new(&mut parked).poll(&mut context).is_ready() {
+                    return None;
+                }
+                drawn += 1;
+                assert!(drawn <= MOST, "{drawn} tasks preceded it");
+                Some(())
+            };
+            FromFn(draw, |()| async {
+                if let Some(waiter) = WAITING.with(|waiting| waiting.borrow_mut().take()) {
+                    resume(waiter);
+                }
+            })
+        };
+        pollster::block_on(executor.run_source(0, source).unwrap().done()).unwrap();
+    });
+}
+
 #[test]
 fn a_panic_in_a_task_ends_all_workers_and_fails_all_waiters() {
     with_limit(PART_SECONDS, |_| {

@@ -68,6 +68,8 @@ pub(super) struct Worker<'w> {
     pub(super) device: Box<dyn Device>,
     pub(super) driver: Box<dyn Driver>,
     tuner: Tuner,
+    /// The width of the hot queue until the next turn.
+    width: usize,
     stretch: StallTimer,
     watch: WorkerWatch,
     /// True if the previous worker was seen to watch this one since it last recorded that it
@@ -105,7 +107,7 @@ impl<'w> Worker<'w> {
         let watch = WorkerWatch::new(local.worker as usize, group.mailboxes.len(), clock::now());
         let queues = Some(Queues::new(mailbox.clone()));
         local.observers.set_traced(tracer.is_some());
-        Self {
+        let mut worker = Self {
             local,
             group,
             mailbox,
@@ -114,6 +116,7 @@ impl<'w> Worker<'w> {
             device,
             driver,
             tuner: Tuner::new(clock::now()),
+            width: 1,
             stretch: StallTimer::new(clock::now(), options.trace > 0),
             watch,
             is_watched: false,
@@ -130,7 +133,9 @@ impl<'w> Worker<'w> {
             drop_foreign_at: None,
             chance: options.seed.map(fastrand::Rng::with_seed),
             tracer,
-        }
+        };
+        worker.width = worker.chosen_width();
+        worker
     }
 
     /// Runs until the worker must stop, or the engine has failed.
@@ -196,10 +201,10 @@ impl<'w> Worker<'w> {
 
     /// Returns whether housekeeping must take a turn although tasks are ready.
     fn turn_due(&self) -> bool {
-        let flush = self.turn.waits || self.commits_since_turn > 0;
-        let rounds = if flush { ROUNDS_PER_FLUSH } else { ROUNDS_PER_TURN };
+        let flushes = || self.turn.waits || self.commits_since_turn > 0;
         self.finished_since_turn + self.commits_since_turn >= TASKS_PER_TURN
-            || self.rounds_since_turn >= rounds
+            || self.rounds_since_turn >= ROUNDS_PER_FLUSH
+                && (flushes() || self.rounds_since_turn >= ROUNDS_PER_TURN)
             || self.steps_since_turn >= STEPS_PER_TURN
     }
 
@@ -274,7 +279,8 @@ impl<'w> Worker<'w> {
         self.batch_open
     }
 
-    fn width(&self) -> usize {
+    /// The width that the options or the measurements choose.
+    fn chosen_width(&self) -> usize {
         match (self.options.policy, self.options.hot_width) {
             #[cfg(feature = "experiment")]
             (Policy::Sequential, _) => 1,
@@ -369,17 +375,18 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
                 local.interleave.set(chance.bool());
             }
             // Observers follow each poll.
-            if !local.observers.any() && self.queues.continue_step(index) {
+            let is_observed = local.observers.any();
+            if !is_observed && self.queues.continue_step(index) {
                 (position, paused) = (position + 1, paused + 1);
                 continue;
             }
-            let begin = if local.observers.any() { self.worker.begin_poll(index) } else { None };
+            let begin = if is_observed { self.worker.begin_poll(index) } else { None };
             let polled = self.queues.poll(index, local);
             if local.observers.any() {
                 self.worker.end_poll(begin, index, polled);
             }
             let stays = match polled {
-                Poll::Ready(()) => self.leave(position, |run| run.finish(position)),
+                Poll::Ready(()) => self.finish(position),
                 Poll::Pending => {
                     let (cause, steps) = (local.cause.get(), local.steps_taken());
                     self.worker.counters.suspensions[cause as usize].add(1);
@@ -395,8 +402,10 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
             };
             position += usize::from(stays);
         }
-        self.worker.counters.suspensions[WaitCause::Memory as usize].add(u64::from(paused));
-        self.worker.steps_since_turn += paused;
+        if paused > 0 {
+            self.worker.counters.suspensions[WaitCause::Memory as usize].add(u64::from(paused));
+            self.worker.steps_since_turn += paused;
+        }
     }
 
     /// Removes the task at `position` from the hot queue, and moves the next one to its place. The
@@ -405,7 +414,7 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
     fn leave(&mut self, position: usize, leave: impl FnOnce(&mut Self)) -> bool {
         let last = self.queues.hot.len() - 1;
         leave(self);
-        self.admit();
+        self.admit_next();
         let replaced = self.queues.hot.len() > last;
         if replaced {
             self.queues.hot.swap(position, last);
@@ -431,19 +440,43 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
         self.worker.commits_since_turn += u64::from(cause == WaitCause::Commit);
     }
 
-    fn finish(&mut self, position: usize) {
-        if self.queues.is_typed(self.queues.hot[position]) {
-            self.typed_open -= 1;
-        }
-        self.queues.finish(position);
+    /// Ends the task at `position` of the hot queue. The next one of the source takes its slot, if
+    /// no other task comes first; else as [`Self::leave`].
+    #[inline(always)]
+    fn finish(&mut self, position: usize) -> bool {
+        let index = self.queues.hot[position];
+        self.typed_open -= usize::from(self.queues.is_typed(index));
+        self.queues.finish(index);
         self.worker.finished_since_turn += 1;
         self.worker.counters.tasks_finished.add(1);
+        if self.may_refill()
+            && let Some(input) = self.next_input()
+        {
+            self.queues.refill(index, || Task::Typed(self.source.make(input)));
+            return true;
+        }
+        self.leave(position, |run| run.queues.release(position))
+    }
+
+    /// Returns whether the next task of the source may take the place of one that ended. Tasks
+    /// resumed in this round are seen in the next.
+    #[inline(always)]
+    fn may_refill(&self) -> bool {
+        let Worker { options, width, .. } = &*self.worker;
+        let load = self.queues.load();
+        !self.exhausted
+            && load.staged == 0
+            && load.long == 0
+            && self.worker.has_no_messages()
+            && self.queues.open() <= options.max_open
+            && options.policy.refills(load, *width, options.cold_width)
     }
 
     /// Fills the hot queue: resumed tasks first, then new ones.
+    #[inline(always)]
     fn admit(&mut self) {
         self.collect_resumed();
-        let width = self.worker.width();
+        let width = self.worker.width;
         if !self.is_full(width) {
             self.fill(width);
         }
@@ -461,6 +494,12 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
         self.queues.is_full(width)
     }
 
+    #[inline(never)]
+    fn admit_next(&mut self) {
+        self.admit();
+    }
+
+    #[inline(never)]
     fn fill(&mut self, width: usize) {
         let (policy, cold_width) = (self.worker.options.policy, self.worker.options.cold_width);
         while !self.queues.staged.is_empty() && policy.resumes_waiting(self.queues.load(), width) {
@@ -509,16 +548,18 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
         if self.exhausted || !may_be_typed || self.queues.open() >= most {
             return None;
         }
-        match self.source.next() {
-            Some(input) => {
-                self.typed_open += 1;
-                Some(NextTask::Typed(input))
-            }
-            None => {
-                self.exhausted = true;
-                None
-            }
+        self.next_input().map(NextTask::Typed)
+    }
+
+    /// Returns the next input of the source.
+    #[inline(always)]
+    fn next_input(&mut self) -> Option<S::Input> {
+        let input = self.source.next();
+        match &input {
+            Some(_) => self.typed_open += 1,
+            None => self.exhausted = true,
         }
+        input
     }
 
     /// Runs the callbacks of completed detached transfers, and stages tasks that were resumed by

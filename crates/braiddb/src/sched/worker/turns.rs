@@ -61,18 +61,19 @@ impl Worker<'_> {
         self.steps_since_turn = 0;
         if self.options.hot_width == Width::Auto {
             let failed = self.local.failed_attempts.take();
-            self.contention.count(finished, failed, self.width());
+            self.contention.count(finished, failed, self.width);
             if self.contention.bound() < self.tuner.width() {
                 // The measurement would belong to another width.
                 self.tuner.discard_window();
             }
             self.tuner.advance(finished, now);
+            self.width = self.chosen_width();
         }
         self.poll_device();
         self.turn = self.driver.turn(&mut *self.device, idle);
         let taken_over = self.watch.look(&self.group, now);
         self.counters.taken_over.add(taken_over);
-        self.counters.width.set(self.width() as u64);
+        self.counters.width.set(self.width as u64);
         self.end_slice(begin, SliceActivity::Turn);
         if let Some(tracer) = &mut self.tracer {
             tracer.hand_on();
