@@ -68,6 +68,7 @@ const SKIP: u8 = 3;
 const MOVED: u8 = 4;
 
 impl BlockHeader {
+    #[inline]
     pub(crate) fn new(
         lsn: Lsn,
         bytes: usize,
@@ -128,9 +129,10 @@ impl BlockHeader {
 
     /// Returns the checksum of the block with this header, from the checksum of its records'
     /// headers.
+    #[inline]
     pub(crate) fn checksum_after(&self, records_sum: u32) -> u32 {
         let header = Self { checksum: 0.into(), ..*self };
-        checksum::append(records_sum, [header.as_bytes()])
+        checksum::append(records_sum, header.as_array::<HEADER_BYTES>(), [])
     }
 
     /// Returns whether all checksums match; `block` is the whole block.

@@ -29,6 +29,7 @@ const _: () = assert!(RECORD_HEADER_BYTES.is_multiple_of(BLOCK_ALIGNMENT));
 
 impl RecordHeader {
     /// Creates the header of a record, including its checksum.
+    #[inline]
     pub(crate) fn new(
         table: TableId,
         kind: RecordKind,
@@ -45,7 +46,8 @@ impl RecordHeader {
             reserved: 0,
             checksum: 0.into(),
         };
-        header.checksum = checksum::append(0, [header.as_bytes(), key, value]).into();
+        header.checksum =
+            checksum::append(0, header.as_array::<RECORD_HEADER_BYTES>(), [key, value]).into();
         header
     }
 
@@ -62,7 +64,7 @@ impl RecordHeader {
             + usize::from(self.key_bytes.get())
             + self.value_bytes.get() as usize;
         let body = &record[RECORD_HEADER_BYTES..end];
-        checksum::append(0, [header.as_bytes(), body]) == self.checksum.get()
+        checksum::append(0, header.as_array::<RECORD_HEADER_BYTES>(), [body]) == self.checksum.get()
     }
 }
 
@@ -127,7 +129,7 @@ pub(crate) fn sum_records(body: &[u8], records: usize) -> Option<u32> {
         if !header.verifies(rest) {
             return None;
         }
-        sum = checksum::append(sum, [header.as_bytes()]);
+        sum = checksum::append(sum, header.as_array::<RECORD_HEADER_BYTES>(), []);
         rest = after;
     }
     rest.is_empty().then_some(sum)

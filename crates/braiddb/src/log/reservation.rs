@@ -69,25 +69,23 @@ impl<'l> Reservation<'l> {
         assert!(self.filled + bytes <= self.bytes, "more records than were reserved for");
         let header = RecordHeader::new(table, kind, rid, key, value);
         let at = self.lsn + self.filled as u64;
-        let key_at = at + RECORD_HEADER_BYTES as u64;
-        let value_at = key_at + key.len() as u64;
         // SAFETY: within the reserved bytes, asserted above, which only this reservation accesses.
         unsafe {
-            self.ring.copy_in(at, header.as_bytes());
             if !(key.len() + value.len()).is_multiple_of(BLOCK_ALIGNMENT) {
                 // Zeros for the padding; key and value overwrite the bytes before it.
                 self.ring.copy_in(at + bytes as u64 - BLOCK_ALIGNMENT as u64, &[0; 8]);
             }
-            self.ring.copy_in(key_at, key);
-            self.ring.copy_in(value_at, value);
+            self.ring.copy_in_all(at, [header.as_bytes(), key, value]);
         }
         self.filled += bytes;
         self.records += 1;
-        self.records_sum = checksum::append(self.records_sum, [header.as_bytes()]);
+        self.records_sum =
+            checksum::append(self.records_sum, header.as_array::<RECORD_HEADER_BYTES>(), []);
         Lsn(at)
     }
 
     /// Ends the block as a commit; `first_part` is the start of the transaction's parts, if any.
+    #[inline(always)]
     pub(crate) fn finish_commit(mut self, first_part: Option<Lsn>) {
         self.finish(BlockKind::Commit { first_part });
     }
@@ -108,7 +106,6 @@ impl<'l> Reservation<'l> {
         drop(self);
     }
 
-    #[inline]
     fn finish(&mut self, kind: BlockKind) {
         assert!(self.filled != 0, "finished once");
         let skip = kind == BlockKind::Skip;

@@ -69,6 +69,41 @@ impl Ring {
         }
     }
 
+    /// Copies parts to consecutive positions from `lsn` on.
+    ///
+    /// # Safety
+    /// As for `copy_in`.
+    #[inline(always)]
+    pub(super) unsafe fn copy_in_all<const N: usize>(&self, lsn: u64, parts: [&[u8]; N]) {
+        let offset = self.offset(lsn);
+        if parts.iter().map(|part| part.len()).sum::<usize>() > self.bytes - offset {
+            // SAFETY: the caller has exclusive access to the bytes, as it promised.
+            return unsafe { self.copy_each(lsn, &parts) };
+        }
+        // SAFETY: within the mapping, by the mask.
+        let mut to = unsafe { self.pointer.as_ptr().add(offset) };
+        for part in parts {
+            // SAFETY: ends within the mapping, by the check of the sum; the caller has exclusive
+            // access to the bytes.
+            unsafe {
+                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+                to = to.add(part.len());
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for `copy_in`.
+    #[cold]
+    #[inline(never)]
+    unsafe fn copy_each(&self, mut lsn: u64, parts: &[&[u8]]) {
+        for part in parts {
+            // SAFETY: the caller has exclusive access to the bytes, as it promised.
+            unsafe { self.copy_in(lsn, part) };
+            lsn += part.len() as u64;
+        }
+    }
+
     /// # Safety
     /// As for `copy_in`.
     #[cold]

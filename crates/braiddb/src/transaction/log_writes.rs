@@ -71,6 +71,7 @@ impl WriteSet {
     }
 }
 
+#[inline]
 fn append(block: &mut Reservation<'_>, writes: &WriteSet, write: &Write) {
     let kind = match write.kind {
         WriteKind::Insert => RecordKind::Insert,

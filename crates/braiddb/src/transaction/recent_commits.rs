@@ -60,7 +60,7 @@ impl RecentChange {
 
 /// The hash of a record of a paged table.
 fn hash_of(table: TableId, key: &[u8]) -> u32 {
-    checksum::append(table.0, [key])
+    checksum::append(table.0, &[], [key])
 }
 
 /// Bloom-style filter of the records that a transaction has read, with one bit per hash.

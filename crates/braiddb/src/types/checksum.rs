@@ -4,38 +4,56 @@
 /// Longer inputs gain more from the library's interleaved sums.
 const MAX_SHORT_BYTES: usize = 256;
 
-/// Continues the CRC-32C `sum` with the bytes of all parts.
+/// Continues the CRC-32C `sum` with the bytes of `head`, such as a header, and of all parts.
 #[inline]
-pub(crate) fn append<const N: usize>(sum: u32, parts: [&[u8]; N]) -> u32 {
+pub(crate) fn append<const H: usize, const N: usize>(
+    sum: u32,
+    head: &[u8; H],
+    parts: [&[u8]; N],
+) -> u32 {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("sse4.2") {
+        let are_short = parts.iter().all(|part| part.len() <= MAX_SHORT_BYTES);
         // SAFETY: the processor has this feature.
-        return unsafe { append_sse(sum, parts) };
+        return unsafe {
+            if are_short { append_short(sum, head, parts) } else { append_long(sum, head, &parts) }
+        };
     }
-    parts.into_iter().fold(sum, crc32c::crc32c_append)
+    parts.into_iter().fold(crc32c::crc32c_append(sum, head), crc32c::crc32c_append)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "sse4.2")]
-fn append_sse<const N: usize>(mut sum: u32, parts: [&[u8]; N]) -> u32 {
+fn append_short<const H: usize, const N: usize>(
+    sum: u32,
+    head: &[u8; H],
+    parts: [&[u8]; N],
+) -> u32 {
+    !parts.into_iter().fold(append_part(!sum, head), |sum, part| append_part(sum, part))
+}
+
+/// Separate, because its calls of the library would make short inputs expensive, too.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.2")]
+#[inline(never)]
+fn append_long(sum: u32, head: &[u8], parts: &[&[u8]]) -> u32 {
+    parts.iter().fold(!append_part(!sum, head), |sum, part| match part.len() {
+        0..=MAX_SHORT_BYTES => !append_part(!sum, part),
+        _ => crc32c::crc32c_append(sum, part),
+    })
+}
+
+/// Continues an inverted sum.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "sse4.2")]
+#[inline]
+fn append_part(sum: u32, part: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
-    for part in parts {
-        if part.len() > MAX_SHORT_BYTES {
-            sum = crc32c::crc32c_append(sum, part);
-            continue;
-        }
-        let (mut wide, mut rest) = (u64::from(!sum), part);
-        while let Some((word, after)) = rest.split_first_chunk() {
-            wide = _mm_crc32_u64(wide, u64::from_le_bytes(*word));
-            rest = after;
-        }
-        let mut narrow = wide as u32;
-        for byte in rest {
-            narrow = _mm_crc32_u8(narrow, *byte);
-        }
-        sum = !narrow;
-    }
-    sum
+    let (words, rest) = part.as_chunks();
+    let wide = words
+        .iter()
+        .fold(u64::from(sum), |sum, word| _mm_crc32_u64(sum, u64::from_le_bytes(*word)));
+    rest.iter().fold(wide as u32, |sum, byte| _mm_crc32_u8(sum, *byte))
 }
 
 #[cfg(all(test, not(loom)))]
@@ -49,7 +67,10 @@ mod tests {
             for sum in [0, 1, u32::MAX] {
                 let (first, second) = bytes[..length].split_at(length / 3);
                 let expected = crc32c::crc32c_append(sum, &bytes[..length]);
-                assert_eq!(append(sum, [first, second]), expected, "{length} bytes from {sum}");
+                assert_eq!(append(sum, &[], [first, second]), expected, "{length} from {sum}");
+                let head: &[u8; 27] = bytes.last_chunk().unwrap();
+                let expected = crc32c::crc32c_append(crc32c::crc32c_append(sum, head), first);
+                assert_eq!(append(sum, head, [first]), expected, "27 and {length} from {sum}");
             }
         }
     }

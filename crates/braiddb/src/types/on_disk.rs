@@ -9,6 +9,12 @@ pub(crate) trait OnDisk: Pod {
         bytemuck::bytes_of(self)
     }
 
+    /// As `as_bytes`; `N` must be the structure's size.
+    #[inline(always)]
+    fn as_array<const N: usize>(&self) -> &[u8; N] {
+        self.as_bytes().try_into().expect("the size of the structure")
+    }
+
     /// Splits `bytes` into the structure at their start and the rest; `None` if they are too short.
     fn ref_from_prefix(bytes: &[u8]) -> Option<(&Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(size_of::<Self>())?;
