@@ -11,7 +11,9 @@ use super::transaction::Transaction;
 use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
 use super::{Database, refuse_on_worker};
 use crate::record::Records;
-use crate::sched::{self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded};
+use crate::sched::{
+    self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded, UserFailure,
+};
 use crate::sync::oneshot;
 use crate::transaction::{AbortCause, CannotBegin, WorkerTransactions};
 
@@ -272,16 +274,16 @@ where
     };
     let core = transaction.into_core();
     let depends_on = core.depends_on();
-    let failed = match result {
-        Err(Panic { message }) => {
+    let failed = match result.map_err(|failure| *failure) {
+        Err(UserFailure::Panic(Panic { message })) => {
             core.set_abort_cause(AbortCause::Panic);
             TransactionFailure::Engine(Error::Panicked(message))
         }
-        Ok(Err(error)) => {
+        Err(UserFailure::Error(error)) => {
             core.set_abort_cause(AbortCause::Requested);
             TransactionFailure::Closure(error)
         }
-        Ok(Ok(value)) => {
+        Ok(value) => {
             let value = Contained::new(value);
             match core.commit().await {
                 Ok(lsn) => {

@@ -24,6 +24,7 @@ use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
     self, BlockingProbe, CallerRuntime, Contained, ContainedFuture, Failure, Panic, UntilRecorded,
+    UserFailure,
 };
 use crate::sync::{OnceLock, async_queue, clock, oneshot};
 use crate::transaction::{
@@ -389,8 +390,12 @@ impl InteractiveTransaction {
                 let step = step.into_inner();
                 let make = move || step(transaction);
                 let result = ContainedFuture::new(&runtime, future.as_mut(), make).await;
+                let result = match result.map_err(|failure| *failure) {
+                    Ok(value) => Ok(Ok(value)),
+                    Err(UserFailure::Error(error)) => Ok(Err(error)),
+                    Err(UserFailure::Panic(Panic { message })) => Err(Error::Panicked(message)),
+                };
                 let over = result.is_err();
-                let result = result.map_err(|Panic { message }| Error::Panicked(message));
                 let answer = once_durable(transaction, Contained::new(result)).await;
                 sched::hold_after_failure().await;
                 send(reply.into_inner(), answer);

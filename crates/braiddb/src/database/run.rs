@@ -17,11 +17,11 @@ use super::workers::NeedsWorkers;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
-    self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded, contain, drop_contained,
-    outlined,
+    self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded, UserFailure, contain,
+    drop_contained, outlined,
 };
 use crate::sync::oneshot;
-use crate::transaction::{AbortCause, CommitProgress, NextAttempt, WorkerTransactions};
+use crate::transaction::{AbortCause, ActiveTransaction, NextAttempt, WorkerTransactions};
 
 impl Database {
     /// Runs `body` as a transaction and commits it.
@@ -253,7 +253,7 @@ impl TransactionBuilder {
             })?;
             match result.await {
                 // Converted on the caller's thread: `E::from` is user code.
-                Ok(result) => result.map_err(TransactionFailure::into_error),
+                Ok(result) => result.map_err(|failure| failure.into_error()),
                 Err(oneshot::Canceled) => Err(db.ended().into()),
             }
         })
@@ -318,7 +318,7 @@ pub(super) async fn commit_on_worker<T>(
 ) -> Result<(T, Lsn)> {
     let outcome = attempts(TransactionOptions::DEFAULT, &CallerRuntime::NONE, Closure(&body))
         .await
-        .map_err(TransactionFailure::into_error)?;
+        .map_err(|failure| failure.into_error())?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
@@ -328,7 +328,7 @@ pub(super) async fn read_on_worker<T>(
 ) -> Result<(T, Lsn)> {
     let outcome = attempts(TransactionOptions::READ_ONLY, &CallerRuntime::NONE, Closure(&body))
         .await
-        .map_err(TransactionFailure::into_error)?;
+        .map_err(|failure| failure.into_error())?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
 }
 
@@ -371,16 +371,18 @@ impl<T, E, F: AsyncFn(&Transaction) -> Result<T, E>> Body<T, E> for Closure<'_, 
 /// a value does, and a closure may keep data that an earlier attempt read. If the log fails first,
 /// this returns the log's error instead of the closure's. A final [`Error::Conflict`] does not wait
 /// for the commit of the winning transaction, which may still abort: the error reveals no data.
+///
+/// A failure is boxed, because results move several times and errors are larger than most values.
 pub(super) async fn attempts<T, E>(
     options: TransactionOptions,
     runtime: &CallerRuntime,
     body: impl Body<T, E>,
-) -> Result<Outcome<T>, TransactionFailure<E>> {
+) -> Result<Outcome<T>, Box<TransactionFailure<E>>> {
     let worker = WorkerTransactions::current();
     let mode = options.mode(worker.engine().isolation);
     let Ok(mut begun) = worker.begin_as(mode) else {
         sched::hold_after_failure().await;
-        return Err(TransactionFailure::Engine(Error::Overloaded));
+        return Err(Box::new(TransactionFailure::Engine(Error::Overloaded)));
     };
     let (mut attempt, mut depends_on, mut retries) = (1, Lsn::ZERO, Retries::new(&worker));
     let (failed, core) = loop {
@@ -397,11 +399,14 @@ pub(super) async fn attempts<T, E>(
         let core = transaction.into_core();
         depends_on = core.depends_on();
         let failure = match result {
-            Err(Panic { message }) => {
-                core.set_abort_cause(AbortCause::Panic);
-                break (TransactionFailure::Engine(Error::Panicked(message)), Some(core));
-            }
-            Ok(Err(error)) => {
+            Err(failure) => {
+                let error = match *failure {
+                    UserFailure::Error(error) => error,
+                    UserFailure::Panic(Panic { message }) => {
+                        core.set_abort_cause(AbortCause::Panic);
+                        break (TransactionFailure::Engine(Error::Panicked(message)), Some(core));
+                    }
+                };
                 let Some(conflict) = core.lost() else {
                     core.set_abort_cause(AbortCause::Requested);
                     break (TransactionFailure::Closure(error), Some(core));
@@ -411,11 +416,11 @@ pub(super) async fn attempts<T, E>(
                 outlined(pin!(core.abort())).await;
                 conflict
             }
-            Ok(Ok(value)) => {
+            Ok(value) => {
                 let value = Contained::new(value);
                 let committed = match core.commit_at_once() {
-                    CommitProgress::Acknowledged(lsn) => Ok(lsn),
-                    progress => outlined(pin!(progress.complete())).await,
+                    Ok(lsn) => Ok(lsn),
+                    Err(unfinished) => outlined(pin!(unfinished.complete())).await,
                 };
                 match committed {
                     Ok(Lsn(commit_lsn)) => {
@@ -431,7 +436,7 @@ pub(super) async fn attempts<T, E>(
             Ok(cause) => cause,
             Err(error) => {
                 sched::hold_after_failure().await;
-                return Err(TransactionFailure::Engine(error.into()));
+                return Err(Box::new(TransactionFailure::Engine(error.into())));
             }
         };
         if attempt >= options.max_attempts || retries.is_futile(&cause) {
@@ -443,13 +448,23 @@ pub(super) async fn attempts<T, E>(
         attempt += 1;
         begun = next.begin(mode);
     };
+    Err(fail(&worker, core, depends_on, failed).await)
+}
+
+/// Aborts the last attempt, if it is open, and returns the failure as [`once_durable`] does.
+async fn fail<E>(
+    worker: &WorkerTransactions,
+    core: Option<ActiveTransaction>,
+    depends_on: Lsn,
+    failed: TransactionFailure<E>,
+) -> Box<TransactionFailure<E>> {
     let failed = Contained::new(failed);
     if let Some(core) = core {
         outlined(pin!(core.abort())).await;
     }
-    let failed = once_durable(&worker, depends_on, failed.into_inner()).await;
+    let failed = once_durable(worker, depends_on, failed.into_inner()).await;
     sched::hold_after_failure().await;
-    Err(failed)
+    Box::new(failed)
 }
 
 /// Returns the failure after everything the transaction read is durable, or the log's error if the

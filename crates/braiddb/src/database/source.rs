@@ -114,16 +114,23 @@ struct Procedure<F, R> {
 }
 
 impl<F, R> Procedure<F, R> {
-    fn reply<I, T>(&self, input: I, result: Result<Outcome<T>>)
+    fn reply<I, T>(&self, input: I, result: Result<Outcome<T>, Box<TransactionFailure<Error>>>)
     where
         R: Fn(I, Result<Outcome<T>>) -> Result<()>,
     {
         self.runtime.enter();
-        let replied = contain(|| (self.reply)(input, result));
-        if let Err(error) = replied.unwrap_or_else(|panic| Err(panicked(panic))) {
-            // Only the first is reported.
-            _ = self.first_error.set(error);
+        let reply = || (self.reply)(input, result.map_err(|failure| failure.into_error()));
+        match contain(reply) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => self.fail(error),
+            Err(panic) => self.fail(panicked(panic)),
         }
+    }
+
+    #[cold]
+    fn fail(&self, error: Error) {
+        // Only the first is reported.
+        _ = self.first_error.set(error);
     }
 }
 
@@ -167,7 +174,15 @@ where
         self.input.as_ref().expect("not replied to yet")
     }
 
-    fn reply(mut self, result: Result<Outcome<T>>) {
+    #[cold]
+    #[inline(never)]
+    fn reply_dropped(&self, input: I) {
+        let ended = TransactionFailure::Engine(super::ended(&self.procedure.failure));
+        self.procedure.reply(input, Err(Box::new(ended)));
+    }
+
+    #[inline(always)]
+    fn reply(mut self, result: Result<Outcome<T>, Box<TransactionFailure<Error>>>) {
         let input = self.input.take().expect("not replied to yet");
         self.procedure.reply(input, result);
     }
@@ -177,9 +192,10 @@ impl<I, T, F, R> Drop for DrawnInput<I, T, F, R>
 where
     R: Fn(I, Result<Outcome<T>>) -> Result<()>,
 {
+    #[inline(always)]
     fn drop(&mut self) {
         if let Some(input) = self.input.take() {
-            self.procedure.reply(input, Err(super::ended(&self.procedure.failure)));
+            self.reply_dropped(input);
         }
     }
 }
@@ -316,7 +332,7 @@ impl TransactionBuilder {
                     span.end(&result);
                     result
                 };
-                drawn.into_inner().reply(result.map_err(TransactionFailure::into_error));
+                drawn.into_inner().reply(result);
             })
         };
         let done = db.shared.executor.run_source(worker, source);

@@ -77,15 +77,24 @@ impl EnteredSpan {
     /// Records the result of the transaction and leaves the span, before the caller receives the
     /// result.
     #[inline]
-    pub(super) fn end<T, E>(self, result: &Result<Outcome<T>, TransactionFailure<E>>) {
-        if let Some(ObservedSpan { active, .. }) = &self.0 {
-            let (outcome, commit_lsn) = match result {
-                Ok(outcome) => ("committed", Some(outcome.commit_lsn)),
-                Err(TransactionFailure::Closure(_)) => ("rolled back", None),
-                Err(TransactionFailure::Engine(error)) => (outcome_of(error), None),
-            };
-            active.end(outcome, commit_lsn);
+    pub(super) fn end<T, E>(self, result: &Result<Outcome<T>, Box<TransactionFailure<E>>>) {
+        if let Some(observed) = self.0 {
+            let result = result.as_ref().map(|outcome| outcome.commit_lsn);
+            observed.end(result.map_err(|failure| &**failure));
         }
+    }
+}
+
+impl ObservedSpan {
+    #[cold]
+    #[inline(never)]
+    fn end<E>(self, result: Result<u64, &TransactionFailure<E>>) {
+        let (outcome, commit_lsn) = match result {
+            Ok(commit_lsn) => ("committed", Some(commit_lsn)),
+            Err(TransactionFailure::Closure(_)) => ("rolled back", None),
+            Err(TransactionFailure::Engine(error)) => (outcome_of(error), None),
+        };
+        self.active.end(outcome, commit_lsn);
     }
 }
 

@@ -47,8 +47,8 @@ pub use local::WaitCause;
 pub(crate) use local::on_worker;
 pub(crate) use observe::{Observed, Observer, observe};
 pub(crate) use panics::{
-    Contained, ContainedFuture, Failure, OperationResult, Panic, UntilRecorded, contain,
-    drop_contained, engine_call, engine_code, hold_after_failure,
+    Contained, ContainedFuture, Failure, OperationResult, Panic, UntilRecorded, UserFailure,
+    contain, drop_contained, engine_call, engine_code, hold_after_failure,
 };
 pub use policy::{Policy, Width};
 pub(crate) use runtime::CallerRuntime;

@@ -155,15 +155,17 @@ pub(super) fn message_of(payload: Box<dyn Any + Send>) -> String {
 
 /// A user's value that may outlive the result of the user's code. Its destructor is contained.
 #[derive(Debug)]
-pub(crate) struct Contained<T>(Option<T>);
+pub(crate) struct Contained<T>(ManuallyDrop<T>);
 
 impl<T> Contained<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self(Some(value))
+        Self(ManuallyDrop::new(value))
     }
 
-    pub(crate) fn into_inner(mut self) -> T {
-        self.0.take().expect("there until taken")
+    pub(crate) fn into_inner(self) -> T {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: taken once, because the whole is consumed and its destructor does not run.
+        unsafe { ManuallyDrop::take(&mut this.0) }
     }
 }
 
@@ -171,26 +173,36 @@ impl<T> Deref for Contained<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.0.as_ref().expect("there until taken")
+        &self.0
     }
 }
 
 impl<T> DerefMut for Contained<T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.0.as_mut().expect("there until taken")
+        &mut self.0
     }
 }
 
 impl<T> Drop for Contained<T> {
     fn drop(&mut self) {
-        if let Some(value) = self.0.take() {
-            drop_contained(value);
+        if std::mem::needs_drop::<T>() {
+            // SAFETY: dropped once, here: `into_inner` does not run this destructor.
+            contain_destructor(|| unsafe { ManuallyDrop::drop(&mut self.0) });
         }
     }
 }
 
+/// The reason why a user's future returned no value.
+#[derive(Debug)]
+pub(crate) enum UserFailure<E> {
+    /// It returned this error.
+    Error(E),
+    Panic(Panic),
+}
+
 /// A user's future, polled within its caller's runtime. Its creation and each poll are contained,
-/// and so is its destructor, which runs as soon as the future is ready.
+/// and so is its destructor, which runs as soon as the future is ready. A failure is boxed, because
+/// the result moves several times and errors are larger than most values.
 pub(crate) struct ContainedFuture<'f, M, F> {
     runtime: &'f CallerRuntime,
     /// Creates the future in its first poll.
@@ -208,8 +220,12 @@ impl<'f, M: FnOnce() -> F, F: Future> ContainedFuture<'f, M, F> {
     }
 }
 
-impl<M: FnOnce() -> F, F: Future> Future for ContainedFuture<'_, M, F> {
-    type Output = Result<F::Output, Panic>;
+impl<M, F, T, E> Future for ContainedFuture<'_, M, F>
+where
+    M: FnOnce() -> F,
+    F: Future<Output = Result<T, E>>,
+{
+    type Output = Result<T, Box<UserFailure<E>>>;
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
@@ -221,17 +237,17 @@ impl<M: FnOnce() -> F, F: Future> Future for ContainedFuture<'_, M, F> {
                 future.set(Some(make()));
             }
             let pinned = future.as_mut().as_pin_mut().expect("not polled again once it is ready");
-            if let Poll::Ready(value) = pinned.poll(context) {
-                output = Some(value);
+            if let Poll::Ready(result) = pinned.poll(context) {
+                output = Some(result.map_err(|error| Box::new(UserFailure::Error(error))));
                 future.set(None);
             }
         });
         match polled {
-            Ok(()) => output.map_or(Poll::Pending, |value| Poll::Ready(Ok(value))),
+            Ok(()) => output.map_or(Poll::Pending, Poll::Ready),
             Err(panic) => {
                 drop_contained(output);
                 contain_destructor(|| self.future.set(None));
-                Poll::Ready(Err(panic))
+                Poll::Ready(Err(Box::new(UserFailure::Panic(panic))))
             }
         }
     }
@@ -364,15 +380,17 @@ pub(crate) fn engine_panicked() -> bool {
 /// the engine's panic unwinds, it is kept until the failure is recorded, so that the woken caller
 /// finds the failure.
 #[derive(Debug)]
-pub(crate) struct UntilRecorded<T: 'static>(Option<T>);
+pub(crate) struct UntilRecorded<T: 'static>(ManuallyDrop<T>);
 
 impl<T: 'static> UntilRecorded<T> {
     pub(crate) fn new(value: T) -> Self {
-        Self(Some(value))
+        Self(ManuallyDrop::new(value))
     }
 
-    pub(crate) fn into_inner(mut self) -> T {
-        self.0.take().expect("there until taken")
+    pub(crate) fn into_inner(self) -> T {
+        let mut this = ManuallyDrop::new(self);
+        // SAFETY: taken once, because the whole is consumed and its destructor does not run.
+        unsafe { ManuallyDrop::take(&mut this.0) }
     }
 }
 
@@ -380,19 +398,20 @@ impl<T: 'static> Deref for UntilRecorded<T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.0.as_ref().expect("there until taken")
+        &self.0
     }
 }
 
 impl<T: 'static> DerefMut for UntilRecorded<T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.0.as_mut().expect("there until taken")
+        &mut self.0
     }
 }
 
 impl<T: 'static> Drop for UntilRecorded<T> {
     fn drop(&mut self) {
-        let Some(value) = self.0.take() else { return };
+        // SAFETY: taken once, here: `into_inner` does not run this destructor.
+        let value = unsafe { ManuallyDrop::take(&mut self.0) };
         if thread::panicking() {
             local(|local| match local {
                 Some(local) => local.until_recorded.borrow_mut().push(Box::new(value)),

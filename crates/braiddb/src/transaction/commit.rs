@@ -68,11 +68,9 @@ pub(crate) struct DecidedCommit {
     wrote: bool,
 }
 
-/// How far [`ActiveTransaction::commit_at_once`] came.
+/// How far [`ActiveTransaction::commit_at_once`] came with a commit that it could not complete.
 #[derive(Debug)]
-pub(crate) enum CommitProgress {
-    /// Committed at this LSN, and the result may be returned.
-    Acknowledged(Lsn),
+pub(crate) enum UnfinishedCommit {
     /// Committed. The result depends on a commit that is not durable yet.
     Decided(DecidedCommit, Rc<WorkerTransactions>),
     /// The commit was refused. The transaction must be aborted.
@@ -81,7 +79,7 @@ pub(crate) enum CommitProgress {
     Untried(ActiveTransaction),
 }
 
-impl CommitProgress {
+impl UnfinishedCommit {
     /// Completes the commit, and waits until the result may be returned. Returns the commit LSN, or
     /// for a transaction that wrote nothing its begin stamp.
     ///
@@ -89,13 +87,12 @@ impl CommitProgress {
     /// Those of [`ActiveTransaction::commit`].
     pub(crate) async fn complete(self) -> Result<Lsn, OperationError> {
         match self {
-            CommitProgress::Acknowledged(lsn) => Ok(lsn),
-            CommitProgress::Decided(commit, worker) => worker.acknowledge(commit).await,
-            CommitProgress::Refused(transaction, error) => {
+            UnfinishedCommit::Decided(commit, worker) => worker.acknowledge(commit).await,
+            UnfinishedCommit::Refused(transaction, error) => {
                 transaction.abort().await;
                 Err(error)
             }
-            CommitProgress::Untried(transaction) => transaction.commit_with_waits().await,
+            UnfinishedCommit::Untried(transaction) => transaction.commit_with_waits().await,
         }
     }
 }
@@ -129,30 +126,38 @@ impl ActiveTransaction {
     /// error if it failed. The transaction is then aborted. `CommitUnknown` if the log failed after
     /// the LSN was drawn: the commit block may or may not have reached the disk.
     pub(crate) async fn commit(self) -> Result<Lsn, OperationError> {
-        self.commit_at_once().complete().await
+        match self.commit_at_once() {
+            Ok(lsn) => Ok(lsn),
+            Err(unfinished) => unfinished.complete().await,
+        }
     }
 
-    /// Commits without suspension, if nothing of it may have to wait.
-    pub(crate) fn commit_at_once(mut self) -> CommitProgress {
+    /// Commits without suspension, if nothing of it may have to wait. Returns the LSN at which it is
+    /// committed, if the result may be returned.
+    pub(crate) fn commit_at_once(mut self) -> Result<Lsn, UnfinishedCommit> {
         // Without writes, it may still have many versions that a rollback to a savepoint unlinked.
         let is_small = self.writes().borrow().is_small(MAX_WRITES_AT_ONCE);
         if !is_small || self.conflict_met() != Conflict::None || self.failed().is_some() {
-            return CommitProgress::Untried(self);
+            return Err(UnfinishedCommit::Untried(self));
         }
         let commit = if self.writes().borrow().is_empty() {
             #[cfg(feature = "experiment")]
             if self.mode().is_safety_net() {
-                return CommitProgress::Untried(self);
+                return Err(UnfinishedCommit::Untried(self));
             }
-            self.commit_read_only()
+            let commit = self.commit_read_only();
+            self.release();
+            commit
         } else {
-            let Some(bytes) = self.room_at_once() else { return CommitProgress::Untried(self) };
+            let Some(bytes) = self.room_at_once() else {
+                return Err(UnfinishedCommit::Untried(self));
+            };
             let changes = self.changes_at_once();
             match self.commit_now(bytes, None, changes) {
                 Ok(commit) => commit,
                 Err(refusal) => {
                     let error = self.fail(refusal);
-                    return CommitProgress::Refused(self, error);
+                    return Err(UnfinishedCommit::Refused(self, error));
                 }
             }
         };
@@ -161,9 +166,9 @@ impl ActiveTransaction {
             assert!(has_ended, "it has few writes");
         }
         if self.worker().must_wait_for(commit) {
-            CommitProgress::Decided(commit, self.worker().clone())
+            Err(UnfinishedCommit::Decided(commit, self.worker().clone()))
         } else {
-            CommitProgress::Acknowledged(commit.lsn)
+            Ok(commit.lsn)
         }
     }
 
@@ -212,7 +217,7 @@ impl ActiveTransaction {
             return Err(conflict);
         }
         if let Some(error) = self.failed() {
-            return Err(error);
+            return Err(error.clone());
         }
         if self.writes().borrow().is_empty() {
             #[cfg(feature = "experiment")]
@@ -288,6 +293,7 @@ impl ActiveTransaction {
         DecidedCommit { lsn: self.begin(), depends_on: self.depends_on(), wrote: false }
     }
 
+    #[inline(always)]
     fn end_without_writes(&self) {
         self.engine().status.aborted(self.name());
         self.decide_bulk(Stamp::ABORTED);

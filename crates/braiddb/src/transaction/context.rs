@@ -13,8 +13,9 @@ use super::doomed::Conflict;
 use super::ending::DecidedOutcome;
 use super::engine::Engine;
 use super::error::OperationError;
+use super::failure_details::FailureDetails;
 use super::isolation::TransactionMode;
-use super::read_set::{NamedKeys, ProjectionCheck, ReadSet};
+use super::read_set::{ProjectionCheck, ReadSet};
 use super::worker::WorkerTransactions;
 use super::write_set::WriteSet;
 use crate::log::Lsn;
@@ -97,12 +98,8 @@ pub(crate) struct TransactionState {
     /// Set if an earlier attempt of this transaction failed.
     repeated: Cell<bool>,
     conflict: Cell<Conflict>,
-    /// The record of that conflict, if conflicts are to name their records.
-    conflict_record: RefCell<Option<Box<NamedKeys>>>,
-    /// The table of the bulk operation that refused it.
-    bulk_met: OnceCell<(Arc<str>, TableId)>,
-    /// The first record that it read in a superseded version.
-    doomed_by: OnceCell<Box<NamedKeys>>,
+    /// Created when something happens that it may have to report.
+    details: OnceCell<Box<FailureDetails>>,
     cause: Cell<AbortCause>,
     /// False for internal transactions, whose aborts statistics do not count.
     is_counted: Cell<bool>,
@@ -111,8 +108,6 @@ pub(crate) struct TransactionState {
     frees_space: Cell<bool>,
     /// The priority token, if this transaction holds it, else 0.
     priority_token: Cell<u64>,
-    /// The error of an operation because of which the transaction cannot commit.
-    failed: OnceCell<OperationError>,
     /// Set once the status table has the outcome.
     outcome: Cell<Option<DecidedOutcome>>,
 }
@@ -130,15 +125,12 @@ impl TransactionState {
             recent: Cell::new(None),
             repeated: Cell::new(false),
             conflict: Cell::default(),
-            conflict_record: RefCell::default(),
-            bulk_met: OnceCell::new(),
-            doomed_by: OnceCell::new(),
+            details: OnceCell::new(),
             cause: Cell::new(AbortCause::Dropped),
             is_counted: Cell::new(true),
             savepoints: Savepoints::default(),
             frees_space: Cell::new(false),
             priority_token: Cell::new(0),
-            failed: OnceCell::new(),
             outcome: Cell::new(None),
         }
     }
@@ -148,13 +140,8 @@ impl TransactionState {
     /// Makes it the state of a new transaction. Names every field, so that none is forgotten.
     #[inline]
     fn reset(&mut self, name: TransactionName, begin: Lsn, mode: TransactionMode) {
-        let Self { conflict_record, bulk_met, doomed_by, failed, .. } = self;
-        let is_unused = conflict_record.get_mut().is_none()
-            && bulk_met.get().is_none()
-            && doomed_by.get().is_none()
-            && failed.get().is_none();
-        if !is_unused {
-            self.forget_conflicts();
+        if self.details.get().is_some() {
+            self.forget_details();
         }
         let Self {
             name: own_name,
@@ -167,15 +154,12 @@ impl TransactionState {
             recent,
             repeated,
             conflict,
-            conflict_record: _,
-            bulk_met: _,
-            doomed_by: _,
+            details: _,
             cause,
             is_counted,
             savepoints,
             frees_space,
             priority_token,
-            failed: _,
             outcome,
         } = self;
         (*own_name, *own_mode) = (name, mode);
@@ -196,11 +180,8 @@ impl TransactionState {
     }
 
     #[cold]
-    fn forget_conflicts(&mut self) {
-        self.conflict_record.take();
-        self.bulk_met.take();
-        self.doomed_by.take();
-        self.failed.take();
+    fn forget_details(&mut self) {
+        self.details.take();
     }
 }
 
@@ -287,6 +268,12 @@ impl ActiveTransaction {
         self.reads().name_points(true);
     }
 
+    /// What the transaction reports if it fails, once created.
+    #[inline(always)]
+    pub(super) fn details(&self) -> &OnceCell<Box<FailureDetails>> {
+        &self.details
+    }
+
     pub(super) fn set_priority_token(&self, token: u64) {
         self.priority_token.set(token);
     }
@@ -329,11 +316,6 @@ impl ActiveTransaction {
 
     pub(super) fn bulk_epochs(&self) -> &RefCell<SmallVec<[(TableId, u64); 2]>> {
         &self.context().bulk_epochs
-    }
-
-    /// The table of the bulk operation that refused the transaction.
-    pub(super) fn bulk_met(&self) -> &OnceCell<(Arc<str>, TableId)> {
-        &self.bulk_met
     }
 
     pub(super) fn created(&self) -> &RefCell<Vec<Arc<Records>>> {
@@ -471,15 +453,10 @@ impl ActiveTransaction {
 
     fn conflict_of(&self, conflict: Conflict, table: &Records, key: &[u8]) -> OperationError {
         if self.conflict_met() == Conflict::None && self.reads().names_points() {
-            *self.conflict_record.borrow_mut() = Some(Box::new(NamedKeys::record(table, key)));
+            self.note_conflict_record(table, key);
         }
         self.set_conflict(conflict);
         OperationError::Conflict(self.conflict_record())
-    }
-
-    /// The record of the conflict, if conflicts name their records.
-    pub(super) fn conflict_record(&self) -> Option<Box<NamedKeys>> {
-        self.conflict_record.borrow().clone()
     }
 
     /// Sets the reason why the transaction cannot commit, unless one is set.
@@ -491,27 +468,13 @@ impl ActiveTransaction {
 
     pub(super) fn replace_conflict(&self, conflict: Conflict) {
         if conflict == Conflict::None {
-            self.conflict_record.take();
+            self.forget_conflict_record();
         }
         self.conflict.set(conflict);
     }
 
     pub(super) fn conflict_met(&self) -> Conflict {
         self.conflict.get()
-    }
-
-    pub(super) fn doomed_by(&self) -> &OnceCell<Box<NamedKeys>> {
-        &self.doomed_by
-    }
-
-    /// Notes that an operation failed such that the transaction must abort.
-    pub(super) fn fail_halfway(&self, error: OperationError) -> OperationError {
-        self.failed.get_or_init(|| error).clone()
-    }
-
-    /// The error of an operation that failed halfway, if any.
-    pub(super) fn failed(&self) -> Option<OperationError> {
-        self.failed.get().cloned()
     }
 
     /// Lets the transaction use the log space for deletions, because it prepares deletions.
@@ -567,10 +530,18 @@ impl ActiveTransaction {
 }
 
 impl Drop for ActiveTransaction {
+    #[inline(always)]
     fn drop(&mut self) {
-        if self.context.is_none() {
-            return;
+        if self.context.is_some() {
+            self.drop_open();
         }
+    }
+}
+
+impl ActiveTransaction {
+    #[cold]
+    #[inline(never)]
+    fn drop_open(&mut self) {
         // User code never owns a transaction. So a panic that unwinds through its owner is the
         // engine's, or follows one after which the engine has failed. Memory cannot be trusted
         // then, and nothing is undone: the context and everything its writes reference is leaked.

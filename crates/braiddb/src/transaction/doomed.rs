@@ -5,7 +5,6 @@
 use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::isolation::TransactionMode;
-use super::read_set::NamedKeys;
 use crate::reclaim::OperationGuard;
 use crate::record::{Records, SeenVersion};
 use crate::rid::Rid;
@@ -40,7 +39,7 @@ impl ActiveTransaction {
         key: &[u8],
     ) -> Result<(), OperationError> {
         if self.can_become_doomed() {
-            self.doomed_by().get_or_init(|| Box::new(NamedKeys::record(table, key)));
+            self.doom(table, key);
             if !self.writes().borrow().is_empty() {
                 return Err(self.doomed_conflict());
             }
@@ -51,7 +50,7 @@ impl ActiveTransaction {
     /// Returns whether reading a superseded version would doom the transaction.
     #[inline(always)]
     pub(super) fn can_become_doomed(&self) -> bool {
-        self.mode() == TransactionMode::Serializable && self.doomed_by().get().is_none()
+        self.mode() == TransactionMode::Serializable && self.doomed_by().is_none()
     }
 
     /// Returns whether another transaction has committed a newer version of the record being read.
@@ -84,15 +83,15 @@ impl ActiveTransaction {
     /// `NotSerializable` if it has read a superseded version.
     #[inline(always)]
     pub(super) fn check_not_doomed(&self) -> Result<(), OperationError> {
-        if self.doomed_by().get().is_none() { Ok(()) } else { Err(self.doomed_conflict()) }
+        if self.doomed_by().is_none() { Ok(()) } else { Err(self.doomed_conflict()) }
     }
 
     /// Marks the transaction as lost to a conflict.
     #[cold]
     fn doomed_conflict(&self) -> OperationError {
         self.set_conflict(Conflict::SupersededRead);
-        let changed = self.doomed_by().get().expect("the caller met it");
-        OperationError::NotSerializable(changed.clone())
+        let changed = self.doomed_by().expect("the caller met it");
+        OperationError::NotSerializable(Box::new(changed.clone()))
     }
 
     /// Returns the error for a deletion that failed with `error`. If the disk is full and the
@@ -128,13 +127,13 @@ impl ActiveTransaction {
                 Some(OperationError::Conflict(self.conflict_record()))
             }
             Conflict::Bulk => {
-                let (table, id) = self.bulk_met().get().expect("the conflict is about it");
+                let (table, id) = self.bulk_met().expect("the conflict is about it");
                 Some(OperationError::BulkUnderWay(table.clone(), *id))
             }
-            Conflict::FullDisk => self.failed(),
+            Conflict::FullDisk => self.failed().cloned(),
             Conflict::SupersededRead => {
-                let changed = self.doomed_by().get().expect("the conflict is about it");
-                Some(OperationError::NotSerializable(changed.clone()))
+                let changed = self.doomed_by().expect("the conflict is about it");
+                Some(OperationError::NotSerializable(Box::new(changed.clone())))
             }
         }
     }

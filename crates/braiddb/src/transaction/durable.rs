@@ -255,6 +255,7 @@ impl ActiveTransaction {
     }
 
     /// The purpose of the log space for the transaction's writes.
+    #[inline]
     pub(super) fn block_purpose(&self) -> BlockPurpose {
         let writes = self.writes().borrow();
         let prepares = || writes.log_bytes_up_to(MAX_PREPARING_BYTES) <= MAX_PREPARING_BYTES;

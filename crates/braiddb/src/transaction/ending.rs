@@ -78,7 +78,6 @@ impl ActiveTransaction {
         if !is_done || !retire_replaced(&mut self.writes().borrow_mut(), most) {
             return false;
         }
-        self.drop_created();
         let counters = self.worker().counters();
         match outcome {
             DecidedOutcome::Committed(_) => counters.committed.add(1),
@@ -87,9 +86,16 @@ impl ActiveTransaction {
             }
             DecidedOutcome::Aborted | DecidedOutcome::ReadOnly => {}
         }
+        self.release();
+        true
+    }
+
+    /// Releases the context, which has no writes left.
+    #[inline(always)]
+    pub(super) fn release(&mut self) {
+        self.drop_created();
         let context = self.take_context().expect("ends once");
         self.worker().end(context);
-        true
     }
 
     /// Stamps up to `most` versions of the committed transaction, and adds superseded versions to

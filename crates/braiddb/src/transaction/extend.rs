@@ -65,7 +65,7 @@ impl ActiveTransaction {
         if !few
             || has_time
             || self.mode() != TransactionMode::Serializable
-            || self.doomed_by().get().is_some()
+            || self.doomed_by().is_some()
         {
             return false;
         }

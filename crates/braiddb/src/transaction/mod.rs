@@ -27,6 +27,7 @@ mod evict;
 mod examined_queue;
 mod expiry;
 mod extend;
+mod failure_details;
 mod fault;
 mod garbage;
 mod index_build;
@@ -73,7 +74,6 @@ pub(crate) use bulk::CannotBegin;
 pub(crate) use clear::{
     CatalogRow, clear_dropped, clear_records, delete_row, records_per_transaction,
 };
-pub(crate) use commit::CommitProgress;
 pub(crate) use contents::count_contents;
 pub(crate) use context::ActiveTransaction;
 pub(crate) use counters::{AbortCause, WorkerCounters};

@@ -12,7 +12,7 @@
 //! The id of a visible record stays valid while the transaction is active. The id of an absent
 //! record may be reused, so absence is noted by key.
 
-use std::cell::RefCell;
+use std::cell::{RefCell, RefMut};
 use std::ops::{Bound, Range};
 
 use super::write_set::empty;
@@ -71,6 +71,8 @@ struct RecordedReads {
     names_points: bool,
     /// Set if something in a paged table was read.
     pages: bool,
+    /// True unless it was cleared since it was last changed.
+    changed: bool,
 }
 
 /// Number of a range in a read set.
@@ -124,9 +126,16 @@ impl RecordedReads {
 }
 
 impl ReadSet {
+    #[inline(always)]
+    fn change(&self) -> RefMut<'_, RecordedReads> {
+        let mut reads = self.0.borrow_mut();
+        reads.changed = true;
+        reads
+    }
+
     /// Sets whether the keys of records are noted too, so that an error can name them.
     pub(super) fn name_points(&self, names: bool) {
-        self.0.borrow_mut().names_points = names;
+        self.change().names_points = names;
     }
 
     /// Returns whether conflicts name their keys.
@@ -136,7 +145,7 @@ impl ReadSet {
 
     /// Notes that the record with this id and key was read.
     pub(super) fn note_point(&self, table: RecordsRef, rid: Rid, key: &[u8]) {
-        let reads = &mut *self.0.borrow_mut();
+        let reads = &mut *self.change();
         let point = ReadPoint { table, rid };
         if reads.points.last() == Some(&point) {
             return;
@@ -150,27 +159,27 @@ impl ReadSet {
 
     /// Notes that a projection of a record was read.
     pub(super) fn note_part(&self, table: RecordsRef, rid: Rid, key: &[u8], same: ProjectionCheck) {
-        let reads = &mut *self.0.borrow_mut();
+        let reads = &mut *self.change();
         let key = reads.keep(key);
         reads.projections.push(Projection { point: ReadPoint { table, rid }, key, same });
     }
 
     /// Notes that no record has this key.
     pub(super) fn note_absent(&self, table: RecordsRef, key: &[u8]) {
-        let reads = &mut *self.0.borrow_mut();
+        let reads = &mut *self.change();
         let key = Bound::Included(reads.keep(key));
         reads.ranges.push(ReadRange { table, low: key.clone(), high: key, counts: true });
     }
 
     /// Notes that a key of a paged table was read, with or without a record.
     pub(super) fn note_key(&self, table: RecordsRef, key: &[u8]) {
-        self.0.borrow_mut().pages = true;
+        self.change().pages = true;
         self.note_absent(table, key);
     }
 
     /// Notes that the set includes ranges of paged tables.
     pub(super) fn note_pages(&self) {
-        self.0.borrow_mut().pages = true;
+        self.change().pages = true;
     }
 
     /// Returns whether something in a paged table was read.
@@ -185,7 +194,7 @@ impl ReadSet {
         low: Bound<&[u8]>,
         high: Bound<&[u8]>,
     ) -> RangeNumber {
-        let reads = &mut *self.0.borrow_mut();
+        let reads = &mut *self.change();
         let (low, high) = (reads.keep_bound(low), reads.keep_bound(high));
         reads.ranges.push(ReadRange { table, low, high, counts: true });
         RangeNumber(reads.ranges.len() - 1)
@@ -193,7 +202,7 @@ impl ReadSet {
 
     /// Reduces a range to the part up to `reached`, from its low end or in reverse; or to nothing.
     pub(super) fn trim(&self, number: RangeNumber, reached: Option<&[u8]>, reverse: bool) {
-        let reads = &mut *self.0.borrow_mut();
+        let reads = &mut *self.change();
         let Some(key) = reached else {
             reads.ranges[number.0].counts = false;
             return;
@@ -276,6 +285,9 @@ impl ReadSet {
     pub(super) fn clear(&mut self) {
         const MAX_RETAINED: usize = 256;
         let reads = self.0.get_mut();
+        if !std::mem::take(&mut reads.changed) {
+            return;
+        }
         reads.names_points = false;
         empty(&mut reads.points, MAX_RETAINED);
         empty(&mut reads.point_keys, MAX_RETAINED);

@@ -38,9 +38,7 @@ thread_local! {
 pub(crate) struct WorkerTransactions {
     engine: Arc<Engine>,
     number: usize,
-    #[expect(clippy::vec_box, reason = "a transaction takes its context by the box")]
-    free: RefCell<Vec<Box<TransactionContext>>>,
-    begins: RefCell<Begins>,
+    contexts: RefCell<Contexts>,
     /// Number of contexts reserved for transactions between two attempts.
     pub(super) kept: Cell<usize>,
     /// Number of open interactive transactions.
@@ -78,6 +76,14 @@ pub(crate) struct WorkerTransactions {
     pub(crate) timers: Timers,
 }
 
+/// The contexts of one worker.
+#[derive(Default)]
+struct Contexts {
+    #[expect(clippy::vec_box, reason = "a transaction takes its context by the box")]
+    free: Vec<Box<TransactionContext>>,
+    begins: Begins,
+}
+
 impl std::fmt::Debug for WorkerTransactions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "WorkerTransactions({})", self.number)
@@ -97,8 +103,7 @@ impl WorkerTransactions {
         let worker = Rc::new(Self {
             engine,
             number,
-            free: RefCell::default(),
-            begins: RefCell::default(),
+            contexts: RefCell::default(),
             kept: Cell::new(0),
             interactive: Cell::new(0),
             ending: RefCell::default(),
@@ -139,6 +144,7 @@ impl WorkerTransactions {
     ///
     /// # Panics
     /// Panics on any other thread: transactions run only on workers.
+    #[inline]
     pub(crate) fn current() -> Rc<Self> {
         let worker = CURRENT.with(|current| current.borrow().clone());
         worker.expect("transactions begin on a worker's thread")
@@ -158,7 +164,7 @@ impl WorkerTransactions {
 
     /// Number of active transactions.
     pub(super) fn active(&self) -> usize {
-        self.begins.borrow().active()
+        self.contexts.borrow().begins.active()
     }
 
     /// Begins an internal transaction, whose abort is not counted.
@@ -185,11 +191,12 @@ impl WorkerTransactions {
             mode if self.engine.certifies_by_safety_net() => mode.under_safety_net(),
             mode => mode,
         };
-        let context = self.take_context()?;
+        let contexts = &mut *self.contexts.borrow_mut();
+        let context = self.take_context(contexts)?;
         let name = self.engine.status.begin(self.number, context.number);
         // The worker's published stamp, an earlier tail, is a lower bound of this one.
         let begin = self.engine.log.tail();
-        self.begins.borrow_mut().begin(context.number, begin);
+        contexts.begins.begin(context.number, begin);
         Ok(ActiveTransaction::new(self.clone(), context, name, begin, mode))
     }
 
@@ -197,14 +204,14 @@ impl WorkerTransactions {
         self.engine.status.per_worker()
     }
 
-    fn take_context(&self) -> Result<Box<TransactionContext>, NoContext> {
-        if self.active() + self.kept.get() >= self.max_contexts() {
+    fn take_context(&self, contexts: &mut Contexts) -> Result<Box<TransactionContext>, NoContext> {
+        let Contexts { free, begins } = contexts;
+        if begins.active() + self.kept.get() >= self.max_contexts() {
             return Err(NoContext);
         }
-        if let Some(context) = self.free.borrow_mut().pop() {
+        if let Some(context) = free.pop() {
             return Ok(context);
         }
-        let mut begins = self.begins.borrow_mut();
         assert!(begins.contexts() < self.max_contexts(), "contexts not in use are free");
         let number = begins.add_context();
         let name = TransactionName::new(self.number, number, 0);
@@ -222,6 +229,7 @@ impl WorkerTransactions {
     }
 
     /// Ends a transaction: its begin stamp no longer bounds the horizon.
+    #[inline(always)]
     pub(super) fn end(&self, mut context: Box<TransactionContext>) {
         context.writes.get_mut().clear(&self.engine.memory);
         if !context.joined.get_mut().is_empty() {
@@ -234,22 +242,23 @@ impl WorkerTransactions {
         assert!(context.created.get_mut().is_empty(), "opened by the commit, or rolled back");
         assert!(context.undone_created.get_mut().is_empty(), "dropped when the transaction ended");
         context.copies.free(&self.engine.memory);
-        self.begins.borrow_mut().end(context.number);
-        self.free.borrow_mut().push(context);
+        let contexts = &mut *self.contexts.borrow_mut();
+        contexts.begins.end(context.number);
+        contexts.free.push(context);
     }
 
     /// Moves a context's transaction to a later begin stamp.
     pub(super) fn extend(&self, context: usize, begin: Lsn) {
-        self.begins.borrow_mut().extend(context, begin);
+        self.contexts.borrow_mut().begins.extend(context, begin);
     }
 
     /// The begin stamps of the worker's active transactions.
     pub(super) fn begins(&self) -> Ref<'_, Begins> {
-        self.begins.borrow()
+        Ref::map(self.contexts.borrow(), |contexts| &contexts.begins)
     }
 
     /// The begin stamp of the worker's oldest active transaction.
     pub(super) fn oldest_begin(&self) -> Option<Lsn> {
-        self.begins.borrow().oldest()
+        self.contexts.borrow().begins.oldest()
     }
 }

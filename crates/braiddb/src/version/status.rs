@@ -78,6 +78,26 @@ struct ContextState {
     commit: AtomicU64,
 }
 
+impl ContextState {
+    /// Sets the phase of the transaction `name`, which is in one of the phases `from`.
+    #[inline(always)]
+    fn set(&self, name: TransactionName, from: &[ContextPhase], to: ContextPhase) {
+        let word = |phase| name.sequence() << PHASE_BITS | phase as u64;
+        // Relaxed: only this worker writes the word. Omitted in models: loom treats a load right
+        // before a store as the only access that the store depends on, and tries no other order of
+        // the two threads.
+        #[cfg(not(loom))]
+        {
+            let now = self.state.load(Ordering::Relaxed);
+            assert!(from.iter().any(|&from| now == word(from)), "{from:?} comes before {to:?}");
+        }
+        _ = from;
+        // Release pairs with the Acquire in `outcome`: a thread that sees the phase sees everything
+        // before it.
+        self.state.store(word(to), Ordering::Release);
+    }
+}
+
 // SAFETY: two atomic words and padding, which zeros are values of; they need no drop.
 unsafe impl Zero for CachePadded<ContextState> {
     #[cfg(loom)]
@@ -110,55 +130,47 @@ impl StatusTable {
         self.per_worker
     }
 
+    #[inline]
     fn context(&self, name: TransactionName) -> &ContextState {
         assert!(name.context() < self.per_worker);
         self.contexts.at(name.worker() * self.per_worker + name.context())
     }
 
-    fn set(&self, name: TransactionName, from: ContextPhase, to: ContextPhase) {
-        let state = &self.context(name).state;
-        let word = |phase| name.sequence() << PHASE_BITS | phase as u64;
-        // Relaxed: only this worker writes the word. Omitted in models: loom treats a load right
-        // before a store as the only access that the store depends on, and tries no other order of
-        // the two threads.
-        #[cfg(not(loom))]
-        assert_eq!(state.load(Ordering::Relaxed), word(from), "{from:?} comes before {to:?}");
-        _ = from;
-        // Release pairs with the Acquire in `outcome`: a thread that sees the phase sees everything
-        // before it.
-        state.store(word(to), Ordering::Release);
-    }
-
     /// Starts the next transaction of a worker's context and names it.
+    #[inline]
     pub(crate) fn begin(&self, worker: usize, context: usize) -> TransactionName {
         let unnumbered = TransactionName::new(worker, context, 0);
+        let ContextState { state, commit } = self.context(unnumbered);
         // Relaxed: only this worker writes the word.
-        let word = self.context(unnumbered).state.load(Ordering::Relaxed);
+        let word = state.load(Ordering::Relaxed);
         let has_ended =
             matches!(ContextPhase::of(word), ContextPhase::Committed | ContextPhase::Aborted);
         assert!(has_ended, "the last transaction has ended");
         let name = TransactionName::new(worker, context, (word >> PHASE_BITS) + 1);
         if is_planted(Bug::CommitLsnClearedEarly) {
             // Release as in `committing`; too early, which is the bug.
-            self.context(unnumbered).commit.store(0, Ordering::Release);
+            commit.store(0, Ordering::Release);
         }
         let word = name.sequence() << PHASE_BITS | ContextPhase::Active as u64;
         // Release pairs with the Acquire in `outcome`: a thread that finds the name outdated sees
         // its versions' final stamps, written before.
-        self.context(unnumbered).state.store(word, Ordering::Release);
+        state.store(word, Ordering::Release);
         name
     }
 
     /// Must be called before the commit LSN is drawn; the caller must not suspend until `committed`
     /// or `aborted`.
+    #[inline]
     pub(crate) fn committing(&self, name: TransactionName) {
+        let context = self.context(name);
         // Here and not earlier: until `begin` the LSN belongs to the last transaction. Release
         // pairs with the Acquire in `outcome`: a thread that sees no LSN sees the new sequence too.
-        self.context(name).commit.store(NOT_DRAWN, Ordering::Release);
-        self.set(name, ContextPhase::Active, ContextPhase::Committing);
+        context.commit.store(NOT_DRAWN, Ordering::Release);
+        context.set(name, &[ContextPhase::Active], ContextPhase::Committing);
     }
 
     /// Publishes the commit LSN of a transaction that may still abort.
+    #[inline]
     pub(crate) fn drew(&self, name: TransactionName, lsn: Lsn) {
         // Release pairs with the Acquire in `outcome`.
         self.context(name).commit.store(lsn.0, Ordering::Release);
@@ -166,19 +178,16 @@ impl StatusTable {
 
     /// The point of commit: from here on the transaction's versions are visible.
     /// Its LSN was published by `drew`.
+    #[inline]
     pub(crate) fn committed(&self, name: TransactionName) {
-        self.set(name, ContextPhase::Committing, ContextPhase::Committed);
+        self.context(name).set(name, &[ContextPhase::Committing], ContextPhase::Committed);
     }
 
     /// Sets the final state of a transaction that will never commit.
+    #[inline]
     pub(crate) fn aborted(&self, name: TransactionName) {
-        // Relaxed: only this worker writes the word.
-        let word = self.context(name).state.load(Ordering::Relaxed);
-        let from = match ContextPhase::of(word) {
-            ContextPhase::Committing => ContextPhase::Committing,
-            _ => ContextPhase::Active,
-        };
-        self.set(name, from, ContextPhase::Aborted);
+        let from = [ContextPhase::Active, ContextPhase::Committing];
+        self.context(name).set(name, &from, ContextPhase::Aborted);
     }
 
     /// The state of the transaction `name`.

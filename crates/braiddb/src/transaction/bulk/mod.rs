@@ -113,7 +113,7 @@ impl ActiveTransaction {
 
     #[cold]
     fn refused_for_bulk(&self, table: &Records) -> OperationError {
-        let (name, id) = self.bulk_met().get_or_init(|| (table.name(), table.id));
+        let (name, id) = self.meet_bulk(table);
         OperationError::BulkUnderWay(name.clone(), *id)
     }
 
