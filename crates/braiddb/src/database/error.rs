@@ -165,7 +165,7 @@ pub enum Error {
     /// available again. Remedy: free space. Deletions, checkpoints and compaction use reserved
     /// space: delete records in transactions that do nothing else, then call
     /// [`Database::compact`](crate::Database::compact). [`Database::run`](crate::Database::run)
-    /// frees space and tries a deletion again by itself. An interactive transaction does not: after
+    /// frees space and retries a deletion itself. An interactive transaction does not: after
     /// this error, call `compact` and begin another one.
     #[error(transparent)]
     DiskFull(Arc<LogError>),

@@ -275,7 +275,7 @@ struct NextRecord<'s, 'tx, K: TableKey + ?Sized, V: Value + ?Sized> {
     waiting: Option<WaitingRecord<'s, K, V>>,
 }
 
-/// The next record, if there is one.
+/// The next record, if any.
 type NextResult<'s, K, V> = Result<Option<(<K as TableKey>::Decoded, <V as Value>::Ref<'s>)>>;
 
 /// A record that must be waited for.

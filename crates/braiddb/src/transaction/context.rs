@@ -268,7 +268,7 @@ impl ActiveTransaction {
         self.reads().name_points(true);
     }
 
-    /// What the transaction reports if it fails, once created.
+    /// The details that the transaction reports if it fails, once created.
     #[inline(always)]
     pub(super) fn details(&self) -> &OnceCell<Box<FailureDetails>> {
         &self.details

@@ -1,4 +1,4 @@
-//! What a transaction reports if it fails. It is created when there is something to report, so that
+//! The details that a transaction reports if it fails. It is created when there is something to report, so that
 //! other transactions reset one word.
 
 use std::cell::{OnceCell, RefCell};
@@ -10,7 +10,7 @@ use super::read_set::NamedKeys;
 use crate::record::Records;
 use crate::rid::TableId;
 
-/// What a transaction reports if it fails.
+/// The details that a transaction reports if it fails.
 #[derive(Debug, Default)]
 pub(super) struct FailureDetails {
     /// The record of its conflict, if conflicts are to name their records.

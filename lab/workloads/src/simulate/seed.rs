@@ -266,7 +266,7 @@ fn serve(
     Ok(())
 }
 
-/// Runs transactions, the second half of them beside an open snapshot, if the seed holds one.
+/// Runs transactions. If the seed holds a snapshot, it is open during the second half.
 /// Returns `false` if a transaction waits although no operation in progress could wake it.
 fn run_transactions(
     db: &Database,

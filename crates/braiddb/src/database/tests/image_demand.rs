@@ -115,7 +115,7 @@ fn openings_that_fail_while_they_load_a_checkpoint_leave_no_zones() {
             let paged = TableOptions::default().paged();
             let table = tx.create_table_with::<[u8], [u8]>("records", paged).await?;
             for group in 0..GROUPS {
-                // Long separators, so that there are many inner pages.
+                // Long separators, to get many inner pages.
                 let mut random = fastrand::Rng::with_seed(group);
                 let mut key = Vec::from_iter((0..500).map(|_| random.u8(..)));
                 for number in 0..8 {

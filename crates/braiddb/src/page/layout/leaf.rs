@@ -158,7 +158,7 @@ impl<W: PageWord> Page<'_, W> {
     }
 
     /// Passes the slots at some places, in this order, to `each` until it returns `None`. Reads what
-    /// they have in common once. Returns `None` also if there are no such places.
+    /// they have in common once. Returns `None` also without such places.
     #[inline(always)]
     pub(in crate::page) fn for_each_slot(
         self,
