@@ -40,7 +40,7 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     }
 
     /// Reverses the order: from the largest key to the smallest. Call this before the first `next`;
-    /// otherwise the next call fails with [`Error::Options`](crate::Error::Options).
+    /// otherwise the next call fails with [`Error::Options`].
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};
@@ -109,8 +109,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     /// ```
     ///
     /// # Errors
-    /// An error if stored bytes do not decode; [`Error::Io`](crate::Error::Io) if they cannot be
-    /// read; [`Error::Overloaded`](crate::Error::Overloaded).
+    /// An error if stored bytes do not decode; [`Error::Io`] if they cannot be
+    /// read; [`Error::Overloaded`].
     #[expect(clippy::should_implement_trait, reason = "a future of the next record")]
     pub fn next(&mut self) -> impl Future<Output = Result<Option<(K::Decoded, V::Ref<'_>)>>> {
         NextRecord { scan: Some(self), waiting: None }

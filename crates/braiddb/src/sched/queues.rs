@@ -4,6 +4,9 @@
 //! `cold`, `apart` and `foreign` count the waiting tasks by their cause (`apart`: the end of other
 //! transactions, or a time). `long` counts the tasks that do not wait and have taken [`MIN_LONG_TASK_STEPS`]
 //! or more since their last wait.
+//!
+//! A slot whose task has ended stays in the hot queue, although free, until the source's next task
+//! takes it or it is released. Only the source's iterator runs in between.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

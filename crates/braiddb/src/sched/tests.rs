@@ -311,7 +311,6 @@ fn parked_tasks_are_resumed_by_their_own_worker() {
     });
 }
 
-/// User code is contained within tasks, so a panic out of a task is the engine's.
 /// The tasks of a source take each other's places, but not that of a task that may continue.
 #[test]
 fn resumed_tasks_precede_those_of_a_source() {
@@ -340,6 +339,7 @@ fn resumed_tasks_precede_those_of_a_source() {
     });
 }
 
+/// User code is contained within tasks, so a panic out of a task is the engine's.
 #[test]
 fn a_panic_in_a_task_ends_all_workers_and_fails_all_waiters() {
     with_limit(PART_SECONDS, |_| {
