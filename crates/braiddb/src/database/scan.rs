@@ -149,7 +149,8 @@ impl<'tx, K: TableKey + ?Sized, V: Value + ?Sized> Scan<'tx, K, V> {
     }
 
     /// Calls `each` with all records until it returns `Break`, and returns the value of the
-    /// `Break`, if any. Values are borrowed and not copied, so a table of any size can be visited.
+    /// `Break`, if any. Values are borrowed from the table, or from copies of some of them if the
+    /// table is paged or records are read from the log. So a table of any size can be visited.
     ///
     /// ```
     /// # use braiddb::{Database, Error, Options, Table};

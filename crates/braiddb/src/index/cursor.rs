@@ -156,7 +156,7 @@ impl Cursor<'_> {
         out: &mut Vec<LeafEntry<'g>>,
         most: usize,
     ) -> bool {
-        if self.index.has_cold_levels() {
+        if self.index.has_cold_levels() && sched::interleaves() {
             self.prefetch_path(operation).await;
         }
         self.peek_now(operation, out, most)

@@ -22,6 +22,13 @@ pub(super) struct ReadyRecords {
     passed: Cell<usize>,
 }
 
+/// The records that were added without a copy of their values.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LentRecords {
+    pub(super) records: usize,
+    pub(super) bytes: usize,
+}
+
 #[derive(Clone, Debug)]
 struct ReadyRecord {
     short_key: [u8; SHORT_KEY_BYTES],
@@ -61,8 +68,8 @@ impl ReadyRecords {
         }
     }
 
-    /// Adds the records of the first entries whose newest versions are simply the visible ones, and
-    /// returns their number. `depends_on` becomes the latest of their commits, if that is later.
+    /// Adds the records of the first entries whose newest versions are simply the visible ones.
+    /// `depends_on` becomes the latest of their commits, if that is later.
     #[inline(never)]
     pub(super) fn lend(
         &mut self,
@@ -70,25 +77,27 @@ impl ReadyRecords {
         newest_values: &mut NewestValues<'_>,
         depends_on: &mut Lsn,
         keys_only: bool,
-    ) -> usize {
+    ) -> LentRecords {
         self.records.reserve(entries.len());
         let mut latest = *depends_on;
-        let mut count = 0;
+        let mut lent = LentRecords::default();
         for (record, entry) in self.records.spare_capacity_mut().iter_mut().zip(entries) {
             let Some((value, lsn)) = newest_values.get(entry.rid()) else { break };
             latest = latest.max(lsn);
-            let value = NonNull::from(if keys_only { &value[..0] } else { value });
+            let value: &[u8] = if keys_only { &[] } else { value };
             let (short_key, key_bytes, key_start) = match entry.short_key() {
                 Some((short_key, key_bytes)) => (short_key, key_bytes, 0),
                 None => append_key(entry, &mut self.long_keys),
             };
-            record.write(ReadyRecord { short_key, key_bytes, key_start, value });
-            count += 1;
+            let lent_value = NonNull::from(value);
+            record.write(ReadyRecord { short_key, key_bytes, key_start, value: lent_value });
+            lent.records += 1;
+            lent.bytes += value.len();
         }
         // SAFETY: so many records were written behind the others, within the capacity.
-        unsafe { self.records.set_len(self.records.len() + count) };
+        unsafe { self.records.set_len(self.records.len() + lent.records) };
         *depends_on = latest;
-        count
+        lent
     }
 
     /// Adds a record with a key.

@@ -87,7 +87,7 @@ pub(crate) struct RecordScan<'tx> {
     /// Number of leaves to read ahead at the next wait for a leaf.
     pub(super) leaves_ahead: usize,
     /// Records that are read but not passed. Their values are in `copies`, or in versions that stay
-    /// allocated until the transaction ends.
+    /// allocated until the transaction ends or `guard` is dropped.
     pub(super) ready: ReadyRecords,
     /// Number of ready records that [`RecordScan::next_now`] may return.
     stop: usize,
@@ -103,7 +103,7 @@ pub(crate) struct RecordScan<'tx> {
     /// The first key of a record that was superseded since the transaction began, until the
     /// transaction is notified.
     pub(super) doomed: Option<KeyBuffer>,
-    /// Set at the end of the range.
+    /// Set once the caller knows that no record follows.
     ended: bool,
     /// Number of the transaction's rollbacks now, and at the last read.
     savepoints: &'tx Savepoints,
@@ -278,7 +278,7 @@ impl<'tx> RecordScan<'tx> {
             self.note_doomed()?;
         }
         self.set_stop();
-        Ok(!self.ended)
+        Ok(!self.ready.is_empty())
     }
 
     /// Notifies the transaction of a superseded record, once the scan has returned it.
@@ -308,8 +308,9 @@ impl<'tx> RecordScan<'tx> {
     /// The key and the value of the ready record, which the caller passes before it uses them.
     #[inline(always)]
     pub(crate) fn lend(&self) -> Option<(&[u8], &[u8])> {
-        // SAFETY: the value stays until the next batch is read or the transaction ends, and `self`,
-        // which borrows the transaction, is borrowed.
+        // SAFETY: `self`, which borrows the transaction, is borrowed. Only `clear_ready`, which
+        // takes it mutably, frees copies or drops the guard under which the value was found. Else the
+        // version stays until the transaction ends.
         self.ready.first().map(|(key, value)| (key, unsafe { value.as_ref() }))
     }
 
@@ -364,12 +365,10 @@ impl<'tx> RecordScan<'tx> {
         }
     }
 
-    /// Discards records that were read ahead; the scan continues after the last passed key.
+    /// Discards records that were read ahead; the scan continues after the last passed key. Records
+    /// that the undone writes had deleted may follow it.
     #[cold]
     fn forget_ready(&mut self) {
-        if self.ready.is_empty() {
-            return;
-        }
         self.clear_ready();
         self.doomed = None;
         match (&mut self.cursor, &self.passed) {

@@ -64,10 +64,12 @@ impl<'tx> RecordScan<'tx> {
         let operation = reclaim::enter();
         let mut entries = self.entries();
         let most = self.batch;
-        let batch = match self.cursor(table).peek_now(&operation, &mut entries, most) {
-            true => self.take(table, &entries, &operation),
-            false => None,
-        };
+        let found = self.cursor(table).peek_now(&operation, &mut entries, most);
+        if table.is_cold() {
+            entries.iter().for_each(|entry| table.prefetch_entry(entry.rid()));
+            entries.iter().for_each(|entry| table.prefetch_newest(entry.rid(), &operation));
+        }
+        let batch = found.then(|| self.take(table, &entries, true, &operation)).flatten();
         self.keep_entries(entries);
         let Some(batch) = batch else { return false };
         self.may_read_now = batch.in_log.is_empty();
@@ -123,7 +125,7 @@ impl<'tx> RecordScan<'tx> {
         sched::count_steps(1 + (entries.len() / RECORDS_PER_STEP) as u32).await;
         table.prefetch(entries.iter().map(LeafEntry::rid)).await;
         let mut batch = loop {
-            if let Some(batch) = self.take(table, &entries, &operation) {
+            if let Some(batch) = self.take(table, &entries, false, &operation) {
                 break batch;
             }
             // The first record's commit is being decided.
@@ -143,12 +145,13 @@ impl<'tx> RecordScan<'tx> {
         Some(batch)
     }
 
-    /// Takes resident values until a commit is being decided or the batch is full; `None` if no
-    /// entry could be taken.
+    /// Takes resident values until a commit is being decided or the batch is full, or until a record
+    /// is not resident, if `resident_only`; `None` if no entry could be taken.
     fn take<'o>(
         &mut self,
         table: &'o Records,
         entries: &[LeafEntry<'o>],
+        resident_only: bool,
         operation: &'o OperationGuard,
     ) -> Option<ScanBatch> {
         let transaction = self.transaction;
@@ -164,12 +167,14 @@ impl<'tx> RecordScan<'tx> {
         let (mut depends_on, mut taken, mut bytes) = (transaction.depends_on(), 0, 0);
         loop {
             let rest = &entries[taken..];
-            if lends {
+            // What is visited beside records from the log is copied later, so its bytes are limited.
+            if lends && (batch.in_log.is_empty() || !self.visits()) {
                 let rest = &rest[..rest.len().min(most - batch.ready.len())];
-                taken += batch.ready.lend(rest, &mut newest_values, &mut depends_on, keys_only);
+                let lent = batch.ready.lend(rest, &mut newest_values, &mut depends_on, keys_only);
+                (taken, bytes) = (taken + lent.records, bytes + lent.bytes);
             }
             let Some(entry) = entries.get(taken) else { break };
-            if batch.ready.len() == most {
+            if batch.ready.len() == most || resident_only && !batch.in_log.is_empty() {
                 break;
             }
             let found = match newest_values.get(entry.rid()) {
@@ -179,6 +184,10 @@ impl<'tx> RecordScan<'tx> {
                 }
                 None => self.take_other(table, entry, &mut batch, view, operation),
             };
+            let is_in_log = matches!(found, EntryFound::InLog(_));
+            if is_in_log && resident_only && !batch.ready.is_empty() {
+                break;
+            }
             if !self.add(table, entry, found, (&mut batch, &mut bytes)) {
                 break;
             }

@@ -1,7 +1,9 @@
 //! Scans of records that are only in the log: neighbours are read together in both directions, and
 //! an unreadable record is reported by its key.
 
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::common::{Watched, with_limit};
@@ -197,6 +199,44 @@ fn single_commits_after_a_scan_of_large_values_return() {
             }
         }
         assert!(db.stats().suspensions.storage > 0, "values are read from the disk");
+        db.close().unwrap();
+    });
+}
+
+/// A visit copies records that it reads from the log and those in memory beside them, a limited
+/// number of bytes at a time.
+#[test]
+fn visits_copy_few_bytes_beside_records_from_the_log() {
+    /// A batch takes values of one mebibyte, and one that exceeds it.
+    const MAX_COPIED: u64 = 2 << 20;
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let value = |key: u64| vec![key as u8; 200 << 10];
+        let db = Database::open(directory.path(), options()).unwrap().watched();
+        let table: Table<u64, [u8]> = block_on(db.create_table("records")).unwrap();
+        (0..40).for_each(|key| block_on(db.put(&table, &key, &value(key))).unwrap());
+        block_on(db.checkpoint()).unwrap();
+        db.close().unwrap();
+        // Every tenth record remains only in the log.
+        let (db, table) = open(directory.path());
+        let resident = (0..40).filter(|key| key % 10 != 9);
+        resident.for_each(|key| block_on(db.put(&table, &key, &value(key))).unwrap());
+        let (most, observed) = (Arc::new(AtomicU64::new(0)), db.clone());
+        let seen = most.clone();
+        let keys = db.run_blocking(async move |tx| {
+            let mut keys = Vec::new();
+            let each = |key, found: &[u8]| {
+                assert!(found == value(key), "record {key}");
+                keys.push(key);
+                seen.fetch_max(observed.stats().memory.copies, Ordering::Relaxed);
+                ControlFlow::<()>::Continue(())
+            };
+            tx.scan(&table, ..)?.visit(each).await?;
+            Ok(keys)
+        });
+        assert!(keys.unwrap().into_iter().eq(0..40));
+        let most = most.load(Ordering::Relaxed);
+        assert!((1..MAX_COPIED).contains(&most), "{most} bytes were copied at a time");
         db.close().unwrap();
     });
 }

@@ -236,6 +236,38 @@ fn a_scan_continues_after_a_rollback() {
     });
 }
 
+/// The records that a rollback restores may be the last ones of the range.
+#[test]
+fn a_scan_finds_deleted_records_that_a_rollback_restores() {
+    with_limit(60, |_| {
+        for (paged, reverse) in [(false, false), (false, true), (true, false), (true, true)] {
+            let db = Database::in_memory(Options::default().workers(1)).unwrap().watched();
+            let table: Table<u64, u64> = create_table(&db, "records", paged);
+            db.run_blocking(async move |tx| {
+                tx.put(&table, &10, &1).await?;
+                tx.put(&table, &20, &2).await?;
+                let [first, last] = if reverse { [(20, 2), (10, 1)] } else { [(10, 1), (20, 2)] };
+                for at_end in [false, true] {
+                    let savepoint = tx.savepoint();
+                    tx.delete(&table, &last.0).await?;
+                    let scan = tx.scan(&table, ..)?;
+                    let mut scan = if reverse { scan.rev() } else { scan };
+                    assert_eq!(scan.next().await?, Some(first));
+                    if at_end {
+                        assert_eq!(scan.next().await?, None);
+                    }
+                    tx.rollback_to(&savepoint).await?;
+                    let why = format!("paged {paged}, in reverse {reverse}, at the end {at_end}");
+                    assert_eq!(scan.next().await?, Some(last), "{why}");
+                    assert_eq!(scan.next().await?, None, "{why}");
+                }
+                Ok(())
+            })
+            .unwrap();
+        }
+    });
+}
+
 #[test]
 fn rolling_back_a_transaction_removes_the_table_that_it_created() {
     with_limit(60, |_| {
