@@ -167,7 +167,7 @@ impl<'tx> RecordScan<'tx> {
         let (mut depends_on, mut taken, mut bytes) = (transaction.depends_on(), 0, 0);
         loop {
             let rest = &entries[taken..];
-            // What is visited beside records from the log is copied later, so its bytes are limited.
+            // In a visit, values that are found after a record from the log are copied later.
             if lends && (batch.in_log.is_empty() || !self.visits()) {
                 let rest = &rest[..rest.len().min(most - batch.ready.len())];
                 let lent = batch.ready.lend(rest, &mut newest_values, &mut depends_on, keys_only);

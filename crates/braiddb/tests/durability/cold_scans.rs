@@ -203,8 +203,8 @@ fn single_commits_after_a_scan_of_large_values_return() {
     });
 }
 
-/// A visit copies records that it reads from the log and those in memory beside them, a limited
-/// number of bytes at a time.
+/// A visit copies records that it reads from the log, and those in memory between them. The bytes
+/// that it copies at a time are limited.
 #[test]
 fn visits_copy_few_bytes_beside_records_from_the_log() {
     /// A batch takes values of one mebibyte, and one that exceeds it.
