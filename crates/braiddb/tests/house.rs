@@ -1,10 +1,13 @@
 //! Checks the conventions of the source code:
-//! - Layers import only lower layers; files and functions are short.
+//! - Layers import only lower layers, and few files of a layer import each other in a circle.
+//! - Files and functions are short.
 //! - Every file has a description, and every public method has an example.
 //! - Unsafe code and weak orderings have a written argument.
 //! - Every test that may hang has a time limit and prints the state of its databases.
 //! - Prose is clear, and the front pages are short.
 
+#[path = "house/circles.rs"]
+mod circles;
 #[path = "house/comments.rs"]
 mod comments;
 #[path = "house/examples.rs"]
