@@ -14,8 +14,8 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use super::failure::Failure;
 use super::local::{WorkerLocal, local};
-use super::panics::Failure;
 use super::waiter::wake_polled;
 
 /// Number of polls within one poll of the task that show a blocking executor. Others also poll a

@@ -1,6 +1,6 @@
 //! Statistics of one worker: only the owner counts, any thread may read.
 
-use super::local::WaitCause;
+use super::wait_cause::WaitCause;
 use crate::sync::statistic::{AtomicU64, Ordering};
 
 /// A statistic of one worker. An increment is a load and a store instead of an atomic

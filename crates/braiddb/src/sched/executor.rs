@@ -1,59 +1,31 @@
 //! The executor: starts workers, sends them jobs, stops them.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use super::counters::SchedulerCounters;
 use super::driver::Driver;
-use super::group::WorkerGroup;
+use super::failure::Failure;
+use super::group::{ExecutorClosed, WorkerGroup};
 use super::local;
-use super::mailbox::{Mailbox, WorkerHandle};
-use super::panics::{Failure, UntilRecorded};
-use super::policy::{Policy, Width};
-use super::source::{ErasedSource, Sending, TaskSource};
+use super::mailbox::{Job, WorkerHandles};
+use super::options::ExecutorOptions;
+use super::panics::UntilRecorded;
+use super::source::TaskSource;
 use super::thread::WorkerThread;
 use super::trace::WorkerTrace;
+use super::worker::{Sending, SourceQueue};
 use crate::io::{Device, SimulatedDisk};
 use crate::sync::statistic::{AtomicUsize, Ordering};
 use crate::sync::thread::{self, JoinHandle};
 use crate::sync::{self, Mutex, affinity, channel, clock, oneshot};
-
-/// A task in transit: the closure runs on the worker and returns the task's future.
-pub(crate) type Job = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
-
-/// A message for one specific worker.
-pub(super) enum Message {
-    Job(Job),
-    Source(Box<dyn ErasedSource>),
-}
-
-/// Options of the workers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ExecutorOptions {
-    pub(crate) workers: usize,
-    pub(crate) pin: bool,
-    pub(crate) policy: Policy,
-    pub(crate) hot_width: Width,
-    pub(crate) cold_width: usize,
-    pub(crate) max_open: usize,
-    /// Maximum number of concurrent storage reads on one worker.
-    pub(crate) read_depth: usize,
-    /// Number of trace slices kept for each worker; none if zero.
-    pub(crate) trace: usize,
-    /// Seed for random decisions: whether tasks suspend at optional points, and in which order they
-    /// run.
-    pub(crate) seed: Option<u64>,
-}
-
-/// The executor has been stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ExecutorClosed;
 
 /// The workers of one database.
 pub(crate) struct Executor {
     jobs: JobSender,
     counters: Vec<Arc<SchedulerCounters>>,
     traces: Vec<Arc<WorkerTrace>>,
+    /// Sources for each worker.
+    sources: Vec<Arc<SourceQueue>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -127,14 +99,16 @@ impl Executor {
         let origin = clock::now();
         let trace = |_| Arc::new(WorkerTrace::new(origin, options.trace));
         let traces = (0..options.workers).map(trace).collect();
-        let executor = Self { jobs, counters, traces, threads: Mutex::default() };
+        let sources = (0..options.workers).map(|_| Arc::new(SourceQueue::new())).collect();
+        let executor = Self { jobs, counters, traces, sources, threads: Mutex::default() };
         let cores = if options.pin { affinity::cores() } else { Vec::new() };
         let make = Arc::new((make_device, make_driver));
         let (ready, started) = channel::channel();
         for number in 0..options.workers {
             let (group, handles) = (group.clone(), WorkerHandles(group.mailboxes.clone()));
             let (counters, make) = (executor.counters[number].clone(), make.clone());
-            let trace = executor.traces[number].clone();
+            let (trace, sources) =
+                (executor.traces[number].clone(), executor.sources[number].clone());
             let core = cores.get(number % cores.len().max(1)).copied();
             let ready = ready.clone();
             let thread = thread::Builder::new().name(format!("braid-{number}"));
@@ -142,7 +116,8 @@ impl Executor {
                 if let Some(core) = core {
                     affinity::stay_on(core);
                 }
-                let thread = WorkerThread { number, group: &group, counters, trace, options };
+                let thread =
+                    WorkerThread { number, group: &group, counters, trace, sources, options };
                 thread.main(&ready, || (make.0)(number), || (make.1)(number, handles));
                 drop(make);
                 group.leave();
@@ -186,7 +161,8 @@ impl Executor {
         let (done, receiver) = oneshot::channel();
         let done = UntilRecorded::new(done);
         self.jobs.settle();
-        self.jobs.group.send(worker, Message::Source(Box::new(Sending { make, done })))?;
+        let source = Box::new(Sending { make, done });
+        self.jobs.group.send(worker, || self.sources[worker].push(source))?;
         Ok(SourceHandle(receiver))
     }
 
@@ -221,16 +197,5 @@ impl Drop for Executor {
         } else {
             self.stop();
         }
-    }
-}
-
-/// The workers' handles, by number.
-#[derive(Clone)]
-pub(crate) struct WorkerHandles(Vec<Arc<Mailbox>>);
-
-impl WorkerHandles {
-    /// Returns the handle of one worker.
-    pub(crate) fn get(&self, worker: usize) -> WorkerHandle {
-        WorkerHandle(self.0[worker].clone())
     }
 }

@@ -4,12 +4,16 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use super::executor::{ExecutorClosed, Job, Message};
+use super::failure::Failure;
 use super::local::WorkerLocal;
-use super::mailbox::Mailbox;
-use super::panics::{Failure, contain, message_of};
+use super::mailbox::{Job, Mailbox};
+use super::panics::{contain, message_of};
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::sync::{Mutex, RwLock};
+
+/// The executor has been stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExecutorClosed;
 
 /// Called when the last worker has left.
 pub(super) type OnEnd = Box<dyn FnOnce() + Send>;
@@ -40,12 +44,13 @@ impl WorkerGroup {
         }
     }
 
-    pub(super) fn send(&self, worker: usize, message: Message) -> Result<(), ExecutorClosed> {
+    /// Sends to one worker: `push` puts a message into a queue of that worker.
+    pub(super) fn send(&self, worker: usize, push: impl FnOnce()) -> Result<(), ExecutorClosed> {
         let open = self.open.read();
         if !*open {
             return Err(ExecutorClosed);
         }
-        self.mailboxes[worker].messages.push(message);
+        push();
         self.mailboxes[worker].ring();
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Thread-local state through which a worker and its tasks communicate.
+//! Thread-local state of a worker about the task that it polls.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -7,12 +7,9 @@ use std::task::{Context, Waker};
 
 use super::caller::CurrentCaller;
 use super::counters::SchedulerCounters;
-use super::mailbox::Mailbox;
-use super::observe::Observers;
-use super::panics::Failure;
-use super::step::PausedStep;
-use super::storage::Transfers;
-use super::waiter::Waiter;
+use super::failure::Failure;
+use super::observers::Observers;
+use super::wait_cause::WaitCause;
 
 /// Maximum number of steps of a task before its worker checks for new arrivals. A step is an
 /// operation, a possible wait for a cache line, or a similar amount of work: about a tenth of a
@@ -21,39 +18,6 @@ use super::waiter::Waiter;
 pub(super) const MAX_STEPS_ALONE: u32 = 256;
 pub(super) const MAX_STEPS_SHARED: u32 = 32;
 
-/// The reason why a transaction, or another task of a worker, suspended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-#[non_exhaustive]
-pub enum WaitCause {
-    /// A cache line is being loaded.
-    Memory,
-    /// Another worker is about to make a decision, or the task waits for a few rounds after a
-    /// conflict.
-    Undecided,
-    /// A block of storage is being transferred.
-    Storage,
-    /// The commit is not durable yet.
-    Commit,
-    /// The log has no space for the commit yet.
-    LogSpace,
-    /// Transactions that were active have not ended yet.
-    GracePeriod,
-    /// The task waits for a time after repeated conflicts.
-    BackOff,
-    /// The task awaits a future from outside the engine.
-    Foreign,
-}
-
-impl WaitCause {
-    pub(crate) const COUNT: usize = 8;
-
-    /// Returns whether a task suspended for this cause is polled again soon without being resumed.
-    pub(super) fn is_hot(self) -> bool {
-        matches!(self, WaitCause::Memory | WaitCause::Undecided)
-    }
-}
-
 /// A slot of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SlotId {
@@ -61,7 +25,28 @@ pub(crate) struct SlotId {
     pub(super) index: u32,
 }
 
-/// The state of a worker that its tasks access through the thread.
+/// A step at which a task has paused; `step.rs` states the invariant.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PausedStep {
+    pub(super) step: *mut (),
+    pub(super) advance: unsafe fn(*mut ()) -> bool,
+}
+
+impl PausedStep {
+    /// Continues the step; returns whether it has paused again.
+    ///
+    /// # Safety
+    /// The task of the step was not polled since the step has paused, and is not being dropped.
+    #[inline(always)]
+    pub(super) unsafe fn advance(self) -> bool {
+        // SAFETY: the caller's contract, and the invariant of `step.rs`.
+        unsafe { (self.advance)(self.step) }
+    }
+}
+
+/// The state of a worker that its tasks access through the thread. [`WorkerServices`] has the rest.
+///
+/// [`WorkerServices`]: super::services::WorkerServices
 #[derive(Debug)]
 pub(super) struct WorkerLocal {
     pub(super) worker: u32,
@@ -92,11 +77,6 @@ pub(super) struct WorkerLocal {
     pub(super) waiting_part: Cell<(*const Waker, u32)>,
     /// For each slot, the number of events of the engine that its task waits for (`waiter.rs`).
     waits: RefCell<Vec<u32>>,
-    pub(super) mailbox: Arc<Mailbox>,
-    /// Waiters resumed by this worker's own tasks or housekeeping.
-    pub(super) resumed: RefCell<Vec<Waiter>>,
-    /// The storage reads and writes of the tasks.
-    pub(super) transfers: Transfers,
     pub(super) counters: Arc<SchedulerCounters>,
     pub(super) failure: Arc<Failure>,
     /// True if the engine's code has panicked on this thread.
@@ -110,8 +90,6 @@ pub(super) struct WorkerLocal {
 impl WorkerLocal {
     pub(super) fn new(
         worker: usize,
-        max_reads: usize,
-        mailbox: Arc<Mailbox>,
         counters: Arc<SchedulerCounters>,
         failure: Arc<Failure>,
     ) -> Self {
@@ -130,9 +108,6 @@ impl WorkerLocal {
             caller: CurrentCaller::default(),
             waiting_part: Cell::new((std::ptr::null(), 0)),
             waits: RefCell::default(),
-            mailbox,
-            resumed: RefCell::default(),
-            transfers: Transfers::new(max_reads),
             counters,
             failure,
             engine_panicked: Cell::new(false),
@@ -206,13 +181,6 @@ impl WorkerLocal {
     /// Notes that the part of the task that is being polled with `context` waits for the engine.
     pub(super) fn waits_as_part(&self, context: &Context<'_>) {
         self.waiting_part.set((context.waker(), self.task_polls.get()));
-    }
-
-    /// Keeps the memory of an emptied list of resumed waiters for later use.
-    pub(super) fn release(&self, mut emptied: Vec<Waiter>) {
-        let mut resumed = self.resumed.borrow_mut();
-        std::mem::swap(&mut *resumed, &mut emptied);
-        resumed.append(&mut emptied);
     }
 
     /// Suspends a part of the task that is being polled. If any of several parts wants to be polled

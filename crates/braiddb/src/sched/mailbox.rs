@@ -7,7 +7,8 @@
 //! | message | sender, which rings | where a turn of the worker finds it |
 //! |---|---|---|
 //! | a job, for any worker | [`Executor`](super::Executor), any thread | `jobs`, its own or those of a blocked worker (`takeover.rs`) |
-//! | a source, or a job for this worker only | [`Executor`](super::Executor), any thread; the worker | `messages` |
+//! | a job for this worker only | the worker | `own_jobs` |
+//! | a source | [`Executor`](super::Executor), any thread | its queue of sources (`worker.rs`) |
 //! | a task may continue | its waker, any thread | `wakes` |
 //! | the event of a remote wait has happened (`waiter.rs`) | the worker that caused it, possibly this one | `resumed` |
 //! | the database is closing | `Executor::stop` | `stop` |
@@ -20,17 +21,20 @@
 //! end of the last transaction that an old version waits for. The worker checks for these after a
 //! bounded time ([`Turn::deadline`](super::Turn)).
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::Wake;
 
 use super::doorbell::Doorbell;
-use super::executor::{Job, Message};
 use super::panics::drop_contained;
-use super::takeover::Pulse;
+use super::pulse::Pulse;
 use super::waiter::Resumption;
 use crate::io::Notify;
 use crate::sync::atomic::AtomicBool;
 use crate::sync::{OnceLock, SegQueue};
+
+/// A task in transit: the closure runs on the worker and returns the task's future.
+pub(crate) type Job = Box<dyn FnOnce() -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 /// The part of a worker that other threads access.
 pub(super) struct Mailbox {
@@ -38,8 +42,8 @@ pub(super) struct Mailbox {
     pub(super) pulse: Pulse,
     /// Jobs sent to this worker, which another worker may take over.
     pub(super) jobs: SegQueue<Job>,
-    /// Messages for this worker only.
-    pub(super) messages: SegQueue<Message>,
+    /// Jobs for this worker only.
+    pub(super) own_jobs: SegQueue<Job>,
     pub(super) wakes: SegQueue<u32>,
     pub(super) resumed: SegQueue<Resumption>,
     pub(super) stop: AtomicBool,
@@ -58,7 +62,7 @@ impl Mailbox {
             doorbell: Doorbell::default(),
             pulse: Pulse::default(),
             jobs: SegQueue::new(),
-            messages: SegQueue::new(),
+            own_jobs: SegQueue::new(),
             wakes: SegQueue::new(),
             resumed: SegQueue::new(),
             stop: AtomicBool::new(false),
@@ -102,8 +106,19 @@ impl WorkerHandle {
     /// Sends the worker a job for itself. Call it only on the worker's thread, between its tasks:
     /// the worker has not stopped then, so the job will run.
     pub(crate) fn give(&self, job: Job) {
-        self.0.messages.push(Message::Job(job));
+        self.0.own_jobs.push(job);
         self.0.ring();
+    }
+}
+
+/// The workers' handles, by number.
+#[derive(Clone)]
+pub(crate) struct WorkerHandles(pub(super) Vec<Arc<Mailbox>>);
+
+impl WorkerHandles {
+    /// Returns the handle of one worker.
+    pub(crate) fn get(&self, worker: usize) -> WorkerHandle {
+        WorkerHandle(self.0[worker].clone())
     }
 }
 

@@ -7,20 +7,27 @@
 //! resumed.
 
 mod blocking;
+mod boundary;
 mod caller;
 mod contention;
 mod counters;
 mod doorbell;
 mod driver;
 mod executor;
+mod failure;
 mod group;
 mod local;
 mod mailbox;
 mod observe;
+mod observers;
+mod options;
 mod panics;
 mod policy;
+mod pulse;
 mod queues;
+mod remote_wait;
 mod runtime;
+mod services;
 mod slot;
 mod source;
 mod stall;
@@ -32,37 +39,42 @@ mod takeover;
 mod tests;
 mod thread;
 mod trace;
+mod transfers;
 mod tuner;
+mod wait_cause;
 mod waiter;
 mod worker;
 
 pub(crate) use blocking::{BlockingProbe, BlocksWorker};
-pub(crate) use caller::{is_caller_gone, poll_for, unless_caller_gone};
+pub(crate) use boundary::{ContainedFuture, OperationResult, UserFailure, engine_code};
 pub(crate) use counters::{SchedulerCounters, WorkerCounter};
 pub(crate) use driver::{Driver, Turn};
-pub(crate) use executor::{
-    Executor, ExecutorClosed, ExecutorOptions, Job, JobSender, SourceHandle, WorkerHandles,
-};
-pub use local::WaitCause;
+pub(crate) use executor::{Executor, JobSender, SourceHandle};
+pub(crate) use failure::Failure;
+pub(crate) use group::ExecutorClosed;
 pub(crate) use local::on_worker;
-pub(crate) use observe::{Observed, Observer, observe};
+pub(crate) use mailbox::{Job, WorkerHandles};
+pub(crate) use observe::{Observed, observe};
+pub(crate) use observers::Observer;
+pub(crate) use options::ExecutorOptions;
 pub(crate) use panics::{
-    Contained, ContainedFuture, Failure, OperationResult, Panic, UntilRecorded, UserFailure,
-    contain, drop_contained, engine_call, engine_code, hold_after_failure,
+    Contained, Panic, UntilRecorded, contain, drop_contained, engine_call, hold_after_failure,
 };
 pub use policy::{Policy, Width};
+pub(crate) use remote_wait::{RemoteWaiter, wait_remotely};
 pub(crate) use runtime::CallerRuntime;
+pub(crate) use services::resume;
 pub(crate) use source::FromFn;
 pub(crate) use step::{Stepped, Steps, forget_step, stepped};
-pub(crate) use storage::{HOUSEKEEPING_TOKEN, ordinary_transfers, read, sync, write};
+pub(crate) use storage::{ordinary_transfers, read, sync, write};
 #[cfg(not(loom))]
 pub(crate) use storage::{read_then, write_then};
 pub(crate) use suspend::{
-    Interleaved, count_failed_attempt, count_steps, failed_attempts, interleaves, is_upkeep,
-    may_go_on, may_take_steps, outlined, park, prefetch, run_now, suspend_memory, suspended_for,
-    touch, upkeep, yield_now,
+    Interleaved, count_failed_attempt, count_steps, failed_attempts, interleaves, is_caller_gone,
+    is_upkeep, may_go_on, may_take_steps, outlined, park, poll_for, prefetch, run_now,
+    suspend_memory, suspended_for, touch, unless_caller_gone, upkeep, yield_now,
 };
 pub(crate) use trace::{PollEnd, SliceActivity, TimeSlice};
-pub(crate) use waiter::{
-    RemoteWaiter, Waiter, current_foreign_waiter, current_waiter, resume, wait_remotely,
-};
+pub(crate) use transfers::HOUSEKEEPING_TOKEN;
+pub use wait_cause::WaitCause;
+pub(crate) use waiter::{Waiter, current_foreign_waiter, current_waiter};

@@ -4,90 +4,27 @@
 //! [`contain`], each piece separately. A panic in it becomes a value and affects one transaction or
 //! source. Every other panic on a worker is a broken invariant of the engine. The state in memory
 //! cannot be trusted any more, so the engine stops for all users, once, with the panic's message
-//! ([`Failure`]).
+//! ([`Failure`](super::Failure)).
 //!
 //! Engine code also runs *below* user code, for example when a closure awaits `tx.get`. A panic in
 //! it unwinds through the user's frames before it reaches a [`contain`]. Each such entry holds a
 //! [`FailOnPanic`] while the engine code runs. It is forgotten on return, so its destructor runs
 //! only when a panic leaves the engine code, and marks that panic. It has no other cost. If user
 //! code panics around a suspended future of the engine, the future is dropped without a guard. Its
-//! destructor is engine code, and has a separate guard ([`EngineFuture`]).
+//! destructor is engine code, and has a separate guard (`EngineFuture`).
 //!
 //! A panic that unwinds through a frame of the engine, except below `contain`, is therefore the
 //! engine's. Values that only the engine owns (transactions, replies) see `panicking` in their
 //! destructors only in this case. They must not run engine code any more: they are leaked
-//! ([`Failure::has_begun`]), or kept until the failure is recorded ([`UntilRecorded`]).
+//! ([`has_begun`](super::Failure::has_begun)), or kept until the failure is recorded ([`UntilRecorded`]).
 
 use std::any::Any;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use super::blocking::{BlockingProbe, BlocksWorker};
-use super::caller::poll_unless_caller_gone;
 use super::local::{WorkerLocal, local};
-use super::runtime::CallerRuntime;
-use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{OnceLock, thread};
-
-/// The failure state of one database's engine.
-#[derive(Default)]
-pub(crate) struct Failure {
-    begun: AtomicBool,
-    message: OnceLock<Arc<str>>,
-    /// Called once a failure is recorded.
-    callback: OnceLock<Box<dyn Fn() + Send + Sync>>,
-}
-
-impl std::fmt::Debug for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Failure({:?})", self.message())
-    }
-}
-
-impl Failure {
-    /// Returns whether the engine has panicked. If so, nothing may be acknowledged any more. The
-    /// message may follow a moment later.
-    #[inline]
-    pub(crate) fn has_begun(&self) -> bool {
-        // Acquire pairs with the Release in `begin`.
-        self.begun.load(Ordering::Acquire)
-    }
-
-    /// Returns the message of the failure, if any. A caller whose reply was dropped with a worker
-    /// finds the reason here.
-    pub(crate) fn message(&self) -> Option<&Arc<str>> {
-        self.message.get()
-    }
-
-    /// Registers a callback that runs once a failure is recorded, for waiters on threads other than
-    /// the workers. They cannot wait for the last worker to leave, which a worker blocked in user
-    /// code would prevent.
-    pub(crate) fn on_failure(&self, callback: impl Fn() + Send + Sync + 'static) {
-        _ = self.callback.set(Box::new(callback));
-    }
-
-    /// Runs the callback for a recorded failure.
-    pub(super) fn run_callback(&self) {
-        if let Some(callback) = self.callback.get() {
-            callback();
-        }
-    }
-
-    fn begin(&self) {
-        // Release pairs with the Acquire in `has_begun`.
-        self.begun.store(true, Ordering::Release);
-    }
-
-    /// Records the first failure. Returns `false` if one was already recorded.
-    pub(super) fn record(&self, message: &str) -> bool {
-        self.begin();
-        self.message.set(message.into()).is_ok()
-    }
-}
+use crate::sync::thread;
 
 /// A panic in user code.
 #[derive(Clone, Debug)]
@@ -192,79 +129,6 @@ impl<T> Drop for Contained<T> {
     }
 }
 
-/// The reason why a user's future returned no value.
-#[derive(Debug)]
-pub(crate) enum UserFailure<E> {
-    /// It returned this error.
-    Error(E),
-    Panic(Panic),
-}
-
-/// A user's future, polled within its caller's runtime. Its creation and each poll are contained,
-/// and so is its destructor, which runs as soon as the future is ready. A failure is boxed, because
-/// the result moves several times and errors are larger than most values.
-pub(crate) struct ContainedFuture<'f, M, F> {
-    runtime: &'f CallerRuntime,
-    /// Creates the future in its first poll.
-    make: Option<M>,
-    future: Pin<&'f mut Option<F>>,
-}
-
-// `make` is moved out before it is called, and never pinned.
-impl<M, F> Unpin for ContainedFuture<'_, M, F> {}
-
-impl<'f, M: FnOnce() -> F, F: Future> ContainedFuture<'f, M, F> {
-    /// Creates it with the place of the future, which is empty.
-    pub(crate) fn new(runtime: &'f CallerRuntime, future: Pin<&'f mut Option<F>>, make: M) -> Self {
-        Self { runtime, make: Some(make), future }
-    }
-}
-
-impl<M, F, T, E> Future for ContainedFuture<'_, M, F>
-where
-    M: FnOnce() -> F,
-    F: Future<Output = Result<T, E>>,
-{
-    type Output = Result<T, Box<UserFailure<E>>>;
-
-    #[inline(always)]
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let Self { runtime, make, future } = &mut *self;
-        runtime.enter();
-        let mut output = None;
-        let polled = contain(|| {
-            if let Some(make) = make.take() {
-                future.set(Some(make()));
-            }
-            let pinned = future.as_mut().as_pin_mut().expect("not polled again once it is ready");
-            if let Poll::Ready(result) = pinned.poll(context) {
-                output = Some(result.map_err(|error| Box::new(UserFailure::Error(error))));
-                future.set(None);
-            }
-        });
-        match polled {
-            Ok(()) => output.map_or(Poll::Pending, Poll::Ready),
-            Err(panic) => {
-                drop_contained(output);
-                contain_destructor(|| self.future.set(None));
-                Poll::Ready(Err(Box::new(UserFailure::Panic(panic))))
-            }
-        }
-    }
-}
-
-impl<M, F> Drop for ContainedFuture<'_, M, F> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if self.make.is_some() {
-            contain_destructor(|| self.make = None);
-        }
-        if self.future.is_some() {
-            contain_destructor(|| self.future.set(None));
-        }
-    }
-}
-
 /// Held while engine code runs below user code; see the head of this file.
 #[must_use = "to be disarmed on return"]
 struct FailOnPanic(());
@@ -301,74 +165,6 @@ pub(crate) fn engine_call<T>(call: impl FnOnce() -> T) -> T {
     let value = call();
     fail_on_panic.disarm();
     value
-}
-
-/// Result of an operation that user code awaits.
-pub(crate) trait OperationResult {
-    /// Returns the result of an operation that waits in an executor that blocks its worker.
-    fn of_blocked() -> Self;
-}
-
-impl<T, E: From<BlocksWorker>> OperationResult for Result<T, E> {
-    fn of_blocked() -> Self {
-        Err(BlocksWorker.into())
-    }
-}
-
-/// `None` lets the caller try an operation that reports it.
-impl<T> OperationResult for Option<T> {
-    fn of_blocked() -> Self {
-        None
-    }
-}
-
-/// The engine's part of a future that user code awaits. A panic in it is the engine's; so is a
-/// panic in its destructor if it is dropped before it is ready. It does not begin once the caller of
-/// the task has dropped its future. If it waits in an executor that blocks its worker, it fails.
-pub(crate) struct EngineFuture<F> {
-    future: ManuallyDrop<F>,
-    has_begun: bool,
-    /// Present once it has waited in an executor other than the worker.
-    probe: Option<Box<BlockingProbe>>,
-}
-
-/// Marks a future as the engine's, for user code to await.
-#[inline(always)]
-pub(crate) fn engine_code<F: Future<Output: OperationResult>>(future: F) -> EngineFuture<F> {
-    EngineFuture { future: ManuallyDrop::new(future), has_begun: false, probe: None }
-}
-
-impl<F: Future<Output: OperationResult>> Future for EngineFuture<F> {
-    type Output = F::Output;
-
-    #[inline(always)]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: `future` is pinned with the whole: it is never moved out, is dropped in place, and
-        // cannot be accessed otherwise. The other fields are never pinned.
-        let (future, has_begun, probe) = unsafe {
-            let this = self.get_unchecked_mut();
-            (Pin::new_unchecked(&mut *this.future), &mut this.has_begun, &mut this.probe)
-        };
-        if let Some(probe) = probe
-            && std::task::ready!(probe.before_poll(context)).is_err()
-        {
-            return Poll::Ready(F::Output::of_blocked());
-        }
-        *has_begun = *has_begun || poll_unless_caller_gone(context).is_ready();
-        let polled = if *has_begun { engine_call(|| future.poll(context)) } else { Poll::Pending };
-        if polled.is_pending() && probe.is_none() {
-            *probe = BlockingProbe::of_wait(context);
-        }
-        polled
-    }
-}
-
-impl<F> Drop for EngineFuture<F> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: dropped once, here, in place.
-        engine_call(|| unsafe { ManuallyDrop::drop(&mut self.future) });
-    }
 }
 
 /// Returns whether engine code has panicked on this worker.

@@ -12,12 +12,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 
-use super::local::{MAX_STEPS_ALONE, WaitCause, WorkerLocal};
+use super::local::{MAX_STEPS_ALONE, WorkerLocal};
 use super::mailbox::Mailbox;
 use super::panics::contain_destructor;
 use super::policy::QueueLoad;
 use super::slot::{Task, TaskSlot, TaskState};
 use super::suspend::prefetch;
+use super::wait_cause::WaitCause;
 use super::waiter::ResumedWaiter;
 
 /// Number of staged tasks ahead of which a task's memory is prefetched. After its wait, the memory

@@ -4,9 +4,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::local::{WaitCause, WorkerLocal};
+use super::local::{PausedStep, WorkerLocal};
 use super::mailbox::{Mailbox, SlotWaker};
-use super::step::PausedStep;
+use super::wait_cause::WaitCause;
 
 /// A task that was sent as a closure.
 pub(super) type BoxedTask = Pin<Box<dyn Future<Output = ()>>>;

@@ -1,9 +1,6 @@
 //! Typed sources: streams of tasks of one type, whose futures are stored unboxed in their slots.
 
-use super::panics::{UntilRecorded, drop_contained};
 use super::slot::NoTask;
-use super::worker::{RunExit, Worker};
-use crate::sync::oneshot;
 
 /// A source of tasks, one after another, without a box for each.
 pub(crate) trait TaskSource: 'static {
@@ -55,26 +52,5 @@ impl TaskSource for NoSource {
 
     fn make(&self, input: Self::Input) -> NoTask {
         match input {}
-    }
-}
-
-/// A type-erased typed source in transit to a worker.
-pub(super) trait ErasedSource: Send {
-    fn run(self: Box<Self>, worker: &mut Worker<'_>);
-}
-
-/// Creates a source on its worker, and reports its end.
-pub(super) struct Sending<M> {
-    pub(super) make: M,
-    pub(super) done: UntilRecorded<oneshot::Sender<()>>,
-}
-
-impl<S: TaskSource, M: FnOnce() -> S + Send> ErasedSource for Sending<M> {
-    fn run(self: Box<Self>, worker: &mut Worker<'_>) {
-        let Self { make, done } = *self;
-        if worker.run(make()) == RunExit::SourceDone {
-            // The receiver may be dropped already.
-            drop_contained(done.into_inner().send(()));
-        }
     }
 }

@@ -19,7 +19,8 @@ use std::marker::PhantomPinned;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::local::{WaitCause, local};
+use super::local::{PausedStep, local};
+use super::wait_cause::WaitCause;
 use super::waiter::wake_polled;
 
 /// Work that pauses for cache lines.
@@ -32,25 +33,6 @@ pub(crate) trait Steps {
 
     /// Returns the result, once the work has ended.
     fn output(&self) -> Self::Output;
-}
-
-/// A paused step.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PausedStep {
-    step: *mut (),
-    advance: unsafe fn(*mut ()) -> bool,
-}
-
-impl PausedStep {
-    /// Continues the step; returns whether it has paused again.
-    ///
-    /// # Safety
-    /// The task of the step was not polled since the step has paused, and is not being dropped.
-    #[inline(always)]
-    pub(super) unsafe fn advance(self) -> bool {
-        // SAFETY: the caller's contract, and the invariant of this module.
-        unsafe { (self.advance)(self.step) }
-    }
 }
 
 /// The future of steps.

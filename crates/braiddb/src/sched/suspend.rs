@@ -6,8 +6,9 @@
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-use super::caller::caller_is_gone;
-use super::local::{WaitCause, WorkerLocal, local};
+use super::caller::Caller;
+use super::local::{WorkerLocal, local};
+use super::wait_cause::WaitCause;
 use super::waiter::wake_polled;
 use crate::sync::yield_thread;
 
@@ -60,7 +61,7 @@ pub(crate) fn may_go_on(is_cold: bool) -> bool {
 #[inline(always)]
 pub(crate) fn may_take_steps(steps: u32, is_cold: bool) -> bool {
     let stops = |local: &WorkerLocal| {
-        (is_cold && local.interleave.get()) || caller_is_gone(local) || local.take_steps(steps)
+        (is_cold && local.interleave.get()) || local.caller.is_gone() || local.take_steps(steps)
     };
     local(|local| local.is_some_and(|local| !stops(local)))
 }
@@ -290,4 +291,45 @@ where
         }
         Poll::Pending
     }
+}
+
+/// Polls the work of a task for its caller, to which [`unless_caller_gone`] then refers. If the
+/// caller is gone, the code around this poll drops the work.
+pub(crate) fn poll_for<R>(caller: &(dyn Caller + 'static), poll: impl FnOnce() -> R) -> R {
+    local(|local| {
+        // Restored before `caller` ends, also by a panic.
+        let _restored = local.map(|local| local.caller.set(caller));
+        poll()
+    })
+}
+
+/// Ready, unless the caller of the task that is being polled has dropped its future. Then the task
+/// never continues: it suspends, and is dropped at its next poll.
+#[inline(always)]
+pub(super) fn poll_unless_caller_gone(context: &Context<'_>) -> Poll<()> {
+    local(|local| match local {
+        Some(local) if local.caller.is_gone() => suspend_forever(local, context),
+        _ => Poll::Ready(()),
+    })
+}
+
+/// Waits as [`poll_unless_caller_gone`] does.
+pub(crate) async fn unless_caller_gone() {
+    std::future::poll_fn(|context| poll_unless_caller_gone(context)).await;
+}
+
+/// Returns whether the caller of the task that is being polled has dropped its future.
+#[inline(always)]
+pub(crate) fn is_caller_gone() -> bool {
+    local(|local| local.is_some_and(|local| local.caller.is_gone()))
+}
+
+#[cold]
+fn suspend_forever(local: &WorkerLocal, context: &Context<'_>) -> Poll<()> {
+    local.suspend(WaitCause::Undecided);
+    if !local.polls_task(context) {
+        local.waits_as_part(context);
+        wake_polled(context);
+    }
+    Poll::Pending
 }

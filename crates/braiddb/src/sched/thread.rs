@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use super::counters::SchedulerCounters;
 use super::driver::Driver;
-use super::executor::ExecutorOptions;
 use super::group::WorkerGroup;
 use super::local::{self, WorkerLocal};
+use super::options::ExecutorOptions;
 use super::panics::{contain, drop_contained, message_of};
 use super::runtime;
+use super::services::{self, WorkerServices};
 use super::trace::{TraceWriter, WorkerTrace};
-use super::worker::Worker;
+use super::worker::{SourceQueue, Worker, drop_sources};
 use crate::io::Device;
 use crate::sync::channel::Sender;
 
@@ -21,6 +22,7 @@ pub(super) struct WorkerThread<'c> {
     pub(super) group: &'c Arc<WorkerGroup>,
     pub(super) counters: Arc<SchedulerCounters>,
     pub(super) trace: Arc<WorkerTrace>,
+    pub(super) sources: Arc<SourceQueue>,
     pub(super) options: ExecutorOptions,
 }
 
@@ -33,7 +35,7 @@ impl WorkerThread<'_> {
         make_device: impl FnOnce() -> std::io::Result<Box<dyn Device>>,
         make_driver: impl FnOnce() -> D,
     ) {
-        let Self { number, group, counters, trace, options } = self;
+        let Self { number, group, counters, trace, sources, options } = self;
         let device = catch_unwind(AssertUnwindSafe(make_device));
         let device = device.unwrap_or_else(|panic| Err(std::io::Error::other(message_of(panic))));
         let device = match device {
@@ -49,14 +51,10 @@ impl WorkerThread<'_> {
         }
         group.mailboxes[number].set_notifier(device.notifier());
         let failure = group.failure.clone();
-        let local = WorkerLocal::new(
-            number,
-            options.read_depth,
-            group.mailboxes[number].clone(),
-            counters,
-            failure,
-        );
-        let _entered = local::enter(&local);
+        let local = WorkerLocal::new(number, counters, failure);
+        let mailbox = group.mailboxes[number].clone();
+        let services = WorkerServices::new(number, options.read_depth, mailbox);
+        let _entered = (local::enter(&local), services::enter(&services));
         let driver = match catch_unwind(AssertUnwindSafe(make_driver)) {
             Ok(driver) => Box::new(driver),
             Err(panic) => {
@@ -65,15 +63,17 @@ impl WorkerThread<'_> {
             }
         };
         _ = ready.send(Ok(()));
-        let tracer = (options.trace > 0).then(|| TraceWriter::new(trace));
-        let mut worker = Worker::new(&local, group.clone(), options, device, driver, tracer);
+        let mut worker =
+            Worker::new(&local, &services, sources, group.clone(), options, device, driver);
+        if options.trace > 0 {
+            worker.trace(TraceWriter::new(trace));
+        }
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.main())) {
             group.fail(&local, panic);
         }
         runtime::leave();
         group.mailboxes[number].drop_resumptions();
-        let Worker { device, driver, mut waiting_sources, .. } = worker;
-        waiting_sources.drain(..).for_each(drop_contained);
+        let Worker { device, driver, sources, .. } = worker;
         if group.failure.message().is_none() {
             // The device may still have operations of the driver in flight.
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop((device, driver)))) {
@@ -85,8 +85,9 @@ impl WorkerThread<'_> {
         // dropped.
         group.close();
         let mailbox = &group.mailboxes[number];
-        while let Some(message) = mailbox.messages.pop() {
-            drop_contained(message);
+        drop_sources(&sources);
+        while let Some(job) = mailbox.own_jobs.pop() {
+            drop_contained(job);
         }
         while let Some(job) = mailbox.jobs.pop() {
             drop_contained(job);
@@ -97,6 +98,6 @@ impl WorkerThread<'_> {
         // The driver's state of the engine cannot be trusted, so it is leaked instead of dropped.
         std::mem::forget(driver);
         _ = contain(|| local.wake_callers_after_failure());
-        local.transfers.leak();
+        services.transfers.leak();
     }
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::local::WaitCause;
+use super::wait_cause::WaitCause;
 use crate::sync::{Mutex, clock};
 
 /// Maximum number of slices that a worker records before it publishes them, even without a turn.

@@ -7,7 +7,7 @@
 //! no reference count.
 //!
 //! A worker counts for each slot the events of the engine that its task waits for: each [`Waiter`]
-//! except those of [`current_foreign_waiter`], and each registration of [`wait_remotely`]. An event
+//! except those of [`current_foreign_waiter`], and each registration of `wait_remotely`. An event
 //! counts from the creation of its waiter until its worker has resumed the task or woken the part,
 //! or the waiter is dropped. A waiting task without counted events waits for something foreign,
 //! whatever cause the engine's futures set at the last poll.
@@ -15,12 +15,10 @@
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use super::local::{SlotId, WaitCause, WorkerLocal, local};
-use super::mailbox::Mailbox;
+use super::local::{SlotId, WorkerLocal, local};
 use super::panics::{Contained, Panic, contain};
 use crate::planted::{Bug, is_planted};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::yield_thread;
 
 /// A task, or a part of one, that waits on a worker.
 ///
@@ -28,7 +26,7 @@ use crate::sync::yield_thread;
 /// waiting task must.
 #[derive(Debug)]
 pub(crate) struct Waiter {
-    slot: SlotId,
+    pub(super) slot: SlotId,
     /// The part polled by another executor inside the task; `None` for the whole task.
     part: Option<PartWaker>,
     /// True if it counts among the waits of its slot.
@@ -139,30 +137,12 @@ fn uncount_wait(slot: u32) {
     local(|local| local.into_iter().for_each(|local| local.uncount_wait(slot)));
 }
 
-/// A task, or a part of one, that any thread can resume.
-#[derive(Debug)]
-pub(crate) struct RemoteWaiter {
-    mailbox: Arc<Mailbox>,
-    resumption: Resumption,
-}
-
-/// The message of a [`RemoteWaiter`] to its worker.
+/// The message of a `RemoteWaiter` to its worker.
 #[derive(Debug)]
 pub(super) struct Resumption {
     slot: u32,
     part: Option<PartWaker>,
     over: Arc<AtomicBool>,
-}
-
-impl RemoteWaiter {
-    /// Lets the waiter check its condition again. Its own worker resumes the task or wakes the
-    /// part, immediately if the worker sleeps. This thread does not call the part's waker, which is
-    /// user code, because the caller may hold a lock.
-    pub(crate) fn wake(self) {
-        let Self { mailbox, resumption } = self;
-        mailbox.resumed.push(resumption);
-        mailbox.ring();
-    }
 }
 
 impl Resumption {
@@ -174,29 +154,27 @@ impl Resumption {
     }
 }
 
-/// The registration of a wait in [`wait_remotely`]. It counts until the first of its two handles is
+/// The registration of a wait in `wait_remotely`. It counts until the first of its two handles is
 /// dropped: that of its future, or the one created when the worker learns that it may continue.
 /// Both are on the same worker.
-struct WaitRegistration {
+pub(super) struct WaitRegistration {
     slot: u32,
     over: Arc<AtomicBool>,
 }
 
 impl WaitRegistration {
-    fn new(local: &WorkerLocal, context: &Context<'_>) -> (Self, RemoteWaiter) {
+    /// Counts the wait of the future that is being polled with `context`.
+    pub(super) fn new(local: &WorkerLocal, context: &Context<'_>) -> (Self, Resumption) {
         let (slot, over) = (local.current_slot().index, Arc::default());
         let part = if local.polls_task(context) { None } else { PartWaker::of(context) };
         if part.is_some() {
             local.waits_as_part(context);
         }
-        let mailbox = local.mailbox.clone();
         local.count_wait(slot);
         let resumption = Resumption { slot, part, over: Arc::clone(&over) };
-        (Self { slot, over }, RemoteWaiter { mailbox, resumption })
+        (Self { slot, over }, resumption)
     }
-}
 
-impl WaitRegistration {
     fn end(&self) {
         // Relaxed: accessed only by its own worker.
         if !self.over.swap(true, Ordering::Relaxed) {
@@ -211,38 +189,6 @@ impl Drop for WaitRegistration {
             self.end();
         }
     }
-}
-
-/// Waits until `look` returns a result. `look` receives a waiter. If it finds no result, it must
-/// publish the waiter in the same atomic step, so that any thread that causes the event finds and
-/// wakes it. Spurious calls of `look` are possible. Outside a worker no waiter exists, so `look` is
-/// called repeatedly.
-pub(crate) async fn wait_remotely<T>(
-    cause: WaitCause,
-    mut look: impl FnMut(Option<RemoteWaiter>) -> Option<T>,
-) -> T {
-    assert!(!cause.is_hot(), "{cause:?} is not waited for");
-    let mut registered = None;
-    std::future::poll_fn(move |context| {
-        local(|local| {
-            let Some(local) = local else {
-                loop {
-                    if let Some(found) = look(None) {
-                        return Poll::Ready(found);
-                    }
-                    yield_thread();
-                }
-            };
-            let (registration, waiter) = WaitRegistration::new(local, context);
-            let found = look(Some(waiter));
-            registered = found.is_none().then_some(registration);
-            if found.is_none() {
-                local.suspend(cause);
-            }
-            found.map_or(Poll::Pending, Poll::Ready)
-        })
-    })
-    .await
 }
 
 /// Returns the waiter of the task, or of the part of one, that awaits this, for an event of the
@@ -267,16 +213,4 @@ async fn waiter_by(make: fn(&WorkerLocal, &Context<'_>) -> Waiter) -> Waiter {
         local(|local| Poll::Ready(make(local.expect("only a worker's tasks wait"), context)))
     })
     .await
-}
-
-/// Resumes a waiter on this thread's worker.
-///
-/// # Panics
-/// On a thread other than that of the waiter's worker.
-pub(crate) fn resume(waiter: Waiter) {
-    local(|local| {
-        let local = local.expect("a worker resumes its own tasks");
-        assert_eq!(local.worker, waiter.slot.worker, "a worker resumes its own tasks");
-        local.resumed.borrow_mut().push(waiter);
-    });
 }

@@ -1,9 +1,11 @@
 //! The worker loop: polls tasks, admits new ones, takes turns of housekeeping, sleeps.
 
 mod ending;
+mod sources;
 mod turns;
 
-use std::collections::VecDeque;
+pub(super) use sources::{Sending, SourceQueue, drop_sources};
+
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::Poll;
@@ -13,22 +15,24 @@ use super::contention::Contention;
 use super::counters::SchedulerCounters;
 use super::doorbell;
 use super::driver::{Driver, Turn};
-use super::executor::{ExecutorOptions, Message};
 use super::group::WorkerGroup;
-use super::local::{MAX_STEPS_ALONE, WaitCause, WorkerLocal};
+use super::local::{MAX_STEPS_ALONE, WorkerLocal};
 use super::mailbox::Mailbox;
+use super::options::ExecutorOptions;
 use super::panics::drop_contained;
 use super::policy::Width;
 #[cfg(feature = "experiment")]
 use super::policy::{Policy, QueueLoad};
 use super::queues::Queues;
+use super::services::WorkerServices;
 use super::slot::{BoxedTask, NoTask, Task};
-use super::source::{ErasedSource, NoSource, TaskSource};
+use super::source::{NoSource, TaskSource};
 use super::stall::StallTimer;
-use super::storage::Transfers;
 use super::takeover::WorkerWatch;
 use super::trace::{PollEnd, SliceActivity, TraceWriter};
+use super::transfers::Transfers;
 use super::tuner::Tuner;
+use super::wait_cause::WaitCause;
 use crate::io::{Completion, Device};
 use crate::sync::{clock, yield_thread};
 
@@ -61,6 +65,7 @@ pub(super) enum RunExit {
 /// One worker: the state that does not depend on the type of its source.
 pub(super) struct Worker<'w> {
     pub(super) local: &'w WorkerLocal,
+    pub(super) services: &'w WorkerServices,
     pub(super) group: Arc<WorkerGroup>,
     pub(super) mailbox: Arc<Mailbox>,
     pub(super) counters: Arc<SchedulerCounters>,
@@ -76,7 +81,8 @@ pub(super) struct Worker<'w> {
     /// sleeps.
     is_watched: bool,
     contention: Contention,
-    pub(super) waiting_sources: VecDeque<Box<dyn ErasedSource>>,
+    /// Sources that have not begun.
+    pub(super) sources: Arc<SourceQueue>,
     queues: Option<Queues<NoTask>>,
     #[cfg(feature = "experiment")]
     batch_open: bool,
@@ -97,18 +103,19 @@ pub(super) struct Worker<'w> {
 impl<'w> Worker<'w> {
     pub(super) fn new(
         local: &'w WorkerLocal,
+        services: &'w WorkerServices,
+        sources: Arc<SourceQueue>,
         group: Arc<WorkerGroup>,
         options: ExecutorOptions,
         device: Box<dyn Device>,
         driver: Box<dyn Driver>,
-        tracer: Option<TraceWriter>,
     ) -> Self {
         let mailbox = group.mailboxes[local.worker as usize].clone();
         let watch = WorkerWatch::new(local.worker as usize, group.mailboxes.len(), clock::now());
         let queues = Some(Queues::new(mailbox.clone()));
-        local.observers.set_traced(tracer.is_some());
         let mut worker = Self {
             local,
+            services,
             group,
             mailbox,
             counters: local.counters.clone(),
@@ -121,7 +128,7 @@ impl<'w> Worker<'w> {
             watch,
             is_watched: false,
             contention: Contention::new(),
-            waiting_sources: VecDeque::new(),
+            sources,
             queues,
             #[cfg(feature = "experiment")]
             batch_open: true,
@@ -132,16 +139,22 @@ impl<'w> Worker<'w> {
             turn: Turn::default(),
             drop_foreign_at: None,
             chance: options.seed.map(fastrand::Rng::with_seed),
-            tracer,
+            tracer: None,
         };
         worker.width = worker.chosen_width();
         worker
     }
 
+    /// Records the worker's activity from now on.
+    pub(super) fn trace(&mut self, tracer: TraceWriter) {
+        self.local.observers.set_traced();
+        self.tracer = Some(tracer);
+    }
+
     /// Runs until the worker must stop, or the engine has failed.
     pub(super) fn main(&mut self) {
         while self.run(NoSource) == RunExit::SourceCame {
-            if let Some(source) = self.waiting_sources.pop_front() {
+            if let Some(source) = self.sources.pop() {
                 source.run(self);
             }
         }
@@ -158,19 +171,19 @@ impl<'w> Worker<'w> {
     /// completion may belong to a transfer whose task is gone; then only this worker notices that
     /// the next transfer can start.
     fn poll_device(&mut self) {
-        let Self { local, device, driver, .. } = self;
+        let Self { services, device, driver, .. } = self;
         loop {
-            local.transfers.issue(&mut **device);
-            device.poll(&mut |completion| deliver(local, &mut **driver, completion));
-            if local.transfers.due() == 0 {
+            services.transfers.issue(&mut **device);
+            device.poll(&mut |completion| deliver(services, &mut **driver, completion));
+            if services.transfers.due() == 0 {
                 break;
             }
         }
     }
 
     fn wait_for_device(&mut self, timeout: Option<Duration>) {
-        let Self { local, device, driver, .. } = self;
-        device.wait(timeout, &mut |completion| deliver(local, &mut **driver, completion));
+        let Self { services, device, driver, .. } = self;
+        device.wait(timeout, &mut |completion| deliver(services, &mut **driver, completion));
     }
 
     /// Runs a source to its end, together with the boxed tasks. Without a source, runs until one
@@ -246,27 +259,21 @@ impl<'w> Worker<'w> {
     /// Returns whether no message of this worker can start a task.
     #[inline(always)]
     fn has_no_messages(&self) -> bool {
-        self.mailbox.messages.is_empty() && self.mailbox.jobs.is_empty()
+        self.mailbox.own_jobs.is_empty() && self.mailbox.jobs.is_empty()
     }
 
     /// Returns the next job to start, sent to this worker or to any worker.
     #[inline(always)]
-    fn next_job(&mut self) -> Option<BoxedTask> {
+    fn next_job(&self) -> Option<BoxedTask> {
         // Checked first, because the check is cheaper than an empty queue access.
         if self.has_no_messages() { None } else { self.take_job() }
     }
 
     // Not inlined: each type of source has a separate worker loop.
     #[inline(never)]
-    fn take_job(&mut self) -> Option<BoxedTask> {
+    fn take_job(&self) -> Option<BoxedTask> {
         let mailbox = &self.mailbox;
-        while let Some(message) = mailbox.messages.pop() {
-            match message {
-                Message::Job(job) => return Some(job()),
-                Message::Source(source) => self.waiting_sources.push_back(source),
-            }
-        }
-        mailbox.jobs.pop().map(|job| job())
+        mailbox.own_jobs.pop().or_else(|| mailbox.jobs.pop()).map(|job| job())
     }
 
     /// Opens the batch if no task runs, closes it if it is full, and returns whether it is open.
@@ -300,11 +307,11 @@ fn dropping(tracer: &mut Option<TraceWriter>) -> impl FnMut(u32) {
 }
 
 /// Passes a completion to its owner: a task's transfer, or housekeeping.
-fn deliver(local: &WorkerLocal, driver: &mut dyn Driver, completion: Completion) {
+fn deliver(services: &WorkerServices, driver: &mut dyn Driver, completion: Completion) {
     if !Transfers::owns(&completion) {
         driver.complete(completion);
-    } else if let Some(waiter) = local.transfers.complete(completion) {
-        local.resumed.borrow_mut().push(waiter);
+    } else if let Some(waiter) = services.transfers.complete(completion) {
+        services.resumed.borrow_mut().push(waiter);
     }
 }
 
@@ -356,7 +363,7 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
     /// Issues the tasks' transfers, several at a time: each call into the kernel, and each signal
     /// to the device, costs as much as a transaction.
     fn transfer(&mut self) {
-        if self.worker.local.transfers.due() >= TRANSFERS_PER_ROUND {
+        if self.worker.services.transfers.due() >= TRANSFERS_PER_ROUND {
             self.worker.poll_device();
         }
     }
@@ -566,8 +573,8 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
     /// this thread or others.
     #[inline(always)]
     fn collect_resumed(&mut self) {
-        self.worker.local.transfers.run_callbacks();
-        if !self.worker.local.resumed.borrow().is_empty() {
+        self.worker.services.transfers.run_callbacks();
+        if !self.worker.services.resumed.borrow().is_empty() {
             self.stage_resumed();
         }
         if self.worker.mailbox.doorbell.is_rung() {
@@ -578,13 +585,13 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
     // Neither is inlined: each type of source has a separate worker loop.
     #[inline(never)]
     fn stage_resumed(&mut self) {
-        while !self.worker.local.resumed.borrow().is_empty() {
+        while !self.worker.services.resumed.borrow().is_empty() {
             // Taken out: the waker of a part is user code, and may do anything.
-            let mut resumed = self.worker.local.resumed.take();
+            let mut resumed = self.worker.services.resumed.take();
             for waiter in resumed.drain(..) {
                 self.queues.resume(waiter.resume(), self.worker.local);
             }
-            self.worker.local.release(resumed);
+            self.worker.services.release(resumed);
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::super::panics::drop_contained;
 use super::super::source::TaskSource;
+use super::sources::drop_sources;
 use super::{RunExit, Worker, WorkerRun, dropping};
 use crate::sync::atomic::Ordering;
 use crate::sync::clock;
@@ -30,11 +30,9 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
             (true, true) if self.typed_open == 0 => {
                 Some(if self.cut_short { RunExit::Stopped } else { RunExit::SourceDone })
             }
-            (false, false) => {
-                (!self.worker.waiting_sources.is_empty()).then_some(RunExit::SourceCame)
-            }
+            (false, false) => (!self.worker.sources.is_empty()).then_some(RunExit::SourceCame),
             // Tasks of other workers may wait for the results of detached transfers.
-            (false, true) if self.worker.local.transfers.has_detached() => None,
+            (false, true) if self.worker.services.transfers.has_detached() => None,
             (false, true) if open == 0 && self.worker.has_no_messages() => {
                 let taken_over = self.worker.watch.take_all(&self.worker.group);
                 self.worker.counters.taken_over.add(taken_over);
@@ -51,7 +49,7 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
     fn end_tasks(&mut self) {
         let now = clock::now();
         let drop_at = *self.worker.drop_foreign_at.get_or_insert(now);
-        self.worker.waiting_sources.drain(..).for_each(drop_contained);
+        drop_sources(&self.worker.sources);
         self.cut_short |= !std::mem::replace(&mut self.exhausted, true);
         // A resumed task no longer waits for the engine.
         self.collect_resumed();

@@ -35,7 +35,7 @@ impl<S: TaskSource> Sleeper for WorkerRun<'_, '_, S> {
         // Tasks dropped by `exit` may have let others continue, which the next admission takes.
         let idle = self.queues.hot.is_empty()
             && self.queues.staged.is_empty()
-            && self.worker.local.resumed.borrow().is_empty();
+            && self.worker.services.resumed.borrow().is_empty();
         if idle && !self.worker.turn.busy { IdleAction::Sleep } else { IdleAction::Run }
     }
 
