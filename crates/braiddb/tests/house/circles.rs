@@ -8,14 +8,8 @@ use super::comments::is_of_tests;
 
 /// Maximum number of files in a circle, in layers that have not reached [`MAX_CIRCLE`]. Figures only
 /// decrease.
-const CIRCLES: [(&str, usize); 6] = [
-    ("database", 16),
-    ("io", 5),
-    ("log", 12),
-    ("page", 9),
-    ("record", 5),
-    ("transaction", 40),
-];
+const CIRCLES: [(&str, usize); 6] =
+    [("database", 16), ("io", 5), ("log", 12), ("page", 9), ("record", 5), ("transaction", 40)];
 /// Maximum number of files in a circle of every other layer.
 const MAX_CIRCLE: usize = 3;
 
