@@ -30,10 +30,9 @@ use super::source::{NoSource, TaskSource};
 use super::stall::StallTimer;
 use super::takeover::WorkerWatch;
 use super::trace::{PollEnd, SliceActivity, TraceWriter};
-use super::transfers::Transfers;
 use super::tuner::Tuner;
 use super::wait_cause::WaitCause;
-use crate::io::{Completion, Device};
+use crate::io::Device;
 use crate::sync::{clock, yield_thread};
 
 /// Tasks that ended or wait for their commit, and rounds over the hot queue, after which
@@ -167,25 +166,6 @@ impl<'w> Worker<'w> {
         }
     }
 
-    /// Starts the transfers that are due and handles completions, until none can be started. A
-    /// completion may belong to a transfer whose task is gone; then only this worker notices that
-    /// the next transfer can start.
-    fn poll_device(&mut self) {
-        let Self { services, device, driver, .. } = self;
-        loop {
-            services.transfers.issue(&mut **device);
-            device.poll(&mut |completion| deliver(services, &mut **driver, completion));
-            if services.transfers.due() == 0 {
-                break;
-            }
-        }
-    }
-
-    fn wait_for_device(&mut self, timeout: Option<Duration>) {
-        let Self { services, device, driver, .. } = self;
-        device.wait(timeout, &mut |completion| deliver(services, &mut **driver, completion));
-    }
-
     /// Runs a source to its end, together with the boxed tasks. Without a source, runs until one
     /// arrives or the worker must stop.
     pub(super) fn run<S: TaskSource>(&mut self, source: S) -> RunExit {
@@ -303,15 +283,6 @@ fn dropping(tracer: &mut Option<TraceWriter>) -> impl FnMut(u32) {
         if let Some(tracer) = tracer {
             tracer.note(clock::now(), SliceActivity::Drop { slot });
         }
-    }
-}
-
-/// Passes a completion to its owner: a task's transfer, or housekeeping.
-fn deliver(services: &WorkerServices, driver: &mut dyn Driver, completion: Completion) {
-    if !Transfers::owns(&completion) {
-        driver.complete(completion);
-    } else if let Some(waiter) = services.transfers.complete(completion) {
-        services.resumed.borrow_mut().push(waiter);
     }
 }
 

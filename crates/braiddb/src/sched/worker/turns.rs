@@ -1,11 +1,17 @@
 //! A worker's turns: its checks between rounds, and its sleep.
 
+use std::time::Duration;
+
 use super::super::doorbell::{Doorbell, IdleAction, Sleeper};
+use super::super::driver::Driver;
 use super::super::policy::Width;
 use super::super::runtime;
+use super::super::services::WorkerServices;
 use super::super::source::TaskSource;
 use super::super::trace::SliceActivity;
+use super::super::transfers::Transfers;
 use super::{RunExit, Worker, WorkerRun};
+use crate::io::Completion;
 use crate::sync::clock;
 
 impl<S: TaskSource> Sleeper for WorkerRun<'_, '_, S> {
@@ -50,6 +56,25 @@ impl<S: TaskSource> Sleeper for WorkerRun<'_, '_, S> {
 
 // Not inlined: each type of source has a separate worker loop.
 impl Worker<'_> {
+    /// Starts the transfers that are due and handles completions, until none can be started. A
+    /// completion may belong to a transfer whose task is gone; then only this worker notices that
+    /// the next transfer can start.
+    pub(super) fn poll_device(&mut self) {
+        let Self { services, device, driver, .. } = self;
+        loop {
+            services.transfers.issue(&mut **device);
+            device.poll(&mut |completion| deliver(services, &mut **driver, completion));
+            if services.transfers.due() == 0 {
+                break;
+            }
+        }
+    }
+
+    pub(super) fn wait_for_device(&mut self, timeout: Option<Duration>) {
+        let Self { services, device, driver, .. } = self;
+        device.wait(timeout, &mut |completion| deliver(services, &mut **driver, completion));
+    }
+
     /// Takes a turn of housekeeping, and updates everything that monitors the worker.
     #[inline(never)]
     fn housekeep(&mut self, idle: bool) {
@@ -96,5 +121,14 @@ impl Worker<'_> {
         self.stretch.begin(clock::now());
         self.driver.after_sleep();
         self.watch.end_sleep(&self.group);
+    }
+}
+
+/// Passes a completion to its owner: a task's transfer, or housekeeping.
+fn deliver(services: &WorkerServices, driver: &mut dyn Driver, completion: Completion) {
+    if !Transfers::owns(&completion) {
+        driver.complete(completion);
+    } else if let Some(waiter) = services.transfers.complete(completion) {
+        services.resumed.borrow_mut().push(waiter);
     }
 }
