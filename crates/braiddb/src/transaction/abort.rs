@@ -1,69 +1,15 @@
 //! Abort and savepoints: undoes all writes of a transaction, or those after a savepoint.
 
-use std::cell::{Cell, RefCell};
-
 use super::context::ActiveTransaction;
 use super::ending::MAX_WRITES_AT_ONCE;
 use super::error::OperationError;
 use super::fault::PanicPoint;
 use super::garbage::Garbage;
+use super::savepoints::{WriteMoment, WriteSavepoint};
 use super::write_set::{PagedWrite, ReplacedWrite, Write, WriteKind, WriteSet};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::version::{Link, Stamp, TransactionName, VersionRef};
-
-/// A position in a transaction: the writes made and the tables created so far.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct WriteSavepoint {
-    transaction: TransactionName,
-    number: u64,
-    writes: usize,
-    replaced: usize,
-    paged: u32,
-    paged_value_bytes: usize,
-    created: usize,
-}
-
-/// Counts of a transaction's writes and rollbacks; two values are equal if it wrote nothing between
-/// them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct WriteMoment {
-    written: usize,
-    pub(super) rollbacks: u64,
-}
-
-/// The savepoints of a transaction.
-#[derive(Debug, Default)]
-pub(super) struct Savepoints {
-    /// Numbers of the savepoints that may be rolled back to, in order of creation.
-    valid: RefCell<Vec<u64>>,
-    next: Cell<u64>,
-    rollbacks: Cell<u64>,
-    /// Number of writes to paged tables before the newest savepoint. These are not overwritten in
-    /// place.
-    newest_paged: Cell<u32>,
-}
-
-impl Savepoints {
-    /// Removes all savepoints, for a new transaction.
-    #[inline]
-    pub(super) fn reset(&mut self) {
-        self.valid.get_mut().clear();
-        self.next.set(0);
-        self.rollbacks.set(0);
-        self.newest_paged.set(0);
-    }
-
-    /// Number of rollbacks of this transaction.
-    pub(super) fn rollbacks(&self) -> u64 {
-        self.rollbacks.get()
-    }
-
-    /// Number of writes to paged tables before the newest savepoint.
-    pub(super) fn newest_paged(&self) -> u32 {
-        self.newest_paged.get()
-    }
-}
+use crate::version::{Link, Stamp, VersionRef};
 
 /// Keeps the transaction from committing if a rollback is dropped before it is complete.
 struct PartialRollback<'t> {
@@ -272,22 +218,4 @@ fn restore_replaced(writes: &mut WriteSet, keep: usize, most: usize) {
             table.get().retire_version(undone);
         }
     }
-}
-
-/// Retires up to `most` versions that the transaction replaced itself, and that a savepoint might
-/// have needed. Other threads may still traverse them. Returns whether all are retired.
-#[inline]
-pub(super) fn retire_replaced(writes: &mut WriteSet, most: usize) -> bool {
-    writes.replaced.is_empty() || retire_some_replaced(writes, most)
-}
-
-fn retire_some_replaced(writes: &mut WriteSet, most: usize) -> bool {
-    for _ in 0..most {
-        let Some(ReplacedWrite { table, version, .. }) = writes.replaced.pop() else { break };
-        // SAFETY: unlinked when it was replaced, freed only by the retirement below.
-        unsafe { version.get() }.set_stamp(Stamp::ABORTED);
-        // SAFETY: tables live as long as the engine; the version was in the list.
-        unsafe { table.get().retire_version(version) };
-    }
-    writes.replaced.is_empty()
 }

@@ -66,3 +66,38 @@ impl Drop for NextAttempt {
         self.0.kept.set(self.0.kept.get() - 1);
     }
 }
+
+impl WorkerTransactions {
+    /// Begins an internal transaction, whose abort is not counted.
+    ///
+    /// # Errors
+    /// `NoContext` if every context is in use.
+    pub(crate) fn begin(self: &Rc<Self>) -> Result<ActiveTransaction, NoContext> {
+        let transaction = self.begin_as(TransactionMode::Snapshot)?;
+        transaction.leave_uncounted();
+        Ok(transaction)
+    }
+
+    /// Begins a transaction.
+    ///
+    /// # Errors
+    /// `NoContext` if every context is in use.
+    pub(crate) fn begin_as(
+        self: &Rc<Self>,
+        mode: TransactionMode,
+    ) -> Result<ActiveTransaction, NoContext> {
+        let mode = match mode {
+            _ if self.engine().read_only => TransactionMode::ReadOnly,
+            #[cfg(feature = "experiment")]
+            mode if self.engine().certifies_by_safety_net() => mode.under_safety_net(),
+            mode => mode,
+        };
+        let contexts = &mut *self.contexts.borrow_mut();
+        let context = self.take_context(contexts)?;
+        let name = self.engine().status.begin(self.number(), context.number);
+        // The worker's published stamp, an earlier tail, is a lower bound of this one.
+        let begin = self.engine().log.tail();
+        contexts.begins.begin(context.number, begin);
+        Ok(ActiveTransaction::new(self.clone(), context, name, begin, mode))
+    }
+}

@@ -9,7 +9,7 @@ use super::context::ActiveTransaction;
 use super::disk_room::MAX_FREEING_ATTEMPTS;
 use super::engine::Engine;
 use super::error::OperationError;
-use super::scan::ScanBounds;
+use super::scan_bounds::ScanBounds;
 use super::starvation_guard::YieldedToPriority;
 use super::worker::WorkerTransactions;
 use super::write::WriteIntent;

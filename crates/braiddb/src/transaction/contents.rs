@@ -4,7 +4,7 @@
 use std::ops::Bound;
 
 use super::error::OperationError;
-use super::scan::ScanBounds;
+use super::scan_bounds::ScanBounds;
 use super::worker::WorkerTransactions;
 use crate::reclaim;
 use crate::record::{Contents, Records};

@@ -5,26 +5,10 @@
 use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::isolation::TransactionMode;
+use super::transaction_state::Conflict;
 use crate::reclaim::OperationGuard;
 use crate::record::{Records, SeenVersion};
 use crate::rid::Rid;
-
-/// Reasons why a transaction cannot commit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Conflict {
-    #[default]
-    None,
-    /// Another transaction wrote first to a record that this one was to write.
-    Write,
-    /// As `Write`, but the other transaction had committed: the snapshot may be extended.
-    NewerWrite,
-    /// A bulk operation holds a table that this transaction was to write.
-    Bulk,
-    /// Another transaction changed what this one read, and this one writes.
-    SupersededRead,
-    /// The disk has no room for a page that this transaction needs, which has deleted at most.
-    FullDisk,
-}
 
 impl ActiveTransaction {
     /// Notes that the transaction has read a superseded version of a record. The read itself is

@@ -10,12 +10,12 @@
 
 use std::rc::Rc;
 
-use super::abort::retire_replaced;
-use super::context::{ActiveTransaction, TransactionContext};
+use super::context::ActiveTransaction;
 use super::fault::PanicPoint;
 use super::garbage::Garbage;
+use super::transaction_state::{DecidedOutcome, TransactionContext};
 use super::worker::WorkerTransactions;
-use super::write_set::{Write, WriteKind};
+use super::write_set::{ReplacedWrite, Write, WriteKind, WriteSet};
 use crate::log::Lsn;
 use crate::reclaim;
 use crate::sched;
@@ -27,17 +27,6 @@ pub(super) const MAX_WRITES_AT_ONCE: usize = if cfg!(braid_simulation) { 2 } els
 const STEPS: u32 = 4 * MAX_WRITES_AT_ONCE as u32;
 /// Number of writes per turn of housekeeping.
 const WRITES_PER_TURN: usize = if cfg!(braid_simulation) { 3 } else { 512 };
-
-/// Outcome of a transaction that is ending.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DecidedOutcome {
-    /// Committed at this LSN: its versions are being stamped.
-    Committed(Lsn),
-    /// Its writes are being undone.
-    Aborted,
-    /// It ends without writes. Only versions that it replaced itself are left.
-    ReadOnly,
-}
 
 impl ActiveTransaction {
     /// Aborts: undoes everything that the transaction did. If the future is dropped, the worker
@@ -195,4 +184,22 @@ impl WorkerTransactions {
         }
         !self.ending.borrow().is_empty()
     }
+}
+
+/// Retires up to `most` versions that the transaction replaced itself, and that a savepoint might
+/// have needed. Other threads may still traverse them. Returns whether all are retired.
+#[inline]
+fn retire_replaced(writes: &mut WriteSet, most: usize) -> bool {
+    writes.replaced.is_empty() || retire_some_replaced(writes, most)
+}
+
+fn retire_some_replaced(writes: &mut WriteSet, most: usize) -> bool {
+    for _ in 0..most {
+        let Some(ReplacedWrite { table, version, .. }) = writes.replaced.pop() else { break };
+        // SAFETY: unlinked when it was replaced, freed only by the retirement below.
+        unsafe { version.get() }.set_stamp(Stamp::ABORTED);
+        // SAFETY: tables live as long as the engine; the version was in the list.
+        unsafe { table.get().retire_version(version) };
+    }
+    writes.replaced.is_empty()
 }

@@ -275,6 +275,14 @@ impl Engine {
         self.snapshots.load(Ordering::Relaxed) > 0
     }
 
+    /// Returns true if the serial safety net certifies transactions.
+    pub(crate) fn certifies_by_safety_net(&self) -> bool {
+        #[cfg(feature = "experiment")]
+        return self.safety_net.is_some();
+        #[cfg(not(feature = "experiment"))]
+        false
+    }
+
     /// Returns whether tables may be paged: the safety net has no access stamps for pages.
     pub(crate) fn may_have_pages(&self) -> bool {
         !self.certifies_by_safety_net()

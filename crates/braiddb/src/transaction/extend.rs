@@ -24,9 +24,9 @@
 //! announced before, which is not later than the new stamp.
 
 use super::context::ActiveTransaction;
-use super::doomed::Conflict;
 use super::isolation::TransactionMode;
 use super::read_set::NamedKeys;
+use super::transaction_state::Conflict;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 

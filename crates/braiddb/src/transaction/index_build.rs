@@ -6,7 +6,7 @@ use std::ops::Bound;
 use super::context::ActiveTransaction;
 use super::error::{IndexError, OperationError};
 use super::index_keys::{check_entry, keys_of};
-use super::scan::ScanBounds;
+use super::scan_bounds::ScanBounds;
 use super::write::WriteIntent;
 use crate::record::{EncodedKey, Records, Secondary};
 use crate::types::KeyBuffer;

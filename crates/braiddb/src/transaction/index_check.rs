@@ -8,7 +8,7 @@ use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::index_keys::keys_of;
 use super::index_scan::split_entry;
-use super::scan::ScanBounds;
+use super::scan_bounds::ScanBounds;
 use super::worker::WorkerTransactions;
 use crate::record::{Records, Secondary};
 use crate::sched::{self, WaitCause};

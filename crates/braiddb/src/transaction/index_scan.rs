@@ -11,12 +11,13 @@ use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use super::abort::WriteMoment;
 use super::context::ActiveTransaction;
 use super::error::{IndexError, OperationError};
 use super::index_keys::keys_of_value;
 use super::progress::ScanProgress;
-use super::scan::{Direction, RecordScan, ScanBounds};
+use super::savepoints::WriteMoment;
+use super::scan::RecordScan;
+use super::scan_bounds::{Direction, ScanBounds};
 use super::value_view::FoundValue;
 use crate::record::{Records, Secondary};
 use crate::sched::{Interleaved, Panic, contain};

@@ -1,7 +1,5 @@
 //! Isolation levels and certifiers.
 
-use super::engine::Engine;
-
 /// Isolation level: the effects of concurrent transactions that a transaction may observe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -88,16 +86,6 @@ impl TransactionMode {
             TransactionMode::ReadOnly => TransactionMode::SafetyNetReadOnly,
             other => other,
         }
-    }
-}
-
-impl Engine {
-    /// Returns true if the serial safety net certifies transactions.
-    pub(crate) fn certifies_by_safety_net(&self) -> bool {
-        #[cfg(feature = "experiment")]
-        return self.safety_net.is_some();
-        #[cfg(not(feature = "experiment"))]
-        false
     }
 }
 

@@ -19,13 +19,12 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
-use super::abort::WriteMoment;
 use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::large_write::MIN_LARGE_BYTES;
 use super::ordered_admission::AdmissionPermit;
-use super::paged::RequiredPages;
-use super::paged_scan::MAX_READ_AHEAD;
+use super::required_pages::{MAX_READ_AHEAD, RequiredPages};
+use super::savepoints::WriteMoment;
 use super::worker::WorkerTransactions;
 use super::write::WriteIntent;
 use crate::log::{LogError, Lsn};

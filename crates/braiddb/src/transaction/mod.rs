@@ -27,7 +27,6 @@ mod evict;
 mod examined_queue;
 mod expiry;
 mod extend;
-mod failure_details;
 mod fault;
 mod garbage;
 mod index_build;
@@ -53,22 +52,25 @@ mod read_set;
 mod reading;
 mod ready_records;
 mod recent_commits;
+mod required_pages;
 #[cfg(feature = "experiment")]
 mod safety_net;
+mod savepoints;
 mod scan;
 mod scan_batch;
+mod scan_bounds;
 mod starvation_guard;
 mod sweep;
 mod tables;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod timers;
+mod transaction_state;
 mod value_view;
 mod worker;
 mod write;
 mod write_set;
 
-pub(crate) use abort::WriteSavepoint;
 pub(crate) use admission::{InteractivePermit, NextAttempt};
 pub(crate) use bulk::CannotBegin;
 pub(crate) use clear::{
@@ -94,7 +96,9 @@ pub use isolation::Isolation;
 pub(crate) use isolation::TransactionMode;
 pub(crate) use read::{MAX_CONCURRENT_LOOKUPS, ReadNow, SeenRecord};
 pub(crate) use read_set::NamedKeys;
-pub(crate) use scan::{Direction, RecordScan, ScanBounds};
+pub(crate) use savepoints::WriteSavepoint;
+pub(crate) use scan::RecordScan;
+pub(crate) use scan_bounds::{Direction, ScanBounds};
 pub(crate) use starvation_guard::{PriorityToken, YieldedToPriority};
 pub(crate) use sweep::sweep_now;
 pub(crate) use value_view::FoundValue;

@@ -7,11 +7,7 @@
 //! suspension.
 
 use std::cell::Cell;
-use std::pin::Pin;
 use std::ptr::NonNull;
-use std::rc::Rc;
-
-use smallvec::SmallVec;
 
 use super::context::ActiveTransaction;
 use super::engine::Durability;
@@ -19,12 +15,12 @@ use super::error::{OperationError, TooLong};
 use super::fault::PanicPoint;
 use super::large::{LargeDraft, slot_value};
 use super::read::SeenRecord;
+use super::required_pages::RequiredPages;
 use super::value_view::FoundValue;
 use super::write::WriteIntent;
 use crate::page::{
-    Admitted, ChainBase, ChangeRef, CopiedValue, HeldPages, Interrupted, LargeValues, PageNeeds,
-    PagedRecord, PagedTable, RecordBeforeWrite, WouldSuspend, WriteDecision, WriteRefusal,
-    WriteResult,
+    ChainBase, ChangeRef, CopiedValue, PagedRecord, PagedTable, RecordBeforeWrite, WouldSuspend,
+    WriteDecision, WriteRefusal, WriteResult,
 };
 use crate::reclaim::{self, OperationGuard};
 use crate::record::{Records, RecordsRef};
@@ -186,29 +182,6 @@ impl ActiveTransaction {
         }
     }
 
-    /// Waits until the pages that interrupted an operation, and those it needed before, are
-    /// resident: see [`PagedTable::hold_pages`]. The caller holds no operation guard. Boxed, so that
-    /// reads of resident pages do not carry the state of loading.
-    ///
-    /// # Errors
-    /// Fails if a page cannot be loaded; `Overloaded`.
-    #[cold]
-    pub(super) fn hold_pages<'a>(
-        &'a self,
-        paged: &'a PagedTable,
-        needs: &'a mut PageNeeds,
-        why: &'a [Interrupted],
-    ) -> Pin<Box<dyn Future<Output = Result<HeldPages, OperationError>> + 'a>> {
-        Box::pin(async move {
-            let bytes = paged.image_bytes(needs, why);
-            let admitted = match bytes {
-                0 => None,
-                bytes => Some(Rc::new(self.admit_bytes(bytes).await?) as Admitted),
-            };
-            Ok(paged.hold_pages(needs, why, admitted).await?)
-        })
-    }
-
     /// Does what `write_paged` does, without suspension and so that it can be undone: the first
     /// `keep` writes to paged tables are not overwritten.
     pub(super) fn write_paged_now(
@@ -364,89 +337,6 @@ impl ActiveTransaction {
         if self.mode().notes() && self.bulk_epoch(table).is_none() {
             self.reads().note_key(RecordsRef::new(table), key);
         }
-    }
-}
-
-/// Pages that an operation on one leaf needs, once it found one of them not resident.
-#[derive(Debug)]
-pub(super) struct RequiredPages {
-    /// `None` while no page was missing.
-    needs: Option<PageNeeds>,
-    /// Pages that are held resident until the next attempt, which does not suspend.
-    held: Option<HeldPages>,
-}
-
-impl RequiredPages {
-    /// Creates an empty set.
-    pub(super) fn new() -> Self {
-        Self { needs: None, held: None }
-    }
-
-    /// Creates a set for an operation on the pieces of large values.
-    pub(super) fn of_pieces(values: &LargeValues) -> Self {
-        Self { needs: Some(values.needs()), held: None }
-    }
-
-    fn needs(&mut self, paged: &PagedTable) -> &mut PageNeeds {
-        self.needs.get_or_insert_with(|| paged.needs())
-    }
-
-    /// Returns whether all pages are resident; the next attempt must then not suspend.
-    pub(super) fn are_held(&self) -> bool {
-        self.held.is_some()
-    }
-
-    /// Unpins the pages after an attempt.
-    pub(super) fn release(&mut self) {
-        self.held = None;
-    }
-
-    /// Loads the pages that an attempt did not find; the caller holds no operation guard.
-    ///
-    /// # Errors
-    /// Fails if a page cannot be loaded.
-    pub(super) async fn load(
-        &mut self,
-        transaction: &ActiveTransaction,
-        paged: &PagedTable,
-        why: WouldSuspend,
-    ) -> Result<(), OperationError> {
-        match why {
-            WouldSuspend::Failed(error) => Err(error.into()),
-            WouldSuspend::Interrupted(why) => {
-                self.held = Some(transaction.hold_pages(paged, self.needs(paged), &[why]).await?);
-                Ok(())
-            }
-        }
-    }
-
-    /// Does what `load` does, and reads pages that will be needed soon at the same time. Returns
-    /// whether those are resident too. Their errors are reported later, to the operation that needs
-    /// them.
-    ///
-    /// # Errors
-    /// Those of `load`.
-    pub(super) async fn load_ahead(
-        &mut self,
-        transaction: &ActiveTransaction,
-        paged: &PagedTable,
-        why: WouldSuspend,
-        ahead: &[Interrupted],
-    ) -> Result<bool, OperationError> {
-        if let (WouldSuspend::Interrupted(absent @ Interrupted::Absent(_)), [_, ..]) = (&why, ahead)
-        {
-            let mut needs = self.needs(paged).and(ahead.len());
-            // Keeps the last one if only one frame is free.
-            let mut all: SmallVec<[Interrupted; 8]> = ahead.iter().rev().copied().collect();
-            all.push(*absent);
-            if let Ok(held) = transaction.hold_pages(paged, &mut needs, &all).await {
-                self.held = Some(held);
-                self.needs(paged).add(&[*absent]);
-                return Ok(true);
-            }
-        }
-        self.load(transaction, paged, why).await?;
-        Ok(false)
     }
 }
 

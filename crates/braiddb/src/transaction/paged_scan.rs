@@ -4,8 +4,9 @@ use std::ptr::NonNull;
 
 use super::error::OperationError;
 use super::large::ReadMoment;
-use super::paged::RequiredPages;
-use super::scan::{BATCH_BYTES, Direction, RECORDS_PER_STEP, RecordScan, ScanBounds, as_bytes};
+use super::required_pages::{MAX_READ_AHEAD, RequiredPages};
+use super::scan::{BATCH_BYTES, RECORDS_PER_STEP, RecordScan};
+use super::scan_bounds::{Direction, ScanBounds, as_bytes};
 use crate::memory::Buffer;
 use crate::page::{
     CopiedValue, Interrupted, PagedRecord, PagedTable, PeekedRecords, PlainRecords, WouldSuspend,
@@ -14,9 +15,6 @@ use crate::reclaim;
 use crate::record::{EXPIRY_BYTES, Records};
 use crate::sched::{self, WaitCause};
 use crate::types::KeyBuffer;
-
-/// Maximum number of leaves that a scan reads ahead; enough to reach nearly full disk throughput.
-pub(super) const MAX_READ_AHEAD: usize = 32;
 
 impl<'tx> RecordScan<'tx> {
     /// Does what `read_batch` does, for a paged table.

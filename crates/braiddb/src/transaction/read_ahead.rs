@@ -12,7 +12,7 @@
 
 use super::context::ActiveTransaction;
 use super::error::OperationError;
-use super::scan::Direction;
+use super::scan_bounds::Direction;
 use crate::log::{ColdRecord, ColdSpan, Lsn};
 use crate::memory::{MemoryCounters, MemoryKind};
 use crate::record::{ColdVersion, Records};

@@ -9,15 +9,15 @@
 //! reads the same records.
 
 use std::cell::Cell;
-use std::ops::Bound;
 
-use super::abort::Savepoints;
 use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
 use super::read_ahead::ReadAhead;
 use super::read_set::RangeNumber;
 use super::ready_records::ReadyRecords;
+use super::savepoints::Savepoints;
+use super::scan_bounds::{Direction, ScanBounds, as_bytes};
 use crate::index::{Cursor, LeafEntry};
 use crate::page::PagedCursor;
 use crate::planted::{Bug, is_planted};
@@ -33,20 +33,6 @@ pub(super) const BATCH: usize = 64;
 pub(super) const BATCH_BYTES: usize = 1 << 20;
 /// Number of records in a batch that count as one step of a task.
 pub(super) const RECORDS_PER_STEP: usize = 4;
-
-/// The key bounds of a scan.
-#[derive(Clone, Debug)]
-pub(crate) struct ScanBounds {
-    pub(crate) low: Bound<KeyBuffer>,
-    pub(crate) high: Bound<KeyBuffer>,
-}
-
-/// The direction of a scan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Forward,
-    Reverse,
-}
 
 /// A scan in progress.
 #[derive(Debug)]
@@ -475,9 +461,4 @@ impl Drop for RecordScan<'_> {
         self.copies.free(memory);
         self.ahead.keep(memory, None);
     }
-}
-
-/// Converts a bound on a buffer to a bound on its bytes.
-pub(super) fn as_bytes(bound: &Bound<KeyBuffer>) -> Bound<&[u8]> {
-    bound.as_ref().map(|key| &**key)
 }

@@ -25,7 +25,7 @@ use super::context::ActiveTransaction;
 use super::disk_room::MAX_FREEING_ATTEMPTS;
 use super::engine::Engine;
 use super::error::{IndexError, OperationError};
-use super::scan::ScanBounds;
+use super::scan_bounds::ScanBounds;
 use super::worker::WorkerTransactions;
 use super::write::WriteIntent;
 use crate::record::{Records, split_expiry};

@@ -12,13 +12,11 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::begin_stamps::Begins;
-use super::context::{ActiveTransaction, TransactionContext};
 use super::counters::WorkerCounters;
 use super::durable::{CommitQueue, GracePeriodWaiter};
 use super::engine::Engine;
 use super::evict::MemoryWatch;
 use super::garbage::GarbageList;
-use super::isolation::TransactionMode;
 use super::large::DiscardedValue;
 use super::large_write::LargeWrites;
 use super::leaf_cleanup::LeafCleanup;
@@ -26,6 +24,7 @@ use super::ordered_admission::OrderedAdmission;
 use super::page_share::PageWatch;
 use super::recent_commits::RecentChange;
 use super::timers::Timers;
+use super::transaction_state::TransactionContext;
 use crate::log::Lsn;
 use crate::record::RecordsRef;
 use crate::version::TransactionName;
@@ -38,7 +37,7 @@ thread_local! {
 pub(crate) struct WorkerTransactions {
     engine: Arc<Engine>,
     number: usize,
-    contexts: RefCell<Contexts>,
+    pub(super) contexts: RefCell<Contexts>,
     /// Number of contexts reserved for transactions between two attempts.
     pub(super) kept: Cell<usize>,
     /// Number of open interactive transactions.
@@ -78,10 +77,10 @@ pub(crate) struct WorkerTransactions {
 
 /// The contexts of one worker.
 #[derive(Default)]
-struct Contexts {
+pub(super) struct Contexts {
     #[expect(clippy::vec_box, reason = "a transaction takes its context by the box")]
     free: Vec<Box<TransactionContext>>,
-    begins: Begins,
+    pub(super) begins: Begins,
 }
 
 impl std::fmt::Debug for WorkerTransactions {
@@ -167,44 +166,18 @@ impl WorkerTransactions {
         self.contexts.borrow().begins.active()
     }
 
-    /// Begins an internal transaction, whose abort is not counted.
-    ///
-    /// # Errors
-    /// `NoContext` if every context is in use.
-    pub(crate) fn begin(self: &Rc<Self>) -> Result<ActiveTransaction, NoContext> {
-        let transaction = self.begin_as(TransactionMode::Snapshot)?;
-        transaction.leave_uncounted();
-        Ok(transaction)
-    }
-
-    /// Begins a transaction.
-    ///
-    /// # Errors
-    /// `NoContext` if every context is in use.
-    pub(crate) fn begin_as(
-        self: &Rc<Self>,
-        mode: TransactionMode,
-    ) -> Result<ActiveTransaction, NoContext> {
-        let mode = match mode {
-            _ if self.engine.read_only => TransactionMode::ReadOnly,
-            #[cfg(feature = "experiment")]
-            mode if self.engine.certifies_by_safety_net() => mode.under_safety_net(),
-            mode => mode,
-        };
-        let contexts = &mut *self.contexts.borrow_mut();
-        let context = self.take_context(contexts)?;
-        let name = self.engine.status.begin(self.number, context.number);
-        // The worker's published stamp, an earlier tail, is a lower bound of this one.
-        let begin = self.engine.log.tail();
-        contexts.begins.begin(context.number, begin);
-        Ok(ActiveTransaction::new(self.clone(), context, name, begin, mode))
-    }
-
     pub(super) fn max_contexts(&self) -> usize {
         self.engine.status.per_worker()
     }
 
-    fn take_context(&self, contexts: &mut Contexts) -> Result<Box<TransactionContext>, NoContext> {
+    /// Takes a context that no transaction uses.
+    ///
+    /// # Errors
+    /// `NoContext` if every context is in use.
+    pub(super) fn take_context(
+        &self,
+        contexts: &mut Contexts,
+    ) -> Result<Box<TransactionContext>, NoContext> {
         let Contexts { free, begins } = contexts;
         if begins.active() + self.kept.get() >= self.max_contexts() {
             return Err(NoContext);

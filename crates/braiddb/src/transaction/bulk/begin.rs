@@ -8,7 +8,8 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::{BulkLog, BulkTable, BulkWrites};
+use super::log::BulkLog;
+use super::writes::{BulkGates, BulkTable, BulkWrites};
 use crate::log::LogError;
 use crate::record::{ChangingIndexes, Records};
 use crate::rid::TableId;
@@ -22,15 +23,6 @@ use crate::transaction::worker::{NoContext, WorkerTransactions};
 /// polls.
 const MAX_POLLS: u32 = if cfg!(braid_simulation) { 64 } else { 1 << 10 };
 
-/// Closed gates, and the exclusive right to change the tables' indexes. Dropping this releases
-/// both.
-#[derive(Debug, Default)]
-pub(crate) struct BulkGates {
-    /// Tables with closed gates, including the entries of their indexes.
-    closed: Vec<Arc<Records>>,
-    rights: Vec<ChangingIndexes>,
-}
-
 /// Reasons why a bulk operation does not begin.
 #[derive(Debug)]
 pub(crate) enum CannotBegin {
@@ -40,16 +32,6 @@ pub(crate) enum CannotBegin {
     Gone(Arc<str>),
     Log(Arc<LogError>),
     Closing,
-}
-
-impl Drop for BulkGates {
-    fn drop(&mut self) {
-        // Released first, so that the next operation to close a gate finds the right available.
-        self.rights.clear();
-        for table in &self.closed {
-            table.paged().expect("a paged table").bulk().gate.open();
-        }
-    }
 }
 
 impl WorkerTransactions {

@@ -6,24 +6,21 @@
 
 use std::collections::VecDeque;
 
-use super::ActiveTransaction;
-use crate::log::{self, Lsn, RecordKind};
-use crate::rid::{Rid, TableId};
+use crate::log::{self, Lsn};
+use crate::rid::TableId;
 use crate::transaction::checkpoints::PartsRegistration;
-use crate::transaction::engine::Durability;
-use crate::transaction::error::OperationError;
 
 /// A record to log.
 #[derive(Clone, Copy, Debug)]
-struct BulkRecord {
-    table: TableId,
+pub(super) struct BulkRecord {
+    pub(super) table: TableId,
     /// Bytes of its key and of its value; `None` for a deletion.
-    key: usize,
-    value: Option<usize>,
+    pub(super) key: usize,
+    pub(super) value: Option<usize>,
 }
 
 impl BulkRecord {
-    fn log_bytes(&self) -> usize {
+    pub(super) fn log_bytes(&self) -> usize {
         log::record_bytes(self.key, self.value.unwrap_or(0))
     }
 }
@@ -31,15 +28,15 @@ impl BulkRecord {
 /// The log of a bulk operation.
 #[derive(Debug, Default)]
 pub(in crate::transaction) struct BulkLog {
-    records: VecDeque<BulkRecord>,
+    pub(super) records: VecDeque<BulkRecord>,
     /// Keys and values, from `start` on.
-    bytes: Vec<u8>,
-    start: usize,
+    pub(super) bytes: Vec<u8>,
+    pub(super) start: usize,
     /// Bytes that the records will take in the log.
-    log_bytes: usize,
+    pub(super) log_bytes: usize,
     /// The LSN of the first part, and the registration that keeps the parts for recovery.
-    first_part: Option<Lsn>,
-    noted: Option<PartsRegistration>,
+    pub(super) first_part: Option<Lsn>,
+    pub(super) noted: Option<PartsRegistration>,
 }
 
 impl BulkLog {
@@ -54,7 +51,7 @@ impl BulkLog {
 
     /// Number of records in the next part, and its bytes: at most `most`, unless one record takes
     /// more.
-    fn part(&self, most: usize) -> (usize, usize) {
+    pub(super) fn part(&self, most: usize) -> (usize, usize) {
         let (mut count, mut total) = (0, 0);
         for record in &self.records {
             let next = total + record.log_bytes();
@@ -67,7 +64,7 @@ impl BulkLog {
     }
 
     /// Removes the first records, which were logged.
-    fn pass(&mut self, count: usize) {
+    pub(super) fn pass(&mut self, count: usize) {
         for record in self.records.drain(..count) {
             self.start += record.key + record.value.unwrap_or(0);
             self.log_bytes -= record.log_bytes();
@@ -77,73 +74,6 @@ impl BulkLog {
         if self.start * 2 >= self.bytes.len() {
             self.bytes.drain(..self.start);
             self.start = 0;
-        }
-    }
-}
-
-impl ActiveTransaction {
-    /// Logs what a bulk operation has written, if it fills a block.
-    ///
-    /// # Errors
-    /// Those of the log; `Refused` if it cannot grow.
-    pub(super) async fn log_blocks_of_bulk(&self) -> Result<(), OperationError> {
-        let least = self.engine().log.common_block_bytes();
-        self.log_bulk(least).await
-    }
-
-    /// Logs everything that is not logged yet; returns the LSN of the first part, if the operation
-    /// has one.
-    ///
-    /// # Errors
-    /// Those of the log; `Refused` if it cannot grow.
-    pub(in crate::transaction) async fn log_rest_of_bulk(
-        &self,
-    ) -> Result<Option<Lsn>, OperationError> {
-        self.log_bulk(1).await?;
-        Ok(self.writes().borrow().bulk.as_ref().and_then(|bulk| bulk.log.first_part))
-    }
-
-    /// Logs pending records while they are at least `least` bytes.
-    async fn log_bulk(&self, least: usize) -> Result<(), OperationError> {
-        let engine = self.engine();
-        if engine.durability == Durability::Volatile {
-            return Ok(());
-        }
-        loop {
-            let most = engine.log.common_block_bytes();
-            let admitted = {
-                let writes = self.writes().borrow();
-                let Some(bulk) = &writes.bulk else { return Ok(()) };
-                if bulk.log.log_bytes < least || bulk.log.records.is_empty() {
-                    return Ok(());
-                }
-                bulk.log.part(most).1
-            };
-            self.admit(admitted).await?;
-            // Another operation of the transaction may have logged some of them in the meantime.
-            let writes = &mut *self.writes().borrow_mut();
-            let log = &mut writes.bulk.as_mut().expect("looked at above").log;
-            let (count, bytes) = log.part(admitted);
-            if count == 0 || bytes > admitted {
-                continue;
-            }
-            let noted = || engine.checkpoints.log_in_parts(|| engine.log.tail());
-            log.noted.get_or_insert_with(noted);
-            let mut block = engine.log.reserve(self.worker().number(), bytes);
-            let mut at = log.start;
-            for record in log.records.iter().take(count) {
-                let value = at + record.key..at + record.key + record.value.unwrap_or(0);
-                let kind = match record.value {
-                    Some(_) => RecordKind::PutByKey,
-                    None => RecordKind::DeleteByKey,
-                };
-                let key = &log.bytes[at..value.start];
-                at = value.end;
-                block.append(record.table, kind, Rid::new(0), key, &log.bytes[value]);
-            }
-            let first = *log.first_part.get_or_insert(block.lsn());
-            block.finish_part(first);
-            log.pass(count);
         }
     }
 }

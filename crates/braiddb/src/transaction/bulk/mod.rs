@@ -19,65 +19,18 @@ mod indexed;
 mod log;
 mod sweep;
 mod write;
+mod writes;
 
-use std::sync::Arc;
-
-use begin::BulkGates;
 pub(crate) use begin::CannotBegin;
-pub(super) use log::BulkLog;
 pub(super) use sweep::BulkSweeps;
+pub(super) use writes::BulkWrites;
 
 use super::context::ActiveTransaction;
-use super::doomed::Conflict;
 use super::error::OperationError;
+use super::transaction_state::Conflict;
 use crate::page::PagedTable;
 use crate::record::{Records, RecordsRef};
 use crate::version::Stamp;
-
-/// State of a transaction that is a bulk operation.
-#[derive(Debug)]
-pub(super) struct BulkWrites {
-    tables: Vec<BulkTable>,
-    pub(super) log: BulkLog,
-    /// True while a write of several steps is in progress.
-    is_busy: bool,
-    /// Number of records written.
-    written: u64,
-    /// True if all its writes were deletions.
-    deletes_only: bool,
-    /// Declared last, so that gates open after everything is decided.
-    _gates: BulkGates,
-}
-
-/// A table that a bulk operation writes.
-#[derive(Debug)]
-struct BulkTable {
-    table: Arc<Records>,
-    epoch: u64,
-    is_written: bool,
-    /// True if it replaced or deleted existing values.
-    covers: bool,
-    /// Record delta: records added minus records deleted.
-    more: i64,
-}
-
-impl BulkWrites {
-    /// Returns whether the operation has written nothing.
-    pub(super) fn is_empty(&self) -> bool {
-        self.written == 0
-    }
-
-    /// Returns whether the operation wrote only deletions.
-    pub(super) fn deletes_only(&self) -> bool {
-        self.deletes_only
-    }
-}
-
-impl BulkTable {
-    fn paged(&self) -> &PagedTable {
-        self.table.paged().expect("bulk operations are on paged tables")
-    }
-}
 
 impl ActiveTransaction {
     /// The epoch of this transaction's bulk operation on this table, if it has one.
