@@ -5,18 +5,17 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use super::back_off::YieldedToPriority;
 use super::context::ActiveTransaction;
 use super::disk_room::MAX_FREEING_ATTEMPTS;
 use super::engine::Engine;
 use super::error::OperationError;
 use super::scan_bounds::ScanBounds;
-use super::starvation_guard::YieldedToPriority;
 use super::worker::WorkerTransactions;
 use super::write::WriteIntent;
 use crate::log::Lsn;
 use crate::record::Records;
 use crate::sched::{self, WaitCause};
-use crate::sync::statistic::{AtomicU64, Ordering};
 use crate::types::KeyBuffer;
 
 /// Number of records deleted per transaction.
@@ -39,36 +38,6 @@ pub(crate) struct CatalogRow {
     pub(crate) catalog: Arc<Records>,
     pub(crate) key: Vec<u8>,
     pub(crate) value: Vec<u8>,
-}
-
-/// Number of tables whose records are being deleted or are about to be.
-#[derive(Debug, Default)]
-pub(crate) struct Removals(Arc<AtomicU64>);
-
-/// Counts one table until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Removal(Arc<AtomicU64>);
-
-impl Removals {
-    /// Counts one more table until the result is dropped.
-    pub(crate) fn begin(&self) -> Removal {
-        // Relaxed: a statistic.
-        self.0.fetch_add(1, Ordering::Relaxed);
-        Removal(self.0.clone())
-    }
-
-    /// Number of tables being cleared.
-    pub(crate) fn count(&self) -> u64 {
-        // Relaxed: a statistic.
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Removal {
-    fn drop(&mut self) {
-        // Relaxed: a statistic.
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 /// Deletes all records of a dropped table, or of a dropped index's entries, and then its catalog

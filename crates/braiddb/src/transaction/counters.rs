@@ -1,6 +1,9 @@
 //! Counters of the transactions of one worker.
 
+use std::sync::Arc;
+
 use crate::sched::WorkerCounter;
+use crate::sync::statistic::{AtomicU64, Ordering};
 
 /// Reasons why a transaction aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,4 +50,34 @@ pub(crate) struct WorkerCounters {
     pub(crate) bulk_leaves_swept: WorkerCounter,
     pub(crate) versions_waiting: WorkerCounter,
     pub(crate) evicted: WorkerCounter,
+}
+
+/// Number of tables whose records are being deleted or are about to be.
+#[derive(Debug, Default)]
+pub(crate) struct Removals(Arc<AtomicU64>);
+
+/// Counts one table until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Removal(Arc<AtomicU64>);
+
+impl Removals {
+    /// Counts one more table until the result is dropped.
+    pub(crate) fn begin(&self) -> Removal {
+        // Relaxed: a statistic.
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Removal(self.0.clone())
+    }
+
+    /// Number of tables being cleared.
+    pub(crate) fn count(&self) -> u64 {
+        // Relaxed: a statistic.
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        // Relaxed: a statistic.
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }

@@ -7,17 +7,13 @@
 //! table dequeues its changes. The first change is retried until it is rolled back or its page
 //! cannot be loaded, so new changes cannot starve it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::recent_commits::RecentChange;
 use super::worker::WorkerTransactions;
 use crate::page::{HeldPages, PageNeeds};
 use crate::record::{Records, RecordsRef};
 use crate::sched::Job;
-use crate::sync::clock;
-
-/// Delay before the next attempt after a page could not be loaded.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 impl WorkerTransactions {
     /// Rolls back an aborted change: immediately if the record's page is resident, else queued.
@@ -36,7 +32,7 @@ impl WorkerTransactions {
         let one = RecentChange::uncertified(table, change);
         // SAFETY: the contract of this function.
         if unsafe { !self.try_roll_back(one) } {
-            self.aborted.borrow_mut().push_back(one);
+            self.aborted.queue.borrow_mut().push_back(one);
         }
     }
 
@@ -63,15 +59,10 @@ impl WorkerTransactions {
     /// The task that rolls back queued changes, if it is needed and not running. Also returns when
     /// to ask again, if it is not due yet.
     pub(super) fn deferred_rollback_job(&self) -> (Option<Job>, Option<Instant>) {
-        if self.aborted.borrow().is_empty() || self.taking_back.get() {
-            return (None, None);
+        match self.aborted.start(!self.aborted.queue.borrow().is_empty()) {
+            Ok(()) => (Some(Box::new(|| Box::pin(roll_back_all()))), None),
+            Err(at) => (None, at),
         }
-        let at = self.rollback_at.get();
-        if at.is_some_and(|at| clock::now() < at) {
-            return (None, at);
-        }
-        self.taking_back.set(true);
-        (Some(Box::new(|| Box::pin(roll_back_all()))), None)
     }
 
     /// Dequeues the changes of a table that is closed to all and about to be dropped with its
@@ -79,7 +70,7 @@ impl WorkerTransactions {
     pub(super) fn forget_aborted(&self, table: &Records) {
         let engine = self.engine();
         self.forget_leaf_cleanups(table);
-        self.aborted.borrow_mut().retain(|one| {
+        self.aborted.queue.borrow_mut().retain(|one| {
             let is_of_table = one.table == RecordsRef::new(table);
             if is_of_table {
                 // SAFETY: stamped by its transaction; it leaves the queue, which held it once; the
@@ -96,7 +87,7 @@ async fn roll_back_all() {
     // Pages that the first queued change needs resident; they are held until it has been retried.
     let mut there = None::<(PageNeeds, HeldPages)>;
     loop {
-        let Some(one) = worker.aborted.borrow_mut().pop_front() else { break };
+        let Some(one) = worker.aborted.queue.borrow_mut().pop_front() else { break };
         // SAFETY: it was queued, so its table exists and it is not retired.
         let interrupted = unsafe {
             let (table, (_, key)) = (one.table.get(), one.change.record());
@@ -120,22 +111,17 @@ async fn roll_back_all() {
             continue;
         };
         // Queued while this waits, because the table may be dropped.
-        worker.aborted.borrow_mut().push_front(one);
+        worker.aborted.queue.borrow_mut().push_front(one);
         match mended.await {
             Ok(mended) => there = Some(mended),
             Err(error) => {
-                // Other changes are tried first next time: their pages may be loadable.
-                let mut aborted = worker.aborted.borrow_mut();
-                if let Some(first) = aborted.pop_front() {
-                    aborted.push_back(first);
-                }
                 tracing::warn!(
                     "cannot roll back writes of aborted transactions yet, will retry: {error}"
                 );
-                worker.rollback_at.set(Some(clock::now() + RETRY_DELAY));
+                worker.aborted.retry_others_first();
                 break;
             }
         }
     }
-    worker.taking_back.set(false);
+    worker.aborted.end();
 }

@@ -31,8 +31,7 @@ use super::worker::WorkerTransactions;
 use super::write::WriteIntent;
 use crate::log::{self, BlockPurpose};
 use crate::planted::{Bug, is_planted};
-use crate::sync::Mutex;
-use crate::sync::statistic::{AtomicU64, Ordering};
+use crate::sync::statistic::Ordering;
 
 /// Number of times that space is freed for one deletion.
 pub(crate) const MAX_FREEING_ATTEMPTS: u32 = 4;
@@ -40,26 +39,6 @@ pub(crate) const MAX_FREEING_ATTEMPTS: u32 = 4;
 /// as the number of an attempt.
 const MAX_WAITS: u32 = 10;
 const FIRST_WAIT: u32 = 10;
-
-/// State of the adjustments of the disk reserve.
-#[derive(Debug)]
-pub(super) struct DiskRoom {
-    /// The number of demanded images at which the reserve is adjusted again.
-    adjust_at: AtomicU64,
-    /// Pages may become dirty without a look at the log while fewer images are demanded. At most
-    /// one more than `adjust_at`; 0 while changes are refused.
-    room_until: AtomicU64,
-    /// Held while the sizes of the next checkpoints are computed and reported.
-    adjusting: Mutex<()>,
-}
-
-impl DiskRoom {
-    pub(super) fn new(durability: Durability) -> Self {
-        let first = if durability == Durability::Volatile { u64::MAX } else { 0 };
-        let [adjust_at, room_until] = [first; 2].map(AtomicU64::new);
-        Self { adjust_at, room_until, adjusting: Mutex::new(()) }
-    }
-}
 
 impl Engine {
     /// Returns the growth of the zones in bytes for the images of the next checkpoint, if `more`

@@ -246,7 +246,7 @@ impl Drop for WorkerDriver {
         self.publish_begins(Lsn::MAX);
         let engine = self.worker.engine();
         engine.horizon.publish(self.worker.number(), Lsn::MAX);
-        engine.leave(self.worker.garbage.take(), self.worker.aborted.take());
+        engine.leave(self.worker.garbage.take(), self.worker.aborted.queue.take());
         self.worker.uninstall();
     }
 }

@@ -4,16 +4,14 @@
 //! LSN costs work per released transaction, not per waiting one (MosaicDB §5; ELEDA §4.4, callbacks
 //! in LSN order).
 
-use std::collections::VecDeque;
-
 use super::context::ActiveTransaction;
 use super::dead_segments::SupersededSegment;
 use super::engine::Durability;
 use super::error::OperationError;
+use super::waiters::GracePeriodWaiter;
 use super::worker::WorkerTransactions;
 use crate::log::{self, BlockPurpose, Lsn};
-use crate::planted::{Bug, is_planted};
-use crate::sched::{self, WaitCause, Waiter};
+use crate::sched::{self, WaitCause};
 
 /// Maximum size of the records of a transaction that prepares deletions, such as the drop of a
 /// table. With more, it also writes data, which must not use the log space for deletions.
@@ -21,56 +19,6 @@ const MAX_PREPARING_BYTES: usize = 64 << 10;
 
 /// Number of turns at which begin stamps are looked at to free segments of the log.
 const MAX_LOOKS: usize = 32;
-
-/// A task that waits until all active transactions began after `since`.
-#[derive(Debug)]
-pub(super) struct GracePeriodWaiter {
-    since: Lsn,
-    waits_for_snapshots: bool,
-    waiter: Waiter,
-}
-
-/// For a planted bug: wake-ups at multiples of this LSN are lost.
-const LOST_WAKE_UP: u64 = 1024;
-
-/// Transactions of one worker that wait for the log.
-///
-/// Invariant: `commits` is sorted by LSN.
-#[derive(Debug, Default)]
-pub(super) struct CommitQueue {
-    commits: VecDeque<(Lsn, Waiter)>,
-    space: Vec<Waiter>,
-}
-
-impl CommitQueue {
-    pub(super) fn is_empty(&self) -> bool {
-        self.commits.is_empty() && self.space.is_empty()
-    }
-
-    fn push(&mut self, lsn: Lsn, waiter: Waiter) {
-        // Commits arrive in LSN order; only readers of older versions are inserted further to the
-        // front.
-        let position =
-            self.commits.iter().rposition(|(waits, _)| *waits <= lsn).map_or(0, |p| p + 1);
-        self.commits.insert(position, (lsn, waiter));
-    }
-
-    /// Resumes waiters that the durable LSN releases, or all if the log has failed.
-    pub(super) fn release(&mut self, durable: Lsn, failed: bool) {
-        let is_due = |waiting: &mut (Lsn, Waiter)| failed || waiting.0 < durable;
-        while let Some((lsn, waiter)) = self.commits.pop_front_if(is_due) {
-            if is_planted(Bug::LostWakeUp) && lsn.0.is_multiple_of(LOST_WAKE_UP) {
-                continue;
-            }
-            sched::resume(waiter);
-        }
-    }
-
-    /// Resumes the waiters for log space, which check again.
-    pub(super) fn release_space(&mut self) {
-        self.space.drain(..).for_each(sched::resume);
-    }
-}
 
 impl WorkerTransactions {
     /// Waits until a result that depends on the commit at `lsn` may be returned. With

@@ -9,24 +9,23 @@ use crossbeam_utils::CachePadded;
 use super::budget::Budget;
 use super::bulk::BulkSweeps;
 use super::checkpoints::Checkpoints;
-use super::clear::Removals;
-use super::counters::WorkerCounters;
-use super::disk_room::DiskRoom;
+use super::counters::{Removals, WorkerCounters};
+use super::disk_reserve::DiskRoom;
 use super::error::OperationError;
-use super::evict::BYTES_PER_CHECK;
-use super::expiry::{SteadyClock, WallClock};
 use super::fault::PlantedPanic;
 use super::garbage::GarbageList;
 #[cfg(feature = "experiment")]
 use super::isolation::Certifier;
 use super::isolation::Isolation;
+use super::memory_watch::BYTES_PER_CHECK;
 use super::page_share::{MAX_SHRINK_FRAMES, MemoryUse};
 use super::recent_commits::{RecentChange, RecentCommits};
 #[cfg(feature = "experiment")]
 use super::safety_net::SafetyNet;
 use super::starvation_guard::StarvationGuard;
-use super::sweep::Sweeps;
+use super::sweep_schedule::Sweeps;
 use super::tables::Tables;
+use super::wall_clock::{SteadyClock, WallClock};
 use crate::log::{ColdStore, Log, LogWatch, WaitingWorkers, WeakLogFiles};
 use crate::memory::{MemoryCounters, MemoryKind};
 use crate::page::{PageError, PageSpace, PageSpaceStats, PagedTable, ShrinkResult, has_zones};
@@ -199,7 +198,7 @@ impl Engine {
             sweeps: Sweeps::default(),
             checkpoint_job: options.checkpoint_job,
             estimate_checkpoint_file: options.estimate_checkpoint_file,
-            disk_room: DiskRoom::new(durability),
+            disk_room: DiskRoom::new(durability != Durability::Volatile),
             domain,
             memory,
             durability,

@@ -8,12 +8,15 @@
 //! or a later horizon allows that; both result from some worker's turn, and that worker sees the
 //! change before it sleeps.
 
-use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use super::memory_watch::{
+    BYTES_PER_CHECK, Eviction, EvictionConditions, EvictionPace, IDLE_BYTES_PER_CHECK, SLOW_DELAY,
+};
+use super::page_share::{EvictionPause, MAX_SHRINK_FRAMES};
 use super::worker::WorkerTransactions;
-use crate::log::Lsn;
 use crate::memory;
+use crate::page::ShrinkResult;
 use crate::reclaim;
 use crate::rid::CATALOG;
 use crate::sync::atomic::{Ordering, fence};
@@ -24,141 +27,11 @@ use crate::version::VersionRef;
 const ENTRIES_PER_TURN: u64 = 16 << 10;
 /// Number of entries between two checks for more urgent work.
 const ENTRIES_PER_CHECK: u64 = 1024;
-/// Bytes that a worker allocates or frees before it measures memory use again, with and without
-/// ready tasks. A measurement reads the counters of every worker.
-pub(super) const BYTES_PER_CHECK: u64 = 256 << 10;
-const IDLE_BYTES_PER_CHECK: u64 = 4 << 10;
-/// Delay before an idle worker in the slow state passes over more entries.
-pub(super) const SLOW_DELAY: Duration = Duration::from_millis(20);
-/// Divisor: freeing one eighth of the excess counts as progress.
-const PROGRESS_DIVISOR: u64 = 8;
 /// Bytes freed since the peak before memory is returned to the operating system. A sixteenth of the
 /// peak if that is larger, because returning memory scans all of it.
 const RETURN_THRESHOLD_BYTES: u64 = 8 << 20;
 /// How long freed memory is kept for the next allocations.
 const RETURN_DELAY: Duration = Duration::from_millis(100);
-
-/// A worker's view of the memory in use.
-#[derive(Debug, Default)]
-pub(super) struct MemoryWatch {
-    /// Bytes in use when this worker last measured.
-    in_use: Cell<u64>,
-    pace: Cell<EvictionPace>,
-    /// The current double pass over all entries.
-    passage: Cell<Option<ClockPass>>,
-    /// This worker's net allocated bytes at the last measurement.
-    allocated: Cell<i64>,
-    /// Peak of the memory in use since memory was last returned.
-    most: Cell<u64>,
-    /// Time at which to return memory.
-    give_back_at: Cell<Option<Instant>>,
-}
-
-/// The conditions that decide which versions may be evicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct EvictionConditions {
-    oldest: Lsn,
-    durable: Lsn,
-    excess: u64,
-}
-
-/// Eviction pace of an idle worker.
-#[derive(Clone, Copy, Debug, Default)]
-enum EvictionPace {
-    #[default]
-    Eager,
-    Slow,
-    /// Stopped, because nothing could be evicted under these conditions.
-    Stopped(EvictionConditions),
-}
-
-/// A double pass of the clock's hand over all entries.
-#[derive(Clone, Copy, Debug)]
-struct ClockPass {
-    /// The conditions at its start.
-    circumstances: EvictionConditions,
-    entries: u64,
-    freed: u64,
-}
-
-/// The action of an idle worker on memory above the budget.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Eviction {
-    /// Set to continue immediately.
-    pub(super) at_once: bool,
-    /// When to continue, if the worker sleeps.
-    pub(super) at: Option<Instant>,
-}
-
-impl Eviction {
-    fn later() -> Self {
-        Self { at_once: false, at: Some(clock::now() + SLOW_DELAY) }
-    }
-}
-
-impl EvictionConditions {
-    /// Returns whether everything evictable now was already evictable under `before`.
-    fn allow_no_more_than(self, before: Self) -> bool {
-        (self.oldest, self.durable) == (before.oldest, before.durable)
-            && self.excess <= before.excess
-    }
-}
-
-impl MemoryWatch {
-    /// Notes the memory in use, and the excess over the budget.
-    fn note(&self, in_use: u64, excess: u64) {
-        self.in_use.set(in_use);
-        self.most.set(self.most.get().max(in_use));
-        if excess == 0 {
-            self.pace.set(EvictionPace::Eager);
-            self.passage.set(None);
-        }
-    }
-
-    /// Returns whether nothing is evictable that was not already in an unsuccessful pass.
-    fn stops(&self, now: EvictionConditions) -> bool {
-        let EvictionPace::Stopped(before) = self.pace.get() else { return false };
-        let stops = now.allow_no_more_than(before);
-        // If the excess rises above its current value, the state has changed.
-        self.pace.set(if stops { EvictionPace::Stopped(now) } else { EvictionPace::Slow });
-        stops
-    }
-
-    /// Counts the passed entries, of `all`, and the bytes freed; `left` is the remaining excess.
-    fn pass(&self, now: EvictionConditions, entries: u64, freed: u64, all: u64, left: u64) {
-        let much = |freed: u64| freed > 0 && freed >= left / PROGRESS_DIVISOR;
-        let mut passage =
-            self.passage.get().unwrap_or(ClockPass { circumstances: now, entries: 0, freed: 0 });
-        passage.entries += entries;
-        passage.freed += freed;
-        if much(freed) {
-            self.pace.set(EvictionPace::Eager);
-        }
-        if passage.entries < 2 * all {
-            self.passage.set(Some(passage));
-            return;
-        }
-        self.passage.set(None);
-        self.pace.set(match passage.freed {
-            // If more became evictable during the pass, earlier entries need another pass: no event
-            // wakes this worker for it.
-            0 if now.allow_no_more_than(passage.circumstances) => {
-                EvictionPace::Stopped(passage.circumstances)
-            }
-            freed if much(freed) => EvictionPace::Eager,
-            _ => EvictionPace::Slow,
-        });
-    }
-
-    /// Returns the next step for the remaining excess.
-    fn next(&self, left: u64) -> Eviction {
-        match self.pace.get() {
-            EvictionPace::Eager => Eviction { at_once: left > 0, at: None },
-            EvictionPace::Slow => Eviction::later(),
-            EvictionPace::Stopped(_) => Eviction::default(),
-        }
-    }
-}
 
 impl WorkerTransactions {
     /// Takes over versions that were replaced by their addresses, and frees them once no operation
@@ -270,5 +143,53 @@ impl WorkerTransactions {
         watch.most.set(in_use);
         watch.give_back_at.set(None);
         None
+    }
+}
+
+/// Frames requested by all workers, and bytes allocated or freed by one worker, before it checks
+/// again.
+const FRAMES_PER_CHECK: u64 = 8;
+const SHARE_BYTES_PER_CHECK: u64 = 64 << 10;
+
+impl WorkerTransactions {
+    /// Evicts pages, or lets them use more memory, according to their limit.
+    pub(super) fn share_with_pages(&self) -> Eviction {
+        let (engine, watch) = (self.engine(), &self.pages);
+        let Some(pages) = engine.shared_pages() else { return Eviction::default() };
+        let allocated = engine.memory.of_this_thread();
+        let moved = allocated.abs_diff(watch.allocated.get());
+        let changed = pages.wanted() >= FRAMES_PER_CHECK
+            || moved >= SHARE_BYTES_PER_CHECK
+            || engine.memory_is_short();
+        if !changed && !watch.shrinking.get() {
+            return Eviction::default();
+        }
+        watch.allocated.set(allocated);
+        engine.share_with_pages(pages);
+        watch.shrinking.set(pages.has_surplus());
+        if !watch.shrinking.get() {
+            return Eviction::default();
+        }
+        let ended = pages.ended();
+        if let Some(rest) = watch.rest.get().filter(|rest| rest.ended == ended)
+            && clock::now() < rest.until
+        {
+            return Eviction { at_once: false, at: Some(rest.until) };
+        }
+        watch.rest.set(None);
+        // A database that is closed waits for transfers that have begun.
+        match pages.shrink(MAX_SHRINK_FRAMES, !engine.checkpoints.stopping()) {
+            ShrinkResult::Enough => {
+                watch.shrinking.set(false);
+                Eviction::default()
+            }
+            ShrinkResult::Some => Eviction { at_once: true, at: None },
+            ShrinkResult::Nothing => {
+                let until = clock::now() + SLOW_DELAY;
+                // A simulation must not depend on time.
+                watch.rest.set((!cfg!(braid_simulation)).then_some(EvictionPause { until, ended }));
+                Eviction { at_once: false, at: Some(until) }
+            }
+        }
     }
 }

@@ -15,11 +15,12 @@ use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use smallvec::SmallVec;
 
 use super::context::ActiveTransaction;
+use super::deferred_work::DiscardedValue;
 use super::error::OperationError;
 use super::large_write::MIN_LARGE_BYTES;
 use super::ordered_admission::AdmissionPermit;
@@ -34,7 +35,6 @@ use crate::page::{
     PagedTable, SlotValue, WouldSuspend,
 };
 use crate::sched::{self, Job, WaitCause};
-use crate::sync::clock;
 
 /// Number of pieces that a task processes before it yields.
 const PIECES_PER_STEP: u32 = 16;
@@ -44,11 +44,6 @@ const MAX_STEPS: usize = 8;
 const MAX_WAITING_VALUES: usize = 256;
 /// Maximum number of values that a writer removes. Each value that it writes replaces at most one.
 const REMOVED_PER_WRITE: usize = 2;
-/// Delay before the next attempt after a page could not be loaded.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
-
-/// A value to remove.
-pub(super) type DiscardedValue = (Arc<LargeValues>, LargeRef);
 
 /// State of a transaction when it read something. While the state is unchanged, the transaction
 /// sees the same.
@@ -255,14 +250,14 @@ impl WorkerTransactions {
     /// Queues a value for removal of its pieces; no snapshot can see it any more.
     pub(super) fn discard(&self, values: Arc<LargeValues>, large: LargeRef) {
         values.note_unowned(large);
-        self.discarded.borrow_mut().push_back((values, large));
+        self.discarded.queue.borrow_mut().push_back((values, large));
     }
 
     /// Removes some discarded values, if many wait.
     async fn remove_excess(&self) {
         let mut pieces = 0;
         for _ in 0..REMOVED_PER_WRITE {
-            let is_excess = self.discarded.borrow().len() > MAX_WAITING_VALUES;
+            let is_excess = self.discarded.queue.borrow().len() > MAX_WAITING_VALUES;
             if !is_excess || self.engine().checkpoints.stopping() {
                 break;
             }
@@ -276,7 +271,7 @@ impl WorkerTransactions {
     /// Removes the first discarded value. Returns whether this succeeded; `None` if none waits.
     /// `pieces` counts the pieces that the caller removed since it yielded.
     async fn remove_next(&self, pieces: &mut u32) -> Option<Result<(), PageError>> {
-        let value = self.discarded.borrow_mut().pop_front()?;
+        let value = self.discarded.queue.borrow_mut().pop_front()?;
         let mut taken = TakenValue { worker: self, value: Some(value) };
         let (values, large) = taken.value.as_ref().expect("set above");
         let removed = remove(self, values, *large, pieces).await;
@@ -291,15 +286,10 @@ impl WorkerTransactions {
     pub(super) fn discard_job(&self) -> (Option<Job>, Option<Instant>) {
         // When the database closes, page contents are discarded.
         let stopping = self.engine().checkpoints.stopping();
-        if stopping || self.discarded.borrow().is_empty() || self.discarding.get() {
-            return (None, None);
+        match self.discarded.start(!stopping && !self.discarded.queue.borrow().is_empty()) {
+            Ok(()) => (Some(Box::new(|| Box::pin(discard_all()))), None),
+            Err(at) => (None, at),
         }
-        let at = self.discard_at.get();
-        if at.is_some_and(|at| clock::now() < at) {
-            return (None, at);
-        }
-        self.discarding.set(true);
-        (Some(Box::new(|| Box::pin(discard_all()))), None)
     }
 }
 
@@ -313,7 +303,7 @@ struct TakenValue<'w> {
 impl Drop for TakenValue<'_> {
     fn drop(&mut self) {
         if let Some(value) = self.value.take() {
-            self.worker.discarded.borrow_mut().push_back(value);
+            self.worker.discarded.queue.borrow_mut().push_back(value);
         }
     }
 }
@@ -325,11 +315,11 @@ async fn discard_all() {
         let Some(removed) = worker.remove_next(&mut pieces).await else { break };
         if let Err(error) = removed {
             tracing::warn!("cannot remove unused large values yet, will retry: {error}");
-            worker.discard_at.set(Some(clock::now() + RETRY_DELAY));
+            worker.discarded.retry_later();
             break;
         }
     }
-    worker.discarding.set(false);
+    worker.discarded.end();
 }
 
 /// Removes the existing pieces of a value, last one first. The more values wait, the less often it
@@ -341,7 +331,7 @@ async fn remove(
     pieces: &mut u32,
 ) -> Result<(), PageError> {
     for piece in (0..values.pieces(large)).rev() {
-        let waiting = worker.discarded.borrow().len().min(MAX_STEPS) as u32;
+        let waiting = worker.discarded.queue.borrow().len().min(MAX_STEPS) as u32;
         *pieces += 1;
         if *pieces >= PIECES_PER_STEP * (1 + waiting) {
             *pieces = 0;

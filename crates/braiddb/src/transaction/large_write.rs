@@ -13,16 +13,16 @@
 //! the write before it in line, which also waits only for these. If the caller does not poll that
 //! one, `OrderedAdmission::unblock` admits another.
 
-use std::cell::Cell;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::budget::Budget;
 use super::context::ActiveTransaction;
 use super::engine::Durability;
-use super::ordered_admission::{AdmissionPermit, OrderedAdmission};
+use super::ordered_admission::AdmissionPermit;
+use super::waiters::{AwaitedEvent, LargeWrites};
 use super::worker::WorkerTransactions;
 use super::write::WriteIntent;
 use crate::log::Lsn;
@@ -39,26 +39,10 @@ const WAITS_OF_ONE_TURN: u32 = 8;
 /// Duration of a wait for eviction, in which pages are written.
 const EVICTION_DELAY: Duration = Duration::from_millis(1);
 
-/// Large writes of one worker that wait for room.
-#[derive(Debug)]
-pub(super) struct LargeWrites {
-    line: Rc<OrderedAdmission>,
-    /// The event that the first write in line waits for.
-    awaited: Cell<Option<AwaitedEvent>>,
-}
-
 /// The right to wait for room, which one write of a worker has at a time.
 struct FirstInLine<'w> {
     writes: &'w LargeWrites,
     _permit: AdmissionPermit,
-}
-
-/// An event that will occur without any transaction's progress.
-#[derive(Clone, Copy, Debug)]
-enum AwaitedEvent {
-    /// The log is durable up to this LSN, or has failed.
-    Durable(Lsn),
-    Time(Instant),
 }
 
 /// The room for the value of a large write, until this is dropped.
@@ -69,12 +53,6 @@ pub(super) struct LargeWriteRoom {
     bytes: u64,
     /// False while the write waits for room.
     is_granted: bool,
-}
-
-impl Default for LargeWrites {
-    fn default() -> Self {
-        Self { line: OrderedAdmission::one_at_a_time(), awaited: Cell::default() }
-    }
 }
 
 impl<'w> FirstInLine<'w> {

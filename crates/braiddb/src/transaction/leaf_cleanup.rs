@@ -9,39 +9,29 @@
 //! Invariant: tables of queued leaves exist: dropping a table dequeues its leaves. The first in the
 //! queue is retried until it is done or a page cannot be loaded.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use super::deferred_work::LeafCleanup;
 use super::worker::WorkerTransactions;
 use crate::page::{HeldPages, PageError, PageNeeds, PendingCleanup};
 use crate::record::{Records, RecordsRef};
 use crate::sched::{self, Job, WaitCause};
-use crate::sync::clock;
 use crate::types::KeyBuffer;
 
-/// Delay before the next attempt after a page could not be loaded or written.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of leaves processed without a yield.
 const MAX_CONCURRENT: usize = 16;
-
-/// A leaf to clean up: the one that covers a key of a table.
-#[derive(Debug)]
-pub(super) struct LeafCleanup {
-    table: RecordsRef,
-    key: KeyBuffer,
-    what: PendingCleanup,
-}
 
 impl WorkerTransactions {
     /// Queues the leaf of a key for cleanup.
     pub(super) fn enqueue_leaf_cleanup(&self, table: RecordsRef, key: &[u8], what: PendingCleanup) {
         let mut copy = KeyBuffer::new();
         copy.extend_from_slice(key);
-        self.cleanup.borrow_mut().push_back(LeafCleanup { table, key: copy, what });
+        self.cleanup.queue.borrow_mut().push_back(LeafCleanup { table, key: copy, what });
     }
 
     /// Dequeues the leaves of a table that is about to be dropped.
     pub(super) fn forget_leaf_cleanups(&self, table: &Records) {
-        self.cleanup.borrow_mut().retain(|one| one.table != RecordsRef::new(table));
+        self.cleanup.queue.borrow_mut().retain(|one| one.table != RecordsRef::new(table));
     }
 
     /// The cleanup task, if it is needed and not running. Also returns when to ask again, if it is
@@ -51,20 +41,14 @@ impl WorkerTransactions {
         let Some(pages) = engine.pages().filter(|_| !engine.checkpoints.stopping()) else {
             return (None, None);
         };
-        let is_due = !self.cleanup.borrow().is_empty() || pages.has_to_free();
-        if !is_due || self.tidying.get() {
-            return (None, None);
-        }
-        let at = self.tidy_at.get();
-        if at.is_some_and(|at| clock::now() < at) {
+        let is_due = !self.cleanup.queue.borrow().is_empty() || pages.has_to_free();
+        if let Err(at) = self.cleanup.start(is_due) {
             return (None, at);
         }
         if pages.has_failed_lately() {
-            let at = Some(clock::now() + RETRY_DELAY);
-            self.tidy_at.set(at);
-            return (None, at);
+            self.cleanup.end();
+            return (None, self.cleanup.retry_later());
         }
-        self.tidying.set(true);
         (Some(Box::new(|| Box::pin(clean_up_leaves()))), None)
     }
 }
@@ -72,15 +56,10 @@ impl WorkerTransactions {
 async fn clean_up_leaves() {
     let worker = WorkerTransactions::current();
     if let Err(error) = try_clean_up_leaves(&worker).await {
-        // Other leaves are tried first next time: their pages may be loadable.
-        let mut cleanup = worker.cleanup.borrow_mut();
-        if let Some(first) = cleanup.pop_front() {
-            cleanup.push_back(first);
-        }
         tracing::warn!("cannot clean up pages yet, will retry: {error}");
-        worker.tidy_at.set(Some(clock::now() + RETRY_DELAY));
+        worker.cleanup.retry_others_first();
     }
-    worker.tidying.set(false);
+    worker.cleanup.end();
 }
 
 async fn try_clean_up_leaves(worker: &WorkerTransactions) -> Result<(), PageError> {
@@ -91,7 +70,7 @@ async fn try_clean_up_leaves(worker: &WorkerTransactions) -> Result<(), PageErro
     // Pages that the first in the queue needs resident; they are held until it has been retried.
     let (mut there, mut done) = (None::<(PageNeeds, HeldPages)>, 0);
     while !is_stopping() {
-        let Some(mut one) = worker.cleanup.borrow_mut().pop_front() else { break };
+        let Some(mut one) = worker.cleanup.queue.borrow_mut().pop_front() else { break };
         let mended = {
             // SAFETY: it was queued, so its table exists.
             let table = unsafe { one.table.get() };
@@ -105,14 +84,14 @@ async fn try_clean_up_leaves(worker: &WorkerTransactions) -> Result<(), PageErro
         };
         let Some(mended) = mended else {
             done += 1;
-            let waiting = worker.cleanup.borrow().len();
+            let waiting = worker.cleanup.queue.borrow().len();
             if done % (1 + waiting.min(MAX_CONCURRENT - 1)) == 0 {
                 sched::yield_now(WaitCause::Memory).await;
             }
             continue;
         };
         // Queued while this waits, because the table may be dropped.
-        worker.cleanup.borrow_mut().push_front(one);
+        worker.cleanup.queue.borrow_mut().push_front(one);
         there = Some(mended.await?);
     }
     Ok(())

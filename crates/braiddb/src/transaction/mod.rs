@@ -3,12 +3,15 @@
 
 mod abort;
 mod admission;
+mod back_off;
 mod begin_stamps;
 mod budget;
 mod bulk;
 mod certify;
+mod certify_paged;
 mod checkpoints;
 mod clear;
+mod collect;
 mod commit;
 mod contents;
 mod context;
@@ -16,6 +19,8 @@ mod counters;
 mod create;
 mod dead_segments;
 mod deferred_rollback;
+mod deferred_work;
+mod disk_reserve;
 mod disk_room;
 mod doomed;
 mod driver;
@@ -39,6 +44,7 @@ mod large;
 mod large_write;
 mod leaf_cleanup;
 mod log_writes;
+mod memory_watch;
 mod ordered_admission;
 mod page_share;
 mod paged;
@@ -59,19 +65,25 @@ mod savepoints;
 mod scan;
 mod scan_batch;
 mod scan_bounds;
+#[cfg(feature = "experiment")]
+mod serial_bounds;
 mod starvation_guard;
 mod sweep;
+mod sweep_schedule;
 mod tables;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod timers;
 mod transaction_state;
 mod value_view;
+mod waiters;
+mod wall_clock;
 mod worker;
 mod write;
 mod write_set;
 
 pub(crate) use admission::{InteractivePermit, NextAttempt};
+pub(crate) use back_off::YieldedToPriority;
 pub(crate) use bulk::CannotBegin;
 pub(crate) use clear::{
     CatalogRow, clear_dropped, clear_records, delete_row, records_per_transaction,
@@ -85,7 +97,6 @@ pub use engine::Durability;
 pub(crate) use engine::{Engine, EngineOptions};
 pub use error::IndexError;
 pub(crate) use error::{OperationError, TooLong, UniqueViolation};
-pub use expiry::WallClock;
 pub(crate) use expiry::unexpired_at;
 pub(crate) use fault::PanicPoint;
 pub(crate) use index_check::check_index;
@@ -99,8 +110,9 @@ pub(crate) use read_set::NamedKeys;
 pub(crate) use savepoints::WriteSavepoint;
 pub(crate) use scan::RecordScan;
 pub(crate) use scan_bounds::{Direction, ScanBounds};
-pub(crate) use starvation_guard::{PriorityToken, YieldedToPriority};
+pub(crate) use starvation_guard::PriorityToken;
 pub(crate) use sweep::sweep_now;
 pub(crate) use value_view::FoundValue;
+pub use wall_clock::WallClock;
 pub(crate) use worker::WorkerTransactions;
 pub(crate) use write::WriteIntent;

@@ -16,16 +16,8 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use super::evict::{Eviction, SLOW_DELAY};
-use super::worker::WorkerTransactions;
-use crate::page::ShrinkResult;
 use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::sync::clock;
 
-/// Frames requested by all workers, and bytes allocated or freed by one worker, before it checks
-/// again.
-const FRAMES_PER_CHECK: u64 = 8;
-const BYTES_PER_CHECK: u64 = 64 << 10;
 /// Maximum number of frames whose memory is returned per turn.
 pub(super) const MAX_SHRINK_FRAMES: usize = 64;
 /// Divisor: the fraction of the room by which the share moves per check, at most.
@@ -65,18 +57,18 @@ pub(super) struct MemoryUse {
 #[derive(Debug, Default)]
 pub(super) struct PageWatch {
     /// Bytes that it had allocated at the last check.
-    allocated: Cell<i64>,
+    pub(super) allocated: Cell<i64>,
     /// Set if frames exceeded their limit at that check.
-    shrinking: Cell<bool>,
-    rest: Cell<Option<EvictionPause>>,
+    pub(super) shrinking: Cell<bool>,
+    pub(super) rest: Cell<Option<EvictionPause>>,
 }
 
 /// A pause after pages above their limit could not be evicted.
 #[derive(Clone, Copy, Debug)]
-struct EvictionPause {
+pub(super) struct EvictionPause {
     /// When to retry, unless more of the operations that block eviction end before.
-    until: Instant,
-    ended: u64,
+    pub(super) until: Instant,
+    pub(super) ended: u64,
 }
 
 impl PageShare {
@@ -114,49 +106,6 @@ impl PageShare {
         let target = (self.target() + wanted).saturating_sub(brought_back).clamp(least, most);
         self.target.store(target, Ordering::Relaxed);
         free.max(target)
-    }
-}
-
-impl WorkerTransactions {
-    /// Evicts pages, or lets them use more memory, according to their limit.
-    pub(super) fn share_with_pages(&self) -> Eviction {
-        let (engine, watch) = (self.engine(), &self.pages);
-        let Some(pages) = engine.shared_pages() else { return Eviction::default() };
-        let allocated = engine.memory.of_this_thread();
-        let moved = allocated.abs_diff(watch.allocated.get());
-        let changed = pages.wanted() >= FRAMES_PER_CHECK
-            || moved >= BYTES_PER_CHECK
-            || engine.memory_is_short();
-        if !changed && !watch.shrinking.get() {
-            return Eviction::default();
-        }
-        watch.allocated.set(allocated);
-        engine.share_with_pages(pages);
-        watch.shrinking.set(pages.has_surplus());
-        if !watch.shrinking.get() {
-            return Eviction::default();
-        }
-        let ended = pages.ended();
-        if let Some(rest) = watch.rest.get().filter(|rest| rest.ended == ended)
-            && clock::now() < rest.until
-        {
-            return Eviction { at_once: false, at: Some(rest.until) };
-        }
-        watch.rest.set(None);
-        // A database that is closed waits for transfers that have begun.
-        match pages.shrink(MAX_SHRINK_FRAMES, !engine.checkpoints.stopping()) {
-            ShrinkResult::Enough => {
-                watch.shrinking.set(false);
-                Eviction::default()
-            }
-            ShrinkResult::Some => Eviction { at_once: true, at: None },
-            ShrinkResult::Nothing => {
-                let until = clock::now() + SLOW_DELAY;
-                // A simulation must not depend on time.
-                watch.rest.set((!cfg!(braid_simulation)).then_some(EvictionPause { until, ended }));
-                Eviction { at_once: false, at: Some(until) }
-            }
-        }
     }
 }
 

@@ -130,7 +130,7 @@ impl WorkerTransactions {
         let (mut changes, entries) = listed.lock().unexamined_before(limit, CHANGE_BATCH);
         // Changes of one chain follow each other. Not by address: a simulated schedule must be
         // repeatable.
-        changes.sort_unstable_by_key(|one| one.hash());
+        changes.sort_unstable_by_key(|one| one.hash);
         let (mut last, mut visited) = (None::<ChangeRef>, 0);
         for change in changes.iter().map(|one| one.change) {
             // SAFETY: both are listed, so not retired.

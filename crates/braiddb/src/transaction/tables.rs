@@ -23,17 +23,12 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use super::worker::WorkerTransactions;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
-use crate::reclaim;
 use crate::record::Records;
 use crate::rid::TableId;
 use crate::sync::statistic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, RwLock};
-
-/// Maximum number of dropped tables that a worker frees per turn.
-const FREED_PER_TURN: usize = 16;
 
 /// The list of tables.
 #[derive(Debug)]
@@ -160,7 +155,7 @@ impl Tables {
 
     /// Removes the dropped table that was queued first, if nothing has its address without a
     /// reference, except turns and operations in progress. No begin stamp in use is before `oldest`.
-    fn take_unused(&self, oldest: Lsn) -> Option<Arc<Records>> {
+    pub(super) fn take_unused(&self, oldest: Lsn) -> Option<Arc<Records>> {
         let is_unused = |(used_until, table): &mut (Lsn, Arc<Records>)| {
             *used_until < oldest && (table.is_unused() || is_planted(Bug::DroppedTableFreedEarly))
         };
@@ -195,24 +190,6 @@ impl Tables {
             }
         }
         None
-    }
-}
-
-impl WorkerTransactions {
-    /// Frees dropped tables that nothing uses.
-    pub(super) fn free_dropped_tables(&self) {
-        let engine = self.engine();
-        if !engine.tables.has_dropped() {
-            return;
-        }
-        let oldest = engine.horizon.oldest(engine.log.tail());
-        for _ in 0..FREED_PER_TURN {
-            let Some(table) = engine.tables.take_unused(oldest) else { break };
-            reclaim::retire_with(move || {
-                assert!(table.is_unused(), "nothing uses table {} any more", table.id.0);
-                drop(table);
-            });
-        }
     }
 }
 

@@ -64,7 +64,7 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         // Like a worker's driver at its end.
-        self.worker.engine().leave(self.worker.garbage.take(), self.worker.aborted.take());
+        self.worker.engine().leave(self.worker.garbage.take(), self.worker.aborted.queue.take());
         self.worker.uninstall();
     }
 }

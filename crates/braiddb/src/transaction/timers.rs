@@ -5,11 +5,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::worker::WorkerTransactions;
-use crate::sched::{self, WaitCause, Waiter};
-use crate::sync::{self, clock};
+use crate::sched::{self, Waiter};
 
 /// The timers of a worker.
 #[derive(Debug, Default)]
@@ -55,32 +53,6 @@ impl Timer<'_> {
     /// Returns whether the timer has fired.
     pub(crate) fn is_over(&self) -> bool {
         !self.timers.waiting.borrow().contains_key(&self.key)
-    }
-}
-
-impl WorkerTransactions {
-    /// Waits for a random time whose range doubles with each attempt: first for some rounds of the
-    /// worker, then for up to a quarter of a second. In all, a transaction backs off for some seconds
-    /// before it fails, without using processor time.
-    pub(crate) async fn back_off(&self, attempt: u32) {
-        const MAX_ROUNDS: u32 = 1 << 12;
-        const MAX_TIME: Duration = Duration::from_millis(256);
-        let max_rounds = 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
-        // In a simulation, behaviour must not depend on real time, except on the time of a controlled
-        // schedule.
-        let knows_no_time = cfg!(braid_simulation) && !sync::takes_part();
-        if max_rounds <= MAX_ROUNDS || knows_no_time {
-            for _ in 0..fastrand::u32(0..max_rounds.min(MAX_ROUNDS)) {
-                sched::yield_now(WaitCause::Undecided).await;
-            }
-            return;
-        }
-        let most = Duration::from_millis(u64::from(max_rounds / MAX_ROUNDS)).min(MAX_TIME);
-        let until = clock::now() + most.mul_f64(fastrand::f64());
-        let timer = self.timers.set(until, sched::current_waiter().await);
-        while !timer.is_over() {
-            sched::park(WaitCause::BackOff).await;
-        }
     }
 }
 

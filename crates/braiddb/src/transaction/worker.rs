@@ -7,24 +7,21 @@ use std::cell::{Cell, Ref, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use smallvec::SmallVec;
 
 use super::begin_stamps::Begins;
 use super::counters::WorkerCounters;
-use super::durable::{CommitQueue, GracePeriodWaiter};
+use super::deferred_work::{DeferredWork, DiscardedValue, LeafCleanup};
 use super::engine::Engine;
-use super::evict::MemoryWatch;
 use super::garbage::GarbageList;
-use super::large::DiscardedValue;
-use super::large_write::LargeWrites;
-use super::leaf_cleanup::LeafCleanup;
+use super::memory_watch::MemoryWatch;
 use super::ordered_admission::OrderedAdmission;
 use super::page_share::PageWatch;
 use super::recent_commits::RecentChange;
 use super::timers::Timers;
 use super::transaction_state::TransactionContext;
+use super::waiters::{CommitQueue, GracePeriodWaiter, LargeWrites};
 use crate::log::Lsn;
 use crate::record::RecordsRef;
 use crate::version::TransactionName;
@@ -48,20 +45,12 @@ pub(crate) struct WorkerTransactions {
     pub(super) garbage: RefCell<GarbageList>,
     /// Number of commits to paged tables whose changes are not collected yet.
     pub(super) commits_waiting: Cell<usize>,
-    /// Deferred rollbacks: changes of aborted transactions on pages that were not resident, a flag
-    /// for the running task, and the time of the next attempt.
-    pub(super) aborted: RefCell<VecDeque<RecentChange>>,
-    pub(super) taking_back: Cell<bool>,
-    pub(super) rollback_at: Cell<Option<Instant>>,
-    /// Large values to remove from their pages, a flag for the running task, and the time of the
-    /// next attempt.
-    pub(super) discarded: RefCell<VecDeque<DiscardedValue>>,
-    pub(super) discarding: Cell<bool>,
-    pub(super) discard_at: Cell<Option<Instant>>,
-    /// Leaves queued for cleanup, a flag for the running task, and the time of the next attempt.
-    pub(super) cleanup: RefCell<VecDeque<LeafCleanup>>,
-    pub(super) tidying: Cell<bool>,
-    pub(super) tidy_at: Cell<Option<Instant>>,
+    /// Deferred rollbacks: changes of aborted transactions on pages that were not resident.
+    pub(super) aborted: DeferredWork<RecentChange>,
+    /// Large values to remove from their pages.
+    pub(super) discarded: DeferredWork<DiscardedValue>,
+    /// Leaves to clean up.
+    pub(super) cleanup: DeferredWork<LeafCleanup>,
     pub(super) commits: RefCell<CommitQueue>,
     /// Reads from the log and from zones.
     pub(super) reads: Rc<OrderedAdmission>,
@@ -108,15 +97,9 @@ impl WorkerTransactions {
             ending: RefCell::default(),
             garbage: RefCell::default(),
             commits_waiting: Cell::new(0),
-            aborted: RefCell::default(),
-            taking_back: Cell::new(false),
-            rollback_at: Cell::new(None),
-            discarded: RefCell::default(),
-            discarding: Cell::new(false),
-            discard_at: Cell::new(None),
-            cleanup: RefCell::default(),
-            tidying: Cell::new(false),
-            tidy_at: Cell::new(None),
+            aborted: DeferredWork::default(),
+            discarded: DeferredWork::default(),
+            cleanup: DeferredWork::default(),
             commits: RefCell::default(),
             reads,
             large_writes: LargeWrites::default(),

@@ -17,12 +17,13 @@
 mod begin;
 mod indexed;
 mod log;
+mod marked_tables;
 mod sweep;
 mod write;
 mod writes;
 
 pub(crate) use begin::CannotBegin;
-pub(super) use sweep::BulkSweeps;
+pub(super) use marked_tables::BulkSweeps;
 pub(super) use writes::BulkWrites;
 
 use super::context::ActiveTransaction;

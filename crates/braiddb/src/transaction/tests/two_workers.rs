@@ -90,7 +90,7 @@ impl Hand {
 impl Drop for Hand {
     fn drop(&mut self) {
         let engine = self.worker.engine();
-        engine.leave(self.worker.garbage.take(), self.worker.aborted.take());
+        engine.leave(self.worker.garbage.take(), self.worker.aborted.queue.take());
         self.worker.uninstall();
     }
 }

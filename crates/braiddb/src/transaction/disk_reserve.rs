@@ -1,0 +1,24 @@
+//! State of the disk reserve for checkpoints and deletions (`disk_room.rs`).
+
+use crate::sync::Mutex;
+use crate::sync::statistic::AtomicU64;
+
+/// State of the adjustments of the disk reserve.
+#[derive(Debug)]
+pub(super) struct DiskRoom {
+    /// The number of demanded images at which the reserve is adjusted again.
+    pub(super) adjust_at: AtomicU64,
+    /// Pages may become dirty without a look at the log while fewer images are demanded. At most
+    /// one more than `adjust_at`; 0 while changes are refused.
+    pub(super) room_until: AtomicU64,
+    /// Held while the sizes of the next checkpoints are computed and reported.
+    pub(super) adjusting: Mutex<()>,
+}
+
+impl DiskRoom {
+    pub(super) fn new(has_log: bool) -> Self {
+        let first = if has_log { 0 } else { u64::MAX };
+        let [adjust_at, room_until] = [first; 2].map(AtomicU64::new);
+        Self { adjust_at, room_until, adjusting: Mutex::new(()) }
+    }
+}
