@@ -18,7 +18,7 @@ pub(super) struct Lifetime {
     /// A lower bound of the expiry of every record that existed at the last sweep or was written
     /// since, except records that cannot be swept.
     earliest: AtomicU64,
-    /// When to sweep the table next, on the time scale of the sweeps (`transaction/sweep.rs`).
+    /// When to sweep the table next, on the time scale of `transaction/sweep_schedule.rs`.
     next_sweep: AtomicU64,
     /// Set once a record could not be swept.
     has_unswept: AtomicBool,

@@ -1,4 +1,4 @@
-//! Admission: how many transactions a worker keeps open.
+//! Admission: begin of transactions, and how many a worker keeps open.
 //!
 //! A worker has twice as many contexts as
 //! [`EngineOptions::max_open`](super::engine::EngineOptions::max_open). Half are for running

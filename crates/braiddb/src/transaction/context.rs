@@ -19,7 +19,6 @@ use crate::planted::{Bug, is_planted};
 use crate::record::{Copies, Records, RecordsRef};
 use crate::rid::{Rid, TableId};
 use crate::sched;
-use crate::sync::thread;
 use crate::version::{TransactionName, View};
 
 /// An active transaction. It stays on one worker's thread. Dropping it aborts it, or completes the
@@ -33,7 +32,7 @@ use crate::version::{TransactionName, View};
 pub(crate) struct ActiveTransaction {
     worker: Rc<WorkerTransactions>,
     /// Present until the transaction ends.
-    context: Option<Box<TransactionContext>>,
+    pub(super) context: Option<Box<TransactionContext>>,
 }
 
 impl Deref for ActiveTransaction {
@@ -189,33 +188,5 @@ impl ActiveTransaction {
     pub(super) fn take_context(&mut self) -> Option<Box<TransactionContext>> {
         sched::forget_step();
         self.context.take()
-    }
-}
-
-impl Drop for ActiveTransaction {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if self.context.is_some() {
-            self.drop_open();
-        }
-    }
-}
-
-impl ActiveTransaction {
-    #[cold]
-    #[inline(never)]
-    fn drop_open(&mut self) {
-        // User code never owns a transaction. So a panic that unwinds through its owner is the
-        // engine's, or follows one after which the engine has failed. Memory cannot be trusted
-        // then, and nothing is undone: the context and everything its writes reference is leaked.
-        if thread::panicking() || self.engine().failure.has_begun() {
-            std::mem::forget(self.context.take());
-            return;
-        }
-        if !self.abort_some()
-            && let Some(context) = self.context.take()
-        {
-            self.worker.end_later(context);
-        }
     }
 }

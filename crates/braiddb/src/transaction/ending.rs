@@ -19,6 +19,7 @@ use super::write_set::{ReplacedWrite, Write, WriteKind, WriteSet};
 use crate::log::Lsn;
 use crate::reclaim;
 use crate::sched;
+use crate::sync::thread;
 use crate::version::{Link, Stamp};
 
 /// Maximum number of writes that are stamped or undone without suspension.
@@ -161,6 +162,34 @@ impl ActiveTransaction {
         self.roll_back_on_pages(&undone);
         self.discard_values(&undone);
         writes.writes().is_empty() && writes.paged.is_empty()
+    }
+}
+
+impl Drop for ActiveTransaction {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.context.is_some() {
+            self.drop_open();
+        }
+    }
+}
+
+impl ActiveTransaction {
+    #[cold]
+    #[inline(never)]
+    fn drop_open(&mut self) {
+        // User code never owns a transaction. So a panic that unwinds through its owner is the
+        // engine's, or follows one after which the engine has failed. Memory cannot be trusted
+        // then, and nothing is undone: the context and everything its writes reference is leaked.
+        if thread::panicking() || self.engine().failure.has_begun() {
+            std::mem::forget(self.context.take());
+            return;
+        }
+        if !self.abort_some()
+            && let Some(context) = self.context.take()
+        {
+            self.worker().end_later(context);
+        }
     }
 }
 

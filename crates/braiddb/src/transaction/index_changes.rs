@@ -24,25 +24,20 @@ use std::pin::Pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
-
 use super::context::ActiveTransaction;
 use super::error::{IndexError, OperationError, UniqueViolation};
 use super::index_keys::{IndexKeyChange, changes, detached};
-use super::large::{LargeDraft, LargeRead, ReadMoment, slot_value};
+use super::large::{LargeDraft, slot_value};
 use super::paged::check_fits;
-use super::paged_nonblocking::{all_prefetched, would_suspend};
 use super::write::WriteIntent;
-use crate::log::Lsn;
-use crate::page::{
-    HeldPages, Interrupted, LargeRef, PageNeeds, PagedTable, SlotValue, ValueBytes, WouldSuspend,
+use super::write_attempt::{
+    FetchedValues, SeenBytes, VisibleRecord, WriteAttempt, WriteWait, all_prefetched, would_suspend,
 };
+use crate::log::Lsn;
+use crate::page::{HeldPages, PageNeeds, SlotValue, WouldSuspend};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{
-    ColdVersion, EncodedKey, InstallBase, InstallRefusal, NotReady, Records, Secondary,
-};
-use crate::rid::Rid;
+use crate::record::{EncodedKey, InstallBase, InstallRefusal, NotReady, Records, Secondary};
 use crate::sched::{self, Interleaved, WaitCause, run_now};
 
 /// The action on an index entry.
@@ -55,85 +50,6 @@ enum EntryWrite {
     /// Another record owns the entry, which is rewritten unchanged with this value.
     Keep(Vec<u8>),
 }
-
-/// A transaction's view of a record, valid while an operation guard is held.
-#[derive(Clone, Debug)]
-pub(super) struct VisibleRecord<'o> {
-    pub(super) value: Option<SeenBytes<'o>>,
-    pub(super) rid: Option<Rid>,
-    /// Identifies a value by its location: in memory, in the log, or in pieces. Copies are compared
-    /// by content.
-    location: (Option<NonNull<u8>>, Option<ColdVersion>, Option<LargeRef>),
-}
-
-/// A value that was read.
-#[derive(Clone, Debug)]
-pub(super) enum SeenBytes<'o> {
-    Borrowed(&'o [u8]),
-    /// A copy from a page.
-    Copied(ValueBytes),
-}
-
-impl<'o> VisibleRecord<'o> {
-    /// A view of a record on a page.
-    pub(super) fn copied(value: Option<ValueBytes>) -> Self {
-        Self { value: value.map(SeenBytes::Copied), rid: None, location: (None, None, None) }
-    }
-
-    /// A view of a record whose value was assembled from pieces.
-    pub(super) fn large(value: &'o [u8], large: LargeRef) -> Self {
-        let location = (None, None, Some(large));
-        Self { value: Some(SeenBytes::Borrowed(value)), rid: None, location }
-    }
-
-    fn bytes(&self) -> Option<&[u8]> {
-        match self.value.as_ref()? {
-            SeenBytes::Borrowed(value) => Some(value),
-            SeenBytes::Copied(value) => Some(value),
-        }
-    }
-
-    /// Returns whether the record is unchanged since `before` was read under the same guard.
-    fn is_same_as(&self, before: &Self) -> bool {
-        match (&self.value, &before.value) {
-            (Some(SeenBytes::Copied(now)), Some(SeenBytes::Copied(before))) => now == before,
-            (now, before_value) => {
-                now.is_some() == before_value.is_some() && self.location == before.location
-            }
-        }
-    }
-}
-
-/// Values that were read from the log, and one that was assembled from pieces.
-#[derive(Debug, Default)]
-pub(super) struct FetchedValues {
-    cold: Vec<(ColdVersion, Vec<u8>)>,
-    large: Option<(LargeRef, LargeRead)>,
-}
-
-impl FetchedValues {
-    /// A value that was assembled from pieces.
-    pub(super) fn large(&self, wanted: LargeRef) -> Option<&[u8]> {
-        let (large, read) = self.large.as_ref()?;
-        (*large == wanted).then_some(&read.value)
-    }
-}
-
-/// Reasons why a write must wait.
-pub(super) enum WriteWait<'t> {
-    /// A value must be read from the log.
-    Fetch(&'t Records, Rid, ColdVersion),
-    /// The pieces of a value must be loaded.
-    Large(&'t PagedTable, LargeRef, ReadMoment),
-    /// Another worker is about to decide a commit.
-    Undecided,
-    /// The transaction itself wrote the record in the meantime, or its snapshot was extended.
-    Again,
-    /// Pages must be loaded, or frames freed.
-    Interrupted(SmallVec<[Interrupted; 2]>),
-}
-
-pub(super) type WriteAttempt<'t, T> = Result<Result<T, OperationError>, WriteWait<'t>>;
 
 impl ActiveTransaction {
     /// Writes to a table with secondary indexes, and to the indexes; or to a table with expiring

@@ -104,7 +104,7 @@ impl Drop for LargeWriteRoom {
 }
 
 impl WorkerTransactions {
-    /// Called at every turn, like [`OrderedAdmission::unblock`]. Returns whether another turn must
+    /// Called at every turn, like `OrderedAdmission::unblock`. Returns whether another turn must
     /// follow.
     pub(super) fn unblock_large_writes(&self, idle: bool) -> bool {
         let writes = &self.large_writes;

@@ -80,6 +80,7 @@ mod waiters;
 mod wall_clock;
 mod worker;
 mod write;
+mod write_attempt;
 mod write_set;
 
 pub(crate) use admission::{InteractivePermit, NextAttempt};

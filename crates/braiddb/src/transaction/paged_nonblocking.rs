@@ -1,10 +1,10 @@
 //! Non-blocking reads and writes of paged tables: they never suspend, and are undone if one of
 //! several cannot proceed.
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::smallvec;
 
 use super::context::ActiveTransaction;
-use super::index_changes::{FetchedValues, VisibleRecord, WriteAttempt, WriteWait};
+use super::write_attempt::{FetchedValues, VisibleRecord, WriteAttempt, WriteWait, would_suspend};
 use crate::page::{
     ChainBase, CopiedValue, PagedTable, RecordBeforeWrite, WouldSuspend, WriteDecision,
     WriteRefusal, WriteResult,
@@ -12,28 +12,6 @@ use crate::page::{
 use crate::reclaim::OperationGuard;
 use crate::record::Records;
 use crate::version::Undecided;
-
-/// Converts the reason why an operation was not done into its result.
-pub(super) fn would_suspend<'t, T>(why: WouldSuspend) -> WriteAttempt<'t, T> {
-    match why {
-        WouldSuspend::Interrupted(why) => Err(WriteWait::Interrupted(smallvec![why])),
-        WouldSuspend::Failed(error) => Ok(Err(error.into())),
-    }
-}
-
-/// Checks that all paths were prefetched; missing pages are waited for together.
-pub(super) fn all_prefetched<'t, T>(
-    outcomes: impl IntoIterator<Item = Result<(), WouldSuspend>>,
-) -> Result<(), WriteAttempt<'t, T>> {
-    let mut absent = SmallVec::new();
-    for why in outcomes.into_iter().filter_map(Result::err) {
-        match why {
-            WouldSuspend::Interrupted(why) => absent.push(why),
-            WouldSuspend::Failed(error) => return Err(Ok(Err(error.into()))),
-        }
-    }
-    if absent.is_empty() { Ok(()) } else { Err(Err(WriteWait::Interrupted(absent))) }
-}
 
 impl ActiveTransaction {
     /// Reads the transaction's view of a record of a paged table.

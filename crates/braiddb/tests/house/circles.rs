@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::comments::is_of_tests;
 
-/// Maximum number of files in a circle, in layers that have not reached [`MAX_CIRCLE`]. Figures only
-/// decrease.
+/// Maximum number of files in a circle of a layer; 1 if circles are forbidden. Figures only decrease.
 const CIRCLES: [(&str, usize); 6] =
-    [("database", 16), ("io", 5), ("log", 12), ("page", 9), ("record", 5), ("transaction", 40)];
-/// Maximum number of files in a circle of every other layer.
+    [("database", 16), ("io", 5), ("log", 12), ("page", 9), ("record", 5), ("transaction", 1)];
+/// The maximum of every other layer.
 const MAX_CIRCLE: usize = 3;
 
 /// The name of a module from the root of the crate. The root is empty.

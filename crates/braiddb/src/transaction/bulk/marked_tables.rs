@@ -1,4 +1,7 @@
-//! Tables with marks of bulk operations on their pages.
+//! Tables with marks of bulk operations on their pages, to be swept.
+//!
+//! Invariant: a table is listed from the decision of its epoch until the epoch is settled and no
+//! pass is pending.
 
 use std::sync::Arc;
 use std::time::Instant;

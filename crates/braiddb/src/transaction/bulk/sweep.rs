@@ -1,9 +1,6 @@
 //! Sweeps: a worker's task removes the marks of bulk operations from pages. Marks of an aborted
 //! operation are removed immediately. Marks of a committed one are removed once it is durable and
 //! visible to every snapshot.
-//!
-//! Invariant: a table is listed from the decision of its epoch until the epoch is settled and no
-//! pass is pending.
 
 use std::time::Duration;
 
