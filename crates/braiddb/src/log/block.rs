@@ -7,11 +7,9 @@
 //! table.
 
 use super::Lsn;
-use super::record::sum_records;
+use super::record::{BLOCK_ALIGNMENT, RECORD_HEADER_BYTES, sum_records};
 use crate::types::{OnDisk, U16, U32, U64, checksum, on_disk};
 
-/// Blocks start and end at multiples of this.
-pub(crate) const BLOCK_ALIGNMENT: usize = 8;
 /// The size of a block header in bytes.
 pub(crate) const HEADER_BYTES: usize = 32;
 /// Maximum size of a common block, in bytes. The log admits common blocks without further checks of
@@ -46,8 +44,7 @@ const _: () = assert!(size_of::<BlockHeader>() == HEADER_BYTES);
 const _: () = assert!(std::mem::offset_of!(BlockHeader, checksum) == 20);
 const _: () = assert!(std::mem::offset_of!(BlockHeader, kind) == 30);
 const _: () = assert!(HEADER_BYTES.is_multiple_of(BLOCK_ALIGNMENT));
-const _: () =
-    assert!(MAX_COMMON_BLOCK_BYTES / super::record::RECORD_HEADER_BYTES <= u16::MAX as usize);
+const _: () = assert!(MAX_COMMON_BLOCK_BYTES / RECORD_HEADER_BYTES <= u16::MAX as usize);
 
 /// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

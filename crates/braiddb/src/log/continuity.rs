@@ -4,7 +4,8 @@
 //! Invariant: blocks are contiguous, and each begins with its own LSN. So the headers before a
 //! durable position form a chain that reaches it.
 
-use super::block::{BLOCK_ALIGNMENT, BlockHeader, HEADER_BYTES, MAX_LARGE_BLOCK_BYTES};
+use super::block::{BlockHeader, HEADER_BYTES, MAX_LARGE_BLOCK_BYTES};
+use super::record::BLOCK_ALIGNMENT;
 use super::segment::Segments;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};

@@ -3,12 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::block::{BLOCK_ALIGNMENT, MAX_COMMON_BLOCK_BYTES};
+use super::Lsn;
+use super::block::MAX_COMMON_BLOCK_BYTES;
 use super::extent::BlockPurpose;
+use super::record::BLOCK_ALIGNMENT;
+use super::ring::MAX_RING;
 use super::ring::Ring;
 use super::space::Space;
 use super::tracker::{AnyTracker, HoleTracker};
-use super::{Lsn, MAX_RING};
 use crate::sync::{Mutex, clock, thread, yield_thread};
 
 /// Blocks that a thread fills between two turns as leader.

@@ -27,7 +27,8 @@
 
 use std::sync::Arc;
 
-use super::block::{BLOCK_ALIGNMENT, MAX_COMMON_BLOCK_BYTES};
+use super::block::MAX_COMMON_BLOCK_BYTES;
+use super::record::BLOCK_ALIGNMENT;
 use super::{LogError, Lsn};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};

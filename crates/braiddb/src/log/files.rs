@@ -1,69 +1,17 @@
 //! Access to the log's directory for the database's other files.
 
-use std::ops::Range;
-use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use super::identity::{CHECKPOINT_VERSION, HEADER_FIELDS, read_header};
-use super::reader::{Block, LogWindow};
 use super::reserve::EXTRA_SEGMENTS;
+use super::retention::{LogFreed, LogHold};
 use super::segment::Segments;
+use super::window::{Block, LogWindow};
 use super::{LogError, Lsn};
-use crate::io::{AlignedBuffer, Directory, File, LOCK_NAME, OpenMode};
+use crate::io::{AlignedBuffer, File, OpenMode};
 use crate::sync::atomic::{Ordering, fence};
 
 const BLOCKS_PER_READ: usize = 4096;
-const COPY_BYTES: usize = 1 << 20;
-
-/// Copies the bytes in `range` from one file to another, and makes the copy durable. Returns the
-/// number of copied bytes.
-pub(super) fn copy(from: &File, to: &File, range: Range<u64>) -> Result<u64, LogError> {
-    let done = copy_part(from, to, range)?;
-    to.sync().map_err(|error| LogError::io("sync", to.path(), 0, error))?;
-    Ok(done)
-}
-
-fn copy_part(from: &File, to: &File, range: Range<u64>) -> Result<u64, LogError> {
-    let mut buffer = AlignedBuffer::zeroed(COPY_BYTES);
-    let mut done = range.start;
-    while done < range.end {
-        let piece = (range.end - done).min(COPY_BYTES as u64) as usize;
-        let read = from.read_at(&mut buffer[..piece], done);
-        let read = read.map_err(|error| LogError::io("read", from.path(), done, error))?;
-        if read == 0 {
-            break;
-        }
-        let written = to.write_all_at(&buffer[..read], done);
-        written.map_err(|error| LogError::io("write", to.path(), done, error))?;
-        done += read as u64;
-    }
-    Ok(done - range.start)
-}
-
-/// A copy of the directory in progress.
-pub(crate) struct DirectoryCopy<'c>(&'c Directory);
-
-impl DirectoryCopy<'_> {
-    /// Copies parts of a file to the same offsets of a file with the same name, and makes them
-    /// durable. Returns the number of copied bytes.
-    ///
-    /// # Errors
-    /// Errors of the operating system.
-    pub(crate) fn file(
-        &self,
-        from: &File,
-        name: &str,
-        parts: impl Iterator<Item = Range<u64>>,
-    ) -> Result<u64, LogError> {
-        let to = self.0.open_file(name, OpenMode::Emptied)?;
-        let mut bytes = 0;
-        for part in parts {
-            bytes += copy_part(from, &to, part)?;
-        }
-        to.sync().map_err(|error| LogError::io("sync", to.path(), 0, error))?;
-        Ok(bytes)
-    }
-}
 
 /// The directory of an open log.
 #[derive(Clone, Debug)]
@@ -207,58 +155,23 @@ impl LogFiles {
         self.0.directory.handle()
     }
 
-    /// Copies the database into an empty directory, with blocking calls: the durable log up to
-    /// `until`, the file `checkpoint`, and the files that `others` copies. Nothing may be freed in
-    /// between. Returns the number of copied bytes.
+    /// Holds the log from `from` on, up to `most` bytes. All of it must exist.
     ///
     /// # Errors
-    /// Errors of the operating system; `Locked`; `BackupTarget` if the directory is not empty, or
-    /// lies within the database's directory.
-    pub(crate) fn copy_to(
-        &self,
-        directory: &Path,
-        checkpoint: &str,
-        until: Lsn,
-        others: impl FnOnce(&DirectoryCopy<'_>) -> Result<u64, LogError>,
-    ) -> Result<u64, LogError> {
-        let refuse = |reason: &str| {
-            let reason = reason.to_owned();
-            Err(LogError::BackupTarget { path: directory.into(), reason })
-        };
-        if directory.exists() && !directory.is_dir() {
-            return refuse("it is a file");
-        }
-        let (absolute, own) = (std::path::absolute(directory), self.0.directory.path());
-        // Resolves symbolic links in the existing part of the path.
-        let there = absolute.ok().and_then(|absolute| {
-            absolute.ancestors().find_map(|ancestor| ancestor.canonicalize().ok())
-        });
-        if there.zip(own.canonicalize().ok()).is_some_and(|(there, own)| there.starts_with(own)) {
-            return refuse("it is the database's own directory, or within it");
-        }
-        let target = Directory::open(directory, true)?;
-        if target.list()?.iter().any(|name| name != LOCK_NAME) {
-            return refuse("it is not empty");
-        }
-        let copied = self.copy_files_to(&target, checkpoint, until, others);
-        copied.map_err(|error| error.of_backup(target.path()))
+    /// An error if it does not.
+    pub(crate) fn hold(&self, from: Lsn, most: u64) -> Result<LogHold, LogFreed> {
+        self.0.retention.hold(from, most, || self.0.contiguous_from())
     }
 
-    fn copy_files_to(
-        &self,
-        target: &Directory,
-        checkpoint: &str,
-        until: Lsn,
-        others: impl FnOnce(&DirectoryCopy<'_>) -> Result<u64, LogError>,
-    ) -> Result<u64, LogError> {
-        let mut bytes = self.0.copy_to(target, until)?;
-        let source = self.open(checkpoint, OpenMode::Existing)?;
-        bytes += copy(&source, &target.open_file(checkpoint, OpenMode::Emptied)?, 0..u64::MAX)?;
-        bytes += others(&DirectoryCopy(target))?;
-        target.sync()?;
-        // Written last: with it, the directory contains a database.
-        self.0.identity.write(target, self.0.version())?;
-        Ok(bytes)
+    /// Returns the position from which the whole log exists.
+    pub(crate) fn oldest(&self) -> Lsn {
+        self.0.contiguous_from()
+    }
+
+    /// Returns the segments that lie completely before `lsn` and that no hold within its limit
+    /// needs. `tail` is the current end of the log.
+    pub(crate) fn unheld_before(&self, lsn: Lsn, tail: Lsn) -> Vec<u64> {
+        self.0.whole_before(lsn.min(self.0.retention.oldest(tail)))
     }
 
     /// Returns up to `most` blocks from `from`, where a block starts, to `until`, which is durable,

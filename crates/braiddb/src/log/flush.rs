@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::block::HEADER_BYTES;
 use super::extent::BlockPurpose;
 use super::leader::{Flush, Leader, LeaderStep};
-use super::prepare::Preparation;
+use super::prepare::{PREPARE_TOKEN, Preparation};
 use super::reservation::Reservation;
 use super::ring::Ring;
 use super::segment::Segments;
@@ -31,8 +31,6 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Token of operations of the engine's housekeeping, which include those of the log.
 pub(crate) const LOG_TOKEN: u64 = sched::HOUSEKEEPING_TOKEN;
-/// Token of operations that prepare space.
-pub(super) const PREPARE_TOKEN: u64 = LOG_TOKEN | 1 << 62;
 
 /// Maximum size of a single write, in bytes.
 const WRITE_BYTES: u64 = 1 << 20;

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use super::block::{BLOCK_ALIGNMENT, BlockHeader, HEADER_BYTES};
-use super::reader::Block;
+use super::block::{BlockHeader, HEADER_BYTES};
+use super::record::BLOCK_ALIGNMENT;
+use super::window::Block;
 use super::{ColdStore, LogError, Lsn};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
 

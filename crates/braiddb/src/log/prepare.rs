@@ -13,13 +13,17 @@
 use std::sync::Arc;
 
 use super::extent::{BlockPurpose, DueExtension};
-use super::flush::PREPARE_TOKEN;
-use super::segment::{SegmentFile, Segments};
+use super::segment::Segments;
+use super::segment_file::SegmentFile;
 use super::{LogError, Lsn};
 use crate::io::{
     AlignedBuffer, Completion, Device, File, MappedPointer, Operation, SECTOR_BYTES, WriteSource,
 };
+use crate::sched;
 use crate::sync::OnceLock;
+
+/// Token of operations that prepare space, which are operations of the log.
+pub(super) const PREPARE_TOKEN: u64 = sched::HOUSEKEEPING_TOKEN | 1 << 62;
 
 /// Divisor of the prepared space for simulations, where logs and segments are small.
 const SCALE_DIVISOR: u64 = if cfg!(braid_simulation) { 32 } else { 1 };

@@ -29,9 +29,9 @@ use std::sync::Arc;
 
 use super::files::LogFiles;
 use super::location;
-use super::reader::LogReader;
+use super::options::LogOptions;
 use super::segment::{HEADER_BYTES, Segments};
-use super::{Log, LogError, LogOptions, Lsn};
+use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, LOCK_NAME, OpenMode, SECTOR_BYTES};
 use crate::sched;
 use crate::sync::OnceLock;
@@ -45,6 +45,10 @@ pub(super) struct ReadOnlySource {
 }
 
 impl ReadOnlySource {
+    pub(super) fn new(segments: Arc<Segments>) -> Self {
+        Self { segments, end: OnceLock::new() }
+    }
+
     pub(super) fn end(&self) -> Lsn {
         *self.end.get().expect("the log is resumed only after it was read")
     }
@@ -77,7 +81,8 @@ impl DirectoryState {
     }
 }
 
-fn open_directory(options: &LogOptions) -> Result<Directory, LogError> {
+/// Opens the directory of an existing database.
+pub(super) fn open_directory(options: &LogOptions) -> Result<Directory, LogError> {
     Ok(match &options.disk {
         Some(disk) => Directory::open_simulated_read_only(disk)?,
         None => {
@@ -85,33 +90,6 @@ fn open_directory(options: &LogOptions) -> Result<Directory, LogError> {
             Directory::open_read_only(&options.directory)?
         }
     })
-}
-
-impl Log {
-    /// Opens a database's log read-only, without writing, creating or locking anything. The caller
-    /// must read the reader to its end and then call [`Log::resume_at`] with that end. Afterwards
-    /// the log is only a clock.
-    ///
-    /// # Errors
-    /// `NotADatabase`; `Corrupt`, `WrongVersion`; errors of the operating system. Any of these may
-    /// be caused by another process that writes: see [`DirectoryState`].
-    pub(crate) fn open_read_only(options: &LogOptions) -> Result<(Self, LogReader), LogError> {
-        let segments = Arc::new(Segments::open_read_only(open_directory(options)?)?);
-        let reader = LogReader::new(segments.clone());
-        let source = Some(Box::new(ReadOnlySource { segments, end: OnceLock::new() }));
-        Ok((Self { source, ..Self::volatile(options.workers) }, reader))
-    }
-
-    /// Returns the directory of a log that is written or read-only; `None` for a volatile log.
-    pub(crate) fn readable_files(&self) -> Option<LogFiles> {
-        self.segments().map(|segments| LogFiles::new(segments.clone()))
-    }
-
-    /// Returns the LSN before which everything is on disk. For a read-only log, this is the state
-    /// at its opening.
-    pub(crate) fn readable_until(&self) -> Lsn {
-        self.source.as_ref().map_or_else(|| self.durable(), |source| source.end())
-    }
 }
 
 impl LogFiles {

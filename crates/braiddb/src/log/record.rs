@@ -2,10 +2,11 @@
 //!
 //! Invariant: a record starts and ends at a multiple of 8, padded with zeros.
 
-use super::block::BLOCK_ALIGNMENT;
 use crate::rid::{Rid, TableId};
 use crate::types::{OnDisk, U16, U32, U64, checksum, on_disk};
 
+/// Blocks and records start and end at multiples of this.
+pub(crate) const BLOCK_ALIGNMENT: usize = 8;
 /// The size of a record header in bytes.
 pub(crate) const RECORD_HEADER_BYTES: usize = 24;
 

@@ -5,8 +5,8 @@
 //! hole.
 
 use super::Lsn;
-use super::block::{BLOCK_ALIGNMENT, BlockHeader, BlockKind, HEADER_BYTES};
-use super::record::{RECORD_HEADER_BYTES, RecordHeader, RecordKind, record_bytes};
+use super::block::{BlockHeader, BlockKind, HEADER_BYTES};
+use super::record::{BLOCK_ALIGNMENT, RECORD_HEADER_BYTES, RecordHeader, RecordKind, record_bytes};
 use super::ring::Ring;
 use super::space::Space;
 use super::tracker::LogTracker;

@@ -9,8 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::segment::{SegmentFile, Segments};
-use super::{LogFiles, Lsn};
+use super::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sync::Mutex;
 
@@ -89,49 +88,51 @@ impl LogHolds {
     }
 }
 
-impl Segments {
-    /// Takes a segment out of use, unless a hold within its limit needs it. Holds beyond their
-    /// limit that need it are lost. `tail` is the current end of the log.
-    pub(super) fn retire_unheld(&self, index: u64, tail: Lsn) -> Option<SegmentFile> {
-        let mut holds = self.retention.0.lock();
-        if index >= self.index(holds.oldest(tail)) {
+impl Retention {
+    /// Calls `retire`, which takes segment `index` out of use, unless a hold within its limit needs
+    /// it. Holds beyond their limit that need it are lost. `segment_of` returns the segment of a
+    /// position; `tail` is the current end of the log.
+    pub(super) fn retire_unheld<T>(
+        &self,
+        index: u64,
+        tail: Lsn,
+        segment_of: impl Fn(Lsn) -> u64,
+        retire: impl FnOnce(u64) -> T,
+    ) -> Option<T> {
+        let mut holds = self.0.lock();
+        if index >= segment_of(holds.oldest(tail)) {
             return None;
         }
         for held in holds.held.values_mut() {
-            held.lost |= self.index(held.from) <= index;
+            held.lost |= segment_of(held.from) <= index;
         }
-        Some(self.retire(index))
+        Some(retire(index))
     }
-}
 
-impl LogFiles {
-    /// Holds the log from `from` on, up to `most` bytes. All of it must exist.
+    /// Holds the log from `from` on, up to `most` bytes. All of it must exist; `contiguous_from`
+    /// returns from where it does.
     ///
     /// # Errors
     /// An error if it does not.
-    pub(crate) fn hold(&self, from: Lsn, most: u64) -> Result<LogHold, LogFreed> {
-        let segments = self.segments();
-        let mut holds = segments.retention.0.lock();
-        let oldest = segments.contiguous_from();
+    pub(super) fn hold(
+        self: &Arc<Self>,
+        from: Lsn,
+        most: u64,
+        contiguous_from: impl FnOnce() -> Lsn,
+    ) -> Result<LogHold, LogFreed> {
+        let mut holds = self.0.lock();
+        let oldest = contiguous_from();
         if from < oldest {
             return Err(LogFreed { oldest });
         }
         let number = holds.next;
         holds.next += 1;
         holds.held.insert(number, HeldRange { from, most, lost: false });
-        Ok(LogHold { retention: segments.retention.clone(), number })
+        Ok(LogHold { retention: self.clone(), number })
     }
 
-    /// Returns the position from which the whole log exists.
-    pub(crate) fn oldest(&self) -> Lsn {
-        self.segments().contiguous_from()
-    }
-
-    /// Returns the segments that lie completely before `lsn` and that no hold within its limit
-    /// needs. `tail` is the current end of the log.
-    pub(crate) fn unheld_before(&self, lsn: Lsn, tail: Lsn) -> Vec<u64> {
-        let segments = self.segments();
-        let oldest = segments.retention.0.lock().oldest(tail);
-        segments.whole_before(lsn.min(oldest))
+    /// Returns the lowest position that a hold within its limit needs.
+    pub(super) fn oldest(&self, tail: Lsn) -> Lsn {
+        self.0.lock().oldest(tail)
     }
 }

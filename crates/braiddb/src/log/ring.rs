@@ -9,6 +9,9 @@ use std::ptr::NonNull;
 
 use super::Lsn;
 
+/// Maximum ring size: blocks store distances within the ring in 32 bits.
+pub(crate) const MAX_RING: u64 = 2 << 30;
+
 /// An anonymous mapping of a power of two bytes, zeroed and page-aligned.
 #[derive(Debug)]
 pub(super) struct Ring {

@@ -22,18 +22,16 @@ use std::sync::Arc;
 
 use super::error::says_full;
 use super::extent::Extent;
-use super::files::copy;
 use super::identity::{
     DEFAULT_PAGE_BYTES, FIRST_VERSION, Identity, LEAVES_VERSION, META_NAME, MOVED_VERSION,
     PAGED_VERSION, UNFINISHED_SUFFIX,
 };
 use super::location::is_own;
 use super::prepared::PreparedSpace;
-use super::reserve::Reserve;
+use super::reserve_state::Reserve;
 use super::retention::Retention;
-use super::spare::Spares;
+use super::segment_file::{SegmentFile, Spares, name_of, starts_of};
 use super::stats::SharedCounter;
-use super::tail::LogTail;
 use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, Directory, File, OpenMode, SECTOR_BYTES};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -42,38 +40,13 @@ use crate::sync::{Mutex, OnceLock, RwLock};
 pub(super) const HEADER_BYTES: u64 = SECTOR_BYTES as u64;
 const LOOK_BYTES: usize = 1 << 20;
 
-/// The file of a segment.
-#[derive(Clone, Debug)]
-pub(super) struct SegmentFile {
-    pub(super) file: Arc<File>,
-    /// The start of the first segment that the file stored, which its name contains.
-    called: Lsn,
-    /// True if all of it was written before, as an earlier segment.
-    pub(super) written: bool,
-}
-
-impl SegmentFile {
-    fn new(file: File, called: Lsn) -> Self {
-        Self { file: Arc::new(file), called, written: false }
-    }
-
-    pub(super) fn name(&self) -> String {
-        name_of(self.called)
-    }
-}
-
-/// Returns the name of a file that first stores the segment that starts at `start`.
-fn name_of(start: Lsn) -> String {
-    format!("wal-{:016x}.seg", start.0)
-}
-
-/// Returns the start positions in the names of segment files among `names`.
-fn starts_of(names: &[String]) -> Vec<u64> {
-    let start = |name: &String| {
-        let start = name.strip_prefix("wal-")?.strip_suffix(".seg")?;
-        u64::from_str_radix(start, 16).ok()
-    };
-    names.iter().filter_map(start).collect()
+/// The end of a log, as found on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LogTail {
+    /// The position after the last block.
+    pub(super) end: Lsn,
+    /// From here on no block can begin: no word names its own LSN.
+    pub(super) stale_until: Lsn,
 }
 
 /// The segments of one database.
@@ -326,31 +299,6 @@ impl Segments {
         (self.files_on_disk() * self.file_bytes()).saturating_sub(self.missing_bytes())
     }
 
-    /// Copies the segments up to `until`, followed by zeros, into another directory. Returns the
-    /// number of copied bytes.
-    pub(super) fn copy_to(&self, target: &Directory, until: Lsn) -> Result<u64, LogError> {
-        let (mut bytes, end) = (0, self.end());
-        for (index, file) in self.files_now() {
-            let start = self.start(index);
-            if start >= until && index > 0 {
-                break;
-            }
-            let copied = target.open_file(&self.name(index), OpenMode::Emptied)?;
-            // The copy gets the current length of the file, because the log, which may be small,
-            // continues in the copy as it would here. The current header may state a larger size by
-            // now.
-            let length = (end.0 - start.0).min(self.segment_bytes());
-            let header = self.identity.segment_header(start, length);
-            copied
-                .allocate(HEADER_BYTES + length)
-                .and_then(|()| copied.write_all_at(&header, 0))
-                .map_err(|error| LogError::io("create", copied.path(), 0, error))?;
-            let most = HEADER_BYTES + (until.0 - start.0).min(self.segment_bytes());
-            bytes += HEADER_BYTES + copy(&file, &copied, HEADER_BYTES..most)?;
-        }
-        Ok(bytes)
-    }
-
     /// Takes a segment out of use and returns its file.
     pub(super) fn retire(&self, index: u64) -> SegmentFile {
         self.freed.add(1);
@@ -403,7 +351,7 @@ impl Segments {
         lsn.0 / self.segment_bytes()
     }
 
-    fn name(&self, index: u64) -> String {
+    pub(super) fn name(&self, index: u64) -> String {
         name_of(self.start(index))
     }
 

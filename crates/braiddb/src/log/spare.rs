@@ -8,38 +8,19 @@
 //! Invariant: a spare's header and contents are those of its former segment. If a crash restores
 //! it, it is that segment, which nothing references.
 
-use crate::planted::{Bug, is_planted};
-use crate::sync::Mutex;
-
-use super::segment::{SegmentFile, Segments};
+use super::segment::Segments;
+use super::segment_file::SegmentFile;
 use super::{LogError, Lsn};
-
-/// The spare files.
-#[derive(Debug, Default)]
-pub(super) struct Spares(Mutex<Vec<SegmentFile>>);
-
-impl Spares {
-    pub(super) fn count(&self) -> usize {
-        self.0.lock().len()
-    }
-
-    /// Closes the files without removing them.
-    pub(super) fn forget(&self) {
-        self.0.lock().clear();
-    }
-
-    /// Takes a spare file, which becomes a segment once it has its header.
-    pub(super) fn take(&self) -> Option<SegmentFile> {
-        self.0.lock().pop()
-    }
-}
+use crate::planted::{Bug, is_planted};
 
 impl Segments {
     /// Frees an unreferenced segment. Its file is kept, unless a spare file exists already and the
     /// log has `most` files, or the reserve needs its space. Returns `false` if the segment is
     /// held; `tail` is the current end of the log.
     pub(super) fn free(&self, index: u64, tail: Lsn, most: u64) -> Result<bool, LogError> {
-        let Some(mut segment) = self.retire_unheld(index, tail) else { return Ok(false) };
+        let retire = |index| self.retire(index);
+        let retired = self.retention.retire_unheld(index, tail, |lsn| self.index(lsn), retire);
+        let Some(mut segment) = retired else { return Ok(false) };
         let enough = self.spares.count() > 0 && self.files_on_disk() >= most;
         if enough || !self.reserve.is_whole() {
             let name = segment.name();
@@ -51,7 +32,7 @@ impl Segments {
             _ = self.reclaim_reserve();
         } else {
             segment.written = true;
-            self.spares.0.lock().push(segment);
+            self.spares.add(segment);
         }
         self.extent.resume();
         Ok(true)

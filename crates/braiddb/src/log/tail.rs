@@ -21,24 +21,17 @@
 use crate::types::OnDisk;
 use std::sync::Arc;
 
-use super::block::{BLOCK_ALIGNMENT, BlockHeader, BlockKind, HEADER_BYTES};
-use super::reader::LogWindow;
-use super::segment::Segments;
-use super::{LogError, Lsn, MAX_RING};
+use super::block::{BlockHeader, BlockKind, HEADER_BYTES};
+use super::record::BLOCK_ALIGNMENT;
+use super::ring::MAX_RING;
+use super::segment::{LogTail, Segments};
+use super::window::LogWindow;
+use super::{LogError, Lsn};
 use crate::io::{AlignedBuffer, SECTOR_BYTES};
 use crate::planted::{Bug, is_planted};
 
 const SECTOR: u64 = SECTOR_BYTES as u64;
 const READ_BYTES: u64 = 1 << 20;
-
-/// The end of a log, as found on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LogTail {
-    /// The position after the last block.
-    pub(super) end: Lsn,
-    /// From here on no block can begin: no word names its own LSN.
-    pub(super) stale_until: Lsn,
-}
 
 /// Examines everything after `end`, where no block is.
 pub(super) fn examine(segments: &Arc<Segments>, end: Lsn) -> Result<LogTail, LogError> {

@@ -275,11 +275,11 @@ fn a_small_disk_has_small_segments() {
         let expected = [(100, 4), (256, 4), (257, 8), (1 << 10, 16), (4 << 10, 64), (1 << 20, 64)];
         for (available, segment) in expected {
             assert_eq!(
-                crate::log::default_segment_bytes(available * MIB),
+                crate::log::wal::default_segment_bytes(available * MIB),
                 segment * MIB,
                 "{available}"
             );
         }
-        assert_eq!(crate::log::default_segment_bytes(u64::MAX), 64 * MIB);
+        assert_eq!(crate::log::wal::default_segment_bytes(u64::MAX), 64 * MIB);
     });
 }

@@ -13,8 +13,9 @@ mod trackers;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use super::flush::FlushTurn;
 use super::*;
-use crate::io::{DeviceKind, open_device};
+use crate::io::{Completion, Device, DeviceKind, open_device};
 use crate::rid::{Rid, TableId};
 
 const SMALL_SEGMENT: u64 = 256 << 10;

@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 
 use super::crawling::{Consumer, ListMark};
 use super::index::HoppingIndex;
-use super::{FillerLists, Hop};
+use super::lists::{FillerLists, Hop};
 
 /// The heads of one filler's lists.
 #[derive(Debug)]

@@ -12,44 +12,22 @@
 mod chase;
 mod crawling;
 mod index;
+mod lists;
 
 use std::ops::Range;
 
 use crossbeam_utils::CachePadded;
 
 use self::chase::Chaser;
-use self::crawling::{ListMark, PendingBlock, Producer};
+use self::crawling::PendingBlock;
 use self::index::HoppingIndex;
+use self::lists::{FillerLists, FillerState, Hop};
 use super::Tracker;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{Mutex, SegQueue};
 
 /// H: the leader hops 4 MiB at a time, as in the paper's experiments (§6).
 pub(super) const HOPPING_EXPONENT: u32 = 22;
-
-/// A reference to a range's first block in a crawling list.
-#[derive(Debug)]
-struct Hop {
-    range: u64,
-    mark: ListMark,
-}
-
-/// The lists of one filler.
-#[derive(Debug)]
-struct FillerLists {
-    /// Nodes ever appended to the crawling list: its tail.
-    crawling: AtomicU64,
-    hopping: SegQueue<Hop>,
-    owner: Mutex<FillerState>,
-}
-
-/// State that only the filler accesses.
-#[derive(Debug)]
-struct FillerState {
-    crawling: Producer,
-    /// The range of the last node.
-    range: Option<u64>,
-}
 
 /// The Grasshopper tracker.
 #[derive(Debug)]
