@@ -14,7 +14,6 @@ use super::table::PagedTable;
 use super::tree::{LatchedLeaf, LeafRoom};
 use super::versions::{Chain, Mapping};
 use crate::planted::{Bug, is_planted};
-use crate::types::KeyBuffer;
 use crate::version::StatusTable;
 
 /// Cleanup of the leaf of a key, for a task that can wait for pages.
@@ -46,7 +45,7 @@ impl PagedTable {
             // SAFETY: latched since it was found.
             unsafe { self.roll_back_chain(&mut leaf, chain, status) };
         }
-        prune_on(&mut leaf);
+        leaf.prune();
         leaf.reserve_for_undo();
         let is_to_go = leaf.is_nearly_empty() && leaf.page_id() != self.tree().root();
         Ok(is_to_go.then_some(PendingCleanup::Sparse(0)))
@@ -125,7 +124,7 @@ impl PagedTable {
                     {
                         remove_settled(&mut leaf);
                     }
-                    prune_on(&mut leaf);
+                    leaf.prune();
                     if !leaf.is_sparse() {
                         return Ok(());
                     }
@@ -174,40 +173,6 @@ impl PagedTable {
             Ok((needs, held))
         }
     }
-}
-
-/// Removes empty chains from a leaf, and the slots of deleted records.
-pub(super) fn prune_on(leaf: &mut LatchedLeaf<'_>) {
-    let word = leaf.mapping();
-    let mut gone = Vec::<KeyBuffer>::new();
-    // SAFETY: latched.
-    let left = unsafe {
-        Mapping::prune(word, |key| {
-            let mut copy = KeyBuffer::new();
-            copy.extend_from_slice(key);
-            gone.push(copy);
-        })
-    };
-    if gone.is_empty() {
-        return;
-    }
-    leaf.set_mapping(left);
-    for key in gone {
-        let KeySlot::At(place) = leaf.find(&key) else {
-            unreachable!("a record with a chain has a slot")
-        };
-        let flags = leaf.flags(place);
-        // Slots with marks of a bulk operation stay, because some transactions still see their
-        // before-images.
-        if flags.has(SlotFlags::DELETED) && !flags.is_marked() {
-            leaf.remove(place);
-        } else {
-            leaf.set_flags(place, flags.without(SlotFlags::VERSIONED));
-        }
-    }
-    // The bytes reserved for undoing removed changes are released. Otherwise a nearly empty leaf
-    // might have no room for another record.
-    leaf.reserve_for_undo();
 }
 
 /// Removes all records without versions. A planted bug: the leaf is emptied on the assumption that

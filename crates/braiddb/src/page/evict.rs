@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::eviction_clock::EvictionClock;
 use super::frame::{LatchedPage, ResidentPage};
 use super::layout::{Page, SlotFlags};
 use super::map::{DiskPlace, PageId, PageLocation};
@@ -33,38 +34,6 @@ const MAX_SWEEP_ROUNDS: u64 = 3;
 const SWEEP_FRAMES: u64 = 1 << 10;
 /// Maximum number of dirty pages that one sweep passes while no further write may begin.
 const MAX_UNWRITTEN: u32 = 64;
-
-/// State of the clock algorithm.
-#[derive(Debug, Default)]
-pub(super) struct EvictionClock {
-    /// Clock hand: number of frames with memory that it has not passed in this round.
-    hand: usize,
-    /// Frames of dirty pages that the hand has passed, to be written together.
-    dirty: Vec<u32>,
-    /// Frames passed since the last eviction or the last end of a write, and the number of ended
-    /// writes at that time.
-    in_vain: u64,
-    writes_ended: u64,
-    /// Pages that must stay resident, with one entry for each holder.
-    held: Vec<PageId>,
-}
-
-impl EvictionClock {
-    pub(super) fn hold(&mut self, pages: &[PageId]) {
-        self.held.extend(pages);
-    }
-
-    pub(super) fn release(&mut self, pages: &[PageId]) {
-        for page in pages {
-            let position = self.held.iter().position(|held| held == page);
-            self.held.swap_remove(position.expect("held until now"));
-        }
-    }
-
-    pub(super) fn holds(&self, page: PageId) -> bool {
-        self.held.contains(&page)
-    }
-}
 
 /// Parameters and progress of one search for a free frame.
 #[derive(Debug)]

@@ -15,62 +15,27 @@
 //!   protected by the load's lock, so no wake-up is lost.
 //! - The shard's lock is taken before the load's lock.
 
+use std::any::Any;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use super::error::PageError;
 use super::frame::LatchedPage;
 use super::layout::{KeySlot, PageDamage, SlotFlags, image_checksum};
+use super::loads::{ListedLoad, LoadStage, PageLoad, PageLoadState};
 use super::map::{DiskPlace, PageId, PageLocation};
-use super::resident_set::Admitted;
 use super::space::{FreeFrame, PageSpace};
 use super::versions::{Mapping, reserved_bytes};
 use crate::io::AlignedBuffer;
 use crate::log::LogError;
-use crate::planted::{Bug, is_planted};
 use crate::sched::{RemoteWaiter, WaitCause, wait_remotely};
 use crate::sync::ModelMutex;
 use crate::sync::statistic::Ordering;
 
-const SHARDS: usize = if cfg!(loom) { 1 } else { 64 };
-
-/// Loads in progress of a space, by page.
-#[derive(Debug)]
-pub(super) struct PageLoads(Box<[ModelMutex<BTreeMap<PageId, ListedLoad>>]>);
-
-/// A load in progress.
-#[derive(Debug)]
-struct ListedLoad {
-    load: Arc<PageLoad>,
-    /// The page was freed: its id and place are released when the load ends.
-    freed: bool,
-}
-
-/// State of a load that is shared by all operations that need the page.
-#[derive(Debug)]
-struct PageLoad {
-    id: PageId,
-    place: DiskPlace,
-    state: ModelMutex<PageLoadState>,
-}
-
-#[derive(Debug)]
-struct PageLoadState {
-    stage: LoadStage,
-    /// Number of operations that need the page.
-    wanted: usize,
-    waiters: Vec<RemoteWaiter>,
-}
-
-#[derive(Debug)]
-enum LoadStage {
-    /// The image is being read, or an operation is publishing the page.
-    Busy,
-    /// The image has been read.
-    Read(AlignedBuffer),
-    /// The load has ended; all waiters receive its error.
-    Over(Result<(), PageError>),
-}
+/// Admission for the images that an operation may need at the same time. It is released after the
+/// operation has its pages and all reads that it began have ended.
+pub(crate) type Admitted = Rc<dyn Any>;
 
 /// Share of one operation in a load. The image that was read is kept as long as any share exists.
 #[derive(Debug)]
@@ -87,25 +52,6 @@ struct ImageRead {
     /// Admission for the bytes of the image. The read keeps it even if the operation that started
     /// it is dropped.
     _admitted: Option<Admitted>,
-}
-
-impl PageLoads {
-    pub(super) fn new() -> Self {
-        Self((0..SHARDS).map(|_| ModelMutex::new(BTreeMap::new())).collect())
-    }
-
-    fn shard(&self, id: PageId) -> &ModelMutex<BTreeMap<PageId, ListedLoad>> {
-        &self.0[id.number() as usize % SHARDS]
-    }
-}
-
-impl PageLoadState {
-    /// Advances the load to a stage. Returns the waiters, which the caller wakes.
-    fn advance_stage(&mut self, stage: LoadStage) -> Vec<RemoteWaiter> {
-        self.stage = stage;
-        let waiters = std::mem::take(&mut self.waiters);
-        if is_planted(Bug::LoadWaitersNotWoken) { Vec::new() } else { waiters }
-    }
 }
 
 impl LoadShare {

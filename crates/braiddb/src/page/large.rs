@@ -24,11 +24,11 @@ use smallvec::SmallVec;
 
 use super::error::{Interrupted, PageError};
 use super::layout::{KeyBytes, KeySlot, SlotFlags, WORD_BYTES};
-use super::nonblocking::WouldSuspend;
 use super::resident_set::PageNeeds;
 use super::space::PageSpace;
 use super::tree::{LeafRoom, LeafView, PageCursor, PageTree, StoredSize};
 use super::value::LargeRef;
+use super::would_suspend::WouldSuspend;
 use crate::memory::Buffer;
 use crate::planted::{Bug, is_planted};
 use crate::rid::TableId;

@@ -17,12 +17,15 @@ mod bulk;
 mod cleanup;
 mod error;
 mod evict;
+mod eviction_clock;
+mod failed_writes;
 mod fault;
 mod frame;
 mod frame_pool;
 mod large;
 mod layout;
 mod listing;
+mod loads;
 mod map;
 #[cfg(all(test, loom))]
 mod model;
@@ -37,6 +40,7 @@ mod table_tests;
 mod tree;
 mod value;
 mod versions;
+mod would_suspend;
 mod write_back;
 #[cfg_attr(loom, path = "zone/modelled.rs")]
 mod zone;
@@ -45,17 +49,18 @@ pub(crate) use bulk::{BulkGate, BulkWriteRefusal, BulkWriteResult, SweepPosition
 pub(crate) use cleanup::PendingCleanup;
 pub(crate) use error::{Interrupted, PageError};
 pub(crate) use evict::ShrinkResult;
+pub(crate) use fault::Admitted;
 pub(crate) use large::{LargeReadProgress, LargeValues};
 pub use layout::MAX_PAGED_KEY_BYTES;
 pub(crate) use layout::{KeyBytes, StoredOnPage, is_page_size};
 pub(crate) use listing::{
     ImageCheck, LeafFromFile, LeafWalk, ListedLeaf, Listing, LoadError, TreeLoader,
 };
-pub(crate) use nonblocking::WouldSuspend;
-pub(crate) use resident_set::{Admitted, HeldPages, PageNeeds};
+pub(crate) use resident_set::{HeldPages, PageNeeds};
 pub(crate) use scan::{PagedCursor, PeekedRecords, PlainRecord, PlainRecords};
 pub(crate) use space::{PageSpace, PageSpaceStats};
 pub(crate) use table::{PagedRecord, PagedTable, RecordBeforeWrite, WriteDecision, WriteResult};
 pub(crate) use value::{CopiedValue, LargeRef, SlotValue, ValueBytes};
 pub(crate) use versions::{ChainBase, ChangeRef, LeftChain, WriteRefusal};
+pub(crate) use would_suspend::WouldSuspend;
 pub(crate) use zone::{HoleSearch, has_zones, remove_zones};

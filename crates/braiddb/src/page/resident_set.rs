@@ -24,16 +24,14 @@
 //! Therefore, if the frames suffice for one operation, some operation makes progress. Fairness is
 //! not guaranteed: after `MAX_ATTEMPTS` attempts an operation fails.
 
-use std::any::Any;
 use std::pin::Pin;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 
 use super::error::{Interrupted, PageError};
 use super::evict::{ClockSweepResult, FrameSearch};
-use super::fault::LoadShare;
+use super::fault::{Admitted, LoadShare};
 use super::map::{PageId, PageLocation};
 use super::space::PageSpace;
 use super::write_back::WriteBatch;
@@ -45,10 +43,6 @@ const MAX_ATTEMPTS: u32 = 10_000;
 /// Maximum number of times that an operation forgets earlier pages. It does so when the frames are
 /// too few for all of them, because some may be unnecessary by now.
 const MAX_NARROWINGS: u32 = 8;
-
-/// Admission for the images that an operation may need at the same time. It is released after the
-/// operation has its pages and all reads that it began have ended.
-pub(crate) type Admitted = Rc<dyn Any>;
 
 /// Pages that an operation needs at the same time.
 type NeededPages = SmallVec<[PageId; 4]>;

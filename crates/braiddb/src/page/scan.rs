@@ -6,9 +6,9 @@ use smallvec::SmallVec;
 
 use super::error::Interrupted;
 use super::layout::SlotFlags;
-use super::nonblocking::WouldSuspend;
 use super::table::{PagedRecord, PagedTable, SlotCopy, copy_slot};
 use super::tree::{LeafView, PageCursor};
+use super::would_suspend::WouldSuspend;
 use crate::memory::Buffer;
 use crate::reclaim::OperationGuard;
 use crate::types::KeyBuffer;

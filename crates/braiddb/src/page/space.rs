@@ -3,18 +3,17 @@
 use std::sync::Arc;
 
 use super::error::{Interrupted, PageError};
-use super::evict::EvictionClock;
-use super::fault::PageLoads;
+use super::eviction_clock::EvictionClock;
+use super::failed_writes::FailedWrites;
 use super::frame::{Frame, ImageDemand, LatchedPage, ResidentPage};
 use super::frame_pool::{FramePool, FramePoolActivity};
 use super::layout::{self, Page, WORD_BYTES};
+use super::loads::PageLoads;
 use super::map::{PageId, PageLocation, PageMap};
-use super::tree::PagesToFree;
 use super::versions::{Mapping, Orphans};
-use super::write_back::FailedWrites;
 use super::zone::{HoleSearch, Zones};
 use crate::log::{DirectoryCopy, LogError, WeakLogFiles};
-use crate::memory::Reserved;
+use crate::memory::{MemoryCounters, Reserved};
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{ModelMutex, statistic};
 
@@ -46,6 +45,15 @@ pub(crate) struct PageSpace {
     pub(super) failed_sync: ModelMutex<Option<PageError>>,
     pub(super) counters: PageCounters,
     images: ImageDemand,
+}
+
+/// Pages of a dropped tree that must be freed, together with all pages below them.
+#[derive(Debug)]
+pub(super) struct PagesToFree {
+    /// Page ids with their levels.
+    pub(super) pages: Vec<(PageId, u8)>,
+    /// Counters of the mapping tables on their frames, which must outlive these.
+    pub(super) _memory: Option<Arc<MemoryCounters>>,
 }
 
 /// Counters of page operations of a space.

@@ -14,16 +14,16 @@
 use std::sync::Arc;
 
 use super::bulk::{BulkState, VirtualChange};
-use super::cleanup::prune_on;
 use super::error::{Interrupted, PageError};
+use super::fault::Admitted;
 use super::large::LargeValues;
 use super::layout::{KeySlot, SlotFlags};
-use super::nonblocking::{Interruptions, WouldSuspend};
-use super::resident_set::{Admitted, HeldPages, PageNeeds};
+use super::resident_set::{HeldPages, PageNeeds};
 use super::space::PageSpace;
 use super::tree::{LatchedLeaf, LeafRoom, LeafView, PageTree, StoredSize};
 use super::value::{CopiedValue, SlotValue};
 use super::versions::{ChainBase, ChangeRef, Mapping, SeenValue, WalkEnd, WalkHead, WriteRefusal};
+use super::would_suspend::{Interruptions, WouldSuspend};
 use crate::log::Lsn;
 use crate::memory::MemoryCounters;
 use crate::reclaim::OperationGuard;
@@ -394,7 +394,7 @@ fn prune_many(leaf: &mut LatchedLeaf<'_>) {
     let mapping = unsafe { Mapping::from_word(leaf.mapping()) };
     let chains = mapping.map_or(0, |mapping| mapping.chains());
     if chains >= MIN_CHAINS_TO_PRUNE && chains.is_power_of_two() {
-        prune_on(leaf);
+        leaf.prune();
     }
 }
 

@@ -14,7 +14,6 @@
 //!   in flight before its first page is marked.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::error::PageError;
 use super::frame::LatchedPage;
@@ -26,8 +25,8 @@ use crate::io::AlignedBuffer;
 use crate::latch::LatchVersion;
 use crate::log::LogError;
 use crate::planted::{Bug, is_planted};
+use crate::sync::ModelMutex;
 use crate::sync::statistic::Ordering;
-use crate::sync::{ModelMutex, clock};
 
 /// Page images that are being written to a run of places.
 #[derive(Debug)]
@@ -77,39 +76,6 @@ pub(super) struct WriteOutcome(Arc<ModelMutex<Option<Result<(), PageError>>>>);
 impl WriteOutcome {
     pub(super) fn get(&self) -> Option<Result<(), PageError>> {
         self.0.lock().clone()
-    }
-}
-
-/// Delay after a failed page write before the memory budget requests another.
-const RETRY_DELAY: Duration = Duration::from_secs(1);
-
-/// Time of the last failed page write, if none has succeeded since.
-#[derive(Debug)]
-pub(super) struct FailedWrites(ModelMutex<Option<Instant>>);
-
-impl FailedWrites {
-    pub(super) fn new() -> Self {
-        Self(ModelMutex::new(None))
-    }
-
-    fn note(&self, error: &PageError) {
-        if self.0.lock().replace(clock::now()).is_none() {
-            tracing::warn!(
-                "cannot write pages of paged tables; they stay in memory beyond the memory budget: {error}"
-            );
-        }
-    }
-
-    fn note_success(&self) {
-        *self.0.lock() = None;
-    }
-
-    /// Returns whether a page write failed recently. A simulation must not depend on time, so there
-    /// this returns whether none has succeeded since the last failure.
-    pub(super) fn are_recent(&self) -> bool {
-        self.0
-            .lock()
-            .is_some_and(|last| cfg!(braid_simulation) || clock::now() < last + RETRY_DELAY)
     }
 }
 

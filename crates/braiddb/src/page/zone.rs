@@ -31,7 +31,6 @@ use places::{PlaceUser, Places, SLOTS, WORD_SLOTS};
 
 use super::layout::PageDamage;
 use super::map::{DiskPlace, SLOT_LIMIT};
-use super::write_back::Images;
 use crate::io::{AlignedBuffer, File, OpenMode, SECTOR_BYTES};
 use crate::log::{DirectoryCopy, LogError, LogFiles, WeakLogFiles};
 use crate::planted::{Bug, is_planted};
@@ -509,7 +508,7 @@ impl PlaceRun {
     /// [`Zones::read_then`]. The write keeps the images and the run until it ends.
     pub(in crate::page) fn write_then(
         &self,
-        images: Arc<Images>,
+        images: Arc<impl AsRef<[u8]> + Send + Sync + 'static>,
         then: impl FnOnce(Result<(), LogError>) + 'static,
     ) {
         let (file, offset) = (self.file.clone(), self.zones.offset(self.first));

@@ -31,13 +31,14 @@
 mod epoch;
 mod gate;
 mod pair;
+mod state;
 mod sweep;
 mod write;
 
-pub(crate) use epoch::BulkEpochs;
 pub(super) use epoch::{BulkMarks, VirtualChange};
 pub(crate) use gate::BulkGate;
 pub(super) use pair::{pair_bytes, read_pair, with_pair};
+pub(crate) use state::BulkState;
 pub(crate) use sweep::SweepPosition;
 pub(crate) use write::{BulkWriteRefusal, BulkWriteResult};
 
@@ -48,13 +49,6 @@ use super::value::{CopiedValue, SlotValue};
 use super::versions::{ChangeRef, Mapping, WriteRefusal};
 use crate::log::Lsn;
 use crate::version::{Stamp, StatusTable, View};
-
-/// State of a table for bulk operations.
-#[derive(Debug, Default)]
-pub(crate) struct BulkState {
-    pub(crate) gate: BulkGate,
-    pub(crate) epochs: BulkEpochs,
-}
 
 impl PagedTable {
     /// Returns the state of bulk operations on the table.

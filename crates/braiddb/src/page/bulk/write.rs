@@ -3,11 +3,11 @@
 use super::{pair_bytes, with_pair};
 use crate::log::Lsn;
 use crate::page::layout::{KeySlot, SlotFlags};
-use crate::page::nonblocking::WouldSuspend;
 use crate::page::table::PagedTable;
 use crate::page::tree::{LatchedLeaf, LeafRoom};
 use crate::page::value::{CopiedValue, LargeRef, SlotValue};
 use crate::page::versions::{ChainBase, Mapping, WriteRefusal};
+use crate::page::would_suspend::WouldSuspend;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::OperationGuard;
 use crate::version::View;

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 
-use crate::page::cleanup::prune_on;
 use crate::page::layout::{Page, PageCopy, SlotFlags};
 use crate::page::table::{PagedTable, copy_slot};
 use crate::page::tree::LatchedLeaf;
@@ -36,7 +35,7 @@ impl PagedTable {
             return;
         }
         self.unmark_seen_by_all(leaf, status);
-        prune_on(leaf);
+        leaf.prune();
     }
 
     /// Returns a copy of a latched leaf as transactions that begin now see it.

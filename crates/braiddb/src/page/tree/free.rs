@@ -13,17 +13,8 @@ use crate::memory::MemoryCounters;
 use crate::page::error::{Interrupted, PageError};
 use crate::page::map::PageId;
 use crate::page::resident_set::{HeldPages, PageNeeds};
-use crate::page::space::PageSpace;
+use crate::page::space::{PageSpace, PagesToFree};
 use crate::page::versions::Mapping;
-
-/// Pages of a dropped tree that must be freed, together with all pages below them.
-#[derive(Debug)]
-pub(in crate::page) struct PagesToFree {
-    /// Page ids with their levels.
-    pages: Vec<(PageId, u8)>,
-    /// Counters of the mapping tables on their frames, which must outlive these.
-    _memory: Option<Arc<MemoryCounters>>,
-}
 
 /// Pages that a task is freeing; the remaining ones return to the list when this is dropped.
 struct PagesBeingFreed<'s> {

@@ -9,7 +9,9 @@ use crate::page::frame::{LatchedPage, ResidentPage};
 use crate::page::layout::{ByteSink, KeyBytes, KeySlot, LeafSlot, SlotFlags};
 use crate::page::map::PageId;
 use crate::page::value::{CopiedValue, SlotValue, ValueBytes};
+use crate::page::versions::Mapping;
 use crate::sync::atomic::AtomicU64;
+use crate::types::KeyBuffer;
 
 /// Interval of slot counts at which a removal checks whether a large leaf can be merged.
 const MERGE_CHECK_INTERVAL: usize = 8;
@@ -335,6 +337,40 @@ impl<'t> LatchedLeaf<'t> {
         let count = self.count();
         (count.is_multiple_of(MERGE_CHECK_INTERVAL) || count < MERGE_CHECK_INTERVAL)
             && self.page.page.is_sparse()
+    }
+
+    /// Removes empty chains from a leaf, and the slots of deleted records.
+    pub(in crate::page) fn prune(&mut self) {
+        let word = self.mapping();
+        let mut gone = Vec::<KeyBuffer>::new();
+        // SAFETY: latched.
+        let left = unsafe {
+            Mapping::prune(word, |key| {
+                let mut copy = KeyBuffer::new();
+                copy.extend_from_slice(key);
+                gone.push(copy);
+            })
+        };
+        if gone.is_empty() {
+            return;
+        }
+        self.set_mapping(left);
+        for key in gone {
+            let KeySlot::At(place) = self.find(&key) else {
+                unreachable!("a record with a chain has a slot")
+            };
+            let flags = self.flags(place);
+            // Slots with marks of a bulk operation stay, because some transactions still see their
+            // before-images.
+            if flags.has(SlotFlags::DELETED) && !flags.is_marked() {
+                self.remove(place);
+            } else {
+                self.set_flags(place, flags.without(SlotFlags::VERSIONED));
+            }
+        }
+        // The bytes reserved for undoing removed changes are released. Otherwise a nearly empty leaf
+        // might have no room for another record.
+        self.reserve_for_undo();
     }
 }
 

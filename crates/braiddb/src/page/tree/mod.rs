@@ -39,7 +39,6 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 pub(in crate::page) use cursor::PageCursor;
-pub(in crate::page) use free::PagesToFree;
 pub(in crate::page) use leaf::{LatchedLeaf, LeafRoom, LeafView};
 use stored::StoredRecords;
 pub(crate) use stored::StoredSize;

@@ -8,7 +8,6 @@ use crate::io::{AlignedBuffer, File};
 use crate::log::{DirectoryCopy, LogError, LogFiles, WeakLogFiles};
 use crate::page::layout::PageDamage;
 use crate::page::map::DiskPlace;
-use crate::page::write_back::Images;
 use crate::sync::ModelMutex;
 
 /// Maximum number of places in a run.
@@ -174,7 +173,7 @@ impl PlaceRun {
 
     pub(in crate::page) fn write_then(
         &self,
-        images: Arc<Images>,
+        images: Arc<impl AsRef<[u8]> + Send + Sync + 'static>,
         then: impl FnOnce(Result<(), LogError>) + 'static,
     ) {
         let bytes = (*images).as_ref()[..self.zones.slot_bytes].to_vec();

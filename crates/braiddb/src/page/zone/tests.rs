@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::super::write_back::Images;
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::io::{Faults, SimulatedDisk};
