@@ -9,34 +9,17 @@
 //! Stamps are not persisted: a writer begins after the database was opened, and so does every
 //! transaction that the writer may precede.
 
-use super::chunks::{Chunks, NoMemory};
+use super::access_stamps::AccessStamps;
 use super::records::Records;
 use crate::log::Lsn;
 use crate::reclaim::OperationGuard;
 use crate::rid::Rid;
 use crate::sync;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::Ordering;
 use crate::version::{Link, Stamp, TransactionStatus, Version, View};
 
 /// Number of polls for another worker's decision before this thread yields.
 const MAX_POLLS: u32 = 100;
-
-/// Commit LSNs of the latest readers of a table.
-#[derive(Debug, Default)]
-pub(super) struct AccessStamps {
-    /// The latest reader of each record.
-    records: Chunks,
-    /// The latest reader of any range: an inserting transaction follows all of them.
-    ranges: AtomicU64,
-    /// The latest deletion whose record was reclaimed.
-    reclaimed: AtomicU64,
-}
-
-impl AccessStamps {
-    pub(super) fn grow(&self, number: u64) -> Result<u64, NoMemory> {
-        self.records.grow(number)
-    }
-}
 
 impl Records {
     fn access(&self) -> &AccessStamps {

@@ -4,37 +4,11 @@
 //!
 //! Invariant: a table's lifetime is set before any record is written, and never changes.
 
-use super::Records;
-use crate::sync::statistic::{AtomicBool, AtomicU64, Ordering};
+use super::records::Records;
+use crate::sync::statistic::Ordering;
 
 /// Bytes of the expiry at the start of a stored value.
 pub(crate) const EXPIRY_BYTES: usize = size_of::<u64>();
-
-/// The lifetime of a table's records, and the state of sweeping. Times are milliseconds since 1970.
-#[derive(Debug)]
-pub(super) struct Lifetime {
-    /// Milliseconds; 0 if records do not expire.
-    milliseconds: AtomicU64,
-    /// A lower bound of the expiry of every record that existed at the last sweep or was written
-    /// since, except records that cannot be swept.
-    earliest: AtomicU64,
-    /// When to sweep the table next, on the time scale of `transaction/sweep_schedule.rs`.
-    next_sweep: AtomicU64,
-    /// Set once a record could not be swept.
-    has_unswept: AtomicBool,
-}
-
-impl Default for Lifetime {
-    fn default() -> Self {
-        // Recovered records may expire at any time.
-        Self {
-            milliseconds: AtomicU64::new(0),
-            earliest: AtomicU64::new(0),
-            next_sweep: AtomicU64::new(0),
-            has_unswept: AtomicBool::new(false),
-        }
-    }
-}
 
 impl Records {
     /// Sets the default lifetime of the table's records. Must be called before the table is shared.

@@ -4,6 +4,8 @@
 
 #[cfg(feature = "experiment")]
 mod access;
+#[cfg(feature = "experiment")]
+mod access_stamps;
 mod certify;
 #[cfg(all(test, loom))]
 mod certify_model;
@@ -15,6 +17,7 @@ mod count;
 mod evict;
 mod expiry;
 mod indirection;
+mod lifetime;
 mod lookup;
 #[cfg(all(test, loom))]
 mod model;

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use crossbeam_utils::CachePadded;
 
 #[cfg(feature = "experiment")]
-use super::access::AccessStamps;
+use super::access_stamps::AccessStamps;
 use super::count::RecordCount;
-use super::expiry::Lifetime;
 use super::indirection::{IndirectionArray, IndirectionEntry};
+use super::lifetime::Lifetime;
 use super::rids::{RidAllocator, TableFull};
 use super::secondary::Secondaries;
-use super::show_key::ShowKey;
+use super::show_key::{EncodedKey, ShowKey};
 use crate::index::IndexTree;
 use crate::log::{ColdStore, Lsn};
 use crate::memory::MemoryCounters;
@@ -227,6 +227,11 @@ impl Records {
     /// The format of the table's keys in errors.
     pub(crate) fn show_key(&self) -> ShowKey {
         *self.show_key.read()
+    }
+
+    /// Returns a key of the table, for an error.
+    pub(crate) fn encoded_key(&self, key: &[u8]) -> EncodedKey {
+        EncodedKey::new(key, self.show_key())
     }
 
     /// Sets whether records read from the log become resident.

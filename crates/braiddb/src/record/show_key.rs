@@ -1,7 +1,5 @@
 //! Formats the keys of a table in errors.
 
-use super::records::Records;
-
 /// Formats an encoded key for humans; `None` if its type is not known.
 #[derive(Clone, Copy)]
 pub(crate) struct ShowKey(pub(crate) fn(&[u8]) -> Option<String>);
@@ -37,12 +35,6 @@ pub struct EncodedKey {
 }
 
 impl EncodedKey {
-    /// Creates a key of this table.
-    pub(crate) fn of(table: &Records, key: &[u8]) -> Self {
-        Self { bytes: key.to_vec(), show_key: table.show_key() }
-    }
-
-    #[cfg(all(test, not(loom)))]
     pub(crate) fn new(key: &[u8], show_key: ShowKey) -> Self {
         Self { bytes: key.to_vec(), show_key }
     }

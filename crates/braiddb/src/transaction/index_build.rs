@@ -8,7 +8,7 @@ use super::error::{IndexError, OperationError};
 use super::index_keys::{check_entry, keys_of};
 use super::scan_bounds::ScanBounds;
 use super::write::WriteIntent;
-use crate::record::{EncodedKey, Records, Secondary};
+use crate::record::{Records, Secondary};
 use crate::types::KeyBuffer;
 
 /// The work of one transaction of an index build.
@@ -95,8 +95,8 @@ impl ActiveTransaction {
                 break owner;
             }
         };
-        let records = Box::new([&*owner, primary].map(|record| EncodedKey::of(table, record)));
-        let key = EncodedKey::of(entries, part);
+        let records = Box::new([&*owner, primary].map(|record| table.encoded_key(record)));
+        let key = entries.encoded_key(part);
         let (table, index) = (table.name().to_string(), index.name().to_owned());
         Err(IndexError::DuplicateKey { table, index, key, records }.into())
     }

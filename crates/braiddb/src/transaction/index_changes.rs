@@ -37,7 +37,7 @@ use crate::log::Lsn;
 use crate::page::{HeldPages, PageNeeds, SlotValue, WouldSuspend};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
-use crate::record::{EncodedKey, InstallBase, InstallRefusal, NotReady, Records, Secondary};
+use crate::record::{InstallBase, InstallRefusal, NotReady, Records, Secondary};
 use crate::sched::{self, Interleaved, WaitCause, run_now};
 
 /// The action on an index entry.
@@ -367,7 +367,7 @@ impl ActiveTransaction {
                 return Ok(());
             }
             let (table, index) = (table.name().to_string(), change.index.name().to_owned());
-            let key = EncodedKey::of(entries, &change.entry);
+            let key = entries.encoded_key(&change.entry);
             Err(UniqueViolation { table, index, key }.into())
         }))
     }

@@ -6,7 +6,6 @@
 //! cannot commit.
 
 use super::ActiveTransaction;
-use crate::record::EncodedKey;
 use crate::record::Records;
 use crate::sched::{self, WaitCause};
 use crate::transaction::error::{IndexError, OperationError, UniqueViolation};
@@ -106,7 +105,7 @@ impl ActiveTransaction {
                 continue;
             }
             let (table, index) = (table.name().to_string(), change.index.name().to_owned());
-            let key = EncodedKey::of(change.index.entries(), &change.entry);
+            let key = change.index.entries().encoded_key(&change.entry);
             return Ok(Some(UniqueViolation { table, index, key }.into()));
         }
         Ok(None)
