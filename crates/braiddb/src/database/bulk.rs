@@ -4,12 +4,15 @@
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 
+use super::blocking::refuse_on_worker;
 use super::error::{BusyWith, Error, Misuse, Result};
-use super::run::{Request, TransactionFailure, once_durable};
+use super::handle::Database;
+use super::run::{Request, once_durable};
 use super::table::Table;
 use super::transaction::Transaction;
-use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
-use super::{Database, refuse_on_worker};
+use super::transaction_builder::{
+    Outcome, TransactionBuilder, TransactionFailure, TransactionOptions,
+};
 use crate::record::Records;
 use crate::sched::{
     self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded, UserFailure,

@@ -4,16 +4,16 @@
 //! each as a length `u16` and UTF-8 bytes; one byte of flags (1: cold records are not cached, 2:
 //! the table is paged, 4: records expire). If records expire, their lifetime in milliseconds
 //! follows as `u64`. The catalog also contains rows of indexes (`index/row.rs`) and rows of tables
-//! that are being dropped (`drop.rs`).
+//! that are being dropped (`dropped_row.rs`).
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Database;
-use super::drop::{DroppedTable, is_dropped_key};
+use super::dropped_row::{DroppedTable, is_dropped_key};
 use super::error::{Error, Misuse, Result};
+use super::handle::Database;
 use super::index::{IndexDescription, IndexStage, is_row_key};
 use super::table::Table;
 use super::table_options::{MIN_TTL, TableOptions, paged_needs_read_validation};

@@ -2,9 +2,10 @@
 
 use serde::Serialize;
 
+use super::blocking::refuse_on_worker;
 use super::error::Result;
+use super::handle::Database;
 use super::table::Table;
-use super::{Database, refuse_on_worker};
 use crate::record::Contents;
 use crate::transaction::count_contents;
 use crate::types::{TableKey, Value};

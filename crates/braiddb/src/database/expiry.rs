@@ -2,11 +2,12 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use super::blocking::refuse_on_worker;
 use super::encode::{encode, encode_for};
 use super::error::{Misuse, Result};
+use super::handle::Database;
 use super::table::Table;
 use super::transaction::Transaction;
-use super::{Database, refuse_on_worker};
 use crate::record::Records;
 use crate::sched::engine_code;
 use crate::transaction::sweep_now;

@@ -14,12 +14,11 @@ use std::time::{Duration, Instant};
 
 use futures_core::Stream;
 
-use super::Database;
 use super::error::{Error, Result, TransactionEnd};
-use super::run::send;
+use super::handle::Database;
 use super::transaction::Transaction;
 use super::transaction_builder::TransactionBuilder;
-use super::workers::{NeedsWorkers, Workers};
+use super::workers::{NeedsWorkers, Workers, ended, send};
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
@@ -424,7 +423,7 @@ impl InteractiveTransaction {
         if let Some(&expired) = self.expired.get() {
             return expired.into();
         }
-        match super::ended(&self.failure) {
+        match ended(&self.failure) {
             Error::Closed => Error::TransactionEnded(TransactionEnd::Finished),
             failed => failed,
         }

@@ -7,13 +7,14 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use super::blocking::refuse_on_worker;
 use super::encode::encode_checked;
 use super::error::Result;
+use super::handle::Database;
 use super::stage::StagedTable;
 use super::table::Table;
 use super::transaction::Transaction;
 use super::transaction_builder::Outcome;
-use super::{Database, refuse_on_worker};
 use crate::transaction::Isolation;
 use crate::types::{Key, Value};
 

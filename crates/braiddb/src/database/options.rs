@@ -1,9 +1,9 @@
 //! Options with which an application opens a database.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::memory_budget::MemoryBudget;
+use super::option_checks::{check_range, refused, setters};
 use super::tuning::Tuning;
 use crate::sync::thread;
 use crate::transaction::{Durability, Isolation};
@@ -105,23 +105,6 @@ impl Default for Options {
     }
 }
 
-/// Implements one setter per field, which returns the changed value.
-macro_rules! setters {
-    ($owner:ident: $($field:ident: $kind:ty),* $(,)?) => {
-        impl $owner {
-            $(
-                #[doc = concat!("Sets [`", stringify!($owner), "::", stringify!($field), "`].")]
-                #[must_use]
-                pub fn $field(mut self, $field: $kind) -> Self {
-                    self.$field = $field;
-                    self
-                }
-            )*
-        }
-    };
-}
-pub(super) use setters;
-
 setters! { Options:
     workers: usize,
     durability: Durability,
@@ -173,33 +156,6 @@ impl Options {
         check_limit("interactive_age", self.interactive_age, "1 hour")?;
         self.tuning.validate()
     }
-}
-
-/// Checks a number against its range; the message names `default` as a remedy.
-pub(super) fn check_range(
-    option: &str,
-    value: u64,
-    range: RangeInclusive<u64>,
-    default: &str,
-) -> Result<(), String> {
-    if range.contains(&value) {
-        return Ok(());
-    }
-    let allowed = match (*range.start(), *range.end()) {
-        (low, u64::MAX) => format!("{low} or more"),
-        (low, high) => format!("between {low} and {high}"),
-    };
-    Err(refused(option, value, &allowed, default))
-}
-
-/// Message for a value outside its range.
-pub(super) fn refused(
-    option: &str,
-    value: impl std::fmt::Display,
-    allowed: &str,
-    default: &str,
-) -> String {
-    format!("{option} is {value}, but must be {allowed}; the default is {default}")
 }
 
 fn check_limit(option: &str, limit: Option<Duration>, default: &str) -> Result<(), String> {

@@ -5,7 +5,9 @@
 //! changed in between. Then the writer is not the cause.
 
 use super::error::{Error, Misuse, Result};
-use super::{Database, Options, Tuning};
+use super::handle::Database;
+use super::options::Options;
+use super::tuning::Tuning;
 use crate::durability::RecoveryObserver;
 use crate::io::SimulatedDisk;
 use crate::log::{DirectoryState, LogError, LogOptions};

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::Checkpoint;
-use crate::durability::{RecoveryResult, RecoveryStep};
+use crate::durability::{CheckpointInfo, RecoveryResult, RecoveryStep};
 
 /// The stage of an opening.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +37,25 @@ impl From<RecoveryStep> for OpenProgress {
             RecoveryStep::Log { read, bytes } => (OpenStage::Log, read, bytes),
         };
         Self { stage, done, total }
+    }
+}
+
+/// A written checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[non_exhaustive]
+pub struct Checkpoint {
+    /// The checkpoint contains all commits before this LSN.
+    pub lsn: u64,
+    /// Records in the checkpoint, including those of the catalog.
+    pub records: u64,
+    /// The size of its file in bytes.
+    pub bytes: u64,
+}
+
+impl From<CheckpointInfo> for Checkpoint {
+    fn from(checkpoint: CheckpointInfo) -> Self {
+        let CheckpointInfo { lsn, records, bytes, .. } = checkpoint;
+        Self { lsn: lsn.0, records, bytes }
     }
 }
 

@@ -7,17 +7,20 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
-use super::Database;
+use super::blocking::{block_on, refuse_on_worker};
 use super::error::{Error, Result};
+use super::handle::Database;
 use super::retry::{Retries, RetryCause};
 use super::span::TransactionSpan;
 use super::transaction::Transaction;
-use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
-use super::workers::NeedsWorkers;
+use super::transaction_builder::{
+    Outcome, TransactionBuilder, TransactionFailure, TransactionOptions,
+};
+use super::workers::{NeedsWorkers, send};
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::sched::{
-    self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded, UserFailure, contain,
+    self, CallerRuntime, Contained, ContainedFuture, Panic, UntilRecorded, UserFailure,
     drop_contained, outlined,
 };
 use crate::sync::oneshot;
@@ -169,8 +172,8 @@ impl Database {
         F: AsyncFn(&Transaction) -> Result<T> + Send + 'static,
         T: Send + 'static,
     {
-        super::refuse_on_worker()?;
-        super::block_on(self.try_run(body))
+        refuse_on_worker()?;
+        block_on(self.try_run(body))
     }
 }
 
@@ -307,8 +310,8 @@ impl TransactionBuilder {
         T: Send + 'static,
         E: From<Error> + Send + 'static,
     {
-        super::refuse_on_worker()?;
-        super::block_on(self.try_run(body))
+        refuse_on_worker()?;
+        block_on(self.try_run(body))
     }
 }
 
@@ -330,23 +333,6 @@ pub(super) async fn read_on_worker<T>(
         .await
         .map_err(|failure| failure.into_error())?;
     Ok((outcome.value, Lsn(outcome.commit_lsn)))
-}
-
-/// Cause of a failed transaction.
-pub(super) enum TransactionFailure<E> {
-    /// The closure returned this error.
-    Closure(E),
-    /// The engine failed the transaction.
-    Engine(Error),
-}
-
-impl<E: From<Error>> TransactionFailure<E> {
-    pub(super) fn into_error(self) -> E {
-        match self {
-            TransactionFailure::Closure(error) => error,
-            TransactionFailure::Engine(error) => error.into(),
-        }
-    }
 }
 
 /// The user's part of a transaction.
@@ -481,20 +467,6 @@ pub(super) async fn once_durable<E>(
         return TransactionFailure::Engine(error.into());
     }
     failed.into_inner()
-}
-
-/// Sends the result to the caller and runs its waker. Drops the result if the caller has dropped
-/// its future.
-pub(super) fn send<T>(reply: oneshot::Sender<T>, result: T) {
-    if let Err(panic) = contain(|| drop_contained(reply.send(result))) {
-        report_waker(&panic);
-    }
-}
-
-#[cold]
-#[inline(never)]
-fn report_waker(panic: &Panic) {
-    tracing::error!("the waker of a transaction's caller panicked: {}", panic.message);
 }
 
 /// Attempts of one request. Ends as soon as the caller drops its future: within a poll, they stop

@@ -1,8 +1,8 @@
 //! Transactions on borrowed tables: clones the handles for the closure, which runs on another
 //! thread.
 
-use super::Database;
 use super::error::Result;
+use super::handle::Database;
 use super::index::Index;
 use super::table::Table;
 use super::transaction::Transaction;

@@ -3,9 +3,9 @@
 use std::borrow::Borrow;
 use std::future::Future;
 
-use super::Database;
 use super::encode::{check_key, encode_checked};
 use super::error::Result;
+use super::handle::Database;
 use super::table::Table;
 use super::transaction::Transaction;
 use super::write::EncodedWrite;

@@ -4,9 +4,9 @@ use std::future::{Future, IntoFuture};
 
 use futures_core::future::BoxFuture;
 
-use super::Database;
 use super::encode::encode_range;
 use super::error::Result;
+use super::handle::Database;
 use super::table::{KeyRange, Table};
 use super::transaction::Transaction;
 use crate::transaction::ScanBounds;

@@ -6,9 +6,9 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use super::Database;
 use super::encode::encode_checked;
 use super::error::{Misuse, Result};
+use super::handle::Database;
 use super::interactive::InteractiveTransaction;
 use super::table::Table;
 use super::transaction::Transaction;

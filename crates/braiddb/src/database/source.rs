@@ -7,13 +7,16 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::Database;
+use super::blocking::{block_on, refuse_on_worker};
 use super::error::{Error, Misuse, Result};
-use super::run::{Body, TransactionFailure, attempts};
+use super::handle::Database;
+use super::run::{Body, attempts};
 use super::span::TransactionSpan;
 use super::transaction::Transaction;
-use super::transaction_builder::{Outcome, TransactionBuilder, TransactionOptions};
-use super::workers::NeedsWorkers;
+use super::transaction_builder::{
+    Outcome, TransactionBuilder, TransactionFailure, TransactionOptions,
+};
+use super::workers::{NeedsWorkers, ended};
 use crate::sched::{
     self, BlockingProbe, CallerRuntime, Contained, Failure, Panic, UntilRecorded, contain,
 };
@@ -75,7 +78,7 @@ impl SourceRun {
             if let Some(error) = first_error.get() {
                 return Err(error.clone());
             }
-            done.map_err(|sched::ExecutorClosed| super::ended(&failure))
+            done.map_err(|sched::ExecutorClosed| ended(&failure))
         };
         NeedsWorkers::new(BlockingProbe::new(&failure), done).await
     }
@@ -97,8 +100,8 @@ impl SourceRun {
     /// # Errors
     /// As [`SourceRun::done`]; [`Misuse::WouldBlock`](crate::Misuse) from within a transaction.
     pub fn wait(self) -> Result<()> {
-        super::refuse_on_worker()?;
-        super::block_on(self.done())
+        refuse_on_worker()?;
+        block_on(self.done())
     }
 }
 
@@ -177,7 +180,7 @@ where
     #[cold]
     #[inline(never)]
     fn reply_dropped(&self, input: I) {
-        let ended = TransactionFailure::Engine(super::ended(&self.procedure.failure));
+        let ended = TransactionFailure::Engine(ended(&self.procedure.failure));
         self.procedure.reply(input, Err(Box::new(ended)));
     }
 
@@ -336,7 +339,7 @@ impl TransactionBuilder {
             })
         };
         let done = db.shared.executor.run_source(worker, source);
-        let done = done.map_err(|sched::ExecutorClosed| super::ended(&failure))?;
+        let done = done.map_err(|sched::ExecutorClosed| ended(&failure))?;
         Ok(SourceRun { done, first_error, failure })
     }
 }

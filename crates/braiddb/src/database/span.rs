@@ -14,8 +14,7 @@ use tracing::level_filters::LevelFilter;
 use tracing::{Level, Span};
 
 use super::error::Error;
-use super::run::TransactionFailure;
-use super::transaction_builder::{Outcome, TransactionOptions};
+use super::transaction_builder::{Outcome, TransactionFailure, TransactionOptions};
 use crate::sched::{
     Observed, Observer, WaitCause, contain, drop_contained, failed_attempts, observe, suspended_for,
 };

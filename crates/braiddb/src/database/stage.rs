@@ -4,13 +4,15 @@
 //! table (`drop.rs`). After a crash, or if it is never published, the next opening therefore
 //! deletes its records. A reader that opens tables by name finds either the complete table or none.
 
+use super::blocking::refuse_on_worker;
 use super::catalog::{TableDescription, check_name, name_key, type_name};
-use super::drop::{DroppedTable, drop_staged};
+use super::drop::drop_staged;
+use super::dropped_row::DroppedTable;
 use super::error::{Error, Result};
+use super::handle::Database;
 use super::table::Table;
 use super::table_options::TableOptions;
 use super::transaction::Transaction;
-use super::{Database, refuse_on_worker};
 use crate::rid::TableId;
 use crate::sched::engine_code;
 use crate::transaction::{OperationError, WriteIntent};

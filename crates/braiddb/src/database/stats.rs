@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Database, Recovery, Table};
+use super::handle::Database;
+use super::recovery::Recovery;
+use super::table::Table;
 use crate::log::LogStats;
 use crate::memory::MemoryKind;
 use crate::sched::{SchedulerCounters, WaitCause};

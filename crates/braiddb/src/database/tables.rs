@@ -1,8 +1,8 @@
 //! Creating and opening tables in separate transactions.
 
-use super::Database;
 use super::catalog::TableDescription;
 use super::error::Result;
+use super::handle::Database;
 use super::table::Table;
 use super::table_options::TableOptions;
 use crate::types::{TableKey, Value};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
-use super::Database;
+use super::handle::Database;
 use crate::sched::{PollEnd, SliceActivity, TimeSlice, WaitCause};
 
 /// The recent activity of a database's workers ([`Database::trace`]).

@@ -1,7 +1,8 @@
 //! Options of one transaction, and the builder through which callers set them. The methods that
 //! start a transaction are in `run.rs`, `interactive.rs`, `bulk.rs` and `source.rs`.
 
-use super::Database;
+use super::error::Error;
+use super::handle::Database;
 use crate::transaction::{Isolation, TransactionMode};
 
 /// How the engine runs one transaction.
@@ -154,4 +155,21 @@ pub struct Outcome<T> {
     pub attempts: u32,
     /// The LSN at which the transaction committed, or at which it read if it wrote nothing.
     pub commit_lsn: u64,
+}
+
+/// Cause of a failed transaction.
+pub(super) enum TransactionFailure<E> {
+    /// The closure returned this error.
+    Closure(E),
+    /// The engine failed the transaction.
+    Engine(Error),
+}
+
+impl<E: From<Error>> TransactionFailure<E> {
+    pub(super) fn into_error(self) -> E {
+        match self {
+            TransactionFailure::Closure(error) => error,
+            TransactionFailure::Engine(error) => error.into(),
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! Tuning: settings that trade speed, memory and disk space.
 
-use super::options::{check_range, refused, setters};
+use super::option_checks::{check_range, refused, setters};
 use crate::io::DeviceKind;
 #[cfg(feature = "experiment")]
 use crate::log::HoleTracker;

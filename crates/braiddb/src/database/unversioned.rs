@@ -3,9 +3,9 @@
 
 use std::borrow::Borrow;
 
-use super::Database;
 use super::encode::encode_checked;
 use super::error::{Error, Misuse, Result};
+use super::handle::Database;
 use super::table::Table;
 use crate::transaction::OperationError;
 use crate::types::{Key, Value};

@@ -2,25 +2,15 @@
 
 use std::path::Path;
 
+use super::blocking::{block_on, refuse_on_worker};
 use super::error::{BusyWith, Error, Misuse, Result};
+use super::handle::Database;
+use super::recovery::Checkpoint;
 use super::workers::NeedsWorkers;
-use super::{Database, block_on, refuse_on_worker};
 use crate::durability::{self, ReplayResult};
 use crate::log::{BlockKind, LogError, LogFiles, Lsn};
 use crate::sync::oneshot;
 use crate::transaction::Engine;
-
-/// A written checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
-#[non_exhaustive]
-pub struct Checkpoint {
-    /// The checkpoint contains all commits before this LSN.
-    pub lsn: u64,
-    /// Records in the checkpoint, including those of the catalog.
-    pub records: u64,
-    /// The size of its file in bytes.
-    pub bytes: u64,
-}
 
 /// The result of a compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -79,13 +69,6 @@ pub struct LogBlock {
     pub records: u64,
     /// The durable end of the log when the block was filled.
     pub durable: u64,
-}
-
-impl From<durability::CheckpointInfo> for Checkpoint {
-    fn from(checkpoint: durability::CheckpointInfo) -> Self {
-        let durability::CheckpointInfo { lsn, records, bytes, .. } = checkpoint;
-        Self { lsn: lsn.0, records, bytes }
-    }
 }
 
 impl Database {

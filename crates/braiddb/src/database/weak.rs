@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use super::{Database, Shared};
+use super::handle::{Database, Shared};
 
 /// A handle that does not keep its database open, from [`Database::downgrade`]. Use it in code that
 /// only observes the database, such as a metrics page or a watchdog, and must not delay its

@@ -4,10 +4,11 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use super::ended;
 use super::error::{Error, Misuse, Result};
-use super::run::send;
-use crate::sched::{self, BlockingProbe, BlocksWorker, Failure, Job, JobSender, UntilRecorded};
+use crate::sched::{
+    self, BlockingProbe, BlocksWorker, Failure, Job, JobSender, Panic, UntilRecorded, contain,
+    drop_contained,
+};
 use crate::sync::oneshot;
 
 /// A sender of jobs to a database's workers. It does not keep the database open.
@@ -99,4 +100,26 @@ impl<T, E: From<Error>, F: Future<Output = Result<T, E>>> Future for NeedsWorker
             Poll::Pending => Poll::Pending,
         }
     }
+}
+
+/// Returns the reason why the workers have stopped: the engine failed, or the database is closed.
+pub(super) fn ended(failure: &Failure) -> Error {
+    match failure.message() {
+        Some(message) => Error::Failed { message: message.to_string() },
+        None => Error::Closed,
+    }
+}
+
+/// Sends the result to the caller and runs its waker. Drops the result if the caller has dropped
+/// its future.
+pub(super) fn send<T>(reply: oneshot::Sender<T>, result: T) {
+    if let Err(panic) = contain(|| drop_contained(reply.send(result))) {
+        report_waker(&panic);
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn report_waker(panic: &Panic) {
+    tracing::error!("the waker of a transaction's caller panicked: {}", panic.message);
 }

@@ -7,13 +7,14 @@
 //! | `tables` | the tables that exist at a position of the log |
 //! | `parts` | the start of the log that is still needed |
 //! | `snapshot` | the records that a feed may start with |
-//! | `slots` | named positions that hold the log for absent feeds |
+//! | `slots`, `slot_list` | named positions that hold the log for absent feeds |
 //! | `item`, `token`, `table_selection` | returned items, resume points, selected tables |
 
 mod feed;
 mod follow;
 mod item;
 mod parts;
+mod slot_list;
 mod slots;
 mod snapshot;
 mod table_selection;
@@ -27,14 +28,14 @@ use std::task::{Context, Poll};
 use feed::{Feed, FeedDatabase, FeedStage, Progress};
 use futures_core::Stream;
 pub use item::{Change, ChangeKind, ChangeTransaction};
+pub(super) use slot_list::Slots;
 pub use slots::ChangeSlot;
-pub(super) use slots::Slots;
 pub use table_selection::FeedTable;
 use table_selection::TableSelection;
 pub use token::{ChangeToken, TokenError};
 
-use super::Database;
 use super::error::{ChangesError, Error, Misuse, Result};
+use super::handle::Database;
 use super::unfold::unfold;
 use crate::log::{LogFiles, LogFreed, LogHold, Lsn};
 use crate::sched::BlockingProbe;

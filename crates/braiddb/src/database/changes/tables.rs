@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::database::catalog::{CatalogEntry, TableDescription, is_reserved};
-use crate::database::drop::DroppedTable;
+use crate::database::dropped_row::DroppedTable;
 use crate::log::RecordKind;
 use crate::types::DecodeError;
 

@@ -15,11 +15,12 @@ use std::sync::Arc;
 
 use super::row::{IndexDescription, IndexStage, row_bounds, row_key};
 use super::{Index, IndexKeys, IndexOptions, IndexProgress, erase};
+use crate::database::blocking::refuse_on_worker;
 use crate::database::catalog::{CatalogEntry, check_name, type_name};
 use crate::database::error::{BusyWith, Error, IndexError, Misuse, Result};
+use crate::database::handle::Database;
 use crate::database::table::Table;
 use crate::database::transaction::Transaction;
-use crate::database::{Database, refuse_on_worker};
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
 use crate::record::{self, ChangingIndexes, IndexCode, Secondary};

@@ -10,10 +10,11 @@
 use std::sync::Arc;
 
 use super::row::{IndexDescription, IndexStage};
+use crate::database::blocking::refuse_on_worker;
 use crate::database::error::{BusyWith, Error, IndexError, Misuse, Result};
+use crate::database::handle::Database;
 use crate::database::run::commit_on_worker;
 use crate::database::table::Table;
-use crate::database::{Database, refuse_on_worker};
 use crate::record::{ChangingIndexes, Records};
 use crate::transaction::{WorkerTransactions, clear_dropped};
 use crate::types::{TableKey, Value};

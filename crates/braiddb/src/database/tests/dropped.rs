@@ -2,8 +2,9 @@
 
 use pollster::block_on;
 
-use super::super::{Database, Durability, Error, IndexOptions, Options, Table, Transaction};
+use super::super::{Database, Error, IndexOptions, Options, Table, Transaction};
 use crate::common::{Watched, with_limit};
+use crate::transaction::Durability;
 
 const LIMIT: u64 = 120;
 const RECORDS: u64 = 2000;

@@ -1,0 +1,330 @@
+//! Opening of a database.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::blocking::block_on;
+use super::catalog;
+use super::error::{Error, Result};
+use super::handle::{Database, Shared};
+use super::memory_budget::{MemoryBudget, ResolvedBudget, RingSize};
+use super::options::Options;
+use super::recovery::{OpenProgress, Recovery};
+use super::tuning::Overload;
+use super::workers::Workers;
+use crate::durability::{self, RecoveryError, RecoveryObserver};
+use crate::io::{self, SimulatedDisk};
+use crate::log::{self, ColdStore, Log, LogError, LogOptions};
+use crate::memory::MemoryCounters;
+use crate::reclaim::Domain;
+#[cfg(not(feature = "experiment"))]
+use crate::sched::Policy;
+#[cfg(any(test, braid_simulation))]
+use crate::sched::Width;
+use crate::sched::{self, Executor, ExecutorOptions};
+use crate::sync::clock;
+use crate::transaction::{Durability, Engine, EngineOptions, WorkerDriver};
+use crate::version::MAX_VALUE_BYTES;
+
+/// The width of a worker on a simulated disk, which must not depend on time.
+#[cfg(any(test, braid_simulation))]
+const SIMULATED_WIDTH: usize = 8;
+
+/// Default limit on the versions of one transaction on paged tables: an eighth of the memory
+/// budget, and at least two values of the maximum length.
+fn version_bytes(memory_budget: u64) -> u64 {
+    const PART: u64 = 8;
+    (memory_budget / PART).max(2 * MAX_VALUE_BYTES as u64)
+}
+
+impl Database {
+    /// Opens or creates the database in a directory and recovers all committed transactions. Blocks
+    /// until recovery ends.
+    ///
+    /// With [`Durability::Volatile`] the database reads the directory and writes nothing to it.
+    /// [`Options::read_only`] opens a database that another process may write to.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("database");
+    /// let db = Database::open(&path, Options::default())?;
+    /// let names: Table<str, u64> = pollster::block_on(db.open_or_create_table("names"))?;
+    /// pollster::block_on(db.put(&names, "ada", &7))?;
+    /// db.close()?;
+    ///
+    /// let db = Database::open(&path, Options::default())?;
+    /// let names: Table<str, u64> = pollster::block_on(db.open_table("names"))?;
+    /// assert_eq!(pollster::block_on(db.get(&names, "ada"))?, Some(7));
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// - [`Error::Options`] if an option is out of range.
+    /// - [`Error::Io`] if the directory is in use, has no database, is damaged, or cannot be read
+    ///   or written.
+    /// - [`Error::Panicked`] if `watch` of [`Database::open_watched`] panicked.
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self> {
+        Self::open_watched(directory, options, |_| {})
+    }
+
+    /// Opens a database like [`Database::open`] and reports progress: replaying gigabytes of log
+    /// takes seconds.
+    ///
+    /// ```
+    /// use braiddb::{Database, Options};
+    ///
+    /// let directory = tempfile::tempdir()?;
+    /// let db = Database::open_watched(directory.path(), Options::default(), |progress| {
+    ///     eprintln!("{:?}: {} of {}", progress.stage, progress.done, progress.total);
+    /// })?;
+    /// assert_eq!(db.stats().recovery.records, 0);
+    /// # Ok::<_, Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    pub fn open_watched(
+        directory: impl AsRef<Path>,
+        options: Options,
+        mut watch: impl FnMut(OpenProgress),
+    ) -> Result<Self> {
+        let mut panic = None;
+        let opened = Self::open_in(directory.as_ref(), options, None, &mut |step| {
+            if panic.is_none() {
+                // Catches the panic here, so that it does not unwind the threads of recovery.
+                panic = sched::contain(|| watch(step.into())).err();
+            }
+        });
+        match panic {
+            Some(panic) => Err(Error::Panicked(panic.message)),
+            None => opened,
+        }
+    }
+
+    /// Opens the database on a simulated disk, or makes one there. It does the same each time from
+    /// the same seed, if its callers do, with one worker, or in a controlled schedule with as many
+    /// as the options say; see [`crate::simulation`].
+    ///
+    /// # Errors
+    /// As [`Database::open`].
+    #[cfg(any(test, braid_simulation))]
+    pub fn open_simulated(disk: &SimulatedDisk, options: Options, seed: u64) -> Result<Self> {
+        let hot_width = match options.tuning.hot_width {
+            Width::Auto => Width::Fixed(SIMULATED_WIDTH),
+            width @ Width::Fixed(_) => width,
+        };
+        let workers = if crate::sync::takes_part() { options.workers } else { 1 };
+        let options = options.workers(workers).tune(|tuning| tuning.hot_width(hot_width));
+        Self::open_in("simulated".as_ref(), options, Some((disk, seed)), &mut |_| {})
+    }
+
+    fn open_in(
+        directory: &Path,
+        options: Options,
+        simulated: Option<(&SimulatedDisk, u64)>,
+        watch: RecoveryObserver<'_>,
+    ) -> Result<Self> {
+        options.validate().map_err(Error::Options)?;
+        let tuning = &options.tuning;
+        let log_options = LogOptions {
+            disk: simulated.map(|(disk, _)| disk.clone()),
+            segment_bytes: tuning.log_segment_bytes,
+            page_bytes: tuning.page_bytes,
+            create: options.create,
+            #[cfg(feature = "experiment")]
+            tracker: tuning.hole_tracker,
+            #[cfg(braid_simulation)]
+            room_bytes: tuning.log_room_bytes,
+            #[cfg(feature = "experiment")]
+            flush_unit: tuning.flush_unit,
+            ..LogOptions::new(directory, options.workers)
+        };
+        match options.read_only {
+            true => Self::open_to_read(&log_options, &options, simulated, watch),
+            false => Self::open_once(log_options, &options, simulated, watch),
+        }
+    }
+
+    /// Opens the database with one attempt.
+    pub(super) fn open_once(
+        log_options: LogOptions,
+        options: &Options,
+        simulated: Option<(&SimulatedDisk, u64)>,
+        watch: RecoveryObserver<'_>,
+    ) -> Result<Self> {
+        let memory_budget = match (simulated, options.memory_budget) {
+            // A simulation must not depend on the machine's memory.
+            (Some(_), MemoryBudget::Automatic) => MemoryBudget::Unlimited,
+            (_, budget) => budget,
+        };
+        let ring = RingSize {
+            asked: options.tuning.log_ring_bytes.map(|bytes| bytes as u64),
+            under_way: log::min_ring_bytes(options.workers),
+        };
+        let ResolvedBudget { budget, ring_bytes } =
+            memory_budget.resolve(ring).map_err(Error::Options)?;
+        let begin = clock::now();
+        let (log, reader) = match options.read_only {
+            true => Log::open_read_only(&log_options)?,
+            false => Log::open(LogOptions { ring_bytes, ..log_options })?,
+        };
+        let store = log.cold_store();
+        let files = log.readable_files().expect("a log that was opened has files");
+        let (log, unused_log) = match options.durability {
+            Durability::Volatile if !options.read_only => {
+                (Log::volatile(options.workers), Some(log))
+            }
+            _ => (log, None),
+        };
+        let engine = engine(options, budget, log, store);
+        let recovered = durability::recover(&engine, &files, catalog::table_id_of, reader, watch);
+        let (recovered, pages) = recovered.map_err(|error| match error {
+            RecoveryError::Log(error) => Error::from(error),
+            RecoveryError::Table(full) => Error::from(full),
+            RecoveryError::Pages(error) => Error::from(error),
+        })?;
+        engine.log.resume_at(recovered.replayed.end)?;
+        tracing::info!(?recovered, "recovered");
+        let recovery = Recovery::new(&recovered, begin.elapsed());
+        let db = Self::start(options, engine, unused_log, simulated, recovery)?;
+        let dropped = block_on(db.load_catalog(pages))?;
+        block_on(db.load_slots())?;
+        files.check_current()?;
+        drop(files);
+        let engine = &db.shared.engine;
+        engine.checkpoints.note_listed();
+        engine.expect_checkpoint();
+        engine.log.begin_to_grow();
+        if !engine.read_only {
+            let given_back = db.give_back_at_opening(&recovered.replayed, dropped.had_pages);
+            db.clear_later(dropped, given_back)?;
+        }
+        Ok(db)
+    }
+
+    /// Opens a new database in memory. It writes no log and no files; its durability is
+    /// [`Durability::Volatile`] regardless of the options.
+    ///
+    /// ```
+    /// use braiddb::{Database, Error, Options, Table};
+    ///
+    /// # pollster::block_on(async {
+    /// let db = Database::in_memory(Options::default().workers(1))?;
+    /// let names: Table<u64, str> = db.create_table("names").await?;
+    /// db.put(&names, &1, "ada").await?;
+    /// assert_eq!(db.get(&names, &1).await?.as_deref(), Some("ada"));
+    /// # Ok::<_, Error>(()) }).unwrap();
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Options`]; [`Error::Io`] if the operating system cannot start the workers.
+    pub fn in_memory(options: Options) -> Result<Self> {
+        let options = options.durability(Durability::Volatile);
+        options.validate().map_err(Error::Options)?;
+        if let MemoryBudget::Bytes(_) = options.memory_budget {
+            let message = "memory_budget is set, but an in-memory database cannot evict records \
+                           to disk: omit memory_budget, or open a directory";
+            return Err(Error::Options(message.to_owned()));
+        }
+        let options = options.read_only(false);
+        let engine = engine(&options, None, Log::volatile(options.workers), None);
+        Self::start(&options, engine, None, None, Recovery::default())
+    }
+
+    fn start(
+        options: &Options,
+        engine: Arc<Engine>,
+        unused_log: Option<Log>,
+        simulated: Option<(&SimulatedDisk, u64)>,
+        recovery: Recovery,
+    ) -> Result<Self> {
+        let tuning = &options.tuning;
+        let scheduling = ExecutorOptions {
+            workers: options.workers,
+            pin: tuning.pin,
+            #[cfg(feature = "experiment")]
+            policy: tuning.policy,
+            #[cfg(not(feature = "experiment"))]
+            policy: Policy::default(),
+            hot_width: tuning.hot_width,
+            cold_width: match tuning.overload {
+                Overload::Wait => tuning.cold_width,
+                // The engine fails reads beyond the limit.
+                Overload::Shed => tuning.max_open,
+            },
+            max_open: tuning.max_open,
+            read_depth: tuning.read_depth,
+            trace: tuning.trace,
+            seed: simulated.map(|(_, seed)| seed),
+        };
+        let (device, for_drivers) = (tuning.device, engine.clone());
+        let disk = simulated.map(|(disk, _)| disk.clone());
+        let for_device = disk.clone();
+        let at_end = engine.clone();
+        let executor = Executor::start(
+            scheduling,
+            engine.failure.clone(),
+            move |_| match &for_device {
+                Some(disk) => Ok(disk.device()),
+                None => io::open_device(device),
+            },
+            move |number, handles| WorkerDriver::new(for_drivers.clone(), number, handles),
+            move || {
+                at_end.watch.end();
+                at_end.release_files();
+                drop(unused_log);
+            },
+        );
+        let mut executor = executor.map_err(|error| {
+            let files = engine.log.readable_files();
+            let path = files.as_ref().map_or("memory".as_ref(), |files| files.directory().path());
+            LogError::io("start workers for the database in", path, 0, error)
+        })?;
+        if let Some(disk) = disk {
+            executor.settle_by(disk);
+        }
+        let watch = engine.watch.clone();
+        engine.failure.on_failure(move || watch.end());
+        let workers = Workers::new(executor.jobs().clone());
+        let shared = Shared { executor, workers, engine, slots: Arc::default(), recovery };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+}
+
+fn engine(
+    options: &Options,
+    memory_budget: Option<u64>,
+    log: Log,
+    store: Option<ColdStore>,
+) -> Arc<Engine> {
+    // Only the workers and the threads of recovery register with the domain.
+    const RECOVERY_THREADS: usize = 16;
+    let memory = MemoryCounters::of_database();
+    let domain = Arc::new(Domain::new(options.workers + RECOVERY_THREADS, memory.clone()));
+    let tuning = &options.tuning;
+    let clock = tuning.wall_clock.clone();
+    let options = EngineOptions {
+        workers: options.workers,
+        max_open: tuning.max_open,
+        durability: options.durability,
+        read_only: options.read_only,
+        isolation: options.isolation,
+        interactive_idle: options.interactive_idle,
+        interactive_age: options.interactive_age,
+        #[cfg(feature = "experiment")]
+        certifier: tuning.certifier,
+        memory_budget,
+        #[cfg(feature = "experiment")]
+        page_frames: tuning.page_frames,
+        #[cfg(not(feature = "experiment"))]
+        page_frames: None,
+        page_bytes: tuning.page_bytes,
+        version_bytes: tuning.version_bytes.or(memory_budget.map(version_bytes)),
+        shed_beyond: (tuning.overload == Overload::Shed).then_some(tuning.cold_width),
+        checkpoint_bytes: tuning.checkpoint_bytes,
+        checkpoint_job: durability::job,
+        estimate_checkpoint_file: durability::estimate_checkpoint_file,
+    };
+    Arc::new(Engine::new(&options, log, store, domain, memory).with_wall_clock(clock))
+}
