@@ -203,7 +203,10 @@ impl Segments {
             if self.extent.share(admitted) {
                 return Ok(None);
             }
-            if held.is_err() && !self.yield_reserve(bytes) {
+            // A complete reserve covers an extension for deletions too.
+            let may_extend =
+                if held.is_err() || deletes { self.yield_reserve(bytes) } else { true };
+            if held.is_err() && !may_extend {
                 return held.map(|()| None);
             }
         }

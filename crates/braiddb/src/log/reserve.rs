@@ -75,7 +75,7 @@ impl Segments {
     }
 
     /// Frees `bytes` of disk space, from the reserve as far as necessary. Returns `false` if upkeep
-    /// needs them.
+    /// needs them. If the reserve is then incomplete, admits no more changes until it is complete.
     pub(super) fn yield_reserve(&self, bytes: u64) -> bool {
         let file = self.reserve.file.lock();
         // Relaxed: as in `hold_reserve`.
@@ -88,8 +88,13 @@ impl Segments {
         let left = self.reserve.held().saturating_sub(sectors);
         let yielded = file.truncate(left).is_ok();
         if yielded {
-            // Relaxed: as in `hold_back`.
+            // Relaxed, here and below: as in `hold_back`.
             self.reserve.held.store(left, Ordering::Relaxed);
+            if left < self.reserve_target() {
+                self.reserve.whole.store(false, Ordering::Relaxed);
+                self.reserve.lacking.store(true, Ordering::Relaxed);
+                self.extent.withdraw(BlockPurpose::Change);
+            }
         }
         yielded
     }

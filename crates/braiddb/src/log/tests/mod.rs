@@ -3,6 +3,7 @@
 mod corruption;
 mod failure;
 pub(crate) mod format;
+mod full_disk;
 mod growth;
 mod read_ahead;
 mod reopen;
