@@ -233,6 +233,11 @@ impl LogFiles {
         self.0.is_disk_tight()
     }
 
+    /// Returns whether the disk is nearly full, or the reserve is incomplete.
+    pub(crate) fn is_nearly_full(&self) -> bool {
+        self.lacks_reserve() || self.0.is_disk_tight()
+    }
+
     /// Returns whether the disk reserve was lent or could not be completed.
     pub(crate) fn lacks_reserve(&self) -> bool {
         self.0.reserve.is_lacking()

@@ -19,6 +19,10 @@ use crate::sync::{Mutex, oneshot};
 /// Interval of small databases in bytes of log, unless less is configured.
 const MIN_INTERVAL_BYTES: u64 = 64 << 20;
 
+/// Maximum number of image writes that a checkpoint has in flight, when at least half an interval was
+/// logged after it was due.
+const MAX_WRITES: u64 = 8;
+
 /// The state of a database's checkpoints.
 #[derive(Debug)]
 pub(crate) struct Checkpoints {
@@ -94,6 +98,15 @@ impl Checkpoints {
     pub(crate) fn interval(&self) -> u64 {
         // Relaxed: a hint.
         self.interval.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of image writes that the running checkpoint may have in flight. The more was
+    /// logged after it was due, the more writes, so that writers cannot outrun it.
+    pub(crate) fn max_writes(&self, tail: Lsn) -> usize {
+        let interval = self.interval();
+        let excess = tail.0.saturating_sub(self.newest().0).saturating_sub(interval);
+        let more = excess.saturating_mul(2 * MAX_WRITES) / interval.max(1);
+        (1 + more).min(MAX_WRITES) as usize
     }
 
     /// Registers, until the result is dropped, a transaction that is logged in parts. Must be
@@ -345,6 +358,16 @@ mod tests {
         let checkpoints = Checkpoints::new(1 << 20);
         checkpoints.note(Lsn(4096), 100, 0, 4 << 30);
         assert_eq!(checkpoints.interval(), 1 << 20);
+    }
+
+    #[test]
+    fn a_checkpoint_writes_more_images_at_a_time_while_much_is_logged() {
+        let checkpoints = Checkpoints::new(1 << 30);
+        let interval = MIN_INTERVAL_BYTES;
+        let writes = |logged: u64| checkpoints.max_writes(Lsn(4096 + logged));
+        checkpoints.note(Lsn(4096), 100, 0, 0);
+        assert_eq!([0, interval, interval + interval / 16].map(writes), [1, 1, 2]);
+        assert_eq!([interval * 3 / 2, interval * 9].map(writes), [8, 8]);
     }
 
     #[test]

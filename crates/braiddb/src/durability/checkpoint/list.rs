@@ -11,6 +11,10 @@ use crate::rid::TableId;
 use crate::sched::{self, WaitCause};
 use crate::transaction::{Engine, OperationError, WorkerTransactions};
 
+/// Limits of the work between two turns of the worker: listings of some leaves, and bytes of images.
+const MAX_SPANS: u64 = 4;
+const MAX_IMAGE_BYTES: u64 = 256 << 10;
+
 /// Starts the listing of paged tables, if the database has any. Raises the database's format
 /// version first, so that it allows leaves.
 ///
@@ -23,6 +27,15 @@ pub(super) fn begin_listing(
     let Some(pages) = engine.pages() else { return Ok(None) };
     files.allow_leaves().map_err(OperationError::storage)?;
     Ok(Some(Listing::begin(pages.clone())?))
+}
+
+/// Returns the number of image writes that may be in flight. On a nearly full disk there is one at a
+/// time, because the next image may take the place that a write frees.
+fn max_writes(engine: &Engine) -> usize {
+    match engine.log.files().is_none_or(|files| files.is_nearly_full()) {
+        true => 1,
+        false => engine.checkpoints.max_writes(engine.log.tail()),
+    }
 }
 
 /// Returns the approximate bytes of the sections that list the leaves of a table.
@@ -120,8 +133,25 @@ impl CheckpointOutput {
         listing: &mut Listing,
     ) -> Result<(), OperationError> {
         self.chunk.begin_section(table, kind);
+        let listed = self.list_until_end(worker, kind, walk, listing).await;
+        if listed.is_err() {
+            walk.give_up().await;
+        }
+        listed
+    }
+
+    async fn list_until_end(
+        &mut self,
+        worker: &Rc<WorkerTransactions>,
+        kind: ChunkKind,
+        walk: &mut LeafWalk<'_>,
+        listing: &mut Listing,
+    ) -> Result<(), OperationError> {
         let (mut leaves, mut more) = (Vec::new(), true);
+        let (mut spans, mut images) = (0, listing.images());
         while more {
+            let max_writes = max_writes(worker.engine());
+            walk.allow_writes(max_writes);
             let transaction = worker.begin().map_err(|_| OperationError::Overloaded)?;
             more = walk.list_some(listing, transaction.view(), &mut leaves).await?;
             transaction.end_uncounted();
@@ -132,7 +162,12 @@ impl CheckpointOutput {
                     self.written.records += u64::from(leaf.stored.records);
                 }
             }
-            sched::yield_now(WaitCause::Memory).await;
+            spans += 1;
+            let image_bytes = (listing.images() - images) * listing.page_bytes() as u64;
+            if spans >= MAX_SPANS.min(max_writes as u64) || image_bytes >= MAX_IMAGE_BYTES {
+                sched::yield_now(WaitCause::Memory).await;
+                (spans, images) = (0, listing.images());
+            }
         }
         Ok(())
     }

@@ -21,6 +21,7 @@ mod check;
 mod committed;
 #[cfg(all(test, not(loom)))]
 mod committed_tests;
+mod image_writes;
 #[cfg(test)]
 mod images;
 mod load;

@@ -22,8 +22,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use super::committed::CommittedLeaf;
+use super::image_writes::ImageWrites;
 use super::{ListedLeaf, Listing};
-use crate::io::AlignedBuffer;
 use crate::latch::{LatchVersion, Restart};
 use crate::page::error::{Interrupted, PageError};
 use crate::page::large::LargeValues;
@@ -36,12 +36,10 @@ use crate::page::space::PageSpace;
 use crate::page::table::PagedTable;
 use crate::page::tree::{LatchedLeaf, LeafRoom, PageTree, start_again};
 use crate::page::value::LargeRef;
-use crate::page::write_back::Images;
 use crate::page::zone::RUN_SLOTS;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::sched::{self, WaitCause};
-use crate::sync::oneshot;
 use crate::version::{Undecided, View};
 
 /// Maximum number of leaves that are listed without suspending.
@@ -70,20 +68,11 @@ pub(crate) struct LeafWalk<'t> {
     /// The leaves from this key to `next` have no committed records; one image is written for all
     /// of them.
     nothing_from: Option<KeyBytes>,
-    pending: Vec<PendingImage>,
+    images: ImageWrites,
+    /// Maximum number of image writes in flight.
+    max_writes: usize,
     /// Large values that the written images omit.
     left_out: Vec<LargeRef>,
-}
-
-/// An image that must be written.
-#[derive(Debug)]
-struct PendingImage {
-    /// Position of its leaf in the list.
-    position: usize,
-    image: Vec<u8>,
-    checksum: u32,
-    /// Frame and version of the page, if the image equals the page at that version.
-    page: Option<(u32, LatchVersion)>,
 }
 
 impl PagedTable {
@@ -112,17 +101,29 @@ impl LargeValues {
 
 impl<'t> LeafWalk<'t> {
     pub(super) fn new(tree: &'t PageTree, table: Option<&'t PagedTable>) -> Self {
-        let (end, large, nothing_from, pending, left_out) = Default::default();
+        let (end, large, nothing_from, images, left_out) = Default::default();
         let before_end = tree.pages_by_level()[0] + MAX_ADDED_LEAVES;
-        let next = Some(KeyBytes::new());
-        Self { tree, table, next, end, before_end, large, nothing_from, pending, left_out }
+        let (next, max_writes) = (Some(KeyBytes::new()), 1);
+        Self {
+            tree,
+            table,
+            next,
+            end,
+            before_end,
+            large,
+            nothing_from,
+            images,
+            max_writes,
+            left_out,
+        }
     }
 
     fn space(&self) -> &'t Arc<PageSpace> {
         self.tree.space()
     }
 
-    /// Lists some of the next leaves and writes their images. Lists none if the examined leaves
+    /// Lists some of the next leaves, and begins to write their images. At the end of the walk all
+    /// images are written. Lists none if the examined leaves
     /// have no committed records. Returns `false` at the end. `view` belongs to a transaction that
     /// began after the checkpoint.
     ///
@@ -163,8 +164,20 @@ impl<'t> LeafWalk<'t> {
         if self.next.is_none() {
             self.end_nothing(None, listing, out)?;
         }
-        self.write_pending(listing, out).await?;
+        self.images.begin(listing, out, self.max_writes).await?;
+        let left = if self.next.is_some() { self.max_writes - 1 } else { 0 };
+        self.images.finish(self.space(), left).await?;
         Ok(self.next.is_some())
+    }
+
+    /// Waits until the places of images that are still being written are free again, after an error.
+    pub(crate) async fn give_up(&mut self) {
+        self.images.give_up().await;
+    }
+
+    /// Lets this number of image writes be in flight at the same time.
+    pub(crate) fn allow_writes(&mut self, max_writes: usize) {
+        self.max_writes = max_writes;
     }
 
     /// Returns a key above all keys of the tree.
@@ -230,7 +243,7 @@ impl<'t> LeafWalk<'t> {
     fn should_continue(&self, latched: usize, out: &[ListedLeaf]) -> bool {
         self.next.is_some()
             && out.len() < MAX_CONCURRENT
-            && self.pending.len() < RUN_SLOTS
+            && self.images.pending() < RUN_SLOTS
             && latched < MAX_LATCHED
     }
 
@@ -420,11 +433,9 @@ impl<'t> LeafWalk<'t> {
         out: &mut Vec<ListedLeaf>,
     ) -> Result<(), PageError> {
         self.end_nothing(Some(&low), listing, out)?;
-        let mut image = vec![0; page.bytes()];
-        let (checksum, stored) = (page.write_image(&mut image), page.stored());
+        let (checksum, stored) = (self.images.push(page, out.len(), from), page.stored());
         // The write sets the final slot.
         let place = DiskPlace::new(0, checksum, true);
-        self.pending.push(PendingImage { position: out.len(), image, checksum, page: from });
         self.list(ListedLeaf { low, page: id, place, stored }, listing, out)
     }
 
@@ -454,44 +465,6 @@ impl<'t> LeafWalk<'t> {
         self.end_nothing(Some(&leaf.low), listing, out)?;
         listing.add(leaf.page);
         out.push(leaf);
-        Ok(())
-    }
-
-    /// Writes the pending images, and sets the places of their leaves.
-    async fn write_pending(
-        &mut self,
-        listing: &mut Listing,
-        out: &mut [ListedLeaf],
-    ) -> Result<(), PageError> {
-        let space = self.space().clone();
-        let zones = listing.zones().clone();
-        let slot_bytes = zones.slot_bytes();
-        let mut pending = std::mem::take(&mut self.pending);
-        while !pending.is_empty() {
-            let run = zones.take(pending.len().min(RUN_SLOTS))?;
-            let some: Vec<PendingImage> = pending.drain(..run.len()).collect();
-            let mut bytes = AlignedBuffer::zeroed(some.len() * slot_bytes);
-            for (one, slot) in some.iter().zip(bytes.chunks_mut(slot_bytes)) {
-                slot[..one.image.len()].copy_from_slice(&one.image);
-            }
-            let images = Arc::new(Images::new(bytes, run));
-            let (done, is_done) = oneshot::channel();
-            images.run().write_then(images.clone(), move |written| _ = done.send(written));
-            is_done.await.unwrap_or_else(|oneshot::Canceled| Err(images.run().was_given_up()))?;
-            listing.images += some.len() as u64;
-            for (number, one) in some.iter().enumerate() {
-                let (run, leaf) = (images.run(), &mut out[one.position]);
-                leaf.place = DiskPlace::new(run.slot(number), one.checksum, true);
-                zones.list(run.slot(number), true);
-                if let Some((frame, version)) = one.page
-                    // The page has not changed, because its latch version never recurs.
-                    && let Ok(mut latched) = space.frame(frame).acquire(version)
-                {
-                    run.keep(number);
-                    space.set_written(&mut latched, leaf.place, leaf.stored);
-                }
-            }
-        }
         Ok(())
     }
 }
