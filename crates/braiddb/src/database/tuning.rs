@@ -151,7 +151,7 @@ pub struct Tuning {
     /// [`Options::memory_budget`]: crate::Options::memory_budget
     pub log_ring_bytes: Option<usize>,
     /// Bytes of a log segment file: a multiple of 4096 from 64 KiB to 1 GiB. Default, `None`:
-    /// 64 MiB; if creation finds less than 4 GiB of free disk space, about a 64th of it but at
+    /// 16 MiB; if creation finds less than 4 GiB of free disk space, about a 256th of it but at
     /// least 4 MiB.
     ///
     /// A database keeps the size with which it was created. The first segment file begins with
@@ -379,7 +379,7 @@ impl Tuning {
                 "a multiple of {LOG_SEGMENT_STEP_BYTES} between {MIN_LOG_SEGMENT_BYTES} and \
                  {MAX_LOG_SEGMENT_BYTES}"
             );
-            return Err(refused("log_segment_bytes", bytes, &allowed, "None, 64 MiB"));
+            return Err(refused("log_segment_bytes", bytes, &allowed, "None, 16 MiB"));
         }
         if !is_table_page_size(self.page_bytes) {
             let (low, high) = (PAGE_BYTES.start(), PAGE_BYTES.end());

@@ -155,7 +155,10 @@ impl Segments {
     fn next_step(&self, tail: Lsn, ahead: u64) -> Option<PreparationStep> {
         let prepared = self.prepared.end();
         let unready = prepared.0 < tail.0 + ahead && prepared < self.extent.end();
-        match self.extent.due(tail, ahead) {
+        // A small database should not take the space of a second segment long before it needs it.
+        let ahead_on_disk =
+            if self.count() == 1 { ahead.min(self.segment_bytes() / 8) } else { ahead };
+        match self.extent.due(tail, ahead_on_disk) {
             // Flushes may wait for unprepared space, but no transaction waits for an extension
             // without demand.
             Some(due) if due.demanded || !unready => Some(PreparationStep::Extend(due)),

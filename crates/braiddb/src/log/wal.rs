@@ -32,7 +32,7 @@ const UNLOGGED_CLOCK_STEP: u64 = 8;
 /// Returns the segment size of a new database on a disk with `available` free bytes. On a small
 /// disk, segments reserve only a part of the space.
 pub(super) fn default_segment_bytes(available: u64) -> u64 {
-    (available / 64).min(64 << 20).next_power_of_two().max(4 << 20)
+    (available / 256).min(16 << 20).next_power_of_two().max(4 << 20)
 }
 
 /// Returns the minimum ring size for this number of workers. The ring uses the next power of two.

@@ -272,7 +272,7 @@ fn a_header_that_does_not_say_it_is_of_a_whole_file() {
 fn a_small_disk_has_small_segments() {
     with_limit(PART_SECONDS, |_| {
         const MIB: u64 = 1 << 20;
-        let expected = [(100, 4), (256, 4), (257, 8), (1 << 10, 16), (4 << 10, 64), (1 << 20, 64)];
+        let expected = [(100, 4), (1024, 4), (1025, 8), (2 << 10, 8), (4 << 10, 16), (1 << 20, 16)];
         for (available, segment) in expected {
             assert_eq!(
                 crate::log::wal::default_segment_bytes(available * MIB),
@@ -280,6 +280,6 @@ fn a_small_disk_has_small_segments() {
                 "{available}"
             );
         }
-        assert_eq!(crate::log::wal::default_segment_bytes(u64::MAX), 64 * MIB);
+        assert_eq!(crate::log::wal::default_segment_bytes(u64::MAX), 16 * MIB);
     });
 }
