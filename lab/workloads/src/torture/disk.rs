@@ -99,6 +99,12 @@ impl Faulty {
         Ok(faulty)
     }
 
+    /// Creates and mounts a file system of `bytes`, for a database that fills it.
+    pub(super) fn of_bytes(root: &Path, bytes: u64) -> Result<Self> {
+        format_and_mount(&root.join("disk.img"), bytes, &root.join("disk"))?;
+        Ok(Self { fault: Disk::Full, root: root.to_owned() })
+    }
+
     /// Returns the directory of the database.
     pub(super) fn database(&self) -> PathBuf {
         self.root.join("disk/database")

@@ -10,9 +10,9 @@ use std::path::Path;
 /// The number of times that the disk is filled and then half emptied.
 const ROUNDS: u64 = 4;
 const TABLE: &str = "filler";
-const VALUE_BYTES: usize = 4000;
+pub(super) const VALUE_BYTES: usize = 4000;
 /// The number of records in a transaction.
-const BATCH: u64 = 16;
+pub(super) const BATCH: u64 = 16;
 const SEGMENT_BYTES: u64 = 1 << 20;
 const MEMORY_BUDGET: u64 = 96 << 20;
 /// The maximum number of consecutive compactions without gain.
@@ -93,7 +93,7 @@ pub(super) async fn write_on(db: &Database) -> Result<()> {
 }
 
 /// Writes records in one transaction.
-async fn write(db: &Database, table: &Filler, keys: Vec<u64>) -> Result<(), Error> {
+pub(super) async fn write(db: &Database, table: &Filler, keys: Vec<u64>) -> Result<(), Error> {
     let table = table.clone();
     db.run(async move |tx| {
         for key in &keys {
@@ -158,14 +158,7 @@ fn delete(
     for batch in gone.chunks(BATCH as usize) {
         let mut in_vain = 0;
         loop {
-            let (deleted, table) = (batch.to_vec(), table.clone());
-            let result = db.run_blocking(async move |tx| {
-                for key in &deleted {
-                    tx.delete(&table, key).await?;
-                }
-                Ok::<_, Error>(())
-            });
-            match result {
+            match delete_batch(db, table, batch.to_vec()) {
                 Ok(()) => break,
                 Err(Error::DiskFull(_)) if in_vain < MAX_FUTILE_ATTEMPTS => {
                     outcome.refused += 1;
@@ -180,7 +173,19 @@ fn delete(
     Ok(())
 }
 
-fn compact(db: &Database) -> Result<()> {
+/// Deletes records in one transaction.
+pub(super) fn delete_batch(db: &Database, table: &Filler, keys: Vec<u64>) -> Result<(), Error> {
+    let table = table.clone();
+    db.run_blocking(async move |tx| {
+        for key in &keys {
+            tx.delete(&table, key).await?;
+        }
+        Ok(())
+    })
+}
+
+/// Compacts, after an automatic checkpoint if one is running.
+pub(super) fn compact(db: &Database) -> Result<()> {
     loop {
         match pollster::block_on(db.compact()) {
             // An automatic checkpoint.
@@ -207,7 +212,7 @@ fn check(db: &Database, table: &Filler, keys: &BTreeSet<u64>) -> Result<()> {
 }
 
 /// Returns the keys in the table, each with true if its value is right.
-fn contents(db: &Database, table: &Filler) -> Result<Vec<(u64, bool)>> {
+pub(super) fn contents(db: &Database, table: &Filler) -> Result<Vec<(u64, bool)>> {
     let table = table.clone();
     let found = db.run_blocking(async move |tx| {
         let (mut scan, mut found) = (tx.scan(&table, ..)?, Vec::new());

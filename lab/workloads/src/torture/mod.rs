@@ -8,10 +8,12 @@
 //! this database.
 
 mod child;
+mod cycles;
 mod disk;
 mod flips;
 mod full;
 mod ledger;
+mod overwrites;
 mod soak;
 mod tpcc;
 
@@ -86,6 +88,18 @@ pub struct Command {
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["during", "disk", "flips", "tpcc", "paged"],
           value_parser = within::<u64>(1..=MAX_TIMES))]
     soak: Option<u64>,
+    /// Overwrite records for this many seconds with each of several loads instead of kills, and
+    /// report the disk space of the database.
+    #[arg(long, value_name = "SECONDS",
+          conflicts_with_all = ["during", "disk", "flips", "tpcc", "paged", "soak"],
+          value_parser = within::<u64>(1..=MAX_TIMES))]
+    overwrites: Option<u64>,
+    /// Fill disks of 96 to 512 MiB, kill the process, and empty its database, this number of times
+    /// each, with both kinds of tables; needs root and ext4.
+    #[arg(long, value_name = "COUNT",
+          conflicts_with_all = ["during", "disk", "flips", "tpcc", "soak", "overwrites"],
+          value_parser = within::<u64>(1..=MAX_TIMES))]
+    cycles: Option<u64>,
     /// Draw the quantities of a soak as charts (SVG) into this directory.
     #[arg(long, value_name = "DIRECTORY", requires = "soak")]
     out: Option<PathBuf>,
@@ -139,10 +153,20 @@ impl Command {
     pub fn run(&self, json: bool) -> Result<()> {
         if self.child {
             let dir = self.dir.as_deref().context("the parent names the directory")?;
-            return if self.tpcc { tpcc::run(self, dir) } else { child::run(self, dir) };
+            return match self.cycles {
+                Some(_) => cycles::child(self, dir),
+                None if self.tpcc => tpcc::run(self, dir),
+                None => child::run(self, dir),
+            };
+        }
+        if let Some(count) = self.cycles {
+            return cycles::run(self, count, json);
         }
         if let Some(seconds) = self.soak {
             return soak::run(self, seconds, json);
+        }
+        if let Some(seconds) = self.overwrites {
+            return overwrites::run(self, seconds, json);
         }
         if let Some(fault) = self.disk {
             return self.faults(fault, json);
@@ -460,6 +484,8 @@ mod tests {
             ("--fresh-every", 10_000_000),
             ("--flips", 10_000_000),
             ("--soak", 10_000_000),
+            ("--overwrites", 10_000_000),
+            ("--cycles", 10_000_000),
         ] {
             let parse = |number: u64| {
                 Program::try_parse_from(["torture", argument, &number.to_string()])
