@@ -1,4 +1,4 @@
-//! Links of version chains: to a version in memory, or to a record in the log.
+//! Addresses of records in the log, as links of version chains.
 //!
 //! ```text
 //! bits 16..64  the record's LSN, in units of 8 bytes
@@ -7,7 +7,6 @@
 //! bit       0  1: distinguishes an address from a version's pointer
 //! ```
 
-use super::layout::VersionRef;
 use crate::log::{Lsn, record_bytes};
 
 const TAG: u64 = 1;
@@ -22,15 +21,6 @@ pub(crate) const DEFAULT_KEY_BYTES: usize = 64;
 /// The log position of a committed record, with a hint of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Address(u64);
-
-/// The target of a version's `next` or of an indirection entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Link {
-    /// A version in memory.
-    Version(VersionRef),
-    /// A record in the log, visible to every transaction that meets the link.
-    Address(Address),
-}
 
 impl Address {
     /// Creates the address of the record at `lsn` with a value of `value_bytes`.
@@ -84,27 +74,10 @@ impl Address {
     }
 }
 
-impl Link {
-    pub(crate) fn word(self) -> u64 {
-        match self {
-            Link::Version(version) => version.word(),
-            Link::Address(address) => address.word(),
-        }
-    }
-
-    /// Decodes a link from a word; `None` for 0.
-    pub(crate) fn from_word(word: u64) -> Option<Self> {
-        match Address::from_word(word) {
-            Some(address) => Some(Link::Address(address)),
-            None => VersionRef::from_word(word).map(Link::Version),
-        }
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::version::MAX_VALUE_BYTES;
+    use crate::version::{Link, MAX_VALUE_BYTES};
 
     #[test]
     fn addresses_keep_their_parts() {

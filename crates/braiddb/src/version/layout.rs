@@ -23,7 +23,7 @@ use std::alloc::Layout;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use super::address::Link;
+use super::address::Address;
 use super::stamp::Stamp;
 use crate::log::Lsn;
 use crate::memory::{MemoryCounters, MemoryKind};
@@ -341,6 +341,32 @@ impl<'a> Version<'a> {
     pub(crate) fn set_position(self, position: u32) {
         // Relaxed: see `position`; the stamp's Release publishes it.
         self.header().position.store(position, Ordering::Relaxed);
+    }
+}
+
+/// The target of a version's `next` or of an indirection entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    /// A version in memory.
+    Version(VersionRef),
+    /// A record in the log, visible to every transaction that meets the link.
+    Address(Address),
+}
+
+impl Link {
+    pub(crate) fn word(self) -> u64 {
+        match self {
+            Link::Version(version) => version.word(),
+            Link::Address(address) => address.word(),
+        }
+    }
+
+    /// Decodes a link from a word; `None` for 0.
+    pub(crate) fn from_word(word: u64) -> Option<Self> {
+        match Address::from_word(word) {
+            Some(address) => Some(Link::Address(address)),
+            None => VersionRef::from_word(word).map(Link::Version),
+        }
     }
 }
 

@@ -11,10 +11,10 @@ mod stamp;
 mod status;
 mod view;
 
-pub(crate) use address::{Address, DEFAULT_KEY_BYTES, Link};
+pub(crate) use address::{Address, DEFAULT_KEY_BYTES};
 pub(crate) use horizon::{Acting, Horizon, Pruning};
 pub use layout::MAX_VALUE_BYTES;
-pub(crate) use layout::{Version, VersionRef};
+pub(crate) use layout::{Link, Version, VersionRef};
 pub(crate) use readers::{BeginStamps, Readers};
 pub(crate) use stamp::{Stamp, TransactionName};
 pub(crate) use status::{StatusTable, TransactionStatus, Visibility};
