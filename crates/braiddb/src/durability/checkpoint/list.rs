@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::chunk::{ChunkKind, LEAF_BYTES, SECTION_BYTES};
-use super::write::{CheckpointOutput, sync_directory};
+use super::output::{CheckpointOutput, sync_directory};
 use crate::log::{LogError, LogFiles};
 use crate::page::{LeafWalk, Listing, PagedTable};
 use crate::record::Records;

@@ -26,6 +26,7 @@ mod earlier;
 mod list;
 mod load;
 mod load_leaves;
+mod output;
 mod read;
 mod write;
 

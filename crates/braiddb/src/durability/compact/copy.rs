@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::find::{MoveStage, RecordToMove, Victims};
-use super::pass::CompactionState;
+use super::state::CompactionState;
 use crate::log::{self, BlockPurpose, ColdSpan, ColdStore, RecordKind, RecordView};
 use crate::reclaim;
 use crate::record::NewestVersion;

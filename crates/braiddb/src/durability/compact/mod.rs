@@ -35,12 +35,13 @@ mod copy;
 mod find;
 mod pass;
 mod plan;
+mod state;
 
 use std::rc::Rc;
 
 use find::Victims;
-use pass::CompactionState;
 pub(super) use plan::LiveSegments;
+use state::CompactionState;
 
 use super::checkpoint::{self, WrittenCheckpoint};
 use crate::log::{LogFiles, Lsn};

@@ -2,40 +2,16 @@
 //! that transactions may see.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use super::copy::copy_all;
-use super::find::{ENTRIES_PER_TURN, EntryTarget, MoveStage, RecordToMove, Victims, entry_target};
-use crate::log::{LogFiles, Lsn};
+use super::find::{ENTRIES_PER_TURN, EntryTarget, MoveStage, RecordToMove, entry_target};
+use super::state::CompactionState;
 use crate::reclaim;
-use crate::record::Records;
 use crate::sched::{self, WaitCause};
 use crate::transaction::{OperationError, WorkerTransactions};
 
 /// Number of records examined before the copying of those that need it.
 const BATCH: usize = 16 * ENTRIES_PER_TURN;
-
-/// State of a compaction.
-#[derive(Debug)]
-pub(super) struct CompactionState {
-    pub(super) files: LogFiles,
-    /// Bytes of live records in the log.
-    pub(super) alive: u64,
-    pub(super) victims: Victims,
-    pub(super) tables: Vec<Arc<Records>>,
-    /// Records that pointed to a victim, in log order.
-    pub(super) items: Vec<RecordToMove>,
-    /// Number of records copied.
-    pub(super) copied: u64,
-    /// LSN of the last copy.
-    pub(super) last: Lsn,
-}
-
-impl CompactionState {
-    pub(super) fn table(&self, item: &RecordToMove) -> &Records {
-        &self.tables[item.table as usize]
-    }
-}
 
 /// Examines every item once, or until the database is closing. Returns `true` if no item points to
 /// a victim any more.
