@@ -33,14 +33,16 @@ use crate::transaction::Engine;
 /// - **Transactions** ([`Database::run`], single operations such as [`Database::put`], and methods
 ///   that create, open or rename tables) abort, unless the commit is already decided. The result is
 ///   all or nothing.
-/// - **[`Database::begin`] and [`Database::snapshot`]** leave no transaction and no [`Snapshot`](crate::Snapshot)
-///   open. [`Database::stage_table`] discards the table, as dropping the [`StagedTable`](crate::StagedTable) does.
+/// - **[`Database::begin`] and [`Database::snapshot`]** leave no transaction and no
+///   [`Snapshot`](crate::Snapshot) open. [`Database::stage_table`] discards the table, as dropping the
+///   [`StagedTable`](crate::StagedTable) does.
 /// - **Reads** ([`Database::tables`], [`Database::table_contents`], [`Database::indexes`],
 ///   [`Database::change_slots`]) have no effect.
 /// - **Maintenance and long operations** document their own behaviour. Most of them continue.
 ///
-/// [`Transaction`](crate::Transaction) and [`InteractiveTransaction::step`](crate::InteractiveTransaction::step) describe dropped futures within a
-/// transaction.
+/// [`Transaction`](crate::Transaction) and
+/// [`InteractiveTransaction::step`](crate::InteractiveTransaction::step) describe dropped futures
+/// within a transaction.
 #[derive(Clone)]
 pub struct Database {
     pub(in crate::database) shared: Arc<Shared>,

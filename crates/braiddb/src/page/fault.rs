@@ -1,7 +1,7 @@
 //! Page faults: loading of pages that are not resident.
 //!
 //! The task that finds a page's place in the map marks the page as loading and starts the read of
-//! its image. The read runs detached (`sched/storage.rs`), so it finishes even if every operation
+//! its image. The read runs detached (`sched/transfers.rs`), so it finishes even if every operation
 //! that waits for it is dropped. The load then keeps the image and occupies no frame. An operation
 //! that needs the page and has a frame for it publishes the page (`resident_set`) and continues
 //! without suspending. If no operation needs the page any more, the load is discarded and the page

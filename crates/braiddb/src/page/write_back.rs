@@ -1,7 +1,7 @@
 //! Write-back: dirty pages are written out of place and then evicted.
 //!
 //! Images are written to a run of free places. After the write, the pages that have not changed
-//! since they were copied are evicted. A write runs detached (`sched/storage.rs`), so it finishes
+//! since they were copied are evicted. A write runs detached (`sched/transfers.rs`), so it finishes
 //! even if every operation that waits for it is dropped.
 //!
 //! Invariants:

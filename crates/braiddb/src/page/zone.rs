@@ -505,7 +505,7 @@ impl PlaceRun {
     }
 
     /// Writes one image for each place of this run and calls `then` with the result, like
-    /// [`Zones::read_then`]. The write keeps the images and the run until it ends.
+    /// [`Zones::read_then`]. `images` must own this run: the write keeps both until it ends.
     pub(in crate::page) fn write_then(
         &self,
         images: Arc<impl AsRef<[u8]> + Send + Sync + 'static>,
@@ -516,7 +516,7 @@ impl PlaceRun {
             let (file, zones) = (file.clone(), self.zones.clone());
             let (number, place) = ((self.first / SLOTS) as usize, self.first % SLOTS);
             let without_blocks = self.without_blocks;
-            // Relaxed: read when the run is dropped, after this write.
+            // Relaxed: read when the run is dropped, after this write, because `images` owns it.
             self.is_written.store(true, Ordering::Relaxed);
             move |written: std::io::Result<()>| {
                 let is_full =

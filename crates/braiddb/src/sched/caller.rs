@@ -22,7 +22,8 @@ impl<T> Caller for oneshot::Sender<T> {
 #[derive(Debug, Default)]
 pub(super) struct CurrentCaller(Cell<Option<NonNull<dyn Caller>>>);
 
-/// Restores the previous caller.
+/// Restores the previous caller when it is dropped.
+#[must_use = "the caller is current while this exists"]
 pub(super) struct RestoredCaller<'c>(&'c CurrentCaller, Option<NonNull<dyn Caller>>);
 
 impl Drop for RestoredCaller<'_> {
@@ -32,15 +33,15 @@ impl Drop for RestoredCaller<'_> {
 }
 
 impl CurrentCaller {
-    /// Makes `caller` the current one while the returned guard exists.
-    pub(super) fn set(&self, caller: &(dyn Caller + 'static)) -> RestoredCaller<'_> {
+    /// Makes `caller` the current one while the returned guard exists, which must not be leaked.
+    pub(super) fn set<'c>(&'c self, caller: &'c (dyn Caller + 'static)) -> RestoredCaller<'c> {
         RestoredCaller(self, self.0.replace(Some(NonNull::from(caller))))
     }
 
     /// Returns whether it has dropped its future.
     #[inline(always)]
     pub(super) fn is_gone(&self) -> bool {
-        // SAFETY: `poll_for`, which alone sets the pointer, restores it while the reference is valid.
+        // SAFETY: the guard of `set` borrows the caller, restores the pointer, and is not leaked.
         self.0.get().is_some_and(|caller| unsafe { caller.as_ref() }.is_gone())
     }
 }

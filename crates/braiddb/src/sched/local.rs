@@ -28,11 +28,20 @@ pub(crate) struct SlotId {
 /// A step at which a task has paused; `step.rs` states the invariant.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PausedStep {
-    pub(super) step: *mut (),
-    pub(super) advance: unsafe fn(*mut ()) -> bool,
+    step: *mut (),
+    advance: unsafe fn(*mut ()) -> bool,
 }
 
 impl PausedStep {
+    /// Creates a paused step.
+    ///
+    /// # Safety
+    /// `advance` may be called with `step` while the invariant of `step.rs` holds for it.
+    #[inline(always)]
+    pub(super) unsafe fn new(step: *mut (), advance: unsafe fn(*mut ()) -> bool) -> Self {
+        Self { step, advance }
+    }
+
     /// Continues the step; returns whether it has paused again.
     ///
     /// # Safety

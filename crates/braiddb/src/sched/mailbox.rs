@@ -8,7 +8,7 @@
 //! |---|---|---|
 //! | a job, for any worker | [`Executor`](super::Executor), any thread | `jobs`, its own or those of a blocked worker (`takeover.rs`) |
 //! | a job for this worker only | the worker | `own_jobs` |
-//! | a source | [`Executor`](super::Executor), any thread | its queue of sources (`worker.rs`) |
+//! | a source | [`Executor`](super::Executor), any thread | its queue of sources (`worker/sources.rs`) |
 //! | a task may continue | its waker, any thread | `wakes` |
 //! | the event of a remote wait has happened (`waiter.rs`) | the worker that caused it, possibly this one | `resumed` |
 //! | the database is closing | `Executor::stop` | `stop` |

@@ -70,7 +70,8 @@ impl<S: Steps> Future for Stepped<S> {
             return Poll::Ready(this.steps.output());
         }
         this.is_paused = true;
-        let step = PausedStep { step: std::ptr::from_mut(this).cast(), advance: advance::<S> };
+        // SAFETY: this step is pinned, and removes its registration when it is dropped.
+        let step = unsafe { PausedStep::new(std::ptr::from_mut(this).cast(), advance::<S>) };
         local(|local| {
             let local = local.expect("only a worker's tasks suspend");
             let is_first = local.cause.get() == WaitCause::Foreign;

@@ -59,7 +59,8 @@ impl WorkerTransactions {
     /// The task that rolls back queued changes, if it is needed and not running. Also returns when
     /// to ask again, if it is not due yet.
     pub(super) fn deferred_rollback_job(&self) -> (Option<Job>, Option<Instant>) {
-        match self.aborted.start(!self.aborted.queue.borrow().is_empty()) {
+        let is_needed = !self.aborted.queue.borrow().is_empty();
+        match self.aborted.start(is_needed) {
             Ok(()) => (Some(Box::new(|| Box::pin(roll_back_all()))), None),
             Err(at) => (None, at),
         }

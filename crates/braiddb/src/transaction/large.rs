@@ -286,7 +286,8 @@ impl WorkerTransactions {
     pub(super) fn discard_job(&self) -> (Option<Job>, Option<Instant>) {
         // When the database closes, page contents are discarded.
         let stopping = self.engine().checkpoints.stopping();
-        match self.discarded.start(!stopping && !self.discarded.queue.borrow().is_empty()) {
+        let is_needed = !stopping && !self.discarded.queue.borrow().is_empty();
+        match self.discarded.start(is_needed) {
             Ok(()) => (Some(Box::new(|| Box::pin(discard_all()))), None),
             Err(at) => (None, at),
         }

@@ -254,6 +254,7 @@ impl TransactionState {
         self.extensions.get()
     }
 
+    /// Moves the snapshot forward. Only for `begin_again`, which publishes the stamp first.
     pub(super) fn move_begin(&self, begin: Lsn) {
         self.begin.set(begin);
         self.extensions.set(self.extensions.get() + 1);

@@ -17,6 +17,7 @@ use crate::version::DEFAULT_KEY_BYTES;
 
 /// Number of index entries examined before the task yields.
 const BATCH: usize = 32;
+
 /// The checkpoint file being written.
 pub(super) struct CheckpointOutput {
     pub(super) file: Arc<File>,

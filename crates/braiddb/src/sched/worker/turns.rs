@@ -22,7 +22,8 @@ impl<S: TaskSource> Sleeper for WorkerRun<'_, '_, S> {
     }
 
     /// Receives messages from other threads, and takes a turn of housekeeping. The following
-    /// admission checks for jobs if it has room for them; `exit` checks the order to stop.
+    /// admission checks for jobs if it has room for them; `exit` checks for sources and the
+    /// order to stop.
     fn look(&mut self, idle: bool) {
         self.collect_wakes();
         self.worker.housekeep(idle);
@@ -54,7 +55,6 @@ impl<S: TaskSource> Sleeper for WorkerRun<'_, '_, S> {
     }
 }
 
-// Not inlined: each type of source has a separate worker loop.
 impl Worker<'_> {
     /// Starts the transfers that are due and handles completions, until none can be started. A
     /// completion may belong to a transfer whose task is gone; then only this worker notices that
