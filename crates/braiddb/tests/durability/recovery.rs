@@ -273,8 +273,8 @@ fn each_older_segment_is_reported(bench: &Bench) {
     let checkpoint = start(&std::fs::read(&bench.files(".ckpt")[0]).unwrap());
     for segment in bench.files(".seg") {
         let whole = std::fs::read(&segment).unwrap();
-        // What ends at the checkpoint is not older, and a single block that is left does not show
-        // that others are missing.
+        // A copy that ends at the checkpoint is not older, and a copy with only one block does not
+        // show that other blocks are missing.
         let before = checkpoint.saturating_sub(start(&whole)).min(whole.len() as u64 - 4096);
         if before < MIN_BYTES {
             continue;

@@ -168,7 +168,7 @@ fn empty(db: &Database, paged: bool, way: &str, heard: &Heard) -> Result<()> {
     Ok(())
 }
 
-/// What a child said before it was killed.
+/// The output of a child until it was killed.
 #[derive(Debug, Default)]
 struct Heard {
     /// Keys of records that were written, and whose deletion was not attempted.
@@ -231,7 +231,8 @@ fn kill(child: &mut Child, filled: Result<()>) -> Result<()> {
     filled
 }
 
-/// Runs as the child: fills the disk, says so, and works on it until it is killed.
+/// Runs as the child: fills the disk, prints `full`, and continues to change records until it is
+/// killed.
 pub(super) fn child(command: &Command, dir: &Path) -> Result<()> {
     let db = Database::open(dir, options(command, MEMORY_BUDGET)).context("opening")?;
     let table = open_table(&db, command.paged).context("opening the table")?;

@@ -1,4 +1,4 @@
-//! Extensions of the log on a full disk, beside the disk reserve.
+//! Extensions of the log on a full disk, which take space from the disk reserve.
 
 use super::*;
 use crate::common::{PART_SECONDS, with_limit};

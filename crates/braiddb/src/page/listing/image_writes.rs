@@ -30,7 +30,7 @@ struct PendingImage {
     page: Option<(u32, LatchVersion)>,
 }
 
-/// An image whose write has begun, of a page that has not changed until then.
+/// An image that is being written. Its page had not changed when the write began.
 #[derive(Debug)]
 struct ImageOfPage {
     /// Number of its place in the run.
