@@ -298,10 +298,10 @@ fn engine(
     log: Log,
     store: Option<ColdStore>,
 ) -> Arc<Engine> {
-    // Only the workers and the threads of recovery register with the domain.
-    const RECOVERY_THREADS: usize = 16;
     let memory = MemoryCounters::of_database();
-    let domain = Arc::new(Domain::new(options.workers + RECOVERY_THREADS, memory.clone()));
+    // Only the workers and the threads of recovery register with the domain.
+    let threads = options.workers + durability::max_recovery_threads();
+    let domain = Arc::new(Domain::new(threads, memory.clone()));
     let tuning = &options.tuning;
     let clock = tuning.wall_clock.clone();
     let options = EngineOptions {

@@ -86,10 +86,9 @@ impl KeyBatch {
         entries.reverse();
         entries.sort_by(|a, b| (a.table, a.key(bytes)).cmp(&(b.table, b.key(bytes))));
         entries.dedup_by(|a, b| (a.table, a.key(bytes)) == (b.table, b.key(bytes)));
-        let cores = thread::available_parallelism().map_or(1, usize::from).min(MAX_CORES);
         // Each thread needs several pages at the same time.
         let ahead = engine.pages().map_or(0, |pages| pages.max_prefetched_pages());
-        let threads = (cores * THREADS_PER_CORE).min(ahead.max(cores));
+        let threads = max_threads().min(ahead.max(cores()));
         let share = entries.len().div_ceil(threads).max(MIN_SHARE);
         let bytes = &*bytes;
         let done = thread::scope(|scope| {
@@ -111,6 +110,15 @@ impl KeyBatch {
         self.bytes.clear();
         done
     }
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(MAX_CORES)
+}
+
+/// Returns the maximum number of threads that apply a batch at the same time.
+pub(super) fn max_threads() -> usize {
+    cores() * THREADS_PER_CORE
 }
 
 fn apply_some(

@@ -25,5 +25,5 @@ pub(crate) use compact::CompactionResult;
 pub(crate) use progress::{RecoveryError, RecoveryObserver, RecoveryStep, TableIdOf};
 pub(crate) use recover::{RecoveryResult, recover};
 pub(crate) use recovered_pages::RecoveredPages;
-pub(crate) use replay::ReplayResult;
+pub(crate) use replay::{ReplayResult, max_recovery_threads};
 pub(crate) use upkeep::{checkpoint, compact, compact_in_turn, job};

@@ -19,7 +19,7 @@
 
 use std::collections::BTreeMap;
 
-use super::key_batch::KeyBatch;
+use super::key_batch::{self, KeyBatch};
 use super::recovered_pages::{PageMemoryWatch, RecoveringPages};
 use super::{RecoveryError, RecoveryObserver, RecoveryStep, TableIdOf};
 use crate::log::{Block, BlockKind, LogReader, Lsn, RecordKind, RecordView};
@@ -41,6 +41,8 @@ const PROGRESS_BYTES: u64 = 1 << 20;
 const MAX_KEPT_BYTES: u64 = if cfg!(any(test, braid_simulation)) { 8 << 10 } else { 64 << 20 };
 /// Number of locks, which keep two threads from setting one record at the same time.
 const LOCK_COUNT: usize = 1024;
+/// Maximum number of threads that apply blocks.
+const MAX_THREADS: usize = 16;
 
 /// Result of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +57,17 @@ pub(crate) struct ReplayResult {
     pub(crate) end: Lsn,
 }
 
+fn replay_threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS)
+}
+
+/// Returns the maximum number of threads of recovery that participate in memory reclamation at the
+/// same time. They apply blocks, or parts of a batch. The reader of the log is one more, because it
+/// applies a part for which no thread can be started.
+pub(crate) fn max_recovery_threads() -> usize {
+    replay_threads() + key_batch::max_threads() + 1
+}
+
 /// Applies the blocks of the reader to the engine's tables, and to `pages`.
 ///
 /// # Errors
@@ -67,7 +80,7 @@ pub(super) fn replay(
     watch: RecoveryObserver<'_>,
 ) -> Result<ReplayResult, RecoveryError> {
     let start = reader.end();
-    let threads = thread::available_parallelism().map_or(1, usize::from).min(16);
+    let threads = replay_threads();
     let stripes: Vec<Mutex<()>> = (0..LOCK_COUNT).map(|_| Mutex::new(())).collect();
     let mut replayed = thread::scope(|scope| {
         let (mut senders, mut appliers) = (Vec::new(), Vec::new());

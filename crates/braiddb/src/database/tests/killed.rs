@@ -123,3 +123,22 @@ fn a_power_failure_after_a_kill_loses_nothing() {
         }
     });
 }
+
+/// On a machine with many cores, a database with one worker is opened by many threads.
+#[test]
+fn all_threads_of_recovery_participate_at_the_same_time() {
+    with_limit(PART_SECONDS, |_| {
+        let db = open(&SimulatedDisk::new(1), FRAMES);
+        let threads = crate::durability::max_recovery_threads();
+        let all = std::sync::Barrier::new(threads);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    let _participation = db.shared.engine.domain.participate();
+                    all.wait();
+                });
+            }
+        });
+        db.close().unwrap();
+    });
+}
