@@ -81,9 +81,9 @@ pub(super) struct Extent {
     events: AtomicU64,
     /// True if the newest demand for changes was refused.
     short: AtomicBool,
-    /// True if an extension without demand failed. None is tried again until the situation has
-    /// changed.
-    stalled: AtomicBool,
+    /// Maximum number of bytes beyond the tail for which the log is extended without demand. 0 if
+    /// such an extension failed; none is tried again until the situation has changed.
+    max_ahead: AtomicU64,
 }
 
 /// An extension that is due.
@@ -92,6 +92,8 @@ pub(super) struct DueExtension {
     pub(super) purpose: BlockPurpose,
     /// True if a transaction waits for it.
     pub(super) demanded: bool,
+    /// Bytes that the log should have beyond its tail.
+    pub(super) ahead: u64,
 }
 
 impl Extent {
@@ -117,7 +119,7 @@ impl Extent {
             common_bytes: AtomicU64::new(MIN_COMMON_BYTES),
             events: AtomicU64::new(0),
             short: AtomicBool::new(false),
-            stalled: AtomicBool::new(false),
+            max_ahead: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -173,7 +175,7 @@ impl Extent {
     /// Returns whether an extension without demand was skipped, because the disk is nearly full.
     pub(super) fn is_stalled(&self) -> bool {
         // Relaxed: a hint for upkeep that frees space.
-        self.stalled.load(Ordering::Relaxed)
+        self.max_ahead.load(Ordering::Relaxed) == 0
     }
 
     /// Returns the bytes reserved for deletions and upkeep.
@@ -220,22 +222,23 @@ impl Extent {
             !self.allows(demand, *purpose)
         };
         if let Some(purpose) = BlockPurpose::ALL.into_iter().rev().find(demanded) {
-            return Some(DueExtension { purpose, demanded: true });
+            return Some(DueExtension { purpose, demanded: true, ahead: 0 });
         }
         let purpose = BlockPurpose::Change;
         // Relaxed: as in `kept`.
         let first_bytes = self.first_bytes.load(Ordering::Relaxed);
-        let ahead =
-            if first_bytes < self.segment_bytes { ahead.min(first_bytes / 8) } else { ahead };
+        let is_small = first_bytes < self.segment_bytes;
+        // Relaxed: a skipped extension is tried again on demand at the latest.
+        let max_ahead = self.max_ahead.load(Ordering::Relaxed);
+        let ahead = ahead.min(max_ahead).min(if is_small { first_bytes / 8 } else { u64::MAX });
         // A nearly empty log needs no space ahead of the tail. The blocks logged when a database
         // closes must not make the log grow, even with many workers. A transaction that needs more
         // space demands it.
-        let little = if first_bytes < self.segment_bytes { first_bytes / 8 } else { 0 };
-        // Relaxed, for `stalled`: a skipped extension is tried again on demand at the latest.
+        let little = if is_small { first_bytes / 8 } else { 0 };
         let due = tail.0 > little.max(Lsn::FIRST.0)
             && !self.allows(tail.0 + self.slack() + ahead, purpose)
-            && !self.stalled.load(Ordering::Relaxed);
-        due.then_some(DueExtension { purpose, demanded: false })
+            && max_ahead > 0;
+        due.then_some(DueExtension { purpose, demanded: false, ahead })
     }
 
     /// Starts using a new end of the log on disk, which was made for a purpose. Changes cannot use
@@ -333,14 +336,18 @@ impl Extent {
 
     /// Suspends extensions without demand.
     pub(super) fn stall(&self) {
+        self.limit_ahead(0);
+    }
+
+    /// Limits extensions without demand to `bytes` beyond the tail, until the next extension.
+    pub(super) fn limit_ahead(&self, bytes: u64) {
         // Relaxed: see `due`.
-        self.stalled.store(true, Ordering::Relaxed);
+        self.max_ahead.store(bytes, Ordering::Relaxed);
     }
 
     /// Resumes extensions without demand: space may be available again.
     pub(super) fn resume(&self) {
-        // Relaxed: see `due`.
-        self.stalled.store(false, Ordering::Relaxed);
+        self.limit_ahead(u64::MAX);
     }
 
     fn note_event(&self) {

@@ -38,7 +38,8 @@ const STEP_BYTES: u64 = (4 << 20) / SCALE_DIVISOR;
 const MAX_PREPARED_BYTES: u64 = (16 << 20) / SCALE_DIVISOR;
 /// With this many bytes waiting for a flush, flushes are large.
 const MIN_LARGE_BACKLOG_BYTES: u64 = (1 << 20) / SCALE_DIVISOR;
-/// If fewer than this many segments fit on the disk, segments are created only on demand.
+/// If fewer than this many segments fit on the disk, segments are created only on demand. The log
+/// has at most this part of the free space beyond its tail otherwise.
 const MIN_FREE_SEGMENTS: u64 = 4;
 
 /// One preparation step, owned by one worker.
@@ -214,9 +215,16 @@ impl Segments {
             }
         }
         // A segment after the tail cannot be freed, but a spare file can.
-        if !due.demanded && self.is_disk_tight() {
-            self.extent.stall();
-            return Ok(None);
+        if !due.demanded {
+            let room = self.room_ahead();
+            if room < self.next_bytes() {
+                self.extent.stall();
+                return Ok(None);
+            }
+            if room < due.ahead {
+                self.extent.limit_ahead(room);
+                return Ok(None);
+            }
         }
         let is_whole = self.missing_bytes() == 0;
         if is_whole && let Some(spare) = self.take_unread_spare() {
@@ -234,8 +242,14 @@ impl Segments {
 
     /// Returns whether the disk is nearly full once the reserve is complete.
     pub(super) fn is_disk_tight(&self) -> bool {
+        self.room_ahead() < self.next_bytes()
+    }
+
+    /// Returns the maximum number of bytes of the log beyond its tail: a small part of the disk
+    /// space that is free once the reserve is complete.
+    fn room_ahead(&self) -> u64 {
         let free = self.directory.available_bytes().saturating_sub(self.missing_reserve());
-        free / self.next_bytes() < MIN_FREE_SEGMENTS
+        free / MIN_FREE_SEGMENTS
     }
 
     /// Refuses an extension that failed. An extension without demand is postponed.
