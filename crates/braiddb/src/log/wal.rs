@@ -304,6 +304,11 @@ impl Log {
         self.disk.as_ref().is_none_or(|disk| disk.segments.follow_checkpoint())
     }
 
+    /// Returns whether disk space is available beyond what the next checkpoint needs in any case.
+    pub(crate) fn has_room_beside_upkeep(&self) -> bool {
+        self.disk.as_ref().is_none_or(|disk| disk.segments.has_room_beside_upkeep(0))
+    }
+
     /// Returns the maximum size of a common block in bytes. Larger blocks are admitted one at a
     /// time. The limit grows with a small log.
     pub(crate) fn common_block_bytes(&self) -> usize {

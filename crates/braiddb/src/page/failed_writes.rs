@@ -3,22 +3,33 @@
 use std::time::{Duration, Instant};
 
 use super::error::PageError;
+use crate::sync::statistic::{AtomicBool, Ordering};
 use crate::sync::{ModelMutex, clock};
 
 /// Delay after a failed page write before the memory budget requests another.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Time of the last failed page write, if none has succeeded since.
+/// Failed page writes of one page space.
 #[derive(Debug)]
-pub(super) struct FailedWrites(ModelMutex<Option<Instant>>);
+pub(super) struct FailedWrites {
+    /// Time of the last one, if none has succeeded since.
+    last: ModelMutex<Option<Instant>>,
+    /// True if one failed on a full disk, the first for some time, until `take_disk_full` is called.
+    disk_full: AtomicBool,
+}
 
 impl FailedWrites {
     pub(super) fn new() -> Self {
-        Self(ModelMutex::new(None))
+        Self { last: ModelMutex::new(None), disk_full: AtomicBool::new(false) }
     }
 
     pub(super) fn note(&self, error: &PageError) {
-        if self.0.lock().replace(clock::now()).is_none() {
+        // Otherwise a checkpoint that does not help would be followed by another at once.
+        if error.is_disk_full() && !self.are_recent() {
+            // Relaxed: a hint, seen by a later turn of a worker.
+            self.disk_full.store(true, Ordering::Relaxed);
+        }
+        if self.last.lock().replace(clock::now()).is_none() {
             tracing::warn!(
                 "cannot write pages of paged tables; they stay in memory beyond the memory budget: {error}"
             );
@@ -26,13 +37,20 @@ impl FailedWrites {
     }
 
     pub(super) fn note_success(&self) {
-        *self.0.lock() = None;
+        *self.last.lock() = None;
+    }
+
+    /// Returns whether a page write failed on a full disk since the last call, after none had failed
+    /// for some time.
+    pub(super) fn take_disk_full(&self) -> bool {
+        // Relaxed, both: only one exchange succeeds, and nothing else depends on it.
+        self.disk_full.load(Ordering::Relaxed) && self.disk_full.swap(false, Ordering::Relaxed)
     }
 
     /// Returns whether a page write failed recently. A simulation must not depend on time, so there
     /// this returns whether none has succeeded since the last failure.
     pub(super) fn are_recent(&self) -> bool {
-        self.0
+        self.last
             .lock()
             .is_some_and(|last| cfg!(braid_simulation) || clock::now() < last + RETRY_DELAY)
     }

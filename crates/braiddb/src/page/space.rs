@@ -328,6 +328,12 @@ impl PageSpace {
         self.failed_writes.are_recent()
     }
 
+    /// Returns whether a page write failed on a full disk since the last call. The next checkpoint
+    /// makes room: it frees the images that only the previous one listed, and the log.
+    pub(crate) fn take_disk_full(&self) -> bool {
+        self.failed_writes.take_disk_full()
+    }
+
     /// Removes the zone files. No page may be in use any more.
     pub(crate) fn remove_zones(&self) {
         self.zones.iter().for_each(|zones| zones.remove());

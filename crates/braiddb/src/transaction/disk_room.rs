@@ -13,7 +13,8 @@
 //! - A write asks for an adjustment before it makes pages dirty, if the demand has grown by a step.
 //!   If the disk is full then, changes are refused and a checkpoint is requested. Deletions continue
 //!   while the demand and one more step fit. The second step covers writes that had passed this
-//!   check before, one or a few pages each.
+//!   check before, one or a few pages each. The engine's own work, which removes the pieces of
+//!   deleted values and merges leaves, waits like deletions.
 //! - A page write takes a place and reduces the demand by one. If the page has versions, the demand
 //!   stays, so such pages stay in memory while the reserve is not complete.
 //! - A checkpoint frees the places that only the previous one listed. For a page with versions these
@@ -29,7 +30,8 @@ use super::engine::{Durability, Engine};
 use super::error::OperationError;
 use super::worker::WorkerTransactions;
 use super::write::WriteIntent;
-use crate::log::{self, BlockPurpose};
+use crate::log::{self, BlockPurpose, LogError};
+use crate::page::PageError;
 use crate::planted::{Bug, is_planted};
 use crate::sync::statistic::Ordering;
 
@@ -83,9 +85,13 @@ impl Engine {
     }
 
     /// Adjusts the disk reserve if the demand of images has grown by a step since the last
-    /// adjustment. On a full disk, refuses changes and requests a checkpoint.
+    /// adjustment. On a full disk, refuses changes and requests a checkpoint. Also requests one after
+    /// a page could not be written.
     pub(super) fn follow_dirty_pages(&self) {
         let Some(pages) = self.pages() else { return };
+        if pages.take_disk_full() {
+            self.checkpoints.request();
+        }
         // Relaxed: a hint.
         if pages.images_demanded() <= self.disk_room.adjust_at.load(Ordering::Relaxed)
             || !self.checkpoints.may_begin()
@@ -134,11 +140,54 @@ impl ActiveTransaction {
 }
 
 impl WorkerTransactions {
+    /// Waits until the engine's own work may make a few pages dirty, under the same condition as
+    /// deletions. If it may not, frees disk space first.
+    ///
+    /// # Errors
+    /// The disk is full; `action` is in the message.
+    #[inline]
+    pub(super) async fn admit_own_page_changes(
+        &self,
+        action: &'static str,
+    ) -> Result<(), PageError> {
+        if self.engine().has_room_for_pages() || self.may_make_pages_dirty() {
+            return Ok(());
+        }
+        self.free_disk_space().await;
+        if self.may_make_pages_dirty() {
+            return Ok(());
+        }
+        let files = self.engine().log.files().expect("only a log on disk refuses changes");
+        let full = std::io::ErrorKind::StorageFull.into();
+        Err(LogError::io(action, files.directory().path(), 0, full).into())
+    }
+
+    fn may_make_pages_dirty(&self) -> bool {
+        let engine = self.engine();
+        engine.follow_dirty_pages();
+        engine.update_room();
+        engine.has_room_for_pages() || engine.log.has_room_beside_upkeep()
+    }
+
     /// Frees disk space with a checkpoint that begins after this call, and the compaction that
     /// follows. Waiting tasks share it. A compaction that waits for transactions is awaited for a
     /// bounded time, because one of them may be waiting for the caller.
     pub(crate) async fn free_disk_space(&self) {
+        self.free_disk_space_within(MAX_WAITS).await;
+    }
+
+    /// Like [`Self::free_disk_space`], for a caller with an active transaction: does not wait for a
+    /// compaction that waits for transactions.
+    pub(super) async fn free_disk_space_in_transaction(&self) {
+        self.free_disk_space_within(0).await;
+    }
+
+    async fn free_disk_space_within(&self, max_waits: u32) {
         let engine = self.engine().clone();
+        if engine.durability == Durability::Volatile {
+            // It has no checkpoints.
+            return;
+        }
         let checkpoints = &engine.checkpoints;
         let begun = checkpoints.begun();
         checkpoints.request();
@@ -149,7 +198,7 @@ impl WorkerTransactions {
                 continue;
             };
             waits = if last == Some(grace_period) { waits + 1 } else { 0 };
-            if waits == MAX_WAITS {
+            if waits == max_waits {
                 return;
             }
             last = Some(grace_period);

@@ -70,6 +70,7 @@ async fn try_clean_up_leaves(worker: &WorkerTransactions) -> Result<(), PageErro
     // Pages that the first in the queue needs resident; they are held until it has been retried.
     let (mut there, mut done) = (None::<(PageNeeds, HeldPages)>, 0);
     while !is_stopping() {
+        worker.admit_own_page_changes("merge pages of").await?;
         let Some(mut one) = worker.cleanup.queue.borrow_mut().pop_front() else { break };
         let mended = {
             // SAFETY: it was queued, so its table exists.

@@ -100,7 +100,8 @@ impl RequiredPages {
 impl ActiveTransaction {
     /// Waits until the pages that interrupted an operation, and those it needed before, are
     /// resident: see [`PagedTable::hold_pages`]. The caller holds no operation guard. Boxed, so that
-    /// reads of resident pages do not carry the state of loading.
+    /// reads of resident pages do not carry the state of loading. On a full disk, waits once for a
+    /// checkpoint: after it, clean pages can be evicted and free places have disk blocks.
     ///
     /// # Errors
     /// Fails if a page cannot be loaded; `Overloaded`.
@@ -112,12 +113,21 @@ impl ActiveTransaction {
         why: &'a [Interrupted],
     ) -> Pin<Box<dyn Future<Output = Result<HeldPages, OperationError>> + 'a>> {
         Box::pin(async move {
-            let bytes = paged.image_bytes(needs, why);
-            let admitted = match bytes {
-                0 => None,
-                bytes => Some(Rc::new(self.admit_bytes(bytes).await?) as Admitted),
-            };
-            Ok(paged.hold_pages(needs, why, admitted).await?)
+            let mut has_freed = false;
+            loop {
+                let bytes = paged.image_bytes(needs, why);
+                let admitted = match bytes {
+                    0 => None,
+                    bytes => Some(Rc::new(self.admit_bytes(bytes).await?) as Admitted),
+                };
+                match paged.hold_pages(needs, why, admitted).await {
+                    Err(error) if error.is_disk_full() && !has_freed => {
+                        self.worker().free_disk_space_in_transaction().await;
+                        has_freed = true;
+                    }
+                    held => return Ok(held?),
+                }
+            }
         })
     }
 }

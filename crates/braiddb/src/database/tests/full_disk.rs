@@ -16,6 +16,9 @@ use crate::sync::Mutex;
 pub(super) const SECTOR_BYTES: u64 = 4096;
 pub(super) const SEGMENT_BYTES: u64 = 64 << 10;
 const VALUE_BYTES: usize = 1000;
+/// Values of versions from this on are stored apart from the records of a paged table.
+pub(super) const LARGE: u64 = 1 << 32;
+const LARGE_VALUE_BYTES: usize = 4000;
 /// Records per transaction.
 pub(super) const BATCH: u64 = 10;
 /// Time limit of a test, in seconds.
@@ -59,7 +62,8 @@ pub(super) fn disk_of(limit: &Limit, sectors: u64) -> SimulatedDisk {
 
 pub(super) fn value(key: u64, version: u64) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(key << 16 ^ version);
-    (0..VALUE_BYTES).map(|_| random.u8(..)).collect()
+    let bytes = if version < LARGE { VALUE_BYTES } else { LARGE_VALUE_BYTES };
+    (0..bytes).map(|_| random.u8(..)).collect()
 }
 
 pub(super) fn put(db: &Database, table: &Records, keys: &[u64], version: u64) -> Result<(), Error> {
@@ -251,7 +255,7 @@ fn a_crash_while_a_full_disk_with_a_paged_table_is_compacted_loses_nothing() {
         let (mut model, paged) = (Model::new(), TableOptions::default().paged());
         let (db, table) = open_kind(&disk, 1, paged);
         let first = fill(&db, &disk, &table, &mut model, 0);
-        thin_out(&db, &table, &mut model);
+        delete_first_half(&db, &table, &mut model);
         let crashes = Arc::new(Mutex::new(Vec::new()));
         let (noted, mut seed) = (crashes.clone(), 0);
         disk.watch(move |moment| {

@@ -3,7 +3,7 @@
 use pollster::block_on;
 
 use super::super::{Database, Options, TableOptions, Transaction, Tuning};
-use super::full_disk::{LIMIT, Records, delete, disk_of, put};
+use super::full_disk::{LARGE, LIMIT, Records, delete, disk_of, put};
 use super::full_disk_cycles::{Model, fill, open};
 use crate::common::{PART_SECONDS, Watched, with_limit};
 use crate::io::SimulatedDisk;
@@ -96,6 +96,31 @@ fn scans_of_a_full_disk_leave_room_for_checkpoints_while_a_snapshot_is_open() {
         }
         drop(snapshot);
         delete(&db, &table, &keys[keys.len() - 1..]).unwrap();
+        db.close().unwrap();
+    });
+}
+
+/// The pieces of deleted values are removed later, and each changes another page. They wait while
+/// the next checkpoint would not fit.
+#[test]
+fn removals_of_large_values_leave_room_for_the_next_checkpoint() {
+    with_limit(LIMIT, |limit| {
+        let disk = disk_of(limit, 4000);
+        let (db, table) = open(&disk, 1, 4096, TableOptions::default().paged()).unwrap();
+        let model: Model = fill(&db, &disk, &table, LARGE);
+        block_on(db.checkpoint()).unwrap();
+        let engine = &db.shared.engine;
+        let running = engine.checkpoints.begin().expect("none is running");
+        // Few leaves, and many pieces on different pages.
+        let keys = Vec::from_iter(model.into_keys().step_by(2).take(400));
+        delete(&db, &table, &keys).unwrap();
+        disk.settle();
+        let files = engine.log.files().expect("on disk");
+        let room = files.room_for_checkpoint();
+        let needed = engine.missing_images(0);
+        assert!(needed <= room, "{needed} bytes of images, and {room} bytes of room");
+        drop(running);
+        block_on(db.checkpoint()).unwrap();
         db.close().unwrap();
     });
 }
