@@ -224,7 +224,7 @@ impl Database {
         refuse_on_worker()?;
         // Blocks checkpoints, so that nothing is freed during the check.
         let engine = &self.shared.engine;
-        let _under_way = engine.checkpoints.begin().ok_or(Error::Busy(BusyWith::Checkpoint))?;
+        let _blocked = engine.checkpoints.block().ok_or(Error::Busy(BusyWith::Checkpoint))?;
         let tables = block_on(self.on_worker(durability::check_tables));
         let log = &engine.log;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
@@ -312,7 +312,7 @@ impl Database {
         block_on(self.checkpoint())?;
         let engine = &self.shared.engine;
         // Blocks checkpoints, so that nothing is freed during the backup.
-        let _under_way = engine.checkpoints.begin().ok_or(Error::Busy(BusyWith::Checkpoint))?;
+        let _blocked = engine.checkpoints.block().ok_or(Error::Busy(BusyWith::Checkpoint))?;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         let files = engine.log.files().expect("a log with a checkpoint has files");
         let checkpoint = durability::checkpoint_name(engine.checkpoints.newest());
@@ -359,7 +359,7 @@ impl Database {
         let files = engine.log.readable_files().ok_or(Misuse::NoLog)?;
         let _usable = engine.use_files().ok_or_else(|| self.ended())?;
         // Blocks checkpoints, so that nothing is freed during the read.
-        let _under_way = engine.checkpoints.begin().ok_or(Error::Busy(BusyWith::Checkpoint))?;
+        let _blocked = engine.checkpoints.block().ok_or(Error::Busy(BusyWith::Checkpoint))?;
         let first = files.first_block(engine.checkpoints.newest());
         let until = engine.log.readable_until();
         let blocks = files.blocks(first.max(Lsn(from)), until, most);

@@ -38,8 +38,8 @@ const STEP_BYTES: u64 = (4 << 20) / SCALE_DIVISOR;
 const MAX_PREPARED_BYTES: u64 = (16 << 20) / SCALE_DIVISOR;
 /// With this many bytes waiting for a flush, flushes are large.
 const MIN_LARGE_BACKLOG_BYTES: u64 = (1 << 20) / SCALE_DIVISOR;
-/// If fewer than this many segments fit on the disk, segments are created only on demand. The log
-/// has at most this part of the free space beyond its tail otherwise.
+/// If fewer than this many segments fit on the disk, segments are created only on demand. Otherwise
+/// the log is extended ahead of need by at most this part of the free space.
 const MIN_FREE_SEGMENTS: u64 = 4;
 
 /// One preparation step, owned by one worker.
@@ -245,8 +245,8 @@ impl Segments {
         self.room_ahead() < self.next_bytes()
     }
 
-    /// Returns the maximum number of bytes of the log beyond its tail: a small part of the disk
-    /// space that is free once the reserve is complete.
+    /// Returns the maximum number of bytes by which the log is extended ahead of need: a small part
+    /// of the disk space that is free once the reserve is complete.
     fn room_ahead(&self) -> u64 {
         let free = self.directory.available_bytes().saturating_sub(self.missing_reserve());
         free / MIN_FREE_SEGMENTS

@@ -14,7 +14,8 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 pub(super) struct FailedWrites {
     /// Time of the last one, if none has succeeded since.
     last: ModelMutex<Option<Instant>>,
-    /// True if one failed on a full disk, the first for some time, until `take_disk_full` is called.
+    /// True if one failed on a full disk, the first since one succeeded, until `take_disk_full` is
+    /// called.
     disk_full: AtomicBool,
 }
 
@@ -24,15 +25,15 @@ impl FailedWrites {
     }
 
     pub(super) fn note(&self, error: &PageError) {
-        // Otherwise a checkpoint that does not help would be followed by another at once.
-        if error.is_disk_full() && !self.are_recent() {
+        if self.last.lock().replace(clock::now()).is_some() {
+            return;
+        }
+        tracing::warn!(
+            "cannot write pages of paged tables; they stay in memory beyond the memory budget: {error}"
+        );
+        if error.is_disk_full() {
             // Relaxed: a hint, seen by a later turn of a worker.
             self.disk_full.store(true, Ordering::Relaxed);
-        }
-        if self.last.lock().replace(clock::now()).is_none() {
-            tracing::warn!(
-                "cannot write pages of paged tables; they stay in memory beyond the memory budget: {error}"
-            );
         }
     }
 
@@ -40,8 +41,8 @@ impl FailedWrites {
         *self.last.lock() = None;
     }
 
-    /// Returns whether a page write failed on a full disk since the last call, after none had failed
-    /// for some time.
+    /// Returns whether a page write failed on a full disk, the first since one succeeded. Returns
+    /// this once.
     pub(super) fn take_disk_full(&self) -> bool {
         // Relaxed, both: only one exchange succeeds, and nothing else depends on it.
         self.disk_full.load(Ordering::Relaxed) && self.disk_full.swap(false, Ordering::Relaxed)

@@ -328,7 +328,7 @@ impl PageSpace {
         self.failed_writes.are_recent()
     }
 
-    /// Returns whether a page write failed on a full disk since the last call. The next checkpoint
+    /// Returns once whether a page write failed on a full disk after others succeeded. A checkpoint
     /// makes room: it frees the images that only the previous one listed, and the log.
     pub(crate) fn take_disk_full(&self) -> bool {
         self.failed_writes.take_disk_full()

@@ -35,6 +35,8 @@ pub(crate) struct Checkpoints {
     /// The LSN at which the last checkpoint began.
     begun_at: AtomicU64,
     in_progress: AtomicBool,
+    /// Set while a task keeps checkpoints from running, see [`Checkpoints::block`].
+    blocked: AtomicBool,
     /// Set if a checkpoint must begin as soon as none is running.
     wanted: AtomicBool,
     /// Number of checkpoints whose writing has begun, and the number of the newest one whose writing
@@ -80,6 +82,7 @@ impl Checkpoints {
             due_at: AtomicU64::new(interval),
             begun_at: AtomicU64::new(0),
             in_progress: AtomicBool::new(false),
+            blocked: AtomicBool::new(false),
             wanted: AtomicBool::new(false),
             begun: AtomicU64::new(0),
             written: AtomicU64::new(0),
@@ -260,6 +263,20 @@ impl Checkpoints {
         (!taken).then(|| RunningCheckpoint(self))
     }
 
+    /// Keeps checkpoints from running until the result is dropped; `None` if one is running.
+    pub(crate) fn block(&self) -> Option<RunningCheckpoint<'_>> {
+        let blocking = self.begin()?;
+        // Relaxed: read by the task that blocks them, and by others as a hint.
+        self.blocked.store(true, Ordering::Relaxed);
+        Some(blocking)
+    }
+
+    /// Returns whether checkpoints are blocked.
+    pub(super) fn are_blocked(&self) -> bool {
+        // Relaxed: see `block`.
+        self.blocked.load(Ordering::Relaxed)
+    }
+
     /// Waits until the running checkpoint ends; then another may begin.
     pub(crate) async fn wait_until_finished(&self) {
         loop {
@@ -325,6 +342,8 @@ impl Drop for PartsRegistration {
 
 impl Drop for RunningCheckpoint<'_> {
     fn drop(&mut self) {
+        // Relaxed: see `block`.
+        self.0.blocked.store(false, Ordering::Relaxed);
         // Release pairs with the Acquire in `begin`.
         self.0.wake_waiters(|| self.0.in_progress.store(false, Ordering::Release));
     }
@@ -332,7 +351,7 @@ impl Drop for RunningCheckpoint<'_> {
 
 impl Drop for CheckpointWriting<'_> {
     fn drop(&mut self) {
-        // Relaxed: see `request_and_wait`.
+        // Relaxed: a waiter checks under the lock.
         self.0.wake_waiters(|| self.0.written.store(self.1, Ordering::Relaxed));
     }
 }

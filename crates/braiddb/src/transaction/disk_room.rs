@@ -141,7 +141,8 @@ impl ActiveTransaction {
 
 impl WorkerTransactions {
     /// Waits until the engine's own work may make a few pages dirty, under the same condition as
-    /// deletions. If it may not, frees disk space first.
+    /// deletions. If it may not, waits for a checkpoint first, unless that was in vain and none has
+    /// begun since. The caller holds no pages. Also returns when the database is closing.
     ///
     /// # Errors
     /// The disk is full; `action` is in the message.
@@ -153,11 +154,17 @@ impl WorkerTransactions {
         if self.engine().has_room_for_pages() || self.may_make_pages_dirty() {
             return Ok(());
         }
-        self.free_disk_space().await;
-        if self.may_make_pages_dirty() {
-            return Ok(());
+        let engine = self.engine();
+        let (checkpoints, in_vain) = (&engine.checkpoints, &engine.disk_room.in_vain);
+        // Relaxed, here and below: a hint.
+        if in_vain.load(Ordering::Relaxed) != checkpoints.begun() {
+            self.wait_for_checkpoint().await;
+            if checkpoints.stopping() || self.may_make_pages_dirty() {
+                return Ok(());
+            }
+            in_vain.store(checkpoints.begun(), Ordering::Relaxed);
         }
-        let files = self.engine().log.files().expect("only a log on disk refuses changes");
+        let files = engine.log.files().expect("only a log on disk refuses changes");
         let full = std::io::ErrorKind::StorageFull.into();
         Err(LogError::io(action, files.directory().path(), 0, full).into())
     }
@@ -176,10 +183,13 @@ impl WorkerTransactions {
         self.free_disk_space_within(MAX_WAITS).await;
     }
 
-    /// Like [`Self::free_disk_space`], for a caller with an active transaction: does not wait for a
-    /// compaction that waits for transactions.
-    pub(super) async fn free_disk_space_in_transaction(&self) {
-        self.free_disk_space_within(0).await;
+    /// Frees disk space with a checkpoint that begins after this call. Does not wait for a compaction
+    /// that waits for transactions, so the caller may have an active one. Returns at once while
+    /// another task has blocked checkpoints, because the caller may be its task.
+    pub(super) async fn wait_for_checkpoint(&self) {
+        if !self.engine().checkpoints.are_blocked() {
+            self.free_disk_space_within(0).await;
+        }
     }
 
     async fn free_disk_space_within(&self, max_waits: u32) {

@@ -333,6 +333,9 @@ async fn remove(
 ) -> Result<(), PageError> {
     for piece in (0..values.pieces(large)).rev() {
         worker.admit_own_page_changes("remove unused values from").await?;
+        if worker.engine().checkpoints.stopping() {
+            return Ok(());
+        }
         let waiting = worker.discarded.queue.borrow().len().min(MAX_STEPS) as u32;
         *pieces += 1;
         if *pieces >= PIECES_PER_STEP * (1 + waiting) {

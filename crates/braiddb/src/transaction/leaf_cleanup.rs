@@ -21,7 +21,30 @@ use crate::types::KeyBuffer;
 /// Maximum number of leaves processed without a yield.
 const MAX_CONCURRENT: usize = 16;
 
+/// Number of waits for transactions that use dropped tables, and the length of the first, as the
+/// number of an attempt.
+const MAX_WAITS: u32 = 3;
+const FIRST_WAIT: u32 = 10;
+
 impl WorkerTransactions {
+    /// Frees the pages of dropped tables that no transaction uses any more. Waits for a short time
+    /// for those that still do.
+    ///
+    /// # Errors
+    /// When a page is not available.
+    pub(crate) async fn free_dropped_pages(&self) -> Result<(), PageError> {
+        let engine = self.engine().clone();
+        let Some(pages) = engine.pages() else { return Ok(()) };
+        for attempt in 0..MAX_WAITS {
+            pages.free_left(|| engine.checkpoints.stopping()).await?;
+            if !engine.tables.has_dropped() {
+                break;
+            }
+            self.back_off(FIRST_WAIT + attempt).await;
+        }
+        pages.free_left(|| engine.checkpoints.stopping()).await
+    }
+
     /// Queues the leaf of a key for cleanup.
     pub(super) fn enqueue_leaf_cleanup(&self, table: RecordsRef, key: &[u8], what: PendingCleanup) {
         let mut copy = KeyBuffer::new();
@@ -70,7 +93,14 @@ async fn try_clean_up_leaves(worker: &WorkerTransactions) -> Result<(), PageErro
     // Pages that the first in the queue needs resident; they are held until it has been retried.
     let (mut there, mut done) = (None::<(PageNeeds, HeldPages)>, 0);
     while !is_stopping() {
-        worker.admit_own_page_changes("merge pages of").await?;
+        let is_empty = worker.cleanup.queue.borrow().is_empty();
+        // No page is held during this wait. The first in the queue was admitted if it has pages.
+        if there.is_none() && !is_empty {
+            worker.admit_own_page_changes("merge pages of").await?;
+        }
+        if is_stopping() {
+            break;
+        }
         let Some(mut one) = worker.cleanup.queue.borrow_mut().pop_front() else { break };
         let mended = {
             // SAFETY: it was queued, so its table exists.

@@ -11,6 +11,8 @@ use crate::page::{
     Admitted, HeldPages, Interrupted, LargeValues, PageNeeds, PagedTable, WouldSuspend,
 };
 
+type PagesFuture<'a> = Pin<Box<dyn Future<Output = Result<HeldPages, OperationError>> + 'a>>;
+
 /// Maximum number of leaves that a scan reads ahead; enough to reach nearly full disk throughput.
 pub(super) const MAX_READ_AHEAD: usize = 32;
 
@@ -86,7 +88,7 @@ impl RequiredPages {
             // Keeps the last one if only one frame is free.
             let mut all: SmallVec<[Interrupted; 8]> = ahead.iter().rev().copied().collect();
             all.push(*absent);
-            if let Ok(held) = transaction.hold_pages(paged, &mut needs, &all).await {
+            if let Ok(held) = Box::pin(transaction.try_hold_pages(paged, &mut needs, &all)).await {
                 self.held = Some(held);
                 self.needs(paged).add(&[*absent]);
                 return Ok(true);
@@ -99,9 +101,9 @@ impl RequiredPages {
 
 impl ActiveTransaction {
     /// Waits until the pages that interrupted an operation, and those it needed before, are
-    /// resident: see [`PagedTable::hold_pages`]. The caller holds no operation guard. Boxed, so that
-    /// reads of resident pages do not carry the state of loading. On a full disk, waits once for a
-    /// checkpoint: after it, clean pages can be evicted and free places have disk blocks.
+    /// resident: see [`PagedTable::hold_pages`]. The caller holds no operation guard. On a full disk,
+    /// waits once for a checkpoint: after it, clean pages can be evicted and free places have disk
+    /// blocks. Boxed, so that reads of resident pages do not carry the state of loading.
     ///
     /// # Errors
     /// Fails if a page cannot be loaded; `Overloaded`.
@@ -111,23 +113,33 @@ impl ActiveTransaction {
         paged: &'a PagedTable,
         needs: &'a mut PageNeeds,
         why: &'a [Interrupted],
-    ) -> Pin<Box<dyn Future<Output = Result<HeldPages, OperationError>> + 'a>> {
+    ) -> PagesFuture<'a> {
         Box::pin(async move {
-            let mut has_freed = false;
-            loop {
-                let bytes = paged.image_bytes(needs, why);
-                let admitted = match bytes {
-                    0 => None,
-                    bytes => Some(Rc::new(self.admit_bytes(bytes).await?) as Admitted),
-                };
-                match paged.hold_pages(needs, why, admitted).await {
-                    Err(error) if error.is_disk_full() && !has_freed => {
-                        self.worker().free_disk_space_in_transaction().await;
-                        has_freed = true;
-                    }
-                    held => return Ok(held?),
+            match self.try_hold_pages(paged, needs, why).await {
+                Err(error) if error.is_disk_full() => {
+                    self.worker().wait_for_checkpoint().await;
+                    self.try_hold_pages(paged, needs, why).await
                 }
+                held => held,
             }
         })
+    }
+
+    /// Does what `hold_pages` does, except for the wait for a checkpoint.
+    ///
+    /// # Errors
+    /// Those of `hold_pages`.
+    async fn try_hold_pages(
+        &self,
+        paged: &PagedTable,
+        needs: &mut PageNeeds,
+        why: &[Interrupted],
+    ) -> Result<HeldPages, OperationError> {
+        let bytes = paged.image_bytes(needs, why);
+        let admitted = match bytes {
+            0 => None,
+            bytes => Some(Rc::new(self.admit_bytes(bytes).await?) as Admitted),
+        };
+        Ok(paged.hold_pages(needs, why, admitted).await?)
     }
 }

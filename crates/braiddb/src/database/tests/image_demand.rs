@@ -2,7 +2,7 @@
 
 use pollster::block_on;
 
-use super::super::{Database, Options, TableOptions, Transaction, Tuning};
+use super::super::{BusyWith, Database, Error, Options, TableOptions, Transaction, Tuning};
 use super::full_disk::{LARGE, LIMIT, Records, delete, disk_of, put};
 use super::full_disk_cycles::{Model, fill, open};
 use crate::common::{PART_SECONDS, Watched, with_limit};
@@ -28,13 +28,21 @@ fn checkpointed(disk: &SimulatedDisk) -> (Database, Records) {
     (db, table)
 }
 
+/// Writes a checkpoint after an automatic one has ended.
+fn checkpoint(db: &Database) {
+    while let Err(error) = block_on(db.checkpoint()) {
+        assert!(matches!(error, Error::Busy(BusyWith::Checkpoint)), "{error}");
+        std::thread::yield_now();
+    }
+}
+
 fn read(db: &Database, table: &Records, keys: impl Iterator<Item = u64>) {
     let (table, keys) = (table.clone(), Vec::from_iter(keys));
     let read = async move |tx: &Transaction| {
         for key in &keys {
             _ = tx.get(&table, key).await?;
         }
-        Ok::<_, super::super::Error>(())
+        Ok::<_, Error>(())
     };
     db.run_blocking(read).unwrap();
 }
@@ -92,7 +100,7 @@ fn scans_of_a_full_disk_leave_room_for_checkpoints_while_a_snapshot_is_open() {
         assert!(deleted > 0);
         for _ in 0..2 {
             read(&db, &table, keys.iter().copied());
-            block_on(db.checkpoint()).unwrap();
+            checkpoint(&db);
         }
         drop(snapshot);
         delete(&db, &table, &keys[keys.len() - 1..]).unwrap();
@@ -108,9 +116,14 @@ fn removals_of_large_values_leave_room_for_the_next_checkpoint() {
         let disk = disk_of(limit, 4000);
         let (db, table) = open(&disk, 1, 4096, TableOptions::default().paged()).unwrap();
         let model: Model = fill(&db, &disk, &table, LARGE);
-        block_on(db.checkpoint()).unwrap();
+        checkpoint(&db);
         let engine = &db.shared.engine;
-        let running = engine.checkpoints.begin().expect("none is running");
+        let running = loop {
+            match engine.checkpoints.begin() {
+                Some(running) => break running,
+                None => std::thread::yield_now(),
+            }
+        };
         // Few leaves, and many pieces on different pages.
         let keys = Vec::from_iter(model.into_keys().step_by(2).take(400));
         delete(&db, &table, &keys).unwrap();
@@ -120,7 +133,7 @@ fn removals_of_large_values_leave_room_for_the_next_checkpoint() {
         let needed = engine.missing_images(0);
         assert!(needed <= room, "{needed} bytes of images, and {room} bytes of room");
         drop(running);
-        block_on(db.checkpoint()).unwrap();
+        checkpoint(&db);
         db.close().unwrap();
     });
 }
@@ -149,7 +162,7 @@ fn openings_that_fail_while_they_load_a_checkpoint_leave_no_zones() {
                     key.pop();
                 }
             }
-            Ok::<_, super::super::Error>(())
+            Ok::<_, Error>(())
         })
         .unwrap();
         block_on(db.checkpoint()).unwrap();
