@@ -11,8 +11,9 @@ pub(super) struct DiskRoom {
     /// Pages may become dirty without a look at the log while fewer images are demanded. At most
     /// one more than `adjust_at`; 0 while changes are refused.
     pub(super) room_until: AtomicU64,
-    /// Number of checkpoints that had begun when the engine's own work last waited for one in vain.
-    pub(super) in_vain: AtomicU64,
+    /// Number of checkpoints that had begun when the engine's own work last waited for one without
+    /// effect.
+    pub(super) without_effect: AtomicU64,
     /// Held while the sizes of the next checkpoints are computed and reported.
     pub(super) adjusting: Mutex<()>,
 }
@@ -21,7 +22,7 @@ impl DiskRoom {
     pub(super) fn new(has_log: bool) -> Self {
         let first = if has_log { 0 } else { u64::MAX };
         let [adjust_at, room_until] = [first; 2].map(AtomicU64::new);
-        let in_vain = AtomicU64::new(u64::MAX);
-        Self { adjust_at, room_until, in_vain, adjusting: Mutex::new(()) }
+        let without_effect = AtomicU64::new(u64::MAX);
+        Self { adjust_at, room_until, without_effect, adjusting: Mutex::new(()) }
     }
 }

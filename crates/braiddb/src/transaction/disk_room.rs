@@ -141,7 +141,7 @@ impl ActiveTransaction {
 
 impl WorkerTransactions {
     /// Waits until the engine's own work may make a few pages dirty, under the same condition as
-    /// deletions. If it may not, waits for a checkpoint first, unless that was in vain and none has
+    /// deletions. If it may not, waits for a checkpoint first, unless that had no effect and none has
     /// begun since. The caller holds no pages. Also returns when the database is closing.
     ///
     /// # Errors
@@ -155,14 +155,14 @@ impl WorkerTransactions {
             return Ok(());
         }
         let engine = self.engine();
-        let (checkpoints, in_vain) = (&engine.checkpoints, &engine.disk_room.in_vain);
+        let (checkpoints, without_effect) = (&engine.checkpoints, &engine.disk_room.without_effect);
         // Relaxed, here and below: a hint.
-        if in_vain.load(Ordering::Relaxed) != checkpoints.begun() {
+        if without_effect.load(Ordering::Relaxed) != checkpoints.begun() {
             self.wait_for_checkpoint().await;
             if checkpoints.stopping() || self.may_make_pages_dirty() {
                 return Ok(());
             }
-            in_vain.store(checkpoints.begun(), Ordering::Relaxed);
+            without_effect.store(checkpoints.begun(), Ordering::Relaxed);
         }
         let files = engine.log.files().expect("only a log on disk refuses changes");
         let full = std::io::ErrorKind::StorageFull.into();
