@@ -19,16 +19,12 @@ pub(crate) async fn checkpoint() -> Result<CheckpointInfo, OperationError> {
     Ok(sched::upkeep(checkpoint::write(&files)).await?.checkpoint)
 }
 
-/// Frees the pages of dropped tables, writes a checkpoint, and frees segments of the log with few
-/// live records. Keeps no spare segment files, and little disk space for free places in zone files.
+/// Writes a checkpoint and frees segments of the log with few live records. Keeps no spare segment
+/// files, and little disk space for free places in zone files.
 ///
 /// # Errors
 /// The errors of [`checkpoint()`].
 pub(crate) async fn compact() -> Result<CompactionResult, OperationError> {
-    let worker = WorkerTransactions::current();
-    if let Err(error) = worker.free_dropped_pages().await {
-        tracing::debug!("cannot free the pages of dropped tables yet: {error}");
-    }
     compact_as(true).await
 }
 

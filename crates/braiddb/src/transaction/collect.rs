@@ -108,11 +108,10 @@ impl WorkerTransactions {
         }
         let oldest = engine.horizon.oldest(engine.log.tail());
         for _ in 0..FREED_PER_TURN {
-            let Some((table, count)) = engine.tables.take_unused(oldest) else { break };
+            let Some(table) = engine.tables.take_unused(oldest) else { break };
             reclaim::retire_with(move || {
                 assert!(table.is_unused(), "nothing uses table {} any more", table.id.0);
                 drop(table);
-                drop(count);
             });
         }
     }

@@ -89,7 +89,7 @@ impl Engine {
     /// a page could not be written.
     pub(super) fn follow_dirty_pages(&self) {
         let Some(pages) = self.pages() else { return };
-        if pages.take_disk_full() {
+        if pages.take_disk_full() && self.log.files().is_some() {
             self.checkpoints.request();
         }
         // Relaxed: a hint.
@@ -156,12 +156,19 @@ impl WorkerTransactions {
         }
         let engine = self.engine();
         let (checkpoints, without_effect) = (&engine.checkpoints, &engine.disk_room.without_effect);
-        // Relaxed, here and below: a hint.
-        if without_effect.load(Ordering::Relaxed) != checkpoints.begun() {
+        let begun = checkpoints.begun();
+        // Relaxed: a hint.
+        if without_effect.load(Ordering::Relaxed) == begun {
+            // Less may be demanded by now.
+            engine.expect_checkpoint();
+        } else {
             self.wait_for_checkpoint().await;
-            if checkpoints.stopping() || self.may_make_pages_dirty() {
-                return Ok(());
-            }
+        }
+        if checkpoints.stopping() || self.may_make_pages_dirty() {
+            return Ok(());
+        }
+        if checkpoints.begun() > begun {
+            // Relaxed: as above.
             without_effect.store(checkpoints.begun(), Ordering::Relaxed);
         }
         let files = engine.log.files().expect("only a log on disk refuses changes");
@@ -187,14 +194,12 @@ impl WorkerTransactions {
     /// that waits for transactions, so the caller may have an active one. Returns at once while
     /// another task has blocked checkpoints, because the caller may be its task.
     pub(super) async fn wait_for_checkpoint(&self) {
-        if !self.engine().checkpoints.are_blocked() {
-            self.free_disk_space_within(0).await;
-        }
+        self.free_disk_space_within(0).await;
     }
 
     async fn free_disk_space_within(&self, max_waits: u32) {
         let engine = self.engine().clone();
-        if engine.durability == Durability::Volatile {
+        if engine.log.files().is_none() {
             // It has no checkpoints.
             return;
         }
@@ -204,6 +209,13 @@ impl WorkerTransactions {
         let (mut last, mut waits) = (None, 0);
         while !checkpoints.are_over_since(begun) {
             let Some(grace_period) = checkpoints.grace_period() else {
+                if checkpoints.begun() == begun {
+                    // A task that blocks checkpoints for a time may have prevented it.
+                    checkpoints.request();
+                }
+                if max_waits == 0 && checkpoints.are_blocked() {
+                    return;
+                }
                 checkpoints.wait_for_event(begun).await;
                 continue;
             };

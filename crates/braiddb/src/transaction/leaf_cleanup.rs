@@ -21,30 +21,7 @@ use crate::types::KeyBuffer;
 /// Maximum number of leaves processed without a yield.
 const MAX_CONCURRENT: usize = 16;
 
-/// Number of waits for transactions that use dropped tables, and the length of the first, as the
-/// number of an attempt.
-const MAX_WAITS: u32 = 3;
-const FIRST_WAIT: u32 = 10;
-
 impl WorkerTransactions {
-    /// Frees the pages of dropped tables that no transaction uses any more. Waits for a short time
-    /// for those that still do.
-    ///
-    /// # Errors
-    /// When a page is not available.
-    pub(crate) async fn free_dropped_pages(&self) -> Result<(), PageError> {
-        let engine = self.engine().clone();
-        let Some(pages) = engine.pages() else { return Ok(()) };
-        for attempt in 0..MAX_WAITS {
-            pages.free_left(|| engine.checkpoints.stopping()).await?;
-            if !engine.tables.has_dropped() {
-                break;
-            }
-            self.back_off(FIRST_WAIT + attempt).await;
-        }
-        pages.free_left(|| engine.checkpoints.stopping()).await
-    }
-
     /// Queues the leaf of a key for cleanup.
     pub(super) fn enqueue_leaf_cleanup(&self, table: RecordsRef, key: &[u8], what: PendingCleanup) {
         let mut copy = KeyBuffer::new();

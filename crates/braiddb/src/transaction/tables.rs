@@ -38,19 +38,8 @@ pub(super) struct Tables {
     /// Dropped tables without records to be freed, and the LSN after the last transactions that used
     /// them.
     dropped: Mutex<VecDeque<(Lsn, Arc<Records>)>>,
-    /// Number of those, and of tables that are retired and not freed yet.
-    dropped_count: Arc<AtomicUsize>,
-}
-
-/// A table that counts as dropped until this is dropped.
-#[derive(Debug)]
-pub(super) struct DroppedCount(Arc<AtomicUsize>);
-
-impl Drop for DroppedCount {
-    fn drop(&mut self) {
-        // Relaxed: a hint, see `free_later`.
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
+    /// Number of those.
+    dropped_count: AtomicUsize,
 }
 
 /// Position of eviction's clock hand.
@@ -166,16 +155,17 @@ impl Tables {
 
     /// Removes the dropped table that was queued first, if nothing has its address without a
     /// reference, except turns and operations in progress. No begin stamp in use is before `oldest`.
-    /// The result must be dropped when the table is freed.
-    pub(super) fn take_unused(&self, oldest: Lsn) -> Option<(Arc<Records>, DroppedCount)> {
+    pub(super) fn take_unused(&self, oldest: Lsn) -> Option<Arc<Records>> {
         let is_unused = |(used_until, table): &mut (Lsn, Arc<Records>)| {
             *used_until < oldest && (table.is_unused() || is_planted(Bug::DroppedTableFreedEarly))
         };
         let (_, table) = self.dropped.lock().pop_front_if(is_unused)?;
+        // Relaxed: a hint, see `free_later`.
+        self.dropped_count.fetch_sub(1, Ordering::Relaxed);
         let list = &mut *self.list.write();
         list.removed.insert(table.id.0);
         list.by_id[table.id.0 as usize] = None;
-        Some((table, DroppedCount(self.dropped_count.clone())))
+        Some(table)
     }
 
     /// The next table, and the number of its entries, that the clock's hand passes over: one table

@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(900);
 /// disk.
 const MIN_USABLE: u64 = 95;
 const MIN_FIRST: u64 = 40;
+/// Maximum time in which the pages of a dropped table are freed.
+const MAX_CLEANUP: Duration = Duration::from_secs(10);
 const TABLE: &str = "filler";
 
 type Filler = Table<u64, [u8]>;
@@ -163,9 +165,24 @@ fn empty(db: &Database, paged: bool, way: &str, heard: &Heard) -> Result<()> {
         _ => block_on(db.drop_table(TABLE)).context("dropping")?,
     }
     full::compact(db).context("compacting")?;
-    let left = full::contents(db, &open_table(db, paged)?)?.len();
+    let left = full::contents(db, &open_again(db, paged)?)?.len();
     ensure!(left == 0, "{left} records are left");
     Ok(())
+}
+
+/// Opens or creates the table. The pages of a dropped one are freed in the background, so this is
+/// tried again for some time on a full disk.
+fn open_again(db: &Database, paged: bool) -> Result<Filler> {
+    let start = Instant::now();
+    loop {
+        match open_table(db, paged) {
+            Err(Error::DiskFull(_)) if start.elapsed() < MAX_CLEANUP => {
+                std::thread::sleep(Duration::from_millis(100));
+                full::compact(db).context("compacting again")?;
+            }
+            opened => return Ok(opened?),
+        }
+    }
 }
 
 /// The output of a child until it was killed.

@@ -36,12 +36,11 @@ pub(super) fn open(
     let tuning = Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 20);
     let options = Options::default().tuning(tuning.page_frames(Some(frames)));
     let db = Database::open_simulated(disk, options, seed)?.watched();
-    let table = create(&db, kind)?;
+    let open = async move |tx: &super::super::Transaction| {
+        tx.open_or_create_table_with("records", kind).await
+    };
+    let table = db.run_blocking(open)?;
     Ok((db, table))
-}
-
-fn create(db: &Database, kind: TableOptions) -> Result<Records, Error> {
-    db.run_blocking(async move |tx| tx.open_or_create_table_with("records", kind).await)
 }
 
 /// Writes new records until the disk is full and automatic work frees no more space.
@@ -171,8 +170,6 @@ fn cycles(sectors: u64, kind: TableOptions, number: u64, seed: u64) -> Vec<usize
             let keys = check(&db, &table, &model, &unknown);
             empty(&db, &table, &keys, cycle);
             compact(&db);
-            // A table that was dropped can be created again at once.
-            create(&db, kind).unwrap();
             db.close().unwrap();
         }
         fitted
