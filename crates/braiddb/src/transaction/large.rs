@@ -332,18 +332,15 @@ async fn remove(
     pieces: &mut u32,
 ) -> Result<(), PageError> {
     for piece in (0..values.pieces(large)).rev() {
-        worker.admit_own_page_changes("remove unused values from").await?;
-        if worker.engine().checkpoints.stopping() {
-            return Ok(());
-        }
         let waiting = worker.discarded.queue.borrow().len().min(MAX_STEPS) as u32;
         *pieces += 1;
         if *pieces >= PIECES_PER_STEP * (1 + waiting) {
             *pieces = 0;
             sched::yield_now(WaitCause::Memory).await;
-            if worker.engine().checkpoints.stopping() {
-                return Ok(());
-            }
+        }
+        worker.admit_own_page_changes("remove unused values from").await?;
+        if worker.engine().checkpoints.stopping() {
+            return Ok(());
         }
         values.remove_piece(large, piece).await?;
     }
