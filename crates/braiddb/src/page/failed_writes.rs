@@ -6,17 +6,25 @@ use super::error::PageError;
 use crate::sync::statistic::{AtomicBool, Ordering};
 use crate::sync::{ModelMutex, clock};
 
-/// Delay after a failed page write before the memory budget requests another.
+/// Delay after a failed page write before the memory budget requests another. A checkpoint ends it,
+/// because it makes room on a full disk.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Failed page writes of one page space.
 #[derive(Debug)]
 pub(super) struct FailedWrites {
-    /// Time of the last one, if none has succeeded since.
-    last: ModelMutex<Option<Instant>>,
+    /// The last one, if none has succeeded since.
+    last: ModelMutex<Option<FailedWrite>>,
     /// True if one failed on a full disk, the first since one succeeded, until `take_disk_full` is
     /// called.
     disk_full: AtomicBool,
+}
+
+/// A failed page write.
+#[derive(Debug)]
+struct FailedWrite {
+    /// End of the delay. `None` once a checkpoint has ended it.
+    delay_until: Option<Instant>,
 }
 
 impl FailedWrites {
@@ -25,7 +33,8 @@ impl FailedWrites {
     }
 
     pub(super) fn note(&self, error: &PageError) {
-        if self.last.lock().replace(clock::now()).is_some() {
+        let delay_until = Some(clock::now() + RETRY_DELAY);
+        if self.last.lock().replace(FailedWrite { delay_until }).is_some() {
             return;
         }
         tracing::warn!(
@@ -41,6 +50,13 @@ impl FailedWrites {
         *self.last.lock() = None;
     }
 
+    /// Notes that a checkpoint is published.
+    pub(super) fn end_delay(&self) {
+        if let Some(last) = &mut *self.last.lock() {
+            last.delay_until = None;
+        }
+    }
+
     /// Returns whether a page write failed on a full disk, the first since one succeeded. Returns
     /// this once.
     pub(super) fn take_disk_full(&self) -> bool {
@@ -49,10 +65,9 @@ impl FailedWrites {
     }
 
     /// Returns whether a page write failed recently. A simulation must not depend on time, so there
-    /// this returns whether none has succeeded since the last failure.
+    /// only a success or a checkpoint ends the delay.
     pub(super) fn are_recent(&self) -> bool {
-        self.last
-            .lock()
-            .is_some_and(|last| cfg!(braid_simulation) || clock::now() < last + RETRY_DELAY)
+        let delay_until = self.last.lock().as_ref().and_then(|last| last.delay_until);
+        delay_until.is_some_and(|until| cfg!(braid_simulation) || clock::now() < until)
     }
 }

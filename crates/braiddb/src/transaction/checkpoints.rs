@@ -211,6 +211,12 @@ impl Checkpoints {
         self.begun.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of the newest checkpoint whose writing has ended.
+    pub(super) fn written(&self) -> u64 {
+        // Relaxed: a hint to retry.
+        self.written.load(Ordering::Relaxed)
+    }
+
     /// Returns whether a checkpoint after the number `begun` was written, or has failed, and none is
     /// running, or none can begin any more.
     pub(super) fn are_over_since(&self, begun: u64) -> bool {

@@ -10,7 +10,8 @@ use crate::record::RecordsRef;
 use crate::sync::clock;
 use crate::types::KeyBuffer;
 
-/// Delay before the next attempt after a page could not be loaded or written.
+/// Delay before the next attempt after a page could not be loaded or written. A checkpoint that is
+/// written earlier ends it, because it makes room on a full disk.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// A queue of work that at most one task of the worker processes.
@@ -18,8 +19,9 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 pub(super) struct DeferredWork<T> {
     pub(super) queue: RefCell<VecDeque<T>>,
     is_running: Cell<bool>,
-    /// The time of the next attempt, after one failed.
-    retry_at: Cell<Option<Instant>>,
+    /// After an attempt failed: the time of the next one, and the number of the newest checkpoint
+    /// that was written before.
+    retry_at: Cell<Option<(Instant, u64)>>,
 }
 
 impl<T> Default for DeferredWork<T> {
@@ -30,17 +32,17 @@ impl<T> Default for DeferredWork<T> {
 }
 
 impl<T> DeferredWork<T> {
-    /// Notes that the task starts.
+    /// Notes that the task starts. `written` is the number of the newest checkpoint that is written.
     ///
     /// # Errors
     /// The task is not needed or is running; or it is not due before the returned time.
-    pub(super) fn start(&self, is_needed: bool) -> Result<(), Option<Instant>> {
+    pub(super) fn start(&self, is_needed: bool, written: u64) -> Result<(), Option<Instant>> {
         if !is_needed || self.is_running.get() {
             return Err(None);
         }
-        let at = self.retry_at.get();
-        if at.is_some_and(|at| clock::now() < at) {
-            return Err(at);
+        let retry_at = self.retry_at.get().filter(|(_, before)| *before == written);
+        if let Some((at, _)) = retry_at.filter(|(at, _)| clock::now() < *at) {
+            return Err(Some(at));
         }
         self.is_running.set(true);
         Ok(())
@@ -51,19 +53,21 @@ impl<T> DeferredWork<T> {
         self.is_running.set(false);
     }
 
-    /// Postpones the next attempt. Returns its time.
-    pub(super) fn retry_later(&self) -> Option<Instant> {
-        self.retry_at.set(Some(clock::now() + RETRY_DELAY));
-        self.retry_at.get()
+    /// Postpones the next attempt until a checkpoint after the number `written` is written, or for a
+    /// time. Returns its end.
+    pub(super) fn retry_later(&self, written: u64) -> Instant {
+        let at = clock::now() + RETRY_DELAY;
+        self.retry_at.set(Some((at, written)));
+        at
     }
 
     /// Postpones the next attempt, which begins with another item: its pages may be loadable.
-    pub(super) fn retry_others_first(&self) {
+    pub(super) fn retry_others_first(&self, written: u64) {
         let mut queue = self.queue.borrow_mut();
         if !queue.is_empty() {
             queue.rotate_left(1);
         }
-        self.retry_later();
+        self.retry_later(written);
     }
 }
 

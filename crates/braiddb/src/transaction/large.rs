@@ -216,31 +216,32 @@ impl ActiveTransaction {
                     reader = values.reader(large, most);
                     continue;
                 };
-                // Keeps the last one if only one frame is free.
-                let mut all: SmallVec<[Interrupted; 8]> =
-                    reader.absent_ahead(ahead).into_iter().rev().collect();
-                let is_alone = all.is_empty();
-                all.push(why);
-                let admitted = || Some(admitted.clone() as Admitted);
                 // Leaves that were read are no longer needed. While none is read, the pages met so
                 // far stay needed.
                 if reader.bytes_read() > read_before {
                     (needs, read_before) = (values.needs(), reader.bytes_read());
                 }
-                let mut with_ahead = needs.and(all.len() - 1);
-                held = match paged.hold_pages(&mut with_ahead, &all, admitted()).await {
-                    Ok(held) => {
-                        needs.add(&[why]);
-                        ahead = (2 * ahead).clamp(1, MAX_READ_AHEAD);
-                        Some(held)
-                    }
-                    Err(error) if is_alone => return Err(error.into()),
-                    // Errors of pages read ahead are reported to the task that needs them.
-                    Err(_) => {
-                        ahead = 0;
-                        Some(paged.hold_pages(&mut needs, &[why], admitted()).await?)
+                let admitted = || Some(admitted.clone() as Admitted);
+                let held_ahead = match reader.absent_ahead(ahead) {
+                    next if next.is_empty() => None,
+                    next => {
+                        // Keeps the last one if only one frame is free.
+                        let mut all: SmallVec<[Interrupted; 8]> = next.into_iter().rev().collect();
+                        all.push(why);
+                        let mut with_ahead = needs.and(all.len() - 1);
+                        Some(paged.hold_pages(&mut with_ahead, &all, admitted()).await)
                     }
                 };
+                // Errors of pages read ahead are reported to the task that needs them.
+                let failed = matches!(held_ahead, Some(Err(_)));
+                ahead = if failed { 0 } else { (2 * ahead).clamp(1, MAX_READ_AHEAD) };
+                held = Some(match held_ahead {
+                    Some(Ok(held)) => {
+                        needs.add(&[why]);
+                        held
+                    }
+                    _ => self.hold_admitted(paged, &mut needs, &[why], admitted).await?,
+                });
             }
         })
     }
@@ -287,7 +288,7 @@ impl WorkerTransactions {
         // When the database closes, page contents are discarded.
         let stopping = self.engine().checkpoints.stopping();
         let is_needed = !stopping && !self.discarded.queue.borrow().is_empty();
-        match self.discarded.start(is_needed) {
+        match self.discarded.start(is_needed, self.engine().checkpoints.written()) {
             Ok(()) => (Some(Box::new(|| Box::pin(discard_all()))), None),
             Err(at) => (None, at),
         }
@@ -316,7 +317,7 @@ async fn discard_all() {
         let Some(removed) = worker.remove_next(&mut pieces).await else { break };
         if let Err(error) = removed {
             tracing::warn!("cannot remove unused large values yet, will retry: {error}");
-            worker.discarded.retry_later();
+            worker.discarded.retry_later(worker.engine().checkpoints.written());
             break;
         }
     }

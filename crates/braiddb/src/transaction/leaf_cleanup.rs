@@ -42,12 +42,13 @@ impl WorkerTransactions {
             return (None, None);
         };
         let is_due = !self.cleanup.queue.borrow().is_empty() || pages.has_to_free();
-        if let Err(at) = self.cleanup.start(is_due) {
+        let written = engine.checkpoints.written();
+        if let Err(at) = self.cleanup.start(is_due, written) {
             return (None, at);
         }
         if pages.has_failed_lately() {
             self.cleanup.end();
-            return (None, self.cleanup.retry_later());
+            return (None, Some(self.cleanup.retry_later(written)));
         }
         (Some(Box::new(|| Box::pin(clean_up_leaves()))), None)
     }
@@ -57,7 +58,7 @@ async fn clean_up_leaves() {
     let worker = WorkerTransactions::current();
     if let Err(error) = try_clean_up_leaves(&worker).await {
         tracing::warn!("cannot clean up pages yet, will retry: {error}");
-        worker.cleanup.retry_others_first();
+        worker.cleanup.retry_others_first(worker.engine().checkpoints.written());
     }
     worker.cleanup.end();
 }

@@ -88,7 +88,11 @@ impl RequiredPages {
             // Keeps the last one if only one frame is free.
             let mut all: SmallVec<[Interrupted; 8]> = ahead.iter().rev().copied().collect();
             all.push(*absent);
-            if let Ok(held) = Box::pin(transaction.try_hold_pages(paged, &mut needs, &all)).await {
+            let hold = async {
+                let admitted = transaction.admit_images(paged, &mut needs, &all).await?;
+                Ok::<_, OperationError>(paged.hold_pages(&mut needs, &all, admitted).await?)
+            };
+            if let Ok(held) = Box::pin(hold).await {
                 self.held = Some(held);
                 self.needs(paged).add(&[*absent]);
                 return Ok(true);
@@ -101,9 +105,8 @@ impl RequiredPages {
 
 impl ActiveTransaction {
     /// Waits until the pages that interrupted an operation, and those it needed before, are
-    /// resident: see [`PagedTable::hold_pages`]. The caller holds no operation guard. On a full disk,
-    /// waits once for a checkpoint: after it, clean pages can be evicted and free places have disk
-    /// blocks. Boxed, so that reads of resident pages do not carry the state of loading.
+    /// resident: see [`PagedTable::hold_pages`]. The caller holds no operation guard. Boxed, so that
+    /// reads of resident pages do not carry the state of loading.
     ///
     /// # Errors
     /// Fails if a page cannot be loaded; `Overloaded`.
@@ -115,31 +118,42 @@ impl ActiveTransaction {
         why: &'a [Interrupted],
     ) -> PagesFuture<'a> {
         Box::pin(async move {
-            match self.try_hold_pages(paged, needs, why).await {
-                Err(error) if error.is_disk_full() => {
-                    self.worker().wait_for_checkpoint().await;
-                    self.try_hold_pages(paged, needs, why).await
-                }
-                held => held,
-            }
+            let admitted = self.admit_images(paged, needs, why).await?;
+            self.hold_admitted(paged, needs, why, || admitted.clone()).await
         })
     }
 
-    /// Does what `hold_pages` does, except for the wait for a checkpoint.
+    /// Does what `hold_pages` does for an operation whose memory is admitted. On a full disk, waits
+    /// once for a checkpoint: after it, clean pages can be evicted and free places have disk blocks.
     ///
     /// # Errors
-    /// Those of `hold_pages`.
-    async fn try_hold_pages(
+    /// Fails if a page cannot be loaded.
+    pub(super) async fn hold_admitted(
         &self,
         paged: &PagedTable,
         needs: &mut PageNeeds,
         why: &[Interrupted],
+        admitted: impl Fn() -> Option<Admitted>,
     ) -> Result<HeldPages, OperationError> {
-        let bytes = paged.image_bytes(needs, why);
-        let admitted = match bytes {
+        match paged.hold_pages(needs, why, admitted()).await {
+            Err(error) if error.is_disk_full() => {
+                self.worker().wait_for_checkpoint().await;
+                Ok(paged.hold_pages(needs, why, admitted()).await?)
+            }
+            held => Ok(held?),
+        }
+    }
+
+    /// Admits the images that must be read.
+    async fn admit_images(
+        &self,
+        paged: &PagedTable,
+        needs: &mut PageNeeds,
+        why: &[Interrupted],
+    ) -> Result<Option<Admitted>, OperationError> {
+        Ok(match paged.image_bytes(needs, why) {
             0 => None,
             bytes => Some(Rc::new(self.admit_bytes(bytes).await?) as Admitted),
-        };
-        Ok(paged.hold_pages(needs, why, admitted).await?)
+        })
     }
 }

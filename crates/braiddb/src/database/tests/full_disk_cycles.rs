@@ -190,10 +190,6 @@ fn a_killed_database_on_a_full_disk_is_emptied_and_filled_again() {
 }
 
 #[test]
-#[cfg_attr(
-    braid_simulation,
-    ignore = "open: with the scaled log of a simulation, a deletion after a kill is refused"
-)]
 fn a_killed_database_with_a_paged_table_on_a_full_disk_is_emptied_and_filled_again() {
     assert_space_returns(TableOptions::default().paged(), &[2500, 4000], 6);
 }

@@ -173,6 +173,7 @@ impl Listing {
         self.stage = ListingStage::Published;
         self.zones().publish(false);
         self.zones().release();
+        self.space.failed_writes.end_delay();
     }
 }
 
