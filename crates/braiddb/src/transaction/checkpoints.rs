@@ -206,7 +206,7 @@ impl Checkpoints {
     }
 
     /// Returns the number of checkpoints whose writing has begun.
-    pub(super) fn begun(&self) -> u64 {
+    pub(crate) fn begun(&self) -> u64 {
         // Relaxed: a checkpoint whose writing begins later includes what this thread did before.
         self.begun.load(Ordering::Relaxed)
     }

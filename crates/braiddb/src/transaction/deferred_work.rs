@@ -81,3 +81,20 @@ pub(super) struct LeafCleanup {
 
 /// A value to remove.
 pub(super) type DiscardedValue = (Arc<LargeValues>, LargeRef);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_retried_as_soon_as_a_checkpoint_is_written() {
+        let work = DeferredWork::<u64>::default();
+        work.start(true, 1).unwrap();
+        assert_eq!(work.start(true, 1), Err(None), "it is running");
+        let at = work.retry_later(1);
+        work.end();
+        assert_eq!(work.start(true, 1), Err(Some(at)));
+        assert_eq!(work.start(false, 2), Err(None));
+        work.start(true, 2).unwrap();
+    }
+}

@@ -7,6 +7,7 @@ mod failing;
 mod full_disk;
 mod full_disk_cycles;
 mod full_disk_pages;
+mod full_disk_waits;
 mod growth;
 mod image_demand;
 mod interrupted;
