@@ -28,6 +28,9 @@ pub(super) struct Progress {
     pub(super) overwrites: AtomicU64,
     pub(super) tables: AtomicU64,
     pub(super) readers: AtomicU64,
+    /// Bytes that were logged before the last snapshot but one was taken. Later segments stay on
+    /// disk while a snapshot is open, and until a compaction after its end.
+    pub(super) logged_before_snapshots: AtomicU64,
 }
 
 impl Progress {
@@ -120,7 +123,10 @@ impl Tables {
     /// Takes one snapshot after the other, holds each one for `hold`, and reads all records at its
     /// beginning and at its end.
     pub(super) fn read(&self, db: &Database, hold: Duration, progress: &Progress) -> Result<()> {
+        let mut logged_before = 0;
         while !progress.is_over() {
+            progress.logged_before_snapshots.store(logged_before, Ordering::SeqCst);
+            logged_before = db.stats().log.bytes_written;
             let snapshot = block_on(db.snapshot()).context("taking a snapshot")?;
             let read = || {
                 let tables = self.clone();

@@ -177,7 +177,7 @@ impl<'c> Soak<'c> {
                 && !running.iter().any(|client| client.is_finished())
             {
                 std::thread::sleep(self.interval());
-                read = self.read(&db, dir, quantities);
+                read = self.read(&db, dir, &clients, quantities);
             }
             clients.stop.store(true, Ordering::SeqCst);
             let ended = running.map(|client| client.join().expect("a client does not panic"));
@@ -211,13 +211,24 @@ impl<'c> Soak<'c> {
     }
 
     /// Reads every quantity.
-    fn read(&self, db: &Database, dir: &Path, quantities: &mut AllSeries) -> Result<()> {
+    fn read(
+        &self,
+        db: &Database,
+        dir: &Path,
+        progress: &Progress,
+        quantities: &mut AllSeries,
+    ) -> Result<()> {
         let (at, stats) = (self.seconds(), db.stats());
         let disk = DiskUse::of_directory(dir).context("reading the directory")?;
         let clients = self.command.writers + OTHER_CLIENTS;
         let load = Load { live_bytes: load::live_bytes(), segment_bytes: SEGMENT_BYTES, clients };
         let mut note = |name, unit, value, bound| quantities.note(at, (name, unit), value, bound);
-        for Quantity { name, value, bound } in load.quantities(&stats, &disk) {
+        let logged_before = progress.logged_before_snapshots.load(Ordering::SeqCst);
+        let kept_for_snapshots = stats.log.bytes_written.saturating_sub(logged_before);
+        for Quantity { name, value, mut bound } in load.quantities(&stats, &disk) {
+            if name == bounds::DISK {
+                bound = bound.map(|bound| bound + kept_for_snapshots);
+            }
             let unit = match name {
                 bounds::DISK | bounds::RESERVE => Unit::Disk,
                 bounds::VERSIONS | bounds::MEMORY => Unit::Memory,
