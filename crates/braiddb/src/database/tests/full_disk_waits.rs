@@ -15,8 +15,8 @@ const KEYS: u64 = 1000;
 /// Between two changed records, which are on different pages.
 const STRIDE: u64 = 4;
 
-/// A database whose frames hold dirty pages only, on a full disk. No checkpoint began meanwhile, and
-/// no operation waits.
+/// A database whose frames hold dirty pages only, on a full disk. No checkpoint has begun, and no
+/// operation waits.
 fn full_of_dirty_pages(limit: &Limit, version: u64) -> (SimulatedDisk, Database, Records) {
     let disk = disk_of(limit, SECTORS);
     let tuning = Tuning::default().log_segment_bytes(SEGMENT_BYTES).checkpoint_bytes(1 << 40);
@@ -36,7 +36,7 @@ fn full_of_dirty_pages(limit: &Limit, version: u64) -> (SimulatedDisk, Database,
     let room = db.shared.engine.log.files().unwrap().room_for_checkpoint();
     let capacity = SECTORS - (room - reserve) / SECTOR_BYTES;
     disk.set_faults(Faults { capacity, max_delay: 3, ..Faults::default() });
-    // An operation that finds no frame fails meanwhile.
+    // Until this is dropped, an operation that finds no frame fails.
     let blocking = db.shared.engine.checkpoints.block().unwrap();
     let refused = changes.find_map(Result::err);
     assert!(matches!(refused, Some(Error::DiskFull(_))), "{refused:?}");
