@@ -117,7 +117,7 @@ impl Directory {
     pub(crate) fn open_simulated(disk: &SimulatedDisk) -> Result<Self, DirectoryError> {
         let path = PathBuf::from("simulated");
         let lock = disk.lock().ok_or_else(|| DirectoryError::AlreadyOpen(path.clone()))?;
-        let handle = Arc::new(lock.handle(path));
+        let handle = Arc::new(File::simulated(lock.handle(), path));
         Ok(Self { handle, read_only: false, backend: DirectoryBackend::Simulated(lock) })
     }
 

@@ -11,9 +11,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::SECTOR_BYTES;
 use super::descriptors::{Descriptor, PooledFile};
-use super::simulated::DiskHandle;
+use super::{OpenMode, SECTOR_BYTES};
 
 /// Unit of the allocated size that the operating system reports.
 const BLOCK_BYTES: u64 = 512;
@@ -30,7 +29,7 @@ enum FileBackend {
     /// Open as long as this value exists: a directory or a scratch file.
     Unpooled(std::fs::File),
     Pooled(Arc<PooledFile>),
-    Simulated(DiskHandle),
+    Simulated(Arc<dyn SimulatedFile>),
 }
 
 /// A file's descriptor, open as long as this value and the [`File`] exist.
@@ -38,6 +37,21 @@ enum FileBackend {
 pub(super) enum OpenDescriptor {
     Unpooled(RawFd),
     Pooled(Arc<Descriptor>),
+}
+
+/// A file, or the directory, of a simulated disk.
+pub(super) trait SimulatedFile: std::fmt::Debug + Send + Sync {
+    /// Returns the file's number on its disk; `None` for the directory.
+    #[cfg(any(test, braid_simulation))]
+    fn number(&self) -> Option<usize>;
+    fn length(&self) -> u64;
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize>;
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<()>;
+    fn sync(&self) -> std::io::Result<()>;
+    fn truncate(&self, bytes: u64) -> std::io::Result<()>;
+    fn deallocate(&self, part: Range<u64>) -> std::io::Result<()>;
+    fn parts_with_space(&self) -> Vec<Range<u64>>;
+    fn allocate(&self, bytes: u64) -> std::io::Result<()>;
 }
 
 impl OpenDescriptor {
@@ -49,19 +63,6 @@ impl OpenDescriptor {
     }
 }
 
-/// Expected state of a file that is being opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OpenMode {
-    /// The file exists.
-    Existing,
-    /// The file is created, or truncated if it exists.
-    Emptied,
-    /// The file exists, or is created.
-    ExistingOrNew,
-    /// The file exists, and is opened for reading only.
-    ReadOnly,
-}
-
 impl File {
     /// Wraps an open file or directory.
     pub(super) fn unpooled(file: std::fs::File, path: PathBuf) -> Self {
@@ -69,7 +70,7 @@ impl File {
     }
 
     /// Creates a handle for a file, or the directory, of a simulated disk.
-    pub(super) fn simulated(node: DiskHandle, path: PathBuf) -> Self {
+    pub(super) fn simulated(node: Arc<dyn SimulatedFile>, path: PathBuf) -> Self {
         Self { kind: FileBackend::Simulated(node), path }
     }
 
@@ -123,11 +124,11 @@ impl File {
         }
     }
 
-    /// Returns the file's node on its simulated disk.
+    /// Returns the file's number on its simulated disk; `None` for the directory.
     #[cfg(any(test, braid_simulation))]
-    pub(super) fn node(&self) -> &DiskHandle {
+    pub(super) fn simulated_number(&self) -> Option<usize> {
         match &self.kind {
-            FileBackend::Simulated(node) => node,
+            FileBackend::Simulated(node) => node.number(),
             _ => unreachable!("real files never meet the simulated device"),
         }
     }
@@ -239,7 +240,7 @@ impl File {
             FileBackend::Pooled(file) => {
                 Ok(Self { kind: FileBackend::Pooled(file.renamed(&path)), path })
             }
-            FileBackend::Simulated(node) => Ok(node.renamed(path)),
+            FileBackend::Simulated(node) => Ok(Self::simulated(node.clone(), path)),
         }
     }
 

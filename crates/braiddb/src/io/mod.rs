@@ -10,6 +10,7 @@ mod descriptors;
 mod directory;
 mod file;
 mod notify;
+mod open_mode;
 mod scratch;
 #[cfg(any(test, braid_simulation))]
 mod simulated;
@@ -27,7 +28,8 @@ use std::time::Duration;
 pub(crate) use buffer::AlignedBuffer;
 pub(crate) use descriptors::pool_stats;
 pub(crate) use directory::{Directory, DirectoryError, LOCK_NAME};
-pub(crate) use file::{File, OpenMode};
+pub(crate) use file::File;
+pub(crate) use open_mode::OpenMode;
 #[cfg(not(any(test, braid_simulation)))]
 pub(crate) use simulated::SimulatedDisk;
 #[cfg(any(test, braid_simulation))]

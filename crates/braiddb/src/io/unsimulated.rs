@@ -1,17 +1,13 @@
 //! Placeholder types for builds without a simulated disk; they have no values.
 
-use std::ops::Range;
-use std::path::PathBuf;
+use std::sync::Arc;
 
-use super::{Device, File, OpenMode};
+use super::file::SimulatedFile;
+use super::{Device, OpenMode};
 
 /// Uninhabited type of a simulated disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SimulatedDisk {}
-
-/// Uninhabited type of a simulated file.
-#[derive(Clone, Debug)]
-pub(super) enum DiskHandle {}
 
 /// Uninhabited type of a directory lock.
 #[derive(Debug)]
@@ -32,7 +28,7 @@ impl SimulatedDisk {
 }
 
 impl SimulatedLock {
-    pub(super) fn handle(&self, _path: PathBuf) -> File {
+    pub(super) fn handle(&self) -> Arc<dyn SimulatedFile> {
         match *self {}
     }
 
@@ -40,7 +36,11 @@ impl SimulatedLock {
         match *self {}
     }
 
-    pub(super) fn open(&self, _name: &str, _mode: OpenMode) -> std::io::Result<DiskHandle> {
+    pub(super) fn open(
+        &self,
+        _name: &str,
+        _mode: OpenMode,
+    ) -> std::io::Result<Arc<dyn SimulatedFile>> {
         match *self {}
     }
 
@@ -57,44 +57,6 @@ impl SimulatedLock {
     }
 
     pub(super) fn available_bytes(&self) -> u64 {
-        match *self {}
-    }
-}
-
-impl DiskHandle {
-    pub(super) fn read_at(&self, _buffer: &mut [u8], _offset: u64) -> std::io::Result<usize> {
-        match *self {}
-    }
-
-    pub(super) fn write_all_at(&self, _bytes: &[u8], _offset: u64) -> std::io::Result<()> {
-        match *self {}
-    }
-
-    pub(super) fn sync(&self) -> std::io::Result<()> {
-        match *self {}
-    }
-
-    pub(super) fn renamed(&self, _path: PathBuf) -> File {
-        match *self {}
-    }
-
-    pub(super) fn truncate(&self, _bytes: u64) -> std::io::Result<()> {
-        match *self {}
-    }
-
-    pub(super) fn deallocate(&self, _part: Range<u64>) -> std::io::Result<()> {
-        match *self {}
-    }
-
-    pub(super) fn parts_with_space(&self) -> Vec<Range<u64>> {
-        match *self {}
-    }
-
-    pub(super) fn length(&self) -> u64 {
-        match *self {}
-    }
-
-    pub(super) fn allocate(&self, _bytes: u64) -> std::io::Result<()> {
         match *self {}
     }
 }

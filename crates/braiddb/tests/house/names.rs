@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 use super::comments::is_of_tests;
 
 /// Names that several types have on purpose.
-const SHARED: [(&str, &str); 7] = [
-    ("DiskHandle", "builds without simulation"),
+const SHARED: [(&str, &str); 6] = [
     ("HoleSearch", "models"),
     ("PlaceRun", "models"),
     ("RawLock", "one for each kind of build"),

@@ -12,25 +12,29 @@
 
 mod device;
 mod faults;
+mod in_flight;
 mod nodes;
 #[cfg(braid_simulation)]
 mod scheduled;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{InFlightOperations, SimulatedDevice};
 pub use faults::{CrashCounts, FaultCounts, Faults};
+use in_flight::InFlightOperations;
 use nodes::DiskNodes;
 
-use super::{Device, File, OpenMode, SECTOR_BYTES};
+use super::file::SimulatedFile;
+use super::{OpenMode, SECTOR_BYTES};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Condvar, Mutex, clock};
+
+/// Number of waits with a timeout that return immediately, without virtual time passing, before one
+/// lasts until a wake-up. Otherwise a task that waits only for time would loop forever.
+const TIMEOUTS: u32 = 4;
 
 /// A simulated disk with one directory. Clones are handles of the same disk.
 #[derive(Clone)]
@@ -111,7 +115,7 @@ impl SimulatedDisk {
             attached: false,
             asleep: false,
             notified: false,
-            timeouts_left: device::TIMEOUTS,
+            timeouts_left: TIMEOUTS,
         };
         let (state, settled, notified) = (Mutex::new(state), Condvar::new(), Condvar::new());
         Self(Arc::new(SharedDisk { state, settled, notified }))
@@ -197,16 +201,6 @@ impl SimulatedDisk {
         let free = !std::mem::replace(&mut state.locked, true);
         free.then(|| SimulatedLock { disk: self.clone(), held: AtomicBool::new(true) })
     }
-
-    /// Creates the device of the only worker or, in a controlled schedule, of one of several
-    /// workers.
-    pub(crate) fn device(&self) -> Box<dyn Device> {
-        #[cfg(braid_simulation)]
-        if crate::sync::controlled::takes_part() {
-            return Box::new(scheduled::ScheduledDevice::new(self.clone()));
-        }
-        Box::new(SimulatedDevice::new(self.clone()))
-    }
 }
 
 impl std::fmt::Debug for SimulatedDisk {
@@ -286,14 +280,14 @@ impl SimulatedDiskState {
     }
 
     /// Syncs a file, or the names.
-    fn sync(&mut self, target: HandleTarget) -> std::io::Result<()> {
+    fn sync(&mut self, target: Option<usize>) -> std::io::Result<()> {
         let failed = self.strikes(self.faults.failed_syncs);
         self.counts.failed_syncs += u64::from(failed);
         match target {
-            HandleTarget::File(file) if failed => self.nodes.fail_sync(file, &mut self.random),
-            HandleTarget::File(file) => self.nodes.sync(file),
-            HandleTarget::Names if failed => {}
-            HandleTarget::Names => self.nodes.sync_names(),
+            Some(file) if failed => self.nodes.fail_sync(file, &mut self.random),
+            Some(file) => self.nodes.sync(file),
+            None if failed => {}
+            None => self.nodes.sync_names(),
         }
         if failed { Err(std::io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
@@ -312,18 +306,12 @@ impl SimulatedDiskState {
     }
 }
 
-/// Target of a handle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HandleTarget {
-    File(usize),
-    Names,
-}
-
 /// A handle of a file, or of the directory.
 #[derive(Clone, Debug)]
 pub(super) struct DiskHandle {
     disk: SimulatedDisk,
-    target: HandleTarget,
+    /// The number of the file; `None` for the directory.
+    number: Option<usize>,
 }
 
 impl DiskHandle {
@@ -335,21 +323,24 @@ impl DiskHandle {
     }
 
     fn file(&self) -> usize {
-        match self.target {
-            HandleTarget::File(file) => file,
-            HandleTarget::Names => unreachable!("bytes are moved from and to files"),
-        }
+        self.number().expect("bytes are moved from and to files")
+    }
+}
+
+impl SimulatedFile for DiskHandle {
+    fn number(&self) -> Option<usize> {
+        self.number
     }
 
-    pub(super) fn length(&self) -> u64 {
+    fn length(&self) -> u64 {
         self.disk.0.state.lock().nodes.length(self.file())
     }
 
-    pub(super) fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
         self.perform(|state| state.read(self.file(), offset, buffer))
     }
 
-    pub(super) fn write_all_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<()> {
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> std::io::Result<()> {
         let mut done = 0;
         while done < bytes.len() {
             let (rest, at) = (&bytes[done..], offset + done as u64);
@@ -358,34 +349,29 @@ impl DiskHandle {
         Ok(())
     }
 
-    pub(super) fn sync(&self) -> std::io::Result<()> {
-        self.perform(|state| state.sync(self.target))
+    fn sync(&self) -> std::io::Result<()> {
+        self.perform(|state| state.sync(self.number))
     }
 
-    /// Returns the same file under the path to which it was renamed.
-    pub(super) fn renamed(&self, path: PathBuf) -> File {
-        File::simulated(self.clone(), path)
-    }
-
-    pub(super) fn truncate(&self, bytes: u64) -> std::io::Result<()> {
+    fn truncate(&self, bytes: u64) -> std::io::Result<()> {
         self.perform(|state| {
             state.nodes.truncate(self.file(), bytes);
             Ok(())
         })
     }
 
-    pub(super) fn deallocate(&self, part: Range<u64>) -> std::io::Result<()> {
+    fn deallocate(&self, part: Range<u64>) -> std::io::Result<()> {
         self.perform(|state| {
             state.nodes.deallocate(self.file(), part);
             Ok(())
         })
     }
 
-    pub(super) fn parts_with_space(&self) -> Vec<Range<u64>> {
+    fn parts_with_space(&self) -> Vec<Range<u64>> {
         self.disk.0.state.lock().nodes.parts_with_space(self.file())
     }
 
-    pub(super) fn allocate(&self, bytes: u64) -> std::io::Result<()> {
+    fn allocate(&self, bytes: u64) -> std::io::Result<()> {
         self.perform(|state| {
             state.room(self.file(), 0..bytes)?;
             state.nodes.allocate(self.file(), bytes);
@@ -411,12 +397,12 @@ impl SimulatedLock {
     }
 
     /// Returns the directory as a file.
-    pub(super) fn handle(&self, path: PathBuf) -> File {
-        File::simulated(self.node(), path)
+    pub(super) fn handle(&self) -> Arc<dyn SimulatedFile> {
+        Arc::new(self.node())
     }
 
     fn node(&self) -> DiskHandle {
-        DiskHandle { disk: self.disk.clone(), target: HandleTarget::Names }
+        DiskHandle { disk: self.disk.clone(), number: None }
     }
 
     fn perform<T>(
@@ -426,7 +412,11 @@ impl SimulatedLock {
         self.node().perform(act)
     }
 
-    pub(super) fn open(&self, name: &str, mode: OpenMode) -> std::io::Result<DiskHandle> {
+    pub(super) fn open(
+        &self,
+        name: &str,
+        mode: OpenMode,
+    ) -> std::io::Result<Arc<dyn SimulatedFile>> {
         let file = self.perform(|state| match mode {
             OpenMode::Emptied => Ok(state.nodes.create(name)),
             OpenMode::Existing | OpenMode::ReadOnly => state.existing(name),
@@ -434,7 +424,7 @@ impl SimulatedLock {
                 Ok(state.nodes.find(name).unwrap_or_else(|| state.nodes.create(name)))
             }
         })?;
-        Ok(DiskHandle { disk: self.disk.clone(), target: HandleTarget::File(file) })
+        Ok(Arc::new(DiskHandle { disk: self.disk.clone(), number: Some(file) }))
     }
 
     pub(super) fn rename(&self, from: &str, to: &str) -> std::io::Result<()> {
@@ -478,6 +468,3 @@ impl Drop for SimulatedLock {
         self.unlock();
     }
 }
-
-/// Unwritten sectors of files, by file.
-type UnwrittenSectors = BTreeMap<usize, Vec<(usize, nodes::Sector)>>;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::super::transfer::OperationProgress;
 use super::super::{Completion, Device, Notify, Operation};
 use super::SimulatedDisk;
-use super::device::InFlightOperation;
+use super::in_flight::InFlightOperation;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::controlled;
 

@@ -2,7 +2,8 @@
 
 pub(crate) use std::sync::atomic::{Ordering, fence};
 
-use super::schedule::{SwitchPoint, point, takes_part};
+use super::finding::SwitchPoint;
+use super::schedule::{point, takes_part};
 use crate::sync::quarantine::{FREED, FREED_WORD};
 
 const FREED_HALF: u32 = u32::from_ne_bytes([FREED; 4]);

@@ -5,7 +5,8 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use super::schedule::{SwitchPoint, part, point};
+use super::finding::SwitchPoint;
+use super::schedule::{part, point};
 
 /// The resource that both ends wait for; its address is unique.
 type ChannelResource = Arc<u8>;

@@ -1,9 +1,48 @@
-//! Findings: faults that a schedule found, formatted for humans.
+//! Reports of a schedule: its switch points, its statistics, and the faults that it found.
 
 use std::fmt;
 use std::panic::Location;
 
-use super::schedule::{ScheduleReport, SwitchPoint};
+/// Kind of a switch point.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SwitchPoint {
+    /// An atomic load.
+    Load = 1,
+    /// An atomic store.
+    Store,
+    /// An atomic read-modify-write.
+    Update,
+    /// Before a lock is acquired.
+    Lock,
+    /// After a lock was released.
+    Unlock,
+    /// Before a queue, a channel or a cell is used.
+    Queue,
+    /// The thread yields.
+    Yield,
+    /// The thread waits.
+    Block,
+    /// A thread was started.
+    Spawn,
+    /// The thread has ended.
+    Finish,
+    /// The device was used.
+    Device,
+    /// The clock was read.
+    Clock,
+}
+
+/// Statistics of a schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScheduleReport {
+    /// Switch points passed.
+    pub steps: u64,
+    /// Number of times that the baton was passed on.
+    pub switches: u64,
+    /// Hash of the thread and the kind of every switch point: equal for equal schedules.
+    pub hash: u64,
+}
 
 /// Kind of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

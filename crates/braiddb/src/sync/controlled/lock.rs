@@ -9,7 +9,8 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::Duration;
 
-use super::schedule::{SwitchPoint, part, point};
+use super::finding::SwitchPoint;
+use super::schedule::{part, point};
 
 /// The resource that a thread waits for if a lock is taken.
 fn resource_of<T: ?Sized>(lock: &T) -> usize {

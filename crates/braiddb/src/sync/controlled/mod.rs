@@ -14,7 +14,7 @@ mod strategy;
 mod tests;
 pub(crate) mod thread;
 
-pub use finding::{Finding, FindingKind, ThreadReport, TraceEntry};
+pub use finding::{Finding, FindingKind, ScheduleReport, SwitchPoint, ThreadReport, TraceEntry};
 pub(crate) use lock::{Condvar, Mutex, OnceLock, RawLock, RwLock, SegQueue};
 pub(crate) use replies::{async_queue, oneshot};
 pub use run::{
@@ -22,6 +22,6 @@ pub use run::{
     spawn, switch_threads,
 };
 pub(crate) use run::{announce, device_point, new_resource, virtual_now, wait_for};
-pub use schedule::{ScheduleOptions, ScheduleReport, SwitchPoint};
+pub use schedule::ScheduleOptions;
 pub(crate) use schedule::{number_in_schedule, takes_part};
 pub(crate) use thread::{clock, yield_thread, yield_thread as spin_loop};

@@ -4,13 +4,11 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 
-use super::schedule::{Schedule, ThreadPart};
-
 /// The next function for a thread to run.
 type Work = Box<dyn FnOnce() + Send>;
 
 /// An idle thread.
-struct IdleThread {
+pub(super) struct IdleThread {
     work: Sender<Work>,
     thread: Thread,
 }
@@ -19,29 +17,27 @@ struct IdleThread {
 #[derive(Default)]
 pub(super) struct ThreadPool(Mutex<Vec<IdleThread>>);
 
+impl IdleThread {
+    pub(super) fn thread(&self) -> &Thread {
+        &self.thread
+    }
+}
+
 impl ThreadPool {
-    /// Assigns a thread to `number` of a schedule, where it runs `run` once it holds the baton.
-    pub(super) fn seat(
-        self: &Arc<Self>,
-        schedule: &Arc<Schedule>,
-        number: usize,
-        run: impl FnOnce() + Send + 'static,
-    ) -> std::io::Result<()> {
+    /// Returns an idle thread, started if necessary.
+    pub(super) fn take(&self) -> std::io::Result<IdleThread> {
         let idle = self.0.lock().expect("no holder panics").pop();
-        let idle = match idle {
-            Some(idle) => idle,
-            None => Self::start()?,
-        };
-        schedule.seat(number, idle.thread.clone());
-        let (part, pool) = (ThreadPart { schedule: schedule.clone(), number }, self.clone());
-        let work = idle.work.clone();
+        idle.map_or_else(Self::start, Ok)
+    }
+
+    /// Runs `run` on a thread, which is idle again afterwards.
+    pub(super) fn run_on(self: &Arc<Self>, idle: IdleThread, run: impl FnOnce() + Send + 'static) {
+        let (work, pool) = (idle.work.clone(), self.clone());
         let work_again = Box::new(move || {
-            part.play(run);
-            drop(part);
+            run();
             pool.0.lock().expect("no holder panics").push(idle);
         });
         work.send(work_again).expect("an idle thread listens");
-        Ok(())
     }
 
     fn start() -> std::io::Result<IdleThread> {

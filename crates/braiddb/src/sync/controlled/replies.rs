@@ -5,7 +5,8 @@ pub(crate) mod oneshot {
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
-    use super::super::schedule::{SwitchPoint, point};
+    use super::super::finding::SwitchPoint;
+    use super::super::schedule::point;
     pub(crate) use futures_channel::oneshot::Canceled;
 
     /// Sends the value; dropping it without a value closes the channel.
@@ -72,7 +73,8 @@ pub(crate) mod async_queue {
 
     use futures_core::Stream;
 
-    use super::super::schedule::{SwitchPoint, point};
+    use super::super::finding::SwitchPoint;
+    use super::super::schedule::point;
     use futures_channel::mpsc;
     pub(crate) use mpsc::TrySendError;
 

@@ -3,11 +3,10 @@
 use std::panic::Location;
 use std::sync::{Arc, Mutex, Once};
 
-use super::finding::{Finding, FindingKind};
+use super::finding::{Finding, FindingKind, ScheduleReport, SwitchPoint};
 use super::pool::ThreadPool;
 use super::schedule::{
-    Schedule, ScheduleEnd, ScheduleOptions, ScheduleReport, SwitchPoint, panic_is_planned, part,
-    plan_panics, point,
+    Schedule, ScheduleEnd, ScheduleOptions, panic_is_planned, part, plan_panics, point,
 };
 use super::thread::{Builder, JoinHandle};
 use crate::sync::affinity;
@@ -60,7 +59,7 @@ impl Runner {
         let number = schedule.add("main".to_owned());
         let value = Arc::new(Mutex::new(None));
         let set = value.clone();
-        let seated = self.0.seat(&schedule, number, move || {
+        let seated = schedule.seat(number, move || {
             let body = body();
             *set.lock().expect("no holder panics") = Some(body);
         });

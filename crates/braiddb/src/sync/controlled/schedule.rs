@@ -12,43 +12,14 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 
-use super::finding::{Finding, FindingKind, ThreadReport, TraceEntry};
+use super::finding::{Finding, FindingKind, ScheduleReport, SwitchPoint, ThreadReport, TraceEntry};
+use super::pool::ThreadPool;
 use super::strategy::{Candidate, PLACES, Strategy};
 
 /// Maximum number of threads in a schedule, including ended ones.
 const MAX_THREADS: usize = 256;
 /// Maximum number of switch points in a trace.
 const TRACE_ENTRIES: usize = 20_000;
-
-/// Kind of a switch point.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum SwitchPoint {
-    /// An atomic load.
-    Load = 1,
-    /// An atomic store.
-    Store,
-    /// An atomic read-modify-write.
-    Update,
-    /// Before a lock is acquired.
-    Lock,
-    /// After a lock was released.
-    Unlock,
-    /// Before a queue, a channel or a cell is used.
-    Queue,
-    /// The thread yields.
-    Yield,
-    /// The thread waits.
-    Block,
-    /// A thread was started.
-    Spawn,
-    /// The thread has ended.
-    Finish,
-    /// The device was used.
-    Device,
-    /// The clock was read.
-    Clock,
-}
 
 /// Options of a schedule.
 #[derive(Clone, Copy, Debug)]
@@ -59,17 +30,6 @@ pub struct ScheduleOptions {
     pub max_steps: u64,
     /// If set, the last switch points are recorded for a finding.
     pub trace: bool,
-}
-
-/// Statistics of a schedule.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ScheduleReport {
-    /// Switch points passed.
-    pub steps: u64,
-    /// Number of times that the baton was passed on.
-    pub switches: u64,
-    /// Hash of the thread and the kind of every switch point: equal for equal schedules.
-    pub hash: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +91,7 @@ pub(crate) struct Schedule {
     ending: Mutex<Option<ScheduleEnd>>,
     ended: Condvar,
     describe: Mutex<Option<Describe>>,
-    pub(super) pool: Arc<super::pool::ThreadPool>,
+    pool: Arc<ThreadPool>,
 }
 
 // SAFETY: only the holder of the baton accesses `core`, and passing it on is a Release store that
@@ -190,7 +150,7 @@ pub(super) fn panic_is_planned() -> bool {
 }
 
 impl Schedule {
-    pub(super) fn new(options: ScheduleOptions, pool: Arc<super::pool::ThreadPool>) -> Arc<Self> {
+    pub(super) fn new(options: ScheduleOptions, pool: Arc<ThreadPool>) -> Arc<Self> {
         let core = ScheduleCore {
             steps: 0,
             switches: 0,
@@ -235,8 +195,18 @@ impl Schedule {
         number
     }
 
-    pub(super) fn seat(&self, number: usize, thread: std::thread::Thread) {
-        assert!(self.seats[number].thread.set(thread).is_ok(), "a seat is taken once");
+    /// Assigns a thread of the pool to `number`, where it runs `run` once it holds the baton.
+    pub(super) fn seat(
+        self: &Arc<Self>,
+        number: usize,
+        run: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        let idle = self.pool.take()?;
+        let is_free = self.seats[number].thread.set(idle.thread().clone()).is_ok();
+        assert!(is_free, "a seat is taken once");
+        let part = ThreadPart { schedule: self.clone(), number };
+        self.pool.run_on(idle, move || part.play(run));
+        Ok(())
     }
 
     pub(super) fn pass_to(&self, number: usize) {

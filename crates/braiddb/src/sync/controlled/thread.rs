@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 
 pub(crate) use std::thread::panicking;
 
-use super::schedule::{Schedule, SwitchPoint, ThreadPart, part, point};
+use super::finding::SwitchPoint;
+use super::schedule::{Schedule, ThreadPart, part, point};
 
 /// Parallelism that is reported to parallel algorithms.
 const PARALLELISM: NonZero<usize> = NonZero::new(2).unwrap();
@@ -42,7 +43,7 @@ impl Builder {
         let outcome = ThreadResult::default();
         let result = outcome.clone();
         let number = part.schedule.add(self.1);
-        part.schedule.pool.seat(&part.schedule, number, move || {
+        part.schedule.seat(number, move || {
             let value = run();
             *result.lock().expect("no holder panics") = Some(value);
         })?;
@@ -136,7 +137,7 @@ impl<'scope> Scope<'scope, '_> {
         // SAFETY: `scope` waits until the thread has ended, when `run` is dropped, before it
         // returns; an abandoned schedule stops both permanently.
         let run: Box<dyn FnOnce() + Send + 'static> = unsafe { std::mem::transmute(run) };
-        let seated = part.schedule.pool.seat(&part.schedule, number, run);
+        let seated = part.schedule.seat(number, run);
         seated.expect("threads for a schedule");
         self.scheduled.lock().expect("no holder panics").push(number);
         point(SwitchPoint::Spawn);
