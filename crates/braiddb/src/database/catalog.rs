@@ -125,16 +125,6 @@ impl CatalogEntry {
     }
 }
 
-/// Returns the table id in a catalog row, or the id of an index's entry table. Returns `None` if
-/// the row does not decode.
-pub(super) fn table_id_of(key: &[u8], value: &[u8]) -> Option<TableId> {
-    Some(TableId(match CatalogEntry::decode(key, value).ok()? {
-        CatalogEntry::Table(table) => table.id,
-        CatalogEntry::Index(index) => index.id,
-        CatalogEntry::DroppedTable(table) => table.id,
-    }))
-}
-
 /// Dropped tables whose deletion had not finished when the database was closed or its process
 /// ended.
 pub(super) struct UnfinishedDrops {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::blocking::block_on;
-use super::catalog;
+use super::catalog::CatalogEntry;
 use super::error::{Error, Result};
 use super::handle::{Database, Shared};
 use super::memory_budget::{MemoryBudget, ResolvedBudget, RingSize};
@@ -17,13 +17,14 @@ use crate::io::{self, SimulatedDisk};
 use crate::log::{self, ColdStore, Log, LogError, LogOptions};
 use crate::memory::MemoryCounters;
 use crate::reclaim::Domain;
+use crate::rid::TableId;
 #[cfg(not(feature = "experiment"))]
 use crate::sched::Policy;
 #[cfg(any(test, braid_simulation))]
 use crate::sched::Width;
-use crate::sched::{self, Executor, ExecutorOptions};
+use crate::sched::{self, Executor, ExecutorOptions, Job, WorkersEnd};
 use crate::sync::clock;
-use crate::transaction::{Durability, Engine, EngineOptions, WorkerDriver};
+use crate::transaction::{Durability, Engine, EngineOptions, Housekeeping, WorkerDriver};
 use crate::version::MAX_VALUE_BYTES;
 
 /// The width of a worker on a simulated disk, which must not depend on time.
@@ -178,7 +179,7 @@ impl Database {
             _ => (log, None),
         };
         let engine = engine(options, budget, log, store);
-        let recovered = durability::recover(&engine, &files, catalog::table_id_of, reader, watch);
+        let recovered = durability::recover(&engine, &files, reader, watch);
         let (recovered, pages) = recovered.map_err(|error| match error {
             RecoveryError::Log(error) => Error::from(error),
             RecoveryError::Table(full) => Error::from(full),
@@ -235,7 +236,7 @@ impl Database {
     fn start(
         options: &Options,
         engine: Arc<Engine>,
-        unused_log: Option<Log>,
+        mut unused_log: Option<Log>,
         simulated: Option<(&SimulatedDisk, u64)>,
         recovery: Recovery,
     ) -> Result<Self> {
@@ -270,10 +271,12 @@ impl Database {
                 None => io::open_device(device),
             },
             move |number, handles| WorkerDriver::new(for_drivers.clone(), number, handles),
-            move || {
+            move |end| {
                 at_end.watch.end();
-                at_end.release_files();
-                drop(unused_log);
+                if end == WorkersEnd::Left {
+                    at_end.release_files();
+                    drop(unused_log.take());
+                }
             },
         );
         let mut executor = executor.map_err(|error| {
@@ -284,11 +287,30 @@ impl Database {
         if let Some(disk) = disk {
             executor.settle_by(disk);
         }
-        let watch = engine.watch.clone();
-        engine.failure.on_failure(move || watch.end());
         let workers = Workers::new(executor.jobs().clone());
         let shared = Shared { executor, workers, engine, slots: Arc::default(), recovery };
         Ok(Self { shared: Arc::new(shared) })
+    }
+}
+
+#[derive(Debug)]
+struct DatabaseHousekeeping;
+
+impl Housekeeping for DatabaseHousekeeping {
+    fn checkpoint_job(&self) -> Job {
+        durability::job()
+    }
+
+    fn estimate_checkpoint_file(&self, engine: &Engine) -> u64 {
+        durability::estimate_checkpoint_file(engine)
+    }
+
+    fn table_id_of(&self, key: &[u8], value: &[u8]) -> Option<TableId> {
+        Some(TableId(match CatalogEntry::decode(key, value).ok()? {
+            CatalogEntry::Table(table) => table.id,
+            CatalogEntry::Index(index) => index.id,
+            CatalogEntry::DroppedTable(table) => table.id,
+        }))
     }
 }
 
@@ -323,8 +345,7 @@ fn engine(
         version_bytes: tuning.version_bytes.or(memory_budget.map(version_bytes)),
         shed_beyond: (tuning.overload == Overload::Shed).then_some(tuning.cold_width),
         checkpoint_bytes: tuning.checkpoint_bytes,
-        checkpoint_job: durability::job,
-        estimate_checkpoint_file: durability::estimate_checkpoint_file,
+        housekeeping: &DatabaseHousekeeping,
     };
     Arc::new(Engine::new(&options, log, store, domain, memory).with_wall_clock(clock))
 }

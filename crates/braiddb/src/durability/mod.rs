@@ -22,7 +22,7 @@ pub(crate) use checkpoint::{
     estimate as estimate_checkpoint, rewrite_as_earlier_build, write_records_of_earlier_build,
 };
 pub(crate) use compact::CompactionResult;
-pub(crate) use progress::{RecoveryError, RecoveryObserver, RecoveryStep, TableIdOf};
+pub(crate) use progress::{RecoveryError, RecoveryObserver, RecoveryStep};
 pub(crate) use recover::{RecoveryResult, recover};
 pub(crate) use recovered_pages::RecoveredPages;
 pub(crate) use replay::{ReplayResult, max_recovery_threads};

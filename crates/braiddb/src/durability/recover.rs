@@ -1,7 +1,7 @@
 //! Recovery of the engine's tables: the newest checkpoint, then the log after it.
 
 use super::checkpoint::{self, CheckpointInfo};
-use super::progress::{RecoveryError, RecoveryObserver, TableIdOf};
+use super::progress::{RecoveryError, RecoveryObserver};
 use super::recovered_pages::{RecoveredPages, RecoveringPages};
 use super::replay::{self, ReplayResult};
 use crate::log::{LogFiles, LogReader};
@@ -22,7 +22,6 @@ pub(crate) struct RecoveryResult {
 pub(crate) fn recover(
     engine: &Engine,
     files: &LogFiles,
-    catalog: TableIdOf,
     mut reader: LogReader,
     watch: RecoveryObserver<'_>,
 ) -> Result<(RecoveryResult, RecoveredPages), RecoveryError> {
@@ -41,7 +40,7 @@ pub(crate) fn recover(
         let CheckpointInfo { lsn, bytes, paged_bytes, data_bytes, .. } = checkpoint;
         engine.checkpoints.note(lsn, bytes, paged_bytes, data_bytes);
     }
-    let replayed = replay::replay(engine, &pages, catalog, reader, watch)?;
+    let replayed = replay::replay(engine, &pages, reader, watch)?;
     if let Some(checkpoint) = checkpoint.filter(|checkpoint| replayed.end < checkpoint.end) {
         return Err(files.cut_short(replayed.end, checkpoint.end).into());
     }

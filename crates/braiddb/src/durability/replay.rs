@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 
 use super::key_batch::{self, KeyBatch};
 use super::recovered_pages::{PageMemoryWatch, RecoveringPages};
-use super::{RecoveryError, RecoveryObserver, RecoveryStep, TableIdOf};
+use super::{RecoveryError, RecoveryObserver, RecoveryStep};
 use crate::log::{Block, BlockKind, LogReader, Lsn, RecordKind, RecordView};
 use crate::planted::{Bug, is_planted};
 use crate::reclaim::{self, OperationGuard};
@@ -75,7 +75,6 @@ pub(crate) fn max_recovery_threads() -> usize {
 pub(super) fn replay(
     engine: &Engine,
     pages: &RecoveringPages<'_>,
-    catalog: TableIdOf,
     mut reader: LogReader,
     watch: RecoveryObserver<'_>,
 ) -> Result<ReplayResult, RecoveryError> {
@@ -86,7 +85,7 @@ pub(super) fn replay(
         let (mut senders, mut appliers) = (Vec::new(), Vec::new());
         for number in 0..threads {
             let (sender, blocks) = sync_channel(MAX_QUEUED_BLOCKS);
-            let share = ReplayShare { engine, catalog, stripes: &stripes, number, threads };
+            let share = ReplayShare { engine, stripes: &stripes, number, threads };
             senders.push(sender);
             let applier = thread::spawn_scoped(scope, move || share.apply_all(&blocks));
             appliers.push(applier.map_err(|error| pages.no_threads(error))?);
@@ -252,7 +251,6 @@ impl UncommittedParts {
 /// State of one thread, which applies its share of the keys.
 struct ReplayShare<'r> {
     engine: &'r Engine,
-    catalog: TableIdOf,
     stripes: &'r [Mutex<()>],
     number: usize,
     threads: usize,
@@ -269,7 +267,7 @@ impl ReplayShare<'_> {
                 applied += 1;
                 memory.count(record.key.len() + record.value.len());
                 if record.table == CATALOG
-                    && let Some(id) = (self.catalog)(record.key, record.value)
+                    && let Some(id) = self.engine.housekeeping.table_id_of(record.key, record.value)
                 {
                     // A later record may delete the row.
                     self.engine.raise_table_id(id);

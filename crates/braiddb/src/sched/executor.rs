@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::counters::SchedulerCounters;
 use super::driver::Driver;
 use super::failure::Failure;
-use super::group::{ExecutorClosed, WorkerGroup};
+use super::group::{ExecutorClosed, WorkerGroup, WorkersEnd};
 use super::local;
 use super::mailbox::{Job, WorkerHandles};
 use super::options::ExecutorOptions;
@@ -80,8 +80,9 @@ impl SourceHandle {
 }
 
 impl Executor {
-    /// Starts the workers. `make_device` and `make_driver` are called on each worker's thread. The
-    /// last worker to end calls `on_end`, when no state of the workers is left.
+    /// Starts the workers. `make_device` and `make_driver` are called on each worker's thread.
+    /// `on_end` is called after a failure, and by the last worker to end, when no state of the
+    /// workers is left.
     ///
     /// # Errors
     /// The first failure to start a thread or to create a device.
@@ -90,7 +91,7 @@ impl Executor {
         failure: Arc<Failure>,
         make_device: impl Fn(usize) -> std::io::Result<Box<dyn Device>> + Send + Sync + 'static,
         make_driver: impl Fn(usize, WorkerHandles) -> D + Send + Sync + 'static,
-        on_end: impl FnOnce() + Send + 'static,
+        on_end: impl FnMut(WorkersEnd) + Send + 'static,
     ) -> std::io::Result<Self> {
         assert!(options.workers > 0 && options.cold_width > 0 && options.max_open > 0);
         let group = Arc::new(WorkerGroup::new(options.workers, failure, Box::new(on_end)));

@@ -10,8 +10,6 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 pub(crate) struct Failure {
     begun: AtomicBool,
     message: OnceLock<Arc<str>>,
-    /// Called once a failure is recorded.
-    callback: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl std::fmt::Debug for Failure {
@@ -33,20 +31,6 @@ impl Failure {
     /// finds the reason here.
     pub(crate) fn message(&self) -> Option<&Arc<str>> {
         self.message.get()
-    }
-
-    /// Registers a callback that runs once a failure is recorded, for waiters on threads other than
-    /// the workers. They cannot wait for the last worker to leave, which a worker blocked in user
-    /// code would prevent.
-    pub(crate) fn on_failure(&self, callback: impl Fn() + Send + Sync + 'static) {
-        _ = self.callback.set(Box::new(callback));
-    }
-
-    /// Runs the callback for a recorded failure.
-    pub(super) fn run_callback(&self) {
-        if let Some(callback) = self.callback.get() {
-            callback();
-        }
     }
 
     /// Called before the message is recorded.

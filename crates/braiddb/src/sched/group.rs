@@ -15,8 +15,18 @@ use crate::sync::{Mutex, RwLock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExecutorClosed;
 
-/// Called when the last worker has left.
-pub(super) type OnEnd = Box<dyn FnOnce() + Send>;
+/// The end of an executor's workers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WorkersEnd {
+    /// A failure is recorded. Workers may still be blocked in user code, so waiters on other threads
+    /// cannot wait for them to leave.
+    Failed,
+    /// The last worker has left.
+    Left,
+}
+
+/// Called at the end of the workers.
+pub(super) type OnEnd = Box<dyn FnMut(WorkersEnd) + Send>;
 
 /// The workers of one executor.
 ///
@@ -102,7 +112,9 @@ impl WorkerGroup {
         for mailbox in &self.mailboxes {
             mailbox.ring();
         }
-        self.failure.run_callback();
+        if let Some(on_end) = &mut *self.on_end.lock() {
+            on_end(WorkersEnd::Failed);
+        }
         local.wake_callers_after_failure();
     }
 
@@ -116,8 +128,8 @@ impl WorkerGroup {
         // that contains them alive.
         self.mailboxes.iter().for_each(|mailbox| mailbox.drop_resumptions());
         let on_end = self.on_end.lock().take();
-        if let Some(on_end) = on_end
-            && let Err(panic) = contain(on_end)
+        if let Some(mut on_end) = on_end
+            && let Err(panic) = contain(move || on_end(WorkersEnd::Left))
         {
             // No worker is left to stop.
             self.failure.record(&panic.message);

@@ -96,7 +96,7 @@ fn options(workers: usize, policy: Policy, hot_width: Width) -> ExecutorOptions 
 fn start(workers: usize, policy: Policy, hot_width: Width) -> Executor {
     let options = options(workers, policy, hot_width);
     let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);
-    Executor::start(options, Arc::default(), device, |_, _| NoHousekeeping, || ()).unwrap()
+    Executor::start(options, Arc::default(), device, |_, _| NoHousekeeping, |_| ()).unwrap()
 }
 
 const POLICIES: [Policy; 4] =
@@ -346,8 +346,11 @@ fn a_panic_in_a_task_ends_all_workers_and_fails_all_waiters() {
         let failure = Arc::<Failure>::default();
         let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);
         let options = options(2, Policy::DualQueue, Width::Fixed(4));
-        let (left, all_left) = oneshot::channel();
-        let on_end = || left.send(()).unwrap();
+        let (left, all_left) = std::sync::mpsc::channel();
+        let on_end = move |end| match end {
+            WorkersEnd::Failed => {}
+            WorkersEnd::Left => left.send(()).unwrap(),
+        };
         let executor =
             Executor::start(options, failure.clone(), device, |_, _| NoHousekeeping, on_end)
                 .unwrap();
@@ -376,7 +379,7 @@ fn a_panic_in_a_task_ends_all_workers_and_fails_all_waiters() {
             assert_eq!(failure.message().map(|message| &**message), Some("on purpose"));
         }
         assert_eq!(executor.jobs().spawn(Box::new(|| Box::pin(async {}))), Err(ExecutorClosed));
-        pollster::block_on(all_left).unwrap();
+        all_left.recv().unwrap();
         executor.stop();
     });
 }

@@ -52,7 +52,7 @@ impl Engine {
     /// Reports the size of the next checkpoints to the log, so that it reserves disk space.
     pub(crate) fn expect_checkpoint(&self) {
         let _adjusting = self.disk_room.adjusting.lock();
-        let file = (self.estimate_checkpoint_file)(self);
+        let file = self.housekeeping.estimate_checkpoint_file(self);
         let step = self.pages().map_or(0, |pages| pages.image_step());
         if let Some(pages) = self.pages().filter(|_| self.durability != Durability::Volatile) {
             // Relaxed: changed under the lock, and read as a hint. Before the demand is read.

@@ -121,7 +121,7 @@ impl WorkerDriver {
             let checkpoints = &engine.checkpoints;
             if checkpoints.take_requested() || checkpoints.take_due(tail, engine.log.upkeep_step())
             {
-                self.handles.get(self.worker.number()).give((engine.checkpoint_job)());
+                self.handles.get(self.worker.number()).give(engine.housekeeping.checkpoint_job());
             }
         }
         let (roll_back, rollback_at) = self.worker.deferred_rollback_job();

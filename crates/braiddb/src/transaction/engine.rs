@@ -100,10 +100,19 @@ pub(crate) struct EngineOptions {
     pub(crate) shed_beyond: Option<usize>,
     /// Checkpoint interval in bytes of log.
     pub(crate) checkpoint_bytes: u64,
+    pub(crate) housekeeping: &'static dyn Housekeeping,
+}
+
+/// Work for the engine that needs code of the layers above.
+pub(crate) trait Housekeeping: std::fmt::Debug + Sync {
     /// Creates the task that writes a checkpoint.
-    pub(crate) checkpoint_job: fn() -> Job,
+    fn checkpoint_job(&self) -> Job;
+
     /// Estimates the size of a checkpoint's file in bytes.
-    pub(crate) estimate_checkpoint_file: fn(&Engine) -> u64,
+    fn estimate_checkpoint_file(&self, engine: &Engine) -> u64;
+
+    /// Returns the id of the table or index that a catalog row defines.
+    fn table_id_of(&self, key: &[u8], value: &[u8]) -> Option<TableId>;
 }
 
 /// Shared state of a database's workers.
@@ -120,8 +129,7 @@ pub(crate) struct Engine {
     pub(super) steady_clock: SteadyClock,
     /// Schedule of sweeps of expired records.
     pub(crate) sweeps: Sweeps,
-    pub(super) checkpoint_job: fn() -> Job,
-    pub(super) estimate_checkpoint_file: fn(&Self) -> u64,
+    pub(crate) housekeeping: &'static dyn Housekeeping,
     pub(super) disk_room: DiskRoom,
     pub(crate) domain: Arc<Domain>,
     pub(crate) memory: Arc<MemoryCounters>,
@@ -196,8 +204,7 @@ impl Engine {
             checkpoints: Arc::new(Checkpoints::new(options.checkpoint_bytes)),
             steady_clock: SteadyClock::default(),
             sweeps: Sweeps::default(),
-            checkpoint_job: options.checkpoint_job,
-            estimate_checkpoint_file: options.estimate_checkpoint_file,
+            housekeeping: options.housekeeping,
             disk_room: DiskRoom::new(durability != Durability::Volatile),
             domain,
             memory,

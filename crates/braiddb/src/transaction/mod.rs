@@ -95,7 +95,7 @@ pub(crate) use counters::{AbortCause, WorkerCounters};
 pub(crate) use disk_room::MAX_FREEING_ATTEMPTS;
 pub(crate) use driver::WorkerDriver;
 pub use engine::Durability;
-pub(crate) use engine::{Engine, EngineOptions};
+pub(crate) use engine::{Engine, EngineOptions, Housekeeping};
 pub use error::IndexError;
 pub(crate) use error::{OperationError, TooLong, UniqueViolation};
 pub(crate) use expiry::unexpired_at;

@@ -13,9 +13,27 @@ use crate::log::{Log, Lsn};
 use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, Domain, Participation};
 use crate::record::{IndirectionEntry, NewestVersion, Records};
-use crate::rid::Rid;
-use crate::sched::run_now;
+use crate::rid::{Rid, TableId};
+use crate::sched::{Job, run_now};
 use crate::version::Stamp;
+
+/// Housekeeping of an engine that logs nothing.
+#[derive(Debug)]
+struct NothingLogged;
+
+impl Housekeeping for NothingLogged {
+    fn checkpoint_job(&self) -> Job {
+        unreachable!("no checkpoint is due")
+    }
+
+    fn estimate_checkpoint_file(&self, _: &Engine) -> u64 {
+        0
+    }
+
+    fn table_id_of(&self, _: &[u8], _: &[u8]) -> Option<TableId> {
+        None
+    }
+}
 
 /// Test fixture: a worker of an engine that logs nothing, and a table. Fields are dropped in order,
 /// so no thread participates any more when the engine drains its garbage.
@@ -43,8 +61,7 @@ impl Bench {
             version_bytes: None,
             shed_beyond: None,
             checkpoint_bytes: u64::MAX,
-            checkpoint_job: || panic!("nothing is logged, so no checkpoint is due"),
-            estimate_checkpoint_file: |_| 0,
+            housekeeping: &NothingLogged,
         };
         let memory = Arc::new(MemoryCounters::new());
         let domain = Arc::new(Domain::new(1, memory.clone()));

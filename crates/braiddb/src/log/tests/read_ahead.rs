@@ -35,7 +35,8 @@ fn read(store: ColdStore, records: Vec<(Lsn, usize)>) -> Vec<Result<Vec<u8>, Log
     };
     let device = |_| open_device(DeviceKind::Blocking);
     let executor =
-        Executor::start(options, Default::default(), device, |_, _| NoHousekeeping, || ()).unwrap();
+        Executor::start(options, Default::default(), device, |_, _| NoHousekeeping, |_| ())
+            .unwrap();
     let (reply, found) = channel();
     let job: Job = Box::new(move || {
         Box::pin(async move {

@@ -80,7 +80,7 @@ fn start_held_with(options: ExecutorOptions) -> HeldExecutor {
         Ok(Box::new(HeldDevice { bell, held, released, done: 0 }) as Box<dyn Device>)
     };
     let driver = |_, _| NoHousekeeping;
-    let executor = Executor::start(options, Arc::default(), device, driver, || ()).unwrap();
+    let executor = Executor::start(options, Arc::default(), device, driver, |_| ()).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let file = Directory::open(directory.path(), true).unwrap().handle().clone();
     HeldExecutor { executor, released, file, _directory: directory }

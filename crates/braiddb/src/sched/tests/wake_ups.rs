@@ -66,7 +66,7 @@ fn a_ring_right_after_the_look_keeps_the_worker_awake() {
             waiting: slot.clone(),
         };
         let options = options(1, Policy::DualQueue, Width::Auto);
-        let executor = Executor::start(options, Arc::default(), device, driver, || ());
+        let executor = Executor::start(options, Arc::default(), device, driver, |_| ());
         let executor = executor.unwrap();
         let (reply, result) = mpsc::channel();
         let job: Job = Box::new(move || {
@@ -139,7 +139,7 @@ fn the_completion_of_an_abandoned_transfer_starts_the_next() {
         let one_at_a_time =
             ExecutorOptions { read_depth: 1, ..options(1, Policy::DualQueue, Width::Auto) };
         let executor =
-            Executor::start(one_at_a_time, Arc::default(), device, |_, _| NoHousekeeping, || ())
+            Executor::start(one_at_a_time, Arc::default(), device, |_, _| NoHousekeeping, |_| ())
                 .unwrap();
         let (reply, result) = mpsc::channel();
         let issued = submitted.clone();
@@ -188,7 +188,10 @@ fn what_was_to_be_done_with_transfers_is_leaked_when_the_engine_fails() {
         let file = Directory::open(directory.path(), true).unwrap().handle().clone();
         let device = |_| Ok(Box::new(SleepingDevice::default()) as Box<dyn Device>);
         let (left, all_left) = mpsc::channel();
-        let on_end = move || left.send(()).unwrap();
+        let on_end = move |end| match end {
+            WorkersEnd::Failed => {}
+            WorkersEnd::Left => left.send(()).unwrap(),
+        };
         let one_at_a_time =
             ExecutorOptions { read_depth: 1, ..options(2, Policy::DualQueue, Width::Auto) };
         let executor =

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::super::garbage::Garbage;
 use super::super::*;
+use super::NothingLogged;
 use crate::common::{PART_SECONDS, with_limit};
 use crate::log::Log;
 use crate::memory::MemoryCounters;
@@ -37,8 +38,7 @@ fn engine() -> Arc<Engine> {
         version_bytes: None,
         shed_beyond: None,
         checkpoint_bytes: u64::MAX,
-        checkpoint_job: || unreachable!("nothing is logged"),
-        estimate_checkpoint_file: |_| 0,
+        housekeeping: &NothingLogged,
     };
     let memory = MemoryCounters::of_database();
     let domain = Arc::new(Domain::new(2, memory.clone()));
