@@ -26,7 +26,8 @@
 //! checkpoint, and pages with marks of an undecided bulk operation that are not resident.
 
 use super::context::ActiveTransaction;
-use super::engine::{Durability, Engine};
+use super::durability_level::Durability;
+use super::engine::Engine;
 use super::error::OperationError;
 use super::worker::WorkerTransactions;
 use super::write::WriteIntent;

@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::engine::{Durability, Engine};
+use super::durability_level::Durability;
+use super::engine::Engine;
 use super::fault::PanicPoint;
 use super::sweep;
 use super::worker::WorkerTransactions;

@@ -6,7 +6,7 @@
 
 use super::context::ActiveTransaction;
 use super::dead_segments::SupersededSegment;
-use super::engine::Durability;
+use super::durability_level::Durability;
 use super::error::OperationError;
 use super::waiters::GracePeriodWaiter;
 use super::worker::WorkerTransactions;

@@ -11,6 +11,7 @@ use super::bulk::BulkSweeps;
 use super::checkpoints::Checkpoints;
 use super::counters::{Removals, WorkerCounters};
 use super::disk_reserve::DiskRoom;
+use super::durability_level::Durability;
 use super::error::OperationError;
 use super::fault::PlantedPanic;
 use super::garbage::GarbageList;
@@ -49,25 +50,6 @@ const MAX_SHRINK_STEPS: usize = 32;
 const REPLAY_BUDGET_DIVISOR: u64 = 8;
 /// Maximum number of pages.
 const MAX_PAGES: u64 = if cfg!(any(test, braid_simulation)) { 1 << 18 } else { 1 << 32 };
-
-/// Determines when a transaction's result is returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-#[non_exhaustive]
-pub enum Durability {
-    /// After everything it depends on is durable: its writes, its reads, and the absence of
-    /// records. This holds for every result: a value, the transaction's own error, an engine error
-    /// such as [`KeyExists`](crate::Error::KeyExists), or a step of an interactive transaction. If
-    /// the log fails first, the log's error is returned instead. Commits share flushes.
-    #[default]
-    Group,
-    /// Immediately after the commit decision. Its log is written soon afterwards, without waiting.
-    /// A crash may lose the latest commits, but never reorders commits. Lost commits may include
-    /// some whose results (a value, an absence or an error) were already returned.
-    Relaxed,
-    /// Immediately after the commit decision. Nothing is logged.
-    Volatile,
-}
 
 /// Engine configuration.
 #[derive(Clone, Copy, Debug)]

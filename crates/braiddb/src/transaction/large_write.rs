@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use super::budget::Budget;
 use super::context::ActiveTransaction;
-use super::engine::Durability;
+use super::durability_level::Durability;
 use super::ordered_admission::AdmissionPermit;
 use super::waiters::{AwaitedEvent, LargeWrites};
 use super::worker::WorkerTransactions;

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 
 use super::context::ActiveTransaction;
-use super::engine::Durability;
+use super::durability_level::Durability;
 use super::error::{OperationError, TooLong};
 use super::fault::PanicPoint;
 use super::large::{LargeDraft, slot_value};

@@ -9,7 +9,7 @@ use crate::reclaim;
 use crate::record::Records;
 use crate::rid::Rid;
 use crate::sched;
-use crate::transaction::engine::Durability;
+use crate::transaction::durability_level::Durability;
 use crate::transaction::error::OperationError;
 use crate::transaction::large::slot_value;
 use crate::transaction::paged::check_fits;
