@@ -1,5 +1,6 @@
 //! Checks that the files of a layer import each other in one direction. Files that import each
-//! other, directly or through others, form a circle: none of them can be understood alone.
+//! other, directly or through others, form a circle: none of them can be understood alone. In some
+//! layers the same holds for folders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,9 @@ use super::comments::is_of_tests;
 /// Layers in which pairs of files may import each other, because their types contain each other. In
 /// the other layers no file may be in a circle.
 const LAYERS_WITH_PAIRS: [&str; 3] = ["page", "record", "types"];
+
+/// Layers whose folders, too, import each other in one direction.
+const LAYERS_OF_ROOMS: [&str; 0] = [];
 
 /// The name of a module from the root of the crate. The root is empty.
 type ModulePath = Vec<String>;
@@ -147,7 +151,7 @@ impl Modules {
 
     /// Returns the modules of the same layer that each module imports. A module that exports items
     /// of its children does not import them.
-    fn edges(&self) -> BTreeMap<&ModulePath, BTreeSet<ModulePath>> {
+    fn edges(&self) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
         let edges = self.imports.iter().map(|(module, imports)| {
             let paths = imports.iter().filter_map(|import| {
                 let target = self.definition(&self.absolute(module, &import.path)?);
@@ -155,33 +159,50 @@ impl Modules {
                 let is_same_layer = !target.is_empty() && target.first() == module.first();
                 (is_same_layer && !is_child && target != *module).then_some(target)
             });
-            (module, paths.collect())
+            (module.clone(), paths.collect())
         });
         edges.collect()
     }
 
-    /// Returns the circles: modules of which each reaches each other.
-    fn circles(&self) -> Vec<Vec<String>> {
-        let edges = self.edges();
-        let reached = |start: &ModulePath| {
-            let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
-            while let Some(module) = open.pop() {
-                open.extend(edges[module].iter().filter(|next| seen.insert((*next).clone())));
+    /// Returns the rooms of the same layer that each room of a layer imports. A room is a folder, or
+    /// a file that is in none.
+    fn edges_of_rooms(&self, layer: &str) -> BTreeMap<ModulePath, BTreeSet<ModulePath>> {
+        let mut rooms: BTreeMap<ModulePath, BTreeSet<ModulePath>> = BTreeMap::new();
+        for (module, imports) in self.edges() {
+            let [first, room, ..] = &module[..] else { continue };
+            if first == layer {
+                let imported = rooms.entry(vec![first.clone(), room.clone()]).or_default();
+                let others = imports.into_iter().filter(|other| other.get(1) != Some(room));
+                imported.extend(others.map(|other| other[..other.len().min(2)].to_vec()));
             }
-            seen
-        };
-        let reached: BTreeMap<&ModulePath, _> =
-            edges.keys().map(|module| (*module, reached(module))).collect();
-        let circle = |module: &ModulePath| {
-            let others = reached[module].iter().filter(|other| reached[*other].contains(module));
-            others.map(|other| other.join("/")).collect::<Vec<_>>()
-        };
-        let mut circles: Vec<_> = edges.keys().map(|module| circle(module)).collect();
-        circles.retain(|circle| circle.len() > 1);
-        circles.sort();
-        circles.dedup();
-        circles
+        }
+        rooms
     }
+}
+
+/// Returns the circles: modules or rooms of which each reaches each other.
+fn circles(edges: &BTreeMap<ModulePath, BTreeSet<ModulePath>>) -> Vec<Vec<String>> {
+    let reached = |start: &ModulePath| {
+        let (mut seen, mut open) = (BTreeSet::new(), vec![start]);
+        while let Some(module) = open.pop() {
+            let next = edges.get(module).into_iter().flatten();
+            open.extend(next.filter(|next| seen.insert((*next).clone())));
+        }
+        seen
+    };
+    let reached: BTreeMap<&ModulePath, _> =
+        edges.keys().map(|module| (module, reached(module))).collect();
+    let circle = |module: &ModulePath| {
+        let is_back =
+            |other: &&ModulePath| reached.get(other).is_some_and(|all| all.contains(module));
+        let others = reached[module].iter().filter(is_back);
+        others.map(|other| other.join("/")).collect::<Vec<_>>()
+    };
+    let mut circles: Vec<_> = edges.keys().map(circle).collect();
+    circles.retain(|circle| circle.len() > 1);
+    circles.sort();
+    circles.dedup();
+    circles
 }
 
 #[test]
@@ -199,7 +220,20 @@ fn circles_are_found() {
         ("b.rs", "use crate::a::One;\n"),
     ];
     let modules = Modules::read(files.iter().map(|(path, text)| (Path::new(path), *text)));
-    assert_eq!(modules.circles(), [["a/one", "a/three", "a/two"]]);
+    assert_eq!(circles(&modules.edges()), [["a/one", "a/three", "a/two"]]);
+}
+
+#[test]
+fn circles_of_rooms_are_found() {
+    let files = [
+        ("a/low/one.rs", "use crate::a::high::two::Two;\n"),
+        ("a/low/three.rs", ""),
+        ("a/high/two.rs", "use crate::a::low::three::Three;\n"),
+        ("a/top.rs", "use super::low::one::One;\n"),
+    ];
+    let modules = Modules::read(files.iter().map(|(path, text)| (Path::new(path), *text)));
+    assert!(circles(&modules.edges()).is_empty());
+    assert_eq!(circles(&modules.edges_of_rooms("a")), [["a/high", "a/low"]]);
 }
 
 #[test]
@@ -210,11 +244,16 @@ fn circles_of_imports_are_small() {
         .iter()
         .filter_map(|(path, text)| Some((path.strip_prefix(&root).ok()?, text.as_str())));
     let modules = Modules::read(files);
-    let edges: usize = modules.edges().values().map(BTreeSet::len).sum();
-    assert!(edges > 500, "only {edges} imports seen");
-    for circle in modules.circles() {
+    let edges = modules.edges();
+    let count: usize = edges.values().map(BTreeSet::len).sum();
+    assert!(count > 500, "only {count} imports seen");
+    for circle in circles(&edges) {
         let layer = circle[0].split('/').next().unwrap();
         let most = if LAYERS_WITH_PAIRS.contains(&layer) { 2 } else { 1 };
         assert!(circle.len() <= most, "{} files import each other: {circle:?}", circle.len());
+    }
+    for layer in LAYERS_OF_ROOMS {
+        let circles = circles(&modules.edges_of_rooms(layer));
+        assert!(circles.is_empty(), "rooms of {layer} import each other: {circles:?}");
     }
 }
