@@ -12,7 +12,7 @@ use super::engine::Engine;
 use super::error::OperationError;
 use super::scan_bounds::ScanBounds;
 use super::worker::WorkerTransactions;
-use super::write::WriteIntent;
+use super::write_intent::WriteIntent;
 use crate::log::Lsn;
 use crate::record::Records;
 use crate::sched::{self, WaitCause};

@@ -30,7 +30,7 @@ use super::durability_level::Durability;
 use super::engine::Engine;
 use super::error::OperationError;
 use super::worker::WorkerTransactions;
-use super::write::WriteIntent;
+use super::write_intent::WriteIntent;
 use crate::log::{self, BlockPurpose, LogError};
 use crate::page::PageError;
 use crate::planted::{Bug, is_planted};

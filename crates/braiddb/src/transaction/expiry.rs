@@ -16,7 +16,7 @@ use super::context::ActiveTransaction;
 use super::error::{OperationError, UniqueViolation};
 use super::read::SeenRecord;
 use super::value_view::FoundValue;
-use super::write::WriteIntent;
+use super::write_intent::WriteIntent;
 use crate::record::{EXPIRY_BYTES, Records, RecordsRef, Secondary, split_expiry, with_expiry};
 use crate::types::KeyBuffer;
 use crate::version::MAX_VALUE_BYTES;

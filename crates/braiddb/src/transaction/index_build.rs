@@ -7,7 +7,7 @@ use super::context::ActiveTransaction;
 use super::error::{IndexError, OperationError};
 use super::index_keys::{check_entry, keys_of};
 use super::scan_bounds::ScanBounds;
-use super::write::WriteIntent;
+use super::write_intent::WriteIntent;
 use crate::record::{Records, Secondary};
 use crate::types::KeyBuffer;
 

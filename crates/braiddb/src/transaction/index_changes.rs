@@ -29,10 +29,10 @@ use super::error::{IndexError, OperationError, UniqueViolation};
 use super::index_keys::{IndexKeyChange, changes, detached};
 use super::large::{LargeDraft, slot_value};
 use super::paged::check_fits;
-use super::write::WriteIntent;
 use super::write_attempt::{
     FetchedValues, SeenBytes, VisibleRecord, WriteAttempt, WriteWait, all_prefetched, would_suspend,
 };
+use super::write_intent::WriteIntent;
 use crate::log::Lsn;
 use crate::page::{HeldPages, PageNeeds, SlotValue, WouldSuspend};
 use crate::planted::{Bug, is_planted};

@@ -27,7 +27,7 @@ use super::ordered_admission::AdmissionPermit;
 use super::required_pages::{MAX_READ_AHEAD, RequiredPages};
 use super::savepoints::WriteMoment;
 use super::worker::WorkerTransactions;
-use super::write::WriteIntent;
+use super::write_intent::WriteIntent;
 use crate::log::{LogError, Lsn};
 use crate::memory::Buffer;
 use crate::page::{
@@ -248,12 +248,6 @@ impl ActiveTransaction {
 }
 
 impl WorkerTransactions {
-    /// Queues a value for removal of its pieces; no snapshot can see it any more.
-    pub(super) fn discard(&self, values: Arc<LargeValues>, large: LargeRef) {
-        values.note_unowned(large);
-        self.discarded.queue.borrow_mut().push_back((values, large));
-    }
-
     /// Removes some discarded values, if many wait.
     async fn remove_excess(&self) {
         let mut pieces = 0;

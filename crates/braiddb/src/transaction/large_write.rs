@@ -24,7 +24,7 @@ use super::durability_level::Durability;
 use super::ordered_admission::AdmissionPermit;
 use super::waiters::{AwaitedEvent, LargeWrites};
 use super::worker::WorkerTransactions;
-use super::write::WriteIntent;
+use super::write_intent::WriteIntent;
 use crate::log::Lsn;
 use crate::memory::MemoryKind;
 use crate::sched::{self, WaitCause};

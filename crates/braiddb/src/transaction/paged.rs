@@ -17,7 +17,7 @@ use super::large::{LargeDraft, slot_value};
 use super::read::SeenRecord;
 use super::required_pages::RequiredPages;
 use super::value_view::FoundValue;
-use super::write::WriteIntent;
+use super::write_intent::WriteIntent;
 use crate::page::{
     ChainBase, ChangeRef, CopiedValue, PagedRecord, PagedTable, RecordBeforeWrite, WouldSuspend,
     WriteDecision, WriteRefusal, WriteResult,

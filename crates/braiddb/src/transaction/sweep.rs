@@ -27,7 +27,7 @@ use super::engine::Engine;
 use super::error::{IndexError, OperationError};
 use super::scan_bounds::ScanBounds;
 use super::worker::WorkerTransactions;
-use super::write::WriteIntent;
+use super::write_intent::WriteIntent;
 use crate::record::{Records, split_expiry};
 use crate::sched::{self, Job, WaitCause};
 use crate::sync::clock;

@@ -23,6 +23,7 @@ use super::timers::Timers;
 use super::transaction_state::TransactionContext;
 use super::waiters::{CommitQueue, GracePeriodWaiter, LargeWrites};
 use crate::log::Lsn;
+use crate::page::{LargeRef, LargeValues, PagedTable};
 use crate::record::RecordsRef;
 use crate::version::TransactionName;
 
@@ -216,5 +217,21 @@ impl WorkerTransactions {
     /// The begin stamp of the worker's oldest active transaction.
     pub(super) fn oldest_begin(&self) -> Option<Lsn> {
         self.contexts.borrow().begins.oldest()
+    }
+
+    /// Queues a value for removal of its pieces; no snapshot can see it any more.
+    pub(super) fn discard(&self, values: Arc<LargeValues>, large: LargeRef) {
+        values.note_unowned(large);
+        self.discarded.queue.borrow_mut().push_back((values, large));
+    }
+
+    /// Removes the pieces of large values that are queued for removal; no snapshot sees them any
+    /// more.
+    #[inline]
+    pub(super) fn discard_queued_for_removal(&self, paged: &PagedTable) {
+        let Some(values) = paged.large() else { return };
+        for large in values.take_removal_queue() {
+            self.discard(values.clone(), large);
+        }
     }
 }

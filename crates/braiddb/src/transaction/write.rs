@@ -3,6 +3,7 @@
 use super::context::ActiveTransaction;
 use super::error::OperationError;
 use super::fault::PanicPoint;
+use super::write_intent::WriteIntent;
 use super::write_set::WriteKind;
 use crate::index::{InsertionPlace, MAX_KEY_BYTES};
 use crate::planted::{Bug, is_planted};
@@ -11,42 +12,6 @@ use crate::record::{InstallBase, InstallRefusal, Records, RecordsRef};
 use crate::rid::Rid;
 use crate::sched;
 use crate::version::{MAX_VALUE_BYTES, Stamp, VersionRef};
-
-/// A write's precondition and the state that it leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WriteIntent<'v> {
-    /// The record must not exist; it is created with this value.
-    Insert(&'v [u8]),
-    /// The record may exist; it gets this value.
-    Put(&'v [u8]),
-    /// The record must exist; it gets this value.
-    Update(&'v [u8]),
-    /// The record is deleted, if it exists.
-    Delete,
-    /// The record is deleted if it has expired; only for tables with a lifetime.
-    Expire,
-}
-
-impl WriteIntent<'_> {
-    /// Returns whether the write changes anything, given whether the record exists.
-    pub(super) fn applies(&self, exists: bool) -> bool {
-        match self {
-            WriteIntent::Insert(_) => !exists,
-            WriteIntent::Put(_) => true,
-            WriteIntent::Update(_) | WriteIntent::Delete | WriteIntent::Expire => exists,
-        }
-    }
-
-    /// The value that the write leaves.
-    pub(super) fn value(&self) -> Option<&[u8]> {
-        match self {
-            WriteIntent::Insert(value) | WriteIntent::Put(value) | WriteIntent::Update(value) => {
-                Some(value)
-            }
-            WriteIntent::Delete | WriteIntent::Expire => None,
-        }
-    }
-}
 
 impl ActiveTransaction {
     /// Returns whether a write to the table is made of plain functions, and allowed.

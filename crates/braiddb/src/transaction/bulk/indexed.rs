@@ -10,7 +10,7 @@ use crate::record::Records;
 use crate::sched::{self, WaitCause};
 use crate::transaction::error::{IndexError, OperationError, UniqueViolation};
 use crate::transaction::index_keys::{IndexKeyChange, changes, detached};
-use crate::transaction::write::WriteIntent;
+use crate::transaction::write_intent::WriteIntent;
 
 /// Exclusive right to a write of several steps; an operation runs one at a time.
 struct ExclusiveStep<'t>(&'t ActiveTransaction);

@@ -15,6 +15,7 @@
 //! Invariant: an epoch is decided before its gate opens.
 
 mod begin;
+mod end;
 mod indexed;
 mod log;
 mod marked_tables;
@@ -31,7 +32,6 @@ use super::error::OperationError;
 use super::transaction_state::Conflict;
 use crate::page::PagedTable;
 use crate::record::{Records, RecordsRef};
-use crate::version::Stamp;
 
 impl ActiveTransaction {
     /// The epoch of this transaction's bulk operation on this table, if it has one.
@@ -39,11 +39,6 @@ impl ActiveTransaction {
     pub(super) fn bulk_epoch(&self, table: &Records) -> Option<u64> {
         let epochs = self.bulk_epochs().borrow();
         epochs.iter().find(|(id, _)| *id == table.id).map(|(_, epoch)| *epoch)
-    }
-
-    /// Returns whether the transaction is a bulk operation.
-    pub(super) fn is_bulk(&self) -> bool {
-        !self.bulk_epochs().borrow().is_empty()
     }
 
     /// Registers the transaction as an ordinary writer of a paged table.
@@ -69,35 +64,5 @@ impl ActiveTransaction {
     fn refused_for_bulk(&self, table: &Records) -> OperationError {
         let (name, id) = self.meet_bulk(table);
         OperationError::BulkUnderWay(name.clone(), *id)
-    }
-
-    /// Records the outcome of this transaction's bulk operation, if any, in its tables' epochs.
-    #[inline]
-    pub(super) fn decide_bulk(&self, stamp: Stamp) {
-        if self.is_bulk() {
-            self.decide_tables(stamp);
-        }
-    }
-
-    #[cold]
-    fn decide_tables(&self, stamp: Stamp) {
-        let mut writes = self.writes().borrow_mut();
-        let Some(bulk) = &mut writes.bulk else { return };
-        let engine = self.engine();
-        for one in bulk.tables.drain(..) {
-            let epochs = &one.paged().bulk().epochs;
-            if !one.is_written {
-                // The table has no marks.
-                epochs.decide(Stamp::ABORTED);
-                epochs.settle(one.epoch);
-                continue;
-            }
-            if stamp != Stamp::ABORTED {
-                one.table.count().add(self.worker().number(), one.more);
-            }
-            epochs.decide(stamp);
-            let has_pass = one.covers || stamp == Stamp::ABORTED;
-            engine.bulk_sweeps.expect(one.table, has_pass);
-        }
     }
 }

@@ -96,15 +96,3 @@ async fn sweep(
     }
     Ok(true)
 }
-
-impl WorkerTransactions {
-    /// Removes the pieces of large values that are queued for removal; no snapshot sees them any
-    /// more.
-    #[inline]
-    pub(in crate::transaction) fn discard_queued_for_removal(&self, paged: &PagedTable) {
-        let Some(values) = paged.large() else { return };
-        for large in values.take_removal_queue() {
-            self.discard(values.clone(), large);
-        }
-    }
-}
