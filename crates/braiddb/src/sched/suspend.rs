@@ -50,18 +50,19 @@ pub(crate) fn interleaves() -> bool {
     local(|local| local.is_some_and(|local| local.interleave.get()))
 }
 
-/// Returns whether the task may take a step without a suspension, and counts it if so; `is_cold` is
-/// true if the step may access memory that is probably not cached.
+/// Returns whether the task may take a step without a suspension, and counts it if so. `is_cold`
+/// returns whether the step may access memory that is probably not cached. It is called only if
+/// other tasks can run.
 #[inline(always)]
-pub(crate) fn may_go_on(is_cold: bool) -> bool {
+pub(crate) fn may_go_on(is_cold: impl FnOnce() -> bool) -> bool {
     may_take_steps(1, is_cold)
 }
 
 /// Does what [`may_go_on`] does, for several steps.
 #[inline(always)]
-pub(crate) fn may_take_steps(steps: u32, is_cold: bool) -> bool {
+pub(crate) fn may_take_steps(steps: u32, is_cold: impl FnOnce() -> bool) -> bool {
     let stops = |local: &WorkerLocal| {
-        (is_cold && local.interleave.get()) || local.caller.is_gone() || local.take_steps(steps)
+        (local.interleave.get() && is_cold()) || local.caller.is_gone() || local.take_steps(steps)
     };
     local(|local| local.is_some_and(|local| !stops(local)))
 }

@@ -58,7 +58,7 @@ impl ActiveTransaction {
     /// Reads as `get` does, if nothing must be waited for.
     #[inline(never)]
     pub(crate) fn get_now(&self, table: &Records, key: &[u8]) -> ReadNow<'_> {
-        if !Self::is_plain(table) || !sched::may_go_on(table.is_cold()) {
+        if !Self::is_plain(table) || !sched::may_go_on(|| table.is_cold()) {
             return ReadNow::Later;
         }
         let operation = reclaim::enter();

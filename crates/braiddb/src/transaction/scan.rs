@@ -380,7 +380,7 @@ impl<'tx> RecordScan<'tx> {
     fn read_batch_now(&mut self) -> bool {
         let table = self.begin_batch();
         let steps = 1 + (self.batch / RECORDS_PER_STEP) as u32;
-        sched::may_take_steps(steps, table.is_cold()) && self.read_memory_batch_now(table)
+        sched::may_take_steps(steps, || table.is_cold()) && self.read_memory_batch_now(table)
     }
 
     /// Releases the passed records, and notes the range that the scan will read.

@@ -32,7 +32,7 @@ impl ActiveTransaction {
         key: &[u8],
         intent: WriteIntent<'_>,
     ) -> Option<bool> {
-        if !self.is_plain_write(table, key, &intent) || !sched::may_go_on(table.is_cold()) {
+        if !self.is_plain_write(table, key, &intent) || !sched::may_go_on(|| table.is_cold()) {
             return None;
         }
         let operation = reclaim::enter();
