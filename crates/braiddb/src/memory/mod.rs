@@ -12,6 +12,7 @@
 
 mod buffer;
 mod reserved;
+mod reused;
 mod shard;
 
 use std::alloc::Layout;
@@ -62,7 +63,7 @@ const KINDS: usize = MemoryKind::ALL.len();
 /// this counter; a single shard may be negative when another thread frees.
 #[derive(Debug)]
 pub(crate) struct MemoryCounters {
-    shards: Box<[CachePadded<[AtomicI64; KINDS]>]>,
+    shards: Box<[CachePadded<[AtomicI64; KINDS]>; SHARDS]>,
     /// Bytes of indirection arrays, which grow by large steps.
     arrays: CachePadded<AtomicU64>,
     /// Blocks that were freed in a controlled schedule, or in a model.
@@ -87,7 +88,7 @@ impl MemoryCounters {
     pub(crate) fn new() -> Self {
         let shard = || CachePadded::new(std::array::from_fn(|_| AtomicI64::new(0)));
         Self {
-            shards: (0..SHARDS).map(|_| shard()).collect(),
+            shards: Box::new(std::array::from_fn(|_| shard())),
             arrays: CachePadded::default(),
             #[cfg(any(braid_simulation, loom))]
             quarantine: Default::default(),
@@ -151,10 +152,11 @@ impl MemoryCounters {
     }
 
     /// Allocates `layout` for `kind`; aborts the process as `Vec` does when memory is exhausted.
+    #[inline]
     pub(crate) fn allocate(&self, kind: MemoryKind, layout: Layout) -> NonNull<u8> {
         assert!(layout.size() > 0, "an empty block has no address");
         self.count(kind, layout.size() as i64);
-        backend::allocate(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
+        reused::take(layout).unwrap_or_else(|| allocate_new(reused::rounded(layout)))
     }
 
     /// Frees a block.
@@ -162,6 +164,7 @@ impl MemoryCounters {
     /// # Safety
     /// `block` came from `allocate` of the same counters with the same `kind` and `layout`, is no
     /// longer used, and is freed once.
+    #[inline]
     pub(crate) unsafe fn free(&self, kind: MemoryKind, block: NonNull<u8>, layout: Layout) {
         self.count(kind, -(layout.size() as i64));
         #[cfg(any(braid_simulation, loom))]
@@ -169,11 +172,16 @@ impl MemoryCounters {
             // SAFETY: the caller's contract.
             return unsafe { self.quarantine.take(block, layout) };
         }
-        // SAFETY: the caller's contract is the backend's contract.
-        unsafe { backend::free(block, layout) }
+        // SAFETY: the caller's contract; `allocate` rounded the layout.
+        unsafe {
+            if !reused::put(block, layout) {
+                free_now(block, reused::rounded(layout));
+            }
+        }
     }
 
     /// Counts bytes that are allocated elsewhere, or are about to be; subtracts if negative.
+    #[inline]
     pub(crate) fn count(&self, kind: MemoryKind, bytes: i64) {
         let shard = Shard::current();
         let counter = &self.shards[shard.number()][kind as usize];
@@ -192,6 +200,20 @@ impl Drop for MemoryCounters {
         // SAFETY: blocks of the backend, not used since they were freed.
         self.quarantine.release(|block, layout| unsafe { backend::free(block, layout) });
     }
+}
+
+/// Allocates `layout`; aborts the process like `Vec` if memory is exhausted.
+#[inline(never)]
+fn allocate_new(layout: Layout) -> NonNull<u8> {
+    backend::allocate(layout).unwrap_or_else(|| std::alloc::handle_alloc_error(layout))
+}
+
+/// # Safety
+/// `block` came from [`allocate_new`] with the same `layout`, is no longer used, and is freed once.
+#[inline(never)]
+unsafe fn free_now(block: NonNull<u8>, layout: Layout) {
+    // SAFETY: the caller's contract is the backend's contract.
+    unsafe { backend::free(block, layout) }
 }
 
 /// Allocates `layout`, zeroed and not counted; aborts the process like `Vec` if memory is
@@ -220,6 +242,7 @@ pub(crate) unsafe fn free_uncounted(block: NonNull<u8>, layout: Layout) {
 
 /// Returns free memory of this thread, and unowned free memory, to the operating system.
 pub(crate) fn return_free_memory() {
+    reused::empty();
     backend::return_free_memory();
 }
 

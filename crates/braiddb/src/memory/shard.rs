@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 
+use super::reused;
 use crate::sync::Mutex;
 
 /// Number of shards; threads that own none share shard 0.
@@ -26,7 +27,8 @@ impl Shard {
         // The assignment of system threads to the threads of a schedule is random.
         match crate::sync::number_in_schedule() {
             Some(number) => Self(number % SHARDS),
-            None => Self(CURRENT.get()),
+            // The remainder is the number itself, known to be in bounds.
+            None => Self(CURRENT.get() % SHARDS),
         }
     }
 
@@ -42,7 +44,8 @@ impl Shard {
     }
 }
 
-/// This thread's ownership of a shard, for as long as the value exists. If all shards are taken, or
+/// This thread's ownership of a shard, for as long as the value exists. The thread then also reuses
+/// freed blocks. If all shards are taken, or
 /// the thread owns one already, it changes nothing.
 #[derive(Debug)]
 pub(crate) struct OwnShard {
@@ -64,6 +67,7 @@ impl OwnShard {
         let number = free.trailing_zeros() as usize;
         *free &= !(1 << number);
         CURRENT.set(number);
+        reused::start();
         Self { owned: Some(number), bound }
     }
 }
@@ -72,6 +76,7 @@ impl Drop for OwnShard {
     fn drop(&mut self) {
         if let Some(number) = self.owned {
             CURRENT.set(SHARED);
+            reused::stop();
             // The lock orders this thread's additions before those of the next owner.
             *FREE.lock() |= 1 << number;
         }
