@@ -27,6 +27,7 @@ mod metrics;
 mod open;
 mod option_checks;
 mod options;
+mod point;
 mod read_only;
 mod recovery;
 mod retry;

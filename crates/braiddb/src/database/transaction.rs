@@ -7,9 +7,9 @@ use super::error::{Error, Misuse, Result};
 use super::scan::Scan;
 use super::table::{KeyRange, Table};
 use crate::record::{self, Records};
-use crate::sched::{Contained, engine_call, engine_code};
+use crate::sched::{Contained, engine_call, engine_code, immediate_or};
 use crate::transaction::{
-    self, Engine, FoundValue, MAX_CONCURRENT_LOOKUPS, ReadNow, ScanBounds, SeenRecord, WriteIntent,
+    self, Engine, FoundValue, MAX_CONCURRENT_LOOKUPS, ScanBounds, SeenRecord, WriteIntent,
     unexpired_at,
 };
 use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
@@ -134,24 +134,21 @@ impl Transaction {
     /// # Errors
     /// An error if the stored bytes do not decode, the table belongs to another database, or the
     /// key is too long for any record.
-    pub async fn get<K, V>(&self, table: &Table<K, V>, key: &K) -> Result<Option<V::Ref<'_>>>
+    #[inline(always)]
+    pub fn get<'tx, K, V>(
+        &'tx self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> impl Future<Output = Result<Option<V::Ref<'tx>>>>
     where
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let records = self.records(table)?;
-        let key = encode_for(records, key)?;
-        let mut read = engine_call(|| self.core.get_now(records, &key));
-        if matches!(read, ReadNow::Later) {
-            read = engine_code(self.core.get_interleaved(records, &key)).await;
-        }
-        match read {
-            ReadNow::Found(found) => return Ok(Some(found.decode::<V>()?)),
-            ReadNow::Absent => return Ok(None),
-            ReadNow::Later => {}
-        }
-        let found = engine_code(self.core.get(records, &key)).await?;
-        Ok(found.map(|found| found.decode::<V>()).transpose()?)
+        immediate_or(
+            (self, table, key),
+            |(transaction, table, key)| transaction.get_now(table, key),
+            |(transaction, table, key)| transaction.get_later(table, key),
+        )
     }
 
     /// Returns a part of the value of `key`, computed by `part`. If a serializable transaction
@@ -301,18 +298,29 @@ impl Transaction {
     /// # Errors
     /// [`Error::KeyExists`] if a record with this key exists; [`Error::Conflict`]; an error if the
     /// key or the value is too long.
-    pub async fn insert<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
+    #[inline(always)]
+    pub fn insert<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V::Input,
+    ) -> impl Future<Output = Result<()>>
     where
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let value = V::encode(value)?;
-        let (key, intent) = (encode(key), WriteIntent::Insert(&value));
-        let records = self.records(table)?;
-        match self.write_now(records, &key, intent) {
-            Some(_) => Ok(()),
-            None => self.write_later(records, &key, intent).await.map(drop),
-        }
+        immediate_or(
+            (self, table, key, value),
+            |(transaction, table, key, value)| {
+                let core = &transaction.core;
+                transaction.write_value_now(table, key, value, |table, key, value| {
+                    core.insert_now(table, key, value)
+                })
+            },
+            |(transaction, table, key, value)| {
+                transaction.write_value_later(table, key, value, |value| WriteIntent::Insert(value))
+            },
+        )
     }
 
     /// Inserts a record, or replaces the value of the existing one.
@@ -332,18 +340,29 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::Conflict`]; an error if the key or the value is too long.
-    pub async fn put<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
+    #[inline(always)]
+    pub fn put<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V::Input,
+    ) -> impl Future<Output = Result<()>>
     where
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let value = V::encode(value)?;
-        let (key, intent) = (encode(key), WriteIntent::Put(&value));
-        let records = self.records(table)?;
-        match self.write_now(records, &key, intent) {
-            Some(_) => Ok(()),
-            None => self.write_later(records, &key, intent).await.map(drop),
-        }
+        immediate_or(
+            (self, table, key, value),
+            |(transaction, table, key, value)| {
+                let core = &transaction.core;
+                transaction.write_value_now(table, key, value, |table, key, value| {
+                    core.put_now(table, key, value)
+                })
+            },
+            |(transaction, table, key, value)| {
+                transaction.write_value_later(table, key, value, |value| WriteIntent::Put(value))
+            },
+        )
     }
 
     /// Replaces the value of an existing record.
@@ -364,18 +383,29 @@ impl Transaction {
     /// # Errors
     /// [`Error::KeyNotFound`] if no record with this key exists; [`Error::Conflict`]; an error if
     /// the value is too long.
-    pub async fn update<K, V>(&self, table: &Table<K, V>, key: &K, value: &V::Input) -> Result<()>
+    #[inline(always)]
+    pub fn update<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V::Input,
+    ) -> impl Future<Output = Result<()>>
     where
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let value = V::encode(value)?;
-        let (key, intent) = (encode(key), WriteIntent::Update(&value));
-        let records = self.records(table)?;
-        match self.write_now(records, &key, intent) {
-            Some(_) => Ok(()),
-            None => self.write_later(records, &key, intent).await.map(drop),
-        }
+        immediate_or(
+            (self, table, key, value),
+            |(transaction, table, key, value)| {
+                let core = &transaction.core;
+                transaction.write_value_now(table, key, value, |table, key, value| {
+                    core.update_now(table, key, value)
+                })
+            },
+            |(transaction, table, key, value)| {
+                transaction.write_value_later(table, key, value, |value| WriteIntent::Update(value))
+            },
+        )
     }
 
     /// Deletes a record. Returns `false` if no record with this key exists.
@@ -417,43 +447,6 @@ impl Transaction {
         let found = engine_code(self.core.get(records, key)).await?;
         let owned = |found: FoundValue<'_>| V::decode(found.bytes()).map(V::into_owned);
         Ok(found.map(owned).transpose()?)
-    }
-
-    pub(super) async fn write_encoded<K, V>(
-        &self,
-        table: &Table<K, V>,
-        key: &[u8],
-        intent: WriteIntent<'_>,
-    ) -> Result<bool>
-    where
-        K: TableKey + ?Sized,
-        V: Value + ?Sized,
-    {
-        let records = self.records(table)?;
-        match self.write_now(records, key, intent) {
-            Some(written) => Ok(written),
-            None => self.write_later(records, key, intent).await,
-        }
-    }
-
-    /// Writes if nothing must be waited for and nothing is in the way.
-    #[inline(always)]
-    fn write_now(&self, records: &Records, key: &[u8], intent: WriteIntent<'_>) -> Option<bool> {
-        engine_call(|| self.core.write_now(records, key, intent))
-    }
-
-    /// Writes after `write_now` could not.
-    async fn write_later(
-        &self,
-        records: &Records,
-        key: &[u8],
-        intent: WriteIntent<'_>,
-    ) -> Result<bool> {
-        let write = self.core.write_interleaved(records, key, intent);
-        match engine_code(write).await {
-            Some(written) => Ok(written),
-            None => Ok(engine_code(self.core.write(records, key, intent)).await?),
-        }
     }
 
     /// Scans the records of a key range, in key order.

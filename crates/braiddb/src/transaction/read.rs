@@ -55,12 +55,15 @@ impl ActiveTransaction {
         table.paged().is_none() && !table.expires()
     }
 
-    /// Reads as `get` does, if nothing must be waited for.
+    /// Returns whether `get_now` may be called now. The step is counted.
+    #[inline(always)]
+    pub(crate) fn may_read_now(&self, table: &Records) -> bool {
+        Self::is_plain(table) && sched::may_go_on(|| table.is_cold())
+    }
+
+    /// Reads as `get` does, if nothing must be waited for; called after `may_read_now`.
     #[inline(never)]
     pub(crate) fn get_now(&self, table: &Records, key: &[u8]) -> ReadNow<'_> {
-        if !Self::is_plain(table) || !sched::may_go_on(|| table.is_cold()) {
-            return ReadNow::Later;
-        }
         let operation = reclaim::enter();
         let rid = table.look_up_now(key, &operation).ok();
         self.read_found(table, key, rid, operation)

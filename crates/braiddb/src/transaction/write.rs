@@ -14,13 +14,43 @@ use crate::sched;
 use crate::version::{MAX_VALUE_BYTES, Stamp, VersionRef};
 
 impl ActiveTransaction {
-    /// Returns whether a write to the table is made of plain functions, and allowed.
+    /// Returns whether `insert_now`, `put_now` and `update_now` may be called now. The step is
+    /// counted.
     #[inline(always)]
-    fn is_plain_write(&self, table: &Records, key: &[u8], intent: &WriteIntent<'_>) -> bool {
-        Self::is_plain(table)
-            && !table.is_indexed()
-            && !intent.is_large()
-            && self.check_write(key, intent).is_ok()
+    pub(crate) fn may_write_now(&self, table: &Records) -> bool {
+        Self::takes_plain_writes(table) && sched::may_go_on(|| table.is_cold())
+    }
+
+    /// Returns whether the steps of a write to the table are plain functions.
+    #[inline(always)]
+    fn takes_plain_writes(table: &Records) -> bool {
+        Self::is_plain(table) && !table.is_indexed()
+    }
+
+    /// Returns whether the transaction may write a record, which is not large.
+    #[inline(always)]
+    fn is_plain_write(&self, key: &[u8], intent: &WriteIntent<'_>) -> bool {
+        !intent.is_large() && self.check_write(key, intent).is_ok()
+    }
+
+    /// Inserts as `write` does, if nothing must be waited for and nothing is in the way. Otherwise
+    /// returns `None`, and nothing has changed. Called after `may_write_now`, as the two functions
+    /// below.
+    #[inline(never)]
+    pub(crate) fn insert_now(&self, table: &Records, key: &[u8], value: &[u8]) -> Option<bool> {
+        self.write_plain(table, key, WriteIntent::Insert(value))
+    }
+
+    /// Puts a record as `insert_now` inserts one.
+    #[inline(never)]
+    pub(crate) fn put_now(&self, table: &Records, key: &[u8], value: &[u8]) -> Option<bool> {
+        self.write_plain(table, key, WriteIntent::Put(value))
+    }
+
+    /// Updates a record as `insert_now` inserts one.
+    #[inline(never)]
+    pub(crate) fn update_now(&self, table: &Records, key: &[u8], value: &[u8]) -> Option<bool> {
+        self.write_plain(table, key, WriteIntent::Update(value))
     }
 
     /// Writes as `write` does, if nothing must be waited for and nothing is in the way. Otherwise
@@ -32,7 +62,13 @@ impl ActiveTransaction {
         key: &[u8],
         intent: WriteIntent<'_>,
     ) -> Option<bool> {
-        if !self.is_plain_write(table, key, &intent) || !sched::may_go_on(|| table.is_cold()) {
+        if !self.may_write_now(table) { None } else { self.write_plain(table, key, intent) }
+    }
+
+    /// Does what `write_now` does. Inlined, so that each kind of write is compiled for itself.
+    #[inline(always)]
+    fn write_plain(&self, table: &Records, key: &[u8], intent: WriteIntent<'_>) -> Option<bool> {
+        if !self.is_plain_write(key, &intent) {
             return None;
         }
         let operation = reclaim::enter();
@@ -50,7 +86,7 @@ impl ActiveTransaction {
         key: &[u8],
         intent: WriteIntent<'_>,
     ) -> Option<bool> {
-        if !self.is_plain_write(table, key, &intent) {
+        if !Self::takes_plain_writes(table) || !self.is_plain_write(key, &intent) {
             return None;
         }
         let operation = reclaim::enter();
