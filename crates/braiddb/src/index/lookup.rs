@@ -109,7 +109,7 @@ impl<'k, 'g> Lookup<'k, 'g> {
         let ReachedNode { mut node, mut parent, mut is_prefetched } = match self.reached.take() {
             Some(reached) if PAUSES => reached,
             _ => {
-                let (node, _) = index.root(self.operation)?;
+                let node = index.unchecked_root(self.operation);
                 ReachedNode { node, parent: None, is_prefetched: false }
             }
         };
@@ -150,13 +150,73 @@ impl<'k, 'g> Lookup<'k, 'g> {
 }
 
 impl IndexTree {
-    /// Returns the record id of `key`.
+    /// Returns the record id of `key`, without a pause.
     #[cfg(test)]
     pub(crate) fn get(&self, key: &[u8], operation: &OperationGuard) -> Option<Rid> {
-        match Lookup::new(key, operation).advance::<false>(self) {
-            LookupProgress::Found(rid) => Some(rid),
-            _ => None,
+        self.find(key, operation).ok()
+    }
+
+    /// Returns the record id of `key`, without a pause. The id is not reused at least as long as
+    /// the guard lasts. The error is the place where the key would be inserted.
+    #[inline(always)]
+    pub(crate) fn find<'g>(
+        &self,
+        key: &[u8],
+        operation: &'g OperationGuard,
+    ) -> Result<Rid, InsertionPlace<'g>> {
+        let SearchKey { head, tag, bytes } = SearchKey::new(key);
+        #[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
+        if wide::is_available() {
+            // The parts of the key stay in registers.
+            #[target_feature(enable = "avx2")]
+            fn find<'g>(
+                index: &IndexTree,
+                (head, tag): (u64, u64),
+                bytes: &[u8],
+                operation: &'g OperationGuard,
+            ) -> Result<Rid, InsertionPlace<'g>> {
+                index.find_with::<wide::Avx2>(&SearchKey { head, tag, bytes }, operation)
+            }
+            // SAFETY: the processor has this feature.
+            return unsafe { find(self, (head, tag), bytes, operation) };
         }
+        self.find_with::<Scalar>(&SearchKey { head, tag, bytes }, operation)
+    }
+
+    #[inline(always)]
+    fn find_with<'g, C: CountAtMost>(
+        &self,
+        key: &SearchKey<'_>,
+        operation: &'g OperationGuard,
+    ) -> Result<Rid, InsertionPlace<'g>> {
+        loop {
+            if let Ok(found) = self.try_find::<C>(key, operation) {
+                return found;
+            }
+        }
+    }
+
+    /// Takes and validates versions in the order of [`Lookup::advance`].
+    #[inline(always)]
+    fn try_find<'g, C: CountAtMost>(
+        &self,
+        key: &SearchKey<'_>,
+        operation: &'g OperationGuard,
+    ) -> Result<Result<Rid, InsertionPlace<'g>>, Restart> {
+        let mut node = self.unchecked_root(operation);
+        let mut version = node.latch.version()?;
+        self.check_root(node)?;
+        while node.level() > 0 {
+            let group = node.group::<C>(key.head);
+            let child = node.child(node.child_place::<C>(key, group), version)?;
+            let child_version = child.latch.version()?;
+            // The child keeps its range as long as the link to it has not changed.
+            node.latch.validate(version)?;
+            (node, version) = (child, child_version);
+        }
+        let found = node.find::<C>(key, node.group::<C>(key.head)).map(HeldKey::rid);
+        node.latch.validate(version)?;
+        Ok(found.map_err(|place| InsertionPlace { leaf: node, version, place }))
     }
 
     /// Inserts a key where a lookup under the same guard did not find it. Returns `false` if the

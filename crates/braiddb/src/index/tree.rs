@@ -52,16 +52,22 @@ impl IndexTree {
         Self { root: AtomicU64::new(root.0), cold_levels: AtomicU64::new(0), nodes, memory }
     }
 
+    /// Returns the root. The caller takes its version, and then checks that it is still the root.
+    #[inline(always)]
+    pub(super) fn unchecked_root<'g>(&self, _operation: &'g OperationGuard) -> HeldNode<'g> {
+        // Acquire pairs with the Release in `set_root`.
+        let root = NodeRef(self.root.load(Ordering::Acquire));
+        // SAFETY: linked when it was loaded, under a guard that lasts for `'g`.
+        unsafe { root.hold::<'g>() }
+    }
+
     /// Returns the root and its version.
     #[inline(always)]
     pub(super) fn root<'g>(
         &self,
-        _operation: &'g OperationGuard,
+        operation: &'g OperationGuard,
     ) -> Result<(HeldNode<'g>, LatchVersion), Restart> {
-        // Acquire pairs with the Release in `set_root`.
-        let root = NodeRef(self.root.load(Ordering::Acquire));
-        // SAFETY: linked when it was loaded, under a guard that lasts for `'g`.
-        let root = unsafe { root.hold::<'g>() };
+        let root = self.unchecked_root(operation);
         let version = root.latch.version()?;
         self.check_root(root)?;
         Ok((root, version))

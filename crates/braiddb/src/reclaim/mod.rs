@@ -356,22 +356,28 @@ pub(crate) fn enter() -> OperationGuard {
 }
 
 impl Drop for OperationGuard {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
         // User code may drop the guard, together with the future that holds it.
         engine_call(|| {
-            local(|local| {
-                if self.epoch == local.epoch.get() {
-                    local.in_flight.set(local.in_flight.get() - 1);
-                    return;
-                }
-                let mut earlier = local.earlier.borrow_mut();
-                let mine = earlier.iter_mut().find(|(epoch, _)| *epoch == self.epoch);
-                let count = &mut mine.expect("kept while in use").1;
-                assert!(*count > 0, "entered before it leaves");
-                *count -= 1;
+            local(|local| match self.epoch == local.epoch.get() {
+                true => local.in_flight.set(local.in_flight.get() - 1),
+                false => local.end_earlier(self.epoch),
             });
         });
+    }
+}
+
+impl ParticipantState {
+    /// Ends an operation that began in an earlier epoch.
+    #[cold]
+    #[inline(never)]
+    fn end_earlier(&self, epoch: u64) {
+        let mut earlier = self.earlier.borrow_mut();
+        let mine = earlier.iter_mut().find(|(earlier, _)| *earlier == epoch);
+        let count = &mut mine.expect("kept while in use").1;
+        assert!(*count > 0, "entered before it leaves");
+        *count -= 1;
     }
 }
 

@@ -49,12 +49,7 @@ impl Records {
         key: &[u8],
         operation: &'g OperationGuard,
     ) -> Result<Rid, InsertionPlace<'g>> {
-        let mut lookup = Lookup::new(key, operation);
-        match lookup.advance::<false>(&self.index) {
-            LookupProgress::Found(rid) => Ok(rid),
-            LookupProgress::Absent => Err(lookup.insertion_place()),
-            LookupProgress::Paused => unreachable!("it does not pause"),
-        }
+        self.index.find(key, operation)
     }
 }
 
