@@ -24,6 +24,20 @@ use crate::sched;
 use crate::version::{Link, Stamp, TransactionStatus, Verdict, Version, View};
 
 impl Records {
+    /// Returns whether [`Self::is_unchanged`] holds because of the newest version alone, as for most
+    /// records: `view`'s transaction wrote it, or it was committed before `view`'s begin stamp.
+    #[inline(always)]
+    pub(crate) fn has_unchanged_head(
+        &self,
+        rid: Rid,
+        view: View<'_>,
+        _operation: &OperationGuard,
+    ) -> bool {
+        let IndirectionEntry::Version(head) = self.array().load(rid) else { return false };
+        // SAFETY: as in `deciding`.
+        view.wrote_or_precedes(unsafe { head.get() }.stamp())
+    }
+
     /// Returns whether no other transaction committed a write to a record at or after `view`'s
     /// begin stamp and before `until`. A record in doubt counts as changed.
     pub(crate) fn is_unchanged(

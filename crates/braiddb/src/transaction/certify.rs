@@ -64,9 +64,10 @@ impl ActiveTransaction {
     }
 
     fn certify_points(&self, start: usize, end: usize, until: Lsn) -> Result<(), NamedKeys> {
-        let (reads, operation) = (self.reads(), reclaim::enter());
-        let table = |number| {
-            let point = reads.point(number);
+        let (points, operation) = (self.reads().all_points(), reclaim::enter());
+        let view = self.view();
+        let table = |number: usize| {
+            let point = points[number];
             // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
             // transaction.
             (unsafe { point.table.get() }, point.rid)
@@ -81,8 +82,10 @@ impl ActiveTransaction {
                 table.prefetch_newest(rid, &operation);
             }
             let (table, rid) = table(number);
-            if !table.is_unchanged(rid, self.view(), until, &operation) {
-                return Err(reads.name_point(number));
+            if !table.has_unchanged_head(rid, view, &operation)
+                && !table.is_unchanged(rid, view, until, &operation)
+            {
+                return Err(self.reads().name_point(number));
             }
         }
         Ok(())

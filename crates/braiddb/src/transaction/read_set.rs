@@ -12,7 +12,7 @@
 //! The id of a visible record stays valid while the transaction is active. The id of an absent
 //! record may be reused, so absence is noted by key.
 
-use std::cell::{RefCell, RefMut};
+use std::cell::{Ref, RefCell, RefMut};
 use std::ops::{Bound, Range};
 
 use super::write_set::empty;
@@ -116,6 +116,12 @@ impl RecordedReads {
         start..self.keys.len()
     }
 
+    #[cold]
+    fn keep_point_key(&mut self, key: &[u8]) {
+        let key = self.keep(key);
+        self.point_keys.push(key);
+    }
+
     fn keep_bound(&mut self, bound: Bound<&[u8]>) -> Bound<Range<usize>> {
         bound.map(|key| self.keep(key))
     }
@@ -144,6 +150,7 @@ impl ReadSet {
     }
 
     /// Notes that the record with this id and key was read.
+    #[inline]
     pub(super) fn note_point(&self, table: RecordsRef, rid: Rid, key: &[u8]) {
         let reads = &mut *self.change();
         let point = ReadPoint { table, rid };
@@ -152,8 +159,7 @@ impl ReadSet {
         }
         reads.points.push(point);
         if reads.names_points {
-            let key = reads.keep(key);
-            reads.point_keys.push(key);
+            reads.keep_point_key(key);
         }
     }
 
@@ -226,8 +232,9 @@ impl ReadSet {
         self.0.borrow().ranges.len()
     }
 
-    pub(super) fn point(&self, number: usize) -> ReadPoint {
-        self.0.borrow().points[number]
+    /// The records that were read.
+    pub(super) fn all_points(&self) -> Ref<'_, [ReadPoint]> {
+        Ref::map(self.0.borrow(), |reads| &*reads.points)
     }
 
     pub(super) fn projections(&self) -> usize {

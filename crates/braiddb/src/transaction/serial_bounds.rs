@@ -119,7 +119,7 @@ impl ActiveTransaction {
             table.note_reader(rid, bounds.commit);
         };
         for number in 0..reads.points() {
-            let point = reads.point(number);
+            let point = reads.all_points()[number];
             // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
             // transaction.
             look(unsafe { point.table.get() }, point.rid, BoundingRead::Point(number));

@@ -58,6 +58,13 @@ impl<'a> View<'a> {
         self.status.visible(stamp(), self.begin, Some(self.me), stamp)
     }
 
+    /// Returns whether a version with this stamp was written by the transaction, or committed before
+    /// its begin stamp. [`Self::verdict`] is then `Before`.
+    #[inline(always)]
+    pub(crate) fn wrote_or_precedes(&self, stamp: Stamp) -> bool {
+        stamp == Stamp::in_flight(self.me) || stamp.lsn_before(self.begin).is_some()
+    }
+
     /// Relates a version's commit to the begin stamp and to `until`, a commit LSN that was drawn,
     /// or [`Lsn::MAX`]. `stamp` reads the version's stamp.
     pub(crate) fn verdict(&self, stamp: impl Fn() -> Stamp, until: Lsn) -> Verdict {
