@@ -45,6 +45,8 @@ const ROUNDS_PER_FLUSH: u32 = 8;
 /// Steps after which housekeeping takes a turn in any case; rounds of a task that never waits are
 /// long.
 const STEPS_PER_TURN: u32 = 4 * MAX_STEPS_ALONE;
+/// Tasks that a round starts one after another in the only hot slot.
+const TASKS_PER_ROUND: u32 = 8;
 /// Transfers that are issued together; fewer wait for the next turn.
 const TRANSFERS_PER_ROUND: usize = 8;
 
@@ -93,6 +95,8 @@ pub(super) struct Worker<'w> {
     /// The next time at which tasks that wait for something foreign are dropped, once the worker
     /// must stop.
     drop_foreign_at: Option<Instant>,
+    /// Tasks that a round starts in the only hot slot; one if each round takes random decisions.
+    tasks_per_round: u32,
     /// The source of random decisions, if enabled.
     chance: Option<fastrand::Rng>,
     /// Records the worker's activity, if enabled.
@@ -137,6 +141,7 @@ impl<'w> Worker<'w> {
             steps_since_turn: 0,
             turn: Turn::default(),
             drop_foreign_at: None,
+            tasks_per_round: if options.seed.is_some() { 1 } else { TASKS_PER_ROUND },
             chance: options.seed.map(fastrand::Rng::with_seed),
             tracer: None,
         };
@@ -341,8 +346,9 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
 
     /// Polls each task of the hot queue once. A task that takes the place of one that ended has its
     /// turn in the next round. Otherwise short tasks in one place would starve those in the others.
+    /// If the queue has only one place, the round starts several tasks there.
     fn round(&mut self) {
-        let (mut position, mut paused) = (0, 0);
+        let (mut position, mut paused, mut ended) = (0, 0, 0);
         if let Some(chance) = &mut self.worker.chance {
             chance.shuffle(&mut self.queues.hot);
         }
@@ -364,7 +370,14 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
                 self.worker.end_poll(begin, index, polled);
             }
             let stays = match polled {
-                Poll::Ready(()) => self.finish(position),
+                Poll::Ready(()) => {
+                    let stays = self.finish(position);
+                    ended += 1;
+                    if stays && self.queues.hot.len() == 1 && ended < self.worker.tasks_per_round {
+                        continue;
+                    }
+                    stays
+                }
                 Poll::Pending => {
                     let (cause, steps) = (local.cause.get(), local.steps_taken());
                     self.worker.counters.suspensions[cause as usize].add(1);
