@@ -30,7 +30,7 @@ const _: () = assert!(RECORD_HEADER_BYTES.is_multiple_of(BLOCK_ALIGNMENT));
 
 impl RecordHeader {
     /// Creates the header of a record, including its checksum.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new(
         table: TableId,
         kind: RecordKind,

@@ -56,8 +56,20 @@ impl<'l> Reservation<'l> {
     }
 
     /// Adds a record and returns its position.
-    #[inline]
     pub(crate) fn append(
+        &mut self,
+        table: TableId,
+        kind: RecordKind,
+        rid: Rid,
+        key: &[u8],
+        value: &[u8],
+    ) -> Lsn {
+        self.append_inline(table, kind, rid, key, value)
+    }
+
+    /// Does what `append` does, for the loop over a transaction's writes.
+    #[inline(always)]
+    pub(crate) fn append_inline(
         &mut self,
         table: TableId,
         kind: RecordKind,

@@ -89,7 +89,11 @@ impl Ring {
             // SAFETY: ends within the mapping, by the check of the sum; the caller has exclusive
             // access to the bytes.
             unsafe {
-                std::ptr::copy_nonoverlapping(part.as_ptr(), to, part.len());
+                match part.len() {
+                    // A short key or value: a single move.
+                    8 => std::ptr::copy_nonoverlapping(part.as_ptr(), to, 8),
+                    bytes => std::ptr::copy_nonoverlapping(part.as_ptr(), to, bytes),
+                }
                 to = to.add(part.len());
             }
         }

@@ -33,7 +33,19 @@ pub(crate) enum InstallRefusal {
     Dead,
 }
 
-impl<'a> InstallBase<'a> {
+impl InstallBase<'_> {
+    /// The link to the head, which is the version that the new one supersedes unless it is the
+    /// writer's own.
+    #[inline(always)]
+    pub(crate) fn link(self) -> Option<Link> {
+        Some(match self {
+            InstallBase::Committed(version, _) | InstallBase::Own(version) => {
+                Link::Version(version.reference())
+            }
+            InstallBase::Cold(address) => Link::Address(address),
+        })
+    }
+
     /// Returns whether the record is absent as of this version.
     pub(crate) fn is_tombstone(self) -> bool {
         match self {

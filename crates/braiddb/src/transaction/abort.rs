@@ -178,14 +178,14 @@ impl ActiveTransaction {
     pub(super) fn roll_back(&self, writes: &WriteSet, write: &Write, operation: &OperationGuard) {
         // SAFETY: tables live as long as the engine, which `self` holds.
         let table = unsafe { write.table.get() };
-        if write.base.is_none() {
+        if write.base().is_none() {
             // The record was never committed: its key is removed before its id is freed.
             table.index.remove(writes.key(write), write.rid, operation);
         }
         // SAFETY: this transaction installed the version on that base, and will not commit it; a new
         // record's key was removed above.
-        unsafe { table.roll_back(write.rid, write.version, write.base) };
-        if let Some(Link::Version(base)) = write.base {
+        unsafe { table.roll_back(write.rid, write.version, write.base()) };
+        if let Some(Link::Version(base)) = write.base() {
             self.keep_deleted(write, base);
         }
     }

@@ -100,9 +100,9 @@ impl ActiveTransaction {
             // SAFETY: the version is in flight until it is stamped here, so no other transaction
             // can have superseded it.
             let version = unsafe { write.version.get() };
-            version.set_record(lsn, write.logged.get());
+            version.set_record(lsn, write.logged());
             version.set_stamp(stamp);
-            if let Some(Link::Version(base)) = write.base {
+            if let Some(Link::Version(base)) = write.base() {
                 let (table, rid) = (write.table, write.rid);
                 garbage.push(lsn, Garbage::Superseded { table, rid, version: base });
             }

@@ -6,23 +6,56 @@ use std::ops::Range;
 use super::write_set::{PagedWrite, Write, WriteKind, WriteSet};
 use crate::log::{self, RecordKind, Reservation};
 use crate::rid::Rid;
+#[cfg(target_arch = "x86_64")]
+use crate::types::checksum;
 
 impl WriteSet {
     /// Bytes that the writes take in the log. Stops counting once they exceed `most`.
     pub(super) fn log_bytes_up_to(&self, most: usize) -> usize {
         let mut total = 0;
-        let mut numbers = 0..self.count();
-        while total <= most
-            && let Some(number) = numbers.next()
-        {
-            total += self.bytes_of(number);
+        for write in self.writes() {
+            total += self.log_bytes(write);
+            if total > most {
+                return total;
+            }
+        }
+        for write in &self.paged {
+            total += self.paged_log_bytes(write);
+            if total > most {
+                return total;
+            }
         }
         total
     }
 
     /// Adds records of all writes to a block.
     pub(super) fn append_all(&self, block: &mut Reservation<'_>) {
-        self.writes().iter().for_each(|write| append(block, self, write));
+        #[cfg(target_arch = "x86_64")]
+        if checksum::is_hardware_used() {
+            // SAFETY: the processor has the feature.
+            unsafe { self.append_with_hardware(block) };
+            return self.append_all_paged(block);
+        }
+        self.append_unpaged(block);
+        self.append_all_paged(block);
+    }
+
+    #[inline(always)]
+    fn append_unpaged(&self, block: &mut Reservation<'_>) {
+        for write in self.writes() {
+            append(block, self, write);
+        }
+    }
+
+    /// Does what `append_unpaged` does. It is compiled for the instructions that compute checksums,
+    /// so that these are not behind a call for each record.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "sse4.2")]
+    fn append_with_hardware(&self, block: &mut Reservation<'_>) {
+        self.append_unpaged(block);
+    }
+
+    fn append_all_paged(&self, block: &mut Reservation<'_>) {
         self.paged.iter().for_each(|write| append_paged(block, self, write));
     }
 
@@ -71,7 +104,7 @@ impl WriteSet {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn append(block: &mut Reservation<'_>, writes: &WriteSet, write: &Write) {
     let kind = match write.kind {
         WriteKind::Insert => RecordKind::Insert,
@@ -81,8 +114,8 @@ fn append(block: &mut Reservation<'_>, writes: &WriteSet, write: &Write) {
     };
     // SAFETY: tables live as long as the engine.
     let table = unsafe { write.table.get() }.id;
-    let lsn = block.append(table, kind, write.rid, writes.key(write), writes.value(write));
-    write.logged.set(Some(lsn));
+    let lsn = block.append_inline(table, kind, write.rid, writes.key(write), writes.value(write));
+    write.set_logged(lsn);
 }
 
 fn append_paged(block: &mut Reservation<'_>, writes: &WriteSet, write: &PagedWrite) {

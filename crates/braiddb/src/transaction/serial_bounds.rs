@@ -102,7 +102,7 @@ impl ActiveTransaction {
             if !write.existed() {
                 bounds.comes_after(table.latest_range_reader());
             }
-            if let Some(Link::Address(address)) = write.base {
+            if let Some(Link::Address(address)) = write.base() {
                 bounds.comes_after(address.lsn());
             }
         }

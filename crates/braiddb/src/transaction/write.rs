@@ -298,8 +298,7 @@ impl ActiveTransaction {
                     (_, true) => WriteKind::Insert,
                     (_, false) => WriteKind::Update,
                 };
-                let base = installed.next();
-                writes.push(RecordsRef::new(table), rid, version, base, kind, key);
+                writes.push(RecordsRef::new(table), rid, version, base.link(), kind, key);
             }
         }
         Ok(Ok(true))

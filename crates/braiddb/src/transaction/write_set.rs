@@ -31,21 +31,42 @@ pub(crate) struct Write {
     pub(crate) rid: Rid,
     /// The version in flight, at the head of the record's chain.
     pub(crate) version: VersionRef,
-    /// The committed version it was installed on; `None` if the record is new.
-    pub(crate) base: Option<Link>,
-    pub(crate) kind: WriteKind,
-    /// Its log position, once logged.
-    pub(crate) logged: Cell<Option<Lsn>>,
+    /// The link word of [`Self::base`].
+    base: u64,
+    /// Its log position, once logged; else zero.
+    logged: Cell<Lsn>,
     /// Number of savepoints created before the version was installed; 0 if a rollback restored it.
     savepoints: u64,
     key_start: usize,
-    key_bytes: usize,
+    key_bytes: u32,
+    pub(crate) kind: WriteKind,
 }
 
+// A write is one cache line.
+const _: () = assert!(cfg!(loom) || size_of::<Write>() == 64);
+
 impl Write {
+    /// The committed version it was installed on; `None` if the record is new.
+    #[inline(always)]
+    pub(crate) fn base(&self) -> Option<Link> {
+        Link::from_word(self.base)
+    }
+
+    /// Its log position, once logged.
+    #[inline(always)]
+    pub(crate) fn logged(&self) -> Option<Lsn> {
+        Some(self.logged.get()).filter(|logged| *logged != Lsn::ZERO)
+    }
+
+    /// Notes its log position. No record is at the start of the log.
+    #[inline(always)]
+    pub(crate) fn set_logged(&self, logged: Lsn) {
+        self.logged.set(logged);
+    }
+
     /// Returns whether the record existed before.
     pub(crate) fn existed(&self) -> bool {
-        match self.base {
+        match self.base() {
             // SAFETY: only this transaction's version supersedes the base, so the base lives at
             // least until this transaction ends.
             Some(Link::Version(base)) => !unsafe { base.get() }.is_tombstone(),
@@ -127,8 +148,9 @@ impl WriteSet {
     }
 
     /// The key of a write.
+    #[inline(always)]
     pub(crate) fn key(&self, write: &Write) -> &[u8] {
-        &self.keys[write.key_start..write.key_start + write.key_bytes]
+        &self.keys[write.key_start..][..write.key_bytes as usize]
     }
 
     /// Notes the expiry of a written record.
@@ -252,6 +274,7 @@ impl WriteSet {
     }
 
     /// Adds the first write to a record.
+    #[inline]
     pub(crate) fn push(
         &mut self,
         table: RecordsRef,
@@ -261,9 +284,14 @@ impl WriteSet {
         kind: WriteKind,
         key: &[u8],
     ) {
-        let (key_start, key_bytes) = (self.keys.len(), key.len());
-        self.keys.extend_from_slice(key);
-        let (logged, savepoints) = (Cell::new(None), self.savepoints);
+        let (key_start, key_bytes) = (self.keys.len(), key.len() as u32);
+        match <&[u8; 8]>::try_from(key) {
+            // A plain store.
+            Ok(short) => self.keys.extend_from_slice(short),
+            Err(_) => self.keys.extend_from_slice(key),
+        }
+        let (base, logged) = (base.map_or(0, Link::word), Cell::new(Lsn::ZERO));
+        let savepoints = self.savepoints;
         let write =
             Write { table, rid, version, base, kind, logged, savepoints, key_start, key_bytes };
         self.writes.push(write);
@@ -322,14 +350,16 @@ impl WriteSet {
     }
 
     /// Bytes the write takes in a log block.
+    #[inline]
     pub(crate) fn log_bytes(&self, write: &Write) -> usize {
         if write.kind == WriteKind::Void {
             return 0;
         }
-        log::record_bytes(write.key_bytes, self.value(write).len())
+        log::record_bytes(write.key_bytes as usize, self.value(write).len())
     }
 
     /// The new value of a write; empty for a deletion.
+    #[inline]
     pub(crate) fn value(&self, write: &Write) -> &[u8] {
         if matches!(write.kind, WriteKind::Delete | WriteKind::Void) {
             return &[];

@@ -4,15 +4,22 @@
 /// Longer inputs gain more from the library's interleaved sums.
 const MAX_SHORT_BYTES: usize = 256;
 
+/// Returns whether the processor computes the sums, with its feature SSE4.2.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn is_hardware_used() -> bool {
+    is_x86_feature_detected!("sse4.2")
+}
+
 /// Continues the CRC-32C `sum` with the bytes of `head`, such as a header, and of all parts.
-#[inline]
+#[inline(always)]
 pub(crate) fn append<const H: usize, const N: usize>(
     sum: u32,
     head: &[u8; H],
     parts: [&[u8]; N],
 ) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("sse4.2") {
+    if is_hardware_used() {
         let are_short = parts.iter().all(|part| part.len() <= MAX_SHORT_BYTES);
         // SAFETY: the processor has this feature.
         return unsafe {

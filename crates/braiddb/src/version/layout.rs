@@ -127,7 +127,11 @@ impl VersionRef {
         unsafe {
             block.write(header);
             let target = block.add(1).cast::<u8>().as_ptr();
-            std::ptr::copy_nonoverlapping(payload.as_ptr(), target, payload.len());
+            match payload.len() {
+                // A short value: a single move.
+                8 => std::ptr::copy_nonoverlapping(payload.as_ptr(), target, 8),
+                bytes => std::ptr::copy_nonoverlapping(payload.as_ptr(), target, bytes),
+            }
         }
         Self(block)
     }
