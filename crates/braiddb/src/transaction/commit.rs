@@ -135,10 +135,46 @@ impl ActiveTransaction {
 
     /// Commits without suspension, if nothing of it may have to wait. Returns the LSN at which it is
     /// committed, if the result may be returned.
-    pub(crate) fn commit_at_once(mut self) -> Result<Lsn, UnfinishedCommit> {
+    #[inline]
+    pub(crate) fn commit_at_once(self) -> Result<Lsn, UnfinishedCommit> {
+        let is_safety_net = self.mode().is_safety_net();
+        match self.is_touched() || self.has_lost() || is_safety_net {
+            true => self.commit_touched(),
+            false => self.commit_untouched(),
+        }
+    }
+
+    /// Commits a transaction whose context is untouched: it wrote nothing, and has nothing to free.
+    #[inline(always)]
+    fn commit_untouched(mut self) -> Result<Lsn, UnfinishedCommit> {
+        let commit = self.count_read_only();
+        self.engine().status.aborted(self.name());
+        let context = self.take_context().expect("ends once");
+        self.worker().end_untouched(context);
+        self.answer(commit)
+    }
+
+    /// Returns whether the transaction has met a conflict, or an operation has failed halfway.
+    #[inline(always)]
+    fn has_lost(&self) -> bool {
+        self.conflict_met() != Conflict::None || self.failed().is_some()
+    }
+
+    /// Returns the LSN of a decided commit, if the result may be returned.
+    #[inline(always)]
+    fn answer(self, commit: DecidedCommit) -> Result<Lsn, UnfinishedCommit> {
+        if self.worker().must_wait_for(commit) {
+            Err(UnfinishedCommit::Decided(commit, self.worker().clone()))
+        } else {
+            Ok(commit.lsn)
+        }
+    }
+
+    #[inline(never)]
+    fn commit_touched(mut self) -> Result<Lsn, UnfinishedCommit> {
         // Without writes, it may still have many versions that a rollback to a savepoint unlinked.
         let is_small = self.writes().borrow().is_small(MAX_WRITES_AT_ONCE);
-        if !is_small || self.conflict_met() != Conflict::None || self.failed().is_some() {
+        if !is_small || self.has_lost() {
             return Err(UnfinishedCommit::Untried(self));
         }
         let commit = if self.writes().borrow().is_empty() {
@@ -166,11 +202,7 @@ impl ActiveTransaction {
             let has_ended = self.end_some(MAX_WRITES_AT_ONCE);
             assert!(has_ended, "it has few writes");
         }
-        if self.worker().must_wait_for(commit) {
-            Err(UnfinishedCommit::Decided(commit, self.worker().clone()))
-        } else {
-            Ok(commit.lsn)
-        }
+        self.answer(commit)
     }
 
     /// Returns the bytes of the records of a small transaction in the log, if it has few reads, its
@@ -287,10 +319,15 @@ impl ActiveTransaction {
 
     /// Decides the commit of a transaction that wrote nothing.
     fn commit_read_only(&self) -> DecidedCommit {
+        self.end_without_writes();
+        self.count_read_only()
+    }
+
+    #[inline(always)]
+    fn count_read_only(&self) -> DecidedCommit {
         let counters = self.worker().counters();
         counters.committed.add(1);
         counters.committed_read_only.add(1);
-        self.end_without_writes();
         DecidedCommit { lsn: self.begin(), depends_on: self.depends_on(), wrote: false }
     }
 

@@ -63,8 +63,23 @@ impl ActiveTransaction {
     }
 
     #[inline(always)]
-    fn context(&self) -> &TransactionContext {
+    pub(super) fn context(&self) -> &TransactionContext {
         self.context.as_ref().expect("an active transaction has a context")
+    }
+
+    /// The context, to access a part that must then be emptied at the end.
+    #[inline(always)]
+    fn touched(&self) -> &TransactionContext {
+        let context = self.context();
+        context.is_touched.set(true);
+        context
+    }
+
+    /// Returns whether the parts of the context other than its state and its read set may have
+    /// contents.
+    #[inline(always)]
+    pub(super) fn is_touched(&self) -> bool {
+        self.context().is_touched.get()
     }
 
     pub(super) fn worker(&self) -> &Rc<WorkerTransactions> {
@@ -76,7 +91,7 @@ impl ActiveTransaction {
     }
 
     pub(super) fn writes(&self) -> &RefCell<WriteSet> {
-        &self.context().writes
+        &self.touched().writes
     }
 
     /// The read set, as far as reads were noted.
@@ -121,23 +136,23 @@ impl ActiveTransaction {
     }
 
     pub(super) fn copies(&self) -> &Copies {
-        &self.context().copies
+        &self.touched().copies
     }
 
     pub(super) fn joined(&self) -> &RefCell<SmallVec<[RecordsRef; 4]>> {
-        &self.context().joined
+        &self.touched().joined
     }
 
     pub(super) fn bulk_epochs(&self) -> &RefCell<SmallVec<[(TableId, u64); 2]>> {
-        &self.context().bulk_epochs
+        &self.touched().bulk_epochs
     }
 
     pub(super) fn created(&self) -> &RefCell<Vec<Arc<Records>>> {
-        &self.context().created
+        &self.touched().created
     }
 
     pub(super) fn undone_created(&self) -> &RefCell<Vec<Arc<Records>>> {
-        &self.context().undone_created
+        &self.touched().undone_created
     }
 
     /// Moves the begin stamp to a later LSN, at which everything that the transaction read still

@@ -29,7 +29,8 @@ impl ActiveTransaction {
     /// that visit all tables may still hold them; the last holder frees them.
     #[inline]
     pub(super) fn drop_created(&self) {
-        if !self.created().borrow().is_empty() || !self.undone_created().borrow().is_empty() {
+        let context = self.context();
+        if !context.created.borrow().is_empty() || !context.undone_created.borrow().is_empty() {
             self.drop_some_created();
         }
     }

@@ -23,6 +23,9 @@ pub(super) struct TransactionContext {
     /// Index of this context on its worker.
     pub(super) number: usize,
     pub(super) state: TransactionState,
+    /// Set by every access that may change one of the parts below, except the read set. While it is
+    /// false, they are empty.
+    pub(super) is_touched: Cell<bool>,
     pub(super) writes: RefCell<WriteSet>,
     pub(super) reads: ReadSet,
     /// Copies of values that were returned to the caller.
@@ -44,7 +47,19 @@ impl TransactionContext {
         let (writes, reads, copies, joined, bulk_epochs) = Default::default();
         let (created, undone_created) = Default::default();
         let state = TransactionState::new(name, Lsn::MAX, TransactionMode::ReadOnly);
-        Self { number, state, writes, reads, copies, joined, bulk_epochs, created, undone_created }
+        let is_touched = Cell::new(false);
+        Self {
+            number,
+            state,
+            is_touched,
+            writes,
+            reads,
+            copies,
+            joined,
+            bulk_epochs,
+            created,
+            undone_created,
+        }
     }
 }
 

@@ -199,6 +199,20 @@ impl WorkerTransactions {
         assert!(context.created.get_mut().is_empty(), "opened by the commit, or rolled back");
         assert!(context.undone_created.get_mut().is_empty(), "dropped when the transaction ended");
         context.copies.free(&self.engine.memory);
+        context.is_touched.set(false);
+        self.end_empty(context);
+    }
+
+    /// Does what `end` does, for a transaction without contents other than a read set.
+    #[inline(always)]
+    pub(super) fn end_untouched(&self, mut context: Box<TransactionContext>) {
+        assert!(!context.is_touched.get(), "its parts are empty");
+        context.reads.clear();
+        self.end_empty(context);
+    }
+
+    #[inline(always)]
+    fn end_empty(&self, context: Box<TransactionContext>) {
         let contexts = &mut *self.contexts.borrow_mut();
         contexts.begins.end(context.number);
         contexts.free.push(context);

@@ -75,7 +75,7 @@ impl ActiveTransaction {
 
     /// Returns whether the transaction is a bulk operation.
     pub(in crate::transaction) fn is_bulk(&self) -> bool {
-        !self.bulk_epochs().borrow().is_empty()
+        !self.context().bulk_epochs.borrow().is_empty()
     }
 
     /// Records the outcome of this transaction's bulk operation, if any, in its tables' epochs.
