@@ -66,6 +66,31 @@ impl<T: ExaminedEntry> ExaminedQueue<T> {
         Some(entry)
     }
 
+    /// Removes the oldest entries that are due and stored together, at most `most`, and passes each
+    /// to `pass`, with the entry `ahead` places later. Returns their number; zero if entries are
+    /// kept, which must be removed one by one.
+    pub(super) fn pop_run(
+        &mut self,
+        (most, ahead): (usize, usize),
+        is_due: impl Fn(&T) -> bool,
+        mut pass: impl FnMut(&T, Option<&T>),
+    ) -> usize {
+        if !self.kept.is_empty() || self.reexamined_items > 0 {
+            return 0;
+        }
+        let (run, _) = self.unexamined.as_slices();
+        let (mut count, mut items) = (0, 0);
+        for entry in run.iter().take(most).take_while(|entry| is_due(entry)) {
+            pass(entry, run.get(count + ahead));
+            count += 1;
+            items += entry.items();
+        }
+        self.unexamined.drain(..count);
+        self.unexamined_items -= items;
+        self.others_examined += items;
+        count
+    }
+
     /// Takes the oldest unexamined entry, if `is_due`. The caller drops it or keeps it.
     pub(super) fn examine_if(&mut self, is_due: impl FnOnce(&mut T) -> bool) -> Option<T> {
         let entry = self.unexamined.pop_front_if(is_due)?;
@@ -117,11 +142,6 @@ impl<T: ExaminedEntry> ExaminedQueue<T> {
     /// Number of entries.
     pub(super) fn len(&self) -> usize {
         self.kept.len() + self.unexamined.len()
-    }
-
-    /// Returns the entry at `place`, from the oldest, of those that leave the queue next.
-    pub(super) fn get(&self, place: usize) -> Option<&T> {
-        if self.kept.is_empty() { self.unexamined.get(place) } else { self.kept.get(place) }
     }
 
     /// All entries, newest first.

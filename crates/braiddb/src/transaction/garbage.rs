@@ -17,6 +17,10 @@ use crate::rid::Rid;
 use crate::sched;
 use crate::version::VersionRef;
 
+/// Prefetch distance in items. A version has usually left the processor's caches before it is
+/// freed.
+const PREFETCH_AHEAD: usize = 12;
+
 /// An item that is freed once the horizon passes the LSN under which it is listed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Garbage {
@@ -72,11 +76,23 @@ impl GarbageList {
         self.superseded.pop_oldest_if(|item| item.0 < oldest_begin)
     }
 
-    /// Prefetches the version that is the `ahead`-th to be freed.
-    pub(super) fn prefetch(&self, ahead: usize) {
-        if let Some((_, Garbage::Superseded { version, .. })) = self.superseded.get(ahead) {
-            sched::prefetch(version.pointer());
-        }
+    /// Removes superseded versions that are due and stored together, at most `most`, and passes each
+    /// to `free`. Returns their number; if it is zero, `pop` may return some.
+    pub(super) fn pop_superseded(
+        &mut self,
+        oldest_begin: Lsn,
+        most: usize,
+        mut free: impl FnMut(VersionRef),
+    ) -> usize {
+        let is_due = |item: &ListedGarbage| item.0 < oldest_begin;
+        self.superseded.pop_run((most, PREFETCH_AHEAD), is_due, |(_, item), ahead| {
+            if let Some((_, Garbage::Superseded { version, .. })) = ahead {
+                sched::prefetch(version.pointer());
+            }
+            if let Garbage::Superseded { version, .. } = item {
+                free(*version);
+            }
+        })
     }
 
     /// Superseded versions, for the pruner.
