@@ -148,8 +148,8 @@ impl Shared {
                 unsafe { self.table.roll_back(id, new, None) };
                 continue;
             };
-            match self.table.base(id, view, operation) {
-                Ok(base) if self.table.install(id, base, new) => {
+            match self.table.base(self.table.array().entry(id), view, operation) {
+                Ok(base) if self.table.install(self.table.array().entry(id), base, new) => {
                     // SAFETY: nothing is freed while a model's threads run.
                     return Some((id, unsafe { new.get() }.next()));
                 }

@@ -93,6 +93,28 @@ impl EntryReader<'_> {
     }
 }
 
+/// Access to one entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryAccess<'a>(&'a AtomicU64);
+
+impl EntryAccess<'_> {
+    /// Does what [`IndirectionArray::load`] does.
+    #[inline(always)]
+    pub(super) fn load(self) -> IndirectionEntry {
+        // Acquire as in `IndirectionArray::load`.
+        IndirectionEntry::from_word(self.0.load(Ordering::Acquire))
+    }
+
+    /// Does what [`IndirectionArray::replace`] does.
+    #[inline(always)]
+    pub(super) fn replace(self, from: IndirectionEntry, to: IndirectionEntry) -> bool {
+        // AcqRel: the Release is as in `publish`, the Acquire as in `load`.
+        // Relaxed on failure: the caller loads again.
+        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
+        self.0.compare_exchange(from.word(), to.word(), success, failure).is_ok()
+    }
+}
+
 impl IndirectionArray {
     /// Maximum number of records in one table.
     pub(crate) const CAPACITY: u64 = Chunks::CAPACITY;
@@ -100,6 +122,12 @@ impl IndirectionArray {
     #[inline(always)]
     fn word(&self, rid: Rid) -> &AtomicU64 {
         self.entries.word(rid.number())
+    }
+
+    /// Returns access to an entry that is loaded and then replaced.
+    #[inline(always)]
+    pub(crate) fn entry(&self, rid: Rid) -> EntryAccess<'_> {
+        EntryAccess(self.word(rid))
     }
 
     /// Makes the entries up to `number` available, and returns a lower bound of the number of
@@ -136,10 +164,7 @@ impl IndirectionArray {
 
     /// Replaces `from` by `to`; `false` if the entry holds something else.
     pub(crate) fn replace(&self, rid: Rid, from: IndirectionEntry, to: IndirectionEntry) -> bool {
-        // AcqRel: the Release is as in `publish`, the Acquire as in `load`.
-        // Relaxed on failure: the caller loads again.
-        let (success, failure) = (Ordering::AcqRel, Ordering::Relaxed);
-        self.word(rid).compare_exchange(from.word(), to.word(), success, failure).is_ok()
+        self.entry(rid).replace(from, to)
     }
 
     /// Empties an entry before its id is reused.

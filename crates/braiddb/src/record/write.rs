@@ -3,7 +3,7 @@
 //! First updater wins: a head that another transaction has in flight, or that is newer than the
 //! writer's begin stamp, is an immediate conflict. Writers never wait.
 
-use super::indirection::IndirectionEntry;
+use super::indirection::{EntryAccess, IndirectionEntry};
 use super::records::Records;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -59,15 +59,15 @@ impl InstallBase<'_> {
 }
 
 impl Records {
-    /// The head of a record's chain, if `view` may write on it.
+    /// The head of the chain of a record with this entry, if `view` may write on it.
     #[inline(always)]
     pub(crate) fn base<'o>(
         &self,
-        rid: Rid,
+        entry: EntryAccess<'_>,
         view: View<'o>,
         _operation: &'o OperationGuard,
     ) -> Result<InstallBase<'o>, InstallRefusal> {
-        let head = match self.array().load(rid) {
+        let head = match entry.load() {
             IndirectionEntry::Version(head) => head,
             IndirectionEntry::Address(address) => return Ok(InstallBase::Cold(address)),
             IndirectionEntry::Empty | IndirectionEntry::Dead => return Err(InstallRefusal::Dead),
@@ -98,12 +98,17 @@ impl Records {
         }
     }
 
-    /// Installs `new` on `base`, which `base` returned.
+    /// Installs `new` on `base`, which `base` returned for the same entry.
     ///
     /// `false` if another transaction was faster, or the record was just evicted or made resident.
     /// The caller then still owns `new`, and reads the base again.
     #[inline(always)]
-    pub(crate) fn install(&self, rid: Rid, base: InstallBase<'_>, new: VersionRef) -> bool {
+    pub(crate) fn install(
+        &self,
+        entry: EntryAccess<'_>,
+        base: InstallBase<'_>,
+        new: VersionRef,
+    ) -> bool {
         let (head, next) = match base {
             InstallBase::Committed(version, _) => {
                 let head = Link::Version(version.reference());
@@ -115,7 +120,7 @@ impl Records {
         };
         // SAFETY: `new` is not shared yet.
         unsafe { new.get() }.set_next(next);
-        let installed = self.array().replace(rid, head.into(), IndirectionEntry::Version(new));
+        let installed = entry.replace(head.into(), IndirectionEntry::Version(new));
         let own = matches!(base, InstallBase::Own(_));
         assert!(installed || !own, "only its transaction replaces a version in flight");
         installed

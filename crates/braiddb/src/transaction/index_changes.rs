@@ -381,7 +381,7 @@ impl ActiveTransaction {
     ) -> Result<bool, OperationError> {
         let found = entries.look_up_now(key, operation).ok();
         let Some(rid) = found else { return Ok(false) };
-        let base = match entries.base(rid, self.view(), operation) {
+        let base = match entries.base(entries.array().entry(rid), self.view(), operation) {
             Ok(base) => base,
             Err(InstallRefusal::Dead) => return Ok(false),
             Err(InstallRefusal::Conflict) => return Err(self.conflict_at(entries, key)),

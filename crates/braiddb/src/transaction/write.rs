@@ -236,8 +236,9 @@ impl ActiveTransaction {
         intent: WriteIntent<'_>,
         operation: &OperationGuard,
     ) -> Result<Result<bool, OperationError>, DeadRecord> {
+        let entry = table.array().entry(rid);
         let (base, version) = loop {
-            let base = match table.base(rid, self.view(), operation) {
+            let base = match table.base(entry, self.view(), operation) {
                 Ok(base) => base,
                 Err(InstallRefusal::Dead) => return Err(DeadRecord),
                 Err(InstallRefusal::Conflict) => return Ok(Err(self.conflict_at(table, key))),
@@ -271,7 +272,7 @@ impl ActiveTransaction {
                 return Ok(Err(error));
             }
             let version = self.allocate(table, key, intent.value());
-            if table.install(rid, base, version) {
+            if table.install(entry, base, version) {
                 break (base, version);
             }
             // SAFETY: the version was never shared.
