@@ -7,34 +7,32 @@ use super::table::Table;
 use super::transaction::Transaction;
 use crate::record::Records;
 use crate::sched::{engine_call, engine_code};
-use crate::transaction::{ReadNow, WriteIntent};
+use crate::transaction::{ActiveTransaction, ReadNow, WriteIntent};
 use crate::types::{TableKey, Value};
 
 impl Transaction {
     /// Reads if nothing must be waited for.
     #[inline(always)]
     pub(super) fn get_now<'tx, K, V>(
-        &'tx self,
-        table: &Table<K, V>,
-        key: &K,
+        (transaction, table, key): (&'tx Self, &Table<K, V>, &K),
     ) -> Option<Result<Option<V::Ref<'tx>>>>
     where
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let records = match self.records(table) {
+        let records = match transaction.records(table) {
             Ok(records) => records,
             Err(error) => return Some(Err(error)),
         };
         // Checked before the key is encoded, which happens again if the read has to wait.
-        if !self.core.may_read_now(records) {
+        if !transaction.core.may_read_now(records) {
             return None;
         }
         let key = match encode_for(records, key) {
             Ok(key) => key,
             Err(error) => return Some(Err(error)),
         };
-        match engine_call(|| self.core.get_now(records, &key)) {
+        match engine_call(|| transaction.core.get_now(records, &key)) {
             ReadNow::Found(found) => match found.decode::<V>() {
                 Ok(value) => Some(Ok(Some(value))),
                 Err(error) => Some(Err(error.into())),
@@ -65,14 +63,50 @@ impl Transaction {
         Ok(found.map(|found| found.decode::<V>()).transpose()?)
     }
 
-    /// Encodes and calls `write`, if nothing must be waited for.
+    /// Inserts if nothing must be waited for.
     #[inline(always)]
-    pub(super) fn write_value_now<K, V>(
+    pub(super) fn insert_now<K, V>(
+        (transaction, table, key, value): (&Self, &Table<K, V>, &K, &V::Input),
+    ) -> Option<Result<()>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        transaction.encode_and(table, key, value, ActiveTransaction::insert_now)
+    }
+
+    /// Puts if nothing must be waited for.
+    #[inline(always)]
+    pub(super) fn put_now<K, V>(
+        (transaction, table, key, value): (&Self, &Table<K, V>, &K, &V::Input),
+    ) -> Option<Result<()>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        transaction.encode_and(table, key, value, ActiveTransaction::put_now)
+    }
+
+    /// Updates if nothing must be waited for.
+    #[inline(always)]
+    pub(super) fn update_now<K, V>(
+        (transaction, table, key, value): (&Self, &Table<K, V>, &K, &V::Input),
+    ) -> Option<Result<()>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        transaction.encode_and(table, key, value, ActiveTransaction::update_now)
+    }
+
+    /// Encodes a key and a value and calls `write`, if nothing must be waited for.
+    #[inline(always)]
+    fn encode_and<K, V>(
         &self,
         table: &Table<K, V>,
         key: &K,
         value: &V::Input,
-        write: impl FnOnce(&Records, &[u8], &[u8]) -> Option<bool>,
+        write: impl FnOnce(&ActiveTransaction, &Records, &[u8], &[u8]) -> Option<bool>,
     ) -> Option<Result<()>>
     where
         K: TableKey + ?Sized,
@@ -91,11 +125,11 @@ impl Transaction {
             Err(error) => return Some(Err(error.into())),
         };
         let key = encode(key);
-        engine_call(|| write(records, &key, &value)).map(|_| Ok(()))
+        engine_call(|| write(&self.core, records, &key, &value)).map(|_| Ok(()))
     }
 
-    /// Writes after `write_value_now` could not.
-    pub(super) async fn write_value_later<K, V>(
+    /// Writes after the functions above could not.
+    pub(super) async fn write_later<K, V>(
         &self,
         table: &Table<K, V>,
         key: &K,
@@ -108,7 +142,7 @@ impl Transaction {
     {
         let records = self.records(table)?;
         let value = V::encode(value)?;
-        self.write_later(records, &encode(key), intent(&value)).await.map(drop)
+        self.write_encoded_later(records, &encode(key), intent(&value)).await.map(drop)
     }
 
     pub(super) async fn write_encoded<K, V>(
@@ -124,12 +158,12 @@ impl Transaction {
         let records = self.records(table)?;
         match engine_call(|| self.core.write_now(records, key, intent)) {
             Some(written) => Ok(written),
-            None => self.write_later(records, key, intent).await,
+            None => self.write_encoded_later(records, key, intent).await,
         }
     }
 
     /// Writes after `write_now` could not.
-    async fn write_later(
+    async fn write_encoded_later(
         &self,
         records: &Records,
         key: &[u8],

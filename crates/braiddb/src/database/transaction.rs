@@ -144,11 +144,9 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        immediate_or(
-            (self, table, key),
-            |(transaction, table, key)| transaction.get_now(table, key),
-            |(transaction, table, key)| transaction.get_later(table, key),
-        )
+        let later =
+            |(transaction, table, key): (&'tx Self, _, _)| transaction.get_later(table, key);
+        immediate_or((self, table, key), Self::get_now, later)
     }
 
     /// Returns a part of the value of `key`, computed by `part`. If a serializable transaction
@@ -311,14 +309,11 @@ impl Transaction {
     {
         immediate_or(
             (self, table, key, value),
+            Self::insert_now,
             |(transaction, table, key, value)| {
-                let core = &transaction.core;
-                transaction.write_value_now(table, key, value, |table, key, value| {
-                    core.insert_now(table, key, value)
+                Self::write_later(transaction, table, key, value, |value| {
+                    WriteIntent::Insert(value)
                 })
-            },
-            |(transaction, table, key, value)| {
-                transaction.write_value_later(table, key, value, |value| WriteIntent::Insert(value))
             },
         )
     }
@@ -353,14 +348,9 @@ impl Transaction {
     {
         immediate_or(
             (self, table, key, value),
+            Self::put_now,
             |(transaction, table, key, value)| {
-                let core = &transaction.core;
-                transaction.write_value_now(table, key, value, |table, key, value| {
-                    core.put_now(table, key, value)
-                })
-            },
-            |(transaction, table, key, value)| {
-                transaction.write_value_later(table, key, value, |value| WriteIntent::Put(value))
+                Self::write_later(transaction, table, key, value, |value| WriteIntent::Put(value))
             },
         )
     }
@@ -396,14 +386,11 @@ impl Transaction {
     {
         immediate_or(
             (self, table, key, value),
+            Self::update_now,
             |(transaction, table, key, value)| {
-                let core = &transaction.core;
-                transaction.write_value_now(table, key, value, |table, key, value| {
-                    core.update_now(table, key, value)
+                Self::write_later(transaction, table, key, value, |value| {
+                    WriteIntent::Update(value)
                 })
-            },
-            |(transaction, table, key, value)| {
-                transaction.write_value_later(table, key, value, |value| WriteIntent::Update(value))
             },
         )
     }

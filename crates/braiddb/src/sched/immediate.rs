@@ -4,6 +4,7 @@
 //! the function cannot end it. So an operation that ends immediately costs the user's future no
 //! call of another future's state machine.
 
+use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -13,7 +14,7 @@ pub(crate) struct ImmediateOr<A, N, L, F> {
     now: N,
     later: L,
     /// Present once `now` could not end the operation. Pinned with the whole.
-    rest: Option<F>,
+    rest: ManuallyDrop<Option<F>>,
 }
 
 /// Creates an operation that `now` ends in the first poll. If it returns `None`, the operation
@@ -26,24 +27,7 @@ where
     L: Fn(A) -> F,
     F: Future,
 {
-    ImmediateOr { arguments, now, later, rest: None }
-}
-
-impl<A, N, L, F> ImmediateOr<A, N, L, F>
-where
-    A: Copy,
-    L: Fn(A) -> F,
-    F: Future,
-{
-    // Not inlined, because the function around it is compiled for each operation of each closure.
-    #[inline(never)]
-    fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<F::Output> {
-        let (arguments, later) = (self.arguments, &self.later);
-        let rest = self.rest.get_or_insert_with(|| later(arguments));
-        // SAFETY: `poll` has pinned the whole, `rest` is never moved out, and its destructor runs
-        // in place.
-        unsafe { Pin::new_unchecked(rest) }.poll(context)
-    }
+    ImmediateOr { arguments, now, later, rest: ManuallyDrop::new(None) }
 }
 
 impl<A, N, L, F> Future for ImmediateOr<A, N, L, F>
@@ -57,13 +41,27 @@ where
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
-        // SAFETY: nothing is moved out of `this`, and only `poll_rest` accesses the pinned field.
+        // SAFETY: `rest` is pinned with the whole: it is never moved out, and is dropped in place.
+        // The other fields are never pinned.
         let this = unsafe { self.get_unchecked_mut() };
-        if this.rest.is_none()
-            && let Some(output) = (this.now)(this.arguments)
-        {
-            return Poll::Ready(output);
+        if this.rest.is_none() {
+            if let Some(output) = (this.now)(this.arguments) {
+                return Poll::Ready(output);
+            }
+            *this.rest = Some((this.later)(this.arguments));
         }
-        this.poll_rest(context)
+        let rest = this.rest.as_mut().expect("created above or before");
+        // SAFETY: as above.
+        unsafe { Pin::new_unchecked(rest) }.poll(context)
+    }
+}
+
+impl<A, N, L, F> Drop for ImmediateOr<A, N, L, F> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.rest.is_some() {
+            // SAFETY: dropped once, here, in place.
+            unsafe { ManuallyDrop::drop(&mut self.rest) };
+        }
     }
 }
