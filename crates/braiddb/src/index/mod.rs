@@ -19,6 +19,7 @@ mod model;
 mod node;
 mod remove;
 mod search;
+mod shift;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod tree;

@@ -29,6 +29,9 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
 use super::key::{HeldKey, KeyWord};
+#[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
+use super::shift;
+use super::shift::{ScalarShift, ShiftUp};
 use crate::latch::{Latch, LatchGuard, LatchVersion, Restart};
 use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, OperationGuard};
@@ -419,17 +422,36 @@ impl IndexNode {
 
     /// Moves the heads and words from `place` upwards, of `count` entries, one place up.
     fn open_place(&self, place: usize, count: usize) {
+        #[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
+        if super::search::wide::is_available() {
+            #[target_feature(enable = "avx2")]
+            fn open_place(node: &IndexNode, place: usize, count: usize) {
+                node.open_place_with::<shift::wide::Avx2Shift>(place, count);
+            }
+            // SAFETY: the processor has this feature.
+            return unsafe { open_place(self, place, count) };
+        }
+        self.open_place_with::<ScalarShift>(place, count);
+    }
+
+    #[inline(always)]
+    fn open_place_with<S: ShiftUp>(&self, place: usize, count: usize) {
         let (first, last) = (place / GROUP, count / GROUP);
-        for number in (first..=last).rev() {
-            let group = &self.groups[number];
-            let begin = if number == first { place % GROUP } else { 0 };
-            let end = if number == last { count % GROUP } else { GROUP - 1 };
-            for from in (begin..end).rev() {
-                group.set(from + 1, group.get(from));
-            }
-            if number > first {
-                group.set(0, self.groups[number - 1].get(GROUP - 1));
-            }
+        // Whole groups: places past the last entry all have the same contents.
+        let mut number = last;
+        while number > first {
+            let (group, before) = (&self.groups[number], &self.groups[number - 1]);
+            S::shift_up(&group.heads);
+            S::shift_up(&group.words);
+            group.set(0, before.get(GROUP - 1));
+            number -= 1;
+        }
+        let group = &self.groups[first];
+        let begin = place % GROUP;
+        let mut to = if first == last { count % GROUP } else { GROUP - 1 };
+        while to > begin {
+            group.set(to, group.get(to - 1));
+            to -= 1;
         }
     }
 

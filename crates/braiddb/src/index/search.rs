@@ -147,8 +147,9 @@ impl<'n> HeldNode<'n> {
     pub(super) fn child_place<C: CountAtMost>(self, key: &SearchKey<'_>, group: usize) -> usize {
         match self.place_in::<C>(group, key.head) {
             Some((place, head)) if head < key.head => place,
-            // Equal heads: the separators themselves decide.
-            _ => self.child_place_exact(key),
+            // Equal heads: the separators themselves decide. A copy, so that the key stays in
+            // registers otherwise.
+            _ => self.child_place_exact(&SearchKey { ..*key }),
         }
     }
 
@@ -180,8 +181,8 @@ impl<'n> HeldNode<'n> {
         if found.word().tag() == key.tag && !key.is_long() {
             return Ok(found);
         }
-        // Other keys have the same head, or the place is past the last entry.
-        self.find_exact(key)
+        // Other keys have the same head, or the place is past the last entry. A copy as above.
+        self.find_exact(&SearchKey { ..*key })
     }
 
     #[cold]

@@ -56,6 +56,10 @@ fn append_long(sum: u32, head: &[u8], parts: &[&[u8]]) -> u32 {
 #[inline]
 fn append_part(sum: u32, part: &[u8]) -> u32 {
     use std::arch::x86_64::{_mm_crc32_u8, _mm_crc32_u64};
+    if let Ok(word) = <[u8; 8]>::try_from(part) {
+        // A short key or value.
+        return _mm_crc32_u64(sum.into(), u64::from_le_bytes(word)) as u32;
+    }
     let (words, rest) = part.as_chunks();
     let wide = words
         .iter()

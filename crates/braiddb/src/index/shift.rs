@@ -1,0 +1,92 @@
+//! Moves of the entries of a latched node. With AVX2, each group of a node is moved by a few
+//! instructions.
+
+use super::node::GROUP;
+use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Moves the words of a group one place up. The last one is lost, and the first one stays.
+pub(super) trait ShiftUp {
+    fn shift_up(words: &[AtomicU64; GROUP]);
+}
+
+/// One word at a time, for every processor.
+pub(super) struct ScalarShift;
+
+impl ShiftUp for ScalarShift {
+    #[inline(always)]
+    fn shift_up(words: &[AtomicU64; GROUP]) {
+        for to in (1..GROUP).rev() {
+            // Relaxed: the node is latched. Release pairs with the Acquire in `IndexNode::word`.
+            words[to].store(words[to - 1].load(Ordering::Relaxed), Ordering::Release);
+        }
+    }
+}
+
+/// Four words at a time, with AVX2. Models and simulations control each atomic access, so they use
+/// the scalar form.
+#[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
+pub(super) mod wide {
+    use std::arch::asm;
+
+    use super::{AtomicU64, GROUP, ShiftUp};
+
+    /// Its functions may run only on processors with AVX2.
+    pub(in crate::index) struct Avx2Shift;
+
+    impl ShiftUp for Avx2Shift {
+        #[inline(always)]
+        fn shift_up(words: &[AtomicU64; GROUP]) {
+            const { assert!(GROUP == 8) }
+            // SAFETY: the eight words may be read and written. Only functions that were entered
+            // after `is_available` use this type.
+            unsafe { shift_up(words.as_ptr()) }
+        }
+    }
+
+    /// Moves seven words one place up.
+    ///
+    /// # Safety
+    /// `words` points to eight words, of which only this thread writes any.
+    #[inline]
+    #[target_feature(enable = "avx2")]
+    unsafe fn shift_up(words: *const AtomicU64) {
+        // SAFETY: reads the words 0 to 6 and writes the words 1 to 7 (the caller's contract). Other
+        // threads may load them concurrently. The processor loads and stores each aligned word of
+        // eight bytes at once, and stores in program order, so these are relaxed loads and Release
+        // stores; assembly, because the language has no such vector access.
+        unsafe {
+            asm!(
+                "vmovdqu {low}, ymmword ptr [{words}]",
+                "vmovdqu {high}, ymmword ptr [{words} + 24]",
+                "vmovdqu ymmword ptr [{words} + 8], {low}",
+                "vmovdqu ymmword ptr [{words} + 32], {high}",
+                low = out(ymm_reg) _,
+                high = out(ymm_reg) _,
+                words = in(reg) words,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+}
+
+#[cfg(all(test, not(loom), not(braid_simulation)))]
+mod tests {
+    use super::*;
+
+    fn check<S: ShiftUp>() {
+        let words: [AtomicU64; GROUP] = std::array::from_fn(|place| AtomicU64::new(place as u64));
+        S::shift_up(&words);
+        for (place, word) in words.iter().enumerate() {
+            assert_eq!(word.load(Ordering::Relaxed), place.saturating_sub(1) as u64);
+        }
+    }
+
+    #[test]
+    fn words_move_one_place_up() {
+        check::<ScalarShift>();
+        #[cfg(target_arch = "x86_64")]
+        if crate::index::search::wide::is_available() {
+            check::<wide::Avx2Shift>();
+        }
+    }
+}
