@@ -7,7 +7,7 @@
 //! that moment. So some transaction always makes progress.
 
 use super::context::ActiveTransaction;
-use super::read_set::NamedKeys;
+use super::read_set::{NamedKeys, ReadPoint};
 use crate::index::LeafEntry;
 use crate::log::Lsn;
 use crate::planted::{Bug, is_planted};
@@ -65,27 +65,28 @@ impl ActiveTransaction {
 
     fn certify_points(&self, start: usize, end: usize, until: Lsn) -> Result<(), NamedKeys> {
         let (points, operation) = (self.reads().all_points(), reclaim::enter());
-        let view = self.view();
-        let table = |number: usize| {
-            let point = points[number];
+        let (view, points) = (self.view(), &points[start..end]);
+        let table = |point: &ReadPoint| {
             // SAFETY: tables live as long as the engine, which `self` holds, or belong to the
             // transaction.
-            (unsafe { point.table.get() }, point.rid)
+            unsafe { point.table.get() }
         };
-        for number in start..end {
-            if number + ENTRY_PREFETCH_DISTANCE < end {
-                let (table, rid) = table(number + ENTRY_PREFETCH_DISTANCE);
-                table.prefetch_entry(rid);
+        // The records of a small read set are still cached.
+        let prefetches = points.len() > ENTRY_PREFETCH_DISTANCE;
+        for (number, point) in points.iter().enumerate() {
+            if prefetches {
+                if let Some(point) = points.get(number + ENTRY_PREFETCH_DISTANCE) {
+                    table(point).prefetch_entry(point.rid);
+                }
+                if let Some(point) = points.get(number + HEAD_PREFETCH_DISTANCE) {
+                    table(point).prefetch_newest(point.rid, &operation);
+                }
             }
-            if number + HEAD_PREFETCH_DISTANCE < end {
-                let (table, rid) = table(number + HEAD_PREFETCH_DISTANCE);
-                table.prefetch_newest(rid, &operation);
-            }
-            let (table, rid) = table(number);
+            let (table, rid) = (table(point), point.rid);
             if !table.has_unchanged_head(rid, view, &operation)
                 && !table.is_unchanged(rid, view, until, &operation)
             {
-                return Err(self.reads().name_point(number));
+                return Err(self.reads().name_point(start + number));
             }
         }
         Ok(())

@@ -289,12 +289,20 @@ impl ReadSet {
     }
 
     /// Empties the set, and keeps little of its memory: thousands of sets exist.
+    #[inline(always)]
     pub(super) fn clear(&mut self) {
-        const MAX_RETAINED: usize = 256;
         let reads = self.0.get_mut();
-        if !std::mem::take(&mut reads.changed) {
-            return;
+        if std::mem::take(&mut reads.changed) {
+            reads.clear();
         }
+    }
+}
+
+impl RecordedReads {
+    #[inline(never)]
+    fn clear(&mut self) {
+        const MAX_RETAINED: usize = 256;
+        let reads = self;
         reads.names_points = false;
         empty(&mut reads.points, MAX_RETAINED);
         empty(&mut reads.point_keys, MAX_RETAINED);
