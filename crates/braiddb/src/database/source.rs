@@ -117,6 +117,7 @@ struct Procedure<F, R> {
 }
 
 impl<F, R> Procedure<F, R> {
+    #[inline(always)]
     fn reply<I, T>(&self, input: I, result: Result<Outcome<T>, Box<TransactionFailure<Error>>>)
     where
         R: Fn(I, Result<Outcome<T>>) -> Result<()>,

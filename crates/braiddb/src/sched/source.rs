@@ -29,6 +29,7 @@ where
     type Input = I;
     type Task = T;
 
+    #[inline(always)]
     fn next(&mut self) -> Option<I> {
         (self.0)()
     }

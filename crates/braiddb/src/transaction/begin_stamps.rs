@@ -66,6 +66,7 @@ impl Begins {
     }
 
     /// Begins a transaction in a context. Its stamp must not precede that of any active one.
+    #[inline]
     pub(super) fn begin(&mut self, context: usize, begin: Lsn) {
         let last = self.last;
         let added = &mut self.contexts[context];
@@ -91,6 +92,7 @@ impl Begins {
     }
 
     /// Ends the transaction of a context.
+    #[inline]
     pub(super) fn end(&mut self, context: usize) {
         let ContextBegin { begin, before, after, .. } = self.contexts[context];
         assert!(begin != Lsn::MAX, "it is active");

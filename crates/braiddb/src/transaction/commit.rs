@@ -416,6 +416,7 @@ impl ActiveTransaction {
     ///
     /// # Errors
     /// Those of `decide`.
+    #[inline(always)]
     fn draw_and_decide(
         &self,
         record_bytes: usize,
@@ -446,6 +447,7 @@ impl ActiveTransaction {
     ///
     /// # Errors
     /// The reason why it does not.
+    #[inline(always)]
     fn decide(&self, lsn: Lsn) -> Result<(), CommitRefusal> {
         let status = &self.engine().status;
         // First, so that of two concurrent certifications each knows whether the other precedes it.

@@ -9,10 +9,14 @@ impl ActiveTransaction {
     /// Publishes the tables that the transaction created. Its LSN is drawn, and their catalog rows
     /// are not visible yet. So a transaction that uses them commits later.
     pub(super) fn open_created(&self) {
-        let created = &mut *self.created().borrow_mut();
-        if !created.is_empty() {
-            created.drain(..).for_each(|table| table.open_to_all());
+        if !self.context().created.borrow().is_empty() {
+            self.open_some_created();
         }
+    }
+
+    #[cold]
+    fn open_some_created(&self) {
+        self.created().borrow_mut().drain(..).for_each(|table| table.open_to_all());
     }
 
     /// Closes the created tables after the first `keep`. Writes to them are undone. They exist
