@@ -199,11 +199,16 @@ impl<'w> Worker<'w> {
 
     /// Returns whether housekeeping must take a turn although tasks are ready.
     fn turn_due(&self) -> bool {
-        let flushes = || self.turn.waits || self.commits_since_turn > 0;
         self.finished_since_turn + self.commits_since_turn >= TASKS_PER_TURN
             || self.rounds_since_turn >= ROUNDS_PER_FLUSH
-                && (flushes() || self.rounds_since_turn >= ROUNDS_PER_TURN)
+                && (self.flushes() || self.rounds_since_turn >= ROUNDS_PER_TURN)
             || self.steps_since_turn >= STEPS_PER_TURN
+    }
+
+    /// Returns whether commits wait for the log.
+    #[inline(always)]
+    fn flushes(&self) -> bool {
+        self.turn.waits || self.commits_since_turn > 0
     }
 
     /// Called before an observed or traced poll. Returns its start if it is traced.
@@ -346,9 +351,10 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
 
     /// Polls each task of the hot queue once. A task that takes the place of one that ended has its
     /// turn in the next round. Otherwise short tasks in one place would starve those in the others.
-    /// If the queue has only one place, the round starts several tasks there.
+    /// If the queue has only one place, the round starts several tasks there, unless commits wait.
     fn round(&mut self) {
         let (mut position, mut paused, mut ended) = (0, 0, 0);
+        let most = if self.worker.flushes() { 1 } else { self.worker.tasks_per_round };
         if let Some(chance) = &mut self.worker.chance {
             chance.shuffle(&mut self.queues.hot);
         }
@@ -373,7 +379,7 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
                 Poll::Ready(()) => {
                     let stays = self.finish(position);
                     ended += 1;
-                    if stays && self.queues.hot.len() == 1 && ended < self.worker.tasks_per_round {
+                    if stays && self.queues.hot.len() == 1 && ended < most {
                         continue;
                     }
                     stays
