@@ -354,7 +354,7 @@ impl<'n> LatchedNode<'n> {
             shift_up(self.tails(), place, count, tail.0);
         }
         self.set_count(count + 1);
-        self.refresh_hints(place);
+        self.refresh_hints(place, count + 1);
     }
 
     /// Removes the entry at `place`.
@@ -366,7 +366,7 @@ impl<'n> LatchedNode<'n> {
             shift_down(self.tails(), place, count, 0);
         }
         self.set_count(count - 1);
-        self.refresh_hints(place);
+        self.refresh_hints(place, count);
     }
 
     /// Moves the entries from `from` upwards to `right`, which is empty.
@@ -381,7 +381,7 @@ impl<'n> LatchedNode<'n> {
             store(self.word_at(place), 0);
         }
         self.set_count(from);
-        self.refresh_hints(0);
+        self.refresh_hints(0, FANOUT);
         assert_eq!(right.count(), count - from);
     }
 
@@ -389,7 +389,7 @@ impl<'n> LatchedNode<'n> {
     pub(super) fn set_separator(&self, place: usize, head: u64, tail: KeyWord) {
         store(self.head_at(place), head);
         store(&self.tails()[place], tail.0);
-        self.refresh_hints(place);
+        self.refresh_hints(place, place + 1);
     }
 }
 
@@ -503,9 +503,9 @@ impl IndexNode {
         [&raw const group.heads[0], &raw const group.words[0]]
     }
 
-    /// Recomputes the hints for entries from `place` upwards.
-    fn refresh_hints(&self, place: usize) {
-        for group in (place / GROUP).max(1)..FANOUT / GROUP {
+    /// Recomputes the hints for entries from `place` up to `end`.
+    fn refresh_hints(&self, place: usize, end: usize) {
+        for group in (place / GROUP).max(1)..end.div_ceil(GROUP) {
             store(&self.hints[group - 1], self.head(group * GROUP));
         }
     }
