@@ -6,20 +6,24 @@ use super::error::Result;
 use super::table::Table;
 use super::transaction::Transaction;
 use crate::record::Records;
-use crate::sched::{engine_call, engine_code};
+use crate::sched::{ImmediateOperation, engine_call, engine_code, immediate_or};
 use crate::transaction::{ActiveTransaction, ReadNow, WriteIntent};
 use crate::types::{TableKey, Value};
 
-impl Transaction {
-    /// Reads if nothing must be waited for.
+/// A read, before its first poll. Its arguments, like those of a write, keep their own lifetimes.
+#[derive(Clone, Copy)]
+struct ReadOperation<A>(A);
+
+impl<'tx, K, V> ImmediateOperation for ReadOperation<(&'tx Transaction, &Table<K, V>, &K)>
+where
+    K: TableKey + ?Sized,
+    V: Value + ?Sized,
+{
+    type Output = Result<Option<V::Ref<'tx>>>;
+
     #[inline(always)]
-    pub(super) fn get_now<'tx, K, V>(
-        (transaction, table, key): (&'tx Self, &Table<K, V>, &K),
-    ) -> Option<Result<Option<V::Ref<'tx>>>>
-    where
-        K: TableKey + ?Sized,
-        V: Value + ?Sized,
-    {
+    fn now(self) -> Option<Self::Output> {
+        let (transaction, table, key) = self.0;
         let records = match transaction.records(table) {
             Ok(records) => records,
             Err(error) => return Some(Err(error)),
@@ -41,8 +45,119 @@ impl Transaction {
             ReadNow::Later => None,
         }
     }
+}
 
-    /// Reads after `get_now` could not.
+/// The kind of a write.
+pub(super) trait PointWrite: Copy {
+    /// Writes if nothing is in the way.
+    fn now(core: &ActiveTransaction, table: &Records, key: &[u8], value: &[u8]) -> Option<bool>;
+
+    /// Returns the intent of the write.
+    fn intent(value: &[u8]) -> WriteIntent<'_>;
+}
+
+macro_rules! point_writes {
+    ($($name:ident, $now:ident, $intent:ident;)*) => {
+        $(
+            #[derive(Clone, Copy)]
+            pub(super) struct $name;
+
+            impl PointWrite for $name {
+                #[inline(always)]
+                fn now(
+                    core: &ActiveTransaction,
+                    table: &Records,
+                    key: &[u8],
+                    value: &[u8],
+                ) -> Option<bool> {
+                    core.$now(table, key, value)
+                }
+
+                fn intent(value: &[u8]) -> WriteIntent<'_> {
+                    WriteIntent::$intent(value)
+                }
+            }
+        )*
+    };
+}
+
+point_writes! {
+    InsertWrite, insert_now, Insert;
+    PutWrite, put_now, Put;
+    UpdateWrite, update_now, Update;
+}
+
+/// A write, before its first poll.
+#[derive(Clone, Copy)]
+struct WriteOperation<W, A>(W, A);
+
+impl<W: PointWrite, K, V> ImmediateOperation
+    for WriteOperation<W, (&Transaction, &Table<K, V>, &K, &V::Input)>
+where
+    K: TableKey + ?Sized,
+    V: Value + ?Sized,
+{
+    type Output = Result<()>;
+
+    #[inline(always)]
+    fn now(self) -> Option<Self::Output> {
+        let (transaction, table, key, value) = self.1;
+        let records = match transaction.records(table) {
+            Ok(records) => records,
+            Err(error) => return Some(Err(error)),
+        };
+        // As for a read.
+        if !transaction.core.may_write_now(records) {
+            return None;
+        }
+        let value = match V::encode(value) {
+            Ok(value) => value,
+            Err(error) => return Some(Err(error.into())),
+        };
+        let key = encode(key);
+        engine_call(|| W::now(&transaction.core, records, &key, &value)).map(|_| Ok(()))
+    }
+}
+
+impl Transaction {
+    /// Returns the future of a read.
+    #[inline(always)]
+    pub(super) fn read<'tx, K, V>(
+        &'tx self,
+        table: &Table<K, V>,
+        key: &K,
+    ) -> impl Future<Output = Result<Option<V::Ref<'tx>>>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        immediate_or(
+            ReadOperation((self, table, key)),
+            |ReadOperation((transaction, table, key))| transaction.get_later(table, key),
+        )
+    }
+
+    /// Returns the future of a write.
+    #[inline(always)]
+    pub(super) fn write<W, K, V>(
+        &self,
+        kind: W,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V::Input,
+    ) -> impl Future<Output = Result<()>>
+    where
+        W: PointWrite,
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        let operation = WriteOperation(kind, (self, table, key, value));
+        immediate_or(operation, |WriteOperation(_, (transaction, table, key, value))| {
+            transaction.write_later(table, key, value, W::intent)
+        })
+    }
+
+    /// Reads what may have to wait.
     pub(super) async fn get_later<'tx, K, V>(
         &'tx self,
         table: &Table<K, V>,
@@ -63,72 +178,7 @@ impl Transaction {
         Ok(found.map(|found| found.decode::<V>()).transpose()?)
     }
 
-    /// Inserts if nothing must be waited for.
-    #[inline(always)]
-    pub(super) fn insert_now<K, V>(
-        (transaction, table, key, value): (&Self, &Table<K, V>, &K, &V::Input),
-    ) -> Option<Result<()>>
-    where
-        K: TableKey + ?Sized,
-        V: Value + ?Sized,
-    {
-        transaction.encode_and(table, key, value, ActiveTransaction::insert_now)
-    }
-
-    /// Puts if nothing must be waited for.
-    #[inline(always)]
-    pub(super) fn put_now<K, V>(
-        (transaction, table, key, value): (&Self, &Table<K, V>, &K, &V::Input),
-    ) -> Option<Result<()>>
-    where
-        K: TableKey + ?Sized,
-        V: Value + ?Sized,
-    {
-        transaction.encode_and(table, key, value, ActiveTransaction::put_now)
-    }
-
-    /// Updates if nothing must be waited for.
-    #[inline(always)]
-    pub(super) fn update_now<K, V>(
-        (transaction, table, key, value): (&Self, &Table<K, V>, &K, &V::Input),
-    ) -> Option<Result<()>>
-    where
-        K: TableKey + ?Sized,
-        V: Value + ?Sized,
-    {
-        transaction.encode_and(table, key, value, ActiveTransaction::update_now)
-    }
-
-    /// Encodes a key and a value and calls `write`, if nothing must be waited for.
-    #[inline(always)]
-    fn encode_and<K, V>(
-        &self,
-        table: &Table<K, V>,
-        key: &K,
-        value: &V::Input,
-        write: impl FnOnce(&ActiveTransaction, &Records, &[u8], &[u8]) -> Option<bool>,
-    ) -> Option<Result<()>>
-    where
-        K: TableKey + ?Sized,
-        V: Value + ?Sized,
-    {
-        let records = match self.records(table) {
-            Ok(records) => records,
-            Err(error) => return Some(Err(error)),
-        };
-        // As in `get_now`.
-        if !self.core.may_write_now(records) {
-            return None;
-        }
-        let value = match V::encode(value) {
-            Ok(value) => value,
-            Err(error) => return Some(Err(error.into())),
-        };
-        let key = encode(key);
-        engine_call(|| write(&self.core, records, &key, &value)).map(|_| Ok(()))
-    }
-
-    /// Writes after the functions above could not.
+    /// Writes what may have to wait.
     pub(super) async fn write_later<K, V>(
         &self,
         table: &Table<K, V>,

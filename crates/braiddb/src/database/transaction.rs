@@ -4,10 +4,11 @@ use std::ops::Bound;
 
 use super::encode::{check_key, encode, encode_for, encode_range, starting_with};
 use super::error::{Error, Misuse, Result};
+use super::point::{InsertWrite, PutWrite, UpdateWrite};
 use super::scan::Scan;
 use super::table::{KeyRange, Table};
 use crate::record::{self, Records};
-use crate::sched::{Contained, engine_call, engine_code, immediate_or};
+use crate::sched::{Contained, engine_call, engine_code};
 use crate::transaction::{
     self, Engine, FoundValue, MAX_CONCURRENT_LOOKUPS, ScanBounds, SeenRecord, WriteIntent,
     unexpired_at,
@@ -144,9 +145,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        let later =
-            |(transaction, table, key): (&'tx Self, _, _)| transaction.get_later(table, key);
-        immediate_or((self, table, key), Self::get_now, later)
+        self.read(table, key)
     }
 
     /// Returns a part of the value of `key`, computed by `part`. If a serializable transaction
@@ -307,15 +306,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        immediate_or(
-            (self, table, key, value),
-            Self::insert_now,
-            |(transaction, table, key, value)| {
-                Self::write_later(transaction, table, key, value, |value| {
-                    WriteIntent::Insert(value)
-                })
-            },
-        )
+        self.write(InsertWrite, table, key, value)
     }
 
     /// Inserts a record, or replaces the value of the existing one.
@@ -346,13 +337,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        immediate_or(
-            (self, table, key, value),
-            Self::put_now,
-            |(transaction, table, key, value)| {
-                Self::write_later(transaction, table, key, value, |value| WriteIntent::Put(value))
-            },
-        )
+        self.write(PutWrite, table, key, value)
     }
 
     /// Replaces the value of an existing record.
@@ -384,15 +369,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        immediate_or(
-            (self, table, key, value),
-            Self::update_now,
-            |(transaction, table, key, value)| {
-                Self::write_later(transaction, table, key, value, |value| {
-                    WriteIntent::Update(value)
-                })
-            },
-        )
+        self.write(UpdateWrite, table, key, value)
     }
 
     /// Deletes a record. Returns `false` if no record with this key exists.

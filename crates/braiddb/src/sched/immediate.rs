@@ -8,47 +8,55 @@ use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// An operation on `arguments`, which `now` may end and `later` continues otherwise.
-pub(crate) struct ImmediateOr<A, N, L, F> {
-    arguments: A,
-    now: N,
+/// An operation that a plain function may end.
+///
+/// A trait, because its function is always inlined. A closure or a function that is passed as a
+/// value is behind a call.
+pub(crate) trait ImmediateOperation: Copy {
+    type Output;
+
+    /// Ends the operation; `None` if it may have to wait.
+    fn now(self) -> Option<Self::Output>;
+}
+
+/// An operation that `later` continues if it does not end immediately.
+pub(crate) struct ImmediateOr<O, L, F> {
+    operation: O,
     later: L,
     /// Present once `now` could not end the operation. Pinned with the whole.
     rest: ManuallyDrop<Option<F>>,
 }
 
-/// Creates an operation that `now` ends in the first poll. If it returns `None`, the operation
-/// continues with the future of `later`.
+/// Creates the future of an operation. If it does not end in the first poll, it continues with the
+/// future of `later`.
 #[inline(always)]
-pub(crate) fn immediate_or<A, N, L, F>(arguments: A, now: N, later: L) -> ImmediateOr<A, N, L, F>
+pub(crate) fn immediate_or<O, L, F>(operation: O, later: L) -> ImmediateOr<O, L, F>
 where
-    A: Copy,
-    N: Fn(A) -> Option<F::Output>,
-    L: Fn(A) -> F,
-    F: Future,
+    O: ImmediateOperation,
+    L: Fn(O) -> F,
+    F: Future<Output = O::Output>,
 {
-    ImmediateOr { arguments, now, later, rest: ManuallyDrop::new(None) }
+    ImmediateOr { operation, later, rest: ManuallyDrop::new(None) }
 }
 
-impl<A, N, L, F> Future for ImmediateOr<A, N, L, F>
+impl<O, L, F> Future for ImmediateOr<O, L, F>
 where
-    A: Copy,
-    N: Fn(A) -> Option<F::Output>,
-    L: Fn(A) -> F,
-    F: Future,
+    O: ImmediateOperation,
+    L: Fn(O) -> F,
+    F: Future<Output = O::Output>,
 {
-    type Output = F::Output;
+    type Output = O::Output;
 
     #[inline(always)]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<O::Output> {
         // SAFETY: `rest` is pinned with the whole: it is never moved out, and is dropped in place.
         // The other fields are never pinned.
         let this = unsafe { self.get_unchecked_mut() };
         if this.rest.is_none() {
-            if let Some(output) = (this.now)(this.arguments) {
+            if let Some(output) = this.operation.now() {
                 return Poll::Ready(output);
             }
-            *this.rest = Some((this.later)(this.arguments));
+            *this.rest = Some((this.later)(this.operation));
         }
         let rest = this.rest.as_mut().expect("created above or before");
         // SAFETY: as above.
@@ -56,7 +64,7 @@ where
     }
 }
 
-impl<A, N, L, F> Drop for ImmediateOr<A, N, L, F> {
+impl<O, L, F> Drop for ImmediateOr<O, L, F> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.rest.is_some() {

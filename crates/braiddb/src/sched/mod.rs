@@ -53,7 +53,7 @@ pub(crate) use driver::{Driver, Turn};
 pub(crate) use executor::{Executor, JobSender, SourceHandle};
 pub(crate) use failure::Failure;
 pub(crate) use group::{ExecutorClosed, WorkersEnd};
-pub(crate) use immediate::immediate_or;
+pub(crate) use immediate::{ImmediateOperation, immediate_or};
 pub(crate) use local::on_worker;
 pub(crate) use mailbox::{Job, WorkerHandles};
 pub(crate) use observe::{Observed, observe};
