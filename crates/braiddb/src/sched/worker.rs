@@ -379,7 +379,7 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
                 Poll::Ready(()) => {
                     let stays = self.finish(position);
                     ended += 1;
-                    if stays && self.queues.hot.len() == 1 && ended < most {
+                    if stays && ended < most && self.has_only_source() {
                         continue;
                     }
                     stays

@@ -12,6 +12,15 @@ use crate::sync::clock;
 const MAX_FOREIGN_WAIT: Duration = Duration::from_millis(200);
 
 impl<S: TaskSource> WorkerRun<'_, '_, S> {
+    /// Returns whether the next task of the source is the only one that can run: resumed tasks
+    /// precede it.
+    #[inline(always)]
+    pub(super) fn has_only_source(&self) -> bool {
+        self.queues.hot.len() == 1
+            && self.worker.services.resumed.borrow().is_empty()
+            && !self.worker.mailbox.doorbell.is_rung()
+    }
+
     /// Returns whether the rounds have ended, and why. Checked after every turn.
     pub(super) fn exit(&mut self) -> Option<RunExit> {
         if self.worker.has_failed() {
