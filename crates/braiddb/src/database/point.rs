@@ -48,7 +48,7 @@ where
 }
 
 /// The kind of a write.
-pub(super) trait PointWrite: Copy {
+trait PointWrite: Copy {
     /// Writes if nothing is in the way.
     fn now(core: &ActiveTransaction, table: &Records, key: &[u8], value: &[u8]) -> Option<bool>;
 
@@ -60,7 +60,7 @@ macro_rules! point_writes {
     ($($name:ident, $now:ident, $intent:ident;)*) => {
         $(
             #[derive(Clone, Copy)]
-            pub(super) struct $name;
+            struct $name;
 
             impl PointWrite for $name {
                 #[inline(always)]
@@ -137,9 +137,54 @@ impl Transaction {
         )
     }
 
+    /// Returns the future of an insertion.
+    #[inline(always)]
+    pub(super) fn write_insert<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V::Input,
+    ) -> impl Future<Output = Result<()>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.write(InsertWrite, table, key, value)
+    }
+
+    /// Returns the future of a put.
+    #[inline(always)]
+    pub(super) fn write_put<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V::Input,
+    ) -> impl Future<Output = Result<()>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.write(PutWrite, table, key, value)
+    }
+
+    /// Returns the future of an update.
+    #[inline(always)]
+    pub(super) fn write_update<K, V>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        value: &V::Input,
+    ) -> impl Future<Output = Result<()>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+    {
+        self.write(UpdateWrite, table, key, value)
+    }
+
     /// Returns the future of a write.
     #[inline(always)]
-    pub(super) fn write<W, K, V>(
+    fn write<W, K, V>(
         &self,
         kind: W,
         table: &Table<K, V>,

@@ -4,7 +4,6 @@ use std::ops::Bound;
 
 use super::encode::{check_key, encode, encode_for, encode_range, starting_with};
 use super::error::{Error, Misuse, Result};
-use super::point::{InsertWrite, PutWrite, UpdateWrite};
 use super::scan::Scan;
 use super::table::{KeyRange, Table};
 use crate::record::{self, Records};
@@ -306,7 +305,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        self.write(InsertWrite, table, key, value)
+        self.write_insert(table, key, value)
     }
 
     /// Inserts a record, or replaces the value of the existing one.
@@ -337,7 +336,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        self.write(PutWrite, table, key, value)
+        self.write_put(table, key, value)
     }
 
     /// Replaces the value of an existing record.
@@ -369,7 +368,7 @@ impl Transaction {
         K: TableKey + ?Sized,
         V: Value + ?Sized,
     {
-        self.write(UpdateWrite, table, key, value)
+        self.write_update(table, key, value)
     }
 
     /// Deletes a record. Returns `false` if no record with this key exists.

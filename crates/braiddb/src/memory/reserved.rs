@@ -82,7 +82,8 @@ mod ordinary {
         #[inline(always)]
         pub(crate) fn at(&self, number: usize) -> &T {
             assert!(number < self.count);
-            // SAFETY: as in `run`.
+            // SAFETY: within the mapping (asserted), which lives as long as `self`; zeros are values
+            // (`Zero`), and only shared references to them exist.
             unsafe { self.start.add(number).as_ref() }
         }
 

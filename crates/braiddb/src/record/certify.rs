@@ -34,7 +34,8 @@ impl Records {
         _operation: &OperationGuard,
     ) -> bool {
         let IndirectionEntry::Version(head) = self.array().load(rid) else { return false };
-        // SAFETY: as in `deciding`.
+        // SAFETY: linked when it was loaded, under the guard, which is older than its eviction; if it
+        // is superseded, then after `view` began.
         view.wrote_or_precedes(unsafe { head.get() }.stamp())
     }
 

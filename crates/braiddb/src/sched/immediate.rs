@@ -59,7 +59,7 @@ where
             *this.rest = Some((this.later)(this.operation));
         }
         let rest = this.rest.as_mut().expect("created above or before");
-        // SAFETY: as above.
+        // SAFETY: `self` was pinned, and with it `rest`, which is never moved out.
         unsafe { Pin::new_unchecked(rest) }.poll(context)
     }
 }

@@ -42,7 +42,8 @@ impl WorkerTransactions {
         while left > 0 {
             // Most items are superseded versions in a row.
             let freed = self.garbage.borrow_mut().pop_superseded(oldest_begin, left, |version| {
-                // SAFETY: as below.
+                // SAFETY: every transaction that is active or will be began after the version was
+                // superseded, and none follows the link to it; it is listed once.
                 unsafe { version.free(&engine.memory) };
             });
             self.counters().versions_freed.add(freed as u64);
