@@ -29,7 +29,7 @@ where
             Err(error) => return Some(Err(error)),
         };
         // Checked before the key is encoded, which happens again if the read has to wait.
-        if !transaction.core.may_read_now(records) {
+        if !engine_call(|| transaction.core.may_read_now(records)) {
             return None;
         }
         let key = match encode_for(records, key) {
@@ -107,7 +107,7 @@ where
             Err(error) => return Some(Err(error)),
         };
         // As for a read.
-        if !transaction.core.may_write_now(records) {
+        if !engine_call(|| transaction.core.may_write_now(records)) {
             return None;
         }
         let value = match V::encode(value) {

@@ -24,7 +24,7 @@ impl ShiftUp for ScalarShift {
 
 /// Four words at a time, with AVX2. Models and simulations control each atomic access, so they use
 /// the scalar form.
-#[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
+#[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation, braid_system_allocator))))]
 pub(super) mod wide {
     use std::arch::asm;
 

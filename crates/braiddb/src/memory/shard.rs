@@ -45,8 +45,7 @@ impl Shard {
 }
 
 /// This thread's ownership of a shard, for as long as the value exists. The thread then also reuses
-/// freed blocks. If all shards are taken, or
-/// the thread owns one already, it changes nothing.
+/// freed blocks. If all shards are taken, or the thread owns one already, it changes nothing.
 #[derive(Debug)]
 pub(crate) struct OwnShard {
     owned: Option<usize>,

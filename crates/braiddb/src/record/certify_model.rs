@@ -150,8 +150,7 @@ impl Shared {
             };
             match self.table.base(self.table.array().entry(id), view, operation) {
                 Ok(base) if self.table.install(self.table.array().entry(id), base, new) => {
-                    // SAFETY: nothing is freed while a model's threads run.
-                    return Some((id, unsafe { new.get() }.next()));
+                    return Some((id, base.link()));
                 }
                 Ok(_) | Err(InstallRefusal::Dead) => {}
                 Err(InstallRefusal::Conflict | InstallRefusal::Newer) => return None,
@@ -167,6 +166,9 @@ impl Shared {
         };
         match read {
             Read::Nothing => End::Committed(lsn),
+            Read::Record(number) if self.table.has_unchanged_head(rid(number), view, operation) => {
+                End::Committed(lsn)
+            }
             Read::Record(number) => judge(rid(number)),
             Read::From(first) => {
                 let low = Bound::Included(&[first][..]);

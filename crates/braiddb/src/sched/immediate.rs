@@ -23,8 +23,16 @@ pub(crate) trait ImmediateOperation: Copy {
 pub(crate) struct ImmediateOr<O, L, F> {
     operation: O,
     later: L,
-    /// Present once `now` could not end the operation. Pinned with the whole.
-    rest: ManuallyDrop<Option<F>>,
+    /// Pinned with the whole.
+    progress: ManuallyDrop<Progress<F>>,
+}
+
+enum Progress<F> {
+    New,
+    /// `now` could not end the operation.
+    Rest(F),
+    /// `now` has ended the operation, or panicked.
+    Ended,
 }
 
 /// Creates the future of an operation. If it does not end in the first poll, it continues with the
@@ -36,7 +44,7 @@ where
     L: Fn(O) -> F,
     F: Future<Output = O::Output>,
 {
-    ImmediateOr { operation, later, rest: ManuallyDrop::new(None) }
+    ImmediateOr { operation, later, progress: ManuallyDrop::new(Progress::New) }
 }
 
 impl<O, L, F> Future for ImmediateOr<O, L, F>
@@ -49,16 +57,20 @@ where
 
     #[inline(always)]
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<O::Output> {
-        // SAFETY: `rest` is pinned with the whole: it is never moved out, and is dropped in place.
-        // The other fields are never pinned.
+        // SAFETY: `progress` is pinned with the whole: it is never moved out, and is dropped in
+        // place. The other fields are never pinned.
         let this = unsafe { self.get_unchecked_mut() };
-        if this.rest.is_none() {
+        if matches!(*this.progress, Progress::New) {
+            // Nothing of `New` is to be dropped.
+            this.progress = ManuallyDrop::new(Progress::Ended);
             if let Some(output) = this.operation.now() {
                 return Poll::Ready(output);
             }
-            *this.rest = Some((this.later)(this.operation));
+            this.progress = ManuallyDrop::new(Progress::Rest((this.later)(this.operation)));
         }
-        let rest = this.rest.as_mut().expect("created above or before");
+        let Progress::Rest(rest) = &mut *this.progress else {
+            panic!("an operation is not polled after its end");
+        };
         // SAFETY: `self` was pinned, and with it `rest`, which is never moved out.
         unsafe { Pin::new_unchecked(rest) }.poll(context)
     }
@@ -67,9 +79,34 @@ where
 impl<O, L, F> Drop for ImmediateOr<O, L, F> {
     #[inline(always)]
     fn drop(&mut self) {
-        if self.rest.is_some() {
+        if matches!(*self.progress, Progress::Rest(_)) {
             // SAFETY: dropped once, here, in place.
-            unsafe { ManuallyDrop::drop(&mut self.rest) };
+            unsafe { ManuallyDrop::drop(&mut self.progress) };
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[derive(Clone, Copy)]
+    struct Ends;
+
+    impl ImmediateOperation for Ends {
+        type Output = u64;
+
+        fn now(self) -> Option<u64> {
+            Some(7)
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "not polled after its end")]
+    fn an_operation_that_has_ended_is_not_repeated() {
+        let mut operation = std::pin::pin!(immediate_or(Ends, |_| std::future::ready(8)));
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        assert_eq!(operation.as_mut().poll(&mut context), Poll::Ready(7));
+        _ = operation.poll(&mut context);
     }
 }

@@ -41,7 +41,8 @@ impl WorkerTransactions {
         let mut left = ITEMS_PER_TURN;
         while left > 0 {
             // Most items are superseded versions in a row.
-            let freed = self.garbage.borrow_mut().pop_superseded(oldest_begin, left, |version| {
+            let until = (oldest_begin, durable);
+            let freed = self.garbage.borrow_mut().pop_superseded(until, left, |version| {
                 // SAFETY: every transaction that is active or will be began after the version was
                 // superseded, and none follows the link to it; it is listed once.
                 unsafe { version.free(&engine.memory) };

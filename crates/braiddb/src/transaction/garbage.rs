@@ -69,21 +69,25 @@ impl GarbageList {
     }
 
     pub(super) fn pop(&mut self, oldest_begin: Lsn, durable: Lsn) -> Option<ListedGarbage> {
-        let deletions_until = oldest_begin.min(durable);
-        if let Some(item) = self.deleted.pop_front_if(|item| item.0 < deletions_until) {
+        let is_due = |item: &mut ListedGarbage| item.0 < oldest_begin.min(durable);
+        if let Some(item) = self.deleted.pop_front_if(is_due) {
             return Some(item);
         }
         self.superseded.pop_oldest_if(|item| item.0 < oldest_begin)
     }
 
     /// Removes superseded versions that are due and stored together, at most `most`, and passes each
-    /// to `free`. Returns their number; if it is zero, `pop` may return some.
+    /// to `free`. Returns their number; if it is zero, `pop` may return some. Deletions precede them,
+    /// because drops of tables wait for deletions.
     pub(super) fn pop_superseded(
         &mut self,
-        oldest_begin: Lsn,
+        (oldest_begin, durable): (Lsn, Lsn),
         most: usize,
         mut free: impl FnMut(VersionRef),
     ) -> usize {
+        if self.deleted.front().is_some_and(|item| item.0 < oldest_begin.min(durable)) {
+            return 0;
+        }
         let is_due = |item: &ListedGarbage| item.0 < oldest_begin;
         self.superseded.pop_run((most, PREFETCH_AHEAD), is_due, |(_, item), ahead| {
             if let Some((_, Garbage::Superseded { version, .. })) = ahead {

@@ -68,7 +68,9 @@ impl ActiveTransaction {
     /// Does what `write_now` does. Inlined, so that each kind of write is compiled for itself.
     #[inline(always)]
     fn write_plain(&self, table: &Records, key: &[u8], intent: WriteIntent<'_>) -> Option<bool> {
-        if !self.is_plain_write(key, &intent) {
+        // Since `may_write_now`, the user's encoding has run, and may have extended the transaction past
+        // the creation of an index.
+        if table.is_indexed() || !self.is_plain_write(key, &intent) {
             return None;
         }
         let operation = reclaim::enter();

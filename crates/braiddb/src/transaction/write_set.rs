@@ -42,7 +42,7 @@ pub(crate) struct Write {
     pub(crate) kind: WriteKind,
 }
 
-// A write is one cache line.
+// A write is as large as a cache line.
 const _: () = assert!(cfg!(loom) || size_of::<Write>() == 64);
 
 impl Write {
