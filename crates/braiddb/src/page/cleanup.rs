@@ -2,8 +2,8 @@
 //!
 //! The task that ends the last use of a chain or slot does not wait for pages. It receives the work
 //! that it cannot do now as an [`PendingCleanup`]. A task of its worker that can wait does this work later
-//! (`transaction/leaf_cleanup.rs`). Each attempt examines the leaf again, because it may have
-//! changed.
+//! (`transaction/commit/leaf_cleanup.rs`). Each attempt examines the leaf again, because it may
+//! have changed.
 
 use smallvec::SmallVec;
 

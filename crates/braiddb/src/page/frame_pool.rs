@@ -4,7 +4,7 @@
 //! load, of a page write or of a structure change wakes it, and so does a raised limit.
 //!
 //! The memory budget sets a limit for the number of frames with memory
-//! (`transaction/page_share.rs`). Above the limit, a freed frame is *parked*: its memory is
+//! (`transaction/memory/page_share.rs`). Above the limit, a freed frame is *parked*: its memory is
 //! returned to the operating system. A minimum number of frames may always have memory, even beyond
 //! the budget.
 //!

@@ -1,6 +1,6 @@
 //! Access stamps: the last reader of each record, for the serial safety net
-//! (`transaction/safety_net.rs`). Only databases that certify by it have them; for others this
-//! costs one word per table.
+//! (`transaction/context/safety_net.rs`). Only databases that certify by it have them; for others
+//! this costs one word per table.
 //!
 //! A stamp belongs to a record, not to one of its versions. So nothing is lost when a version is
 //! evicted, moved or read again. A reader of an older version counts as a reader of the newest.

@@ -10,7 +10,7 @@ pub(super) struct Lifetime {
     /// A lower bound of the expiry of every record that existed at the last sweep or was written
     /// since, except records that cannot be swept.
     pub(super) earliest: AtomicU64,
-    /// When to sweep the table next, on the time scale of `transaction/sweep_schedule.rs`.
+    /// When to sweep the table next, on the time scale of `transaction/schedule/sweep_schedule.rs`.
     pub(super) next_sweep: AtomicU64,
     /// Set once a record could not be swept.
     pub(super) has_unswept: AtomicBool,

@@ -380,8 +380,8 @@ impl Records {
 }
 
 /// A table by address. Tables live as long as their engine, or as the aborting transaction that
-/// created them, or until nothing that has their address is left (`transaction/tables.rs`). So a
-/// transaction need not count its references to them.
+/// created them, or until nothing that has their address is left (`transaction/context/tables.rs`).
+/// So a transaction need not count its references to them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordsRef(NonNull<Records>);
 

@@ -1,8 +1,8 @@
 //! Secondary indexes of a table, as seen by writes to the table.
 //!
 //! The entries of an index are records of a separate table. The engine writes them in the same
-//! transactions as the indexed table (`transaction/index_changes.rs`); `docs/indexes.md` documents
-//! the protocol.
+//! transactions as the indexed table (`transaction/operations/index/changes.rs`); `docs/indexes.md`
+//! documents the protocol.
 //!
 //! Invariants: an index is listed with its table from its opening or creation until it is dropped.
 //! A table with an unattached index cannot be written, since the index keys cannot be computed.

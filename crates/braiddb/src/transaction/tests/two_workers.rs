@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use super::super::garbage::Garbage;
 use super::super::*;
 use super::NothingLogged;
 use crate::common::{PART_SECONDS, with_limit};
@@ -16,6 +15,7 @@ use crate::reclaim::{self, Domain, Participation};
 use crate::record::{IndirectionEntry, NewestVersion, Records, RecordsRef};
 use crate::rid::{Rid, TableId};
 use crate::sched;
+use crate::transaction::memory::garbage::Garbage;
 use crate::version::{Link, Stamp, VersionRef};
 
 /// Number of superseded versions; enough that a worker prunes.

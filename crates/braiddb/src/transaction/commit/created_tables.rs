@@ -1,0 +1,57 @@
+//! Created tables at the end of their creator: published if it commits, and removed if it aborts.
+
+use std::sync::Arc;
+
+use crate::reclaim;
+use crate::transaction::context::active_transaction::ActiveTransaction;
+
+impl ActiveTransaction {
+    /// Publishes the tables that the transaction created. Its LSN is drawn, and their catalog rows
+    /// are not visible yet. So a transaction that uses them commits later.
+    pub(super) fn open_created(&self) {
+        if !self.context().created.borrow().is_empty() {
+            self.open_some_created();
+        }
+    }
+
+    #[cold]
+    fn open_some_created(&self) {
+        self.created().borrow_mut().drain(..).for_each(|table| table.open_to_all());
+    }
+
+    /// Closes the created tables after the first `keep`. Writes to them are undone. They exist
+    /// until the transaction ends, because its read set references them.
+    pub(super) fn undo_created(&self, keep: usize) {
+        let created = &mut *self.created().borrow_mut();
+        created.drain(keep..).for_each(|table| {
+            table.close_to_all();
+            self.undone_created().borrow_mut().push(table);
+        });
+    }
+
+    /// Removes created tables that were not published, after their writes were undone. Other tasks
+    /// that visit all tables may still hold them; the last holder frees them.
+    #[inline]
+    pub(super) fn drop_created(&self) {
+        let context = self.context();
+        if !context.created.borrow().is_empty() || !context.undone_created.borrow().is_empty() {
+            self.drop_some_created();
+        }
+    }
+
+    #[cold]
+    fn drop_some_created(&self) {
+        let created = std::mem::take(&mut *self.created().borrow_mut());
+        let undone = std::mem::take(&mut *self.undone_created().borrow_mut());
+        for table in created.into_iter().chain(undone) {
+            table.close_to_all();
+            if table.paged().is_some() {
+                self.worker().forget_aborted(&table);
+            }
+            let listed = self.engine().release_table_id(table.id);
+            assert!(listed.is_some_and(|listed| Arc::ptr_eq(&listed, &table)), "listed once");
+            // After earlier retirements of its contents: retired items are freed in order.
+            reclaim::retire_with(move || drop(table));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Deferred rollback of aborted writes on pages that are not resident. An abort does not wait. It
+//! stamps its changes as aborted, so no reader sees them, and queues them for a task of the worker
+//! that loads the pages.
+//!
+//! Invariant: a queued change is stamped aborted, may be retired only by its transaction's worker,
+//! and is retired once, by the code that dequeues it. Tables of queued changes exist: dropping a
+//! table dequeues its changes. The first change is retried until it is rolled back or its page
+//! cannot be loaded, so new changes cannot starve it.
+
+use std::time::Instant;
+
+use crate::page::{HeldPages, PageNeeds};
+use crate::record::{Records, RecordsRef};
+use crate::sched::Job;
+use crate::transaction::context::worker::WorkerTransactions;
+use crate::transaction::memory::recent_commits::RecentChange;
+
+impl WorkerTransactions {
+    /// Rolls back an aborted change: immediately if the record's page is resident, else queued.
+    ///
+    /// # Safety
+    /// A transaction of this worker wrote the change and stamped it aborted; it is passed here
+    /// once.
+    pub(in crate::transaction) unsafe fn roll_back(
+        &self,
+        table: RecordsRef,
+        change: crate::page::ChangeRef,
+    ) {
+        let engine = self.engine();
+        // SAFETY: the contract of this function.
+        if unsafe { change.is_rolled_back(&engine.status) } {
+            // SAFETY: stamped by its transaction, and unlinked by the visit of another change; in
+            // no list any more.
+            return unsafe { change.retire_aborted(&engine.memory) };
+        }
+        let one = RecentChange::uncertified(table, change);
+        // SAFETY: the contract of this function.
+        if unsafe { !self.try_roll_back(one) } {
+            self.aborted.queue.borrow_mut().push_back(one);
+        }
+    }
+
+    /// Rolls back an aborted change if the record's page is resident.
+    ///
+    /// # Safety
+    /// A transaction of this worker wrote the change and stamped it aborted.
+    unsafe fn try_roll_back(&self, one: RecentChange) -> bool {
+        let engine = self.engine();
+        // SAFETY: tables live as long as the engine, or as the queued changes, which are not
+        // retired yet.
+        let (table, (_, key)) = unsafe { (one.table.get(), one.change.record()) };
+        let paged = table.paged().expect("a write to a paged table");
+        let Ok(cleanup) = paged.roll_back(key, &engine.status) else { return false };
+        if let Some(what) = cleanup {
+            self.enqueue_leaf_cleanup(one.table, key, what);
+        }
+        // SAFETY: stamped by its transaction and rolled back above, with the page latched; in no
+        // list any more.
+        unsafe { one.change.retire_aborted(&engine.memory) };
+        true
+    }
+
+    /// The task that rolls back queued changes, if it is needed and not running. Also returns when
+    /// to ask again, if it is not due yet.
+    pub(in crate::transaction) fn deferred_rollback_job(&self) -> (Option<Job>, Option<Instant>) {
+        let is_needed = !self.aborted.queue.borrow().is_empty();
+        match self.aborted.start(is_needed, self.engine().checkpoints.written()) {
+            Ok(()) => (Some(Box::new(|| Box::pin(roll_back_all()))), None),
+            Err(at) => (None, at),
+        }
+    }
+
+    /// Dequeues the changes of a table that is closed to all and about to be dropped with its
+    /// pages.
+    pub(super) fn forget_aborted(&self, table: &Records) {
+        let engine = self.engine();
+        self.forget_leaf_cleanups(table);
+        self.aborted.queue.borrow_mut().retain(|one| {
+            let is_of_table = one.table == RecordsRef::new(table);
+            if is_of_table {
+                // SAFETY: stamped by its transaction; it leaves the queue, which held it once; the
+                // table was closed before.
+                unsafe { one.change.retire_unrestored(&engine.status, &engine.memory) };
+            }
+            !is_of_table
+        });
+    }
+}
+
+async fn roll_back_all() {
+    let worker = WorkerTransactions::current();
+    // Pages that the first queued change needs resident; they are held until it has been retried.
+    let mut there = None::<(PageNeeds, HeldPages)>;
+    loop {
+        let Some(one) = worker.aborted.queue.borrow_mut().pop_front() else { break };
+        // SAFETY: it was queued, so its table exists and it is not retired.
+        let interrupted = unsafe {
+            let (table, (_, key)) = (one.table.get(), one.change.record());
+            let paged = table.paged().expect("a write to a paged table");
+            let rolled_back = paged.roll_back(key, &worker.engine().status);
+            let needs = there.take().map(|(needs, _held)| needs);
+            match rolled_back {
+                Ok(cleanup) => {
+                    if let Some(what) = cleanup {
+                        worker.enqueue_leaf_cleanup(one.table, key, what);
+                    }
+                    None
+                }
+                Err(why) => Some(paged.mend(needs.unwrap_or_else(|| paged.needs()), why)),
+            }
+        };
+        let Some(mended) = interrupted else {
+            // SAFETY: stamped by its transaction and rolled back above, with the page latched; not
+            // queued.
+            unsafe { one.change.retire_aborted(&worker.engine().memory) };
+            continue;
+        };
+        // Queued while this waits, because the table may be dropped.
+        worker.aborted.queue.borrow_mut().push_front(one);
+        match mended.await {
+            Ok(mended) => there = Some(mended),
+            Err(error) => {
+                tracing::warn!(
+                    "cannot roll back writes of aborted transactions yet, will retry: {error}"
+                );
+                worker.aborted.retry_others_first(worker.engine().checkpoints.written());
+                break;
+            }
+        }
+    }
+    worker.aborted.end();
+}

@@ -1,0 +1,22 @@
+//! Context: the engine, a worker and a transaction, which own the state of the rooms below.
+//!
+//! May import `schedule`, `memory` and `sets`.
+
+pub(super) mod active_transaction;
+pub(super) mod admission;
+pub(super) mod back_off;
+mod begin_stamps;
+pub(super) mod counters;
+pub(super) mod durability_level;
+pub(super) mod engine;
+pub(super) mod error;
+pub(super) mod fault;
+pub(super) mod isolation;
+#[cfg(feature = "experiment")]
+pub(super) mod safety_net;
+pub(super) mod starvation_guard;
+mod tables;
+pub(super) mod transaction_state;
+pub(super) mod wall_clock;
+pub(super) mod worker;
+pub(super) mod write_intent;

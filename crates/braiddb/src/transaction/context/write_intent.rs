@@ -1,0 +1,37 @@
+//! Intents of writes.
+
+/// A write's precondition and the state that it leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteIntent<'v> {
+    /// The record must not exist; it is created with this value.
+    Insert(&'v [u8]),
+    /// The record may exist; it gets this value.
+    Put(&'v [u8]),
+    /// The record must exist; it gets this value.
+    Update(&'v [u8]),
+    /// The record is deleted, if it exists.
+    Delete,
+    /// The record is deleted if it has expired; only for tables with a lifetime.
+    Expire,
+}
+
+impl WriteIntent<'_> {
+    /// Returns whether the write changes anything, given whether the record exists.
+    pub(in crate::transaction) fn applies(&self, exists: bool) -> bool {
+        match self {
+            WriteIntent::Insert(_) => !exists,
+            WriteIntent::Put(_) => true,
+            WriteIntent::Update(_) | WriteIntent::Delete | WriteIntent::Expire => exists,
+        }
+    }
+
+    /// The value that the write leaves.
+    pub(in crate::transaction) fn value(&self) -> Option<&[u8]> {
+        match self {
+            WriteIntent::Insert(value) | WriteIntent::Put(value) | WriteIntent::Update(value) => {
+                Some(value)
+            }
+            WriteIntent::Delete | WriteIntent::Expire => None,
+        }
+    }
+}

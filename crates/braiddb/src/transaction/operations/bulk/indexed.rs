@@ -1,0 +1,138 @@
+//! Bulk writes to tables with secondary indexes or expiring records.
+//!
+//! A record and its index entries are written one after the other, and each write may wait for
+//! pages. No other transaction sees any of it before the commit, and none writes these tables. An
+//! operation runs one such write at a time. If the write is dropped halfway or fails, the operation
+//! cannot commit.
+
+use super::ActiveTransaction;
+use crate::record::Records;
+use crate::sched::{self, WaitCause};
+use crate::transaction::context::error::{IndexError, OperationError, UniqueViolation};
+use crate::transaction::context::write_intent::WriteIntent;
+use crate::transaction::operations::index::keys::{IndexKeyChange, changes, detached};
+
+/// Exclusive right to a write of several steps; an operation runs one at a time.
+struct ExclusiveStep<'t>(&'t ActiveTransaction);
+
+impl<'t> ExclusiveStep<'t> {
+    async fn wait(transaction: &'t ActiveTransaction) -> Self {
+        loop {
+            if let Some(bulk) = &mut transaction.writes().borrow_mut().bulk
+                && !std::mem::replace(&mut bulk.is_busy, true)
+            {
+                return Self(transaction);
+            }
+            sched::yield_now(WaitCause::Undecided).await;
+        }
+    }
+}
+
+impl Drop for ExclusiveStep<'_> {
+    fn drop(&mut self) {
+        if let Some(bulk) = &mut self.0.writes().borrow_mut().bulk {
+            bulk.is_busy = false;
+        }
+    }
+}
+
+/// Keeps the transaction from committing if it is dropped before all steps of a write were done.
+struct FailUnlessFinished<'t> {
+    transaction: &'t ActiveTransaction,
+    is_finished: bool,
+}
+
+impl Drop for FailUnlessFinished<'_> {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            self.transaction.fail_halfway(OperationError::BulkGivenUp);
+        }
+    }
+}
+
+impl ActiveTransaction {
+    /// Writes to a table and its indexes as part of this transaction's bulk operation. Values are
+    /// in their stored form.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub(in crate::transaction) async fn write_bulk_indexed(
+        &self,
+        table: &Records,
+        key: &[u8],
+        intent: WriteIntent<'_>,
+    ) -> Result<bool, OperationError> {
+        let indexes = table.secondaries();
+        if let Some(index) = indexes.iter().find(|index| index.code().is_none()) {
+            return Err(detached(table, index));
+        }
+        loop {
+            let violation = {
+                let _step = ExclusiveStep::wait(self).await;
+                let found = self.get_unnoted(table, key).await?;
+                let old = found.as_ref().map(|(found, _)| found.bytes());
+                let intent = match self.for_stored(table, intent, old) {
+                    Ok(intent) => intent,
+                    Err(answer) => return answer,
+                };
+                if !intent.applies(old.is_some()) {
+                    // `write_record` returns the error.
+                    return self.write_record(table, key, intent).await;
+                }
+                let changes = changes(table, &indexes, key, old, intent.value())?;
+                match self.check_all_free(table, key, &changes).await? {
+                    None => return self.write_with_entries(table, key, intent, &changes).await,
+                    Some(violation) => violation,
+                }
+            };
+            // Without the exclusive step, because this is a separate write.
+            if !Box::pin(self.remove_expired_conflict(table, &indexes, &violation)).await? {
+                return Err(violation);
+            }
+        }
+    }
+
+    /// Checks that no other record has the keys of unique indexes that a record is about to gain.
+    async fn check_all_free(
+        &self,
+        table: &Records,
+        key: &[u8],
+        changes: &[IndexKeyChange<'_>],
+    ) -> Result<Option<OperationError>, OperationError> {
+        for change in changes.iter().filter(|change| change.gained && change.index.is_unique()) {
+            let owner = self.owner_of(change.index, &change.entry).await?;
+            if owner.is_none_or(|owner| *owner == *key) {
+                continue;
+            }
+            let (table, index) = (table.name().to_string(), change.index.name().to_owned());
+            let key = change.index.entries().encoded_key(&change.entry);
+            return Ok(Some(UniqueViolation { table, index, key }.into()));
+        }
+        Ok(None)
+    }
+
+    async fn write_with_entries(
+        &self,
+        table: &Records,
+        key: &[u8],
+        intent: WriteIntent<'_>,
+        changes: &[IndexKeyChange<'_>],
+    ) -> Result<bool, OperationError> {
+        let mut guard = FailUnlessFinished { transaction: self, is_finished: false };
+        for change in changes {
+            let (index, entry) = (change.index, &change.entry);
+            let written = match change.gained {
+                true => WriteIntent::Put(index.entry_value(key)),
+                false => WriteIntent::Delete,
+            };
+            if !self.write_record(index.entries(), entry, written).await? && !change.gained {
+                let (table, index) = (table.name().to_string(), index.name().to_owned());
+                return Err(IndexError::Inconsistent { table, index }.into());
+            }
+            self.worker().counters().index_entries.add(1);
+        }
+        let written = self.write_record(table, key, intent).await?;
+        guard.is_finished = true;
+        Ok(written)
+    }
+}

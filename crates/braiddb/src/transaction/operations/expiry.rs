@@ -1,0 +1,217 @@
+//! Expiring records: the transaction's time, and its effect on reads and writes.
+//!
+//! A transaction takes the time once, so a record is either live or expired for its whole duration.
+//! The time acts like an argument of the transaction: its result is what it would be alone at that
+//! time. The time never decreases from one transaction to another that begins later. So a
+//! transaction that begins after a record was swept would have found it expired anyway, and
+//! sweeping never changes a result.
+//!
+//! To reads, an expired record is absent. To the engine it exists, with its index entries, until it
+//! is swept or overwritten. Writes read it and treat it as expired.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use super::read::SeenRecord;
+use super::value_view::FoundValue;
+use crate::record::{EXPIRY_BYTES, Records, RecordsRef, Secondary, split_expiry, with_expiry};
+use crate::transaction::context::active_transaction::ActiveTransaction;
+use crate::transaction::context::error::{OperationError, UniqueViolation};
+use crate::transaction::context::write_intent::WriteIntent;
+use crate::types::KeyBuffer;
+use crate::version::MAX_VALUE_BYTES;
+
+impl ActiveTransaction {
+    /// The time of this transaction in milliseconds since 1970, taken at the first call.
+    pub(crate) fn time(&self) -> u64 {
+        self.time_used().set(true);
+        self.take_time()
+    }
+
+    /// Takes the time now, for a transaction that may use it much later.
+    pub(crate) fn take_time(&self) -> u64 {
+        match self.time_taken().get() {
+            0 => {
+                let now = self.engine().steady_clock.now();
+                self.time_taken().set(now);
+                now
+            }
+            taken => taken,
+        }
+    }
+
+    /// Returns the user's part of a stored value, or `None` if the record has expired.
+    #[inline(always)]
+    pub(super) fn unexpired<'v>(&self, table: &Records, stored: &'v [u8]) -> Option<&'v [u8]> {
+        if !table.expires() {
+            return Some(stored);
+        }
+        unexpired_at(Some(self.time()), stored)
+    }
+
+    /// Does what `unexpired` does, for a record that was found.
+    pub(super) fn unexpired_found<'tx>(
+        &self,
+        table: &Records,
+        mut found: FoundValue<'tx>,
+    ) -> Option<FoundValue<'tx>> {
+        self.unexpired(table, found.bytes())?;
+        found.pass_bytes(EXPIRY_BYTES);
+        Some(found)
+    }
+
+    /// Does what `unexpired` does, for a record that was found but not noted. If it has expired,
+    /// adds it to the read set.
+    pub(crate) fn unexpired_or_noted<'v>(
+        &self,
+        table: &Records,
+        key: &[u8],
+        (stored, seen): (&'v [u8], SeenRecord),
+    ) -> Option<&'v [u8]> {
+        let value = self.unexpired(table, stored);
+        if value.is_none() {
+            self.note_seen(table, key, seen);
+        }
+        value
+    }
+
+    fn note_seen(&self, table: &Records, key: &[u8], seen: SeenRecord) {
+        match seen {
+            SeenRecord::Own => {}
+            SeenRecord::Others { rid, .. } => self.note_record(table, rid, key),
+            SeenRecord::OnPage { .. } => self.note_key(table, key),
+        }
+    }
+
+    /// The transaction's time, if a table's records expire.
+    pub(crate) fn time_for(&self, table: &Records) -> Option<u64> {
+        table.expires().then(|| self.time())
+    }
+
+    /// Returns when a record expires, in milliseconds since 1970; `None` if it is absent. Only for
+    /// tables with a lifetime.
+    ///
+    /// # Errors
+    /// Those of `get`.
+    pub(crate) async fn expiry_of(
+        &self,
+        table: &Records,
+        key: &[u8],
+    ) -> Result<Option<u64>, OperationError> {
+        let Some((found, seen)) = self.get_unnoted(table, key).await? else { return Ok(None) };
+        self.note_seen(table, key, seen);
+        let (expiry, _) = split_expiry(found.bytes());
+        Ok((expiry > self.time()).then_some(expiry))
+    }
+
+    /// Inserts or updates a record with its own lifetime, in a table with a lifetime.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub(crate) async fn put_for(
+        &self,
+        table: &Records,
+        key: &[u8],
+        value: &[u8],
+        lifetime_ms: u64,
+    ) -> Result<bool, OperationError> {
+        let intent = WriteIntent::Put(value);
+        self.check_write(key, &intent)?;
+        self.write_expiring(table, key, intent, Some(lifetime_ms)).await
+    }
+
+    /// Writes to a table with a lifetime. The new value lives for `lifetime_ms` from the
+    /// transaction's time, or for the table's default.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub(crate) fn write_expiring<'a>(
+        &'a self,
+        table: &'a Records,
+        key: &'a [u8],
+        intent: WriteIntent<'a>,
+        lifetime_ms: Option<u64>,
+    ) -> Pin<Box<dyn Future<Output = Result<bool, OperationError>> + 'a>> {
+        // Boxed, so that writes to other tables do not carry its state.
+        Box::pin(async move {
+            let Some(value) = intent.value() else {
+                return self.write_indexed(table, key, intent).await;
+            };
+            if value.len() + EXPIRY_BYTES > MAX_VALUE_BYTES {
+                return Err(OperationError::ValueTooLong(value.len()));
+            }
+            let expiry = self.time().saturating_add(lifetime_ms.unwrap_or(table.lifetime_ms()));
+            let stored = with_expiry(expiry, value);
+            let intent = match intent {
+                WriteIntent::Insert(_) => WriteIntent::Insert(&stored),
+                WriteIntent::Update(_) => WriteIntent::Update(&stored),
+                _ => WriteIntent::Put(&stored),
+            };
+            let written = self.write_indexed(table, key, intent).await?;
+            self.writes().borrow_mut().note_expiring(RecordsRef::new(table), expiry);
+            Ok(written)
+        })
+    }
+
+    /// Translates a write, given the value stored under its key. Returns a write for the engine,
+    /// for which an expired record still exists, or an immediate result.
+    pub(super) fn for_stored<'v>(
+        &self,
+        table: &Records,
+        intent: WriteIntent<'v>,
+        stored: Option<&[u8]>,
+    ) -> Result<WriteIntent<'v>, Result<bool, OperationError>> {
+        if !table.expires() {
+            return Ok(intent);
+        }
+        let has_expired = stored.is_some_and(|stored| self.unexpired(table, stored).is_none());
+        match (intent, has_expired) {
+            (WriteIntent::Insert(value), true) => Ok(WriteIntent::Put(value)),
+            (WriteIntent::Update(_), true) => Err(Err(OperationError::KeyNotFound)),
+            (WriteIntent::Delete, true) | (WriteIntent::Expire, false) => Err(Ok(false)),
+            (WriteIntent::Expire, true) => Ok(WriteIntent::Delete),
+            (intent, _) => Ok(intent),
+        }
+    }
+
+    /// Removes the record that holds a unique key and made a write fail with `error`, if that
+    /// record has expired. Returns whether it did. No reader observes the removal.
+    pub(super) async fn remove_expired_conflict(
+        &self,
+        table: &Records,
+        indexes: &[Arc<Secondary>],
+        error: &OperationError,
+    ) -> Result<bool, OperationError> {
+        if !table.expires() {
+            return Ok(false);
+        }
+        let OperationError::UniqueViolation(violation) = error else { return Ok(false) };
+        let UniqueViolation { index, key, .. } = &**violation;
+        let named = indexes.iter().find(|one| one.name() == index);
+        let Some(index) = named else { return Ok(false) };
+        let Some(owner) = self.owner_of(index, key).await? else { return Ok(false) };
+        self.write_indexed(table, &owner, WriteIntent::Expire).await
+    }
+
+    /// The key of the record that an entry of a unique index references.
+    pub(super) async fn owner_of(
+        &self,
+        index: &Secondary,
+        entry: &[u8],
+    ) -> Result<Option<KeyBuffer>, OperationError> {
+        let found = self.get(index.entries(), entry).await?;
+        Ok(found.map(|found| {
+            let mut owner = KeyBuffer::new();
+            owner.extend_from_slice(found.bytes());
+            owner
+        }))
+    }
+}
+
+/// The user's part of a stored value, unless its record has expired at `time`. Without a time,
+/// records do not expire.
+pub(crate) fn unexpired_at(time: Option<u64>, stored: &[u8]) -> Option<&[u8]> {
+    let Some(time) = time else { return Some(stored) };
+    let (expiry, value) = split_expiry(stored);
+    (expiry > time).then_some(value)
+}

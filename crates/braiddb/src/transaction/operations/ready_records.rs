@@ -1,0 +1,208 @@
+//! The records that a scan has read and not returned yet.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use crate::index::LeafEntry;
+use crate::log::Lsn;
+use crate::page::{PlainRecord, PlainRecords};
+use crate::record::NewestValues;
+use crate::types::KeyBuffer;
+
+/// Maximum length of a key that is stored next to its value.
+const SHORT_KEY_BYTES: usize = 8;
+
+/// Records in scan order. A record is passed without a move.
+#[derive(Debug, Default)]
+pub(super) struct ReadyRecords {
+    records: Vec<ReadyRecord>,
+    /// The longer keys, one after another.
+    long_keys: Vec<u8>,
+    /// Number of records that were passed.
+    passed: Cell<usize>,
+}
+
+/// The records that were added without a copy of their values.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LentRecords {
+    pub(in crate::transaction) records: usize,
+    pub(in crate::transaction) bytes: usize,
+}
+
+#[derive(Clone, Debug)]
+struct ReadyRecord {
+    short_key: [u8; SHORT_KEY_BYTES],
+    key_bytes: u32,
+    /// Start of a longer key in the buffer of keys.
+    key_start: u32,
+    value: NonNull<[u8]>,
+}
+
+impl ReadyRecord {
+    #[inline(always)]
+    fn key<'r>(&'r self, long_keys: &'r [u8]) -> &'r [u8] {
+        match self.short_key.get(..self.key_bytes as usize) {
+            Some(key) => key,
+            None => &long_keys[self.key_start as usize..][..self.key_bytes as usize],
+        }
+    }
+}
+
+impl ReadyRecords {
+    /// Makes room for some records.
+    pub(in crate::transaction) fn reserve(&mut self, records: usize) {
+        self.records.reserve(records);
+    }
+
+    /// Adds a record with the key of an index entry.
+    #[inline(always)]
+    pub(super) fn push_entry(&mut self, entry: &LeafEntry<'_>, value: NonNull<[u8]>) {
+        match entry.short_key() {
+            Some((short_key, key_bytes)) => {
+                self.records.push(ReadyRecord { short_key, key_bytes, key_start: 0, value });
+            }
+            None => {
+                let (short_key, key_bytes, key_start) = append_key(entry, &mut self.long_keys);
+                self.records.push(ReadyRecord { short_key, key_bytes, key_start, value });
+            }
+        }
+    }
+
+    /// Adds the records of the first entries whose newest versions are simply the visible ones.
+    /// `depends_on` becomes the latest of their commits, if that is later.
+    #[inline(never)]
+    pub(super) fn lend(
+        &mut self,
+        entries: &[LeafEntry<'_>],
+        newest_values: &mut NewestValues<'_>,
+        depends_on: &mut Lsn,
+        keys_only: bool,
+    ) -> LentRecords {
+        self.records.reserve(entries.len());
+        let mut latest = *depends_on;
+        let mut lent = LentRecords::default();
+        for (record, entry) in self.records.spare_capacity_mut().iter_mut().zip(entries) {
+            let Some((value, lsn)) = newest_values.get(entry.rid()) else { break };
+            latest = latest.max(lsn);
+            let value: &[u8] = if keys_only { &[] } else { value };
+            let (short_key, key_bytes, key_start) = match entry.short_key() {
+                Some((short_key, key_bytes)) => (short_key, key_bytes, 0),
+                None => append_key(entry, &mut self.long_keys),
+            };
+            let lent_value = NonNull::from(value);
+            record.write(ReadyRecord { short_key, key_bytes, key_start, value: lent_value });
+            lent.records += 1;
+            lent.bytes += value.len();
+        }
+        // SAFETY: so many records were written behind the others, within the capacity.
+        unsafe { self.records.set_len(self.records.len() + lent.records) };
+        *depends_on = latest;
+        lent
+    }
+
+    /// Adds a record with a key.
+    pub(in crate::transaction) fn push(&mut self, key: &[u8], value: NonNull<[u8]>) {
+        let (mut short_key, mut key_start) = ([0; SHORT_KEY_BYTES], 0);
+        match short_key.get_mut(..key.len()) {
+            Some(short) => short.copy_from_slice(key),
+            None => {
+                key_start = self.long_keys.len() as u32;
+                self.long_keys.extend_from_slice(key);
+            }
+        }
+        let key_bytes = key.len() as u32;
+        self.records.push(ReadyRecord { short_key, key_bytes, key_start, value });
+    }
+
+    /// Adds records that were copied from a page, with their values. No record may be there.
+    pub(super) fn take_plain(&mut self, plain: PlainRecords, values: &[u8]) {
+        assert!(self.records.is_empty(), "their keys are in another buffer");
+        self.long_keys = plain.long_keys;
+        self.records.extend(plain.records.iter().map(|record| {
+            let PlainRecord { short_key, key_bytes, key_start, value_start, value_bytes } = *record;
+            let value = &values[value_start as usize..][..value_bytes as usize];
+            ReadyRecord { short_key, key_bytes, key_start, value: NonNull::from(value) }
+        }));
+    }
+
+    /// Returns whether no record is left.
+    #[inline(always)]
+    pub(in crate::transaction) fn is_empty(&self) -> bool {
+        self.passed.get() == self.records.len()
+    }
+
+    /// Number of records, the passed ones included.
+    pub(in crate::transaction) fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Number of records that were passed.
+    #[inline(always)]
+    pub(in crate::transaction) fn passed(&self) -> usize {
+        self.passed.get()
+    }
+
+    /// The next record.
+    #[inline(always)]
+    pub(in crate::transaction) fn first(&self) -> Option<(&[u8], NonNull<[u8]>)> {
+        let record = self.records.get(self.passed.get())?;
+        Some((record.key(&self.long_keys), record.value))
+    }
+
+    /// Moves past the next record.
+    #[inline(always)]
+    pub(in crate::transaction) fn pass(&self) {
+        assert!(!self.is_empty(), "only a record that is ready is passed");
+        self.passed.set(self.passed.get() + 1);
+    }
+
+    /// The key of the record that was passed last, or so many records before the next one.
+    pub(super) fn passed_before(&self, records: usize) -> Option<&[u8]> {
+        let number = self.passed.get().checked_sub(records)?;
+        Some(self.records[number].key(&self.long_keys))
+    }
+
+    /// The key of the last record.
+    pub(super) fn last_key(&self) -> Option<KeyBuffer> {
+        self.records.last().map(|record| KeyBuffer::from_slice(record.key(&self.long_keys)))
+    }
+
+    /// Sets the value of a record.
+    pub(super) fn set_value(&mut self, number: usize, value: NonNull<[u8]>) {
+        self.records[number].value = value;
+    }
+
+    /// Replaces each value, and removes the records for which `value` returns none.
+    pub(super) fn replace_values(
+        &mut self,
+        value: impl Fn(NonNull<[u8]>) -> Option<NonNull<[u8]>>,
+    ) {
+        self.records.retain_mut(|record| match value(record.value) {
+            Some(value) => {
+                record.value = value;
+                true
+            }
+            None => false,
+        });
+    }
+
+    /// Removes the records from a number on.
+    pub(in crate::transaction) fn truncate(&mut self, number: usize) {
+        self.records.truncate(number);
+    }
+
+    /// Removes all records.
+    pub(in crate::transaction) fn clear(&mut self) {
+        self.records.clear();
+        self.long_keys.clear();
+        self.passed.set(0);
+    }
+}
+
+/// Appends the key of an entry, which is a longer one, to the buffer of keys.
+#[inline(never)]
+fn append_key(entry: &LeafEntry<'_>, long_keys: &mut Vec<u8>) -> ([u8; SHORT_KEY_BYTES], u32, u32) {
+    let start = long_keys.len();
+    entry.append_key(long_keys);
+    ([0; SHORT_KEY_BYTES], (long_keys.len() - start) as u32, start as u32)
+}

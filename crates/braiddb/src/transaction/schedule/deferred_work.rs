@@ -1,0 +1,104 @@
+//! Deferred work of a worker: queues of items that a task of the worker processes later.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::page::{LargeRef, LargeValues, PendingCleanup};
+use crate::record::RecordsRef;
+use crate::sync::clock;
+use crate::types::KeyBuffer;
+
+/// Delay before the next attempt after a page could not be loaded or written. A checkpoint that is
+/// written earlier ends it, because it makes room on a full disk.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// A queue of work that at most one task of the worker processes.
+#[derive(Debug)]
+pub(in crate::transaction) struct DeferredWork<T> {
+    pub(in crate::transaction) queue: RefCell<VecDeque<T>>,
+    is_running: Cell<bool>,
+    /// After an attempt failed: the time of the next one, and the number of the newest checkpoint
+    /// that was written before.
+    retry_at: Cell<Option<(Instant, u64)>>,
+}
+
+impl<T> Default for DeferredWork<T> {
+    fn default() -> Self {
+        let (queue, is_running, retry_at) = Default::default();
+        Self { queue, is_running, retry_at }
+    }
+}
+
+impl<T> DeferredWork<T> {
+    /// Notes that the task starts. `written` is the number of the newest checkpoint that is written.
+    ///
+    /// # Errors
+    /// The task is not needed or is running; or it is not due before the returned time.
+    pub(in crate::transaction) fn start(
+        &self,
+        is_needed: bool,
+        written: u64,
+    ) -> Result<(), Option<Instant>> {
+        if !is_needed || self.is_running.get() {
+            return Err(None);
+        }
+        let retry_at = self.retry_at.get().filter(|(_, before)| *before == written);
+        if let Some((at, _)) = retry_at.filter(|(at, _)| clock::now() < *at) {
+            return Err(Some(at));
+        }
+        self.is_running.set(true);
+        Ok(())
+    }
+
+    /// Notes that the task has ended.
+    pub(in crate::transaction) fn end(&self) {
+        self.is_running.set(false);
+    }
+
+    /// Postpones the next attempt until a checkpoint after the number `written` is written, or for a
+    /// time. Returns its end.
+    pub(in crate::transaction) fn retry_later(&self, written: u64) -> Instant {
+        let at = clock::now() + RETRY_DELAY;
+        self.retry_at.set(Some((at, written)));
+        at
+    }
+
+    /// Postpones the next attempt, which begins with another item: its pages may be loadable.
+    pub(in crate::transaction) fn retry_others_first(&self, written: u64) {
+        let mut queue = self.queue.borrow_mut();
+        if !queue.is_empty() {
+            queue.rotate_left(1);
+        }
+        self.retry_later(written);
+    }
+}
+
+/// A leaf to clean up: the one that covers a key of a table.
+#[derive(Debug)]
+pub(in crate::transaction) struct LeafCleanup {
+    pub(in crate::transaction) table: RecordsRef,
+    pub(in crate::transaction) key: KeyBuffer,
+    pub(in crate::transaction) what: PendingCleanup,
+}
+
+/// A value to remove.
+pub(in crate::transaction) type DiscardedValue = (Arc<LargeValues>, LargeRef);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_retried_as_soon_as_a_checkpoint_is_written() {
+        let work = DeferredWork::<u64>::default();
+        work.start(true, 1).unwrap();
+        assert_eq!(work.start(true, 1), Err(None), "it is running");
+        let at = work.retry_later(1);
+        work.end();
+        assert_eq!(work.start(true, 1), Err(Some(at)));
+        assert_eq!(work.start(false, 2), Err(None));
+        work.start(true, 2).unwrap();
+    }
+}

@@ -1,0 +1,13 @@
+//! Schedules: when work of the engine is due, and queues of work and of tasks that wait.
+//!
+//! May import no other room.
+
+pub(super) mod checkpoints;
+pub(super) mod dead_segments;
+pub(super) mod deferred_work;
+pub(super) mod disk_reserve;
+pub(super) mod marked_tables;
+pub(super) mod ordered_admission;
+pub(super) mod sweep_schedule;
+pub(super) mod timers;
+pub(super) mod waiters;

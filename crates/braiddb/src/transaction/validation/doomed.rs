@@ -1,0 +1,124 @@
+//! Doomed transactions: those that have read a superseded version and can no longer validate. A
+//! doomed transaction may continue to read its snapshot. If it also writes, it fails immediately
+//! instead of at commit.
+
+use crate::reclaim::OperationGuard;
+use crate::record::{Records, SeenVersion};
+use crate::rid::Rid;
+use crate::transaction::context::active_transaction::ActiveTransaction;
+use crate::transaction::context::error::OperationError;
+use crate::transaction::context::isolation::TransactionMode;
+use crate::transaction::context::transaction_state::Conflict;
+
+impl ActiveTransaction {
+    /// Notes that the transaction has read a superseded version of a record. The read itself is
+    /// noted like any other.
+    ///
+    /// # Errors
+    /// `NotSerializable` if the transaction has written.
+    #[cold]
+    pub(in crate::transaction) fn note_doomed_read(
+        &self,
+        table: &Records,
+        key: &[u8],
+    ) -> Result<(), OperationError> {
+        if self.can_become_doomed() {
+            self.doom(table, key);
+            if !self.writes().borrow().is_empty() {
+                return Err(self.doomed_conflict());
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns whether reading a superseded version would doom the transaction.
+    #[inline(always)]
+    pub(in crate::transaction) fn can_become_doomed(&self) -> bool {
+        self.mode() == TransactionMode::Serializable && self.doomed_by().is_none()
+    }
+
+    /// Returns whether another transaction has committed a newer version of the record being read.
+    #[inline(always)]
+    pub(in crate::transaction) fn is_superseded(
+        &self,
+        table: &Records,
+        rid: Rid,
+        seen: Option<SeenVersion<'_>>,
+        operation: &OperationGuard,
+    ) -> bool {
+        seen.is_none_or(|seen| seen.below_newer) && self.is_overwritten(table, rid, operation)
+    }
+
+    /// Returns whether another transaction has committed a write to a record since this one began,
+    /// and this matters for the isolation level.
+    #[cold]
+    pub(in crate::transaction) fn is_overwritten(
+        &self,
+        table: &Records,
+        rid: Rid,
+        operation: &OperationGuard,
+    ) -> bool {
+        self.can_become_doomed() && table.is_overwritten(rid, self.view(), operation)
+    }
+
+    /// Checks that the transaction may write; called immediately before each write.
+    ///
+    /// # Errors
+    /// `NotSerializable` if it has read a superseded version.
+    #[inline(always)]
+    pub(in crate::transaction) fn check_not_doomed(&self) -> Result<(), OperationError> {
+        if self.doomed_by().is_none() { Ok(()) } else { Err(self.doomed_conflict()) }
+    }
+
+    /// Marks the transaction as lost to a conflict.
+    #[cold]
+    fn doomed_conflict(&self) -> OperationError {
+        self.set_conflict(Conflict::SupersededRead);
+        let changed = self.doomed_by().expect("the caller met it");
+        OperationError::NotSerializable(Box::new(changed.clone()))
+    }
+
+    /// Returns the error for a deletion that failed with `error`. If the disk is full and the
+    /// transaction only deletes, it may be retried after upkeep has freed space.
+    #[cold]
+    pub(in crate::transaction) fn refused_deletion(&self, error: OperationError) -> OperationError {
+        match error {
+            OperationError::NoRoomToDelete(error) => {
+                self.set_conflict(Conflict::FullDisk);
+                self.fail_halfway(OperationError::NoRoomToDelete(error))
+            }
+            OperationError::Storage(error)
+                if error.is_full() && self.writes().borrow().only_deletes() =>
+            {
+                self.set_conflict(Conflict::FullDisk);
+                self.fail_halfway(OperationError::NoRoomToDelete(error))
+            }
+            error => error,
+        }
+    }
+
+    /// The error that keeps the transaction from committing, if any.
+    #[inline(always)]
+    pub(crate) fn lost(&self) -> Option<OperationError> {
+        if self.conflict_met() == Conflict::None { None } else { self.why_lost() }
+    }
+
+    #[cold]
+    fn why_lost(&self) -> Option<OperationError> {
+        match self.conflict_met() {
+            Conflict::None => None,
+            Conflict::Write | Conflict::NewerWrite => {
+                Some(OperationError::Conflict(self.conflict_record()))
+            }
+            Conflict::Bulk => {
+                let (table, id) = self.bulk_met().expect("the conflict is about it");
+                Some(OperationError::BulkUnderWay(table.clone(), *id))
+            }
+            Conflict::FullDisk => self.failed().cloned(),
+            Conflict::SupersededRead => {
+                let changed = self.doomed_by().expect("the conflict is about it");
+                Some(OperationError::NotSerializable(Box::new(changed.clone())))
+            }
+        }
+    }
+}
