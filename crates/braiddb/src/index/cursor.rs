@@ -240,7 +240,7 @@ impl Cursor<'_> {
         most: usize,
     ) -> Result<LeafVisit<'g>, Restart> {
         #[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
-        if wide::is_available() {
+        if super::shift::has_avx2() {
             #[target_feature(enable = "avx2")]
             fn visit<'g>(
                 cursor: &Cursor<'_>,

@@ -68,7 +68,7 @@ impl<'k, 'g> Lookup<'k, 'g> {
     #[inline(always)]
     pub(crate) fn advance<const PAUSES: bool>(&mut self, index: &IndexTree) -> LookupProgress {
         #[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
-        if wide::is_available() {
+        if super::shift::has_avx2() {
             #[target_feature(enable = "avx2")]
             fn advance<const PAUSES: bool>(
                 lookup: &mut Lookup<'_, '_>,
@@ -166,7 +166,7 @@ impl IndexTree {
     ) -> Result<Rid, InsertionPlace<'g>> {
         let SearchKey { head, tag, bytes } = SearchKey::new(key);
         #[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
-        if wide::is_available() {
+        if super::shift::has_avx2() {
             // The parts of the key stay in registers.
             #[target_feature(enable = "avx2")]
             fn find<'g>(

@@ -29,9 +29,9 @@ use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 
 use super::key::{HeldKey, KeyWord};
-#[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
+#[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation, braid_system_allocator))))]
 use super::shift;
-use super::shift::{ScalarShift, ShiftUp};
+use super::shift::{GROUP, ScalarShift, ShiftUp};
 use crate::latch::{Latch, LatchGuard, LatchVersion, Restart};
 use crate::memory::{MemoryCounters, MemoryKind};
 use crate::reclaim::{self, OperationGuard};
@@ -45,8 +45,6 @@ pub(super) const FANOUT: usize = match (cfg!(loom), cfg!(braid_simulation)) {
     (_, true) => 8,
     _ => 56,
 };
-/// Number of entries of a group; their heads and their words are one cache line each.
-pub(super) const GROUP: usize = if cfg!(any(loom, braid_simulation)) { 2 } else { 8 };
 const LINE_BYTES: usize = 64;
 
 /// A leaf, or the common part of an inner node.
@@ -422,8 +420,11 @@ impl IndexNode {
 
     /// Moves the heads and words from `place` upwards, of `count` entries, one place up.
     fn open_place(&self, place: usize, count: usize) {
-        #[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
-        if super::search::wide::is_available() {
+        #[cfg(all(
+            target_arch = "x86_64",
+            not(any(loom, braid_simulation, braid_system_allocator))
+        ))]
+        if shift::has_avx2() {
             #[target_feature(enable = "avx2")]
             fn open_place(node: &IndexNode, place: usize, count: usize) {
                 node.open_place_with::<shift::wide::Avx2Shift>(place, count);

@@ -4,7 +4,8 @@
 use std::cmp::Ordering as Order;
 
 use super::key::{HeldKey, SearchKey};
-use super::node::{GROUP, HeldNode, IndexNode};
+use super::node::{HeldNode, IndexNode};
+use super::shift::GROUP;
 use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Counts the sorted words that are at most `head`. A reader validates before it relies on the
@@ -45,18 +46,12 @@ pub(super) mod wide {
     /// Its functions may run only on processors with AVX2.
     pub(in crate::index) struct Avx2;
 
-    /// Returns whether the processor has AVX2.
-    #[inline(always)]
-    pub(in crate::index) fn is_available() -> bool {
-        is_x86_feature_detected!("avx2")
-    }
-
     impl CountAtMost for Avx2 {
         #[inline(always)]
         fn count<const N: usize>(words: &[AtomicU64; N], head: u64) -> usize {
             const { assert!(LANES <= N && N <= 2 * LANES) }
             // SAFETY: the first and the last four words are within the array, asserted above. Only
-            // functions that were entered after `is_available` use this type.
+            // functions that were entered after `has_avx2` use this type.
             let (low, high) = unsafe {
                 (greater(words.as_ptr(), head), greater(words.as_ptr().add(N - LANES), head))
             };
@@ -219,7 +214,7 @@ mod tests {
         check::<Scalar, 6>();
         check::<Scalar, 8>();
         #[cfg(target_arch = "x86_64")]
-        if wide::is_available() {
+        if super::super::shift::has_avx2() {
             check::<wide::Avx2, 6>();
             check::<wide::Avx2, 8>();
         }

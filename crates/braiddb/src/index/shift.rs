@@ -1,8 +1,17 @@
 //! Moves of the entries of a latched node. With AVX2, each group of a node is moved by a few
 //! instructions.
 
-use super::node::GROUP;
 use crate::sync::atomic::{AtomicU64, Ordering};
+
+/// Number of entries of a group of a node; their heads and their words are one cache line each.
+pub(super) const GROUP: usize = if cfg!(any(loom, braid_simulation)) { 2 } else { 8 };
+
+/// Returns whether the processor has AVX2.
+#[cfg(all(target_arch = "x86_64", not(any(loom, braid_simulation))))]
+#[inline(always)]
+pub(super) fn has_avx2() -> bool {
+    is_x86_feature_detected!("avx2")
+}
 
 /// Moves the words of a group one place up. The last one is lost, and the first one stays.
 pub(super) trait ShiftUp {
@@ -38,7 +47,7 @@ pub(super) mod wide {
         fn shift_up(words: &[AtomicU64; GROUP]) {
             const { assert!(GROUP == 8) }
             // SAFETY: the eight words may be read and written. Only functions that were entered
-            // after `is_available` use this type.
+            // after `has_avx2` use this type.
             unsafe { shift_up(words.as_ptr()) }
         }
     }
@@ -85,7 +94,7 @@ mod tests {
     fn words_move_one_place_up() {
         check::<ScalarShift>();
         #[cfg(target_arch = "x86_64")]
-        if crate::index::search::wide::is_available() {
+        if has_avx2() {
             check::<wide::Avx2Shift>();
         }
     }

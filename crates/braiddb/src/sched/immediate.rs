@@ -24,10 +24,10 @@ pub(crate) struct ImmediateOr<O, L, F> {
     operation: O,
     later: L,
     /// Pinned with the whole.
-    progress: ManuallyDrop<Progress<F>>,
+    progress: ManuallyDrop<ImmediateProgress<F>>,
 }
 
-enum Progress<F> {
+enum ImmediateProgress<F> {
     New,
     /// `now` could not end the operation.
     Rest(F),
@@ -44,7 +44,7 @@ where
     L: Fn(O) -> F,
     F: Future<Output = O::Output>,
 {
-    ImmediateOr { operation, later, progress: ManuallyDrop::new(Progress::New) }
+    ImmediateOr { operation, later, progress: ManuallyDrop::new(ImmediateProgress::New) }
 }
 
 impl<O, L, F> Future for ImmediateOr<O, L, F>
@@ -60,15 +60,16 @@ where
         // SAFETY: `progress` is pinned with the whole: it is never moved out, and is dropped in
         // place. The other fields are never pinned.
         let this = unsafe { self.get_unchecked_mut() };
-        if matches!(*this.progress, Progress::New) {
-            // Nothing of `New` is to be dropped.
-            this.progress = ManuallyDrop::new(Progress::Ended);
+        if matches!(*this.progress, ImmediateProgress::New) {
+            // `New` has nothing to drop.
+            this.progress = ManuallyDrop::new(ImmediateProgress::Ended);
             if let Some(output) = this.operation.now() {
                 return Poll::Ready(output);
             }
-            this.progress = ManuallyDrop::new(Progress::Rest((this.later)(this.operation)));
+            this.progress =
+                ManuallyDrop::new(ImmediateProgress::Rest((this.later)(this.operation)));
         }
-        let Progress::Rest(rest) = &mut *this.progress else {
+        let ImmediateProgress::Rest(rest) = &mut *this.progress else {
             panic!("an operation is not polled after its end");
         };
         // SAFETY: `self` was pinned, and with it `rest`, which is never moved out.
@@ -79,7 +80,7 @@ where
 impl<O, L, F> Drop for ImmediateOr<O, L, F> {
     #[inline(always)]
     fn drop(&mut self) {
-        if matches!(*self.progress, Progress::Rest(_)) {
+        if matches!(*self.progress, ImmediateProgress::Rest(_)) {
             // SAFETY: dropped once, here, in place.
             unsafe { ManuallyDrop::drop(&mut self.progress) };
         }
