@@ -29,11 +29,11 @@ async fn check_one(tx: &Transaction, rows: &Rows, size: u32) -> Result<i64, Erro
         let Some((_, row)) = found.next().await?.filter(|(there, _)| *there == id) else {
             return Err(Error::Wrong(format!("there is no row {id}")));
         };
-        if !is_whole(&row) {
+        if !is_whole(row) {
             return Err(Error::Wrong(format!("row {id} is not whole: {row:?}")));
         }
-        sum += i64::from(row.k);
-        expected.push((row.k, id));
+        sum += i64::from(row.k());
+        expected.push((row.k(), id));
     }
     if let Some((id, _)) = found.next().await? {
         return Err(Error::Wrong(format!("there is a row {id}, which is one too many")));

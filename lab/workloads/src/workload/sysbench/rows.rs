@@ -3,11 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use braiddb::{Database, Index, IndexOptions, Table, Transaction};
+use braiddb::{Database, Index, IndexKeys, IndexOptions, Table, Transaction};
 
 use crate::engine::load::load_in_pieces;
 use crate::error::Error;
-use crate::workload::encoding::{Text, records};
+use crate::workload::encoding::{Encoded, Text, View, records};
 
 /// The number of rows that one loading transaction inserts.
 const PIECE: u64 = 200;
@@ -39,7 +39,7 @@ pub(super) fn open(database: &Database, tables: usize) -> Result<Tables, Error> 
     let open = |number: usize| {
         pollster::block_on(async {
             let table = database.open_or_create_table(&format!("sbtest{number}")).await?;
-            let of_row = |row: Row, keys: &mut braiddb::IndexKeys<'_, u32>| keys.push(&row.k);
+            let of_row = |row: View<'_, Row>, keys: &mut IndexKeys<'_, u32>| keys.push(&row.k());
             let name = format!("k_{number}");
             let by_k = database.index(&table, &name, IndexOptions::default(), of_row).await?;
             Ok(Rows { table, by_k })
@@ -63,7 +63,7 @@ pub(super) fn fill(
             let random = &mut fastrand::Rng::with_seed(mixed);
             for id in piece.clone() {
                 let row = Row { k: random.u32(1..=size), c: draw_c(random), pad: draw_pad(random) };
-                tx.insert(&rows.table, &(id as u32), &row).await?;
+                tx.insert(&rows.table, &(id as u32), &Encoded::of(&row)).await?;
             }
             Ok(())
         };
@@ -94,8 +94,8 @@ fn draw_groups<const N: usize>(groups: usize, random: &mut fastrand::Rng) -> Tex
 }
 
 /// Returns true if both texts of a row have the format of drawn texts.
-pub(super) fn is_whole(row: &Row) -> bool {
-    are_groups(row.c.as_bytes(), C_GROUPS) && are_groups(row.pad.as_bytes(), PAD_GROUPS)
+pub(super) fn is_whole(row: View<'_, Row>) -> bool {
+    are_groups(row.c(), C_GROUPS) && are_groups(row.pad(), PAD_GROUPS)
 }
 
 fn are_groups(text: &[u8], groups: usize) -> bool {
@@ -114,11 +114,12 @@ mod tests {
         let random = &mut fastrand::Rng::with_seed(1);
         let row = Row { k: 1, c: draw_c(random), pad: draw_pad(random) };
         assert_eq!((row.c.as_bytes().len(), row.pad.as_bytes().len()), (119, 59));
-        assert!(is_whole(&row));
+        let is_whole = |row: Row| is_whole(Encoded::of(&row).view());
+        assert!(is_whole(row));
         for wrong in [&b""[..], b"-", b"00000000000", &row.c.as_bytes()[..118], &[b'0'; 119]] {
-            assert!(!is_whole(&Row { c: Text::of(wrong), ..row }), "{wrong:?}");
+            assert!(!is_whole(Row { c: Text::of(wrong), ..row }), "{wrong:?}");
         }
         let longer = [row.pad.as_bytes(), b"-"].concat();
-        assert!(!is_whole(&Row { pad: Text::of(&longer), ..row }));
+        assert!(!is_whole(Row { pad: Text::of(&longer), ..row }));
     }
 }

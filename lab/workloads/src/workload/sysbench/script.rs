@@ -9,7 +9,7 @@ use super::distribution::Distribution;
 use super::rows::{Row, Tables, draw_c, draw_pad};
 use crate::engine::drive::Procedure;
 use crate::workload::book::Book;
-use crate::workload::encoding::Text;
+use crate::workload::encoding::{Encoded, Text, padded};
 
 /// The number of point selects in a transaction that also has other statements, with one statement
 /// of each other kind.
@@ -126,26 +126,26 @@ impl Client {
         let (table, id) = (&self.tables[statement.table].table, statement.id);
         match &statement.action {
             Action::PointSelect => {
-                std::hint::black_box(existing(tx.get(table, &id).await?)?.c);
+                // A copy, as sent to a client.
+                let row = existing(tx.get(table, &id).await?)?;
+                std::hint::black_box(Text::<120>::of(row.c()));
             }
             Action::Range(range) => self.select_range(tx, statement, *range).await?,
             Action::IndexUpdate => {
-                let mut row = existing(tx.get(table, &id).await?)?;
-                row.k += 1;
-                tx.update(table, &id, &row).await?;
+                let row = existing(tx.get(table, &id).await?)?;
+                tx.update(table, &id, &row.change().k(row.k() + 1)).await?;
                 return Ok(1);
             }
             Action::NonIndexUpdate(c) => {
-                let mut row = existing(tx.get(table, &id).await?)?;
-                row.c = **c;
-                tx.update(table, &id, &row).await?;
+                let row = existing(tx.get(table, &id).await?)?;
+                tx.update(table, &id, &row.change().c(**c)).await?;
             }
             Action::DeleteInsert(row) => {
                 // Reads the row only for the sum that is checked at the end.
                 let before = existing(tx.get(table, &id).await?)?;
                 tx.delete(table, &id).await?;
-                tx.insert(table, &id, row).await?;
-                return Ok(i64::from(row.k) - i64::from(before.k));
+                tx.insert(table, &id, &Encoded::of(row)).await?;
+                return Ok(i64::from(row.k) - i64::from(before.k()));
             }
         }
         Ok(0)
@@ -162,14 +162,14 @@ impl Client {
         if range == Range::Sum {
             let mut sum = 0;
             while let Some((_, row)) = rows.next().await? {
-                sum += u64::from(row.k);
+                sum += u64::from(row.k());
             }
             std::hint::black_box(sum);
             return Ok(());
         }
         let mut texts = Vec::with_capacity(RANGE as usize);
         while let Some((_, row)) = rows.next().await? {
-            texts.push(row.c.padded());
+            texts.push(padded::<120>(row.c()));
         }
         if range != Range::Simple {
             texts.sort_unstable();

@@ -33,8 +33,8 @@ fn rows_of(database: &Database, tables: &Tables) -> Vec<(u32, Row)> {
         let mut all = Vec::new();
         for rows in tables.iter() {
             let mut rows = tx.scan(&rows.table, ..)?;
-            while let Some(row) = rows.next().await? {
-                all.push(row);
+            while let Some((id, row)) = rows.next().await? {
+                all.push((id, row.record()));
             }
         }
         Ok::<_, Failure>(all)
@@ -106,13 +106,13 @@ fn broken_rules_are_reported() {
             check(&database, &tables, size).unwrap();
             let table = tables[0].table.clone();
             let write = async move |tx: &Transaction| {
-                let mut row = tx.get(&table, &7).await?.expect("it is there");
+                let row = tx.get(&table, &7).await?.expect("it is there");
                 match damage {
                     Damage::Gone(id) => tx.delete(&table, &id).await.map(drop),
-                    Damage::TooMany(id) => tx.insert(&table, &id, &row).await,
+                    Damage::TooMany(id) => tx.insert(&table, &id, &row.change()).await,
                     Damage::Cut(id) => {
-                        row.c = Text::of(&row.c.as_bytes()[1..]);
-                        tx.update(&table, &id, &row).await
+                        let cut = Text::of(&row.c()[1..]);
+                        tx.update(&table, &id, &row.change().c(cut)).await
                     }
                 }
             };

@@ -69,18 +69,20 @@ async fn check_subscribers(
         else {
             return wrong(format!("there is no subscriber {expected}"));
         };
-        if subscriber.sub_nbr != number_of(s_id) {
+        if subscriber.sub_nbr() != number_of(s_id) {
             return wrong(format!("subscriber {s_id} has another one's number"));
         }
         // Numbers have the order of keys.
-        if entries.next().await? != Some((subscriber.sub_nbr, s_id)) {
+        if entries.next().await? != Some((subscriber.sub_nbr(), s_id)) {
             return wrong(format!("subscriber {s_id} is not found by its number alone"));
         }
-        if subscriber.bit.iter().any(|bit| *bit > 1) || subscriber.hex.iter().any(|hex| *hex > 15) {
+        if subscriber.bit().iter().any(|bit| *bit > 1)
+            || subscriber.hex().iter().any(|hex| *hex > 15)
+        {
             return wrong(format!("subscriber {s_id} has a bit or a digit that is none"));
         }
-        sums.bits += i64::from(subscriber.bit[0]);
-        sums.locations += i64::from(subscriber.vlr_location);
+        sums.bits += i64::from(subscriber.bit()[0]);
+        sums.locations += i64::from(subscriber.vlr_location());
     }
     match found.next().await? {
         Some((s_id, _)) => wrong(format!("there is a subscriber {s_id}, which is one too many")),
@@ -124,19 +126,19 @@ async fn check_facilities(
     while let Some((key, facility)) = found.next().await? {
         expect_referred("special facility", key, subscribers)?;
         sums.facilities += 1;
-        sums.data += i64::from(facility.data_a);
+        sums.data += i64::from(facility.data_a());
         while let Some(((s_id, sf_type, start_time), forwarding)) = next {
             if (s_id, sf_type) != key {
                 break;
             }
             let right = START_TIMES.contains(&start_time)
-                && (1..=HOURS).contains(&forwarding.end_time)
-                && forwarding.numberx.iter().all(u8::is_ascii_digit);
+                && (1..=HOURS).contains(&forwarding.end_time())
+                && forwarding.numberx().iter().all(u8::is_ascii_digit);
             if !right {
                 return wrong(format!("call forwarding {key:?}, {start_time}: {forwarding:?}"));
             }
             sums.forwardings += 1;
-            sums.end_times += i64::from(forwarding.end_time);
+            sums.end_times += i64::from(forwarding.end_time());
             next = forwardings.next().await?;
         }
     }

@@ -10,6 +10,7 @@ use super::schema::{
 };
 use crate::engine::load::load_in_pieces;
 use crate::error::Error;
+use crate::workload::encoding::Encoded;
 
 /// The number of subscribers that one transaction inserts.
 const PIECE: u64 = 100;
@@ -54,7 +55,7 @@ async fn insert_one(
         msc_location: random.u32(1..),
         vlr_location: random.u32(1..),
     };
-    tx.insert(&tables.subscribers, &s_id, &subscriber).await?;
+    tx.insert(&tables.subscribers, &s_id, &Encoded::of(&subscriber)).await?;
     for ai_type in some_types(random) {
         let access_info = AccessInfo {
             data1: random.u8(..),
@@ -62,7 +63,7 @@ async fn insert_one(
             data3: capitals(random),
             data4: capitals(random),
         };
-        tx.insert(&tables.access_infos, &(s_id, ai_type), &access_info).await?;
+        tx.insert(&tables.access_infos, &(s_id, ai_type), &Encoded::of(&access_info)).await?;
     }
     for sf_type in some_types(random) {
         let facility = SpecialFacility {
@@ -71,14 +72,15 @@ async fn insert_one(
             data_a: random.u8(..),
             data_b: capitals(random),
         };
-        tx.insert(&tables.facilities, &(s_id, sf_type), &facility).await?;
+        tx.insert(&tables.facilities, &(s_id, sf_type), &Encoded::of(&facility)).await?;
         let count = random.usize(0..=START_TIMES.len());
         for start_time in random.choose_multiple(START_TIMES, count) {
             let forwarding = CallForwarding {
                 end_time: start_time + random.u8(1..=LONGEST),
                 numberx: digits(random),
             };
-            tx.insert(&tables.forwardings, &(s_id, sf_type, start_time), &forwarding).await?;
+            tx.insert(&tables.forwardings, &(s_id, sf_type, start_time), &Encoded::of(&forwarding))
+                .await?;
         }
     }
     Ok(())

@@ -5,6 +5,7 @@ use braiddb::{Error as Failure, Transaction};
 
 use super::consistency::Sums;
 use super::schema::{CallForwarding, Number, SubscriberKey, Tables};
+use crate::workload::encoding::{Encoded, View};
 
 /// A transaction with its inputs.
 #[derive(Clone, Debug)]
@@ -55,7 +56,8 @@ impl Request {
     ) -> Result<Option<Sums>, Failure> {
         match *self {
             Self::GetSubscriberData { s_id } => {
-                std::hint::black_box(existing(tx.get(&tables.subscribers, &s_id).await?)?);
+                let subscriber = existing(tx.get(&tables.subscribers, &s_id).await?)?;
+                std::hint::black_box(subscriber.record());
                 Ok(Some(Sums::default()))
             }
             Self::GetNewDestination { s_id, sf_type, start_time, end_time } => {
@@ -64,17 +66,17 @@ impl Request {
             }
             Self::GetAccessData { s_id, ai_type } => {
                 let found = tx.get(&tables.access_infos, &(s_id, ai_type)).await?;
-                Ok(std::hint::black_box(found).map(|_| Sums::default()))
+                Ok(std::hint::black_box(found.map(View::record)).map(|_| Sums::default()))
             }
             Self::UpdateSubscriberData { s_id, bit_1, sf_type, data_a } => {
                 tables.update_subscriber(tx, s_id, bit_1, (sf_type, data_a)).await
             }
             Self::UpdateLocation { sub_nbr, vlr_location } => {
                 let found = tx.get_by(&tables.by_number, &sub_nbr).await?;
-                let (s_id, mut subscriber) = existing(found)?;
-                let locations = i64::from(vlr_location) - i64::from(subscriber.vlr_location);
-                subscriber.vlr_location = vlr_location;
-                tx.update(&tables.subscribers, &s_id, &subscriber).await?;
+                let (s_id, subscriber) = existing(found)?;
+                let locations = i64::from(vlr_location) - i64::from(subscriber.vlr_location());
+                let changed = subscriber.change().vlr_location(vlr_location);
+                tx.update(&tables.subscribers, &s_id, &changed).await?;
                 Ok(Some(Sums { locations, ..Sums::default() }))
             }
             Self::InsertCallForwarding { sub_nbr, sf_type, start_time, end_time, numberx } => {
@@ -98,14 +100,14 @@ impl Tables {
         end_time: u8,
     ) -> Result<Vec<Number>, Failure> {
         let facility = tx.get(&self.facilities, &(s_id, sf_type)).await?;
-        if facility.is_none_or(|facility| facility.is_active == 0) {
+        if facility.is_none_or(|facility| facility.is_active() == 0) {
             return Ok(Vec::new());
         }
         let range = (s_id, sf_type, 0)..=(s_id, sf_type, start_time);
         let (mut forwardings, mut found) = (tx.scan(&self.forwardings, range)?, Vec::new());
         while let Some((_, forwarding)) = forwardings.next().await? {
-            if end_time < forwarding.end_time {
-                found.push(forwarding.numberx);
+            if end_time < forwarding.end_time() {
+                found.push(forwarding.numberx());
             }
         }
         Ok(found)
@@ -119,19 +121,20 @@ impl Tables {
         (sf_type, data_a): (u8, u8),
     ) -> Result<Option<Sums>, Failure> {
         let begin = tx.savepoint();
-        let mut subscriber = existing(tx.get(&self.subscribers, &s_id).await?)?;
-        let bits = i64::from(bit_1) - i64::from(subscriber.bit[0]);
-        subscriber.bit[0] = bit_1;
-        tx.update(&self.subscribers, &s_id, &subscriber).await?;
-        let Some(mut facility) = tx.get(&self.facilities, &(s_id, sf_type)).await? else {
+        let subscriber = existing(tx.get(&self.subscribers, &s_id).await?)?;
+        let mut bit = subscriber.bit();
+        let bits = i64::from(bit_1) - i64::from(bit[0]);
+        bit[0] = bit_1;
+        tx.update(&self.subscribers, &s_id, &subscriber.change().bit(bit)).await?;
+        let Some(facility) = tx.get(&self.facilities, &(s_id, sf_type)).await? else {
             // A source ends when its caller receives an error. Therefore the transaction rolls back
             // its writes and commits nothing.
             tx.rollback_to(&begin).await?;
             return Ok(None);
         };
-        let data = i64::from(data_a) - i64::from(facility.data_a);
-        facility.data_a = data_a;
-        tx.update(&self.facilities, &(s_id, sf_type), &facility).await?;
+        let data = i64::from(data_a) - i64::from(facility.data_a());
+        let changed = facility.change().data_a(data_a);
+        tx.update(&self.facilities, &(s_id, sf_type), &changed).await?;
         Ok(Some(Sums { bits, data, ..Sums::default() }))
     }
 
@@ -163,7 +166,8 @@ impl Tables {
         if !referred {
             return Ok(None);
         }
-        match tx.insert(&self.forwardings, &(s_id, sf_type, start_time), forwarding).await {
+        let key = (s_id, sf_type, start_time);
+        match tx.insert(&self.forwardings, &key, &Encoded::of(forwarding)).await {
             Ok(()) => {
                 let end_times = i64::from(forwarding.end_time);
                 Ok(Some(Sums { forwardings: 1, end_times, ..Sums::default() }))
@@ -184,7 +188,7 @@ impl Tables {
         // Reads the record only for the sums that are checked at the end.
         let Some(forwarding) = tx.get(&self.forwardings, &key).await? else { return Ok(None) };
         tx.delete(&self.forwardings, &key).await?;
-        let end_times = -i64::from(forwarding.end_time);
+        let end_times = -i64::from(forwarding.end_time());
         Ok(Some(Sums { forwardings: -1, end_times, ..Sums::default() }))
     }
 }

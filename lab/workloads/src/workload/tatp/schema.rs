@@ -4,10 +4,10 @@
 //! A table's key columns are in its keys. A subscriber's value repeats its number, because an index
 //! function sees only values. Keys have at most eight bytes.
 
-use braiddb::{Database, Index, IndexOptions, Table};
+use braiddb::{Database, Index, IndexKeys, IndexOptions, Table};
 
 use crate::error::Error;
-use crate::workload::encoding::records;
+use crate::workload::encoding::{View, records};
 
 /// A telephone number: digits.
 pub(super) type Number = [u8; 15];
@@ -79,8 +79,8 @@ impl Tables {
     pub(super) fn open(database: &Database) -> Result<Self, Error> {
         pollster::block_on(async {
             let subscribers = database.open_or_create_table("subscriber").await?;
-            let number = |subscriber: Subscriber, keys: &mut braiddb::IndexKeys<'_, Number>| {
-                keys.push(&subscriber.sub_nbr);
+            let number = |subscriber: View<'_, Subscriber>, keys: &mut IndexKeys<'_, Number>| {
+                keys.push(&subscriber.sub_nbr());
             };
             let options = IndexOptions::default().unique(true);
             Ok(Self {

@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::harness::rounds::{Effort, KindSample, Sample, Subject};
 use crate::limit::{Watched, with_limit};
 use crate::workload::book::Book;
+use crate::workload::encoding::Encoded;
 
 /// Several times the duration of a test.
 const LIMIT_SECONDS: u64 = 600;
@@ -49,7 +50,7 @@ fn dump(database: &Database, tables: &Tables) -> Vec<String> {
         }
         let mut found = tx.scan(&tables.forwardings, ..)?;
         while let Some(((_, _, start_time), forwarding)) = found.next().await? {
-            assert!((start_time + 1..=start_time + LONGEST).contains(&forwarding.end_time));
+            assert!((start_time + 1..=start_time + LONGEST).contains(&forwarding.end_time()));
             all.push(format!("{start_time} {forwarding:?}"));
         }
         Ok::<_, Failure>(all)
@@ -202,17 +203,17 @@ impl Damage {
                 let mut facilities = tx.scan(&tables.facilities, (s_id, 0)..)?;
                 let sf_type = facilities.next().await?.map_or(1, |((_, sf_type), _)| sf_type);
                 drop(facilities);
-                tx.put(&tables.forwardings, &(s_id, sf_type, start_time), &forwarding).await
+                tx.put(&tables.forwardings, &(s_id, sf_type, start_time), &Encoded::of(&forwarding))
+                    .await
             }
             Self::AccessInfo(s_id, ai_type) => {
                 let (_, other) = tx.first(&tables.access_infos).await?.expect("there are some");
-                tx.insert(&tables.access_infos, &(s_id, ai_type), &other).await
+                tx.insert(&tables.access_infos, &(s_id, ai_type), &other.change()).await
             }
             Self::Number(s_id, other) => {
                 let found = tx.get(&tables.subscribers, &s_id).await?;
-                let mut subscriber = found.expect("it is there");
-                subscriber.sub_nbr = number_of(other);
-                tx.update(&tables.subscribers, &s_id, &subscriber).await
+                let changed = found.expect("it is there").change().sub_nbr(number_of(other));
+                tx.update(&tables.subscribers, &s_id, &changed).await
             }
             Self::Gone(s_id) => {
                 assert!(tx.delete(&tables.subscribers, &s_id).await?, "it was there");

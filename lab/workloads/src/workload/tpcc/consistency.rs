@@ -122,9 +122,9 @@ impl Books {
         let mut payments = tx.scan(&tables.history, ..)?;
         while let Some((_, payment)) = payments.next().await? {
             self.payments += 1;
-            self.district((payment.w_id, payment.d_id))?.paid += payment.amount;
-            let customer = (payment.c_w_id, payment.c_d_id, payment.c_id);
-            self.customer(customer)?.paid += payment.amount;
+            self.district((payment.w_id(), payment.d_id()))?.paid += payment.amount();
+            let customer = (payment.c_w_id(), payment.c_d_id(), payment.c_id());
+            self.customer(customer)?.paid += payment.amount();
         }
         Ok(())
     }
@@ -139,7 +139,7 @@ impl Books {
         while let Some((key, order)) = orders.next().await? {
             let (w_id, d_id, o_id) = key;
             let is_new = next_new == Some(key);
-            equal(5, key, is_new, order.carrier_id.is_none())?;
+            equal(5, key, is_new, order.carrier_id().is_none())?;
             if is_new {
                 next_new = new_orders.next().await?.map(|(key, ())| key);
                 let district = self.district((w_id, d_id))?;
@@ -152,17 +152,17 @@ impl Books {
                 if order_of(line_key) != key {
                     break;
                 }
-                equal(7, line_key, line.delivery_d.is_none(), order.carrier_id.is_none())?;
+                equal(7, line_key, line.delivery_d().is_none(), order.carrier_id().is_none())?;
                 count += 1;
-                delivered += if line.delivery_d.is_some() { line.amount } else { 0 };
+                delivered += if line.delivery_d().is_some() { line.amount() } else { 0 };
                 next_line = lines.next().await?;
             }
-            equal(6, key, u64::from(order.ol_cnt), count)?;
-            self.customer((w_id, d_id, order.c_id))?.delivered += delivered;
+            equal(6, key, u64::from(order.ol_cnt()), count)?;
+            self.customer((w_id, d_id, order.c_id()))?.delivered += delivered;
             let district = self.district((w_id, d_id))?;
             district.orders += 1;
             district.lines += count;
-            district.lines_of_orders += u64::from(order.ol_cnt);
+            district.lines_of_orders += u64::from(order.ol_cnt());
             district.last_order = o_id;
         }
         if let Some(key) = next_new {
@@ -179,10 +179,10 @@ impl Books {
         let mut customers = tx.scan(&tables.customers, ..)?;
         while let Some((key, customer)) = customers.next().await? {
             let sums = *self.customer(key)?;
-            equal(10, key, customer.balance, sums.delivered - sums.paid)?;
-            equal(12, key, customer.balance + customer.ytd_payment, sums.delivered)?;
+            equal(10, key, customer.balance(), sums.delivered - sums.paid)?;
+            equal(12, key, customer.balance() + customer.ytd_payment(), sums.delivered)?;
             let (w_id, d_id, _) = key;
-            self.district((w_id, d_id))?.deliveries += u64::from(customer.delivery_cnt);
+            self.district((w_id, d_id))?.deliveries += u64::from(customer.delivery_cnt());
         }
         Ok(())
     }
@@ -195,14 +195,14 @@ impl Books {
         while let Some((key, district)) = districts.next().await? {
             count += 1;
             let sums = self.district(key)?;
-            sums.ytd = district.ytd;
-            equal(2, key, district.next_o_id - 1, sums.last_order)?;
+            sums.ytd = district.ytd();
+            equal(2, key, district.next_o_id() - 1, sums.last_order)?;
             if let Some((first, last)) = sums.first_new_order.zip(sums.last_new_order) {
                 equal(2, key, last, sums.last_order)?;
                 equal(3, key, u64::from(last - first + 1), sums.new_orders)?;
             }
             equal(4, key, sums.lines_of_orders, sums.lines)?;
-            equal(9, key, district.ytd, sums.paid)?;
+            equal(9, key, district.ytd(), sums.paid)?;
             let deliveries = delivered_at_first + sums.deliveries;
             equal(11, key, sums.orders - sums.new_orders, deliveries)?;
             equal(2, key, sums.orders, u64::from(sums.last_order))?;
@@ -217,8 +217,8 @@ impl Books {
             count += 1;
             let first = self.district_place((key, 1))?;
             let districts = &self.districts[first..first + usize::from(DISTRICTS)];
-            equal(1, key, warehouse.ytd, districts.iter().map(|sums| sums.ytd).sum())?;
-            equal(8, key, warehouse.ytd, districts.iter().map(|sums| sums.paid).sum())?;
+            equal(1, key, warehouse.ytd(), districts.iter().map(|sums| sums.ytd).sum())?;
+            equal(8, key, warehouse.ytd(), districts.iter().map(|sums| sums.paid).sum())?;
         }
         equal(1, "warehouses", count, self.cardinalities.warehouses)
     }

@@ -34,22 +34,24 @@ impl Delivery {
         let Some((key, ())) = oldest.next().await? else { return Ok(()) };
         drop(oldest);
         tx.delete(&tables.new_orders, &key).await?;
-        let mut order = existing(tx.get(&tables.orders, &key).await?)?;
-        order.carrier_id = Some(self.carrier_id);
-        tx.update(&tables.orders, &key, &order).await?;
+        let order = existing(tx.get(&tables.orders, &key).await?)?;
+        let changed = order.change().carrier_id(Some(self.carrier_id));
+        tx.update(&tables.orders, &key, &changed).await?;
         let (.., o_id) = key;
         let range = (w_id, d_id, o_id, 0)..=(w_id, d_id, o_id, u8::MAX);
-        let mut lines = tx.scan(&tables.order_lines, range)?.limit(u64::from(order.ol_cnt));
+        let mut lines = tx.scan(&tables.order_lines, range)?.limit(u64::from(order.ol_cnt()));
         let mut amount = 0;
-        while let Some((key, mut line)) = lines.next().await? {
-            amount += line.amount;
-            line.delivery_d = Some(self.date);
-            tx.update(&tables.order_lines, &key, &line).await?;
+        while let Some((key, line)) = lines.next().await? {
+            amount += line.amount();
+            let changed = line.change().delivery_d(Some(self.date));
+            tx.update(&tables.order_lines, &key, &changed).await?;
         }
-        let key = (w_id, d_id, order.c_id);
-        let mut customer = existing(tx.get(&tables.customers, &key).await?)?;
-        customer.balance += amount;
-        customer.delivery_cnt = customer.delivery_cnt.wrapping_add(1);
-        tx.update(&tables.customers, &key, &customer).await
+        let key = (w_id, d_id, order.c_id());
+        let customer = existing(tx.get(&tables.customers, &key).await?)?;
+        let changed = customer
+            .change()
+            .balance(customer.balance() + amount)
+            .delivery_cnt(customer.delivery_cnt().wrapping_add(1));
+        tx.update(&tables.customers, &key, &changed).await
     }
 }

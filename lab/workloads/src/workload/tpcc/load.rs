@@ -12,7 +12,7 @@ use super::schema::{
 };
 use crate::error::Error;
 use crate::harness::progress::Progress;
-use crate::workload::encoding::Text;
+use crate::workload::encoding::{Encoded, Text};
 
 /// The number of items or stock records that one transaction inserts, and of customers or orders.
 const ITEMS: u32 = 1_000;
@@ -141,7 +141,7 @@ impl Loader {
                 price: random.cents(100, 10_000),
                 data: random.data(),
             };
-            tx.insert(&self.tables.items, &number, &item).await?;
+            tx.insert(&self.tables.items, &number, &Encoded::of(&item)).await?;
         }
         Ok(())
     }
@@ -150,11 +150,11 @@ impl Loader {
         let mut random = self.random([7, 0, 0]);
         for r_id in 1..=REGIONS {
             let region = Region { name: random.text(6, 25) };
-            tx.insert(&self.tables.regions, &r_id, &region).await?;
+            tx.insert(&self.tables.regions, &r_id, &Encoded::of(&region)).await?;
             for number in 1..=NATIONS_OF_REGION {
                 let nation = Nation { r_id, name: random.text(6, 25) };
                 let n_id = (r_id - 1) * NATIONS_OF_REGION + number;
-                tx.insert(&self.tables.nations, &n_id, &nation).await?;
+                tx.insert(&self.tables.nations, &n_id, &Encoded::of(&nation)).await?;
             }
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Loader {
                 phone: random.digits(),
                 balance: random.cents(0, 1_000_000),
             };
-            tx.insert(&self.tables.suppliers, &number, &supplier).await?;
+            tx.insert(&self.tables.suppliers, &number, &Encoded::of(&supplier)).await?;
         }
         Ok(())
     }
@@ -184,7 +184,7 @@ impl Loader {
             tax: random.between(0, 2_000) as u16,
             ytd: paid * i64::from(DISTRICTS),
         };
-        tx.insert(&self.tables.warehouses, &number, &warehouse).await?;
+        tx.insert(&self.tables.warehouses, &number, &Encoded::of(&warehouse)).await?;
         for district in 1..=DISTRICTS {
             let record = District {
                 name: random.text(6, 10),
@@ -193,7 +193,7 @@ impl Loader {
                 ytd: paid,
                 next_o_id: self.cardinalities.customers + 1,
             };
-            tx.insert(&self.tables.districts, &(number, district), &record).await?;
+            tx.insert(&self.tables.districts, &(number, district), &Encoded::of(&record)).await?;
         }
         Ok(())
     }
@@ -209,7 +209,7 @@ impl Loader {
                 remote_cnt: 0,
                 data: random.data(),
             };
-            tx.insert(&self.tables.stock, &(w_id, number), &stock).await?;
+            tx.insert(&self.tables.stock, &(w_id, number), &Encoded::of(&stock)).await?;
         }
         Ok(())
     }
@@ -242,7 +242,7 @@ impl Loader {
                 delivery_cnt: 0,
                 data: random.text(300, 500),
             };
-            tx.insert(&self.tables.customers, &(w_id, d_id, c_id), &customer).await?;
+            tx.insert(&self.tables.customers, &(w_id, d_id, c_id), &Encoded::of(&customer)).await?;
             let payment = History {
                 c_w_id: w_id,
                 c_d_id: d_id,
@@ -255,7 +255,7 @@ impl Loader {
             };
             let district = u64::from(w_id - 1) * u64::from(DISTRICTS) + u64::from(d_id - 1);
             let number = district * u64::from(self.cardinalities.customers) + u64::from(c_id - 1);
-            tx.insert(&self.tables.history, &number, &payment).await?;
+            tx.insert(&self.tables.history, &number, &Encoded::of(&payment)).await?;
         }
         Ok(())
     }
@@ -281,7 +281,7 @@ impl Loader {
                 ol_cnt: random.small(5, 15),
                 all_local: 1,
             };
-            tx.insert(&self.tables.orders, &(w_id, d_id, o_id), &order).await?;
+            tx.insert(&self.tables.orders, &(w_id, d_id, o_id), &Encoded::of(&order)).await?;
             if !delivered {
                 tx.insert(&self.tables.new_orders, &(w_id, d_id, o_id), &()).await?;
             }
@@ -294,7 +294,12 @@ impl Loader {
                     amount: if delivered { 0 } else { random.cents(1, 999_999) },
                     dist_info: random.text(24, 24),
                 };
-                tx.insert(&self.tables.order_lines, &(w_id, d_id, o_id, number), &line).await?;
+                tx.insert(
+                    &self.tables.order_lines,
+                    &(w_id, d_id, o_id, number),
+                    &Encoded::of(&line),
+                )
+                .await?;
             }
         }
         Ok(())

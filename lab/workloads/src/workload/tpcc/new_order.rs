@@ -5,7 +5,7 @@ use braiddb::{Error as Failure, Transaction};
 use super::random::{ORIGINAL, Random};
 use super::schema::{Cardinalities, DISTRICTS, Item, Order, OrderLine, Stock, Tables};
 use super::terminal::{Home, Style, existing, now};
-use crate::workload::encoding::Text;
+use crate::workload::encoding::{Encoded, Text, View, padded};
 
 const MAX_LINES: usize = 15;
 
@@ -19,16 +19,19 @@ struct Line {
 
 impl Line {
     /// Reads the item and its stock. Returns `None` if the item does not exist.
-    async fn read(
+    async fn read<'tx>(
         &self,
-        tx: &Transaction,
+        tx: &'tx Transaction,
         tables: &Tables,
-    ) -> Result<Option<(Item, Stock)>, Failure> {
+    ) -> Result<Option<Read<'tx>>, Failure> {
         let Some(item) = tx.get(&tables.items, &self.i_id).await? else { return Ok(None) };
         let stock = existing(tx.get(&tables.stock, &(self.supply_w_id, self.i_id)).await?)?;
         Ok(Some((item, stock)))
     }
 }
+
+/// The item of a line and its stock.
+type Read<'tx> = (View<'tx, Item>, View<'tx, Stock>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct NewOrder {
@@ -82,21 +85,25 @@ impl NewOrder {
         let begin = tx.savepoint();
         let customer = (w_id, d_id, c_id);
         let (w_tax, discount) = if style.projected {
-            let tax = tx.get_part(&tables.warehouses, &w_id, |warehouse| warehouse.tax).await?;
+            let tax = tx.get_part(&tables.warehouses, &w_id, |warehouse| warehouse.tax()).await?;
             let part = tx
                 .get_part(&tables.customers, &customer, |customer| {
-                    (customer.discount, customer.last.padded(), customer.credit.padded())
+                    (
+                        customer.discount(),
+                        padded::<16>(customer.last()),
+                        padded::<2>(customer.credit()),
+                    )
                 })
                 .await?;
             (existing(tax)?, existing(part)?.0)
         } else {
             let warehouse = existing(tx.get(&tables.warehouses, &w_id).await?)?;
-            (warehouse.tax, existing(tx.get(&tables.customers, &customer).await?)?.discount)
+            (warehouse.tax(), existing(tx.get(&tables.customers, &customer).await?)?.discount())
         };
-        let mut district = existing(tx.get(&tables.districts, &(w_id, d_id)).await?)?;
-        let o_id = district.next_o_id;
-        district.next_o_id += 1;
-        tx.update(&tables.districts, &(w_id, d_id), &district).await?;
+        let district = existing(tx.get(&tables.districts, &(w_id, d_id)).await?)?;
+        let o_id = district.next_o_id();
+        let changed = district.change().next_o_id(o_id + 1);
+        tx.update(&tables.districts, &(w_id, d_id), &changed).await?;
         let lines = &self.lines[..usize::from(self.count)];
         let order = Order {
             w_id,
@@ -107,7 +114,7 @@ impl NewOrder {
             ol_cnt: self.count,
             all_local: u8::from(lines.iter().all(|line| line.supply_w_id == w_id)),
         };
-        tx.insert(&tables.orders, &(w_id, d_id, o_id), &order).await?;
+        tx.insert(&tables.orders, &(w_id, d_id, o_id), &Encoded::of(&order)).await?;
         tx.insert(&tables.new_orders, &(w_id, d_id, o_id), &()).await?;
         let mut total = 0;
         let read = if style.together { self.read_together(tx, tables).await? } else { Vec::new() };
@@ -126,17 +133,17 @@ impl NewOrder {
             total += self.order_line(tx, tables, at, line, (item, stock)).await?;
         }
         // The output to the user: taxes and discount are hundredths of a percent.
-        let taxed = total * (10_000 + i64::from(w_tax) + i64::from(district.tax)) / 10_000;
+        let taxed = total * (10_000 + i64::from(w_tax) + i64::from(district.tax())) / 10_000;
         std::hint::black_box(taxed * (10_000 - i64::from(discount)) / 10_000);
         Ok(())
     }
 
     /// Reads the data for all lines; `None` for an item that does not exist.
-    async fn read_together(
+    async fn read_together<'tx>(
         &self,
-        tx: &Transaction,
+        tx: &'tx Transaction,
         tables: &Tables,
-    ) -> Result<Vec<Option<(Item, Stock)>>, Failure> {
+    ) -> Result<Vec<Option<Read<'tx>>>, Failure> {
         let lines = &self.lines[..usize::from(self.count)];
         let items: Vec<_> = lines.iter().map(|line| line.i_id).collect();
         let places: Vec<_> = lines.iter().map(|line| (line.supply_w_id, line.i_id)).collect();
@@ -152,28 +159,33 @@ impl NewOrder {
         tables: &Tables,
         (o_id, number): (u32, u8),
         line: &Line,
-        (item, mut stock): (Item, Stock),
+        (item, stock): Read<'_>,
     ) -> Result<i64, Failure> {
         let place = (line.supply_w_id, line.i_id);
         let quantity = i16::from(line.quantity);
-        stock.quantity -= if stock.quantity >= quantity + 10 { quantity } else { quantity - 91 };
-        stock.ytd += u32::from(line.quantity);
-        stock.order_cnt += 1;
-        stock.remote_cnt += u16::from(line.supply_w_id != self.w_id);
-        tx.update(&tables.stock, &place, &stock).await?;
-        let amount = i64::from(line.quantity) * item.price;
+        let in_stock = stock.quantity();
+        let taken = if in_stock >= quantity + 10 { quantity } else { quantity - 91 };
+        let remote = u16::from(line.supply_w_id != self.w_id);
+        let changed = stock
+            .change()
+            .quantity(in_stock - taken)
+            .ytd(stock.ytd() + u32::from(line.quantity))
+            .order_cnt(stock.order_cnt() + 1)
+            .remote_cnt(stock.remote_cnt() + remote);
+        tx.update(&tables.stock, &place, &changed).await?;
+        let amount = i64::from(line.quantity) * item.price();
         let record = OrderLine {
             i_id: line.i_id,
             supply_w_id: line.supply_w_id,
             delivery_d: None,
             quantity: line.quantity,
             amount,
-            dist_info: stock.dist[usize::from(self.d_id) - 1],
+            dist_info: Text::of(stock.dist()[usize::from(self.d_id) - 1]),
         };
         let key = (self.w_id, self.d_id, o_id, number);
-        tx.insert(&tables.order_lines, &key, &record).await?;
+        tx.insert(&tables.order_lines, &key, &Encoded::of(&record)).await?;
         // The output to the user: brand or generic.
-        std::hint::black_box(is_original(&item.data) && is_original(&stock.data));
+        std::hint::black_box(is_original(item.data()) && is_original(stock.data()));
         Ok(amount)
     }
 }
@@ -184,6 +196,6 @@ fn comes_before(lines: &[Line], place: usize) -> bool {
     lines[..place].iter().any(|line| of(line) == of(&lines[place]))
 }
 
-fn is_original(data: &Text<50>) -> bool {
-    data.as_bytes().windows(ORIGINAL.len()).any(|part| part == ORIGINAL)
+fn is_original(data: &[u8]) -> bool {
+    data.windows(ORIGINAL.len()).any(|part| part == ORIGINAL)
 }

@@ -20,17 +20,19 @@ impl OrderStatus {
     pub(super) async fn run(&self, tx: &Transaction, tables: &Tables) -> Result<(), Failure> {
         let key = self.customer.find(tx, tables).await?;
         let customer = existing(tx.get(&tables.customers, &key).await?)?;
-        std::hint::black_box((customer.balance, customer.first, customer.middle, customer.last));
+        let name = (customer.first(), customer.middle(), customer.last());
+        std::hint::black_box((customer.balance(), name));
         let mut latest = tx.entries_by(&tables.orders_by_customer, key..=key)?.rev().limit(1);
         let (_, order_key) = existing(latest.next().await?)?;
         drop(latest);
         let order = existing(tx.get(&tables.orders, &order_key).await?)?;
-        std::hint::black_box((order.entry_d, order.carrier_id));
+        std::hint::black_box((order.entry_d(), order.carrier_id()));
         let (w_id, d_id, o_id) = order_key;
         let range = (w_id, d_id, o_id, 0)..=(w_id, d_id, o_id, u8::MAX);
-        let mut lines = tx.scan(&tables.order_lines, range)?.limit(u64::from(order.ol_cnt));
+        let mut lines = tx.scan(&tables.order_lines, range)?.limit(u64::from(order.ol_cnt()));
         while let Some((_, line)) = lines.next().await? {
-            std::hint::black_box(line);
+            let ordered = (line.i_id(), line.supply_w_id(), line.quantity());
+            std::hint::black_box((ordered, line.amount(), line.delivery_d()));
         }
         Ok(())
     }

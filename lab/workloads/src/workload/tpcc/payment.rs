@@ -8,7 +8,7 @@ use super::load::BAD_CREDIT;
 use super::random::Random;
 use super::schema::{Customer, DISTRICTS, History, Tables};
 use super::terminal::{Home, Who, existing, now};
-use crate::workload::encoding::Text;
+use crate::workload::encoding::{Encoded, Text, View};
 
 #[derive(Clone, Debug)]
 pub(crate) struct Payment {
@@ -36,33 +36,35 @@ impl Payment {
 
     pub(super) async fn run(&self, tx: &Transaction, tables: &Tables) -> Result<(), Failure> {
         let &Self { w_id, d_id, amount, .. } = self;
-        let mut warehouse = existing(tx.get(&tables.warehouses, &w_id).await?)?;
-        warehouse.ytd += amount;
-        tx.update(&tables.warehouses, &w_id, &warehouse).await?;
-        let mut district = existing(tx.get(&tables.districts, &(w_id, d_id)).await?)?;
-        district.ytd += amount;
-        tx.update(&tables.districts, &(w_id, d_id), &district).await?;
+        let warehouse = existing(tx.get(&tables.warehouses, &w_id).await?)?;
+        let changed = warehouse.change().ytd(warehouse.ytd() + amount);
+        tx.update(&tables.warehouses, &w_id, &changed).await?;
+        let district = existing(tx.get(&tables.districts, &(w_id, d_id)).await?)?;
+        let changed = district.change().ytd(district.ytd() + amount);
+        tx.update(&tables.districts, &(w_id, d_id), &changed).await?;
         let key = self.customer.find(tx, tables).await?;
         let (c_w_id, c_d_id, c_id) = key;
-        let mut customer = existing(tx.get(&tables.customers, &key).await?)?;
-        customer.balance -= amount;
-        customer.ytd_payment += amount;
-        customer.payment_cnt = customer.payment_cnt.wrapping_add(1);
-        if customer.credit.as_bytes() == BAD_CREDIT {
-            customer.data = self.noted(&customer, c_id);
+        let customer = existing(tx.get(&tables.customers, &key).await?)?;
+        let mut changed = customer
+            .change()
+            .balance(customer.balance() - amount)
+            .ytd_payment(customer.ytd_payment() + amount)
+            .payment_cnt(customer.payment_cnt().wrapping_add(1));
+        if customer.credit() == BAD_CREDIT {
+            changed = changed.data(self.noted(customer, c_id));
         }
-        tx.update(&tables.customers, &key, &customer).await?;
-        let data = [warehouse.name.as_bytes(), b"    ", district.name.as_bytes()].concat();
+        tx.update(&tables.customers, &key, &changed).await?;
+        let data = [warehouse.name(), b"    ", district.name()].concat();
         let date = self.date;
         let data = Text::of(&data);
         let record = History { c_w_id, c_d_id, c_id, w_id, d_id, date, amount, data };
-        tx.insert(&tables.history, &self.number, &record).await
+        tx.insert(&tables.history, &self.number, &Encoded::of(&record)).await
     }
 
     /// Returns the new data of a customer with bad credit: this payment, then the old data, cut at
     /// 500 characters.
-    fn noted(&self, customer: &Customer, c_id: u32) -> Text<500> {
-        let Customer { w_id, d_id, data, .. } = customer;
+    fn noted(&self, customer: View<'_, Customer>, c_id: u32) -> Text<500> {
+        let (w_id, d_id) = (customer.w_id(), customer.d_id());
         let mut noted = Vec::with_capacity(600);
         let amount = self.amount;
         write!(
@@ -74,7 +76,7 @@ impl Payment {
             amount % 100
         )
         .expect("memory takes whatever is written");
-        noted.extend_from_slice(data.as_bytes());
+        noted.extend_from_slice(customer.data());
         Text::of(&noted)
     }
 }

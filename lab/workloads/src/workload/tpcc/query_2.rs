@@ -10,6 +10,7 @@ use braiddb::{Error as Failure, Transaction};
 use super::random::Random;
 use super::schema::{Cardinalities, REGIONS, Stock, StockKey, Tables};
 use super::terminal::{Home, existing};
+use crate::workload::encoding::View;
 
 /// Stock below this level is filled up, by this amount.
 const LOW: i16 = 15;
@@ -45,14 +46,14 @@ impl Query2 {
         together: bool,
     ) -> Result<(), Failure> {
         let region = existing(tx.get(&tables.regions, &self.region).await?)?;
-        std::hint::black_box(region.name);
+        std::hint::black_box(region.name());
         let suppliers = self.cardinalities.suppliers();
         for offset in 0..self.looked_at.min(suppliers) {
             let number = (self.first - 1 + offset) % suppliers + 1;
             let supplier = existing(tx.get(&tables.suppliers, &number).await?)?;
-            let nation = existing(tx.get(&tables.nations, &supplier.n_id).await?)?;
-            if nation.r_id == self.region {
-                std::hint::black_box((supplier.name, nation.name));
+            let nation = existing(tx.get(&tables.nations, &supplier.n_id()).await?)?;
+            if nation.r_id() == self.region {
+                std::hint::black_box((supplier.name(), nation.name()));
                 self.look_at(tx, tables, number, together).await?;
             }
         }
@@ -60,18 +61,18 @@ impl Query2 {
     }
 
     /// Returns the item of a supplier with the lowest stock.
-    async fn look_at(
+    async fn look_at<'tx>(
         &self,
-        tx: &Transaction,
+        tx: &'tx Transaction,
         tables: &Tables,
         supplier: u32,
         together: bool,
     ) -> Result<(), Failure> {
         let (items, step) = (self.cardinalities.items, self.cardinalities.suppliers());
         let places = (supplier..=items).step_by(step as usize).map(|i_id| (self.w_id, i_id));
-        let mut least: Option<(StockKey, Stock)> = None;
-        let mut note = |place: StockKey, stock: Stock| {
-            if least.is_none_or(|(_, least)| stock.quantity < least.quantity) {
+        let mut least: Option<(StockKey, View<'tx, Stock>)> = None;
+        let mut note = |place: StockKey, stock: View<'tx, Stock>| {
+            if least.is_none_or(|(_, least)| stock.quantity() < least.quantity()) {
                 least = Some((place, stock));
             }
         };
@@ -86,12 +87,12 @@ impl Query2 {
                 note(place, existing(tx.get(&tables.stock, &place).await?)?);
             }
         }
-        let (place, mut stock) = existing(least)?;
+        let (place, stock) = existing(least)?;
         let item = existing(tx.get(&tables.items, &place.1).await?)?;
-        std::hint::black_box((item.name, item.price));
-        if stock.quantity < LOW {
-            stock.quantity += FILLED_BY;
-            tx.update(&tables.stock, &place, &stock).await?;
+        std::hint::black_box((item.name(), item.price()));
+        if stock.quantity() < LOW {
+            let changed = stock.change().quantity(stock.quantity() + FILLED_BY);
+            tx.update(&tables.stock, &place, &changed).await?;
         }
         Ok(())
     }

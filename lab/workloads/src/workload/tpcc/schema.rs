@@ -5,11 +5,11 @@
 //! the key columns that the function needs. Keys have at most eight bytes. Money is in cents, taxes
 //! and discounts are in hundredths of a percent, times in microseconds since 1970.
 
-use braiddb::{Database, Index, IndexOptions, Table, TableOptions};
+use braiddb::{Database, Index, IndexKeys, IndexOptions, Table, TableOptions};
 use clap::ValueEnum;
 
 use crate::error::Error;
-use crate::workload::encoding::{Text, records};
+use crate::workload::encoding::{Text, View, padded, records};
 
 pub(super) const DISTRICTS: u8 = 10;
 /// The number of regions of TPC-H, and of nations in each.
@@ -183,12 +183,12 @@ impl Tables {
         pollster::block_on(async {
             let customers = database.open_or_create_table_with("customer", made).await?;
             let orders = database.open_or_create_table_with("order", growing).await?;
-            let by_name = |customer: Customer, keys: &mut braiddb::IndexKeys<'_, NameKey>| {
-                let Customer { w_id, d_id, last, first, .. } = customer;
-                keys.push(&(w_id, d_id, last.padded(), first.padded()));
+            let by_name = |customer: View<'_, Customer>, keys: &mut IndexKeys<'_, NameKey>| {
+                let (last, first) = (padded(customer.last()), padded(customer.first()));
+                keys.push(&(customer.w_id(), customer.d_id(), last, first));
             };
-            let by_customer = |order: Order, keys: &mut braiddb::IndexKeys<'_, CustomerKey>| {
-                keys.push(&(order.w_id, order.d_id, order.c_id));
+            let by_customer = |order: View<'_, Order>, keys: &mut IndexKeys<'_, CustomerKey>| {
+                keys.push(&(order.w_id(), order.d_id(), order.c_id()));
             };
             let options = IndexOptions::default();
             Ok(Self {

@@ -30,12 +30,12 @@ impl StockLevel {
     ) -> Result<(), Failure> {
         let &Self { w_id, d_id, threshold } = self;
         let district = existing(tx.get(&tables.districts, &(w_id, d_id)).await?)?;
-        let next = district.next_o_id;
+        let next = district.next_o_id();
         let range = (w_id, d_id, next.saturating_sub(ORDERS), 0)..(w_id, d_id, next, 0);
         let mut lines = tx.scan(&tables.order_lines, range)?;
         let mut items = Vec::with_capacity(256);
         while let Some((_, line)) = lines.next().await? {
-            items.push(line.i_id);
+            items.push(line.i_id());
         }
         drop(lines);
         items.sort_unstable();
@@ -44,12 +44,12 @@ impl StockLevel {
         if together {
             let places: Vec<_> = items.iter().map(|i_id| (w_id, *i_id)).collect();
             for stock in tx.multi_get(&tables.stock, &places).await? {
-                low += u32::from(existing(stock)?.quantity < threshold);
+                low += u32::from(existing(stock)?.quantity() < threshold);
             }
         } else {
             for i_id in items {
                 let stock = existing(tx.get(&tables.stock, &(w_id, i_id)).await?)?;
-                low += u32::from(stock.quantity < threshold);
+                low += u32::from(stock.quantity() < threshold);
             }
         }
         std::hint::black_box(low);

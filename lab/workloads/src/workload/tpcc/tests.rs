@@ -1,7 +1,7 @@
 //! Tests of small databases: runs at both isolation levels leave them consistent, and the check
 //! reports each violated condition.
 
-use braiddb::{Database, Error as Failure, Isolation, Key, Options, Table, Value};
+use braiddb::{Database, Error as Failure, Isolation, Key, Options, Table, Transaction, Value};
 
 use super::consistency::check;
 use super::schema::{Customer, District, Order, OrderLine, Tables, Warehouse};
@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::harness::progress::Progress;
 use crate::harness::rounds::{Effort, Subject};
 use crate::limit::{Watched, with_limit};
+use crate::workload::encoding::{Column, Encoded};
 
 /// Several times the duration of a test.
 const LIMIT_SECONDS: u64 = 600;
@@ -67,15 +68,20 @@ fn with<K, V>(
 ) -> String
 where
     K: Key + Clone + Send,
-    V: Value + for<'a> Value<Ref<'a> = V, Input = V, Owned = V> + Copy + Send,
+    V: Value<Input = Encoded<V>, Owned = V> + Column + Copy + Send,
 {
     let write = |value: V| {
         let (table, key) = (table.clone(), key.clone());
-        bed.database.run_blocking(async move |tx| tx.update(&table, &key, &value).await).unwrap();
+        let update =
+            async move |tx: &Transaction| tx.update(&table, &key, &Encoded::of(&value)).await;
+        bed.database.run_blocking(update).unwrap();
     };
     let (of, at) = (table.clone(), key.clone());
-    let before =
-        bed.database.run_blocking(async move |tx| tx.get(&of, &at).await).unwrap().unwrap();
+    let read = async move |tx: &Transaction| {
+        let found = tx.get(&of, &at).await?;
+        Ok::<_, Failure>(found.map(V::into_owned))
+    };
+    let before = bed.database.run_blocking(read).unwrap().unwrap();
     let mut changed = before;
     change(&mut changed);
     write(changed);
@@ -157,17 +163,16 @@ fn broken_conditions_are_reported() {
 /// only condition 3 fails.
 fn deliver_out_of_order(bed: &TpccBed, tables: &Tables) {
     let tables = tables.clone();
-    let deliver = async move |tx: &braiddb::Transaction| {
+    let deliver = async move |tx: &Transaction| {
         let key = (1, 3, Cardinalities::tiny(1).customers - 1);
         assert!(tx.delete(&tables.new_orders, &key).await?, "it was new");
-        let mut order = tx.get(&tables.orders, &key).await?.expect("it is there");
-        order.carrier_id = Some(1);
-        tx.update(&tables.orders, &key, &order).await?;
-        for number in 1..=order.ol_cnt {
+        let order = tx.get(&tables.orders, &key).await?.expect("it is there");
+        tx.update(&tables.orders, &key, &order.change().carrier_id(Some(1))).await?;
+        for number in 1..=order.ol_cnt() {
             let key = (key.0, key.1, key.2, number);
-            let mut line = tx.get(&tables.order_lines, &key).await?.expect("it is there");
-            (line.delivery_d, line.amount) = (Some(1), 0);
-            tx.update(&tables.order_lines, &key, &line).await?;
+            let line = tx.get(&tables.order_lines, &key).await?.expect("it is there");
+            let changed = line.change().delivery_d(Some(1)).amount(0);
+            tx.update(&tables.order_lines, &key, &changed).await?;
         }
         Ok::<_, Failure>(())
     };
@@ -196,10 +201,10 @@ fn other_mixes_keep_consistency_and_refill_low_stock() {
         let tables = Tables::open(&bed.database, Kept::Memory).unwrap();
         let low = || {
             let tables = tables.clone();
-            let count = async move |tx: &braiddb::Transaction| {
+            let count = async move |tx: &Transaction| {
                 let (mut stock, mut low) = (tx.scan(&tables.stock, ..)?, 0);
                 while let Some((_, stock)) = stock.next().await? {
-                    low += u32::from(stock.quantity < 15);
+                    low += u32::from(stock.quantity() < 15);
                 }
                 Ok::<_, Failure>(low)
             };

@@ -24,6 +24,7 @@ use queries::{Answer, Query};
 use refresh::{Expected, Refreshes};
 use schema::{StagedTables, Tables};
 
+use super::encoding::Encoded;
 use super::stage::Stage;
 use crate::engine::fixture::{Opening, check_memory};
 use crate::error::Error;
@@ -133,9 +134,13 @@ async fn load(
 ) -> Result<Tables, Error> {
     let staged = StagedTables::make(database, options).await?;
     let all = || (0..generator.orders()).map(move |number| generator.order(number));
-    let lines = all().flat_map(|full| full.keyed_lines().collect::<Vec<_>>());
+    let lines = all().flat_map(|full| {
+        let lines = full.keyed_lines().map(|(key, line)| (key, Encoded::of(&line)));
+        lines.collect::<Vec<_>>()
+    });
     staged.lines.load(lines, |_| ()).await?;
-    staged.orders.load(all().map(|full| (full.key, full.order)), |_| ()).await?;
+    let orders = all().map(|full| (full.key, Encoded::of(&full.order)));
+    staged.orders.load(orders, |_| ()).await?;
     staged.publish().await
 }
 

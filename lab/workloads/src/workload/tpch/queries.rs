@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use braiddb::{Error, Transaction};
 
 use super::schema::{Day, FullOrder, Line, LineKey, Order, Tables};
+use crate::workload::encoding::{Encoded, View};
 
 /// Query 1: lines shipped up to 1998-12-01 less 90 days.
 const SHIPPED_UNTIL: Day = 2_526 - 90;
@@ -50,13 +51,13 @@ impl Query {
             Self::Revenue => visit(tx, tables, |_, line| answer.add_revenue(line, 1)).await?,
             Self::ShippingModes => {
                 let mut late = Vec::new();
-                let each = |key: LineKey, line: &Line| {
+                let each = |key: LineKey, line: View<'_, Line>| {
                     late.extend(late_by_mode(line).map(|mode| (key.0, mode)));
                 };
                 visit(tx, tables, each).await?;
                 for (key, mode) in late {
                     let order = tx.get(&tables.orders, &key).await?.ok_or(Error::KeyNotFound)?;
-                    answer.add_late(mode, &order, 1);
+                    answer.add_late(mode, order, 1);
                 }
             }
         }
@@ -68,10 +69,10 @@ impl Query {
 async fn visit(
     tx: &Transaction,
     tables: &Tables,
-    mut each: impl FnMut(LineKey, &Line),
+    mut each: impl FnMut(LineKey, View<'_, Line>),
 ) -> Result<(), Error> {
     let visited = tx.scan(&tables.lines, ..)?.visit(|key, line| {
-        each(key, &line);
+        each(key, line);
         ControlFlow::<()>::Continue(())
     });
     visited.await.map(drop)
@@ -103,11 +104,14 @@ struct Pricing {
 impl Answer {
     /// Adds an order to the results of all queries `times` times: 1, or -1 to remove it.
     pub(super) fn add(&mut self, full: &FullOrder, times: i64) {
+        let order = Encoded::of(&full.order);
         for line in &full.lines {
+            let line = Encoded::of(line);
+            let line = line.view();
             self.add_pricing(line, times);
             self.add_revenue(line, times);
             if let Some(mode) = late_by_mode(line) {
-                self.add_late(mode, &full.order, times);
+                self.add_late(mode, order.view(), times);
             }
         }
     }
@@ -122,44 +126,44 @@ impl Answer {
         }
     }
 
-    fn add_pricing(&mut self, line: &Line, times: i64) {
-        if line.ship_date > SHIPPED_UNTIL {
+    fn add_pricing(&mut self, line: View<'_, Line>, times: i64) {
+        if line.ship_date() > SHIPPED_UNTIL {
             return;
         }
-        let discounted = line.extended_price * (100 - i64::from(line.discount));
-        let group = (line.return_flag, line.status);
+        let discounted = line.extended_price() * (100 - i64::from(line.discount()));
+        let group = (line.return_flag(), line.status());
         let row = self.pricing.entry(group).or_default();
-        row.quantity += times * i64::from(line.quantity);
-        row.base_price += times * line.extended_price;
+        row.quantity += times * i64::from(line.quantity());
+        row.base_price += times * line.extended_price();
         row.discounted_price += times * discounted;
-        row.charge += i128::from(times * discounted) * i128::from(100 + line.tax);
-        row.discount += times * i64::from(line.discount);
+        row.charge += i128::from(times * discounted) * i128::from(100 + line.tax());
+        row.discount += times * i64::from(line.discount());
         row.lines += times;
         if row.lines == 0 {
             self.pricing.remove(&group);
         }
     }
 
-    fn add_revenue(&mut self, line: &Line, times: i64) {
-        let counts = YEAR.contains(&line.ship_date)
-            && DISCOUNTS.contains(&line.discount)
-            && QUANTITIES.contains(&line.quantity);
+    fn add_revenue(&mut self, line: View<'_, Line>, times: i64) {
+        let counts = YEAR.contains(&line.ship_date())
+            && DISCOUNTS.contains(&line.discount())
+            && QUANTITIES.contains(&line.quantity());
         if counts {
-            self.revenue += times * line.extended_price * i64::from(line.discount);
+            self.revenue += times * line.extended_price() * i64::from(line.discount());
         }
     }
 
-    fn add_late(&mut self, mode: usize, order: &Order, times: i64) {
-        let is_urgent = URGENT.contains(&order.priority.as_bytes());
+    fn add_late(&mut self, mode: usize, order: View<'_, Order>, times: i64) {
+        let is_urgent = URGENT.contains(&order.priority());
         self.late[mode][usize::from(!is_urgent)] += times;
     }
 }
 
 /// Returns the ship mode of a line that counts as late for query 12.
-fn late_by_mode(line: &Line) -> Option<usize> {
-    let is_late = YEAR.contains(&line.receipt_date)
-        && line.commit_date < line.receipt_date
-        && line.ship_date < line.commit_date;
-    let mode = is_late.then_some(line.ship_mode.as_bytes())?;
+fn late_by_mode(line: View<'_, Line>) -> Option<usize> {
+    let is_late = YEAR.contains(&line.receipt_date())
+        && line.commit_date() < line.receipt_date()
+        && line.ship_date() < line.commit_date();
+    let mode = is_late.then_some(line.ship_mode())?;
     MODES.iter().position(|other| *other == mode)
 }

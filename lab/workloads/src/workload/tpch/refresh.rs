@@ -11,6 +11,7 @@ use braiddb::{Database, Error, Transaction};
 use super::generate::Generator;
 use super::queries::{Answer, Query};
 use super::schema::{FullOrder, Tables};
+use crate::workload::encoding::Encoded;
 
 /// One refresh inserts or deletes one order in this number.
 const PART: u64 = 1_000;
@@ -126,9 +127,9 @@ impl Refreshes {
 }
 
 async fn insert(tx: &Transaction, tables: &Tables, full: &FullOrder) -> Result<(), Error> {
-    tx.insert(&tables.orders, &full.key, &full.order).await?;
+    tx.insert(&tables.orders, &full.key, &Encoded::of(&full.order)).await?;
     for (key, line) in full.keyed_lines() {
-        tx.insert(&tables.lines, &key, &line).await?;
+        tx.insert(&tables.lines, &key, &Encoded::of(&line)).await?;
     }
     Ok(())
 }
