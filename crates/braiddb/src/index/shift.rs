@@ -1,5 +1,5 @@
 //! Moves of the entries of a latched node. With AVX2, each group of a node is moved by a few
-//! instructions.
+//! instructions, of which each stores two words at once.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,8 @@ pub(super) fn has_avx2() -> bool {
     is_x86_feature_detected!("avx2")
 }
 
-/// Moves the words of a group one place up. The last one is lost, and the first one stays.
+/// Moves the words of a group one place up. The last one is lost, and the first one stays. The group
+/// is a cache line.
 pub(super) trait ShiftUp {
     fn shift_up(words: &[AtomicU64; GROUP]);
 }
@@ -46,8 +47,8 @@ pub(super) mod wide {
         #[inline(always)]
         fn shift_up(words: &[AtomicU64; GROUP]) {
             const { assert!(GROUP == 8) }
-            // SAFETY: the eight words may be read and written. Only functions that were entered
-            // after `has_avx2` use this type.
+            // SAFETY: the eight words may be read and written, and are a cache line. Only functions
+            // that were entered after `has_avx2` use this type.
             unsafe { shift_up(words.as_ptr()) }
         }
     }
@@ -55,22 +56,33 @@ pub(super) mod wide {
     /// Moves seven words one place up.
     ///
     /// # Safety
-    /// `words` points to eight words, of which only this thread writes any.
+    /// `words` points to eight words, of which only this thread writes any, at an address that is a
+    /// multiple of 16.
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn shift_up(words: *const AtomicU64) {
-        // SAFETY: reads the words 0 to 6 and writes the words 1 to 7 (the caller's contract). Other
-        // threads may load them concurrently. The processor loads and stores each aligned word of
-        // eight bytes at once, and stores in program order, so these are relaxed loads and Release
-        // stores; assembly, because the language has no such vector access.
+        // SAFETY: reads and writes the eight words (the caller's contract). Other threads may load
+        // them concurrently. Processors with AVX access 16 aligned bytes at once, and store in
+        // program order, so these are relaxed loads and Release stores; the first word is stored
+        // with its own value. Assembly, because the language has no such vector access.
         unsafe {
             asm!(
-                "vmovdqu {low}, ymmword ptr [{words}]",
-                "vmovdqu {high}, ymmword ptr [{words} + 24]",
-                "vmovdqu ymmword ptr [{words} + 8], {low}",
-                "vmovdqu ymmword ptr [{words} + 32], {high}",
-                low = out(ymm_reg) _,
-                high = out(ymm_reg) _,
+                "vmovdqa {a}, xmmword ptr [{words}]",
+                "vmovdqa {b}, xmmword ptr [{words} + 16]",
+                "vmovdqa {c}, xmmword ptr [{words} + 32]",
+                "vmovdqa {d}, xmmword ptr [{words} + 48]",
+                "vpalignr {d}, {d}, {c}, 8",
+                "vpalignr {c}, {c}, {b}, 8",
+                "vpalignr {b}, {b}, {a}, 8",
+                "vpunpcklqdq {a}, {a}, {a}",
+                "vmovdqa xmmword ptr [{words} + 48], {d}",
+                "vmovdqa xmmword ptr [{words} + 32], {c}",
+                "vmovdqa xmmword ptr [{words} + 16], {b}",
+                "vmovdqa xmmword ptr [{words}], {a}",
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
                 words = in(reg) words,
                 options(nostack, preserves_flags),
             );
@@ -82,10 +94,13 @@ pub(super) mod wide {
 mod tests {
     use super::*;
 
+    #[repr(align(64))]
+    struct Line([AtomicU64; GROUP]);
+
     fn check<S: ShiftUp>() {
-        let words: [AtomicU64; GROUP] = std::array::from_fn(|place| AtomicU64::new(place as u64));
-        S::shift_up(&words);
-        for (place, word) in words.iter().enumerate() {
+        let line = Line(std::array::from_fn(|place| AtomicU64::new(place as u64)));
+        S::shift_up(&line.0);
+        for (place, word) in line.0.iter().enumerate() {
             assert_eq!(word.load(Ordering::Relaxed), place.saturating_sub(1) as u64);
         }
     }
