@@ -1,7 +1,7 @@
 //! Encodes records as bytes: columns in the order of declaration, integers little-endian, text as a
 //! two-byte length and its bytes.
 //!
-//! Reads lend the stored bytes as a [`View`], which finds and decodes single columns. Writes take a
+//! Reads lend the stored bytes as a [`View`], which finds and decodes single columns. Writes take an
 //! [`Encoded`] record: a new one, or a copy of a read one with some columns replaced. Records with
 //! all columns decoded need no allocation, because text has a maximum length and is stored inside
 //! the record.
