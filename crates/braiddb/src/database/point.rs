@@ -49,7 +49,7 @@ where
 
 /// The kind of a write.
 trait PointWrite: Copy {
-    /// Writes if nothing is in the way.
+    /// Writes if the write need not wait and meets no conflict.
     fn now(core: &ActiveTransaction, table: &Records, key: &[u8], value: &[u8]) -> Option<bool>;
 
     /// Returns the intent of the write.
@@ -106,7 +106,7 @@ where
             Ok(records) => records,
             Err(error) => return Some(Err(error)),
         };
-        // As for a read.
+        // Checked before the key and the value are encoded, as for a read.
         if !engine_call(|| transaction.core.may_write_now(records)) {
             return None;
         }
@@ -202,7 +202,7 @@ impl Transaction {
         })
     }
 
-    /// Reads what may have to wait.
+    /// Reads a record; may suspend.
     pub(super) async fn get_later<'tx, K, V>(
         &'tx self,
         table: &Table<K, V>,
@@ -223,7 +223,7 @@ impl Transaction {
         Ok(found.map(|found| found.decode::<V>()).transpose()?)
     }
 
-    /// Writes what may have to wait.
+    /// Writes a record; may suspend.
     pub(super) async fn write_later<K, V>(
         &self,
         table: &Table<K, V>,
@@ -240,6 +240,7 @@ impl Transaction {
         self.write_encoded_later(records, &encode(key), intent(&value)).await.map(drop)
     }
 
+    /// Writes an encoded record; may suspend.
     pub(super) async fn write_encoded<K, V>(
         &self,
         table: &Table<K, V>,

@@ -15,7 +15,7 @@ use crate::sync::{Mutex, RwLock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ExecutorClosed;
 
-/// The end of an executor's workers.
+/// Event that `OnEnd` reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkersEnd {
     /// A failure is recorded. Workers may still be blocked in user code, so waiters on other threads
@@ -25,7 +25,7 @@ pub(crate) enum WorkersEnd {
     Left,
 }
 
-/// Called at the end of the workers.
+/// Called when a failure is recorded, and when the last worker has left.
 pub(super) type OnEnd = Box<dyn FnMut(WorkersEnd) + Send>;
 
 /// The workers of one executor.

@@ -351,7 +351,7 @@ impl<S: TaskSource> WorkerRun<'_, '_, S> {
 
     /// Polls each task of the hot queue once. A task that takes the place of one that ended has its
     /// turn in the next round. Otherwise short tasks in one place would starve those in the others.
-    /// If the queue has only one place, the round starts several tasks there, unless commits wait.
+    /// If only one place is occupied, the round starts several tasks there, unless commits wait.
     fn round(&mut self) {
         let (mut position, mut paused, mut ended) = (0, 0, 0);
         let most = if self.worker.flushes() { 1 } else { self.worker.tasks_per_round };

@@ -57,6 +57,7 @@ fn assert_reads_wait(version: u64) {
     with_limit(LIMIT, move |limit| {
         let (_disk, db, table) = full_of_dirty_pages(limit, version);
         (0..KEYS).for_each(|key| read(&db, &table, key).unwrap());
+        assert!(db.shared.engine.checkpoints.begun() > 1);
         db.close().unwrap();
     });
 }

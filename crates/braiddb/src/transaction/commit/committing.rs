@@ -1,4 +1,4 @@
-//! Commit.
+//! Commit of a transaction: its decision, and its record in the log.
 //!
 //! A small transaction commits in a plain function, [`ActiveTransaction::commit_at_once`]. Only one
 //! that has to wait for something, such as room in the log, does it in a future.

@@ -64,7 +64,7 @@ impl WorkerTransactions {
     /// to ask again, if it is not due yet.
     pub(in crate::transaction) fn deferred_rollback_job(&self) -> (Option<Job>, Option<Instant>) {
         let is_needed = !self.aborted.queue.borrow().is_empty();
-        match self.aborted.start(is_needed, self.engine().checkpoints.written()) {
+        match self.aborted.start(is_needed, self.engine().checkpoints.ended()) {
             Ok(()) => (Some(Box::new(|| Box::pin(roll_back_all()))), None),
             Err(at) => (None, at),
         }
@@ -123,7 +123,7 @@ async fn roll_back_all() {
                 tracing::warn!(
                     "cannot roll back writes of aborted transactions yet, will retry: {error}"
                 );
-                worker.aborted.retry_others_first(worker.engine().checkpoints.written());
+                worker.aborted.retry_others_first(worker.engine().checkpoints.ended());
                 break;
             }
         }

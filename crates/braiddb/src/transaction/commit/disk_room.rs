@@ -18,7 +18,7 @@
 //! - A page write takes a place and reduces the demand by one. If the page has versions, the demand
 //!   stays, so such pages stay in memory while the reserve is not complete.
 //! - A checkpoint frees the places that only the previous one listed. For a page with versions these
-//!   are as many as it takes, because a dirty page has no place of its own besides.
+//!   are as many as it takes, because a dirty page has no other place.
 //! - A kill keeps the sum: images that were not listed become free places with disk blocks, the
 //!   unfinished file is removed, and replay makes at most the same pages dirty.
 //!
@@ -33,6 +33,7 @@ use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::context::durability_level::Durability;
 use crate::transaction::context::engine::Engine;
 use crate::transaction::context::error::OperationError;
+use crate::transaction::context::transaction_state::Conflict;
 use crate::transaction::context::worker::WorkerTransactions;
 use crate::transaction::context::write_intent::WriteIntent;
 
@@ -138,40 +139,54 @@ impl ActiveTransaction {
         let admitted = self.worker().wait_for_space(log::block_bytes(0), purpose).await;
         admitted.map_err(|error| self.refused_deletion(error))
     }
+
+    /// Returns the error for a deletion that failed with `error`. If the disk is full and the
+    /// transaction only deletes, it may be retried after upkeep has freed space.
+    #[cold]
+    pub(in crate::transaction) fn refused_deletion(&self, error: OperationError) -> OperationError {
+        match error {
+            OperationError::NoRoomToDelete(error) => {
+                self.set_conflict(Conflict::FullDisk);
+                self.fail_halfway(OperationError::NoRoomToDelete(error))
+            }
+            OperationError::Storage(error)
+                if error.is_full() && self.writes().borrow().only_deletes() =>
+            {
+                self.set_conflict(Conflict::FullDisk);
+                self.fail_halfway(OperationError::NoRoomToDelete(error))
+            }
+            error => error,
+        }
+    }
 }
 
 impl WorkerTransactions {
     /// Waits until the engine's own work may make a few pages dirty, under the same condition as
-    /// deletions. If it may not, waits for a checkpoint first, unless that had no effect and none has
-    /// begun since. The caller holds no pages. Also returns when the database is closing.
+    /// deletions. If it may not, and `may_request`, waits for a checkpoint first, unless that had no
+    /// effect and none has begun since. The caller holds no pages. Also returns when the database is
+    /// closing.
     ///
     /// # Errors
     /// The disk is full; `action` is in the message.
     #[inline]
     pub(in crate::transaction) async fn admit_own_page_changes(
         &self,
+        may_request: bool,
         action: &'static str,
     ) -> Result<(), PageError> {
         if self.engine().has_room_for_pages() || self.may_make_pages_dirty() {
             return Ok(());
         }
         let engine = self.engine();
-        let (checkpoints, without_effect) = (&engine.checkpoints, &engine.disk_room.without_effect);
-        let begun = checkpoints.begun();
-        // Relaxed: a hint.
-        if without_effect.load(Ordering::Relaxed) == begun {
+        let begun = engine.checkpoints.begun();
+        if !may_request || !self.wait_for_useful_checkpoint().await {
             // Less may be demanded by now.
             engine.expect_checkpoint();
-        } else {
-            self.wait_for_checkpoint().await;
         }
-        if checkpoints.stopping() || self.may_make_pages_dirty() {
+        if engine.checkpoints.stopping() || self.may_make_pages_dirty() {
             return Ok(());
         }
-        if checkpoints.begun() > begun {
-            // Relaxed: as above.
-            without_effect.store(checkpoints.begun(), Ordering::Relaxed);
-        }
+        self.note_checkpoint_without_effect(begun);
         let files = engine.log.files().expect("only a log on disk refuses changes");
         let full = std::io::ErrorKind::StorageFull.into();
         Err(LogError::io(action, files.directory().path(), 0, full).into())
@@ -192,10 +207,32 @@ impl WorkerTransactions {
     }
 
     /// Frees disk space with a checkpoint that begins after this call. Does not wait for a compaction
-    /// that waits for transactions, so the caller may have an active one. Returns at once while
+    /// that waits for transactions, so the caller may have an active one. Returns immediately while
     /// another task has blocked checkpoints, because the caller may be its task.
     pub(in crate::transaction) async fn wait_for_checkpoint(&self) {
         self.free_disk_space_within(0).await;
+    }
+
+    /// Waits as `wait_for_checkpoint`, unless the newest checkpoint had no effect. Returns whether it
+    /// did.
+    pub(in crate::transaction) async fn wait_for_useful_checkpoint(&self) -> bool {
+        let engine = self.engine();
+        // Relaxed: a hint.
+        let without_effect = engine.disk_room.without_effect.load(Ordering::Relaxed);
+        let waits = without_effect != engine.checkpoints.begun();
+        if waits {
+            self.wait_for_checkpoint().await;
+        }
+        waits
+    }
+
+    /// Notes that the disk is still full, though a checkpoint after the number `begun` has begun.
+    pub(in crate::transaction) fn note_checkpoint_without_effect(&self, begun: u64) {
+        let now = self.engine().checkpoints.begun();
+        if now > begun {
+            // Relaxed: a hint.
+            self.engine().disk_room.without_effect.store(now, Ordering::Relaxed);
+        }
     }
 
     async fn free_disk_space_within(&self, max_waits: u32) {
@@ -217,7 +254,7 @@ impl WorkerTransactions {
                 if max_waits == 0 && checkpoints.are_blocked() {
                     return;
                 }
-                checkpoints.wait_for_event(begun).await;
+                checkpoints.wait_for_event(begun, max_waits > 0).await;
                 continue;
             };
             waits = if last == Some(grace_period) { waits + 1 } else { 0 };

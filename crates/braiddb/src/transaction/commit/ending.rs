@@ -39,7 +39,7 @@ impl ActiveTransaction {
     }
 
     /// Suspends between two steps of an end.
-    pub(in crate::transaction) async fn end_step() {
+    pub(super) async fn end_step() {
         sched::count_steps(STEPS).await;
     }
 

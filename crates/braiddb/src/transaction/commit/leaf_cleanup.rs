@@ -47,13 +47,13 @@ impl WorkerTransactions {
             return (None, None);
         };
         let is_due = !self.cleanup.queue.borrow().is_empty() || pages.has_to_free();
-        let written = engine.checkpoints.written();
-        if let Err(at) = self.cleanup.start(is_due, written) {
+        let ended = engine.checkpoints.ended();
+        if let Err(at) = self.cleanup.start(is_due, ended) {
             return (None, at);
         }
         if pages.has_failed_lately() {
             self.cleanup.end();
-            return (None, Some(self.cleanup.retry_later(written)));
+            return (None, Some(self.cleanup.retry_later(ended)));
         }
         (Some(Box::new(|| Box::pin(clean_up_leaves()))), None)
     }
@@ -63,7 +63,7 @@ async fn clean_up_leaves() {
     let worker = WorkerTransactions::current();
     if let Err(error) = try_clean_up_leaves(&worker).await {
         tracing::warn!("cannot clean up pages yet, will retry: {error}");
-        worker.cleanup.retry_others_first(worker.engine().checkpoints.written());
+        worker.cleanup.retry_others_first(worker.engine().checkpoints.ended());
     }
     worker.cleanup.end();
 }
@@ -79,7 +79,9 @@ async fn try_clean_up_leaves(worker: &WorkerTransactions) -> Result<(), PageErro
         let is_empty = worker.cleanup.queue.borrow().is_empty();
         // No page is held during this wait. The first in the queue was admitted if it has pages.
         if there.is_none() && !is_empty {
-            worker.admit_own_page_changes("merge pages of").await?;
+            worker
+                .admit_own_page_changes(worker.cleanup.may_request_checkpoint(), "merge pages of")
+                .await?;
         }
         if is_stopping() {
             break;

@@ -1,5 +1,5 @@
-//! Commit: the end of a transaction, by commit or abort, its waits for durability and disk space,
-//! and the work that an abort defers.
+//! Commit: the end of a transaction by commit or abort, rollbacks to savepoints, waits for durability
+//! and disk space, and rollbacks and cleanups that wait for pages.
 //!
 //! May import `validation`, `context`, `sets`, `memory` and `schedule`.
 

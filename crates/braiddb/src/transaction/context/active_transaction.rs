@@ -215,4 +215,29 @@ impl ActiveTransaction {
         sched::forget_step();
         self.context.take()
     }
+
+    /// The error that keeps the transaction from committing, if any.
+    #[inline(always)]
+    pub(crate) fn lost(&self) -> Option<OperationError> {
+        if self.conflict_met() == Conflict::None { None } else { self.why_lost() }
+    }
+
+    #[cold]
+    fn why_lost(&self) -> Option<OperationError> {
+        match self.conflict_met() {
+            Conflict::None => None,
+            Conflict::Write | Conflict::NewerWrite => {
+                Some(OperationError::Conflict(self.conflict_record()))
+            }
+            Conflict::Bulk => {
+                let (table, id) = self.bulk_met().expect("the conflict is about it");
+                Some(OperationError::BulkUnderWay(table.clone(), *id))
+            }
+            Conflict::FullDisk => self.failed().cloned(),
+            Conflict::SupersededRead => {
+                let changed = self.doomed_by().expect("the conflict is about it");
+                Some(OperationError::NotSerializable(Box::new(changed.clone())))
+            }
+        }
+    }
 }

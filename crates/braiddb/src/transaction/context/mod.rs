@@ -1,4 +1,6 @@
-//! Context: the engine, a worker and a transaction, which own the state of the rooms below.
+//! Context: the state of the engine, of a worker and of a transaction, which contains the state in
+//! `schedule`, `memory` and `sets`. Also the begin of transactions, waits between attempts, isolation
+//! and durability levels, and errors.
 //!
 //! May import `schedule`, `memory` and `sets`.
 

@@ -1,4 +1,4 @@
-//! Sweeps: a worker's task removes the marks of bulk operations from pages. Marks of an aborted
+//! Sweeps of marks: a worker's task removes the marks of bulk operations from pages. Marks of an aborted
 //! operation are removed immediately. Marks of a committed one are removed once it is durable and
 //! visible to every snapshot.
 

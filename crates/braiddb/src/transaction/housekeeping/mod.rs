@@ -1,4 +1,5 @@
-//! Housekeeping of workers between transactions: garbage collection, eviction, deletions, sweeps.
+//! Housekeeping of workers: log flushes, garbage collection, pruning, eviction, sweeps, and the
+//! clearing of tables.
 //!
 //! May import every other room.
 

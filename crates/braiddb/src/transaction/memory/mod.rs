@@ -1,4 +1,5 @@
-//! Memory: the budget and its shares, and garbage that waits until no transaction needs it.
+//! Memory: the budget and its shares, garbage, and recent commits to paged tables, which
+//! certification searches until they are collected.
 //!
 //! May import no other room.
 

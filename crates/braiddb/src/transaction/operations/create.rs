@@ -1,4 +1,4 @@
-//! Table creation. A new table is private to its creator until it commits (`created_tables.rs`).
+//! Table creation. A new table is private to its creator until it commits (`transaction/commit/created_tables.rs`).
 
 use std::sync::Arc;
 

@@ -25,7 +25,7 @@ use crate::log::{LogError, Lsn};
 use crate::memory::Buffer;
 use crate::page::{
     Admitted, HeldPages, Interrupted, LargeReadProgress, LargeRef, LargeValues, PageError,
-    PagedTable, SlotValue, WouldSuspend,
+    PageNeeds, PagedTable, SlotValue, WouldSuspend,
 };
 use crate::sched::{self, Job, WaitCause};
 use crate::transaction::context::active_transaction::ActiveTransaction;
@@ -240,7 +240,10 @@ impl ActiveTransaction {
                         needs.add(&[why]);
                         held
                     }
-                    _ => self.hold_admitted(paged, &mut needs, &[why], admitted).await?,
+                    _ => {
+                        let admit = async |_: &mut PageNeeds| Ok(admitted());
+                        self.hold_admitted(paged, &mut needs, &[why], admit).await?
+                    }
                 });
             }
         })
@@ -282,7 +285,7 @@ impl WorkerTransactions {
         // When the database closes, page contents are discarded.
         let stopping = self.engine().checkpoints.stopping();
         let is_needed = !stopping && !self.discarded.queue.borrow().is_empty();
-        match self.discarded.start(is_needed, self.engine().checkpoints.written()) {
+        match self.discarded.start(is_needed, self.engine().checkpoints.ended()) {
             Ok(()) => (Some(Box::new(|| Box::pin(discard_all()))), None),
             Err(at) => (None, at),
         }
@@ -311,7 +314,7 @@ async fn discard_all() {
         let Some(removed) = worker.remove_next(&mut pieces).await else { break };
         if let Err(error) = removed {
             tracing::warn!("cannot remove unused large values yet, will retry: {error}");
-            worker.discarded.retry_later(worker.engine().checkpoints.written());
+            worker.discarded.retry_later(worker.engine().checkpoints.ended());
             break;
         }
     }
@@ -333,7 +336,8 @@ async fn remove(
             *pieces = 0;
             sched::yield_now(WaitCause::Memory).await;
         }
-        worker.admit_own_page_changes("remove unused values from").await?;
+        let may_request = worker.discarded.may_request_checkpoint();
+        worker.admit_own_page_changes(may_request, "remove unused values from").await?;
         if worker.engine().checkpoints.stopping() {
             return Ok(());
         }

@@ -1,4 +1,5 @@
-//! Operations of transactions: reads, writes and scans of tables in memory and on pages.
+//! Operations of transactions: reads, writes and scans of tables in memory and on pages; secondary
+//! indexes, bulk operations, large values, expiry, creation of tables.
 //!
 //! May import `commit`, `validation`, `context`, `sets`, `memory` and `schedule`.
 

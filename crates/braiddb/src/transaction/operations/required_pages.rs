@@ -118,29 +118,41 @@ impl ActiveTransaction {
         why: &'a [Interrupted],
     ) -> PagesFuture<'a> {
         Box::pin(async move {
-            let admitted = self.admit_images(paged, needs, why).await?;
-            self.hold_admitted(paged, needs, why, || admitted.clone()).await
+            let admit = async |needs: &mut PageNeeds| self.admit_images(paged, needs, why).await;
+            self.hold_admitted(paged, needs, why, admit).await
         })
     }
 
-    /// Does what `hold_pages` does for an operation whose memory is admitted. On a full disk, waits
-    /// once for a checkpoint: after it, clean pages can be evicted and free places have disk blocks.
+    /// Does what `hold_pages` does with memory from `admit`. On a full disk, waits once for a
+    /// checkpoint, unless the newest had no effect: after it, clean pages can be evicted and free
+    /// places have disk blocks.
     ///
     /// # Errors
-    /// Fails if a page cannot be loaded.
+    /// Fails if a page cannot be loaded; errors of `admit`.
     pub(super) async fn hold_admitted(
         &self,
         paged: &PagedTable,
         needs: &mut PageNeeds,
         why: &[Interrupted],
-        admitted: impl Fn() -> Option<Admitted>,
+        admit: impl AsyncFn(&mut PageNeeds) -> Result<Option<Admitted>, OperationError>,
     ) -> Result<HeldPages, OperationError> {
-        match paged.hold_pages(needs, why, admitted()).await {
-            Err(error) if error.is_disk_full() => {
-                self.worker().wait_for_checkpoint().await;
-                Ok(paged.hold_pages(needs, why, admitted()).await?)
+        let begun = self.engine().checkpoints.begun();
+        let mut has_waited = false;
+        loop {
+            let admitted = admit(needs).await?;
+            match paged.hold_pages(needs, why, admitted).await {
+                Err(error) if error.is_disk_full() => {
+                    if has_waited {
+                        self.worker().note_checkpoint_without_effect(begun);
+                        return Err(error.into());
+                    }
+                    if !self.worker().wait_for_useful_checkpoint().await {
+                        return Err(error.into());
+                    }
+                    has_waited = true;
+                }
+                held => return Ok(held?),
             }
-            held => Ok(held?),
         }
     }
 

@@ -43,6 +43,8 @@ pub(crate) struct Checkpoints {
     /// has ended.
     begun: AtomicU64,
     written: AtomicU64,
+    /// Number of checkpoints that have ended. Includes intervals in which they were blocked.
+    ended: AtomicU64,
     /// Odd while a compaction waits for active transactions; counts the begins and ends of such waits.
     grace_periods: AtomicU64,
     /// Tasks that wait until no checkpoint is running, or until one is written.
@@ -86,6 +88,7 @@ impl Checkpoints {
             wanted: AtomicBool::new(false),
             begun: AtomicU64::new(0),
             written: AtomicU64::new(0),
+            ended: AtomicU64::new(0),
             grace_periods: AtomicU64::new(0),
             waiting: Mutex::default(),
             newest: AtomicU64::new(0),
@@ -214,10 +217,10 @@ impl Checkpoints {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of the newest checkpoint whose writing has ended.
-    pub(in crate::transaction) fn written(&self) -> u64 {
+    /// Returns the number of checkpoints that have ended, with their compactions.
+    pub(in crate::transaction) fn ended(&self) -> u64 {
         // Relaxed: a hint to retry.
-        self.written.load(Ordering::Relaxed)
+        self.ended.load(Ordering::Relaxed)
     }
 
     /// Returns whether a checkpoint after the number `begun` was written, or has failed, and none is
@@ -241,11 +244,12 @@ impl Checkpoints {
     }
 
     /// Waits for the next event, unless checkpoints after the number `begun` are over, or a
-    /// compaction waits for active transactions.
-    pub(in crate::transaction) async fn wait_for_event(&self, begun: u64) {
+    /// compaction waits for active transactions, or, if not `while_blocked`, checkpoints are blocked.
+    pub(in crate::transaction) async fn wait_for_event(&self, begun: u64, while_blocked: bool) {
         let event = {
             let mut waiting = self.waiting.lock();
-            if self.are_over_since(begun) || self.grace_period().is_some() {
+            let must_return = self.are_blocked() && !while_blocked;
+            if must_return || self.are_over_since(begun) || self.grace_period().is_some() {
                 return;
             }
             let (end, event) = oneshot::channel();
@@ -275,8 +279,8 @@ impl Checkpoints {
     /// Keeps checkpoints from running until the result is dropped; `None` if one is running.
     pub(crate) fn block(&self) -> Option<RunningCheckpoint<'_>> {
         let blocking = self.begin()?;
-        // Relaxed: read by the task that blocks them, and by others as a hint.
-        self.blocked.store(true, Ordering::Relaxed);
+        // Relaxed: read by the task that blocks them, and by others under the lock of waiters.
+        self.wake_waiters(|| self.blocked.store(true, Ordering::Relaxed));
         Some(blocking)
     }
 
@@ -351,8 +355,9 @@ impl Drop for PartsRegistration {
 
 impl Drop for RunningCheckpoint<'_> {
     fn drop(&mut self) {
-        // Relaxed: see `block`.
+        // Relaxed, both: see `block`; a hint to retry.
         self.0.blocked.store(false, Ordering::Relaxed);
+        self.0.ended.fetch_add(1, Ordering::Relaxed);
         // Release pairs with the Acquire in `begin`.
         self.0.wake_waiters(|| self.0.in_progress.store(false, Ordering::Release));
     }

@@ -1,4 +1,4 @@
-//! State of the disk reserve for checkpoints and deletions (`disk_room.rs`).
+//! State of the disk reserve for checkpoints and deletions (`transaction/commit/disk_room.rs`).
 
 use crate::sync::Mutex;
 use crate::sync::statistic::AtomicU64;

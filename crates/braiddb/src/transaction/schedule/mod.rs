@@ -1,4 +1,5 @@
-//! Schedules: when work of the engine is due, and queues of work and of tasks that wait.
+//! Schedules: due times of checkpoints, sweeps and timers; queues of deferred work and of waiting
+//! tasks; state of the disk reserve and of dead segments.
 //!
 //! May import no other room.
 

@@ -1,4 +1,4 @@
-//! Sets: what a transaction read and wrote, and the log records of its bulk writes.
+//! Sets: the reads, writes, savepoints and bulk writes of one transaction.
 //!
 //! May import `schedule`.
 

@@ -10,6 +10,7 @@ use crate::page::PagedTable;
 use crate::planted::{Bug, is_planted};
 use crate::reclaim;
 use crate::rid::TableId;
+use crate::sched;
 use crate::transaction::context::active_transaction::ActiveTransaction;
 use crate::transaction::memory::recent_commits::{
     CHANGES_PER_ENTRY, ChangesToList, CommitEntry, RecentChange,
@@ -68,7 +69,7 @@ impl ActiveTransaction {
         let count = self.writes().borrow().paged.len();
         for first in (0..count).step_by(CHANGES_PER_ENTRY) {
             if first > 0 {
-                Self::end_step().await;
+                sched::count_steps(CHANGES_PER_ENTRY as u32).await;
             }
             entries.push(self.entry_of(first..count.min(first + CHANGES_PER_ENTRY)));
         }

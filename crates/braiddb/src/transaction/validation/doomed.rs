@@ -77,48 +77,4 @@ impl ActiveTransaction {
         let changed = self.doomed_by().expect("the caller met it");
         OperationError::NotSerializable(Box::new(changed.clone()))
     }
-
-    /// Returns the error for a deletion that failed with `error`. If the disk is full and the
-    /// transaction only deletes, it may be retried after upkeep has freed space.
-    #[cold]
-    pub(in crate::transaction) fn refused_deletion(&self, error: OperationError) -> OperationError {
-        match error {
-            OperationError::NoRoomToDelete(error) => {
-                self.set_conflict(Conflict::FullDisk);
-                self.fail_halfway(OperationError::NoRoomToDelete(error))
-            }
-            OperationError::Storage(error)
-                if error.is_full() && self.writes().borrow().only_deletes() =>
-            {
-                self.set_conflict(Conflict::FullDisk);
-                self.fail_halfway(OperationError::NoRoomToDelete(error))
-            }
-            error => error,
-        }
-    }
-
-    /// The error that keeps the transaction from committing, if any.
-    #[inline(always)]
-    pub(crate) fn lost(&self) -> Option<OperationError> {
-        if self.conflict_met() == Conflict::None { None } else { self.why_lost() }
-    }
-
-    #[cold]
-    fn why_lost(&self) -> Option<OperationError> {
-        match self.conflict_met() {
-            Conflict::None => None,
-            Conflict::Write | Conflict::NewerWrite => {
-                Some(OperationError::Conflict(self.conflict_record()))
-            }
-            Conflict::Bulk => {
-                let (table, id) = self.bulk_met().expect("the conflict is about it");
-                Some(OperationError::BulkUnderWay(table.clone(), *id))
-            }
-            Conflict::FullDisk => self.failed().cloned(),
-            Conflict::SupersededRead => {
-                let changed = self.doomed_by().expect("the conflict is about it");
-                Some(OperationError::NotSerializable(Box::new(changed.clone())))
-            }
-        }
-    }
 }

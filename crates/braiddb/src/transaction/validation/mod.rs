@@ -1,4 +1,5 @@
-//! Validation: whether everything that a transaction read is unchanged at its commit LSN.
+//! Validation: checks that everything that a transaction read is unchanged at its commit LSN;
+//! extension of snapshots; doomed transactions.
 //!
 //! May import `context`, `sets`, `memory` and `schedule`.
 

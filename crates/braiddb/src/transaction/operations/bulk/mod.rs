@@ -8,7 +8,7 @@
 //! | it writes | marks slots; queues log records, which are logged as soon as they fill a block |
 //! | it commits | logs the rest; commits as any transaction; stamps the tables' epochs; opens the gates |
 //! | it aborts | stamps the epochs as aborted; opens the gates |
-//! | later | a pass removes the marks (`sweep`); marks of an aborted operation go before the next may begin |
+//! | later | a pass removes the marks (`transaction/housekeeping/bulk_sweep.rs`); marks of an aborted operation go before the next may begin |
 //!
 //! Snapshots, certification, writes to other tables and recovery work as for every transaction.
 //!

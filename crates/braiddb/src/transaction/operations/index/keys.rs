@@ -92,7 +92,7 @@ pub(in crate::transaction) fn detached(table: &Records, index: &Secondary) -> Op
 /// The index keys of a record with this value, encoded as parts of tuples, in order.
 ///
 /// # Errors
-/// `Panicked`, `Decode`; `IndexDetached`.
+/// `Panicked`, `Decode`; `IndexError::Detached`.
 pub(super) fn keys_of_value(
     table: &Records,
     index: &Secondary,

@@ -69,7 +69,7 @@ impl ActiveTransaction {
     /// Checks that the transaction may read an index.
     ///
     /// # Errors
-    /// `IndexNotFound`; `Conflict` if the index was not complete when the transaction began: a
+    /// `IndexError::NotFound`; `Conflict` if the index was not complete when the transaction began: a
     /// later attempt may succeed.
     pub(crate) fn check_usable(
         &self,
