@@ -137,9 +137,25 @@ impl Transaction {
         )
     }
 
-    /// Returns the future of an insertion.
+    /// Inserts a new record.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     tx.insert(&names, "ada", &7).await?;
+    ///     assert!(matches!(tx.insert(&names, "ada", &8).await, Err(Error::KeyExists)));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::KeyExists`](crate::Error::KeyExists) if a record with this key exists; [`Error::Conflict`](crate::Error::Conflict); an error if the
+    /// key or the value is too long.
     #[inline(always)]
-    pub(super) fn write_insert<K, V>(
+    pub fn insert<K, V>(
         &self,
         table: &Table<K, V>,
         key: &K,
@@ -152,9 +168,25 @@ impl Transaction {
         self.write(InsertWrite, table, key, value)
     }
 
-    /// Returns the future of a put.
+    /// Inserts a record, or replaces the value of the existing one.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     tx.put(&names, "ada", &7).await?;
+    ///     tx.put(&names, "ada", &8).await?;
+    ///     assert_eq!(tx.get(&names, "ada").await?, Some(8));
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Conflict`](crate::Error::Conflict); an error if the key or the value is too long.
     #[inline(always)]
-    pub(super) fn write_put<K, V>(
+    pub fn put<K, V>(
         &self,
         table: &Table<K, V>,
         key: &K,
@@ -167,9 +199,26 @@ impl Transaction {
         self.write(PutWrite, table, key, value)
     }
 
-    /// Returns the future of an update.
+    /// Replaces the value of an existing record.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// # let names: Table<str, u64> = pollster::block_on(db.create_table("names"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     assert!(matches!(tx.update(&names, "ada", &7).await, Err(Error::KeyNotFound)));
+    ///     tx.put(&names, "ada", &7).await?;
+    ///     tx.update(&names, "ada", &8).await?;
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::KeyNotFound`](crate::Error::KeyNotFound) if no record with this key exists; [`Error::Conflict`](crate::Error::Conflict); an error if
+    /// the value is too long.
     #[inline(always)]
-    pub(super) fn write_update<K, V>(
+    pub fn update<K, V>(
         &self,
         table: &Table<K, V>,
         key: &K,
