@@ -1,4 +1,4 @@
-//! Counts the instructions and the simulated cache misses of each operation of the engine and
+//! Counts the instructions, those that lock memory, and the simulated cache misses of each operation of the engine and
 //! compares them with a table (`docs/costs.md`). Noise of the machine does not affect these counts.
 //!
 //! `cargo costs` prints the counts. `--check` fails if a count is outside its tolerance, `--update`
@@ -8,6 +8,7 @@
 mod callgrind;
 mod counts;
 mod items;
+mod locks;
 mod table;
 
 use std::path::{Path, PathBuf};
@@ -67,6 +68,7 @@ fn count(keep: Option<&Path>) -> Result<Vec<Costs>> {
     let output = directory.join("counts");
     let status = Command::new("valgrind")
         .args(["--quiet", "--tool=callgrind", "--instr-atstart=no", "--cache-sim=yes"])
+        .args(["--dump-instr=yes", "--compress-pos=no", "--compress-strings=no"])
         .args(CACHES)
         .arg(format!("--callgrind-out-file={}", output.display()))
         .arg(std::env::current_exe()?)
