@@ -76,6 +76,7 @@ pub enum Bug {
     ListingEndsEarly,
     OrphanDropped,
     DirtyPagesNotFollowed,
+    DeferredWorkNotRetried,
     FedAheadOfDurable,
     FreedHeldSegment,
     // Found by models.

@@ -205,3 +205,21 @@ fn fifty_cycles_on_disks_of_several_sizes() {
 fn fifty_cycles_with_a_paged_table_on_disks_of_several_sizes() {
     assert_space_returns(TableOptions::default().paged(), &[2000, 3500], 50);
 }
+
+/// The bug is planted in the whole process, so the gate runs this module by itself.
+#[cfg(braid_simulation)]
+mod planted {
+    use super::{TableOptions, cycles};
+    use crate::planted::{Bug, plant};
+
+    #[test]
+    fn deferred_work_that_is_not_retried_after_a_checkpoint_refuses_deletions() {
+        let empties =
+            || std::panic::catch_unwind(|| cycles(4000, TableOptions::default().paged(), 6, 1));
+        plant(Some(Bug::DeferredWorkNotRetried));
+        let planted = empties();
+        plant(None);
+        assert!(planted.is_err(), "{planted:?}");
+        assert!(empties().is_ok());
+    }
+}
