@@ -9,7 +9,7 @@ use super::table::{KeyRange, Table};
 use crate::record::{self, Records};
 use crate::sched::{Contained, engine_call, engine_code};
 use crate::transaction::{
-    self, Engine, FoundValue, MAX_CONCURRENT_LOOKUPS, ScanBounds, SeenRecord, WriteIntent,
+    self, Engine, FoundValue, MAX_CONCURRENT_LOOKUPS, ReadNow, ScanBounds, SeenRecord, WriteIntent,
     unexpired_at,
 };
 use crate::types::{KeyBuffer, KeyPrefix, TableKey, Value};
@@ -145,6 +145,59 @@ impl Transaction {
         V: Value + ?Sized,
     {
         self.read(table, key)
+    }
+
+    /// Calls `read` with the value of `key`, and returns its result; `None` if the table has no
+    /// record with this key.
+    ///
+    /// Values in memory and in the log are lent without a copy. `get` copies text, bytes and other
+    /// values that borrow if they may not stay allocated until the transaction ends: those of
+    /// tables with a log, and those that the transaction has written. `read` must be fast, because
+    /// it runs on a worker.
+    ///
+    /// ```
+    /// # use braiddb::{Database, Error, Options, Table};
+    /// # let db = Database::in_memory(Options::default().workers(1))?;
+    /// let people: Table<u64, str> = pollster::block_on(db.create_table("people"))?;
+    /// db.run_blocking(async move |tx| {
+    ///     tx.put(&people, &1, "Ada Lovelace").await?;
+    ///     assert_eq!(tx.get_with(&people, &1, |name| name.len()).await?, Some(12));
+    ///     assert_eq!(tx.get_with(&people, &2, |name| name.len()).await?, None);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<_, Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub async fn get_with<K, V, T, F>(
+        &self,
+        table: &Table<K, V>,
+        key: &K,
+        read: F,
+    ) -> Result<Option<T>>
+    where
+        K: TableKey + ?Sized,
+        V: Value + ?Sized,
+        F: FnOnce(V::Ref<'_>) -> T,
+    {
+        let records = self.records(table)?;
+        let key = encode_for(records, key)?;
+        let mut found = ReadNow::Later;
+        if engine_call(|| self.core.may_read_now(records)) {
+            found = engine_call(|| self.core.get_now(records, &key));
+        }
+        if let ReadNow::Later = found {
+            found = engine_code(self.core.get_interleaved(records, &key)).await;
+        }
+        match found {
+            ReadNow::Found(found) => Ok(Some(read(V::decode(found.bytes())?))),
+            ReadNow::Absent => Ok(None),
+            ReadNow::Later => {
+                let found = engine_code(self.core.get(records, &key)).await?;
+                Ok(found.map(|found| V::decode(found.bytes()).map(read)).transpose()?)
+            }
+        }
     }
 
     /// Returns a part of the value of `key`, computed by `part`. If a serializable transaction

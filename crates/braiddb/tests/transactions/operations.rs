@@ -526,3 +526,36 @@ fn a_started_scan_can_be_counted_but_not_reversed() {
         }
     });
 }
+
+/// In a table with a log, whose values may be evicted before the transaction ends; and in a paged one.
+#[test]
+fn values_are_lent_to_a_closure() {
+    with_limit(LIMIT_SECONDS, |_| {
+        let directory = tempfile::tempdir().unwrap();
+        let db = Database::open(directory.path(), Options::default().workers(1)).unwrap().watched();
+        for paged in [false, true] {
+            let (name, options) = match paged {
+                true => ("paged", TableOptions::default().paged()),
+                false => ("hot", TableOptions::default()),
+            };
+            let table: Table<u64, [u8]> = block_on(db.create_table_with(name, options)).unwrap();
+            block_on(db.put(&table, &1, &[1; 3000])).unwrap();
+            let observed = db.clone();
+            let run = db.run_blocking(async move |tx| {
+                tx.put(&table, &2, &[2; 3000]).await?;
+                let copies = || observed.stats().memory.copies;
+                for key in 1..3 {
+                    let found = tx.get_with(&table, &key, |value| value == [key as u8; 3000]);
+                    assert_eq!(found.await?, Some(true));
+                }
+                assert_eq!(tx.get_with(&table, &3, <[u8]>::len).await?, None);
+                assert!(paged || copies() == 0);
+                assert!(tx.get(&table, &1).await?.is_some());
+                assert!(paged || copies() > 0);
+                Ok(())
+            });
+            run.unwrap();
+        }
+        db.close().unwrap();
+    });
+}

@@ -7,6 +7,7 @@
 //! | [`results`] | pages of results; conditional writes in one call |
 //! | [`keys`] | your own types as keys |
 //! | [`changing_types`] | changing the type of stored values |
+//! | [`reading_in_place`] | rows that are read without a copy |
 //! | [`executors`] | tokio and other executors; cancellation and deadlines |
 //! | [`sessions`] | transactions that span requests |
 //! | [`snapshots`] | one consistent state of the database for reports and exports |
@@ -26,6 +27,7 @@ pub mod expiry;
 pub mod keys;
 pub mod operation;
 pub mod read_only;
+pub mod reading_in_place;
 pub mod results;
 pub mod sessions;
 pub mod snapshots;

@@ -76,15 +76,21 @@ impl<'tx> ResidentValue<'tx> {
         Self { transaction, value, guard }
     }
 
+    /// The encoded value.
+    #[inline(always)]
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: allocated and unchanged as long as the guard, or the transaction, which is
+        // borrowed for `'tx`.
+        unsafe { self.value.as_ref() }
+    }
+
     /// Decodes the value.
     ///
     /// # Errors
     /// Fails if the bytes are not a valid encoding.
     #[inline(always)]
     pub(crate) fn decode<V: Value + ?Sized>(&self) -> Result<V::Ref<'tx>, DecodeError> {
-        // SAFETY: allocated and unchanged as long as the guard, or the transaction, which is
-        // borrowed for `'tx`.
-        let bytes = unsafe { self.value.as_ref() };
+        let bytes = self.bytes();
         V::decode_kept(bytes, || {
             let memory = &self.transaction.engine().memory;
             match self.guard {
