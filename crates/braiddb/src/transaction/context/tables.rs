@@ -20,7 +20,7 @@
 //!
 //! All other users have a reference. Until the last handle is dropped, a table's memory remains.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::log::Lsn;
@@ -52,7 +52,8 @@ struct ClockHand {
 
 #[derive(Debug)]
 struct TableList {
-    by_id: Vec<Option<Arc<Records>>>,
+    /// Without those that were removed, so that none of the ids ever used slows it down.
+    by_id: BTreeMap<u32, Arc<Records>>,
     /// Empty tables that recovery made for ids of dropped tables.
     replaced: Vec<Arc<Records>>,
     /// The smallest id that no table has had.
@@ -76,8 +77,7 @@ impl Tables {
     /// Returns the table with this id; calls `make` if it does not exist. If it was dropped, the
     /// result is an unlisted table that no transaction may use.
     pub(super) fn get_or_make(&self, id: TableId, make: impl FnOnce() -> Records) -> Arc<Records> {
-        let position = id.0 as usize;
-        if let Some(Some(table)) = self.list.read().by_id.get(position) {
+        if let Some(table) = self.list.read().by_id.get(&id.0) {
             return table.clone();
         }
         let mut list = self.list.write();
@@ -86,21 +86,14 @@ impl Tables {
             table.drop_at(Lsn::ZERO);
             return Arc::new(table);
         }
-        if list.by_id.len() <= position {
-            list.by_id.resize(position + 1, None);
-        }
-        list.by_id[position].get_or_insert_with(|| Arc::new(make())).clone()
+        list.by_id.entry(id.0).or_insert_with(|| Arc::new(make())).clone()
     }
 
     /// Lists a recovered table. Replaces an empty one of the same id, if listed: an earlier table,
     /// which was dropped.
     pub(in crate::transaction) fn replace(&self, table: Arc<Records>) {
-        let position = table.id.0 as usize;
         let list = &mut *self.list.write();
-        if list.by_id.len() <= position {
-            list.by_id.resize(position + 1, None);
-        }
-        let before = list.by_id[position].replace(table);
+        let before = list.by_id.insert(table.id.0, table);
         assert!(before.as_ref().is_none_or(|before| before.paged().is_none()), "listed once");
         list.replaced.extend(before);
     }
@@ -120,7 +113,7 @@ impl Tables {
     pub(in crate::transaction) fn release(&self, id: TableId) -> Option<Arc<Records>> {
         let mut list = self.list.write();
         list.free.push(id.0);
-        list.by_id.get_mut(id.0 as usize).and_then(Option::take)
+        list.by_id.remove(&id.0)
     }
 
     /// Marks ids up to `id` as used; for recovery.
@@ -136,7 +129,7 @@ impl Tables {
 
     /// All tables in order of their ids.
     pub(in crate::transaction) fn all(&self) -> Vec<Arc<Records>> {
-        self.list.read().by_id.iter().flatten().cloned().collect()
+        self.list.read().by_id.values().cloned().collect()
     }
 
     /// Queues a dropped table, whose records are deleted, to be freed. `used_until` is at or after
@@ -164,7 +157,7 @@ impl Tables {
         self.dropped_count.fetch_sub(1, Ordering::Relaxed);
         let list = &mut *self.list.write();
         list.removed.insert(table.id.0);
-        list.by_id[table.id.0 as usize] = None;
+        list.by_id.remove(&table.id.0);
         Some(table)
     }
 
@@ -196,8 +189,8 @@ impl Tables {
 impl TableList {
     /// The first table with an id of at least `from`, or else the first of all.
     fn next_from(&self, from: TableId) -> Option<Arc<Records>> {
-        let (before, after) = self.by_id.split_at(self.by_id.len().min(from.0 as usize));
-        after.iter().chain(before).flatten().next().cloned()
+        let after = self.by_id.range(from.0..).next();
+        after.or_else(|| self.by_id.first_key_value()).map(|(_, table)| table.clone())
     }
 }
 
