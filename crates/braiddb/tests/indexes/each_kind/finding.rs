@@ -164,3 +164,29 @@ fn transactions_that_began_before_an_index_was_built_do_not_read_it() {
         assert_eq!(check_now(&db, &table, &index), 1);
     });
 }
+
+/// Entries are read further ahead than records.
+#[test]
+fn an_index_scan_checks_entries_that_the_transaction_changed_after_they_were_read() {
+    with_limit(60, |_| {
+        let (db, table, index) = in_memory(1, false);
+        let values: Vec<_> = (0..64_u64).map(|key| (key, key.to_string())).collect();
+        let writes: Vec<_> = values.iter().map(|(key, value)| (*key, Some(&**value))).collect();
+        write(&db, &table, &writes).unwrap();
+        let found = db.run_blocking(async move |tx| {
+            let (mut scan, mut found) = (tx.scan_by(&index, ..)?, Vec::new());
+            while let Some((number, key, value)) = scan.next().await? {
+                assert_eq!(number.to_string(), value, "of record {key}");
+                found.push(key);
+                if found.len() == 1 {
+                    tx.put(&table, &50, "1000").await?;
+                }
+            }
+            Ok::<_, Error>(found)
+        });
+        // Whether the scan finds the new entry depends on how far it had read.
+        let others = |key: &u64| *key != 50;
+        let found: Vec<_> = found.unwrap().into_iter().filter(others).collect();
+        assert_eq!(found, (0..64).filter(others).collect::<Vec<_>>());
+    });
+}

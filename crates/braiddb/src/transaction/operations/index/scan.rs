@@ -43,7 +43,8 @@ pub(crate) struct IndexRecordScan<'tx> {
     /// Entries whose records are not read yet, in order.
     pending: Vec<FoundEntry>,
     ready: VecDeque<IndexHit>,
-    /// The transaction's state when the first of them was found.
+    /// The transaction's state when the oldest of them, and of those that `entries` has read ahead,
+    /// was read.
     found_at: WriteMoment,
 }
 
@@ -242,7 +243,10 @@ impl<'tx> IndexRecordScan<'tx> {
 
     /// Finds the next entries; none at the end of the range.
     async fn find_entries(&mut self) -> Result<(), OperationError> {
-        self.found_at = self.transaction.moment();
+        // Entries that were read ahead were read at the moment that was noted then.
+        if !self.entries.as_ref().is_some_and(RecordScan::is_ready) {
+            self.found_at = self.transaction.moment();
+        }
         let entries = self.entries.get_or_insert_with(|| {
             let mut entries = self.transaction.scan(self.index.entries(), self.bounds.clone());
             entries.set_direction(self.direction);
