@@ -68,7 +68,8 @@ pub(crate) fn read_all(directory: &Path) -> Result<HashMap<String, Counts>> {
     Ok(all)
 }
 
-/// Returns the name of a file and its counts, without locked instructions; `None` if no client request wrote it.
+/// Returns the name of a file and its counts, without locked instructions; `None` if no client
+/// request wrote it.
 fn parse(text: &str) -> Result<Option<(String, Counts)>> {
     let line = |start: &str| text.lines().find_map(|line| line.strip_prefix(start));
     let Some(name) = line("desc: Trigger: Client Request: ") else { return Ok(None) };

@@ -23,7 +23,7 @@ impl ObjectFiles {
         ensure!(counts.contains("\npositions: instr line\n"), "the file has no addresses");
         let mut total = 0.0;
         let mut object = None;
-        // The line after a call states the cost of the callee, which has lines of its own.
+        // The line after a call repeats the costs that the lines of the callee state.
         let mut of_callee = false;
         for line in counts.lines() {
             if let Some(path) = line.strip_prefix("ob=") {

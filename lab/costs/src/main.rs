@@ -1,5 +1,5 @@
-//! Counts the instructions, those that lock memory, and the simulated cache misses of each operation of the engine and
-//! compares them with a table (`docs/costs.md`). Noise of the machine does not affect these counts.
+//! Counts the instructions, those that lock memory, and the simulated cache misses of each
+//! operation of the engine, and compares them with a table (`docs/costs.md`). Noise of the machine does not affect these counts.
 //!
 //! `cargo costs` prints the counts. `--check` fails if a count is outside its tolerance, `--update`
 //! writes the table. The program runs itself under callgrind (valgrind must be installed), and must

@@ -206,7 +206,8 @@ fn fifty_cycles_with_a_paged_table_on_disks_of_several_sizes() {
     assert_space_returns(TableOptions::default().paged(), &[2000, 3500], 50);
 }
 
-/// The bug is planted in the whole process, so the gate runs this module by itself.
+/// The planted bug affects the whole process, so the gate runs these tests in a process without
+/// others.
 #[cfg(braid_simulation)]
 mod planted {
     use super::{TableOptions, cycles};

@@ -52,7 +52,7 @@ struct ClockHand {
 
 #[derive(Debug)]
 struct TableList {
-    /// Without those that were removed, so that none of the ids ever used slows it down.
+    /// The tables that exist. Ids of removed tables are not here, because there may be many.
     by_id: BTreeMap<u32, Arc<Records>>,
     /// Empty tables that recovery made for ids of dropped tables.
     replaced: Vec<Arc<Records>>,

@@ -184,7 +184,7 @@ fn an_index_scan_checks_entries_that_the_transaction_changed_after_they_were_rea
             }
             Ok::<_, Error>(found)
         });
-        // Whether the scan finds the new entry depends on how far it had read.
+        // The scan may find the new entry of the changed record, or may have read past it.
         let others = |key: &u64| *key != 50;
         let found: Vec<_> = found.unwrap().into_iter().filter(others).collect();
         assert_eq!(found, (0..64).filter(others).collect::<Vec<_>>());
