@@ -24,9 +24,11 @@ use pollster::block_on;
 type Reading = fn(&InteractiveTransaction, &Table<u64, u64>);
 
 /// Ways to read key 5, and true if it had a record.
-const READINGS: [(&str, bool, Reading); 14] = [
+const READINGS: [(&str, bool, Reading); 16] = [
     ("a value", true, |tx, table| assert_eq!(get(tx, table, 5), Some(50))),
     ("no value", false, |tx, table| assert_eq!(get(tx, table, 5), None)),
+    ("a lent value", true, |tx, table| assert_eq!(get_with(tx, table), Some(51))),
+    ("no value to lend", false, |tx, table| assert_eq!(get_with(tx, table), None)),
     ("that it is there", true, |tx, table| assert!(contains(tx, table))),
     ("that it is not there", false, |tx, table| assert!(!contains(tx, table))),
     ("a refused insertion", true, |tx, table| {
@@ -49,6 +51,12 @@ const READINGS: [(&str, bool, Reading); 14] = [
 
 fn get(tx: &InteractiveTransaction, table: &Table<u64, u64>, key: u64) -> Option<u64> {
     block_on(tx.get(table, &key)).unwrap()
+}
+
+fn get_with(tx: &InteractiveTransaction, table: &Table<u64, u64>) -> Option<u64> {
+    let table = table.clone();
+    let step = async move |tx: &Transaction| tx.get_with(&table, &5, |value| value + 1).await;
+    block_on(tx.step(step)).unwrap()
 }
 
 fn contains(tx: &InteractiveTransaction, table: &Table<u64, u64>) -> bool {

@@ -291,6 +291,8 @@ fn a_dropped_operation_has_no_effect() {
                         keys.iter().map(|k| model.get(k).map(Vec::as_slice)).collect();
                     assert_eq!(found, wanted);
                     assert_eq!(insist!(counts, tx.get(&table, &key))?, wanted[0]);
+                    let lent = insist!(counts, tx.get_with(&table, &key, <[u8]>::to_vec))?;
+                    assert_eq!(lent.as_deref(), wanted[0]);
                     assert_eq!(insist!(counts, tx.contains(&table, &key))?, wanted[0].is_some());
                 }
                 Ok(counts)

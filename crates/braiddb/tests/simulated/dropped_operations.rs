@@ -41,6 +41,7 @@ struct Tables {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operation {
     Get,
+    GetWith,
     GetPart,
     MultiGet,
     Put,
@@ -61,8 +62,9 @@ enum Operation {
     GetBy,
 }
 
-const ALL: [Operation; 19] = [
+const ALL: [Operation; 20] = [
     Operation::Get,
+    Operation::GetWith,
     Operation::GetPart,
     Operation::MultiGet,
     Operation::Put,
@@ -101,6 +103,7 @@ impl Operation {
         let mut found = Vec::new();
         match self {
             Self::Get => Ok(listed(tx.get(table, &key).await?)),
+            Self::GetWith => Ok(listed(tx.get_with(table, &key, |value| value).await?)),
             Self::GetPart => Ok(listed(tx.get_part(table, &key, class).await?)),
             Self::MultiGet => {
                 let keys = [key, key + 1, key + 7];
@@ -162,7 +165,7 @@ impl Operation {
         let value = first_value(key);
         let listed = |value: Option<u64>| value.into_iter().collect();
         match self {
-            Self::Get => listed(model.get(&key).copied()),
+            Self::Get | Self::GetWith => listed(model.get(&key).copied()),
             Self::GetPart => listed(model.get(&key).map(|value| class(*value))),
             Self::MultiGet => {
                 let keys = [key, key + 1, key + 7];

@@ -50,6 +50,7 @@ enum Change {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Question {
     Get,
+    GetWith,
     Contains,
     MultiGet,
     Scan,
@@ -153,6 +154,7 @@ impl Run {
                 format!("{:?}", tx.get(table, &KEY).await?)
             }
             Question::KeptFromFirstAttempt => unreachable!("see `keep_and_tell`"),
+            Question::GetWith => format!("{:?}", tx.get_with(table, &KEY, |value| value).await?),
             Question::Contains => format!("{}", tx.contains(table, &KEY).await?),
             Question::MultiGet => format!("{:?}", tx.multi_get(table, [&1, &KEY, &2]).await?),
             Question::Scan => scan(tx, table, false).await?,
@@ -437,6 +439,8 @@ cases! {
     get_of_a_deleted_record: Delete, Get, Run;
     get_of_a_deleted_record_by_source: Delete, Get, Source;
     get_of_a_deleted_record_by_a_step: Delete, Get, Interactive;
+    a_lent_value: Update, GetWith, Run;
+    get_with_of_a_deleted_record: Delete, GetWith, Run;
     contains_of_a_deleted_record: Delete, Contains, Run;
     multi_get_of_a_deleted_record: Delete, MultiGet, Run;
     scan_past_a_deleted_record: Delete, Scan, Run;

@@ -50,6 +50,8 @@ fn no_operation_sees_an_expired_record() {
             assert_eq!(tx.get(&table, &3).await?, None);
             assert!(!tx.contains(&table, &3).await?);
             assert_eq!(tx.multi_get(&table, &[3, 4]).await?, [None, Some(4)]);
+            assert_eq!(tx.get_with(&table, &3, |value| value).await?, None);
+            assert_eq!(tx.get_with(&table, &4, |value| value).await?, Some(4));
             assert_eq!(tx.get_part(&table, &3, |value| value).await?, None);
             assert_eq!(tx.get_part(&table, &4, |value| value).await?, Some(4));
             assert_eq!(tx.expires_at(&table, &3).await?, None);

@@ -52,10 +52,11 @@ async fn attempt(tx: &Transaction, table: &Records, which: usize) -> Result<(), 
         3 => tx.delete(table, &1).await.map(drop),
         4 => tx.scan(table, ..)?.next().await.map(drop),
         5 => tx.count(table, ..).await.map(drop),
-        6 => tx.multi_get(table, &[1, 2]).await.map(drop),
-        7 => tx.fetch_update(table, &1, |old: Option<u64>| old.map(|old| old + 1)).await.map(drop),
-        8 => tx.open_table::<u64, u64>("hot").await.map(drop),
-        9 => tx.create_table::<u64, u64>("new").await.map(drop),
+        6 => tx.get_with(table, &1, drop).await.map(drop),
+        7 => tx.multi_get(table, &[1, 2]).await.map(drop),
+        8 => tx.fetch_update(table, &1, |old: Option<u64>| old.map(|old| old + 1)).await.map(drop),
+        9 => tx.open_table::<u64, u64>("hot").await.map(drop),
+        10 => tx.create_table::<u64, u64>("new").await.map(drop),
         _ => {
             let put = async |key: u64| tx.put(table, &key, &2).await;
             let mut parts: FuturesUnordered<_> = (10..20).map(put).collect();
@@ -79,7 +80,7 @@ fn a_dropped_transaction_does_no_further_operation() {
             for (name, paged) in [("hot", false), ("paged", true)] {
                 let table: Records = create_table(&db, name, paged);
                 block_on(db.put(&table, &1, &1)).unwrap();
-                for which in 0..=10 {
+                for which in 0..=11 {
                     let (pause, reached, resume) = Pause::new();
                     let (used, done) = (table.clone(), Arc::new(AtomicUsize::new(0)));
                     let counted = done.clone();

@@ -224,6 +224,7 @@ fn keys_that_are_too_long_are_refused(options: TableOptions, most: usize) {
             assert!(matches!(result, Err(Error::Misuse(Misuse::KeyTooLong { limit, .. })) if limit == most));
         };
         refused(tx.get(&table, &long).await.map(drop));
+        refused(tx.get_with(&table, &long, |value| value).await.map(drop));
         refused(tx.contains(&table, &long).await.map(drop));
         refused(tx.multi_get(&table, [&long[..]]).await.map(drop));
         refused(tx.get_part(&table, &long, |value| value).await.map(drop));

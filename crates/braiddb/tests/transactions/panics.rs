@@ -243,7 +243,8 @@ fn panics_in_encodings_are_contained() {
         let fill = table.clone();
         let filled = bench.db.run_blocking(async move |tx| {
             tx.put(&fill, &Delicate(BAD + 1), &1).await?;
-            tx.put(&fill, &Delicate(1), &(BAD + 1)).await
+            tx.put(&fill, &Delicate(1), &(BAD + 1)).await?;
+            tx.put(&fill, &Delicate(0), &1).await
         });
         filled.unwrap_or_else(|error: Error| panic!("{error}"));
         let run = |what: usize| {
@@ -254,18 +255,25 @@ fn panics_in_encodings_are_contained() {
                     1 => drop(tx.get(&table, &Delicate(1)).await?),
                     2 => tx.put(&table, &Delicate(2), &BAD).await?,
                     3 => drop(tx.last(&table).await?),
-                    4 => drop(tx.scan(&table, Delicate(2)..)?.next().await?),
+                    4 => drop(tx.get_with(&table, &Delicate(1), |value| value).await?),
+                    5 => tx
+                        .get_with(&table, &Delicate(0), |_| panic!("a lent value"))
+                        .await
+                        .map(drop)?,
+                    6 => drop(tx.scan(&table, Delicate(2)..)?.next().await?),
                     _ => drop(tx.multi_get(&table, &[Delicate(2), Delicate(BAD)]).await?),
                 }
                 Ok(())
             })
         };
-        let told = (0..6).map(run).map(message).collect::<Vec<_>>();
+        let told = (0..8).map(run).map(message).collect::<Vec<_>>();
         let expected = [
             "an encoding",
             "a value's decoding",
             "a value's encoding",
             "a decoding",
+            "a value's decoding",
+            "a lent value",
             "a decoding",
             "an encoding",
         ];
