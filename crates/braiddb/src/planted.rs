@@ -204,6 +204,18 @@ pub fn plant(bug: Option<Bug>) {
     PLANTED.store(bug.map_or(0, |bug| bug as usize), Ordering::Relaxed);
 }
 
+/// Runs a test with the bug planted and then without it, and returns both results. A planted bug
+/// affects the whole process, so other such tests wait.
+#[cfg(all(test, braid_simulation, not(loom)))]
+pub(crate) fn with_and_without<R>(bug: Bug, test: impl Fn() -> R) -> (R, R) {
+    static TURN: crate::sync::Mutex<()> = crate::sync::Mutex::new(());
+    let _turn = TURN.lock();
+    plant(Some(bug));
+    let with = test();
+    plant(None);
+    (with, test())
+}
+
 /// Returns whether a bug is planted.
 #[inline(always)]
 pub(crate) fn is_planted(bug: Bug) -> bool {

@@ -207,20 +207,18 @@ fn fifty_cycles_with_a_paged_table_on_disks_of_several_sizes() {
 }
 
 /// The planted bug affects the whole process, so the gate runs these tests in a process without
-/// others.
+/// tests of other modules.
 #[cfg(braid_simulation)]
 mod planted {
     use super::{TableOptions, cycles};
-    use crate::planted::{Bug, plant};
+    use crate::planted::{Bug, with_and_without};
 
     #[test]
     fn deferred_work_that_is_not_retried_after_a_checkpoint_refuses_deletions() {
-        let empties =
-            || std::panic::catch_unwind(|| cycles(4000, TableOptions::default().paged(), 6, 1));
-        plant(Some(Bug::DeferredWorkNotRetried));
-        let planted = empties();
-        plant(None);
-        assert!(planted.is_err(), "{planted:?}");
-        assert!(empties().is_ok());
+        let (with, without) = with_and_without(Bug::DeferredWorkNotRetried, || {
+            std::panic::catch_unwind(|| cycles(4000, TableOptions::default().paged(), 6, 1))
+        });
+        assert!(with.is_err(), "{with:?}");
+        assert!(without.is_ok());
     }
 }

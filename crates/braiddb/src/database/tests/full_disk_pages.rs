@@ -162,14 +162,12 @@ fn a_nested_deletion_on_a_full_disk_ends() {
 #[cfg(braid_simulation)]
 mod planted {
     use super::{Error, delete_all_at_once};
-    use crate::planted::{Bug, plant};
+    use crate::planted::{Bug, with_and_without};
 
     #[test]
     fn pages_that_became_dirty_without_disk_space_leave_none_for_deletions() {
-        plant(Some(Bug::DirtyPagesNotFollowed));
-        let planted = delete_all_at_once();
-        plant(None);
-        assert!(matches!(planted, Err(Error::DiskFull(_))), "{planted:?}");
-        delete_all_at_once().unwrap();
+        let (with, without) = with_and_without(Bug::DirtyPagesNotFollowed, delete_all_at_once);
+        assert!(matches!(with, Err(Error::DiskFull(_))), "{with:?}");
+        without.unwrap();
     }
 }
