@@ -3,7 +3,11 @@
 //! Invariant: a record starts and ends at a multiple of 8, padded with zeros.
 
 use crate::rid::{Rid, TableId};
-use crate::types::{OnDisk, U16, U32, U64, checksum, on_disk};
+use crate::types::{
+    OnDisk, U16, U32, U64,
+    checksum::{self, SumInstructions},
+    on_disk,
+};
 
 /// Blocks and records start and end at multiples of this.
 pub(crate) const BLOCK_ALIGNMENT: usize = 8;
@@ -32,11 +36,11 @@ impl RecordHeader {
     /// Creates the header of a record, including its checksum.
     #[inline(always)]
     pub(crate) fn new(
-        table: TableId,
-        kind: RecordKind,
+        (table, kind): (TableId, RecordKind),
         rid: Rid,
         key: &[u8],
         value: &[u8],
+        instructions: Option<SumInstructions>,
     ) -> Self {
         let mut header = Self {
             rid: rid.number().into(),
@@ -47,8 +51,8 @@ impl RecordHeader {
             reserved: 0,
             checksum: 0.into(),
         };
-        header.checksum =
-            checksum::append(0, header.as_array::<RECORD_HEADER_BYTES>(), [key, value]).into();
+        let unsummed = header.as_array::<RECORD_HEADER_BYTES>();
+        header.checksum = checksum::append_detected(instructions, 0, unsummed, [key, value]).into();
         header
     }
 

@@ -11,7 +11,10 @@ use super::ring::Ring;
 use super::space::Space;
 use super::tracker::LogTracker;
 use crate::rid::{Rid, TableId};
-use crate::types::{OnDisk, checksum};
+use crate::types::{
+    OnDisk,
+    checksum::{self, SumInstructions},
+};
 
 /// Space for one block.
 #[derive(Debug)]
@@ -64,22 +67,22 @@ impl<'l> Reservation<'l> {
         key: &[u8],
         value: &[u8],
     ) -> Lsn {
-        self.append_inline(table, kind, rid, key, value)
+        self.append_inline((table, kind), rid, key, value, SumInstructions::detect())
     }
 
     /// Does what `append` does, for the loop over a transaction's writes.
     #[inline(always)]
     pub(crate) fn append_inline(
         &mut self,
-        table: TableId,
-        kind: RecordKind,
+        (table, kind): (TableId, RecordKind),
         rid: Rid,
         key: &[u8],
         value: &[u8],
+        instructions: Option<SumInstructions>,
     ) -> Lsn {
         let bytes = record_bytes(key.len(), value.len());
         assert!(self.filled + bytes <= self.bytes, "more records than were reserved for");
-        let header = RecordHeader::new(table, kind, rid, key, value);
+        let header = RecordHeader::new((table, kind), rid, key, value, instructions);
         let at = self.lsn + self.filled as u64;
         // SAFETY: within the reserved bytes, asserted above, which only this reservation accesses.
         unsafe {
@@ -91,8 +94,8 @@ impl<'l> Reservation<'l> {
         }
         self.filled += bytes;
         self.records += 1;
-        self.records_sum =
-            checksum::append(self.records_sum, header.as_array::<RECORD_HEADER_BYTES>(), []);
+        let header = header.as_array::<RECORD_HEADER_BYTES>();
+        self.records_sum = checksum::append_detected(instructions, self.records_sum, header, []);
         Lsn(at)
     }
 

@@ -48,7 +48,9 @@ impl RidAllocator {
         array: &IndirectionArray,
         memory: &MemoryCounters,
     ) -> Result<Rid, TableFull> {
-        let number = match self.free.pop() {
+        // A `pop` needs a fence even if the queue is empty.
+        let free = if self.free.is_empty() { None } else { self.free.pop() };
+        let number = match free {
             Some(number) => number,
             None => self.next_number()?,
         };

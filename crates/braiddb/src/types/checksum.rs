@@ -4,11 +4,20 @@
 /// Longer inputs gain more from the library's interleaved sums.
 const MAX_SHORT_BYTES: usize = 256;
 
-/// Returns whether the processor computes the sums, with its feature SSE4.2.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-pub(crate) fn is_hardware_used() -> bool {
-    is_x86_feature_detected!("sse4.2")
+/// Proof that the processor computes the sums, with its feature SSE4.2.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code, reason = "no value exists"))]
+pub(crate) struct SumInstructions(());
+
+impl SumInstructions {
+    /// Returns the proof, if the processor has the feature.
+    #[inline(always)]
+    pub(crate) fn detect() -> Option<Self> {
+        #[cfg(target_arch = "x86_64")]
+        return is_x86_feature_detected!("sse4.2").then_some(Self(()));
+        #[cfg(not(target_arch = "x86_64"))]
+        None
+    }
 }
 
 /// Continues the CRC-32C `sum` with the bytes of `head`, such as a header, and of all parts.
@@ -18,8 +27,20 @@ pub(crate) fn append<const H: usize, const N: usize>(
     head: &[u8; H],
     parts: [&[u8]; N],
 ) -> u32 {
+    append_detected(SumInstructions::detect(), sum, head, parts)
+}
+
+/// Does what `append` does, for a caller that has detected the instructions.
+#[inline(always)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(unused_variables, reason = "no value exists"))]
+pub(crate) fn append_detected<const H: usize, const N: usize>(
+    instructions: Option<SumInstructions>,
+    sum: u32,
+    head: &[u8; H],
+    parts: [&[u8]; N],
+) -> u32 {
     #[cfg(target_arch = "x86_64")]
-    if is_hardware_used() {
+    if instructions.is_some() {
         let are_short = parts.iter().all(|part| part.len() <= MAX_SHORT_BYTES);
         // SAFETY: the processor has this feature.
         return unsafe {

@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use crate::log::Lsn;
 use crate::reclaim;
+use crate::record::RecordsRef;
 use crate::sched;
 use crate::sync::thread;
 use crate::transaction::context::active_transaction::ActiveTransaction;
@@ -95,8 +96,18 @@ impl ActiveTransaction {
         let mut garbage = self.worker().garbage.borrow_mut();
         let writes = &mut *self.writes().borrow_mut();
         let first = writes.writes().len().saturating_sub(most);
+        // Records that successive writes to the table `counted` added or removed.
+        let mut more = 0;
+        let mut counted: Option<RecordsRef> = None;
         for write in writes.writes()[first..].iter().filter(|write| write.kind != WriteKind::Void) {
-            self.count_records(write);
+            let of_write = records_added(write);
+            if of_write != 0 {
+                if counted != Some(write.table) {
+                    self.count_records(counted.replace(write.table), more);
+                    more = 0;
+                }
+                more += of_write;
+            }
             // SAFETY: the version is in flight until it is stamped here, so no other transaction
             // can have superseded it.
             let version = unsafe { write.version.get() };
@@ -111,6 +122,7 @@ impl ActiveTransaction {
                 garbage.push(lsn, Garbage::Deleted { table, rid, tombstone });
             }
         }
+        self.count_records(counted, more);
         let most = most - (writes.writes().len() - first);
         writes.truncate(first);
         let first = writes.paged.len().saturating_sub(most);
@@ -130,16 +142,12 @@ impl ActiveTransaction {
         writes.writes().is_empty() && writes.paged.is_empty()
     }
 
-    /// Counts the records that a committed write to a table in memory added or removed.
-    fn count_records(&self, write: &Write) {
-        let more = match write.kind {
-            WriteKind::Insert => 1,
-            // A record that the transaction inserted itself was never counted.
-            WriteKind::Delete => -i64::from(write.existed()),
-            WriteKind::Update | WriteKind::Void => return,
-        };
-        // SAFETY: the engine is alive; if this transaction created the table, it is committing.
-        unsafe { write.table.get() }.count().add(self.worker().number(), more);
+    /// Counts the records that committed writes to a table in memory, if any, added or removed.
+    fn count_records(&self, table: Option<RecordsRef>, more: i64) {
+        if let Some(table) = table {
+            // SAFETY: the engine is alive; if this transaction created the table, it is committing.
+            unsafe { table.get() }.count().add(self.worker().number(), more);
+        }
     }
 
     /// Undoes up to `most` writes of the aborted transaction, newest first. Returns whether all are
@@ -212,6 +220,17 @@ impl WorkerTransactions {
             self.ending.borrow_mut().push_front(context);
         }
         !self.ending.borrow().is_empty()
+    }
+}
+
+/// Returns the number of records that a committed write adds to its table.
+#[inline(always)]
+fn records_added(write: &Write) -> i64 {
+    match write.kind {
+        WriteKind::Insert => 1,
+        // A record that the transaction inserted itself was never counted.
+        WriteKind::Delete => -i64::from(write.existed()),
+        WriteKind::Update | WriteKind::Void => 0,
     }
 }
 

@@ -6,8 +6,7 @@ use std::ops::Range;
 use crate::log::{self, RecordKind, Reservation};
 use crate::rid::Rid;
 use crate::transaction::sets::write_set::{PagedWrite, Write, WriteKind, WriteSet};
-#[cfg(target_arch = "x86_64")]
-use crate::types::checksum;
+use crate::types::checksum::SumInstructions;
 
 impl WriteSet {
     /// Bytes that the writes take in the log. Stops counting once they exceed `most`.
@@ -31,19 +30,19 @@ impl WriteSet {
     /// Adds records of all writes to a block.
     pub(super) fn append_all(&self, block: &mut Reservation<'_>) {
         #[cfg(target_arch = "x86_64")]
-        if checksum::is_hardware_used() {
+        if let Some(instructions) = SumInstructions::detect() {
             // SAFETY: the processor has the feature.
-            unsafe { self.append_with_hardware(block) };
+            unsafe { self.append_with_hardware(block, instructions) };
             return self.append_all_paged(block);
         }
-        self.append_unpaged(block);
+        self.append_unpaged(block, None);
         self.append_all_paged(block);
     }
 
     #[inline(always)]
-    fn append_unpaged(&self, block: &mut Reservation<'_>) {
+    fn append_unpaged(&self, block: &mut Reservation<'_>, instructions: Option<SumInstructions>) {
         for write in self.writes() {
-            append(block, self, write);
+            append(block, self, write, instructions);
         }
     }
 
@@ -51,8 +50,8 @@ impl WriteSet {
     /// so that these are not behind a call for each record.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "sse4.2")]
-    fn append_with_hardware(&self, block: &mut Reservation<'_>) {
-        self.append_unpaged(block);
+    fn append_with_hardware(&self, block: &mut Reservation<'_>, instructions: SumInstructions) {
+        self.append_unpaged(block, Some(instructions));
     }
 
     fn append_all_paged(&self, block: &mut Reservation<'_>) {
@@ -101,7 +100,9 @@ impl WriteSet {
     pub(in crate::transaction) fn append(&self, block: &mut Reservation<'_>, writes: Range<usize>) {
         for number in writes {
             match number.checked_sub(self.writes().len()) {
-                None => append(block, self, &self.writes()[number]),
+                None => {
+                    append(block, self, &self.writes()[number], SumInstructions::detect());
+                }
                 Some(paged) => append_paged(block, self, &self.paged[paged]),
             }
         }
@@ -109,7 +110,12 @@ impl WriteSet {
 }
 
 #[inline(always)]
-fn append(block: &mut Reservation<'_>, writes: &WriteSet, write: &Write) {
+fn append(
+    block: &mut Reservation<'_>,
+    writes: &WriteSet,
+    write: &Write,
+    instructions: Option<SumInstructions>,
+) {
     let kind = match write.kind {
         WriteKind::Insert => RecordKind::Insert,
         WriteKind::Update => RecordKind::Update,
@@ -118,7 +124,8 @@ fn append(block: &mut Reservation<'_>, writes: &WriteSet, write: &Write) {
     };
     // SAFETY: tables live as long as the engine.
     let table = unsafe { write.table.get() }.id;
-    let lsn = block.append_inline(table, kind, write.rid, writes.key(write), writes.value(write));
+    let (key, value) = (writes.key(write), writes.value(write));
+    let lsn = block.append_inline((table, kind), write.rid, key, value, instructions);
     write.set_logged(lsn);
 }
 
